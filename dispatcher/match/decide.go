@@ -1,0 +1,107 @@
+package match
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Reasons for which a hook is not called. They are metric labels: the set is closed.
+const (
+	// SkipRules: no rule covers the request.
+	SkipRules = "rules"
+	// SkipNamespaceSelector: namespaceSelector does not match the labels of the namespace.
+	SkipNamespaceSelector = "namespaceSelector"
+	// SkipObjectSelector: objectSelector matches neither the object nor the old one.
+	SkipObjectSelector = "objectSelector"
+	// SkipConditions: a matchCondition is false, or failed to evaluate for a hook with failurePolicy Ignore.
+	SkipConditions = "matchConditions"
+	// SkipCluster: the hook does not see reviews of this cluster.
+	SkipCluster = "cluster"
+	// SkipExempt: no hook ever sees requests of this kind.
+	SkipExempt = "exempt"
+)
+
+// NamespaceLabels returns the labels of a namespace. It is asked only when a hook with a namespaceSelector needs them;
+// the caller sees to it that they are read at most once per review. An error for which apierrors.IsNotFound holds
+// refuses the review with 404, any other with 500. It must be safe for concurrent use if Matches is called so.
+type NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
+
+// Decision is whether a hook is called: exactly one of Match, Skip and Err is set.
+type Decision struct {
+	// Match is true when the hook is to be called.
+	Match bool
+	// Skip is the reason for which it is not, one of the Skip constants.
+	Skip string
+	// Err refuses the whole review with its status, whatever the failure policy (SEMANTICS C12).
+	Err *apierrors.StatusError
+}
+
+// Matches decides whether the hook is called, as ShouldCallHook of kube-apiserver does (SEMANTICS C12): selectors,
+// rules, only then the selectors' errors, and conditions last. ctx bounds the look-up of the namespace and the
+// evaluation of conditions.
+func (h *Hook) Matches(ctx context.Context, a *Attributes, ns NamespaceLabels) Decision {
+	inNamespace, nsErr := h.matchNamespace(ctx, a, ns)
+	if !inNamespace && nsErr == nil {
+		return Decision{Skip: SkipNamespaceSelector}
+	}
+	selected, objErr := h.matchObject(a)
+	if !selected && objErr == nil {
+		return Decision{Skip: SkipObjectSelector}
+	}
+	switch {
+	case !h.covers(a):
+		return Decision{Skip: SkipRules}
+	case nsErr != nil:
+		return Decision{Err: nsErr}
+	case objErr != nil:
+		return Decision{Err: objErr}
+	}
+	return h.matchConditions(ctx, a)
+}
+
+// selector is a label selector, or the error that evaluating it yields.
+type selector struct {
+	labels.Selector
+	err error
+}
+
+// matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16).
+func (h *Hook) matchNamespace(ctx context.Context, a *Attributes, ns NamespaceLabels) (bool, *apierrors.StatusError) {
+	isNamespace := a.original.Resource == "namespaces"
+	if a.req.GetNamespace() == "" && !isNamespace {
+		return true, nil
+	}
+	if err := h.namespaceSelector.err; err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if h.namespaceSelector.Empty() {
+		return true, nil
+	}
+	set, err := a.namespaceLabels(ctx, ns)
+	if err != nil {
+		return false, namespaceError(err)
+	}
+	return h.namespaceSelector.Matches(set), nil
+}
+
+// matchObject is MatchObjectSelector of k8s.io/apiserver's predicates/object (SEMANTICS C17).
+func (h *Hook) matchObject(a *Attributes) (bool, *apierrors.StatusError) {
+	if err := h.objectSelector.err; err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if h.objectSelector.Empty() {
+		return true, nil
+	}
+	for _, o := range [...]*object{a.object, a.old} {
+		set, ok, err := o.labelSet(a.operation())
+		if err != nil {
+			return false, apierrors.NewBadRequest(err.Error())
+		}
+		if ok && h.objectSelector.Matches(set) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

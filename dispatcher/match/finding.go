@@ -1,0 +1,59 @@
+package match
+
+import "fmt"
+
+// Severity sorts findings by what they mean for the configuration.
+type Severity string
+
+// The severities.
+const (
+	// SeverityError: the object, or a part of it, does not work as written.
+	SeverityError Severity = "error"
+	// SeverityWarning: it works, and is probably not what was meant.
+	SeverityWarning Severity = "warning"
+	// SeverityInfo: something to know, nothing to do.
+	SeverityInfo Severity = "info"
+)
+
+// The codes of findings. Tools match on them; messages are for people.
+const (
+	// CodeRejected: the object could not be compiled and is not in the snapshot.
+	CodeRejected = "rejected"
+	// CodeDuplicate: an object of the same kind, name and scope came before; this one is not in the snapshot.
+	CodeDuplicate = "duplicate"
+	// CodeSelector: a selector cannot be parsed; reviews that reach it are refused with 500 (SEMANTICS C16).
+	CodeSelector = "selector"
+	// CodeCondition: a matchCondition does not compile; the failurePolicy of the hook decides about every review.
+	CodeCondition = "condition"
+	// CodeEquivalent: matchPolicy Equivalent works only for versions that the API server itself converts.
+	CodeEquivalent = "equivalent"
+	// CodeNoHost: the hook is served over streams and no host identity is granted.
+	CodeNoHost = "no-host"
+	// CodeRouteUnused: the route names no hook of this configuration.
+	CodeRouteUnused = "route-unused"
+	// CodeRouteConflict: two routes of the same precision name the same hook; the first counts.
+	CodeRouteConflict = "route-conflict"
+)
+
+// Finding is something that compiling noticed. An object without an error finding is in the snapshot as written.
+type Finding struct {
+	// Severity sorts the finding.
+	Severity Severity
+	// Code is one of the codes of this package.
+	Code string
+	// Source is where the object was read from; empty when the caller did not say.
+	Source string
+	// Path names the object and the field, for example
+	// "ValidatingWebhookConfiguration/imagepolicy webhooks[0].namespaceSelector".
+	Path string
+	// Message is for the person who wrote the configuration.
+	Message string
+}
+
+// String is the finding in one line.
+func (f Finding) String() string {
+	if f.Source == "" {
+		return fmt.Sprintf("%s: %s: %s (%s)", f.Severity, f.Path, f.Message, f.Code)
+	}
+	return fmt.Sprintf("%s: %s: %s: %s (%s)", f.Severity, f.Source, f.Path, f.Message, f.Code)
+}

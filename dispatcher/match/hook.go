@@ -1,0 +1,83 @@
+package match
+
+import (
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// DefaultTimeout is the time that a hook without timeoutSeconds gets: the default of admissionregistration.k8s.io/v1.
+const DefaultTimeout = 10 * time.Second
+
+// HookID identifies a hook within a snapshot, and the same hook in the next snapshot. It is comparable.
+type HookID struct {
+	// Scope is the cluster that the configuration was written for; empty for all clusters.
+	Scope string
+	// Stage is STAGE_MUTATE or STAGE_VALIDATE.
+	Stage admissionv1.Stage
+	// Configuration is metadata.name of the configuration.
+	Configuration string
+	// Name is webhooks[].name. Names are not unique within a configuration.
+	Name string
+	// Index counts earlier hooks of the same name in the same configuration: 0 unless a name is used twice
+	// (SEMANTICS C1). It is not the position, so that a hook keeps its identity when another is put before it.
+	Index int
+}
+
+// Route says how a hook is called. The zero Route is a JSON webhook called as the hook's ClientConfig says.
+type Route struct {
+	// Stream is true when hosts serve the hook over streams that they dialled.
+	Stream bool
+	// Hosts are the identities granted to serve the hook over streams; empty means nobody.
+	Hosts []string
+	// Clusters are the clusters whose reviews the hook sees; empty means all.
+	Clusters []string
+	// Timeout bounds one call; 0 means the hook's timeoutSeconds.
+	Timeout time.Duration
+	// Speculate allows calls before earlier mutating hooks have answered.
+	Speculate bool
+	// Shadow makes the verdict decide nothing: it is only recorded.
+	Shadow bool
+	// AllDenials asks for the denials of all validating hooks in one message.
+	AllDenials bool
+}
+
+// Hook is one compiled webhook of a configuration. It is immutable and may be read from any goroutine; its slices and
+// pointers belong to the snapshot and are never written.
+type Hook struct {
+	// ID identifies the hook.
+	ID HookID
+	// FailurePolicy decides what a failed call means; Fail when the configuration does not say.
+	FailurePolicy admissionregistrationv1.FailurePolicyType
+	// Timeout bounds one call: that of the route, else timeoutSeconds, else DefaultTimeout.
+	Timeout time.Duration
+	// SideEffects is what the hook declares; empty when it declares nothing, which refuses dry runs (SEMANTICS C28).
+	SideEffects admissionregistrationv1.SideEffectClass
+	// MatchPolicy is Exact when the configuration does not say, as kube-apiserver reads an absent one.
+	MatchPolicy admissionregistrationv1.MatchPolicyType
+	// Reinvocation is Never when the configuration does not say, and for validating hooks.
+	Reinvocation admissionregistrationv1.ReinvocationPolicyType
+	// Route says how the hook is called.
+	Route Route
+	// ClientConfig is where the JSON webhook is; empty for a hook that has only ever been a stream.
+	ClientConfig admissionregistrationv1.WebhookClientConfig
+	// ReviewVersions are the AdmissionReview versions that the JSON webhook understands, best first.
+	ReviewVersions []string
+
+	ordinal           int // position in Snapshot.Hooks
+	rules             []admissionregistrationv1.RuleWithOperations
+	namespaceSelector selector
+	objectSelector    selector
+	conditions        conditions
+}
+
+// serves reports whether the hook sees reviews of cluster at all.
+func (h *Hook) serves(cluster string) bool {
+	if h.ID.Scope != "" && h.ID.Scope != cluster {
+		return false
+	}
+	return len(h.Route.Clusters) == 0 || slices.Contains(h.Route.Clusters, cluster)
+}
