@@ -1,0 +1,199 @@
+package archtest_test
+
+import (
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/internal/archtest"
+)
+
+// houseEdges are the directions of imports in this module: from the shells to the core, and never sideways.
+func houseEdges() []archtest.Edges {
+	return append(layerEdges(), libraryEdges()...)
+}
+
+// layerEdges are the forbidden edges between the module's own packages, whatever lies between them.
+func layerEdges() []archtest.Edges {
+	return []archtest.Edges{
+		{
+			From: []string{"./gen/..."},
+			Deny: []string{
+				"./conversion/...", "./dispatcher/...", "./bridge/...", "./cmd/...", "./config/...", "./cluster/...",
+				"./initializer/...", "./telemetry/...", "./hostsdk/...", "./internal/...",
+			},
+			Indirect: true,
+			Reason:   "generated code stands below everything",
+		},
+		{
+			From:     []string{"./conversion/..."},
+			Deny:     []string{"./dispatcher/...", "./bridge/...", "./cmd/...", "./config/...", "./cluster/...", "./initializer/...", "./telemetry/...", "./hostsdk/..."},
+			Indirect: true,
+			Reason:   "conversion is a pure function of documents and messages, and stands on gen alone",
+		},
+		{
+			From:     []string{"./dispatcher/..."},
+			Deny:     []string{"./bridge/...", "./cmd/...", "./config/...", "./cluster/...", "./initializer/...", "./conversion/builtin/..."},
+			Indirect: true,
+			Reason:   "the dispatcher owns the interfaces that the shells implement; cmd wires them",
+		},
+		{
+			From:     []string{"./dispatcher", "./dispatcher/match/...", "./dispatcher/chain/...", "./dispatcher/review/..."},
+			Deny:     []string{"./dispatcher/session/..."},
+			Indirect: true,
+			Reason:   "how hosts are reached is behind the dispatcher's Backend and Router",
+		},
+		{
+			From:     []string{"./dispatcher/match/...", "./dispatcher/chain/...", "./dispatcher/review/..."},
+			Deny:     []string{"./dispatcher"},
+			Indirect: true,
+			Reason:   "the pure cores stand below the dispatcher that drives them",
+		},
+		{
+			From:     []string{"./dispatcher/match/...", "./dispatcher/review/..."},
+			Deny:     []string{"./dispatcher/chain/..."},
+			Indirect: true,
+			Reason:   "matching knows nothing of what is done with its result",
+		},
+		{
+			From:     []string{"./bridge/..."},
+			Deny:     []string{"./dispatcher/session/...", "./config/...", "./cluster/...", "./initializer/...", "./hostsdk/...", "./cmd/..."},
+			Indirect: true,
+			Reason:   "the bridge calls the dispatcher through its Go interface and is told its limits by cmd",
+		},
+		{
+			From:     []string{"./config/...", "./cluster/...", "./initializer/..."},
+			Deny:     []string{"./bridge/...", "./dispatcher/session/...", "./hostsdk/...", "./cmd/..."},
+			Indirect: true,
+			Reason:   "the shells do not know each other; cmd wires them",
+		},
+		{
+			From:     []string{"./telemetry/..."},
+			Deny:     []string{"./bridge/...", "./dispatcher/session/...", "./config/...", "./cluster/...", "./initializer/...", "./hostsdk/...", "./cmd/..."},
+			Indirect: true,
+			Reason:   "telemetry is handed to the shells, it does not know them",
+		},
+		{
+			From:     []string{"./dispatcher/...", "./conversion/...", "./bridge/...", "./config/...", "./cluster/...", "./initializer/...", "./telemetry/..."},
+			Deny:     []string{"./hostsdk/...", "./internal/..."},
+			Indirect: true,
+			Reason:   "the two ends of a stream share the contract alone, and what serves tests is not linked",
+		},
+	}
+}
+
+// libraryEdges are the libraries that some packages may not be built on.
+func libraryEdges() []archtest.Edges {
+	return []archtest.Edges{
+		{
+			From:   []string{"./dispatcher/..."},
+			Deny:   []string{"net/http/...", "go.etcd.io/...", "github.com/spf13/...", "flag", "github.com/grpc-ecosystem/..."},
+			Reason: "the road of a review knows no HTTP, no store and no command line",
+		},
+		{
+			From:   []string{"./dispatcher/chain/...", "./dispatcher/review/..."},
+			Deny:   []string{"net/...", "os/...", "google.golang.org/grpc/...", "math/rand/...", "crypto/rand", "log/slog"},
+			Reason: "a chain is a pure state machine: what happens in it depends on its input alone",
+		},
+		{
+			From:   []string{"./conversion/..."},
+			Deny:   []string{"net", "net/http/...", "os/...", "google.golang.org/grpc/...", "math/rand/...", "log/slog"},
+			Reason: "conversion is pure: bytes in, messages out",
+		},
+		{
+			From: []string{"./hostsdk"},
+			Only: []string{
+				"std", "./gen/portcullis/...",
+				"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
+				"go.opentelemetry.io/otel/...", "go.opentelemetry.io/auto/sdk/...",
+				"github.com/go-logr/...", "github.com/cespare/xxhash/v2/...", // what the OpenTelemetry API itself is built on
+				"golang.org/x/net/...", "golang.org/x/sys/...", "golang.org/x/text/...", "golang.org/x/sync/...",
+			},
+			Indirect: true,
+			Reason:   "a host author's program is built on gen, grpc, protobuf and the OpenTelemetry API, and on nothing else of ours",
+		},
+		{
+			From:     []string{"./hostsdk/..."},
+			Deny:     []string{"k8s.io/kubernetes/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "go.opentelemetry.io/otel/sdk/...", "github.com/grpc-ecosystem/...", "./gen/gateway/..."},
+			Indirect: true,
+			Reason:   "the packages beside the SDK stay light too: a host author's own versions are never forced",
+		},
+		{
+			From:   []string{"./..."},
+			Except: []string{"./cmd/portcullis/...", "./conversion/builtin/...", "./config/..."},
+			Deny:   []string{"k8s.io/kubernetes/..."},
+			Reason: "Kubernetes' internal types are for conversion between built-in versions and for validation as the API server does it",
+		},
+		{
+			From:     []string{"./dispatcher/...", "./conversion", "./bridge/..."},
+			Deny:     []string{"k8s.io/kubernetes/..."},
+			Indirect: true,
+			Reason:   "the built-in types are wired in cmd, behind an interface",
+		},
+		{
+			From:   []string{"./..."},
+			Except: []string{"./cmd/..."},
+			Deny:   []string{"github.com/spf13/...", "flag"},
+			Reason: "the command line is cmd's alone",
+		},
+		{
+			From:   []string{"./..."},
+			Except: []string{"./internal/...", "./hostsdk/hosttest/..."},
+			Deny:   []string{"testing/...", "net/http/httptest", "google.golang.org/grpc/test/..."},
+			Reason: "what serves tests is not linked into the program",
+		},
+	}
+}
+
+// housePurity are the sources that a test can run through any order of events, because nothing in them waits or reads a clock.
+func housePurity() []archtest.Purity {
+	return []archtest.Purity{
+		{
+			From:   []string{"./dispatcher/chain/...", "./dispatcher/match/...", "./dispatcher/review/..."},
+			Reason: "the cores are pure: time comes in as a parameter, and the shell owns the goroutines",
+		},
+		{
+			From:   []string{"./dispatcher/session/..."},
+			Files:  []string{"state*.go"},
+			Reason: "a session's state is a pure machine: time comes in with each event, and the shell owns the goroutines",
+		},
+		{
+			From:   []string{"./conversion/..."},
+			Reason: "conversion is pure",
+		},
+	}
+}
+
+func TestImportsRunFromTheShellsToTheCore(t *testing.T) {
+	for _, violation := range archtest.CheckEdges(house(t), houseEdges()) {
+		t.Error(violation)
+	}
+}
+
+func TestTheCoresStartNothingAndReadNoClock(t *testing.T) {
+	violations, err := archtest.CheckPurity(house(t), housePurity())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, violation := range violations {
+		t.Error(violation)
+	}
+}
+
+func TestEveryPackageSaysOnceWhatItIs(t *testing.T) {
+	violations, err := archtest.CheckComments(house(t), []string{"./gen/..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, violation := range violations {
+		t.Error(violation)
+	}
+}
+
+// house is the graph of this module.
+func house(t *testing.T) *archtest.Graph {
+	t.Helper()
+	g, err := archtest.Load(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
