@@ -2,21 +2,94 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 
 BIN := $(abspath .tmp/bin)
 BUF := $(BIN)/buf
+LINT := $(BIN)/golangci-lint
 PLUGINS := $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-grpc-gateway
+
+# Modules that are linted; tools/ holds none of our code.
+MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod e2e/go.mod bench/go.mod))
+# Directories of this module's code.
+CODE := $(filter-out ./e2e/ ./bench/ ./docs/ ./gen/ ./proto/ ./tools/,$(wildcard ./*/))
+# Flags for go test, for example TESTFLAGS='-run TestDeny -v'.
+TESTFLAGS ?=
+# How long each fuzz test runs.
+FUZZTIME ?= 20s
 
 .PHONY: help
 help: ## Describe the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: all
+all: build test lint checkgenerate breaking ## Everything that decides whether a change is good
+
+.PHONY: build
+build: ## Build .tmp/bin/portcullis
+	go build -trimpath -o $(BIN)/portcullis ./cmd/portcullis
+
+.PHONY: run
+run: build ## Run everything in one process, with a sample configuration and a sample host
+	$(BIN)/portcullis dev
+
+.PHONY: test
+test: ## All tests: unit and in-memory mesh under the race detector, then a real kube-apiserver
+	@.ci/phases "unit (race detector)" "$(MAKE) unit" "end to end" "$(MAKE) e2e"
+
+.PHONY: unit
+unit: ## Tests of this module under the race detector
+	go test -race -shuffle=on $(TESTFLAGS) ./...
+
+.PHONY: e2e
+e2e: ## Tests against a real kube-apiserver and etcd, both built once and cached
+	go vet -C e2e ./... # compiles on all cores; -p 1 below would not, but prints progress as it happens
+	go test -C e2e -p 1 -v -timeout 20m $(TESTFLAGS) ./...
+
+.PHONY: lint
+lint: $(BUF) $(LINT) ## Lint code and contract
+	$(BUF) lint
+	$(BUF) format --diff --exit-code
+	$(LINT) config verify --schema $$(go list -C tools/lint -m -f '{{.Dir}}' github.com/golangci/golangci-lint/v2)/jsonschema/golangci.next.jsonschema.json
+	@for module in $(MODULES); do echo "golangci-lint: $$module"; (cd $$module && $(LINT) run --config $(CURDIR)/.golangci.yaml ./...); done
+
+.PHONY: lintfix
+lintfix: $(BUF) $(LINT) ## Mend what lint can mend by itself
+	$(BUF) format --write
+	@for module in $(MODULES); do echo "golangci-lint: $$module"; (cd $$module && $(LINT) run --config $(CURDIR)/.golangci.yaml --fix ./...); done
+
 .PHONY: generate
 generate: $(BUF) $(PLUGINS) ## Regenerate gen/ from proto/
 	$(BUF) lint
 	$(BUF) generate
+
+.PHONY: checkgenerate
+checkgenerate: generate ## Fail when gen/ is not what proto/ says
+	@if [[ -n "$$(git status --porcelain -- gen)" ]]; then \
+		git status --short -- gen; git --no-pager diff --stat -- gen; \
+		echo "gen/ differs from the commit: run 'make generate' and commit gen/ with proto/"; exit 1; \
+	fi
+
+.PHONY: breaking
+breaking: $(BUF) ## Fail when the contract breaks its users
+	@.ci/breaking $(BUF)
+
+.PHONY: bench
+bench: ## Run the benchmarks, with allocations
+	grep -rl --include='*_test.go' '^func Benchmark' $(CODE) | xargs -n 1 dirname | sort -u | \
+		xargs go test -run '^$$' -bench . -benchmem
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for FUZZTIME
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' $(CODE) | sed 's/:func / /' | while read -r file name; do \
+		echo "$$name in $$(dirname $$file)"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
+	done
+
+.PHONY: clean
+clean: ## Remove the built tools and programs
+	rm -rf .tmp
 
 # A tool is rebuilt when its module's pins change. $(1) module directory, $(2) package.
 define tool
@@ -26,6 +99,7 @@ $(BIN)/$(notdir $(2)): tools/$(1)/go.mod tools/$(1)/go.sum
 	@go build -C tools/$(1) -trimpath -o $$@ $(2)
 endef
 $(eval $(call tool,buf,github.com/bufbuild/buf/cmd/buf))
+$(eval $(call tool,lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint))
 $(eval $(call tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go))
 $(eval $(call tool,protoc,google.golang.org/grpc/cmd/protoc-gen-go-grpc))
 $(eval $(call tool,protoc,github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway))
