@@ -1,0 +1,93 @@
+// Package build makes the programs that the end-to-end tests run, from
+// source, with the go command. There is no cache of our own and hence nothing
+// stale: the go command itself knows whether a program is up to date.
+package build
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// module holds the end-to-end tests, kube-apiserver and etcd. It lies in a
+// directory of the repository's root, where portcullis' own module is.
+const module = "github.com/portcullis-mesh/portcullis/e2e"
+
+// Tree is where the sources lie and the programs go.
+type Tree struct {
+	// Root is the repository's directory.
+	Root string
+	// E2E is the directory of the end-to-end tests' module.
+	E2E string
+}
+
+// Find asks the go command where the sources lie. The working directory of a
+// test is its package's, so this works in every test of the module.
+func Find(ctx context.Context) (Tree, error) {
+	out, err := run(ctx, "", "list", "-m", "-f", "{{.Dir}}", module)
+	if err != nil {
+		return Tree{}, err
+	}
+	dir := strings.TrimSpace(out)
+	return Tree{Root: filepath.Dir(dir), E2E: dir}, nil
+}
+
+// BinDir is where built programs lie; git ignores it.
+func (t Tree) BinDir() string { return filepath.Join(t.Root, ".tmp", "bin") }
+
+// RunDir is where the state and logs of running programs lie; git ignores it.
+func (t Tree) RunDir() string { return filepath.Join(t.Root, ".tmp", "e2e") }
+
+// Corpus is the directory of the reference inputs, which lies beside the
+// repository and may be absent.
+func (t Tree) Corpus() string { return filepath.Join(t.Root, "..", "shared", "corpus") }
+
+// KubeAPIServer builds kube-apiserver and returns its file. The first time
+// takes minutes. It reports the version that go.mod pins, since clients look
+// at it.
+func (t Tree) KubeAPIServer(ctx context.Context) (string, error) {
+	out, err := run(ctx, t.E2E, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	if err != nil {
+		return "", err
+	}
+	version := strings.TrimSpace(out)
+	const variable = "k8s.io/component-base/version."
+	major, minor, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	flags := fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", variable, version, major, minor)
+	return t.program(ctx, t.E2E, "kube-apiserver", flags)
+}
+
+// Etcd builds etcd and returns its file.
+func (t Tree) Etcd(ctx context.Context) (string, error) {
+	return t.program(ctx, t.E2E, "etcd", "-s -w")
+}
+
+// Portcullis builds portcullis and returns its file.
+func (t Tree) Portcullis(ctx context.Context) (string, error) {
+	return t.program(ctx, t.Root, "portcullis", "")
+}
+
+// program builds ./cmd/name of the module in dir.
+func (t Tree) program(ctx context.Context, dir, name, linkerFlags string) (string, error) {
+	file := filepath.Join(t.BinDir(), name)
+	if _, err := run(ctx, dir, "build", "-ldflags", linkerFlags, "-o", file, "./cmd/"+name); err != nil {
+		return "", err
+	}
+	return file, nil
+}
+
+// run is one go command in dir, "" meaning the working directory.
+func run(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}

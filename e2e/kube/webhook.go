@@ -1,0 +1,105 @@
+package kube
+
+import (
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Hook describes one webhook of a configuration, with the values that suit
+// tests where Kubernetes leaves a choice: no side effects, AdmissionReview
+// v1, every scope, matchPolicy Equivalent.
+type Hook struct {
+	// Name is the webhook's name: at least three labels, as DNS names have.
+	Name string
+	// URL is where the webhook listens; https.
+	URL string
+	// CABundle is the PEM of the authority that the webhook's certificate
+	// comes from.
+	CABundle []byte
+	// Operations and Resources are what it is called for. Resources are of the
+	// core group unless Group says otherwise.
+	Operations []admissionregistrationv1.OperationType
+	Group      string
+	Resources  []string
+	// FailurePolicy is Fail when "".
+	FailurePolicy admissionregistrationv1.FailurePolicyType
+	// Timeout is rounded down to seconds; 0 leaves it to Kubernetes (10 s).
+	Timeout time.Duration
+	// NamespaceSelector limits the webhook; nil is every namespace, which
+	// disturbs tests that run at the same time: see [InNamespace].
+	NamespaceSelector *metav1.LabelSelector
+}
+
+// InNamespace selects one namespace by the label that Kubernetes gives it.
+func InNamespace(name string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: name}}
+}
+
+// Validating is a configuration of that name with the hooks in order.
+func Validating(name string, hooks ...Hook) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, h := range hooks {
+		configuration.Webhooks = append(configuration.Webhooks, admissionregistrationv1.ValidatingWebhook{
+			Name:                    h.Name,
+			ClientConfig:            h.clientConfig(),
+			Rules:                   h.rules(),
+			FailurePolicy:           h.failurePolicy(),
+			TimeoutSeconds:          h.timeoutSeconds(),
+			NamespaceSelector:       h.NamespaceSelector,
+			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		})
+	}
+	return configuration
+}
+
+// Mutating is a configuration of that name with the hooks in order.
+func Mutating(name string, hooks ...Hook) *admissionregistrationv1.MutatingWebhookConfiguration {
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, h := range hooks {
+		configuration.Webhooks = append(configuration.Webhooks, admissionregistrationv1.MutatingWebhook{
+			Name:                    h.Name,
+			ClientConfig:            h.clientConfig(),
+			Rules:                   h.rules(),
+			FailurePolicy:           h.failurePolicy(),
+			TimeoutSeconds:          h.timeoutSeconds(),
+			NamespaceSelector:       h.NamespaceSelector,
+			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		})
+	}
+	return configuration
+}
+
+func (h Hook) clientConfig() admissionregistrationv1.WebhookClientConfig {
+	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(h.URL), CABundle: h.CABundle}
+}
+
+func (h Hook) rules() []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: h.Operations,
+		Rule: admissionregistrationv1.Rule{
+			APIGroups:   []string{h.Group},
+			APIVersions: []string{"*"},
+			Resources:   h.Resources,
+		},
+	}}
+}
+
+func (h Hook) failurePolicy() *admissionregistrationv1.FailurePolicyType {
+	if h.FailurePolicy == "" {
+		return ptr.To(admissionregistrationv1.Fail)
+	}
+	return ptr.To(h.FailurePolicy)
+}
+
+func (h Hook) timeoutSeconds() *int32 {
+	if h.Timeout == 0 {
+		return nil
+	}
+	return ptr.To(int32(h.Timeout / time.Second))
+}
