@@ -1,0 +1,198 @@
+package chain
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// lastRound is the number of the reinvocation round; there is at most one (SEMANTICS C5).
+const lastRound = 1
+
+// Mutate runs mutating hooks in order on the evolving object: each is matched against, and called with, the object as
+// the ones before it left it (SEMANTICS C3). If anything changed, the hooks with reinvocationPolicy IfNeeded whose
+// verdict is older than a change are asked once more in a second round (C5 to C8).
+type Mutate struct {
+	folder
+	object  Object
+	calls   []*call
+	patches []*call // calls whose patch changed the object, in order
+	current *call   // started, or ended and not yet applied
+	next    int     // index into Hooks
+	round   uint32
+	reinvocation
+	start  [1]Call
+	cancel [1]Cancel
+}
+
+var _ Machine = (*Mutate)(nil)
+
+// NewMutate makes the machine of one mutating review.
+func NewMutate(o Options) *Mutate {
+	return &Mutate{
+		folder: folder{options: &o},
+		object: Object{Raw: o.Request.Admission.GetObject().GetRaw()},
+	}
+}
+
+// Next implements [Machine].
+func (m *Mutate) Next(now time.Time) (start []Call, cancel []Cancel) {
+	if m.current != nil && m.current.expire(now) {
+		m.cancel[0] = Cancel{len(m.calls) - 1, review.FailureTimeout}
+		cancel = m.cancel[:]
+	}
+	for !m.done {
+		switch {
+		case m.current == nil && m.next == len(m.options.Hooks):
+			m.endRound()
+		case m.current == nil:
+			start = m.advance(now)
+		case m.current.state == started:
+			return start, cancel
+		default:
+			m.apply(m.current)
+			m.invoked(m.current.hook)
+			m.current = nil
+		}
+	}
+	return nil, cancel
+}
+
+// advance matches the next hook of the round and starts it if it applies.
+func (m *Mutate) advance(now time.Time) []Call {
+	h := m.options.Hooks[m.next]
+	m.next++
+	c := &call{hook: h, round: m.round}
+	m.calls = append(m.calls, c)
+	d := m.options.Match(h, m.object)
+	if d.Err != nil {
+		m.finish(m.calls, matchError(h, d.Err), nil)
+		return nil
+	}
+	if !d.Match {
+		c.state, c.why = skipped, d.Skip
+		return nil
+	}
+	if m.round == lastRound && !m.wants(h) {
+		c.state, c.why = skipped, "nothing changed since it was called"
+		return nil
+	}
+	if status := dryRunConflict(h, m.options.Request.Admission); status != nil {
+		m.finish(m.calls, status, nil)
+		return nil
+	}
+	m.current = c
+	if !c.begin(m.options, now) {
+		return nil
+	}
+	m.start[0] = Call{ID: len(m.calls) - 1, Hook: h, Object: m.object, Round: m.round, Deadline: c.deadline}
+	return m.start[:]
+}
+
+// Deliver implements [Machine].
+func (m *Mutate) Deliver(id int, r review.Result) {
+	if m.done || m.current == nil || id != len(m.calls)-1 || m.current.state != started {
+		return
+	}
+	m.current.state, m.current.result = ended, r
+}
+
+// apply lets an ended call have its effect.
+func (m *Mutate) apply(c *call) {
+	switch c.interpret() {
+	case denies:
+		m.finish(m.calls, denial(c.hook, c.result.Verdict.GetStatus()), nil)
+	case fails:
+		m.finish(m.calls, failedCall(c), nil)
+	case opens:
+	case allows:
+		if patch := c.result.Verdict.GetPatch(); len(patch) > 0 {
+			m.patch(c, patch)
+		}
+	}
+}
+
+// patch applies the patch of a call. A patch that does not apply is a 500 even for a fail-open hook (SEMANTICS C21).
+func (m *Mutate) patch(c *call, patch []byte) {
+	if m.object.Raw == nil {
+		m.finish(m.calls, internal("hook %q patched a request without an object", c.hook.ID.Name), nil)
+		return
+	}
+	raw, changed, err := m.options.Codec.Apply(m.object.Raw, patch)
+	switch {
+	case errors.Is(err, ErrBadPatch):
+		c.fail(review.FailureBadAnswer, err)
+		m.apply(c)
+	case err != nil:
+		m.finish(m.calls, internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err), nil)
+	case changed:
+		c.patched = true
+		m.patches = append(m.patches, c)
+		m.object = Object{Raw: raw, Revision: m.object.Revision + 1}
+		m.changed()
+	}
+}
+
+// endRound goes to the second round if there is something to ask again, or makes the answer.
+func (m *Mutate) endRound() {
+	if m.round < lastRound && len(m.patches) > 0 {
+		m.round, m.next = lastRound, 0
+		return
+	}
+	patch, err := m.patchOfAll()
+	var status *admissionv1.Status
+	if err != nil {
+		status = internal("the changes of the mutating hooks cannot be expressed as one patch: %v", err)
+	}
+	m.finish(m.calls, status, patch)
+}
+
+// patchOfAll is the patch that leads from the request's object to the last one: that of the only hook that changed it
+// verbatim, or the difference.
+func (m *Mutate) patchOfAll() ([]byte, error) {
+	switch len(m.patches) {
+	case 0:
+		return nil, nil
+	case 1:
+		return m.patches[0].result.Verdict.GetPatch(), nil
+	}
+	return m.options.Codec.Diff(m.options.Request.Admission.GetObject().GetRaw(), m.object.Raw)
+}
+
+// Wake implements [Machine].
+func (m *Mutate) Wake() time.Time {
+	if m.current == nil || m.current.state != started {
+		return time.Time{}
+	}
+	return m.current.deadline
+}
+
+// reinvocation keeps which hooks have to be asked again, by the rules of webhookReinvokeContext in
+// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating. In the second round a hook is matched before it is looked up
+// here, as upstream, so that a matching error is never missed.
+type reinvocation struct {
+	pending []*match.Hook // IfNeeded hooks that were called and saw every change so far
+	flagged []*match.Hook // IfNeeded hooks that were called before a change
+}
+
+// changed takes note of a change: all that were called before are flagged.
+func (r *reinvocation) changed() {
+	r.flagged = append(r.flagged, r.pending...)
+	r.pending = r.pending[:0]
+}
+
+// invoked takes note that a hook was called and its change, if any, recorded: a later change will flag it.
+func (r *reinvocation) invoked(h *match.Hook) {
+	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
+		r.pending = append(r.pending, h)
+	}
+}
+
+// wants reports whether a hook has to be asked again.
+func (r *reinvocation) wants(h *match.Hook) bool { return slices.Contains(r.flagged, h) }

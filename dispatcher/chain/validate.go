@@ -1,0 +1,170 @@
+package chain
+
+import (
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// Validate runs validating hooks: all are matched first, and a matching error ends the review before a single call
+// (SEMANTICS C2); then all are called at once. Denials are folded before failures, and both in the order of the hooks.
+// After the first denial the calls without side effects are cancelled (docs/deviations.md).
+type Validate struct {
+	folder
+	calls  []*call
+	start  []Call
+	cancel []Cancel
+	open   int // started calls without a result
+	begun  bool
+	denied bool
+}
+
+var _ Machine = (*Validate)(nil)
+
+// NewValidate makes the machine of one validating review.
+func NewValidate(o Options) *Validate {
+	return &Validate{folder: folder{options: &o}}
+}
+
+// Next implements [Machine].
+func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
+	v.start, v.cancel = v.start[:0], v.cancel[:0]
+	if v.done {
+		return nil, nil
+	}
+	if !v.begun {
+		v.begin(now)
+	}
+	for id, c := range v.calls {
+		if c.expire(now) {
+			v.cancel = append(v.cancel, Cancel{id, review.FailureTimeout})
+			v.settle(c)
+		}
+	}
+	if v.denied {
+		v.abandon()
+	}
+	if !v.done && v.open == 0 {
+		v.fold()
+	}
+	return v.start, v.cancel
+}
+
+// begin matches every candidate and starts those that apply.
+func (v *Validate) begin(now time.Time) {
+	v.begun = true
+	object := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}
+	for _, h := range v.options.Hooks {
+		c := &call{hook: h}
+		v.calls = append(v.calls, c)
+		d := v.options.Match(h, object)
+		if d.Err != nil {
+			v.finish(v.calls, matchError(h, d.Err), nil)
+			return
+		}
+		if !d.Match {
+			c.state, c.why = skipped, d.Skip
+			continue
+		}
+		if status := dryRunConflict(h, v.options.Request.Admission); status != nil {
+			v.finish(v.calls, status, nil)
+			return
+		}
+	}
+	for id, c := range v.calls {
+		if c.state == skipped {
+			continue
+		}
+		v.open++
+		if !c.begin(v.options, now) {
+			v.settle(c)
+			continue
+		}
+		v.start = append(v.start, Call{ID: id, Hook: c.hook, Object: object, Deadline: c.deadline})
+	}
+}
+
+// Deliver implements [Machine].
+func (v *Validate) Deliver(id int, r review.Result) {
+	c := v.calls[id]
+	if v.done || c.state != started {
+		return
+	}
+	c.state, c.result = ended, r
+	v.settle(c)
+}
+
+// settle takes note of a call that has ended.
+func (v *Validate) settle(c *call) {
+	v.open--
+	if c.interpret() == denies {
+		v.denied = true
+	}
+}
+
+// abandon gives up the calls whose results cannot change the answer any more. Hooks with side effects are waited for, so
+// that their calls end as they would upstream.
+func (v *Validate) abandon() {
+	for id, c := range v.calls {
+		if c.state == started && c.hook.SideEffects == admissionregistrationv1.SideEffectClassNone {
+			c.state = abandoned
+			v.cancel = append(v.cancel, Cancel{id, review.FailureCancelled})
+			v.open--
+		}
+	}
+}
+
+// fold makes the answer of the calls, which have all ended or been abandoned.
+func (v *Validate) fold() {
+	var denied, failed *call
+	for _, c := range v.calls {
+		if c.state != ended {
+			continue
+		}
+		switch c.interpret() {
+		case denies:
+			if denied == nil {
+				denied = c
+			}
+		case fails:
+			if failed == nil {
+				failed = c
+			}
+		case allows, opens:
+		}
+	}
+	var status *admissionv1.Status
+	switch {
+	case denied != nil:
+		status = denial(denied.hook, denied.result.Verdict.GetStatus())
+	case failed != nil:
+		status = failedCall(failed)
+	}
+	v.finish(v.calls, status, nil)
+}
+
+// Wake implements [Machine].
+func (v *Validate) Wake() time.Time {
+	var wake time.Time
+	for _, c := range v.calls {
+		if c.state == started && (wake.IsZero() || c.deadline.Before(wake)) {
+			wake = c.deadline
+		}
+	}
+	return wake
+}
+
+// dryRunConflict is the status of a dry run that a hook with side effects would have to see: it is refused whatever the
+// failure policy says, and the hook is not called (SEMANTICS C28).
+func dryRunConflict(h *match.Hook, req *admissionv1.AdmissionRequest) *admissionv1.Status {
+	if !req.GetDryRun() || h.SideEffects == admissionregistrationv1.SideEffectClassNone || h.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun {
+		return nil
+	}
+	s := internal("hook %q has side effects that a dry run must not have (sideEffects: %s)", h.ID.Name, h.SideEffects)
+	s.Code, s.Reason = 400, "BadRequest"
+	return s
+}

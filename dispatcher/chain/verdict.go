@@ -1,0 +1,131 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ErrBadPatch marks a patch that cannot be decoded: a failure of the hook, so that its failure policy decides
+// (SEMANTICS C20). A patch that decodes but does not apply is an error whatever the policy says (C21).
+var ErrBadPatch = errors.New("chain: patch cannot be decoded")
+
+// jsonPatch is the only patch type that Kubernetes knows.
+const jsonPatch = "JSONPatch"
+
+// meaning is what a result does to the review.
+type meaning uint8
+
+const (
+	allows meaning = iota // go on
+	denies                // the answer is a denial by the hook
+	fails                 // no verdict, and the hook is fail-closed
+	opens                 // no verdict, and the hook is fail-open
+)
+
+// interpret says what the result of a call means, and turns a verdict that breaks the contract of admission.k8s.io/v1
+// into a failure. A denial is read before everything else and stays one: upstream, a malformed patch beside it under
+// failurePolicy Ignore would make it an allow (SEMANTICS C22; docs/deviations.md).
+func (c *call) interpret() meaning {
+	if v := c.result.Verdict; v != nil {
+		if !v.GetAllowed() {
+			return denies
+		}
+		if err := wellFormed(c.hook.ID.Stage, v); err != nil {
+			c.fail(review.FailureBadAnswer, err)
+		}
+	}
+	switch {
+	case c.result.Failure == nil && c.result.Verdict == nil:
+		c.fail(review.FailureBadAnswer, errors.New("neither a verdict nor a failure"))
+	case c.result.Failure == nil:
+		return allows
+	}
+	if c.hook.FailurePolicy == admissionregistrationv1.Ignore {
+		return opens
+	}
+	return fails
+}
+
+// fail replaces the verdict of a call by a failure.
+func (c *call) fail(kind review.FailureKind, err error) {
+	c.result.Verdict = nil
+	c.result.Failure = &review.Failure{Kind: kind, Err: err}
+}
+
+// wellFormed checks an allowing verdict as k8s.io/apiserver/pkg/admission/plugin/webhook/request
+// VerifyAdmissionResponse does for v1.
+func wellFormed(stage admissionv1.Stage, v *admissionv1.AdmissionResponse) error {
+	hasPatch, hasType := len(v.GetPatch()) > 0, v.GetPatchType() != ""
+	switch {
+	case stage == admissionv1.Stage_STAGE_VALIDATE && (hasPatch || hasType):
+		return errors.New("a validating hook may return neither patch nor patch type")
+	case hasPatch && !hasType:
+		return errors.New("a patch without a patch type")
+	case hasType && !hasPatch:
+		return errors.New("a patch type without a patch")
+	case hasType && v.GetPatchType() != jsonPatch:
+		return fmt.Errorf("unknown patch type %q, want %q", v.GetPatchType(), jsonPatch)
+	}
+	return nil
+}
+
+// denial is the status for the client of a request that a hook denied, as
+// k8s.io/apiserver/pkg/admission/plugin/webhook/errors ToStatusErr builds it (SEMANTICS C24), with the hook's own name:
+// the API server puts the name of the entry in front.
+func denial(h *match.Hook, s *admissionv1.Status) *admissionv1.Status {
+	out := &admissionv1.Status{
+		Status:  s.GetStatus(),
+		Reason:  s.GetReason(),
+		Details: s.GetDetails(),
+		Code:    max(s.GetCode(), http.StatusBadRequest),
+	}
+	if out.GetStatus() == "" || out.GetStatus() == metav1.StatusSuccess {
+		out.Status = metav1.StatusFailure
+	}
+	who := fmt.Sprintf("hook %q denied the request", h.ID.Name)
+	switch {
+	case s.GetMessage() != "":
+		out.Message = who + ": " + s.GetMessage()
+	case s.GetReason() != "":
+		out.Message = who + ": " + s.GetReason()
+	default:
+		out.Message = who + " without explanation"
+	}
+	return out
+}
+
+// internal is the status of a request that could not be judged (SEMANTICS C23).
+func internal(format string, args ...any) *admissionv1.Status {
+	return &admissionv1.Status{
+		Status:  metav1.StatusFailure,
+		Reason:  string(metav1.StatusReasonInternalError),
+		Code:    http.StatusInternalServerError,
+		Message: fmt.Sprintf(format, args...),
+	}
+}
+
+// failedCall is the status of a request whose fail-closed hook gave no verdict.
+func failedCall(c *call) *admissionv1.Status {
+	return internal("failed calling hook %q: %s: %v", c.hook.ID.Name, c.result.Failure.Kind, c.result.Failure.Err)
+}
+
+// matchError is the status of a request whose matching failed: 404 for a missing namespace, 403 for a failed
+// matchCondition, else 500.
+func matchError(h *match.Hook, err *apierrors.StatusError) *admissionv1.Status {
+	s := err.Status()
+	return &admissionv1.Status{
+		Status:  metav1.StatusFailure,
+		Reason:  string(s.Reason),
+		Code:    max(s.Code, http.StatusBadRequest),
+		Message: fmt.Sprintf("matching hook %q: %s", h.ID.Name, s.Message),
+	}
+}
