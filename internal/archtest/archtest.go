@@ -77,7 +77,7 @@ func Load(ctx context.Context, dir string) (*Graph, error) {
 func (g *Graph) decode(list []byte) error {
 	for dec := json.NewDecoder(bytes.NewReader(list)); ; {
 		p := new(Package)
-		err := dec.Decode(p)
+		err := dec.Decode(p) //nolint:musttag // the fields bear go list's own names
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

@@ -26,7 +26,7 @@ func requirements(t *testing.T, file string) map[string]requirement {
 		t.Fatalf("go mod edit -json %s: %v", file, err)
 	}
 	var mod struct{ Require []requirement }
-	if err := json.Unmarshal(out, &mod); err != nil {
+	if err := json.Unmarshal(out, &mod); err != nil { //nolint:musttag // the fields bear the go command's own names
 		t.Fatal(err)
 	}
 	byPath := map[string]requirement{}
