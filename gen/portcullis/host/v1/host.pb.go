@@ -1004,6 +1004,9 @@ type HookCall struct {
 	Reservation string `protobuf:"bytes,6,opt,name=reservation,proto3" json:"reservation,omitempty"`
 	// Name of the configuration that holds the hook; a name alone need not be unique.
 	Configuration string `protobuf:"bytes,7,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	// Id of the span of this call, 8 bytes, in the trace of Review.traceparent: the parent of the host's own span. Empty:
+	// the parent is the span of traceparent.
+	SpanId        []byte `protobuf:"bytes,8,opt,name=span_id,json=spanId,proto3" json:"span_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1085,6 +1088,13 @@ func (x *HookCall) GetConfiguration() string {
 		return x.Configuration
 	}
 	return ""
+}
+
+func (x *HookCall) GetSpanId() []byte {
+	if x != nil {
+		return x.SpanId
+	}
+	return nil
 }
 
 // Verdict ends one (call, hook) pair. There is exactly one for each, also after Cancel, unless the session ends; it
@@ -1959,7 +1969,7 @@ const file_portcullis_host_v1_host_proto_rawDesc = "" +
 	"\n" +
 	"tracestate\x18\x04 \x01(\tR\n" +
 	"tracestate\x12C\n" +
-	"\arequest\x18\x0f \x01(\v2).portcullis.admission.v1.AdmissionRequestR\arequest\"\x83\x02\n" +
+	"\arequest\x18\x0f \x01(\v2).portcullis.admission.v1.AdmissionRequestR\arequest\"\x9c\x02\n" +
 	"\bHookCall\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x05stage\x18\x02 \x01(\x0e2\x1e.portcullis.admission.v1.StageR\x05stage\x12!\n" +
@@ -1967,7 +1977,8 @@ const file_portcullis_host_v1_host_proto_rawDesc = "" +
 	"\x05round\x18\x04 \x01(\rR\x05round\x12,\n" +
 	"\x04mode\x18\x05 \x01(\x0e2\x18.portcullis.host.v1.ModeR\x04mode\x12 \n" +
 	"\vreservation\x18\x06 \x01(\tR\vreservation\x12$\n" +
-	"\rconfiguration\x18\a \x01(\tR\rconfiguration\"\x80\x03\n" +
+	"\rconfiguration\x18\a \x01(\tR\rconfiguration\x12\x17\n" +
+	"\aspan_id\x18\b \x01(\fR\x06spanId\"\x80\x03\n" +
 	"\aVerdict\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12\x1d\n" +
 	"\n" +

@@ -1,0 +1,273 @@
+// Package dispatcher is the road of a review: fresh configuration, candidates, chain, calls, fold. It decides nothing
+// itself: dispatcher/match says which hooks apply, dispatcher/chain what happens in which order, and backends carry the
+// calls. It knows neither HTTP nor gRPC nor where configuration comes from.
+//
+// A [Dispatcher] may be used from any number of goroutines. It starts none of its own: a review runs on the goroutine of
+// its caller.
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	// DefaultTimeout bounds a review whose context has no deadline.
+	DefaultTimeout = 10 * time.Second
+	// MaxAnswerReserve is the most time kept back from the hooks so that the answer is folded, encoded and written before
+	// the caller gives up. Of short deadlines a tenth is kept back.
+	MaxAnswerReserve = 100 * time.Millisecond
+)
+
+// Snapshots is where the configuration comes from.
+type Snapshots interface {
+	// Fresh returns the configuration in force. It waits while that is older than its maximum age, and returns an error
+	// when ctx ends first. It may be called concurrently and must be cheap.
+	Fresh(ctx context.Context) (*match.Snapshot, error)
+}
+
+// Namespaces knows the labels of namespaces.
+type Namespaces interface {
+	// NamespaceLabels returns the labels of a namespace of a cluster; they are not changed. A missing namespace is an error
+	// that apierrors.IsNotFound recognises. It may be called concurrently.
+	NamespaceLabels(ctx context.Context, cluster, name string) (map[string]string, error)
+}
+
+// Backend carries calls to whoever serves the hooks.
+type Backend interface {
+	// Start hands over the calls of a batch and never blocks. done is called exactly once for each call, by its index in
+	// b.Calls, from any goroutine and possibly before Start returns; it never blocks. The returned function says that the
+	// result of one call is no longer wanted; done is then called at once if it was not yet. ctx carries the trace; its
+	// end does not end the calls. The batch is not changed by either side.
+	Start(ctx context.Context, b *Batch, done func(i int, r review.Result)) (cancel func(i int))
+}
+
+// Batch is one request for one or more hooks.
+type Batch struct {
+	// Request is the request with the object as the hooks see it.
+	Request *admissionv1.AdmissionRequest
+	// Body is Request, encoded once for all hosts.
+	Body conversion.Body
+	// Calls are the hooks to ask.
+	Calls []Call
+}
+
+// Call is one hook of a batch.
+type Call struct {
+	// Hook is who is asked.
+	Hook *match.Hook
+	// Round is 0, or 1 for a reinvocation.
+	Round uint32
+	// Deadline is when the caller stops waiting and cancels.
+	Deadline time.Time
+	// Span is the span of the call; not valid when nothing is traced.
+	Span trace.SpanContext
+}
+
+// Options is what a dispatcher works with. All fields but Webhooks, Tracer, Metrics and Logger are required.
+type Options struct {
+	// Snapshots is the configuration.
+	Snapshots Snapshots
+	// Namespaces knows the labels of namespaces.
+	Namespaces Namespaces
+	// Streams carries calls to hooks that are served over host streams.
+	Streams Backend
+	// Webhooks carries calls to hooks that are served as JSON webhooks; nil means that such calls fail.
+	Webhooks Backend
+	// Codec applies and makes patches; nil means on the raw JSON.
+	Codec chain.Codec
+	// TracerProvider makes the spans; nil means none.
+	TracerProvider trace.TracerProvider
+	// Metrics registers the instruments; nil means none.
+	Metrics prometheus.Registerer
+	// Logger gets what cannot be said in an answer; nil means nowhere.
+	Logger *slog.Logger
+}
+
+// Dispatcher judges reviews.
+type Dispatcher struct {
+	snapshots  Snapshots
+	namespaces Namespaces
+	streams    Backend
+	webhooks   Backend
+	codec      chain.Codec
+	seeing     *instrumentation
+	log        *slog.Logger
+}
+
+// New makes a dispatcher. It does no I/O.
+func New(o Options) (*Dispatcher, error) {
+	if o.Snapshots == nil || o.Namespaces == nil || o.Streams == nil {
+		return nil, errors.New("dispatcher: Snapshots, Namespaces and Streams are required")
+	}
+	if o.Webhooks == nil {
+		o.Webhooks = noBackend{}
+	}
+	if o.Codec == nil {
+		o.Codec = rawCodec{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	seeing, err := newInstrumentation(o.Metrics, o.TracerProvider)
+	if err != nil {
+		return nil, fmt.Errorf("dispatcher: %w", err)
+	}
+	return &Dispatcher{
+		snapshots: o.Snapshots, namespaces: o.Namespaces, streams: o.Streams, webhooks: o.Webhooks,
+		codec: o.Codec, seeing: seeing, log: o.Logger,
+	}, nil
+}
+
+// Review judges one review. The answer comes before the deadline of ctx. Whatever fails on the way to a hook is folded
+// into the answer by the hook's failure policy. An error means that nothing may judge the review: there is no fresh
+// configuration, or ctx was cancelled; the caller has to answer so that the policy of its own caller decides.
+func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer review.Answer, err error) {
+	ctx, done := withDefaultTimeout(ctx)
+	defer done()
+	ctx, span := d.seeing.beginReview(ctx, r)
+	begun := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			d.log.ErrorContext(ctx, "panic while judging a review", "uid", r.Admission.GetUid(), "panic", p,
+				"stack", string(debug.Stack()))
+			answer, err = internalError(r), nil
+		}
+		d.seeing.endReview(span, r, answer, err, time.Since(begun))
+	}()
+	snapshot, err := d.snapshots.Fresh(ctx)
+	if err != nil {
+		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
+	}
+	return d.newRun(ctx, snapshot, r).loop(ctx)
+}
+
+// newRun prepares a review under one snapshot, which judges it from start to end.
+func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request) *run {
+	attributes := match.NewAttributes(r.Admission)
+	labels := d.namespaceLabels(r)
+	matching := matcher{attributes: attributes, labels: labels}
+	options := chain.Options{
+		Request:  r,
+		Revision: snapshot.Revision(),
+		Hooks:    snapshot.Candidates(r.Admission.GetCluster(), r.Stage, attributes),
+		Match: func(h *match.Hook, o chain.Object) match.Decision {
+			return matching.match(ctx, h, o)
+		},
+		Codec:    d.codec,
+		Deadline: answerBy(ctx, time.Now()),
+	}
+	x := &run{dispatcher: d, request: r, results: make(chan delivery, callsPerHook*len(options.Hooks))}
+	if r.Explain {
+		// What the chain skips it says itself, as the object was when it was matched.
+		x.skipped = slices.DeleteFunc(
+			snapshot.Explain(ctx, r.Admission.GetCluster(), r.Stage, attributes, labels),
+			func(s match.Skipped) bool { return slices.Contains(options.Hooks, s.Hook) })
+	}
+	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {
+		x.machine = chain.NewValidate(options)
+	} else {
+		x.machine = chain.NewMutate(options)
+	}
+	return x
+}
+
+// matcher matches hooks against the object as mutated so far.
+type matcher struct {
+	attributes *match.Attributes
+	revision   uint32
+	labels     match.NamespaceLabels
+}
+
+func (m *matcher) match(ctx context.Context, h *match.Hook, o chain.Object) match.Decision {
+	if o.Revision != m.revision {
+		m.attributes, m.revision = m.attributes.WithObject(o.Raw), o.Revision
+	}
+	return h.Matches(ctx, m.attributes, m.labels)
+}
+
+// namespaceLabels looks a namespace up at most once per review: in the facts that a bridge sent, else in the cluster's
+// context.
+func (d *Dispatcher) namespaceLabels(r *review.Request) match.NamespaceLabels {
+	type entry struct {
+		labels map[string]string
+		err    error
+	}
+	var known map[string]entry
+	return func(ctx context.Context, name string) (map[string]string, error) {
+		if f := r.Facts; f.GetNamespaceExists() && name == r.Admission.GetNamespace() {
+			return f.GetNamespaceLabels(), nil
+		}
+		if e, ok := known[name]; ok {
+			return e.labels, e.err
+		}
+		labels, err := d.namespaces.NamespaceLabels(ctx, r.Admission.GetCluster(), name)
+		if known == nil {
+			known = make(map[string]entry, 1)
+		}
+		known[name] = entry{labels, err}
+		return labels, err
+	}
+}
+
+// withDefaultTimeout gives a context without a deadline the default one.
+func withDefaultTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, DefaultTimeout)
+}
+
+// answerBy is when the hooks have to be done so that the answer still arrives.
+func answerBy(ctx context.Context, now time.Time) time.Time {
+	deadline, _ := ctx.Deadline()
+	return deadline.Add(-min(MaxAnswerReserve, deadline.Sub(now)/10))
+}
+
+// internalError is the answer to a review that made our own code panic.
+func internalError(r *review.Request) review.Answer {
+	return review.Answer{Response: &admissionv1.AdmissionResponse{
+		Uid: r.Admission.GetUid(),
+		Status: &admissionv1.Status{
+			Status: "Failure", Reason: "InternalError", Code: 500, Message: "internal error of the admission mesh",
+		},
+	}}
+}
+
+// noBackend is the backend of hooks that nobody can serve.
+type noBackend struct{}
+
+func (noBackend) Start(_ context.Context, b *Batch, done func(int, review.Result)) func(int) {
+	for i, c := range b.Calls {
+		done(i, review.Fail(review.FailureUnavailable,
+			"hook %q has no HookRoute with stream, and JSON webhooks are not served here", c.Hook.ID.Name))
+	}
+	return func(int) {}
+}
+
+// rawCodec works on the JSON itself, without knowing types.
+type rawCodec struct{}
+
+func (rawCodec) Apply(object, patch []byte) ([]byte, bool, error) {
+	p, err := conversion.ApplyPatch(object, patch)
+	if errors.Is(err, conversion.ErrUndecodable) {
+		return nil, false, fmt.Errorf("%w: %w", chain.ErrBadPatch, err)
+	}
+	return p.Raw, p.Changed, err
+}
+
+func (rawCodec) Diff(from, to []byte) ([]byte, error) { return conversion.DiffPatch(from, to) }

@@ -1,0 +1,85 @@
+// Package inprocess is a backend whose hooks are Go functions in the same process: no stream, no encoding. It is how the
+// road of a review is tested without a wire, and how a hook can be built into the dispatcher.
+package inprocess
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// Handler judges one request. The request is shared and must not be changed. ctx ends with the deadline of the call, or
+// when its result is no longer wanted. An error is a failure, for which the failure policy of the hook decides.
+type Handler func(ctx context.Context, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+
+// Backend calls handlers by the name of the hook. It is safe for concurrent use.
+type Backend struct {
+	handlers map[string]Handler
+	running  sync.WaitGroup
+}
+
+var _ dispatcher.Backend = (*Backend)(nil)
+
+// New makes a backend. The map belongs to it from now on.
+func New(handlers map[string]Handler) *Backend { return &Backend{handlers: handlers} }
+
+// Wait returns when no handler runs any more.
+func (b *Backend) Wait() { b.running.Wait() }
+
+// Start implements [dispatcher.Backend]: each call gets a goroutine.
+func (b *Backend) Start(ctx context.Context, batch *dispatcher.Batch, done func(int, review.Result)) func(int) {
+	calls := make([]call, len(batch.Calls))
+	for i := range batch.Calls {
+		deadlined, cancel := context.WithDeadline(context.WithoutCancel(ctx), batch.Calls[i].Deadline)
+		c := &calls[i]
+		c.cancel = cancel
+		c.finish = func(r review.Result) { c.once.Do(func() { done(i, r) }) }
+		b.running.Go(func() {
+			defer cancel()
+			c.finish(b.handle(deadlined, batch.Calls[i].Hook.ID.Name, batch.Request))
+		})
+	}
+	return func(i int) {
+		calls[i].cancel()
+		calls[i].finish(review.Fail(review.FailureCancelled, "no longer waited for"))
+	}
+}
+
+// call is one running handler. Whoever finishes it first decides its result.
+type call struct {
+	cancel context.CancelFunc
+	once   sync.Once
+	finish func(review.Result)
+}
+
+// handle calls one handler; a panic is a failure of its call alone.
+func (b *Backend) handle(ctx context.Context, hook string, r *admissionv1.AdmissionRequest) (result review.Result) {
+	h := b.handlers[hook]
+	if h == nil {
+		return review.Fail(review.FailureUnavailable, "no handler for hook %q", hook)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			result = review.Fail(review.FailurePanic, "handler of %q panicked: %v\n%s", hook, p, debug.Stack())
+		}
+	}()
+	begun := time.Now()
+	v, err := h(ctx, r)
+	switch {
+	case err != nil:
+		result = review.Result{Failure: &review.Failure{Kind: review.FailureHandler, Err: fmt.Errorf("handler: %w", err)}}
+	case v == nil:
+		result = review.Fail(review.FailureBadAnswer, "the handler returned no verdict")
+	default:
+		result = review.Result{Verdict: v}
+	}
+	result.Timing.Host = time.Since(begun)
+	return result
+}

@@ -1,0 +1,56 @@
+package session
+
+import (
+	"fmt"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	protobuf "google.golang.org/protobuf/proto"
+)
+
+// reviewField is the number of ConnectResponse.review.
+const reviewField = 2
+
+// encode encodes a review frame: its head, and behind it the body that all hosts share, as one length-delimited field.
+// Concatenated they are a ConnectResponse for every protobuf implementation.
+func encode(head *hostv1.Review, f *frame) (out *Outgoing, size int, err error) {
+	first, err := protobuf.Marshal(head)
+	if err != nil {
+		return nil, 0, fmt.Errorf("encoding the head of a review: %w", err)
+	}
+	body := f.tickets[0].batch.Body
+	b := make([]byte, 0, len(first)+2*protowire.SizeVarint(1<<28))
+	b = protowire.AppendTag(b, reviewField, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(len(first)+body.Len()))
+	b = append(b, first...)
+	return &Outgoing{Head: b, Body: body.Buffers()}, len(b) + body.Len(), nil
+}
+
+// Codec returns the codec that a gRPC server for hosts is forced to use: review frames are handed over as the slices they
+// consist of, everything else is ordinary protobuf.
+func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
+
+// codec decorates the standard one.
+type codec struct{ encoding.CodecV2 }
+
+// Marshal implements [encoding.CodecV2]. The buffers are owned by the garbage collector: bodies are shared by all hosts
+// of a review, and nobody could say when the last one has been written.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	out, ok := v.(*Outgoing)
+	switch {
+	case !ok:
+		return c.CodecV2.Marshal(v) //nolint:wrapcheck // the standard codec's own error
+	case out.Message != nil:
+		return c.CodecV2.Marshal(out.Message) //nolint:wrapcheck // likewise
+	}
+	buffers := make(mem.BufferSlice, 0, 1+len(out.Body))
+	buffers = append(buffers, mem.SliceBuffer(out.Head))
+	for _, b := range out.Body {
+		buffers = append(buffers, mem.SliceBuffer(b))
+	}
+	return buffers, nil
+}

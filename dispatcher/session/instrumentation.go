@@ -1,0 +1,53 @@
+package session
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// instrumentation is what operators see of the sessions.
+type instrumentation struct {
+	frames  prometheus.Counter
+	retries prometheus.Counter
+	ended   *prometheus.CounterVec // cause
+}
+
+// newInstrumentation makes the instruments and registers them if there is a registry for them.
+func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation, error) {
+	i := &instrumentation{
+		frames: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "portcullis_host_review_frames_total", Help: "Review frames handed to host streams.",
+		}),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "portcullis_host_retries_total", Help: "Calls that were handed to another replica.",
+		}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "portcullis_host_sessions_ended_total", Help: "Host sessions that ended, by cause.",
+		}, []string{"cause"}),
+	}
+	if m == nil {
+		return i, nil
+	}
+	sessions := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "portcullis_host_sessions", Help: "Live host sessions.",
+	}, func() float64 { return float64(len(r.all())) })
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "portcullis_host_waiting_calls", Help: "Calls that wait for a free replica.",
+	}, func() float64 { return float64(r.queued.Load()) })
+	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(sessions),
+		m.Register(waiting))
+}
+
+// causeLabel is why a session ended, as a label of a closed set.
+func causeLabel(err error) string {
+	for label, cause := range map[string]error{
+		"silent": errSilent, "stuck": errStuck, "replaced": errReplaced, "strays": errStrays, "drained": errDispClose,
+		"protocol": errSecond,
+	} {
+		if errors.Is(err, cause) {
+			return label
+		}
+	}
+	return "stream"
+}

@@ -1,0 +1,47 @@
+package session
+
+import "time"
+
+// The limits of sessions. What a host says of itself can only be narrower.
+const (
+	// Protocol is the version of the host protocol that is spoken here.
+	Protocol = 1
+	// HelloTimeout is how long a new stream may take to say Hello.
+	HelloTimeout = 5 * time.Second
+	// DefaultOutstanding is how many (call, hook) pairs a host takes that does not say.
+	DefaultOutstanding = 16
+	// MaxOutstanding is the most (call, hook) pairs on one session, whatever the host says.
+	MaxOutstanding = 1 << 16
+	// DefaultFrameBytes is the largest frame of a host that does not say: gRPC's default receive limit in every language.
+	DefaultFrameBytes = 4 << 20
+	// MaxVerdictBytes is the largest frame that a host may send. A patch may rewrite a whole object of 3 MiB; base64 does
+	// not apply here.
+	MaxVerdictBytes = 4 << 20
+	// MaxOffers is the most hooks that one host may offer.
+	MaxOffers = 1024
+	// MaxNameBytes bounds every name in Hello.
+	MaxNameBytes = 512
+	// MaxSessions is the most sessions of one dispatcher.
+	MaxSessions = 20_000
+	// MaxWaiting is the most calls that wait for a free replica of one hook; past it a call fails at once.
+	MaxWaiting = 1024
+	// MaxStrays is how many frames that mean nothing (verdicts of unknown calls, unknown frames) a session may send.
+	MaxStrays = 1024
+
+	// PingInterval is how long a session may be silent before it is asked for a sign of life.
+	PingInterval = 500 * time.Millisecond
+	// SuspectAfter is the silence after which a session gets no new calls.
+	SuspectAfter = 1500 * time.Millisecond
+	// LostAfter is the silence, or the time a write may take, after which a session is given up and its calls fail over.
+	LostAfter = 3 * time.Second
+	// HostSilence is the silence after which a host shall redial.
+	HostSilence = 5 * time.Second
+	// AbsenceGrace is how long calls of a hook wait for a host when the last one has just left: a restarted host is back
+	// sooner. After it they fail at once, so that a dead host with failurePolicy Ignore costs a write no time.
+	AbsenceGrace = time.Second
+	// MaxAttempts is how often one call is handed to a session, the first included.
+	MaxAttempts = 3
+
+	// tick is how often silence and waiting calls are looked at.
+	tick = 250 * time.Millisecond
+)

@@ -1,0 +1,407 @@
+// Package session serves the streams that hosts dialled. A [Session] is one live stream: a pure state in the lock of a
+// thin shell with one reader and one writer. The [Registry] knows all of them, picks one for each call, retries what may
+// be retried, and lets calls wait for a free replica, bounded in number and time. The [Server] is the gRPC edge.
+//
+// Default deny: a host serves a hook only if a HookRoute grants it to the identity of its certificate, whatever it
+// offers.
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/google/uuid"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// ErrClosed is the error of sessions that come after the registry began to drain.
+var ErrClosed = errors.New("session: closed")
+
+// Options is what a registry works with. The zero value is usable.
+type Options struct {
+	// ID names this dispatcher to hosts, unique per process start; empty means a random one.
+	ID string
+	// Metrics registers the instruments; nil means none.
+	Metrics prometheus.Registerer
+	// Logger gets sessions that come and go; nil means nowhere.
+	Logger *slog.Logger
+}
+
+// Registry holds the sessions of one dispatcher and carries calls to them. It is a [dispatcher.Backend], and safe for
+// concurrent use. [Registry.Run] must be running for silence and waiting calls to be looked at.
+type Registry struct {
+	id     string
+	log    *slog.Logger
+	seeing *instrumentation
+	view   atomic.Pointer[view]
+	queued atomic.Int64 // calls that wait, in all pools
+
+	mu       sync.Mutex // sessions, draining, and every change of the view and of pools' sessions
+	sessions map[string]*Session
+	draining bool
+}
+
+var _ dispatcher.Backend = (*Registry)(nil)
+
+// view is the hooks that sessions can serve under one snapshot.
+type view struct {
+	revision string
+	pools    map[match.HookID]*pool
+	byOffer  map[offer][]*pool
+}
+
+// offer is how hosts name a hook.
+type offer struct {
+	name  string
+	stage int32
+}
+
+// New makes a registry without hooks.
+func New(o Options) (*Registry, error) {
+	if o.ID == "" {
+		o.ID = uuid.NewString()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Registry{id: o.ID, log: o.Logger, sessions: make(map[string]*Session)}
+	r.view.Store(&view{})
+	var err error
+	r.seeing, err = newInstrumentation(o.Metrics, r)
+	return r, err
+}
+
+// Run looks after silence and waiting calls until ctx ends.
+func (r *Registry) Run(ctx context.Context) error {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case now := <-t.C:
+			for _, s := range r.all() {
+				s.tick(now)
+			}
+			for _, p := range r.view.Load().pools {
+				p.expire(now)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// all are the sessions at this moment.
+func (r *Registry) all() []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*Session, 0, len(r.sessions))
+	for _, s := range r.sessions {
+		out = append(out, s)
+	}
+	return out
+}
+
+// Start implements [dispatcher.Backend].
+func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
+	now, parent := time.Now(), trace.SpanContextFromContext(ctx)
+	tickets := make([]ticket, len(b.Calls))
+	todo := make([]*ticket, len(b.Calls))
+	for i := range tickets {
+		t := &tickets[i]
+		t.batch, t.index, t.done, t.begun, t.parent = b, i, done, now, parent
+		todo[i] = t
+	}
+	r.place(todo)
+	return func(i int) { tickets[i].cancel() }
+}
+
+// place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no room
+// waits.
+func (r *Registry) place(todo []*ticket) {
+	v := r.view.Load()
+	for len(todo) > 0 {
+		t := todo[0]
+		p := v.pools[t.call().Hook.ID]
+		if p == nil {
+			t.finish(notStarted(review.FailureUnavailable, "no route grants the hook to a host"))
+			todo = todo[1:]
+			continue
+		}
+		s := p.pick(t, time.Now())
+		if s == nil {
+			r.wait(p, t)
+			todo = todo[1:]
+			continue
+		}
+		here, elsewhere := split(todo, s)
+		n := s.submit(here)
+		if n == 0 { // the last slot went to somebody else just now
+			r.wait(p, t)
+			todo = todo[1:]
+			continue
+		}
+		todo = append(elsewhere, here[n:]...)
+	}
+}
+
+// split parts tickets into those that a session serves and the rest. The first one is served.
+func split(todo []*ticket, s *Session) (here, elsewhere []*ticket) {
+	if len(todo) == 1 {
+		return todo, nil
+	}
+	pools := *s.pools.Load()
+	for _, t := range todo {
+		if _, ok := pools[t.call().Hook.ID]; ok && t.avoid != s {
+			here = append(here, t)
+		} else {
+			elsewhere = append(elsewhere, t)
+		}
+	}
+	return here, elsewhere
+}
+
+// wait lets a ticket wait for a free replica, or fails it at once.
+func (r *Registry) wait(p *pool, t *ticket) {
+	if f := p.wait(t, time.Now()); f != nil {
+		t.finish(review.Result{Failure: f})
+		return
+	}
+	p.drain() // a slot may have become free in between
+}
+
+// settle ends a call, or hands it to another replica.
+func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
+	result.Timing.Instance = s.hello.GetInstance()
+	f := result.Failure
+	if f == nil || !t.again(f, time.Now()) {
+		t.finish(result)
+		return
+	}
+	t.avoid = s
+	t.lost = t.lost || !f.NotStarted
+	r.seeing.retries.Inc()
+	r.place([]*ticket{t})
+}
+
+// freed lets calls that wait have the slots that became free.
+func (r *Registry) freed(s *Session) {
+	if r.queued.Load() == 0 {
+		return
+	}
+	for _, p := range *s.pools.Load() {
+		p.drain()
+	}
+}
+
+// Update puts the hooks of a snapshot in force. Calls in flight finish. Snapshots have to come in the order in which they
+// were in force.
+func (r *Registry) Update(snapshot *match.Snapshot) {
+	r.mu.Lock()
+	now, old := time.Now(), r.view.Load()
+	next := &view{
+		revision: snapshot.Revision(), pools: make(map[match.HookID]*pool), byOffer: make(map[offer][]*pool),
+	}
+	for _, h := range snapshot.Hooks() {
+		if !h.Route.Stream {
+			continue
+		}
+		p := old.pools[h.ID]
+		if p == nil {
+			p = newPool(r, now)
+		}
+		p.hook.Store(h)
+		next.pools[h.ID] = p
+		key := offer{h.ID.Name, int32(h.ID.Stage)}
+		next.byOffer[key] = append(next.byOffer[key], p)
+	}
+	r.view.Store(next)
+	members := make(map[*pool][]*Session)
+	for _, s := range r.sessions {
+		for _, p := range r.assign(s, next) {
+			members[p] = append(members[p], s)
+		}
+	}
+	for _, p := range next.pools {
+		p.set(members[p], now)
+	}
+	removed := make([]*pool, 0)
+	for id, p := range old.pools {
+		if next.pools[id] == nil {
+			removed = append(removed, p)
+		}
+	}
+	sessions := make([]*Session, 0, len(r.sessions))
+	for _, s := range r.sessions {
+		sessions = append(sessions, s)
+	}
+	r.mu.Unlock()
+	for _, p := range removed {
+		p.abandon()
+	}
+	for _, p := range next.pools {
+		p.drain()
+	}
+	for _, s := range sessions {
+		r.announce(s)
+	}
+}
+
+// assign says which pools a session belongs to. The registry's lock is held.
+func (r *Registry) assign(s *Session, v *view) []*pool {
+	mine := make(map[match.HookID]*pool)
+	var out []*pool
+	for _, o := range s.hello.GetHooks() {
+		for _, p := range v.byOffer[offer{o.GetName(), int32(o.GetStage())}] {
+			h := p.hook.Load()
+			if slices.Contains(h.Route.Hosts, s.identity) && mine[h.ID] == nil {
+				mine[h.ID] = p
+				out = append(out, p)
+			}
+		}
+	}
+	s.pools.Store(&mine)
+	return out
+}
+
+// states are the states of the hooks that a session offers.
+func (r *Registry) states(s *Session) []*hostv1.HookState {
+	v, mine := r.view.Load(), *s.pools.Load()
+	out := make([]*hostv1.HookState, 0, len(s.hello.GetHooks()))
+	for _, o := range s.hello.GetHooks() {
+		state := &hostv1.HookState{Name: o.GetName(), Stage: o.GetStage(), Revision: v.revision}
+		pools := v.byOffer[offer{o.GetName(), int32(o.GetStage())}]
+		granted := slices.ContainsFunc(pools, func(p *pool) bool { return mine[p.hook.Load().ID] != nil })
+		switch {
+		case len(pools) == 0:
+			state.State = hostv1.State_STATE_UNKNOWN_HOOK
+			state.Message = "no configuration has a webhook of this name and stage with a HookRoute that says stream"
+		case !granted:
+			state.State = hostv1.State_STATE_NOT_AUTHORIZED
+			state.Message = "no HookRoute lists identity " + s.identity + " in spec.hosts"
+		default:
+			state.State = hostv1.State_STATE_IN_ROTATION
+		}
+		out = append(out, state)
+	}
+	return out
+}
+
+// welcome is the first frame for a host.
+func (r *Registry) welcome(s *Session) *hostv1.ConnectResponse {
+	return &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Welcome{Welcome: &hostv1.Welcome{
+		SessionId:       s.id,
+		DispatcherId:    r.id,
+		Protocol:        Protocol,
+		Revision:        r.view.Load().revision,
+		Hooks:           r.states(s),
+		PingIntervalMs:  millis(PingInterval),
+		SilenceMs:       millis(HostSilence),
+		MaxVerdictBytes: MaxVerdictBytes,
+	}}}
+}
+
+// announce tells a host how its hooks stand.
+func (r *Registry) announce(s *Session) {
+	for _, state := range r.states(s) {
+		s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_HookState{HookState: state}})
+	}
+}
+
+// join takes a session in. A second one of the same instance replaces the first.
+func (r *Registry) join(s *Session) error {
+	r.mu.Lock()
+	if r.draining {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	var replaced *Session
+	for _, other := range r.sessions {
+		if other.hello.GetInstance() == s.hello.GetInstance() && other.identity == s.identity {
+			replaced = other
+		}
+	}
+	if len(r.sessions) >= MaxSessions && replaced == nil {
+		r.mu.Unlock()
+		return errTooMany
+	}
+	r.sessions[s.id] = s
+	pools := r.assign(s, r.view.Load())
+	s.send(r.welcome(s))
+	for _, p := range pools {
+		p.add(s)
+	}
+	r.mu.Unlock()
+	if replaced != nil {
+		replaced.close(errReplaced)
+	}
+	for _, p := range pools {
+		p.drain()
+	}
+	return nil
+}
+
+// leave lets a session go.
+func (r *Registry) leave(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.sessions, s.id)
+	for _, p := range *s.pools.Load() {
+		p.remove(s, time.Now())
+	}
+}
+
+// Ready reports whether every hook that is served over streams has a session, and the names of those that have none.
+func (r *Registry) Ready() (missing []string) {
+	for id, p := range r.view.Load().pools {
+		if len(*p.sessions.Load()) == 0 {
+			missing = append(missing, id.Configuration+"/"+id.Name)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// Drain tells every host that this dispatcher is leaving, lets calls in flight finish, and ends the sessions. It returns
+// when none is left or ctx ends; [Registry.Run] has to be running.
+func (r *Registry) Drain(ctx context.Context, grace time.Duration) {
+	r.mu.Lock()
+	r.draining = true
+	r.mu.Unlock()
+	now := time.Now()
+	for _, s := range r.all() {
+		s.locked(func(st *state) []finished {
+			st.drain(now.Add(grace), now, nil)
+			return nil
+		})
+	}
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for len(r.all()) > 0 {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// two picks two different indexes below n, which is at least 2.
+func two(n int) (int, int) {
+	a, b := rand.IntN(n), rand.IntN(n-1)
+	if b >= a {
+		b++
+	}
+	return a, b
+}

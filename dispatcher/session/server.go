@@ -1,0 +1,160 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// errTooMany refuses a session past [MaxSessions].
+var errTooMany = errors.New("session: too many sessions")
+
+// Identify says who is at the other end of a stream; empty means that the caller is not authenticated.
+type Identify func(ctx context.Context) string
+
+// Server is the gRPC edge for hosts. It turns streams into sessions of a registry.
+type Server struct {
+	hostv1.UnimplementedHostServiceServer
+
+	registry   *Registry
+	identify   Identify
+	goroutines sync.WaitGroup
+}
+
+// NewServer makes the edge of a registry.
+func NewServer(r *Registry, identify Identify) *Server {
+	return &Server{registry: r, identify: identify}
+}
+
+// ServerOptions are the settings of a gRPC server for hosts, each with its reason. TLS comes beside them.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		// Review frames are slices that are shared between hosts.
+		grpc.ForceServerCodecV2(Codec()),
+		// What hosts send is verdicts.
+		grpc.MaxRecvMsgSize(MaxVerdictBytes),
+		// Reviews are as large as the API server makes them; what a host takes it says in Hello.
+		grpc.MaxSendMsgSize(1 << 30),
+		// Liveness is ours: any frame counts. Transport pings only find connections whose peer vanished without a word
+		// before Hello.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		// Hosts behind NAT may ping as often as SDKs do by default.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		// One host needs two streams at most, and health checks.
+		grpc.MaxConcurrentStreams(16),
+		grpc.ConnectionTimeout(HelloTimeout),
+	}
+}
+
+// Connect implements HostService.
+func (s *Server) Connect(stream grpc.BidiStreamingServer[hostv1.ConnectRequest, hostv1.ConnectResponse]) error {
+	identity := s.identify(stream.Context())
+	if identity == "" {
+		return status.Error(codes.Unauthenticated, "a host has to present a client certificate with an identity")
+	}
+	return s.Serve(grpcStream{stream}, identity)
+}
+
+// grpcStream is a gRPC stream as the core sees it. Frames are encoded by [Codec].
+type grpcStream struct {
+	grpc.BidiStreamingServer[hostv1.ConnectRequest, hostv1.ConnectResponse]
+}
+
+// Send implements [Stream].
+func (s grpcStream) Send(f *Outgoing) error { return s.SendMsg(f) } //nolint:wrapcheck // the session adds what it was doing
+
+// Serve serves one stream of an authenticated host until it ends, which frees the stream's goroutines. The error is a
+// status for the host; nil is a clean end.
+func (s *Server) Serve(stream Stream, identity string) error {
+	hello, err := s.hello(stream)
+	if err != nil {
+		return err
+	}
+	session := newSession(s.registry, uuid.NewString(), identity, hello)
+	if err := s.registry.join(session); err != nil {
+		return statusOf(err)
+	}
+	log := s.registry.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", identity)
+	log.Info("host connected", "hooks", len(hello.GetHooks()), "sdk", hello.GetSdk(), "session", session.id)
+	err = session.run(stream, &s.goroutines)
+	s.registry.leave(session)
+	s.registry.seeing.ended.WithLabelValues(causeLabel(err)).Inc()
+	log.Info("host disconnected", "session", session.id, "cause", err)
+	return statusOf(err)
+}
+
+// Wait returns when the goroutines of all streams have ended. The transport has to be stopped first.
+func (s *Server) Wait() { s.goroutines.Wait() }
+
+// hello waits for the first frame and checks it.
+func (s *Server) hello(stream Stream) (*hostv1.Hello, error) {
+	type first struct {
+		in  *hostv1.ConnectRequest
+		err error
+	}
+	got := make(chan first, 1)
+	s.goroutines.Go(func() {
+		in, err := stream.Recv()
+		got <- first{in, err}
+	})
+	timer := time.NewTimer(HelloTimeout)
+	defer timer.Stop()
+	select {
+	case f := <-got:
+		if f.err != nil {
+			return nil, f.err
+		}
+		return f.in.GetHello(), checkHello(f.in.GetHello())
+	case <-timer.C:
+		return nil, status.Errorf(codes.InvalidArgument, "no Hello within %s", HelloTimeout)
+	}
+}
+
+// checkHello says what is wrong with the first frame of a host.
+func checkHello(h *hostv1.Hello) error {
+	switch {
+	case h == nil:
+		return status.Error(codes.InvalidArgument, "the first frame has to be Hello")
+	case h.GetProtocolMin() > Protocol || h.GetProtocolMax() < Protocol:
+		return status.Errorf(codes.FailedPrecondition, "the host speaks protocol %d to %d, this dispatcher %d",
+			h.GetProtocolMin(), h.GetProtocolMax(), Protocol)
+	case h.GetInstance() == "" || h.GetHost() == "":
+		return status.Error(codes.InvalidArgument, "Hello needs host and instance")
+	case len(h.GetHooks()) == 0:
+		return status.Error(codes.InvalidArgument, "Hello offers no hooks")
+	case len(h.GetHooks()) > MaxOffers:
+		return status.Errorf(codes.ResourceExhausted, "Hello offers %d hooks, at most %d are taken", len(h.GetHooks()), MaxOffers)
+	case h.GetLane() != 0 || h.GetJoinSession() != "":
+		return status.Error(codes.FailedPrecondition, "this dispatcher serves one lane only")
+	case len(h.GetInstance()) > MaxNameBytes || len(h.GetHost()) > MaxNameBytes:
+		return status.Errorf(codes.InvalidArgument, "a name in Hello is longer than %d bytes", MaxNameBytes)
+	}
+	return nil
+}
+
+// statusOf is the end of a session as the host sees it.
+func statusOf(err error) error {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, errDispClose):
+		return nil
+	case errors.Is(err, ErrClosed):
+		return status.Error(codes.Unavailable, "the dispatcher is stopping")
+	case errors.Is(err, errTooMany):
+		return status.Error(codes.ResourceExhausted, "the dispatcher has too many sessions")
+	case errors.Is(err, errReplaced):
+		return status.Error(codes.Aborted, "a newer session of the same instance has taken over")
+	case errors.Is(err, errStrays), errors.Is(err, errSecond):
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return status.Error(codes.Unavailable, "the session has ended")
+}
