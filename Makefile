@@ -40,7 +40,7 @@ test: ## All tests: unit and in-memory mesh under the race detector, then a real
 
 .PHONY: unit
 unit: ## Tests of this module under the race detector
-	go test -race -shuffle=on $(TESTFLAGS) ./...
+	go test -race $(TESTFLAGS) ./...
 
 .PHONY: e2e
 e2e: ## Tests against a real kube-apiserver and etcd, both built once and cached
