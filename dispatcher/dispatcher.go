@@ -118,7 +118,7 @@ func New(o Options) (*Dispatcher, error) {
 		o.Webhooks = noBackend{}
 	}
 	if o.Codec == nil {
-		o.Codec = rawCodec{}
+		o.Codec = chain.RawCodec{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -258,16 +258,3 @@ func (noBackend) Start(_ context.Context, b *Batch, done func(int, review.Result
 	}
 	return func(int) {}
 }
-
-// rawCodec works on the JSON itself, without knowing types.
-type rawCodec struct{}
-
-func (rawCodec) Apply(object, patch []byte) ([]byte, bool, error) {
-	p, err := conversion.ApplyPatch(object, patch)
-	if errors.Is(err, conversion.ErrUndecodable) {
-		return nil, false, fmt.Errorf("%w: %w", chain.ErrBadPatch, err)
-	}
-	return p.Raw, p.Changed, err
-}
-
-func (rawCodec) Diff(from, to []byte) ([]byte, error) { return conversion.DiffPatch(from, to) }

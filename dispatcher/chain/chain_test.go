@@ -1,0 +1,246 @@
+package chain_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// TestScenarios plays the stories in testdata: each line of input is an event, the output is what the machine does.
+// Run with -rewrite to write down new behaviour, and read the difference before it is committed.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		t.Helper()
+		var w world
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			t.Helper()
+			switch d.Cmd {
+			case "mutate", "validate":
+				return w.begin(t, d)
+			case "deliver":
+				return w.deliver(t, d)
+			case "time":
+				var to string
+				d.ScanArgs(t, "to", &to)
+				w.now = epoch.Add(duration(t, to))
+				return w.next()
+			}
+			t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
+			return ""
+		})
+	})
+}
+
+// epoch is when every story begins.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// world is a machine and the state of its story.
+type world struct {
+	machine chain.Machine
+	now     time.Time
+	rules   map[*match.Hook]rule
+}
+
+// rule is when a hook of a story matches.
+type rule struct {
+	contains string
+	err      *apierrors.StatusError
+}
+
+// begin makes a machine. Arguments: budget, dryrun, delete, explain. Input: "object JSON" (default {}), and a hook a
+// line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
+// (matching fails with 404).
+func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	stage := admissionv1.Stage_STAGE_VALIDATE
+	if d.Cmd == "mutate" {
+		stage = admissionv1.Stage_STAGE_MUTATE
+	}
+	budget := "10s"
+	d.MaybeScanArgs(t, "budget", &budget)
+	dryRun := d.HasArg("dryrun")
+	request := &admissionv1.AdmissionRequest{
+		Uid: "u1", Operation: "CREATE", Object: &admissionv1.Object{Raw: []byte(`{}`)}, DryRun: &dryRun,
+	}
+	if d.HasArg("delete") {
+		request.Operation, request.Object = "DELETE", nil
+	}
+	w.rules = make(map[*match.Hook]rule)
+	o := chain.Options{
+		Request:  &review.Request{Stage: stage, Admission: request, Explain: d.HasArg("explain")},
+		Revision: "r1",
+		Match:    w.match,
+		Codec:    chain.RawCodec{},
+		Deadline: epoch.Add(duration(t, budget)),
+	}
+	for line := range strings.Lines(d.Input) {
+		if raw, ok := strings.CutPrefix(line, "object "); ok {
+			request.Object.Raw = []byte(strings.TrimSpace(raw))
+			continue
+		}
+		o.Hooks = append(o.Hooks, w.hook(t, stage, strings.Fields(line)))
+	}
+	w.now = epoch
+	if stage == admissionv1.Stage_STAGE_MUTATE {
+		w.machine = chain.NewMutate(o)
+	} else {
+		w.machine = chain.NewValidate(o)
+	}
+	return w.next()
+}
+
+func (w *world) hook(t *testing.T, stage admissionv1.Stage, words []string) *match.Hook {
+	t.Helper()
+	h := &match.Hook{
+		ID:            match.HookID{Stage: stage, Configuration: "c", Name: words[0]},
+		FailurePolicy: admissionregistrationv1.Fail,
+		Timeout:       5 * time.Second,
+		SideEffects:   admissionregistrationv1.SideEffectClassNone,
+		Reinvocation:  admissionregistrationv1.NeverReinvocationPolicy,
+	}
+	for _, word := range words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "ignore":
+			h.FailurePolicy = admissionregistrationv1.Ignore
+		case "ifneeded":
+			h.Reinvocation = admissionregistrationv1.IfNeededReinvocationPolicy
+		case "timeout":
+			h.Timeout = duration(t, value)
+		case "effects":
+			h.SideEffects = admissionregistrationv1.SideEffectClass(value)
+		case "if":
+			w.rules[h] = rule{contains: `"` + value + `"`}
+		case "missing":
+			w.rules[h] = rule{err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "gone")}
+		default:
+			t.Fatalf("unknown word %q", word)
+		}
+	}
+	return h
+}
+
+func (w *world) match(h *match.Hook, o chain.Object) match.Decision {
+	r := w.rules[h]
+	switch {
+	case r.err != nil:
+		return match.Decision{Err: r.err}
+	case bytes.Contains(o.Raw, []byte(r.contains)):
+		return match.Decision{Match: true}
+	}
+	return match.Decision{Skip: match.SkipObjectSelector}
+}
+
+// deliver reports a result: deliver ID allow|deny|patch|raw|fail, with code=, message=, warning=, audit=KEY, type=; the patch is the input.
+func (w *world) deliver(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	id, err := strconv.Atoi(d.CmdArgs[0].Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &admissionv1.AdmissionResponse{Allowed: true}
+	r := review.Result{Verdict: v}
+	switch how := d.CmdArgs[1].Key; how {
+	case "allow":
+	case "deny":
+		v.Allowed = false
+	case "patch":
+		v.PatchType = "JSONPatch"
+	case "fail":
+		r = review.Result{Failure: &review.Failure{Kind: review.FailureHandler, Err: errors.New("broken")}}
+	default:
+		t.Fatalf("unknown result %q", how)
+	}
+	for _, a := range d.CmdArgs[2:] {
+		value := strings.Join(a.Vals, ",")
+		switch a.Key {
+		case "code":
+			code, _ := strconv.Atoi(value)
+			v.Status = &admissionv1.Status{Code: int32(code), Message: v.GetStatus().GetMessage()}
+		case "message":
+			v.Status = &admissionv1.Status{Code: v.GetStatus().GetCode(), Message: value}
+		case "warning":
+			v.Warnings = append(v.Warnings, value)
+		case "audit":
+			v.AuditAnnotations = map[string]string{value: "yes"}
+		case "type":
+			v.PatchType = value
+		}
+	}
+	if d.Input != "" {
+		v.Patch = []byte(d.Input)
+	}
+	w.machine.Deliver(id, r)
+	return w.next()
+}
+
+// next is what the machine does now.
+func (w *world) next() string {
+	var out strings.Builder
+	start, cancel := w.machine.Next(w.now)
+	for _, c := range start {
+		fmt.Fprintf(&out, "start %d %s round=%d revision=%d object=%s by=%s\n",
+			c.ID, c.Hook.ID.Name, c.Round, c.Object.Revision, c.Object.Raw, c.Deadline.Sub(epoch))
+	}
+	for _, c := range cancel {
+		fmt.Fprintf(&out, "cancel %d %s\n", c.ID, c.Kind)
+	}
+	if a, ok := w.machine.Answer(); ok {
+		describe(&out, a)
+	} else {
+		fmt.Fprintf(&out, "wake at %s\n", w.machine.Wake().Sub(epoch))
+	}
+	return out.String()
+}
+
+func describe(out *strings.Builder, a review.Answer) {
+	r := a.Response
+	if r.GetAllowed() {
+		fmt.Fprintf(out, "allowed\n")
+	} else {
+		fmt.Fprintf(out, "denied %d %s %q\n", r.GetStatus().GetCode(), r.GetStatus().GetReason(), r.GetStatus().GetMessage())
+	}
+	if len(r.GetPatch()) > 0 {
+		fmt.Fprintf(out, "patch %s %s\n", r.GetPatchType(), r.GetPatch())
+	}
+	for _, text := range r.GetWarnings() {
+		fmt.Fprintf(out, "warning %q\n", text)
+	}
+	var keys []string
+	for k := range r.GetAuditAnnotations() {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		fmt.Fprintf(out, "audit %s=%s\n", k, r.GetAuditAnnotations()[k])
+	}
+	for _, o := range a.Outcomes {
+		fmt.Fprintf(out, "outcome %s round=%d %s %q\n", o.GetHook(), o.GetRound(), o.GetOutcome(), o.GetReason())
+	}
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
