@@ -1,0 +1,186 @@
+package conversion
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	k8sv1 "k8s.io/api/admission/v1"
+	kjson "sigs.k8s.io/json"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// What a review says that it is.
+const (
+	reviewKind     = "AdmissionReview"
+	versionV1      = "admission.k8s.io/v1"
+	versionV1beta1 = "admission.k8s.io/v1beta1"
+)
+
+func supported(apiVersion string) bool {
+	return apiVersion == versionV1 || apiVersion == versionV1beta1
+}
+
+// DecodeReview reads one AdmissionReview, v1 or v1beta1, as Kubernetes' own decoder does; the package comment has the
+// rules. Of the result it sets request and api_version; the objects are sub-slices of body, byte for byte as they came. The
+// error is an *Error; its UID is set whenever the review could be answered with a denial.
+func DecodeReview(body []byte) (*admissionv1.ReviewRequest, error) {
+	d := decode(body)
+	if err := d.refusal(); err != nil {
+		err.UID, err.APIVersion, _ = d.answerable()
+		return nil, err
+	}
+	return &admissionv1.ReviewRequest{Request: &d.request.AdmissionRequest, ApiVersion: d.apiVersion}, nil
+}
+
+// DecodeHead finds what an answer needs in the front part of a review that is too large to be read whole. ok says that both
+// are known; the other results are empty otherwise.
+func DecodeHead(prefix []byte) (uid, apiVersion string, ok bool) {
+	return decode(prefix).answerable()
+}
+
+// decoder reads a review in one pass. It goes on after a field of the wrong type, for the sake of a uid that may follow.
+type decoder struct {
+	scanner
+	kind, apiVersion string
+	request          *request // nil when there is none, or null
+	wrongType        string   // The first field of a wrong type, in words.
+}
+
+func decode(body []byte) *decoder {
+	d := &decoder{scanner: scanner{data: body}}
+	d.review()
+	d.end()
+	return d
+}
+
+// answerable returns what an answer needs, and whether it is there.
+func (d *decoder) answerable() (uid, apiVersion string, ok bool) {
+	if d.kind != reviewKind || !supported(d.apiVersion) || d.request == nil || d.request.Uid == "" {
+		return "", "", false
+	}
+	return d.request.Uid, d.apiVersion, true
+}
+
+// refusal says why the review cannot be judged; nil when it can.
+func (d *decoder) refusal() *Error {
+	switch {
+	case !bytes.HasPrefix(bytes.TrimLeft(d.data, " \t\r\n"), []byte("{")):
+		return badRequest(ReasonNotJSON, "the body is not a JSON object: send an AdmissionReview as JSON (YAML and protobuf are not read here)")
+	case d.err != nil:
+		return badRequest(ReasonMalformedJSON, "the body is malformed JSON: %v", d.err)
+	case d.wrongType != "":
+		return badRequest(ReasonWrongType, "the body is no AdmissionReview that can be read: %s", d.wrongType)
+	case d.kind != reviewKind:
+		return badRequest(ReasonWrongKind, "the body is of kind %q: send an %s", d.kind, reviewKind)
+	case !supported(d.apiVersion):
+		return badRequest(ReasonUnsupportedVersion, "AdmissionReview in apiVersion %q is not supported: send %s or %s", d.apiVersion, versionV1, versionV1beta1)
+	case d.request == nil:
+		return badRequest(ReasonNoRequest, "the AdmissionReview has no request")
+	case d.request.Uid == "":
+		return badRequest(ReasonNoUID, "the request of the AdmissionReview has no uid")
+	}
+	return nil
+}
+
+func (d *decoder) review() {
+	for name := range d.members {
+		switch {
+		// As encoding/json, with which Kubernetes finds kind and apiVersion, whatever their case.
+		case bytes.EqualFold(name, []byte("kind")):
+			d.readString(&d.kind, "kind")
+		case bytes.EqualFold(name, []byte("apiVersion")):
+			d.readString(&d.apiVersion, "apiVersion")
+		case string(name) == "request":
+			d.readRequest()
+		case string(name) == "response":
+			d.readResponse()
+		default:
+			d.skip()
+		}
+	}
+}
+
+// readResponse checks the types in a response, which a review that asks should not have.
+func (d *decoder) readResponse() {
+	raw := d.skip()
+	if d.err != nil {
+		return
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, new(k8sv1.AdmissionResponse)); err != nil && d.wrongType == "" {
+		d.wrongType = fmt.Sprintf("response: %v", err)
+	}
+}
+
+// null consumes a null, and says whether there was one.
+func (d *decoder) null() bool {
+	if d.next() != 'n' {
+		return false
+	}
+	d.skip()
+	return true
+}
+
+// readString reads a string into text; null leaves it as it is. path names the field in an error.
+func (d *decoder) readString(text *string, path ...string) {
+	switch {
+	case d.null():
+	case d.next() == '"':
+		*text = d.text()
+	default:
+		d.mismatch("a string", path...)
+	}
+}
+
+// readStrings reads an array of strings into list, the way encoding/json reuses a slice: null items of a duplicate field
+// bring back what stood at their place.
+func (d *decoder) readStrings(list []string, path ...string) []string {
+	if d.null() {
+		return nil
+	}
+	if d.next() != '[' {
+		d.mismatch("an array", path...)
+		return list
+	}
+	n := 0
+	for range d.items {
+		if n == cap(list) {
+			list = append(list, "")
+		}
+		list = list[:max(len(list), n+1)]
+		d.readString(&list[n], path...)
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	return list[:n]
+}
+
+// mismatch skips a value of a wrong type and remembers the first one.
+func (d *decoder) mismatch(want string, path ...string) {
+	got := typeName(d.next())
+	d.skip()
+	if d.wrongType == "" {
+		d.wrongType = fmt.Sprintf("%s is %s, want %s", strings.Join(path, "."), got, want)
+	}
+}
+
+// typeName names the type of the JSON value that begins with c.
+func typeName(c byte) string {
+	switch c {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	default:
+		return "a number"
+	}
+}

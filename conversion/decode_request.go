@@ -1,0 +1,201 @@
+package conversion
+
+import admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+// request is an AdmissionRequest and the messages that it points to, so that they are allocated at once.
+type request struct {
+	admissionv1.AdmissionRequest
+	parts struct {
+		kind, requestKind          admissionv1.GroupVersionKind
+		resource, requestResource  admissionv1.GroupVersionResource
+		user                       admissionv1.UserInfo
+		object, oldObject, options admissionv1.Object
+		dryRun                     bool
+	}
+}
+
+func (d *decoder) readRequest() {
+	if d.null() {
+		d.request = nil
+		return
+	}
+	if d.next() != '{' {
+		d.mismatch("an object", "request")
+		return
+	}
+	if d.request == nil {
+		d.request = new(request)
+	}
+	for name := range d.members {
+		d.readRequestField(d.request, name)
+	}
+}
+
+// readRequestField reads the member called name of AdmissionRequest in k8s.io/api/admission/v1.
+func (d *decoder) readRequestField(r *request, name []byte) {
+	switch string(name) {
+	case "uid":
+		d.readString(&r.Uid, "request", "uid")
+	case "kind":
+		if d.readKind(&r.parts.kind, "kind") {
+			r.Kind = &r.parts.kind
+		}
+	case "resource":
+		if d.readResource(&r.parts.resource, "resource") {
+			r.Resource = &r.parts.resource
+		}
+	case "subResource":
+		d.readString(&r.SubResource, "request", "subResource")
+	case "requestKind":
+		d.readRequestKind(r)
+	case "requestResource":
+		d.readRequestResource(r)
+	case "requestSubResource":
+		d.readString(&r.RequestSubResource, "request", "requestSubResource")
+	case "name":
+		d.readString(&r.Name, "request", "name")
+	case "namespace":
+		d.readString(&r.Namespace, "request", "namespace")
+	case "operation":
+		d.readString(&r.Operation, "request", "operation")
+	case "userInfo":
+		d.readUser(r)
+	case "object":
+		d.readObject(&r.Object, &r.parts.object)
+	case "oldObject":
+		d.readObject(&r.OldObject, &r.parts.oldObject)
+	case "dryRun":
+		d.readDryRun(r)
+	case "options":
+		d.readObject(&r.Options, &r.parts.options)
+	default:
+		d.skip()
+	}
+}
+
+// readRequestKind reads a field that is a pointer in Kubernetes' type: null takes back what was read before.
+func (d *decoder) readRequestKind(r *request) {
+	switch {
+	case d.null():
+		r.RequestKind = nil
+		r.parts.requestKind.Reset()
+	case d.readKind(&r.parts.requestKind, "requestKind"):
+		r.RequestKind = &r.parts.requestKind
+	}
+}
+
+// readRequestResource is as readRequestKind.
+func (d *decoder) readRequestResource(r *request) {
+	switch {
+	case d.null():
+		r.RequestResource = nil
+		r.parts.requestResource.Reset()
+	case d.readResource(&r.parts.requestResource, "requestResource"):
+		r.RequestResource = &r.parts.requestResource
+	}
+}
+
+func (d *decoder) readKind(k *admissionv1.GroupVersionKind, field string) bool {
+	return d.readNames(field, "kind", &k.Group, &k.Version, &k.Kind)
+}
+
+func (d *decoder) readResource(r *admissionv1.GroupVersionResource, field string) bool {
+	return d.readNames(field, "resource", &r.Group, &r.Version, &r.Resource)
+}
+
+// readNames reads group, version and a third member into what it is given, and says whether there was an object.
+func (d *decoder) readNames(field, third string, group, version, name *string) bool {
+	if !d.enterable(field) {
+		return false
+	}
+	for member := range d.members {
+		switch string(member) {
+		case "group":
+			d.readString(group, "request", field, "group")
+		case "version":
+			d.readString(version, "request", field, "version")
+		case third:
+			d.readString(name, "request", field, third)
+		default:
+			d.skip()
+		}
+	}
+	return true
+}
+
+// enterable says whether the next value is an object; it consumes any other. null leaves a structure as it is.
+func (d *decoder) enterable(field string) bool {
+	if d.null() {
+		return false
+	}
+	if d.next() != '{' {
+		d.mismatch("an object", "request", field)
+		return false
+	}
+	return true
+}
+
+// readUser reads UserInfo of k8s.io/api/authentication/v1.
+func (d *decoder) readUser(r *request) {
+	if !d.enterable("userInfo") {
+		return
+	}
+	user := &r.parts.user
+	r.UserInfo = user
+	for name := range d.members {
+		switch string(name) {
+		case "username":
+			d.readString(&user.Username, "request", "userInfo", "username")
+		case "uid":
+			d.readString(&user.Uid, "request", "userInfo", "uid")
+		case "groups":
+			user.Groups = d.readStrings(user.Groups, "request", "userInfo", "groups")
+		case "extra":
+			d.readExtra(user)
+		default:
+			d.skip()
+		}
+	}
+}
+
+func (d *decoder) readExtra(user *admissionv1.UserInfo) {
+	if d.null() {
+		user.Extra = nil
+		return
+	}
+	if d.next() != '{' {
+		d.mismatch("an object", "request", "userInfo", "extra")
+		return
+	}
+	if user.Extra == nil {
+		user.Extra = map[string]*admissionv1.ExtraValue{}
+	}
+	for name := range d.members {
+		user.Extra[string(name)] = &admissionv1.ExtraValue{Items: d.readStrings(nil, "request", "userInfo", "extra")}
+	}
+}
+
+// readObject keeps the bytes of any value but null, which leaves the field as it is: RawExtension.UnmarshalJSON of
+// k8s.io/apimachinery/pkg/runtime.
+func (d *decoder) readObject(field **admissionv1.Object, o *admissionv1.Object) {
+	if d.null() {
+		return
+	}
+	o.Raw = d.skip()
+	*field = o
+}
+
+// readDryRun reads a pointer in Kubernetes' type.
+func (d *decoder) readDryRun(r *request) {
+	switch d.next() {
+	case 'n':
+		r.DryRun = nil
+		d.skip()
+	case 't', 'f':
+		r.parts.dryRun = d.next() == 't'
+		r.DryRun = &r.parts.dryRun
+		d.skip()
+	default:
+		d.mismatch("a boolean", "request", "dryRun")
+	}
+}

@@ -1,0 +1,113 @@
+package conversion
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// maxDiffDepth is how deep DiffPatch looks for the smallest difference; a difference further down replaces the value at
+// this depth. It bounds the work, for arrays are compared anew at each level.
+const maxDiffDepth = 64
+
+// DiffPatch returns an RFC 6902 patch that makes to of from, two raw JSON objects; nil when they are the same, by the rule
+// of Patched.Changed. Objects are compared member by member. Of arrays what is equal at both ends is left alone, and the
+// rest is compared item by item. Values appear in the patch as they stand in to: numbers keep their spelling. The result
+// refers to neither argument.
+func DiffPatch(from, to []byte) ([]byte, error) {
+	a, err := parseObject(from)
+	if err != nil {
+		return nil, fmt.Errorf("diff from: %w", err)
+	}
+	b, err := parseObject(to)
+	if err != nil {
+		return nil, fmt.Errorf("diff to: %w", err)
+	}
+	var d differ
+	d.value(&a, &b)
+	if len(d.patch) == 0 {
+		return nil, nil
+	}
+	d.patch.close(']')
+	return d.patch, nil
+}
+
+// differ collects operations while it walks down two documents.
+type differ struct {
+	patch jsonWriter
+	path  []string // Escaped reference tokens to the place where it stands.
+}
+
+func (d *differ) value(a, b *node) {
+	switch {
+	case a.kind == '{' && b.kind == '{' && len(d.path) < maxDiffDepth:
+		d.members(a.members, b.members)
+	case a.kind == '[' && b.kind == '[' && len(d.path) < maxDiffDepth:
+		d.items(a.items, b.items)
+	case !equal(a, b):
+		d.operation("replace", b)
+	}
+}
+
+// at walks one step down for the time of visit.
+func (d *differ) at(token string, visit func()) {
+	d.path = append(d.path, token)
+	visit()
+	d.path = d.path[:len(d.path)-1]
+}
+
+func (d *differ) members(a, b []member) {
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0].name < b[0].name:
+			d.at(token(a[0].name), func() { d.operation("remove", nil) })
+			a = a[1:]
+		case len(a) == 0 || b[0].name < a[0].name:
+			d.at(token(b[0].name), func() { d.operation("add", &b[0].value) })
+			b = b[1:]
+		default:
+			d.at(token(a[0].name), func() { d.value(&a[0].value, &b[0].value) })
+			a, b = a[1:], b[1:]
+		}
+	}
+}
+
+func (d *differ) items(a, b []node) {
+	first := 0
+	for len(a) > 0 && len(b) > 0 && equal(&a[0], &b[0]) {
+		a, b = a[1:], b[1:]
+		first++
+	}
+	for len(a) > 0 && len(b) > 0 && equal(&a[len(a)-1], &b[len(b)-1]) {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	for i := range min(len(a), len(b)) {
+		d.at(strconv.Itoa(first+i), func() { d.value(&a[i], &b[i]) })
+	}
+	for i := len(a) - 1; i >= len(b); i-- { // From the end, so that no index moves before it is used.
+		d.at(strconv.Itoa(first+i), func() { d.operation("remove", nil) })
+	}
+	for i := len(a); i < len(b); i++ {
+		d.at(strconv.Itoa(first+i), func() { d.operation("add", &b[i]) })
+	}
+}
+
+// operation writes one operation on the place where d stands; value is nil when it has none.
+func (d *differ) operation(op string, value *node) {
+	if len(d.patch) == 0 {
+		d.patch.raw('[')
+	}
+	d.patch.open('{')
+	d.patch.text("op", op)
+	d.patch.text("path", "/"+strings.Join(d.path, "/"))
+	if value != nil {
+		d.patch.name("value")
+		d.patch.raw(value.raw...)
+	}
+	d.patch.close('}')
+}
+
+// token escapes a name for a JSON pointer (RFC 6901).
+func token(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+}

@@ -1,0 +1,41 @@
+// Package conversion turns AdmissionReview JSON into messages and back, encodes requests for hosts, and applies and
+// makes JSON patches. It is pure: bytes and messages in, bytes and messages out; no I/O, no clock, nothing logged. Every
+// function may be called from any goroutine at once.
+//
+// # Ownership of bytes
+//
+// Objects are never copied. [DecodeReview] returns them as sub-slices of the body, [EncodeBody] refers to them, and
+// [ApplyPatch] may return its argument. Whoever hands bytes in gives them up: they must not be written any more, and live as
+// long as anything made from them.
+//
+// # What a review may look like
+//
+// [DecodeReview] takes and refuses what Kubernetes' own decoder does: UniversalDeserializer of
+// k8s.io/apimachinery/pkg/runtime/serializer over k8s.io/api/admission/{v1,v1beta1}, without strictness. Some of its rules
+// surprise, and are kept:
+//
+//   - Fields are matched by exact case. Only the kind and the apiVersion of the review itself are found whatever their
+//     case, since Kubernetes sniffs them with another decoder (serializer/json, SimpleMetaFactory.Interpret).
+//   - Of duplicate keys the last one wins, but structures merge: a second "request" adds to the first. A null takes back
+//     a "request", "requestKind" or "dryRun", and leaves strings and objects (object, oldObject, options) as they were.
+//   - Unknown fields are skipped, whatever valid JSON they hold. A known field of another JSON type refuses the review,
+//     also within a "response" that nobody reads.
+//   - object, oldObject and options take any JSON value, a string for example; null means absent.
+//   - Strings may hold invalid UTF-8 and lone surrogates, which are read as U+FFFD. Inside objects they stay as they are.
+//   - Arrays and objects nest at most 10,000 deep.
+//
+// It differs on purpose in these points:
+//
+//   - A body that does not begin with "{" is refused. Kubernetes' deserializer would go on to try YAML and protobuf; API
+//     servers send JSON to webhooks and nothing else, and an HTTP edge that guesses formats is an attack surface.
+//   - Kinds other than AdmissionReview, which Kubernetes' scheme also knows in the group (ListOptions, for example), are
+//     refused, and so are reviews without a request or without a uid: there would be nothing to judge or nobody to answer.
+//   - admission.k8s.io/v1alpha1 is refused by its name for now: there the request lies under "spec".
+//
+// # Patches
+//
+// [ApplyPatch] is RFC 6902 by gopkg.in/evanphx/json-patch.v4, the library that kube-apiserver uses, with kube-apiserver's
+// limit on what copy operations may add. Members of objects that a patch path goes through come out sorted by name, and
+// only the last of duplicate ones; everything else keeps its bytes, but for white space and the escaping of <, > and &.
+// Both sides of [DiffPatch] are read as Kubernetes reads untyped objects, so that numbers keep their spelling.
+package conversion

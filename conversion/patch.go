@@ -1,0 +1,90 @@
+package conversion
+
+import (
+	"errors"
+	"fmt"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+)
+
+// maxCopiedBytes is how much the copy operations of one patch may add to an object: the default of kube-apiserver
+// (Config.JSONPatchMaxCopyBytes of k8s.io/apiserver/pkg/server).
+const maxCopiedBytes = 3 << 20
+
+// ErrUndecodable means that a patch is no JSON patch: the hook gave no usable answer, and its failure policy applies
+// (SEMANTICS C20).
+var ErrUndecodable = errors.New("conversion: undecodable patch")
+
+// ErrInapplicable means that a patch cannot be applied to the object: an error of the request whatever the failure policy
+// (SEMANTICS C21).
+var ErrInapplicable = errors.New("conversion: patch does not apply")
+
+// The library knows the limit as a variable of its own only, and kube-apiserver sets it there too. Set before anything
+// runs, it is as good as a constant.
+func init() { //nolint:gochecknoinits // as above
+	jsonpatch.AccumulatedCopySizeLimit = maxCopiedBytes
+}
+
+// Patched is what a patch made of an object.
+type Patched struct {
+	// Raw is the object: the argument itself when nothing changed.
+	Raw []byte
+	// Changed says that the object is another one now, as Kubernetes compares objects without a type: white space, order of
+	// members, escapes and the spelling of fractions do not count.
+	Changed bool
+}
+
+// ApplyPatch applies an RFC 6902 patch as kube-apiserver does (callAttrMutatingHook of
+// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating); an empty patch, [] and null change nothing. object is the raw
+// JSON of an object and is not written; nil, when the request has none, takes no patch. The error wraps ErrUndecodable or
+// ErrInapplicable.
+func ApplyPatch(object, patch []byte) (Patched, error) {
+	if len(patch) == 0 {
+		return Patched{Raw: object}, nil
+	}
+	operations, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return Patched{}, fmt.Errorf("%w: %w", ErrUndecodable, err)
+	}
+	if len(operations) == 0 {
+		return Patched{Raw: object}, nil
+	}
+	if len(object) == 0 {
+		return Patched{}, fmt.Errorf("%w: the request carries no object that could be changed", ErrInapplicable)
+	}
+	raw, err := apply(operations, object)
+	if err != nil {
+		return Patched{}, fmt.Errorf("%w: %w", ErrInapplicable, err)
+	}
+	same, err := sameObject(object, raw)
+	if err != nil {
+		return Patched{}, fmt.Errorf("%w: %w", ErrInapplicable, err)
+	}
+	if same {
+		return Patched{Raw: object}, nil
+	}
+	return Patched{Raw: raw, Changed: true}, nil
+}
+
+// apply contains the panics of the library: it dereferences nil for a "test" or "replace" of the whole object without a
+// value, for example. kube-apiserver answers 500 then, as to any patch that does not apply.
+func apply(operations jsonpatch.Patch, object []byte) (raw []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("invalid operation: %v", r)
+		}
+	}()
+	return operations.Apply(object)
+}
+
+func sameObject(from, to []byte) (bool, error) {
+	a, err := parseObject(from)
+	if err != nil {
+		return false, fmt.Errorf("read the object: %w", err)
+	}
+	b, err := parseObject(to)
+	if err != nil {
+		return false, fmt.Errorf("read the patched object: %w", err)
+	}
+	return equal(&a, &b), nil
+}

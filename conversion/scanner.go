@@ -1,0 +1,304 @@
+package conversion
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/bits"
+	"unicode/utf8"
+)
+
+// maxDepth is how deep arrays and objects may nest: maxNestingDepth of encoding/json and of sigs.k8s.io/json.
+const maxDepth = 10000
+
+// scanner reads one JSON document from front to back, by the grammar of encoding/json. It copies nothing.
+//
+// The first error sticks and moves pos to the end, so that callers need not look at err before the document is over: what
+// they read from then on is empty.
+type scanner struct {
+	data  []byte
+	pos   int
+	depth int
+	err   error
+}
+
+func (s *scanner) fail(at int, format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("%s at byte %d", fmt.Sprintf(format, args...), at)
+	}
+	s.pos = len(s.data)
+}
+
+// unexpected fails with the token at pos.
+func (s *scanner) unexpected(want string) {
+	if s.pos >= len(s.data) {
+		s.fail(s.pos, "unexpected end of the document, want %s,", want)
+		return
+	}
+	s.fail(s.pos, "unexpected %q, want %s,", s.data[s.pos], want)
+}
+
+// next skips white space and returns the first byte of the next token without consuming it; 0, which begins no token, at
+// the end.
+func (s *scanner) next() byte {
+	for ; s.pos < len(s.data); s.pos++ {
+		switch c := s.data[s.pos]; c {
+		case ' ', '\t', '\n', '\r':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// end requires that nothing follows.
+func (s *scanner) end() {
+	if s.next(); s.pos < len(s.data) {
+		s.unexpected("the end")
+	}
+}
+
+// members reads an object and yields the unescaped name of each member. The loop's body consumes the value, and does not
+// break off.
+func (s *scanner) members(yield func(name []byte) bool) {
+	for more := s.enter('{'); more; more = s.more('}') {
+		name := unescaped(s.name())
+		if s.err != nil || !yield(name) {
+			return
+		}
+	}
+}
+
+// items reads an array and yields the index of each item. The loop's body consumes the item, and does not break off.
+func (s *scanner) items(yield func(i int) bool) {
+	i := 0
+	for more := s.enter('['); more; more = s.more(']') {
+		if !yield(i) {
+			return
+		}
+		i++
+	}
+}
+
+// skip reads one value of any type and returns it as it stands. Its capacity ends with it, so that nothing can be
+// appended into the document.
+func (s *scanner) skip() []byte {
+	s.next()
+	start := s.pos
+	s.value()
+	return s.data[start:s.pos:s.pos]
+}
+
+// value reads one value of any type.
+func (s *scanner) value() {
+	switch c := s.next(); c {
+	case '"':
+		s.quoted()
+	case '{':
+		for more := s.enter(c); more; more = s.more('}') {
+			s.name()
+			s.value()
+		}
+	case '[':
+		for more := s.enter(c); more; more = s.more(']') {
+			s.value()
+		}
+	case 't':
+		s.literal("true")
+	case 'f':
+		s.literal("false")
+	case 'n':
+		s.literal("null")
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		s.number()
+	default:
+		s.unexpected("a value")
+	}
+}
+
+// enter opens an array or object and says whether it has an element.
+func (s *scanner) enter(open byte) bool {
+	if s.next() != open {
+		s.unexpected(string(open))
+		return false
+	}
+	if s.depth++; s.depth > maxDepth {
+		s.fail(s.pos, "nested deeper than %d", maxDepth)
+		return false
+	}
+	s.pos++
+	if s.next() != open+2 { // In ASCII the brackets stand two after their openings.
+		return true
+	}
+	s.pos++
+	s.depth--
+	return false
+}
+
+// more goes on to the next element, or consumes the closing bracket and says that there is none.
+func (s *scanner) more(closing byte) bool {
+	switch s.next() {
+	case ',':
+		s.pos++
+		return true
+	case closing:
+		s.pos++
+		s.depth--
+	default:
+		s.unexpected("a comma or " + string(closing))
+	}
+	return false
+}
+
+// name reads the name of a member and the colon. It returns the name between its quotes, as it stands.
+func (s *scanner) name() []byte {
+	if s.next() != '"' {
+		s.unexpected("the name of a member")
+		return nil
+	}
+	name := s.quoted()
+	if s.next() != ':' {
+		s.unexpected("a colon")
+		return nil
+	}
+	s.pos++
+	return name
+}
+
+// text reads a string.
+func (s *scanner) text() string { return string(unescaped(s.quoted())) }
+
+// quoted reads a string and returns what stands between the quotes, as it stands.
+func (s *scanner) quoted() []byte {
+	start := s.pos + 1
+	for i := start; ; {
+		i += plain(s.data[i:])
+		switch {
+		case i >= len(s.data):
+			s.fail(i, "unexpected end of the document in a string")
+			return nil
+		case s.data[i] == '"':
+			s.pos = i + 1
+			return s.data[start:i]
+		case s.data[i] == '\\':
+			n := escape(s.data[i:])
+			if n == 0 {
+				s.fail(i, "invalid escape in a string")
+				return nil
+			}
+			i += n
+		default:
+			s.fail(i, "control character in a string")
+			return nil
+		}
+	}
+}
+
+func (s *scanner) literal(want string) {
+	if !bytes.HasPrefix(s.data[s.pos:], []byte(want)) {
+		s.unexpected(want)
+		return
+	}
+	s.pos += len(want)
+}
+
+func (s *scanner) number() {
+	d := s.data[s.pos:]
+	i := 0
+	if d[0] == '-' {
+		i++
+	}
+	whole := digits(d[i:])
+	ok := whole == 1 || whole > 1 && d[i] != '0'
+	i += whole
+	if ok && i < len(d) && d[i] == '.' {
+		n := digits(d[i+1:])
+		ok = n > 0
+		i += 1 + n
+	}
+	if ok && i < len(d) && (d[i] == 'e' || d[i] == 'E') {
+		i++
+		if i < len(d) && (d[i] == '+' || d[i] == '-') {
+			i++
+		}
+		n := digits(d[i:])
+		ok = n > 0
+		i += n
+	}
+	if !ok {
+		s.fail(s.pos, "invalid number")
+		return
+	}
+	s.pos += i
+}
+
+// digits counts the digits that d begins with.
+func digits(d []byte) int {
+	i := 0
+	for i < len(d) && '0' <= d[i] && d[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+// escape is the length of the escape that d begins with; 0 when it is none.
+func escape(d []byte) int {
+	if len(d) < 2 {
+		return 0
+	}
+	switch d[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+	default:
+		return 0
+	}
+	const length = len(`\u0000`)
+	if len(d) < length {
+		return 0
+	}
+	for _, c := range d[2:length] {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+			return 0
+		}
+	}
+	return length
+}
+
+// plain counts the bytes before the first quote, backslash or control character. It is where the time goes, so it looks
+// at eight bytes at once: in each term a byte's top bit is set when the byte is what the term looks for. Borrows can set
+// bits above the first such byte, never below it.
+func plain(d []byte) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(d); i += 8 {
+		w := binary.LittleEndian.Uint64(d[i:])
+		quote, slash := w^ones*'"', w^ones*'\\'
+		found := ((w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash) & tops
+		if found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
+	for i < len(d) && d[i] >= ' ' && d[i] != '"' && d[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+// unescaped is the text of a string, given what stands between its quotes. The rare string that is not its own text is
+// left to encoding/json, of which Kubernetes' decoder is a copy.
+func unescaped(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
+		return quoted
+	}
+	literal := make([]byte, 0, len(quoted)+2)
+	literal = append(literal, '"')
+	literal = append(literal, quoted...)
+	literal = append(literal, '"')
+	var text string
+	if json.Unmarshal(literal, &text) != nil {
+		return nil // Not reached: the scanner has checked it.
+	}
+	return []byte(text)
+}
