@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/parser"
 	"go/token"
+	"path"
 	"strings"
 )
 
@@ -11,14 +12,14 @@ import (
 // that does not begin as Go tools expect it. Except are patterns of packages that are not checked.
 func CheckComments(g *Graph, except []string) ([]string, error) {
 	var violations []string
-	for _, path := range g.own([]string{"./..."}, except) {
-		p := g.Packages[path]
+	for _, importPath := range g.own([]string{"./..."}, except) {
+		p := g.Packages[importPath]
 		comments, err := packageComments(p)
 		if err != nil {
 			return nil, err
 		}
-		if problem := judgeComments(p.Name, comments); problem != "" {
-			violations = append(violations, fmt.Sprintf("%s %s", g.short(path), problem))
+		if problem := judgeComments(p, comments); problem != "" {
+			violations = append(violations, fmt.Sprintf("%s %s", g.short(importPath), problem))
 		}
 	}
 	return violations, nil
@@ -27,8 +28,8 @@ func CheckComments(g *Graph, except []string) ([]string, error) {
 // packageComments are the comments above the package clauses of the package's files.
 func packageComments(p *Package) ([]string, error) {
 	var comments []string
-	for _, path := range p.files() {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+	for _, name := range p.files() {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.PackageClauseOnly|parser.ParseComments)
 		if err != nil {
 			return nil, fmt.Errorf("reading the sources: %w", err)
 		}
@@ -40,13 +41,14 @@ func packageComments(p *Package) ([]string, error) {
 }
 
 // judgeComments says what is wrong with a package's comments; empty when nothing is.
-func judgeComments(name string, comments []string) string {
+func judgeComments(p *Package, comments []string) string {
 	if len(comments) != 1 {
 		return fmt.Sprintf("has %d package comments, want one", len(comments))
 	}
-	begin := "Package " + name + " "
-	if name == "main" {
-		begin = "Command "
+	begin := "Package " + p.Name + " "
+	if p.Name == "main" {
+		program := path.Base(p.ImportPath)
+		begin = strings.ToUpper(program[:1]) + program[1:] + " "
 	}
 	if !strings.HasPrefix(comments[0], begin) {
 		return fmt.Sprintf("has a package comment that does not begin with %q", begin)

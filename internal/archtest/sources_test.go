@@ -91,9 +91,14 @@ func TestCheckComments(t *testing.T) {
 			name:  "core",
 			files: map[string]string{"a.go": "// Package core is here.\npackage core\n", "b.go": "package core\n"},
 		},
-		"a command's comment names it as one": {
+		"a command's comment begins with the program": {
 			name:  "main",
-			files: map[string]string{"a.go": "// Command core runs.\npackage main\n"},
+			files: map[string]string{"a.go": "// Core runs.\npackage main\n"},
+		},
+		"a command is no package to its users": {
+			name:  "main",
+			files: map[string]string{"a.go": "// Package main runs.\npackage main\n"},
+			want:  []string{`./core has a package comment that does not begin with "Core "`},
 		},
 		"none is reported": {
 			name:  "core",
