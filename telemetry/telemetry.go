@@ -1,0 +1,105 @@
+// Package telemetry sets up what operators see of a process: traces by the OpenTelemetry API, configured by the
+// standard OTEL_* variables; structured logs; and the handler of the admin port with health, readiness and metrics.
+//
+// It makes no instruments (each package has its own), opens no listener, and sets nothing global: whoever traces is
+// given the TracerProvider of a Telemetry. Everything here may be used from any goroutine.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// DefaultServiceName is the service.name of traces when neither OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES says it.
+const DefaultServiceName = "portcullis"
+
+// Options is what a Telemetry needs besides the environment.
+type Options struct {
+	// ServiceVersion is the service.version of traces; empty leaves it out.
+	ServiceVersion string
+	// ServiceInstance is the service.instance.id of traces, which tells replicas apart; empty leaves it out.
+	ServiceInstance string
+	// Logger is told which variables cannot be followed, and when spans cannot be exported; nil logs nothing.
+	Logger *slog.Logger
+	// Console is where OTEL_TRACES_EXPORTER=console writes; nil is standard output.
+	Console io.Writer
+}
+
+// Telemetry is the tracing of one process.
+type Telemetry struct {
+	// TracerProvider makes the tracers. It records nothing when no exporter is configured; the context of a caller's trace
+	// is passed on even then.
+	TracerProvider trace.TracerProvider
+	// Propagator reads and writes trace context in headers, as OTEL_PROPAGATORS says.
+	Propagator propagation.TextMapPropagator
+
+	shutdown func(context.Context) error
+}
+
+// New sets tracing up as the variables of the OpenTelemetry specification say. Spans are exported when an OTLP endpoint
+// is named (OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or OTEL_TRACES_EXPORTER names an exporter;
+// unlike the specification, silence means no export, so that a process without a collector does not complain about it.
+// Sampler, limits, batching and the resource are the SDK's own reading of its variables. A value that is not understood
+// is logged and left aside. Nothing is dialled: a collector that is not there shows when spans are exported.
+func New(ctx context.Context, o Options) (*Telemetry, error) {
+	o = o.defaults()
+	t := &Telemetry{
+		TracerProvider: noop.NewTracerProvider(),
+		Propagator:     propagatorFromEnv(ctx, o.Logger),
+		shutdown:       func(context.Context) error { return nil },
+	}
+	if disabledByEnv() {
+		return t, nil
+	}
+	processors, err := processorsFromEnv(ctx, o)
+	if err != nil || len(processors) == 0 {
+		return t, err
+	}
+	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(o.resource(ctx))}
+	for _, p := range processors {
+		options = append(options, sdktrace.WithSpanProcessor(p))
+	}
+	provider := sdktrace.NewTracerProvider(options...)
+	t.TracerProvider, t.shutdown = provider, provider.Shutdown
+	return t, nil
+}
+
+// Shutdown exports what is queued and ends the background work of the exporters, or gives up when ctx ends. Later calls
+// do nothing.
+func (t *Telemetry) Shutdown(ctx context.Context) error { return t.shutdown(ctx) }
+
+func (o Options) defaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Console == nil {
+		o.Console = os.Stdout
+	}
+	return o
+}
+
+// resource says who the spans are of. What the environment says wins.
+func (o Options) resource(ctx context.Context) *resource.Resource {
+	attributes := []attribute.KeyValue{attribute.String("service.name", DefaultServiceName)}
+	if o.ServiceVersion != "" {
+		attributes = append(attributes, attribute.String("service.version", o.ServiceVersion))
+	}
+	if o.ServiceInstance != "" {
+		attributes = append(attributes, attribute.String("service.instance.id", o.ServiceInstance))
+	}
+	r, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(attributes...), resource.WithFromEnv())
+	if err != nil && !errors.Is(err, resource.ErrSchemaURLConflict) {
+		o.Logger.WarnContext(ctx, "OTEL_RESOURCE_ATTRIBUTES is not understood as a whole", "error", err)
+	}
+	return r
+}

@@ -1,0 +1,297 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/portcullis-mesh/portcullis/telemetry"
+)
+
+// environment sets the variables, and no other one of OpenTelemetry.
+func environment(t *testing.T, variables map[string]string) {
+	t.Helper()
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "OTEL_") {
+			t.Setenv(name, "")
+		}
+	}
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+}
+
+// start makes a Telemetry that is shut down before the test ends, by the test or here.
+func start(t *testing.T, o telemetry.Options) *telemetry.Telemetry {
+	t.Helper()
+	tel, err := telemetry.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, tel) })
+	return tel
+}
+
+func shutdown(t *testing.T, tel *telemetry.Telemetry) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := tel.Shutdown(ctx); err != nil {
+		t.Errorf("shutting down: %v", err)
+	}
+}
+
+func TestSpansReachAnOTLPCollector(t *testing.T) {
+	tests := map[string]struct {
+		collector func(*testing.T) (*collector, string)
+		variables func(endpoint string) map[string]string
+	}{
+		"over gRPC": {
+			collector: grpcCollector,
+			variables: func(endpoint string) map[string]string {
+				return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+			},
+		},
+		"over HTTP, which is the default": {
+			collector: httpCollector,
+			variables: func(endpoint string) map[string]string {
+				return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+			},
+		},
+		"by the endpoint and protocol for traces alone": {
+			collector: grpcCollector,
+			variables: func(endpoint string) map[string]string {
+				return map[string]string{
+					"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": endpoint,
+					"OTEL_EXPORTER_OTLP_PROTOCOL":        "http/protobuf",
+					"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc",
+				}
+			},
+		},
+		"over HTTP when the protocol is not known": {
+			collector: httpCollector,
+			variables: func(endpoint string) map[string]string {
+				return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, endpoint := tt.collector(t)
+			environment(t, tt.variables(endpoint))
+			tel := start(t, telemetry.Options{})
+			record(t.Context(), tel.TracerProvider, "portcullis.review")
+			shutdown(t, tel)
+			if diff := cmp.Diff([]string{"portcullis.review"}, c.spans()); diff != "" {
+				t.Errorf("spans at the collector (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestResource(t *testing.T) {
+	tests := map[string]struct {
+		variables map[string]string
+		want      map[string]string
+	}{
+		"names the program without any variable": {
+			want: map[string]string{"service.name": "portcullis", "service.version": "v1", "service.instance.id": "a"},
+		},
+		"is what the environment says": {
+			variables: map[string]string{
+				"OTEL_SERVICE_NAME": "admission", "OTEL_RESOURCE_ATTRIBUTES": "service.version=v2,k8s.pod.name=p-0",
+			},
+			want: map[string]string{
+				"service.name": "admission", "service.version": "v2", "service.instance.id": "a", "k8s.pod.name": "p-0",
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, endpoint := httpCollector(t)
+			environment(t, tt.variables)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+			tel := start(t, telemetry.Options{ServiceVersion: "v1", ServiceInstance: "a"})
+			record(t.Context(), tel.TracerProvider, "s")
+			shutdown(t, tel)
+			if diff := cmp.Diff(tt.want, c.resource(t)); diff != "" {
+				t.Errorf("resource (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNothingIsRecorded(t *testing.T) {
+	tests := map[string]map[string]string{
+		"without any variable":                    {},
+		"with the exporter none":                  {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
+		"with the SDK disabled":                   {"OTEL_SDK_DISABLED": "True", "OTEL_TRACES_EXPORTER": "console"},
+		"with the sampler that never samples":     {"OTEL_TRACES_EXPORTER": "console", "OTEL_TRACES_SAMPLER": "always_off"},
+		"with an exporter that is not built in":   {"OTEL_TRACES_EXPORTER": "zipkin"},
+		"with an exporter variable without words": {"OTEL_TRACES_EXPORTER": " , "},
+	}
+	for name, variables := range tests {
+		t.Run(name, func(t *testing.T) {
+			environment(t, variables)
+			tel := start(t, telemetry.Options{Console: failingWriter{t}})
+			_, span := tel.TracerProvider.Tracer("test").Start(t.Context(), "s")
+			defer span.End()
+			if span.IsRecording() {
+				t.Error("a span records")
+			}
+		})
+	}
+}
+
+// failingWriter fails the test when something is written.
+type failingWriter struct{ t *testing.T }
+
+func (w failingWriter) Write(p []byte) (int, error) {
+	w.t.Errorf("written: %s", p)
+	return len(p), nil
+}
+
+func TestTheTraceOfACallerIsPassedOnWithoutExport(t *testing.T) {
+	environment(t, nil)
+	tel := start(t, telemetry.Options{})
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	ctx := tel.Propagator.Extract(t.Context(), propagation.MapCarrier{"traceparent": parent})
+	ctx, span := tel.TracerProvider.Tracer("test").Start(ctx, "s")
+	defer span.End()
+	out := propagation.MapCarrier{}
+	tel.Propagator.Inject(ctx, out)
+	if out["traceparent"] != parent {
+		t.Errorf("traceparent %q, want the caller's %q", out["traceparent"], parent)
+	}
+}
+
+func TestPropagators(t *testing.T) {
+	tests := map[string]struct {
+		variable string
+		want     []string
+	}{
+		"are trace context and baggage by default": {"", []string{"baggage", "traceparent", "tracestate"}},
+		"are those named":                          {"tracecontext", []string{"traceparent", "tracestate"}},
+		"may be none":                              {"none", nil},
+		"leave out what is not known":              {"b3, baggage", []string{"baggage"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			environment(t, map[string]string{"OTEL_PROPAGATORS": tt.variable})
+			fields := start(t, telemetry.Options{}).Propagator.Fields()
+			got := map[string]bool{}
+			for _, f := range fields {
+				got[f] = true
+			}
+			want := map[string]bool{}
+			for _, f := range tt.want {
+				want[f] = true
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("fields (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestVariablesThatAreNotUnderstoodAreNamedInTheLog(t *testing.T) {
+	environment(t, map[string]string{
+		"OTEL_TRACES_EXPORTER":        "otlp,zipkin",
+		"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+		"OTEL_PROPAGATORS":            "b3",
+		"OTEL_RESOURCE_ATTRIBUTES":    "no equals sign",
+	})
+	var log bytes.Buffer
+	start(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, want := range []string{
+		"variable=OTEL_TRACES_EXPORTER value=zipkin", "variable=OTEL_EXPORTER_OTLP_PROTOCOL value=http/json",
+		"variable=OTEL_PROPAGATORS value=b3", "OTEL_RESOURCE_ATTRIBUTES",
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %s:\n%s", want, &log)
+		}
+	}
+}
+
+func TestConsoleWritesALineForEachSpan(t *testing.T) {
+	environment(t, map[string]string{"OTEL_TRACES_EXPORTER": "console"})
+	var out bytes.Buffer
+	tel := start(t, telemetry.Options{Console: &out})
+	ctx, parent := tel.TracerProvider.Tracer("test").Start(t.Context(), "portcullis.review")
+	_, child := tel.TracerProvider.Tracer("test").Start(ctx, "portcullis.call", trace.WithSpanKind(trace.SpanKindClient))
+	child.SetAttributes(attribute.String("portcullis.hook", "a.b.c"), attribute.Int("portcullis.round", 1))
+	child.SetStatus(codes.Error, "timeout")
+	child.End()
+	parent.End()
+
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines, want 2:\n%s", len(lines), &out)
+	}
+	var got map[string]any
+	if err := json.Unmarshal([]byte(lines[0]), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, varies := range []string{"start", "duration"} {
+		if got[varies] == "" {
+			t.Errorf("no %s in %s", varies, lines[0])
+		}
+		delete(got, varies)
+	}
+	want := map[string]any{
+		"trace": parent.SpanContext().TraceID().String(), "span": child.SpanContext().SpanID().String(),
+		"parent": parent.SpanContext().SpanID().String(), "name": "portcullis.call", "kind": "client", "status": "timeout",
+		"attributes": map[string]any{"portcullis.hook": "a.b.c", "portcullis.round": "1"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("line (-want +got):\n%s", diff)
+	}
+}
+
+func TestACollectorThatIsDownNeitherBlocksNorFails(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + listener.Addr().String()
+	listener.Close()
+	environment(t, map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT": nobody, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_BSP_EXPORT_TIMEOUT": "100",
+	})
+	var log bytes.Buffer
+	tel := start(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	record(t.Context(), tel.TracerProvider, "lost")
+	shutdown(t, tel)
+	if !strings.Contains(log.String(), "traces are not exported") {
+		t.Errorf("the log does not say that spans are lost:\n%s", &log)
+	}
+}
+
+func TestNothingGlobalIsSet(t *testing.T) {
+	provider, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
+	environment(t, map[string]string{"OTEL_TRACES_EXPORTER": "console"})
+	start(t, telemetry.Options{Console: &bytes.Buffer{}})
+	if otel.GetTracerProvider() != provider || otel.GetTextMapPropagator() != propagator {
+		t.Error("a global of OpenTelemetry was set")
+	}
+}
+
+func TestShutdownMayBeCalledAgain(t *testing.T) {
+	environment(t, map[string]string{"OTEL_TRACES_EXPORTER": "otlp"})
+	tel := start(t, telemetry.Options{})
+	shutdown(t, tel)
+	shutdown(t, tel)
+}
