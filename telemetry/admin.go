@@ -22,8 +22,8 @@ const (
 
 // AdminOptions is what the admin handler needs.
 type AdminOptions struct {
-	// Registry is what /metrics shows; nil shows nothing, with 404.
-	Registry prometheus.Gatherer
+	// Gatherer is what /metrics shows; nil shows nothing, with 404.
+	Gatherer prometheus.Gatherer
 	// Ready says what is missing before the process should be sent requests, one reason each; empty means ready. It is
 	// called for each probe, from any goroutine, and must not block. nil is always ready.
 	Ready func() []string
@@ -38,7 +38,7 @@ func Admin(o AdminOptions) http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "/healthz\n/readyz\n/metrics\n") })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", o.readyz)
-	if o.Registry != nil {
+	if o.Gatherer != nil {
 		mux.Handle("GET /metrics", o.metrics())
 	}
 	return mux
@@ -67,7 +67,7 @@ func (o AdminOptions) metrics() http.Handler {
 	if o.Logger != nil {
 		options.ErrorLog = gatherErrors{o.Logger}
 	}
-	return promhttp.HandlerFor(o.Registry, options)
+	return promhttp.HandlerFor(o.Gatherer, options)
 }
 
 // gatherErrors is a logger as promhttp wants it.

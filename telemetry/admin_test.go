@@ -64,7 +64,7 @@ func TestMetricsCarryExemplarsForThoseWhoAskForOpenMetrics(t *testing.T) {
 	histogram := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "portcullis_review_duration_seconds", Help: "Time.", Buckets: []float64{1}})
 	registry.MustRegister(histogram)
 	histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(0.5, prometheus.Labels{"trace_id": "4bf92f3577b34da6"})
-	admin := telemetry.Admin(telemetry.AdminOptions{Registry: registry})
+	admin := telemetry.Admin(telemetry.AdminOptions{Gatherer: registry})
 
 	code, body := ask(t, admin, http.MethodGet, "/metrics", http.Header{"Accept": {"application/openmetrics-text; version=1.0.0"}})
 	if want := `# {trace_id="4bf92f3577b34da6"} 0.5`; code != 200 || !strings.Contains(body, want) || !strings.HasSuffix(body, "# EOF\n") {
@@ -89,7 +89,7 @@ func TestABrokenMetricIsLoggedAndHidesNoOther(t *testing.T) {
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "good_total", Help: "Good."})
 	registry.MustRegister(counter, broken{prometheus.NewDesc("bad", "Bad.", nil, nil)})
 	var log bytes.Buffer
-	admin := telemetry.Admin(telemetry.AdminOptions{Registry: registry, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	admin := telemetry.Admin(telemetry.AdminOptions{Gatherer: registry, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	code, body := ask(t, admin, http.MethodGet, "/metrics", nil)
 	if code != 200 || !strings.Contains(body, "good_total 0") {
 		t.Errorf("%d:\n%s", code, body)

@@ -7,28 +7,21 @@ import (
 	"strings"
 )
 
-// LogOptions is how logs are written. It is what flags say.
-type LogOptions struct {
-	// Format is "text" or "json"; empty is text.
-	Format string
-	// Level is the least severe level that is written: "debug", "info", "warn" or "error"; empty is info.
-	Level string
-}
-
-// NewLogger makes the logger of a process. The error says which words are known.
-func NewLogger(w io.Writer, o LogOptions) (*slog.Logger, error) {
-	level, err := parseLevel(o.Level)
+// NewLogger makes the logger of a process, as flags say. The format is "text" or "json", empty is text; the level is the
+// least severe that is written, "debug", "info", "warn" or "error", empty is info. The error says which words are known.
+func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	least, err := parseLevel(level)
 	if err != nil {
 		return nil, err
 	}
-	handler := &slog.HandlerOptions{Level: level}
-	switch o.Format {
+	options := &slog.HandlerOptions{Level: least}
+	switch format {
 	case "text", "":
-		return slog.New(slog.NewTextHandler(w, handler)), nil
+		return slog.New(slog.NewTextHandler(w, options)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, handler)), nil
+		return slog.New(slog.NewJSONHandler(w, options)), nil
 	}
-	return nil, fmt.Errorf("log format %q is not known: use text or json", o.Format)
+	return nil, fmt.Errorf("log format %q is not known: use text or json", format)
 }
 
 func parseLevel(name string) (slog.Level, error) {

@@ -10,30 +10,30 @@ import (
 
 func TestNewLogger(t *testing.T) {
 	tests := map[string]struct {
-		options telemetry.LogOptions
-		want    []string // pieces of the output of one line per level
-		lines   int
+		format, level string
+		want          []string // pieces of the output of one line per level
+		lines         int
 	}{
 		"writes text from info on by default": {
 			lines: 3, want: []string{"level=INFO msg=said hook=a", "level=WARN", "level=ERROR"},
 		},
 		"writes JSON": {
-			options: telemetry.LogOptions{Format: "json", Level: "debug"},
-			lines:   4, want: []string{`"level":"DEBUG","msg":"said","hook":"a"`},
+			format: "json", level: "debug",
+			lines: 4, want: []string{`"level":"DEBUG","msg":"said","hook":"a"`},
 		},
 		"leaves out what is less severe": {
-			options: telemetry.LogOptions{Format: "text", Level: "error"},
-			lines:   1, want: []string{"level=ERROR"},
+			format: "text", level: "error",
+			lines: 1, want: []string{"level=ERROR"},
 		},
 		"knows levels whatever their case": {
-			options: telemetry.LogOptions{Level: "WARN"},
-			lines:   2, want: []string{"level=WARN"},
+			level: "WARN",
+			lines: 2, want: []string{"level=WARN"},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			log, err := telemetry.NewLogger(&out, tt.options)
+			log, err := telemetry.NewLogger(&out, tt.format, tt.level)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,13 +54,13 @@ func TestNewLogger(t *testing.T) {
 }
 
 func TestNewLoggerSaysWhichWordsItKnows(t *testing.T) {
-	tests := map[string]telemetry.LogOptions{
-		"use text or json":               {Format: "xml"},
-		"use debug, info, warn or error": {Level: "loud"},
+	tests := map[string]struct{ format, level string }{
+		"use text or json":               {format: "xml"},
+		"use debug, info, warn or error": {level: "loud"},
 	}
-	for want, options := range tests {
+	for want, tt := range tests {
 		t.Run(want, func(t *testing.T) {
-			if _, err := telemetry.NewLogger(&bytes.Buffer{}, options); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := telemetry.NewLogger(&bytes.Buffer{}, tt.format, tt.level); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q in it", err, want)
 			}
 		})
