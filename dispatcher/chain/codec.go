@@ -18,10 +18,10 @@ func (RawCodec) Apply(object, patch []byte) ([]byte, bool, error) {
 	if errors.Is(err, conversion.ErrUndecodable) {
 		return nil, false, fmt.Errorf("%w: %w", ErrBadPatch, err)
 	}
-	return p.Raw, p.Changed, err //nolint:wrapcheck // the chain adds whose patch it was
+	return p.Raw, p.Changed, err
 }
 
 // Diff implements [Codec].
 func (RawCodec) Diff(from, to []byte) ([]byte, error) {
-	return conversion.DiffPatch(from, to) //nolint:wrapcheck // likewise
+	return conversion.DiffPatch(from, to)
 }

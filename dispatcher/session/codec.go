@@ -43,9 +43,9 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	out, ok := v.(*Outgoing)
 	switch {
 	case !ok:
-		return c.CodecV2.Marshal(v) //nolint:wrapcheck // the standard codec's own error
+		return c.CodecV2.Marshal(v)
 	case out.Message != nil:
-		return c.CodecV2.Marshal(out.Message) //nolint:wrapcheck // likewise
+		return c.CodecV2.Marshal(out.Message)
 	}
 	buffers := make(mem.BufferSlice, 0, 1+len(out.Body))
 	buffers = append(buffers, mem.SliceBuffer(out.Head))

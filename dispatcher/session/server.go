@@ -71,7 +71,7 @@ type grpcStream struct {
 }
 
 // Send implements [Stream].
-func (s grpcStream) Send(f *Outgoing) error { return s.SendMsg(f) } //nolint:wrapcheck // the session adds what it was doing
+func (s grpcStream) Send(f *Outgoing) error { return s.SendMsg(f) }
 
 // Serve serves one stream of an authenticated host until it ends, which frees the stream's goroutines. The error is a
 // status for the host; nil is a clean end.

@@ -1,0 +1,281 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// mesh is a registry with hosts whose frames the test writes itself, in a bubble with its own time.
+type mesh struct {
+	t        *testing.T
+	registry *Registry
+	server   *Server
+	snapshot *match.Snapshot
+}
+
+// inBubble runs a test with a registry that serves validating hooks of the given names, granted to identity "host".
+// A name may be followed by "!" for a hook with side effects.
+func inBubble(t *testing.T, hooks []string, test func(t *testing.T, m *mesh)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(Options{ID: "d1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		m := &mesh{t: t, registry: r, server: NewServer(r, nil)}
+		m.configure(hooks...)
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		test(t, m)
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		for _, s := range r.all() {
+			s.close(io.EOF)
+		}
+		m.server.Wait()
+		if n := r.queued.Load(); n != 0 {
+			t.Errorf("%d calls are still counted as waiting", n)
+		}
+	})
+}
+
+// configure puts hooks in force.
+func (m *mesh) configure(hooks ...string) {
+	m.t.Helper()
+	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+	none, some := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassSome
+	for _, name := range hooks {
+		effects := &none
+		if name[len(name)-1] == '!' {
+			name, effects = name[:len(name)-1], &some
+		}
+		c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{Name: name, SideEffects: effects})
+	}
+	var findings []match.Finding
+	m.snapshot, findings = match.Compile(match.Input{
+		Revision: fmt.Sprint(hooks),
+		Objects:  []match.Object{{Validating: c}},
+		Routes: []match.RouteBinding{{
+			Configuration: "c", Route: match.Route{Stream: true, Hosts: []string{"host"}},
+		}},
+	})
+	for _, f := range findings {
+		if f.Severity == match.SeverityError {
+			m.t.Fatal(f)
+		}
+	}
+	m.registry.Update(m.snapshot)
+}
+
+// results collects how calls ended; each has to end once.
+type results struct {
+	t      *testing.T
+	byHook map[string]review.Result
+	cancel map[string]func()
+}
+
+// review starts a review of the hooks with the given names.
+func (m *mesh) review(names ...string) *results {
+	m.t.Helper()
+	out := &results{t: m.t, byHook: map[string]review.Result{}, cancel: map[string]func(){}}
+	request := &admissionv1.AdmissionRequest{Uid: "u", Object: &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)}}
+	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
+	for _, name := range names {
+		i := slices.IndexFunc(m.snapshot.Hooks(), func(h *match.Hook) bool { return h.ID.Name == name })
+		batch.Calls = append(batch.Calls, dispatcher.Call{
+			Hook: m.snapshot.Hooks()[i], Deadline: time.Now().Add(10 * time.Second),
+		})
+	}
+	done := make(chan struct{}, 1)
+	done <- struct{}{}
+	cancel := m.registry.Start(m.t.Context(), batch, func(i int, r review.Result) {
+		<-done
+		defer func() { done <- struct{}{} }()
+		if _, twice := out.byHook[names[i]]; twice {
+			m.t.Errorf("call of %q ended twice", names[i])
+		}
+		out.byHook[names[i]] = r
+	})
+	for i, name := range names {
+		out.cancel[name] = func() { cancel(i) }
+	}
+	synctest.Wait()
+	return out
+}
+
+// want checks how the call of a hook ended: "allowed", "pending" or the kind of a failure.
+func (r *results) want(hook, how string) {
+	r.t.Helper()
+	synctest.Wait()
+	got := "pending"
+	if x, ok := r.byHook[hook]; ok {
+		got = "allowed"
+		if x.Failure != nil {
+			got = x.Failure.Kind.String()
+		}
+	}
+	if got != how {
+		r.t.Errorf("call of %q: got %s (%+v), want %s", hook, got, r.byHook[hook].Failure, how)
+	}
+}
+
+// host is a host whose frames the test writes.
+type host struct {
+	t      *testing.T
+	in     chan *hostv1.ConnectRequest
+	out    chan *Outgoing
+	ctx    context.Context //nolint:containedctx // the stream's own
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+var _ Stream = (*host)(nil)
+
+func (h *host) Context() context.Context { return h.ctx }
+
+func (h *host) Send(f *Outgoing) error {
+	select {
+	case h.out <- f:
+		return nil
+	case <-h.ctx.Done():
+		return h.ctx.Err()
+	}
+}
+
+func (h *host) Recv() (*hostv1.ConnectRequest, error) {
+	select {
+	case f, ok := <-h.in:
+		if !ok {
+			return nil, io.EOF
+		}
+		return f, nil
+	case <-h.ctx.Done():
+		return nil, h.ctx.Err()
+	}
+}
+
+// dial opens a stream without saying anything. The host's end has room for frames frames.
+func (m *mesh) dial(identity string, frames int) *host {
+	ctx, cancel := context.WithCancel(m.t.Context())
+	h := &host{
+		t: m.t, in: make(chan *hostv1.ConnectRequest), out: make(chan *Outgoing, frames),
+		ctx: ctx, cancel: cancel, ended: make(chan error, 1),
+	}
+	go func() {
+		h.ended <- m.server.Serve(h, identity)
+		cancel()
+	}()
+	return h
+}
+
+// connect opens a session that offers the hooks.
+func (m *mesh) connect(instance string, hello *hostv1.Hello, hooks ...string) *host {
+	m.t.Helper()
+	h := m.dial("host", 64)
+	hello.Host, hello.Instance, hello.ProtocolMin, hello.ProtocolMax = "h", instance, 1, 1
+	for _, name := range hooks {
+		hello.Hooks = append(hello.Hooks, &hostv1.HookOffer{Name: name, Stage: admissionv1.Stage_STAGE_VALIDATE})
+	}
+	h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: hello}})
+	if h.hear().GetWelcome() == nil {
+		m.t.Fatal("the first frame is not Welcome")
+	}
+	return h
+}
+
+func (h *host) say(f *hostv1.ConnectRequest) {
+	h.t.Helper()
+	select {
+	case h.in <- f:
+	case err := <-h.ended:
+		h.t.Fatalf("the session has ended: %v", err)
+	}
+	synctest.Wait()
+}
+
+// hear returns the next frame that is no ping; nil if there is none now.
+func (h *host) hear() *hostv1.ConnectResponse {
+	h.t.Helper()
+	for {
+		synctest.Wait()
+		select {
+		case f := <-h.out:
+			if m := decode(h.t, f); m.GetPing() == nil {
+				return m
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// review returns the next frame, which has to be a review.
+func (h *host) review() *hostv1.Review {
+	h.t.Helper()
+	f := h.hear()
+	if f.GetReview() == nil {
+		h.t.Fatalf("got frame %v, want a review", f)
+	}
+	return f.GetReview()
+}
+
+// decode reads a frame as the other end of a wire does.
+func decode(t *testing.T, f *Outgoing) *hostv1.ConnectResponse {
+	t.Helper()
+	if f.Message != nil {
+		return f.Message
+	}
+	m := new(hostv1.ConnectResponse)
+	if err := proto.Unmarshal(append(slices.Clone(f.Head), slices.Concat(f.Body...)...), m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (h *host) allow(r *hostv1.Review, hook uint32) {
+	h.t.Helper()
+	h.say(verdict(r, hook, &hostv1.Verdict{Outcome: &hostv1.Verdict_Response{
+		Response: &admissionv1.AdmissionResponse{Allowed: true},
+	}}))
+}
+
+func verdict(r *hostv1.Review, hook uint32, v *hostv1.Verdict) *hostv1.ConnectRequest {
+	v.CallId, v.HookIndex = r.GetCallId(), hook
+	return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: v}}
+}
+
+// end waits for the end of the session and returns its status code.
+func (h *host) end() codes.Code {
+	h.t.Helper()
+	err := <-h.ended
+	return status.Code(err)
+}
+
+
+// elapse lets the bubble's time pass.
+func elapse(d time.Duration) { <-time.After(d) }

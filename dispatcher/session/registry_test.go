@@ -1,0 +1,419 @@
+package session
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+func TestHooksOfOneHostShareAFrame(t *testing.T) {
+	inBubble(t, []string{"a", "b", "c"}, func(t *testing.T, m *mesh) {
+		one := m.connect("one", &hostv1.Hello{}, "a", "c")
+		two := m.connect("two", &hostv1.Hello{}, "b")
+		got := m.review("a", "b", "c")
+		r1, r2 := one.review(), two.review()
+		if len(r1.GetHooks()) != 2 || len(r2.GetHooks()) != 1 {
+			t.Fatalf("got %d and %d hooks, want 2 and 1", len(r1.GetHooks()), len(r2.GetHooks()))
+		}
+		if raw := string(r1.GetRequest().GetObject().GetRaw()); raw != `{"kind":"Pod"}` {
+			t.Errorf("object came as %s", raw)
+		}
+		one.allow(r1, 1)
+		got.want("c", "allowed")
+		got.want("a", "pending")
+		one.allow(r1, 0)
+		two.allow(r2, 0)
+		got.want("a", "allowed")
+		got.want("b", "allowed")
+		if f := one.hear(); f != nil {
+			t.Errorf("one more frame: %v", f)
+		}
+	})
+}
+
+func TestAHostServesOnlyWhatItsIdentityIsGranted(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		stranger := m.dial("stranger", 8)
+		stranger.say(hello("s", "a"))
+		state := stranger.hear().GetWelcome().GetHooks()[0]
+		if state.GetState() != hostv1.State_STATE_NOT_AUTHORIZED {
+			t.Errorf("got %v, want not authorized", state)
+		}
+		got := m.review("a")
+		got.want("a", "pending") // somebody may come back
+		elapse(AbsenceGrace + tick)
+		got.want("a", "unavailable")
+		m.review("a").want("a", "unavailable") // and now it fails at once
+		if f := stranger.hear(); f != nil {
+			t.Errorf("the stranger got %v", f)
+		}
+	})
+}
+
+func TestUnknownHooksAreSaidToBeUnknown(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.dial("host", 8)
+		h.say(hello("h", "nonsense"))
+		if s := h.hear().GetWelcome().GetHooks()[0].GetState(); s != hostv1.State_STATE_UNKNOWN_HOOK {
+			t.Errorf("got %v", s)
+		}
+		m.configure("a", "nonsense")
+		if s := h.hear().GetHookState().GetState(); s != hostv1.State_STATE_IN_ROTATION {
+			t.Errorf("after the configuration changed: %v", s)
+		}
+		got := m.review("nonsense")
+		h.allow(h.review(), 0)
+		got.want("nonsense", "allowed")
+	})
+}
+
+func TestACallWaitsForAFreeSlot(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		first, second := m.review("a"), m.review("a")
+		r := h.review()
+		if f := h.hear(); f != nil {
+			t.Fatalf("got %v beyond the credit", f)
+		}
+		elapse(100 * time.Millisecond)
+		h.allow(r, 0)
+		first.want("a", "allowed")
+		second.want("a", "pending")
+		h.allow(h.review(), 0)
+		second.want("a", "allowed")
+		if q := second.byHook["a"].Timing.Queued; q != 100*time.Millisecond {
+			t.Errorf("queued for %s, want 100ms", q)
+		}
+	})
+}
+
+func TestTheQueueIsBounded(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		m.review("a")
+		h.review()
+		waiting := make([]*results, MaxWaiting)
+		for i := range waiting {
+			waiting[i] = m.review("a")
+		}
+		m.review("a").want("a", "overload")
+		waiting[0].want("a", "pending")
+		waiting[0].cancel["a"]()
+		waiting[0].want("a", "cancelled")
+		elapse(tick)
+		m.review("a").want("a", "pending") // the cancelled one made room
+		elapse(2 * time.Second)        // the session is silent, then lost, and nobody is left
+		h.cancel()
+		elapse(AbsenceGrace + tick)
+		waiting[MaxWaiting-1].want("a", "unavailable")
+	})
+}
+
+func TestALostSessionFailsOverAtOnce(t *testing.T) {
+	inBubble(t, []string{"harmless", "effects!"}, func(t *testing.T, m *mesh) {
+		one := m.connect("one", &hostv1.Hello{}, "harmless", "effects")
+		got := m.review("harmless", "effects")
+		one.review()
+		two := m.connect("two", &hostv1.Hello{}, "harmless", "effects")
+		one.cancel()
+		got.want("effects", "lost") // it may have happened
+		r := two.review()
+		two.allow(r, 0)
+		got.want("harmless", "allowed")
+	})
+}
+
+func TestAReviewThatEndsTwoSessionsIsNotSentToAThird(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		one := m.connect("one", &hostv1.Hello{}, "a")
+		got := m.review("a")
+		one.review()
+		two := m.connect("two", &hostv1.Hello{}, "a")
+		one.cancel()
+		two.review()
+		three := m.connect("three", &hostv1.Hello{}, "a")
+		two.cancel()
+		got.want("a", "lost")
+		if f := three.hear(); f != nil {
+			t.Errorf("got %v", f)
+		}
+	})
+}
+
+func TestWhatALeavingHostHasNotStartedGoesElsewhereWhateverItsSideEffects(t *testing.T) {
+	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
+		one := m.connect("one", &hostv1.Hello{}, "a")
+		first, second := m.review("a"), m.review("a")
+		r := one.review()
+		one.review()
+		two := m.connect("two", &hostv1.Hello{}, "a")
+		one.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{
+			Drain: &hostv1.HostDrain{LastStartedCallId: r.GetCallId()},
+		}})
+		two.allow(two.review(), 0)
+		second.want("a", "allowed")
+		third := m.review("a")
+		two.allow(two.review(), 0)
+		third.want("a", "allowed")
+		one.allow(r, 0)
+		first.want("a", "allowed")
+		close(one.in)
+		if c := one.end(); c != codes.OK {
+			t.Errorf("the session ended with %v", c)
+		}
+	})
+}
+
+func TestARefusedCallGoesElsewhere(t *testing.T) {
+	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
+		one := m.connect("one", &hostv1.Hello{}, "a")
+		got := m.review("a")
+		two := m.connect("two", &hostv1.Hello{}, "a")
+		one.say(verdict(one.review(), 0, &hostv1.Verdict{Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{}}}))
+		two.allow(two.review(), 0)
+		got.want("a", "allowed")
+	})
+}
+
+func TestACallThatNobodyTakesIsNotPassedRoundForEver(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{}, "a")
+		got := m.review("a")
+		for range MaxAttempts {
+			h.say(verdict(h.review(), 0, &hostv1.Verdict{Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{}}}))
+		}
+		got.want("a", review.FailureRefused.String())
+	})
+}
+
+func TestASilentSessionIsNotPickedThenLost(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		one := m.connect("one", &hostv1.Hello{}, "a")
+		lost := m.review("a")
+		one.review()
+		two := m.connect("two", &hostv1.Hello{}, "a")
+		three := m.connect("three", &hostv1.Hello{}, "a")
+		pong := &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}
+		for range 4 {
+			elapse(PingInterval)
+			two.say(pong)
+			three.say(pong)
+		}
+		for range 10 { // one is silent for 2 s
+			m.review("a")
+		}
+		if f := one.hear(); f != nil {
+			t.Errorf("a silent session got %v", f)
+		}
+		two.say(pong)
+		three.say(pong)
+		elapse(LostAfter - 2*time.Second + 2*tick)
+		if c := one.end(); c != codes.Unavailable {
+			t.Errorf("the silent session ended with %v", c)
+		}
+		// Its call is with one of the others.
+		for _, h := range []*host{two, three} {
+			for f := h.hear(); f != nil; f = h.hear() {
+				h.allow(f.GetReview(), 0)
+			}
+		}
+		lost.want("a", "allowed")
+	})
+}
+
+func TestSilenceOfAllKeepsNobodyFromBeingPicked(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{}, "a")
+		elapse(2 * time.Second)
+		got := m.review("a")
+		h.allow(h.review(), 0)
+		got.want("a", "allowed")
+	})
+}
+
+func TestASecondSessionOfAnInstanceReplacesTheFirst(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		old := m.connect("one", &hostv1.Hello{}, "a")
+		got := m.review("a")
+		old.review()
+		current := m.connect("one", &hostv1.Hello{}, "a")
+		if c := old.end(); c != codes.Aborted {
+			t.Errorf("the first session ended with %v", c)
+		}
+		current.allow(current.review(), 0)
+		got.want("a", "allowed")
+	})
+}
+
+func TestAReviewLargerThanTheHostTakesIsNotSent(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		small := m.connect("one", &hostv1.Hello{MaxFrameBytes: 20}, "a")
+		m.review("a").want("a", "too_large")
+		if f := small.hear(); f != nil {
+			t.Errorf("got %v", f)
+		}
+		if taken := m.registry.all()[0].load.Load(); taken != 0 {
+			t.Errorf("%d slots are still taken", taken)
+		}
+	})
+}
+
+func TestACancelledCallKeepsItsSlotUntilTheHostAnswers(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		got := m.review("a")
+		r := h.review()
+		got.cancel["a"]()
+		got.want("a", "cancelled")
+		if c := h.hear().GetCancel(); c.GetCallId() != r.GetCallId() {
+			t.Fatalf("got %v, want the cancel", c)
+		}
+		next := m.review("a")
+		if f := h.hear(); f != nil {
+			t.Errorf("got %v while the slot is taken", f)
+		}
+		h.say(verdict(r, 0, &hostv1.Verdict{Outcome: &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}}}))
+		h.allow(h.review(), 0)
+		next.want("a", "allowed")
+	})
+}
+
+func TestARemovedHookIsGoneForNewCallsOnly(t *testing.T) {
+	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{}, "a", "b")
+		got := m.review("a")
+		old := m.snapshot
+		m.configure("b")
+		m.snapshot = old // a review that began before
+		m.review("a").want("a", "unavailable")
+		r := h.review()
+		h.allow(r, 0)
+		got.want("a", "allowed")
+	})
+}
+
+func TestDrainLetsCallsInFlightFinish(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{}, "a")
+		got := m.review("a")
+		r := h.review()
+		drained := make(chan struct{})
+		go func() {
+			m.registry.Drain(t.Context(), 10*time.Second)
+			close(drained)
+		}()
+		if g := h.hear().GetDrain().GetGraceMs(); g != 10_000 {
+			t.Errorf("grace of %d ms", g)
+		}
+		elapse(time.Second)
+		h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}})
+		h.allow(r, 0)
+		got.want("a", "allowed")
+		<-drained
+		if c := h.end(); c != codes.OK {
+			t.Errorf("the session ended with %v", c)
+		}
+		late := m.dial("host", 8)
+		late.in <- hello("late", "a")
+		if c := late.end(); c != codes.Unavailable {
+			t.Errorf("a session after the drain ended with %v", c)
+		}
+	})
+}
+
+func TestAStuckWriterIsALostSession(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.dial("host", 1) // Welcome fits, nothing else
+		h.say(hello("h", "a"))
+		got := m.review("a")
+		for range 8 {
+			elapse(PingInterval)
+			select {
+			case h.in <- &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}:
+			case <-h.ctx.Done():
+			}
+		}
+		got.want("a", "pending") // it waits for another host: it was lost, and has no side effects
+		if c := h.end(); c != codes.Unavailable {
+			t.Errorf("the session ended with %v", c)
+		}
+		elapse(AbsenceGrace + tick)
+		got.want("a", "unavailable")
+	})
+}
+
+func TestBadFirstFrames(t *testing.T) {
+	offers := make([]*hostv1.HookOffer, MaxOffers+1)
+	for _, test := range []struct {
+		name  string
+		first *hostv1.ConnectRequest
+		want  codes.Code
+	}{
+		{"a frame without content", &hostv1.ConnectRequest{}, codes.InvalidArgument},
+		{"something else than Hello", &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{}}, codes.InvalidArgument},
+		{"no instance", hello("", "a"), codes.InvalidArgument},
+		{"no hooks", hello("x"), codes.InvalidArgument},
+		{"a future protocol", with(hello("x", "a"), func(h *hostv1.Hello) { h.ProtocolMin, h.ProtocolMax = 2, 3 }), codes.FailedPrecondition},
+		{"too many hooks", with(hello("x"), func(h *hostv1.Hello) { h.Hooks = offers }), codes.ResourceExhausted},
+		{"a second lane", with(hello("x", "a"), func(h *hostv1.Hello) { h.Lane, h.JoinSession = 1, "s" }), codes.FailedPrecondition},
+		{"a name without end", hello(string(make([]byte, MaxNameBytes+1)), "a"), codes.InvalidArgument},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+				h := m.dial("host", 1)
+				h.in <- test.first
+				if c := h.end(); c != test.want {
+					t.Errorf("got %v, want %v", c, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestNoHelloInTime(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, m *mesh) {
+		h := m.dial("host", 1)
+		begun := time.Now()
+		if c := h.end(); c != codes.InvalidArgument || time.Since(begun) != HelloTimeout {
+			t.Errorf("got %v after %s", c, time.Since(begun))
+		}
+	})
+}
+
+func TestAHostWithoutMannersIsDisconnected(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{}, "a")
+		stray := &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: &hostv1.Verdict{CallId: 99}}}
+		for range MaxStrays {
+			h.say(stray)
+		}
+		h.in <- stray
+		if c := h.end(); c != codes.InvalidArgument {
+			t.Errorf("got %v", c)
+		}
+		synctest.Wait()
+		if n := len(m.registry.all()); n != 0 {
+			t.Errorf("%d sessions are left", n)
+		}
+	})
+}
+
+// hello is a first frame.
+func hello(instance string, hooks ...string) *hostv1.ConnectRequest {
+	h := &hostv1.Hello{Host: "h", Instance: instance, ProtocolMin: 1, ProtocolMax: 1}
+	for _, name := range hooks {
+		h.Hooks = append(h.Hooks, &hostv1.HookOffer{Name: name, Stage: 2})
+	}
+	return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: h}}
+}
+
+func with(f *hostv1.ConnectRequest, change func(*hostv1.Hello)) *hostv1.ConnectRequest {
+	change(f.GetHello())
+	return f
+}
