@@ -1,0 +1,66 @@
+package hostsdk
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// window is the HTTP/2 flow-control window of a session: a review of usual size never waits for the window to be
+// opened, and a slow host holds back no more than this of a dispatcher's memory. Set by hand, since gRPC's own estimate
+// begins at 64 KiB and grows only under load, when reviews are already late.
+const window = 4 << 20
+
+// dial prepares a connection of its own to one address; opening a stream connects it.
+func (h *Host) dial(at endpoint) (*grpc.ClientConn, error) {
+	creds, err := h.options.TLS.credentials(at.serverName)
+	if err != nil {
+		return nil, err
+	}
+	// passthrough: names were resolved before, and each address is a dispatcher of its own.
+	return grpc.NewClient("passthrough:///"+at.address,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(h.options.Dial),
+		// Retries are the dispatcher's business: it alone knows what may be repeated.
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		// A connection makes one attempt. The link's own back-off comes between two, gRPC's would come on top of it.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+		// An idle session is still a session.
+		grpc.WithIdleTimeout(0),
+		// What Hello announces. Verdicts are made to fit what the dispatcher announces in turn.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxFrameBytes)),
+		grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(window),
+		// Buffers are given back while nothing is written: a host has few sessions, a dispatcher thousands.
+		grpc.WithSharedWriteBuffer(true),
+		// No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of a session.
+	)
+}
+
+// backoffDelay is how long to wait after so many failed attempts in a row: longer each time, and by chance, so that the
+// hosts of a dispatcher that restarts do not come back all at once.
+func backoffDelay(attempts int, chance float64) time.Duration {
+	most := backoffMax
+	if attempts < 6 {
+		most = min(backoffMax, 2*backoffMin<<attempts)
+	}
+	return backoffMin + time.Duration(chance*float64(most-backoffMin))
+}
+
+// sleep waits, and says whether ctx lasts.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

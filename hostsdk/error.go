@@ -1,0 +1,39 @@
+package hostsdk
+
+import "errors"
+
+// Error is a failure with a text for the operator of the mesh. Handlers return one, also wrapped, to say in public why
+// there is no verdict; the text of any other error stays in the process. It is no denial: failurePolicy decides.
+type Error struct {
+	// Message crosses the wire, into logs, traces and warnings of the mesh. It must hold no secrets.
+	Message string
+	// Cause is logged by this process and goes nowhere else; may be nil.
+	Cause error
+}
+
+// NewError returns an Error with a text for the operator and its cause, which may be nil.
+func NewError(message string, cause error) *Error {
+	return &Error{Message: message, Cause: cause}
+}
+
+// Error returns the message and the cause.
+func (e *Error) Error() string {
+	if e.Cause == nil {
+		return e.Message
+	}
+	return e.Message + ": " + e.Cause.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// handlerFailed is what the mesh is told of an error that nobody wrote for it.
+const handlerFailed = "handler failed"
+
+// publicText is what may leave the process of an error.
+func publicText(err error) string {
+	if authored, ok := errors.AsType[*Error](err); ok && authored.Message != "" {
+		return authored.Message
+	}
+	return handlerFailed
+}

@@ -1,0 +1,226 @@
+package hostsdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+const (
+	sdkName    = "portcullis-go"
+	sdkVersion = "0.1.0"
+)
+
+// Host serves hooks. Register them with Validate and Mutate, then call Run once. Ready and Status may be called at any
+// time, from any goroutine.
+type Host struct {
+	// Set once, by New.
+	options Options
+	budget  *budget
+	caller  *caller
+	board   *board
+
+	mu       sync.Mutex
+	started  bool // hooks are fixed
+	hooks    map[hookID]*hook
+	offers   []*hostv1.HookOffer // in the order of registration
+	problems []error             // with the registrations, returned by Run
+}
+
+// New returns a host without hooks. It connects to nothing yet.
+func New(o Options) (*Host, error) {
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	return &Host{
+		options: o,
+		budget:  newBudget(o.MaxOutstanding),
+		caller: &caller{
+			slots:  make(chan struct{}, o.MaxOutstanding),
+			tracer: o.TracerProvider.Tracer(instrumentation),
+			logger: o.Logger,
+		},
+		board: newBoard(o.Logger),
+		hooks: map[hookID]*hook{},
+	}, nil
+}
+
+// HookOption says more about one hook.
+type HookOption interface{ apply(h *hook) }
+
+type hookOption func(h *hook)
+
+func (f hookOption) apply(h *hook) { f(h) }
+
+// Speculate agrees to calls whose verdicts may be thrown away: the dispatcher may then ask a mutating hook before the
+// hooks in front of it have answered. Only for handlers without side effects.
+func Speculate() HookOption { return hookOption(func(h *hook) { h.speculate = true }) }
+
+// ReadyWhen sets a probe: a new hook gets its first call once the probe has returned nil, for example when caches are
+// filled. The probe has 5 s. Without it a hook is ready as soon as the host is connected.
+func ReadyWhen(probe func(ctx context.Context) error) HookOption {
+	return hookOption(func(h *hook) { h.probe = probe })
+}
+
+// Validate registers the handler of a validating hook, by the name that the hook has in its configuration. What is wrong
+// with a registration is returned by Run.
+func (h *Host) Validate(name string, handler Handler, options ...HookOption) {
+	h.register(hookID{name, admissionv1.Stage_STAGE_VALIDATE}, handler, options)
+}
+
+// Mutate registers the handler of a mutating hook, by the name that the hook has in its configuration. What is wrong
+// with a registration is returned by Run.
+func (h *Host) Mutate(name string, handler Handler, options ...HookOption) {
+	h.register(hookID{name, admissionv1.Stage_STAGE_MUTATE}, handler, options)
+}
+
+func (h *Host) register(id hookID, handler Handler, options []HookOption) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.refusesLocked(id, handler); err != nil {
+		h.problems = append(h.problems, err)
+		return
+	}
+	registered := &hook{id: id, handler: handler}
+	for _, o := range options {
+		o.apply(registered)
+	}
+	h.hooks[id] = registered
+	h.offers = append(h.offers, &hostv1.HookOffer{Name: id.name, Stage: id.stage, Speculate: registered.speculate})
+}
+
+func (h *Host) refusesLocked(id hookID, handler Handler) error {
+	switch {
+	case h.started:
+		return fmt.Errorf("hostsdk: hook %q was registered after the host had started", id.name)
+	case id.name == "" || valid(id.name) != id.name:
+		return fmt.Errorf("hostsdk: hook name %q is empty or not valid UTF-8", id.name)
+	case handler == nil:
+		return fmt.Errorf("hostsdk: hook %q has no handler", id.name)
+	case h.hooks[id] != nil:
+		return fmt.Errorf("hostsdk: hook %q was registered twice to %s", id.name, stageName(id.stage))
+	case len(h.hooks) >= MaxHooks:
+		return fmt.Errorf("hostsdk: hook %q is one more than the %d that a host may offer", id.name, MaxHooks)
+	default:
+		return nil
+	}
+}
+
+// start fixes the hooks.
+func (h *Host) start() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := errors.Join(h.problems...); err != nil {
+		return err
+	}
+	if len(h.hooks) == 0 {
+		return errors.New("hostsdk: the host has no hooks: register some with Validate or Mutate")
+	}
+	h.started = true
+	h.board.expect(h.offers)
+	return nil
+}
+
+// Run serves the hooks on a session to every dispatcher until ctx ends. Then it tells them, finishes the calls in
+// flight within Options.DrainTimeout, and returns nil. Lost and refused sessions are logged and dialled again for as
+// long as ctx lasts. An error says that the host cannot start, or that handlers were cut off.
+func (h *Host) Run(ctx context.Context) error {
+	if err := h.start(); err != nil {
+		return err
+	}
+	if len(h.options.Dispatchers) == 0 {
+		return errors.New("hostsdk: Options.Dispatchers is empty: name the dispatchers, host:port")
+	}
+	if h.options.TLS.credentials == nil {
+		return errors.New("hostsdk: Options.TLS is not set: use TLSFiles, or Plaintext in tests")
+	}
+	// What is wrong from the start is said at once; later it may be mended while the host runs.
+	if _, err := h.options.TLS.credentials(h.options.ServerName); err != nil {
+		return err
+	}
+	fleet := newFleet(h)
+	err := fleet.run(ctx)
+	if !waitAtMost(&fleet.handlers, handlerGrace) {
+		return errors.Join(err, errors.New("hostsdk: handlers did not return although their contexts had ended"))
+	}
+	return err
+}
+
+// Serve serves the hooks on one session, over a stream that open opens, until the stream ends or, when ctx ends, the
+// session has drained. It is for transports other than gRPC, and for tests; Run does all that a host in production needs.
+func (h *Host) Serve(ctx context.Context, open OpenFunc) error {
+	if err := h.start(); err != nil {
+		return err
+	}
+	var handlers sync.WaitGroup
+	err := h.newSession(h.board, &handlers).run(ctx, open)
+	if !waitAtMost(&handlers, handlerGrace) {
+		return errors.Join(err, errors.New("hostsdk: handlers did not return although their contexts had ended"))
+	}
+	return err
+}
+
+// Ready is closed once every hook is in rotation with at least one dispatcher. A readiness check of the host's Pod on it
+// keeps a rollout from replacing good replicas by ones that the mesh does not ask.
+func (h *Host) Ready() <-chan struct{} { return h.board.ready }
+
+// Status is how the host stands with its dispatchers now.
+func (h *Host) Status() Status { return h.board.status() }
+
+func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
+	o := &h.options
+	return &session{
+		hooks: h.hooks,
+		hello: &hostv1.Hello{
+			ProtocolMin: protocolVersion, ProtocolMax: protocolVersion,
+			Host: o.Name, Instance: o.Instance, Zone: o.Zone, Clusters: o.Clusters,
+			Sdk: sdkName, SdkVersion: sdkVersion,
+			Hooks:         h.offers,
+			MaxFrameBytes: uint32(o.MaxFrameBytes),
+		},
+		drain:     o.DrainTimeout,
+		caller:    h.caller,
+		budget:    h.budget,
+		logger:    o.Logger,
+		listener:  l,
+		handlers:  handlers,
+		forWriter: make(chan struct{}, 1),
+		forReader: make(chan struct{}, 1),
+		forTimer:  make(chan struct{}, 1),
+		cancels:   map[pair]context.CancelCauseFunc{},
+	}
+}
+
+// waitAtMost waits for the group, and says whether it came to its end.
+func waitAtMost(group *sync.WaitGroup, most time.Duration) bool {
+	done := make(chan struct{})
+	go func() { // Ends with the last of the group.
+		defer close(done)
+		group.Wait()
+	}()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// stageName is a stage in words.
+func stageName(stage admissionv1.Stage) string {
+	switch stage {
+	case admissionv1.Stage_STAGE_MUTATE:
+		return "mutate"
+	case admissionv1.Stage_STAGE_VALIDATE:
+		return "validate"
+	default:
+		return stage.String()
+	}
+}

@@ -1,0 +1,351 @@
+package hosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+// Patience is how long a host may take for anything that the caller's context does not bound.
+const Patience = 10 * time.Second
+
+// Stream is the dispatcher's end of one session: a [Peer], or a stream of a gRPC server.
+type Stream interface {
+	// Send writes a frame to the host.
+	Send(frame *hostv1.ConnectResponse) error
+	// Recv waits for the host's next frame; io.EOF says that it sends no more.
+	Recv() (*hostv1.ConnectRequest, error)
+}
+
+// Session is a session with one host, seen from the dispatcher. Its methods may be called from any goroutine.
+type Session struct {
+	hello  *hostv1.Hello
+	stream Stream
+
+	sending sync.Mutex // one Send at a time
+
+	mu      sync.Mutex
+	lastID  uint64
+	waiting map[question]chan<- *hostv1.ConnectRequest // each takes one frame
+	credit  uint32
+
+	drained chan struct{} // closed with drain set
+	drain   *hostv1.HostDrain
+	ended   chan struct{} // closed with err set, once the host sends no more
+	err     error
+}
+
+// question is what an answer of the host belongs to.
+type question struct {
+	kind frameKind
+	id   uint64
+	hook uint32
+}
+
+type frameKind uint8
+
+const (
+	verdictFrame frameKind = iota
+	pongFrame
+	probeFrame
+)
+
+// Accept takes the host's Hello from a stream and answers with welcome, in which the fields that matter to a host are
+// filled where they are zero; nil is a welcome with those alone. It puts every offered hook in rotation.
+func Accept(stream Stream, welcome *hostv1.Welcome) (*Session, error) {
+	first, err := stream.Recv()
+	if err != nil {
+		return nil, fmt.Errorf("hosttest: waiting for hello: %w", err)
+	}
+	hello := first.GetHello()
+	if hello == nil {
+		return nil, fmt.Errorf("hosttest: the first frame is %T, want Hello", first.GetFrame())
+	}
+	s := &Session{
+		hello:   hello,
+		stream:  stream,
+		waiting: map[question]chan<- *hostv1.ConnectRequest{},
+		credit:  hello.GetMaxOutstanding(),
+		drained: make(chan struct{}),
+		ended:   make(chan struct{}),
+	}
+	err = s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Welcome{Welcome: complete(welcome, hello)}})
+	if err != nil {
+		return nil, fmt.Errorf("hosttest: sending welcome: %w", err)
+	}
+	return s, nil
+}
+
+// complete fills a welcome for hello.
+func complete(given *hostv1.Welcome, hello *hostv1.Hello) *hostv1.Welcome {
+	w := &hostv1.Welcome{
+		SessionId:    "session-of-" + hello.GetInstance(),
+		DispatcherId: "hosttest",
+		Protocol:     1,
+		Revision:     "hosttest",
+		// Nothing is sent by itself, so silence must not end the session.
+		SilenceMs:       math.MaxInt32,
+		MaxVerdictBytes: 4 << 20,
+		Peers:           given.GetPeers(),
+		Capabilities:    given.GetCapabilities(),
+		PingIntervalMs:  given.GetPingIntervalMs(),
+		Hooks:           given.GetHooks(),
+	}
+	override(&w.SessionId, given.GetSessionId())
+	override(&w.DispatcherId, given.GetDispatcherId())
+	override(&w.Revision, given.GetRevision())
+	override(&w.Protocol, given.GetProtocol())
+	override(&w.SilenceMs, given.GetSilenceMs())
+	override(&w.MaxVerdictBytes, given.GetMaxVerdictBytes())
+	if w.Hooks != nil {
+		return w
+	}
+	for _, offer := range hello.GetHooks() {
+		w.Hooks = append(w.Hooks, &hostv1.HookState{
+			Name: offer.GetName(), Stage: offer.GetStage(), State: hostv1.State_STATE_IN_ROTATION, Revision: w.Revision,
+		})
+	}
+	return w
+}
+
+func override[T comparable](value *T, with T) {
+	var zero T
+	if with != zero {
+		*value = with
+	}
+}
+
+// Serve reads the host's frames until it sends no more. A Session answers nothing while nobody runs Serve.
+func (s *Session) Serve() error {
+	for {
+		frame, err := s.stream.Recv()
+		if err != nil {
+			s.finish(err)
+			return err
+		}
+		s.take(frame)
+	}
+}
+
+func (s *Session) take(frame *hostv1.ConnectRequest) {
+	switch f := frame.GetFrame().(type) {
+	case *hostv1.ConnectRequest_Verdict:
+		s.answer(question{verdictFrame, f.Verdict.GetCallId(), f.Verdict.GetHookIndex()}, frame)
+	case *hostv1.ConnectRequest_Pong:
+		s.answer(question{kind: pongFrame, id: f.Pong.GetSeq()}, frame)
+	case *hostv1.ConnectRequest_ProbeResult:
+		s.answer(question{kind: probeFrame, id: f.ProbeResult.GetSeq()}, frame)
+	case *hostv1.ConnectRequest_Credit:
+		s.mu.Lock()
+		s.credit = f.Credit.GetMaxOutstanding()
+		s.mu.Unlock()
+	case *hostv1.ConnectRequest_Drain:
+		s.noteDrain(f.Drain)
+	}
+}
+
+func (s *Session) answer(q question, frame *hostv1.ConnectRequest) {
+	s.mu.Lock()
+	waiter := s.waiting[q]
+	delete(s.waiting, q)
+	s.mu.Unlock()
+	if waiter != nil {
+		waiter <- frame // It has room for one, and gets one.
+	}
+}
+
+func (s *Session) noteDrain(drain *hostv1.HostDrain) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drain == nil {
+		s.drain = drain
+		close(s.drained)
+	}
+}
+
+func (s *Session) finish(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+	close(s.ended)
+}
+
+// Hello is how the host introduced itself.
+func (s *Session) Hello() *hostv1.Hello { return s.hello }
+
+// Credit is how many calls the host takes on this session now.
+func (s *Session) Credit() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.credit
+}
+
+// Send writes any frame to the host.
+func (s *Session) Send(frame *hostv1.ConnectResponse) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.stream.Send(frame)
+}
+
+// Ask puts a request to one hook and returns how the call ended. The deadline of ctx is the call's; when ctx ends the
+// call is cancelled, and the verdict that the host still owes is what Ask returns. An error says that there is none.
+func (s *Session) Ask(ctx context.Context, hook string, request *admissionv1.AdmissionRequest) (*hostv1.Verdict, error) {
+	stage, err := s.stageOf(hook)
+	if err != nil {
+		return nil, err
+	}
+	call := &hostv1.HookCall{Name: hook, Stage: stage, Configuration: "hosttest", RemainingMs: remaining(ctx)}
+	id := s.nextID()
+	answer := s.expect(question{kind: verdictFrame, id: id})
+	err = s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: &hostv1.Review{
+		CallId: id, Hooks: []*hostv1.HookCall{call}, Request: request,
+	}}})
+	if err != nil {
+		return nil, fmt.Errorf("hosttest: sending the review: %w", err)
+	}
+	select {
+	case frame := <-answer:
+		return frame.GetVerdict(), nil
+	case <-s.ended:
+		frame, err := s.last(answer)
+		return frame.GetVerdict(), err
+	case <-ctx.Done():
+	}
+	err = s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Cancel{Cancel: &hostv1.Cancel{CallId: id}}})
+	if err != nil {
+		return nil, fmt.Errorf("hosttest: sending the cancellation: %w", err)
+	}
+	frame, err := s.await(context.WithoutCancel(ctx), answer)
+	return frame.GetVerdict(), err
+}
+
+// stageOf is the stage that the host offers a hook for.
+func (s *Session) stageOf(hook string) (admissionv1.Stage, error) {
+	var stage admissionv1.Stage
+	for _, offer := range s.hello.GetHooks() {
+		switch {
+		case offer.GetName() != hook:
+		case stage != admissionv1.Stage_STAGE_UNSPECIFIED:
+			return 0, fmt.Errorf("hosttest: hook %q is offered for both stages: send a Review frame instead", hook)
+		default:
+			stage = offer.GetStage()
+		}
+	}
+	if stage == admissionv1.Stage_STAGE_UNSPECIFIED {
+		return 0, fmt.Errorf("hosttest: the host does not offer hook %q", hook)
+	}
+	return stage, nil
+}
+
+// remaining is the time until ctx ends, as the contract counts it.
+func remaining(ctx context.Context) uint32 {
+	left := Patience
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	return uint32(min(max(left.Milliseconds(), 0), math.MaxUint32))
+}
+
+// Ping asks for a sign of life and waits for it.
+func (s *Session) Ping(ctx context.Context) error {
+	id := s.nextID()
+	answer := s.expect(question{kind: pongFrame, id: id})
+	err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: id}}})
+	if err != nil {
+		return fmt.Errorf("hosttest: sending the ping: %w", err)
+	}
+	_, err = s.await(ctx, answer)
+	return err
+}
+
+// Probe asks whether a hook is ready.
+func (s *Session) Probe(ctx context.Context, hook string) (*hostv1.ProbeResult, error) {
+	id := s.nextID()
+	answer := s.expect(question{kind: probeFrame, id: id})
+	err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Probe{Probe: &hostv1.Probe{Seq: id, Hook: hook}}})
+	if err != nil {
+		return nil, fmt.Errorf("hosttest: sending the probe: %w", err)
+	}
+	frame, err := s.await(ctx, answer)
+	return frame.GetProbeResult(), err
+}
+
+// Drained waits until the host says that it leaves.
+func (s *Session) Drained(ctx context.Context) (*hostv1.HostDrain, error) {
+	select {
+	case <-s.drained:
+		return s.drain, nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	select {
+	case <-s.drained:
+		return s.drain, nil
+	case <-s.ended:
+		return nil, fmt.Errorf("hosttest: the host left without a word: %w", s.err)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("hosttest: the host did not drain: %w", ctx.Err())
+	}
+}
+
+// Ended waits until the host sends no more: nil says that it closed its side, as it does after a drain.
+func (s *Session) Ended(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	select {
+	case <-s.ended:
+	case <-ctx.Done():
+		return fmt.Errorf("hosttest: the host did not leave: %w", ctx.Err())
+	}
+	if errors.Is(s.err, io.EOF) {
+		return nil
+	}
+	return s.err
+}
+
+func (s *Session) nextID() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastID++
+	return s.lastID
+}
+
+func (s *Session) expect(q question) <-chan *hostv1.ConnectRequest {
+	answer := make(chan *hostv1.ConnectRequest, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting[q] = answer
+	return answer
+}
+
+// await waits for an answer, no longer than Patience.
+func (s *Session) await(ctx context.Context, answer <-chan *hostv1.ConnectRequest) (*hostv1.ConnectRequest, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	select {
+	case frame := <-answer:
+		return frame, nil
+	case <-s.ended:
+		return s.last(answer)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("hosttest: the host does not answer: %w", ctx.Err())
+	}
+}
+
+// last is the answer that came with the end, or why there is none.
+func (s *Session) last(answer <-chan *hostv1.ConnectRequest) (*hostv1.ConnectRequest, error) {
+	select {
+	case frame := <-answer:
+		return frame, nil
+	default:
+		return nil, fmt.Errorf("hosttest: the host left without an answer: %w", s.err)
+	}
+}

@@ -1,0 +1,172 @@
+package hostsdk
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Limits and defaults of the SDK. Those that [Options] does not set hold for every host.
+const (
+	// DefaultMaxOutstanding is how many calls a host takes at a time.
+	DefaultMaxOutstanding = 64
+	// DefaultMaxFrameBytes is the largest review that a host takes: an object and its predecessor of 3 MiB each, which
+	// is what an API server stores at most, and as much again.
+	DefaultMaxFrameBytes = 16 << 20
+	// DefaultDrainTimeout is how long a host that leaves waits for its handlers.
+	DefaultDrainTimeout = 10 * time.Second
+	// MaxHooks is how many hooks one host may offer.
+	MaxHooks = 1024
+
+	// defaultSilence ends a session without a frame, until a Welcome says otherwise.
+	defaultSilence = 5 * time.Second
+	// connectTimeout is how long a dial, and then the Welcome, may take.
+	connectTimeout = 10 * time.Second
+	// closeTimeout is how long the end of the stream may take once a side has nothing more to say.
+	closeTimeout = 2 * time.Second
+	// handlerGrace is how long handlers may take to return after their contexts have ended.
+	handlerGrace = time.Second
+	// probeTimeout is how long a readiness probe of a hook may take.
+	probeTimeout = 5 * time.Second
+	// defaultVerdictBytes is the largest verdict for a dispatcher that names no limit: what gRPC takes by default.
+	defaultVerdictBytes = 4 << 20
+	// maxErrorBytes is the longest text of a failure.
+	maxErrorBytes = 1 << 10
+	// maxEarlyCancels is how many cancellations a session remembers before their reviews; the oldest are forgotten.
+	maxEarlyCancels = 1024
+	// maxProbes is how many probes of hooks run at a time in a session.
+	maxProbes = 16
+	// maxHookStates is how many states of hooks, by hook and clusters, are remembered of a dispatcher.
+	maxHookStates = 4 * MaxHooks
+	// maxOutbox is how many frames may wait for the writer of a session before its reader waits too.
+	maxOutbox = 1024
+	// maxTargets is how many dispatchers a host holds sessions to; further peers are ignored.
+	maxTargets = 64
+	// resolveInterval is how often the addresses of the dispatchers are resolved anew.
+	resolveInterval = 5 * time.Second
+	// peerDelay gives a peer's own address, found by name resolution, the time to be dialled first.
+	peerDelay = time.Second
+	// backoffMin and backoffMax bound the time between two attempts to reach a dispatcher.
+	backoffMin, backoffMax = 100 * time.Millisecond, 5 * time.Second
+)
+
+// Options say what a host is and where it connects.
+type Options struct {
+	// Name of the program, the same for all its replicas, for example "imagepolicy". Required.
+	Name string
+	// Dispatchers are their addresses, host:port. Every IP address that a host resolves to is a dispatcher of its own,
+	// and the host holds a session to each. Required for Run.
+	Dispatchers []string
+	// TLS is how sessions are secured: [TLSFiles], [TLSConfig], or [Plaintext] in tests. Required for Run.
+	TLS TLS
+	// ServerName is the name that every dispatcher's certificate must carry; empty means the host of its address. A
+	// peer that is named by its IP address alone is known by the name of the dispatcher that named it.
+	ServerName string
+	// Instance names this process among its replicas; empty means the host name and a random suffix.
+	Instance string
+	// Zone is the failure domain that the process runs in; empty means not said.
+	Zone string
+	// Clusters that the host wants to serve; empty means all that it is granted.
+	Clusters []string
+	// MaxOutstanding is how many calls the host takes at a time, divided over its sessions; 0 means
+	// DefaultMaxOutstanding. It bounds the handlers that run at once.
+	MaxOutstanding int
+	// MaxFrameBytes is the largest review that the host takes; 0 means DefaultMaxFrameBytes.
+	MaxFrameBytes int
+	// DrainTimeout is how long the calls in flight may take once Run's context has ended; 0 means DefaultDrainTimeout.
+	DrainTimeout time.Duration
+	// Logger receives what the operator of the host should know; nil means slog.Default.
+	Logger *slog.Logger
+	// TracerProvider makes the spans of handlers; nil means OpenTelemetry's global one.
+	TracerProvider trace.TracerProvider
+	// Dial opens a connection to ip:port or host:port; nil means TCP without a proxy. TLS goes on top of it.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Resolver turns the host of a dispatcher's address into its IP addresses; nil means net.DefaultResolver.
+	Resolver Resolver
+}
+
+// Resolver looks up host names; *net.Resolver is one. It is called from one goroutine at a time.
+type Resolver interface {
+	// LookupHost returns the IP addresses of host; an IP address is its own.
+	LookupHost(ctx context.Context, host string) (addresses []string, err error)
+}
+
+var _ Resolver = (*net.Resolver)(nil)
+
+// defaults checks the options and fills what was left out.
+func (o *Options) defaults() error {
+	if o.Name == "" {
+		return errors.New("hostsdk: Options.Name is empty: name the program, for example \"imagepolicy\"")
+	}
+	for _, text := range append([]string{o.Name, o.Instance, o.Zone}, o.Clusters...) {
+		if valid(text) != text {
+			return fmt.Errorf("hostsdk: options: %q is not valid UTF-8", text)
+		}
+	}
+	for _, address := range o.Dispatchers {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fmt.Errorf("hostsdk: Options.Dispatchers: %w: want host:port", err)
+		}
+	}
+	if err := o.limits(); err != nil {
+		return err
+	}
+	if o.Instance == "" {
+		o.Instance = newInstance()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	if o.Dial == nil {
+		o.Dial = dialTCP
+	}
+	if o.Resolver == nil {
+		o.Resolver = net.DefaultResolver
+	}
+	return nil
+}
+
+func (o *Options) limits() error {
+	if o.MaxOutstanding == 0 {
+		o.MaxOutstanding = DefaultMaxOutstanding
+	}
+	if o.MaxFrameBytes == 0 {
+		o.MaxFrameBytes = DefaultMaxFrameBytes
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = DefaultDrainTimeout
+	}
+	if o.MaxOutstanding < 0 || o.MaxFrameBytes < 0 || o.DrainTimeout < 0 {
+		return errors.New("hostsdk: options: a limit is negative")
+	}
+	if o.MaxOutstanding > math.MaxInt32 || o.MaxFrameBytes > math.MaxInt32 {
+		return errors.New("hostsdk: options: a limit is larger than 2 GiB")
+	}
+	return nil
+}
+
+// newInstance names a process: for a person by its host name, and uniquely by chance.
+func newInstance() string {
+	suffix := rand.Text()[:8]
+	name, err := os.Hostname()
+	if err != nil {
+		return suffix
+	}
+	return valid(name) + "-" + suffix
+}
+
+func dialTCP(ctx context.Context, address string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+}

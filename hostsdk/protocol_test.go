@@ -1,0 +1,304 @@
+package hostsdk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+)
+
+// TestProtocol plays the transcripts of testdata/protocol: what a dispatcher sends, and what the host answers, frame by
+// frame and under a fake clock. They are the contract in examples. -rewrite writes the answers anew.
+func TestProtocol(t *testing.T) {
+	files, err := filepath.Glob("testdata/protocol/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stage := &stage{t: t, releases: map[string]chan struct{}{}}
+				defer stage.leave()
+				datadriven.RunTest(t, file, stage.play)
+			})
+		})
+	}
+}
+
+// stage is one host and its dispatcher.
+type stage struct {
+	t       *testing.T
+	peer    *hosttest.Peer
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	lines    []string // what happened since the last command
+	releases map[string]chan struct{}
+}
+
+// play carries out one command of a transcript and returns what happened until nothing moves any more.
+//
+//	host hooks=(NAME, ...) [max-outstanding=N] [drain-timeout=D]
+//	               starts a host and prints its first frames; what a hook does is in its name, see stage.handler
+//	send           sends the frames in the input, one per line, in prototext; "unknown" is a frame from the future
+//	advance D      lets time pass
+//	release HOOK   lets the waiting handlers of a hook return
+//	drain          ends the context that the host runs under
+//	end [CODE]     ends the stream, cleanly or with a gRPC status
+func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "host":
+		s.enter(d)
+	case "send":
+		for line := range strings.Lines(d.Input) {
+			if err := s.peer.Send(s.frame(strings.TrimSpace(line))); err != nil {
+				s.say("send: %v", err)
+			}
+		}
+	case "advance":
+		duration, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(duration) // Of the fake clock.
+	case "release":
+		s.release(d.CmdArgs[0].Key)
+	case "drain":
+		s.stop()
+	case "end":
+		s.end(d)
+	default:
+		d.Fatalf(t, "unknown command %q", d.Cmd)
+	}
+	synctest.Wait()
+	return s.flush()
+}
+
+func (s *stage) enter(d *datadriven.TestData) {
+	options := hostsdk.Options{
+		Name: "imagepolicy", Instance: "imagepolicy-1", Logger: slog.New(slog.DiscardHandler),
+	}
+	if d.HasArg("max-outstanding") {
+		d.ScanArgs(s.t, "max-outstanding", &options.MaxOutstanding)
+	}
+	if d.HasArg("drain-timeout") {
+		var text string
+		d.ScanArgs(s.t, "drain-timeout", &text)
+		options.DrainTimeout, _ = time.ParseDuration(text)
+	}
+	host, err := hostsdk.New(options)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, arg := range d.CmdArgs {
+		if arg.Key == "hooks" {
+			for _, name := range arg.Vals {
+				s.register(host, name)
+			}
+		}
+	}
+	ctx, stop := context.WithCancel(s.t.Context())
+	s.stop = stop
+	peer := hosttest.Pipe()
+	s.peer = peer
+	s.running.Go(func() { s.say("session ended: %v", host.Serve(ctx, peer.Open)) })
+	s.running.Go(func() { s.record(peer) })
+}
+
+// register adds a hook that a transcript asks, named for what it does.
+func (s *stage) register(host *hostsdk.Host, name string) {
+	switch handler := s.handler(name); name {
+	case "patch":
+		host.Mutate(name, handler)
+	case "unready":
+		host.Validate(name, handler, hostsdk.ReadyWhen(func(context.Context) error {
+			return hostsdk.NewError("cache is empty", nil)
+		}))
+	default:
+		host.Validate(name, handler)
+	}
+}
+
+func (s *stage) handler(name string) hostsdk.Handler {
+	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		switch name {
+		case "allow", "unready":
+			return hostsdk.Allow(), nil
+		case "deny":
+			return hostsdk.Deny("no").WithCause("spec.image", "latest"), nil
+		case "deny-at-length":
+			return hostsdk.Deny(strings.Repeat("no ", 100)), nil
+		case "patch", "stray-patch":
+			return hostsdk.Patch(r.Object()).WithWarnings("patched in round " + strconv.Itoa(r.Round)), nil
+		case "name-configuration":
+			return hostsdk.Allow().WithAudit("configuration", r.Configuration), nil
+		case "fail":
+			return nil, errors.New("password is hunter2")
+		case "fail-in-public":
+			return nil, fmt.Errorf("wrapped: %w", hostsdk.NewError("registry is down", errors.New("password is hunter2")))
+		case "panic":
+			panic("password is hunter2")
+		case "exit":
+			runtime.Goexit()
+			return hostsdk.Allow(), nil
+		case "stubborn": // Answers when it is released, whatever its context says.
+			<-s.held(name)
+			return hostsdk.Allow(), nil
+		case "wait": // Answers when it is released, and heeds its context.
+			return s.wait(ctx, name)
+		default: // "say-nothing"
+			return nil, nil
+		}
+	}
+}
+
+func (s *stage) wait(ctx context.Context, name string) (*hostsdk.Response, error) {
+	select {
+	case <-s.held(name):
+		return hostsdk.Allow(), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// held is closed when the hook is released.
+func (s *stage) held(hook string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, "handler of "+hook+" started")
+	if s.releases[hook] == nil {
+		s.releases[hook] = make(chan struct{})
+	}
+	return s.releases[hook]
+}
+
+func (s *stage) release(hook string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.releases[hook]; c != nil {
+		close(c)
+		delete(s.releases, hook)
+	}
+}
+
+func (s *stage) end(d *datadriven.TestData) {
+	if len(d.CmdArgs) == 0 {
+		s.peer.End(nil)
+		return
+	}
+	var code codes.Code
+	if err := code.UnmarshalJSON([]byte(`"` + d.CmdArgs[0].Key + `"`)); err != nil {
+		s.t.Fatal(err)
+	}
+	s.peer.End(status.Error(code, "as the transcript says"))
+}
+
+// record notes the host's frames.
+func (s *stage) record(peer *hosttest.Peer) {
+	for {
+		frame, err := peer.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			s.say("host sends no more")
+			return
+		case err != nil:
+			return
+		}
+		s.say("%s", oneLine(frame))
+	}
+}
+
+func (s *stage) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
+// flush returns what happened: first which handlers started, then the frames. Handlers run at the same time, so the
+// order of their verdicts means nothing.
+func (s *stage) flush() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := s.lines
+	s.lines = nil
+	slices.SortStableFunc(lines, func(a, b string) int {
+		started := strings.HasPrefix(a, "handler")
+		switch {
+		case started && strings.HasPrefix(b, "handler"):
+			return strings.Compare(a, b)
+		case started:
+			return -1
+		case strings.HasPrefix(b, "handler"):
+			return 1
+		default:
+			return 0
+		}
+	})
+	for i := 0; i < len(lines); i++ {
+		run := i
+		for run < len(lines) && strings.HasPrefix(lines[run], "verdict") {
+			run++
+		}
+		slices.Sort(lines[i:run])
+		i = max(i, run)
+	}
+	if len(lines) == 0 {
+		return "nothing"
+	}
+	return strings.Join(lines, "\n")
+}
+
+// leave ends whatever the transcript left running.
+func (s *stage) leave() {
+	if s.peer == nil {
+		return
+	}
+	s.stop()
+	s.peer.End(nil)
+	for _, hook := range []string{"wait", "stubborn"} {
+		s.release(hook)
+	}
+	s.running.Wait()
+}
+
+func (s *stage) frame(line string) *hostv1.ConnectResponse {
+	frame := &hostv1.ConnectResponse{}
+	if line == "unknown" {
+		fromTheFuture := protowire.AppendTag(nil, 1000, protowire.BytesType)
+		frame.ProtoReflect().SetUnknown(protowire.AppendString(fromTheFuture, "?"))
+		return frame
+	}
+	if err := prototext.Unmarshal([]byte(line), frame); err != nil {
+		s.t.Fatalf("%s: %v", line, err)
+	}
+	return frame
+}
+
+// spaces are what prototext varies on purpose from build to build.
+var spaces = regexp.MustCompile(`\s+`)
+
+func oneLine(frame *hostv1.ConnectRequest) string {
+	return spaces.ReplaceAllString(prototext.MarshalOptions{}.Format(frame), " ")
+}

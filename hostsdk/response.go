@@ -1,0 +1,203 @@
+package hostsdk
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+// Response is a verdict: [Allow], [Deny] and [Patch] make one. It belongs to the handler until it is returned.
+type Response struct {
+	// Allowed says whether the write may go on.
+	Allowed bool
+	// Message tells the person whose write was refused why, and what to do.
+	Message string
+	// Code is the HTTP status that this person gets, 400 to 599; 0 means 403.
+	Code int32
+	// Reason is the machine-readable reason of the denial; empty means "Forbidden" with code 403, else none.
+	Reason string
+	// Causes lists the fields at fault.
+	Causes []Cause
+	// Patch is a JSON Patch (RFC 6902) against the object of the request, byte for byte as the handler was given it;
+	// mutating hooks only. Empty means no change. A denial carries none.
+	Patch []byte
+	// Warnings are shown to the client, one line each, whatever the verdict; 120 characters or fewer is good manners.
+	Warnings []string
+	// Audit is added to the audit log: short keys without "/". Values are visible to whoever reads that log.
+	Audit map[string]string
+}
+
+// Cause is one field at fault.
+type Cause struct {
+	// Field is its path, for example "spec.containers[0].image".
+	Field string
+	// Message is for a person.
+	Message string
+	// Reason is machine-readable, for example "FieldValueInvalid"; may be empty.
+	Reason string
+}
+
+// Allow is the verdict that the write may go on.
+func Allow() *Response { return &Response{Allowed: true} }
+
+// Deny is the verdict that the write is refused, with 403 Forbidden and a message for the person who made it.
+func Deny(message string) *Response { return &Response{Message: message} }
+
+// Patch allows the write and changes the object by a JSON Patch (RFC 6902). To have the patch made from a changed object,
+// see package hostsdk/kube.
+func Patch(patch []byte) *Response { return &Response{Allowed: true, Patch: patch} }
+
+// WithCode sets the HTTP status of a denial and returns r.
+func (r *Response) WithCode(code int32) *Response {
+	r.Code = code
+	return r
+}
+
+// WithReason sets the machine-readable reason of a denial and returns r.
+func (r *Response) WithReason(reason string) *Response {
+	r.Reason = reason
+	return r
+}
+
+// WithCause adds a field at fault and returns r.
+func (r *Response) WithCause(field, message string) *Response {
+	r.Causes = append(r.Causes, Cause{Field: field, Message: message})
+	return r
+}
+
+// WithWarnings adds warnings for the client and returns r.
+func (r *Response) WithWarnings(warnings ...string) *Response {
+	r.Warnings = append(r.Warnings, warnings...)
+	return r
+}
+
+// WithAudit adds an annotation for the audit log and returns r.
+func (r *Response) WithAudit(key, value string) *Response {
+	if r.Audit == nil {
+		r.Audit = map[string]string{}
+	}
+	r.Audit[key] = value
+	return r
+}
+
+// message is the response on the wire. An error says that the handler returned something that is no verdict; a denial
+// is always one.
+func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionResponse, error) {
+	m := &admissionv1.AdmissionResponse{Allowed: r.Allowed, AuditAnnotations: validAudit(r.Audit)}
+	for _, warning := range r.Warnings {
+		m.Warnings = append(m.Warnings, valid(warning))
+	}
+	if !r.Allowed {
+		m.Status = r.status()
+		return m, nil
+	}
+	if len(r.Patch) == 0 {
+		return m, nil
+	}
+	if stage != admissionv1.Stage_STAGE_MUTATE {
+		return nil, NewError("a validating hook returned a patch", nil)
+	}
+	if !isPatch(r.Patch) {
+		return nil, NewError("the patch is not a JSON Patch: want a JSON array of operations", nil)
+	}
+	m.Patch, m.PatchType = r.Patch, "JSONPatch"
+	return m, nil
+}
+
+func (r *Response) status() *admissionv1.Status {
+	s := &admissionv1.Status{Status: "Failure", Message: valid(r.Message), Reason: valid(r.Reason), Code: r.Code}
+	if s.Code == 0 {
+		s.Code = http.StatusForbidden
+	}
+	if s.Reason == "" && s.Code == http.StatusForbidden {
+		s.Reason = "Forbidden"
+	}
+	if len(r.Causes) == 0 {
+		return s
+	}
+	s.Details = &admissionv1.StatusDetails{}
+	for _, c := range r.Causes {
+		s.Details.Causes = append(s.Details.Causes, &admissionv1.StatusCause{
+			Field: valid(c.Field), Message: valid(c.Message), Reason: valid(c.Reason),
+		})
+	}
+	return s
+}
+
+// isPatch sees whether a patch can be one; the dispatcher applies it and sees the rest.
+func isPatch(patch []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(patch, " \t\r\n"), []byte("[")) && json.Valid(patch)
+}
+
+// valid makes text fit for a protobuf string. One byte that is not UTF-8 would fail the frame, and with it the session
+// of every other call.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+func validAudit(audit map[string]string) map[string]string {
+	if len(audit) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(audit))
+	for _, key := range slices.Sorted(maps.Keys(audit)) {
+		out[valid(key)] = valid(audit[key])
+	}
+	return out
+}
+
+const (
+	// frameOverhead bounds what a frame holds beside its verdict.
+	frameOverhead = 16
+	// cutOff ends a text that was too long.
+	cutOff = " ... (cut)"
+)
+
+// fit makes a verdict small enough for a dispatcher that takes frames of limit bytes. A denial stays a denial: it loses
+// what is beside its message, then the end of the message. Everything else becomes a failure.
+func fit(v *hostv1.Verdict, limit int) *hostv1.Verdict {
+	size := proto.Size(v) + frameOverhead
+	if size <= limit {
+		return v
+	}
+	small := &hostv1.Verdict{CallId: v.GetCallId(), HookIndex: v.GetHookIndex(), QueueUs: v.GetQueueUs(), HandleUs: v.GetHandleUs()}
+	response := v.GetResponse()
+	if response == nil || response.GetAllowed() {
+		small.Outcome = failure(fmt.Sprintf("a verdict of %d bytes is larger than the %d that the dispatcher takes", size, limit))
+		return small
+	}
+	status := &admissionv1.Status{Status: "Failure", Code: response.GetStatus().GetCode()}
+	small.Outcome = &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Status: status}}
+	// The lengths of the nested messages grow with the text: leave them room.
+	room := limit - proto.Size(small) - 2*frameOverhead
+	status.Message = shorten(response.GetStatus().GetMessage(), room)
+	return small
+}
+
+// shorten cuts text to at most limit bytes, between characters.
+func shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit - len(cutOff)
+	if cut <= 0 {
+		return ""
+	}
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + cutOff
+}
+
+// failure is the outcome of a call whose handler gave no verdict.
+func failure(message string) *hostv1.Verdict_Error {
+	return &hostv1.Verdict_Error{Error: &hostv1.HandlerError{Message: shorten(valid(message), maxErrorBytes)}}
+}

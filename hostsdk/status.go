@@ -1,0 +1,213 @@
+package hostsdk
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+// Status is how a host stands with its dispatchers, for health pages and tests.
+type Status struct {
+	// Sessions that dispatchers have accepted, by the ids of the dispatchers.
+	Sessions []SessionStatus
+}
+
+// SessionStatus is one session that a dispatcher has accepted.
+type SessionStatus struct {
+	// ID of the session.
+	ID string
+	// Dispatcher is the id of the dispatcher's process.
+	Dispatcher string
+	// Revision is the digest of the configuration that the dispatcher last told.
+	Revision string
+	// Leaving says that the dispatcher sends no new calls.
+	Leaving bool
+	// Hooks are the states that the dispatcher told, in no order.
+	Hooks []HookStatus
+	// IgnoredFrames counts frames of types that this SDK does not know.
+	IgnoredFrames uint64
+}
+
+// HookStatus is what a dispatcher made of the offer of a hook.
+type HookStatus struct {
+	// Name of the hook.
+	Name string
+	// Stage of the hook.
+	Stage admissionv1.Stage
+	// Clusters for which the hook is in this state; empty means all.
+	Clusters []string
+	// State is the state.
+	State hostv1.State
+	// Message says what to do about it.
+	Message string
+}
+
+// board is where sessions write what dispatchers tell them. Safe for concurrent use.
+type board struct {
+	logger *slog.Logger
+	ready  chan struct{} // closed once every expected hook was in rotation
+
+	mu       sync.Mutex
+	waiting  map[hookID]bool // for the rotation; nil before expect and once ready is closed
+	sessions map[*session]*SessionStatus
+	logged   []HookStatus // what the operator was last told of each hook, by any session
+}
+
+var _ listener = (*board)(nil)
+
+func newBoard(logger *slog.Logger) *board {
+	return &board{logger: logger, ready: make(chan struct{}), sessions: map[*session]*SessionStatus{}}
+}
+
+// expect says which hooks make the host ready. Only the first call counts.
+func (b *board) expect(offers []*hostv1.HookOffer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting != nil || isClosed(b.ready) {
+		return
+	}
+	b.waiting = map[hookID]bool{}
+	for _, o := range offers {
+		b.waiting[hookID{o.GetName(), o.GetStage()}] = true
+	}
+}
+
+func (b *board) welcomed(s *session, w *hostv1.Welcome) {
+	b.mu.Lock()
+	status := b.sessions[s]
+	opened := status == nil
+	if opened {
+		status = &SessionStatus{}
+		b.sessions[s] = status
+	}
+	status.ID, status.Dispatcher, status.Revision = w.GetSessionId(), w.GetDispatcherId(), w.GetRevision()
+	news := b.setLocked(status, w.GetHooks())
+	b.mu.Unlock()
+	if opened {
+		b.logger.Info("session opened",
+			slog.String("dispatcher", w.GetDispatcherId()), slog.String("session", w.GetSessionId()))
+	}
+	b.log(w.GetDispatcherId(), news)
+}
+
+func (b *board) hookChanged(s *session, h *hostv1.HookState) {
+	b.mu.Lock()
+	status := b.sessions[s]
+	if status == nil {
+		b.mu.Unlock()
+		return
+	}
+	news := b.setLocked(status, []*hostv1.HookState{h})
+	dispatcher := status.Dispatcher
+	b.mu.Unlock()
+	b.log(dispatcher, news)
+}
+
+func (b *board) leaving(s *session, _ *hostv1.DispatcherDrain) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if status := b.sessions[s]; status != nil {
+		status.Leaving = true
+	}
+}
+
+func (b *board) ended(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.sessions, s)
+}
+
+// setLocked takes the states of hooks from a session, and returns those that are news to the operator.
+func (b *board) setLocked(status *SessionStatus, states []*hostv1.HookState) (news []HookStatus) {
+	for _, h := range states {
+		next := HookStatus{
+			Name: h.GetName(), Stage: h.GetStage(), Clusters: h.GetClusters(), State: h.GetState(), Message: h.GetMessage(),
+		}
+		if h.GetRevision() != "" {
+			status.Revision = h.GetRevision()
+		}
+		replace(&status.Hooks, next)
+		if replace(&b.logged, next) {
+			news = append(news, next)
+		}
+		b.rotateLocked(hookID{next.Name, next.Stage}, next.State)
+	}
+	return news
+}
+
+// replace puts the state of a hook in the place of the one for the same clusters, and says whether it is another one.
+func replace(states *[]HookStatus, next HookStatus) bool {
+	i := slices.IndexFunc(*states, func(x HookStatus) bool {
+		return x.Name == next.Name && x.Stage == next.Stage && slices.Equal(x.Clusters, next.Clusters)
+	})
+	switch {
+	case i < 0 && len(*states) >= maxHookStates:
+		return false
+	case i < 0:
+		*states = append(*states, next)
+		return true
+	default:
+		changed := (*states)[i].State != next.State || (*states)[i].Message != next.Message
+		(*states)[i] = next
+		return changed
+	}
+}
+
+// log says what became of hooks. What keeps one from being asked is worth a warning.
+func (b *board) log(dispatcher string, news []HookStatus) {
+	for _, h := range news {
+		say := b.logger.Info
+		if h.State == hostv1.State_STATE_UNKNOWN_HOOK || h.State == hostv1.State_STATE_NOT_AUTHORIZED {
+			say = b.logger.Warn
+		}
+		say("hook changed",
+			slog.String("hook", h.Name),
+			slog.String("stage", stageName(h.Stage)),
+			slog.String("state", strings.ToLower(strings.TrimPrefix(h.State.String(), "STATE_"))),
+			slog.String("message", h.Message),
+			slog.Any("clusters", h.Clusters),
+			slog.String("dispatcher", dispatcher))
+	}
+}
+
+func (b *board) rotateLocked(id hookID, state hostv1.State) {
+	if b.waiting == nil || state != hostv1.State_STATE_IN_ROTATION {
+		return
+	}
+	delete(b.waiting, id)
+	if len(b.waiting) == 0 {
+		b.waiting = nil
+		close(b.ready)
+	}
+}
+
+func (b *board) status() Status {
+	b.mu.Lock()
+	var out Status
+	sessions := make([]*session, 0, len(b.sessions))
+	for s, status := range b.sessions {
+		one := *status
+		one.Hooks = slices.Clone(status.Hooks)
+		out.Sessions = append(out.Sessions, one)
+		sessions = append(sessions, s)
+	}
+	b.mu.Unlock()
+	for i, s := range sessions {
+		out.Sessions[i].IgnoredFrames = s.ignoredFrames()
+	}
+	slices.SortFunc(out.Sessions, func(a, b SessionStatus) int { return strings.Compare(a.Dispatcher, b.Dispatcher) })
+	return out
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
