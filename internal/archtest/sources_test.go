@@ -100,6 +100,9 @@ func TestCheckComments(t *testing.T) {
 			files: map[string]string{"a.go": "// Package main runs.\npackage main\n"},
 			want:  []string{`./core has a package comment that does not begin with "Core "`},
 		},
+		"a directory of tests alone needs none": {
+			name: "core",
+		},
 		"none is reported": {
 			name:  "core",
 			files: map[string]string{"a.go": "//go:build linux\n\npackage core\n"},
