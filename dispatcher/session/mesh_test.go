@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,8 +96,10 @@ func (m *mesh) configure(hooks ...string) {
 // results collects how calls ended; each has to end once.
 type results struct {
 	t      *testing.T
-	byHook map[string]review.Result
 	cancel map[string]func()
+
+	mu     sync.Mutex
+	byHook map[string]review.Result
 }
 
 // review starts a review of the hooks with the given names.
@@ -111,11 +114,9 @@ func (m *mesh) review(names ...string) *results {
 			Hook: m.snapshot.Hooks()[i], Deadline: time.Now().Add(10 * time.Second),
 		})
 	}
-	done := make(chan struct{}, 1)
-	done <- struct{}{}
 	cancel := m.registry.Start(m.t.Context(), batch, func(i int, r review.Result) {
-		<-done
-		defer func() { done <- struct{}{} }()
+		out.mu.Lock()
+		defer out.mu.Unlock()
 		if _, twice := out.byHook[names[i]]; twice {
 			m.t.Errorf("call of %q ended twice", names[i])
 		}
@@ -131,17 +132,26 @@ func (m *mesh) review(names ...string) *results {
 // want checks how the call of a hook ended: "allowed", "pending" or the kind of a failure.
 func (r *results) want(hook, how string) {
 	r.t.Helper()
-	synctest.Wait()
-	got := "pending"
-	if x, ok := r.byHook[hook]; ok {
-		got = "allowed"
-		if x.Failure != nil {
-			got = x.Failure.Kind.String()
-		}
+	x, ended := r.of(hook)
+	got := "allowed"
+	switch {
+	case !ended:
+		got = "pending"
+	case x.Failure != nil:
+		got = x.Failure.Kind.String()
 	}
 	if got != how {
-		r.t.Errorf("call of %q: got %s (%+v), want %s", hook, got, r.byHook[hook].Failure, how)
+		r.t.Errorf("call of %q: got %s (%+v), want %s", hook, got, x.Failure, how)
 	}
+}
+
+// of returns how the call of a hook ended, if it did.
+func (r *results) of(hook string) (review.Result, bool) {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x, ok := r.byHook[hook]
+	return x, ok
 }
 
 // host is a host whose frames the test writes.
@@ -275,7 +285,6 @@ func (h *host) end() codes.Code {
 	err := <-h.ended
 	return status.Code(err)
 }
-
 
 // elapse lets the bubble's time pass.
 func elapse(d time.Duration) { <-time.After(d) }

@@ -88,8 +88,7 @@ func (p *pool) wait(t *ticket, now time.Time) *review.Failure {
 			Err: fmt.Errorf("every replica is busy and %d calls wait already", MaxWaiting),
 		}
 	}
-	p.waiting.PushBack(t)
-	p.registry.queued.Add(1)
+	p.enqueue(t, p.waiting.PushBack)
 	return nil
 }
 
@@ -124,7 +123,7 @@ func (p *pool) next(now time.Time) (*ticket, *Session) {
 			s = p.pick(t, now)
 		}
 		if s != nil {
-			p.unqueue(e)
+			p.unqueue(t)
 			return t, s
 		}
 	}
@@ -135,23 +134,42 @@ func (p *pool) next(now time.Time) (*ticket, *Session) {
 func (p *pool) requeue(t *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiting.PushFront(t)
+	p.enqueue(t, p.waiting.PushFront)
+}
+
+// enqueue puts a ticket into the queue, unless it was cancelled on the way. The lock is held.
+func (p *pool) enqueue(t *ticket, push func(any) *list.Element) {
+	t.queue.Store(p)
+	if t.ended.Load() {
+		return
+	}
+	t.element = push(t)
 	p.registry.queued.Add(1)
 }
 
+// forget takes a ticket that was cancelled out of the queue.
+func (p *pool) forget(t *ticket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.element != nil {
+		p.unqueue(t)
+	}
+}
+
 // unqueue takes a ticket out of the queue. The lock is held.
-func (p *pool) unqueue(e *list.Element) {
-	p.waiting.Remove(e)
+func (p *pool) unqueue(t *ticket) {
+	p.waiting.Remove(t.element)
+	t.element = nil
 	p.registry.queued.Add(-1)
 }
 
-// expire takes out the calls that are over, and all of them if nobody has come back.
+// expire fails the calls whose time is over, and all of them if nobody has come back.
 func (p *pool) expire(now time.Time) {
 	if p.registry.queued.Load() == 0 {
 		return
 	}
 	p.fail(func(t *ticket) bool {
-		return p.absent(now) || t.ended.Load() || now.After(t.call().Deadline)
+		return p.absent(now) || now.After(t.call().Deadline)
 	})
 }
 
@@ -166,7 +184,7 @@ func (p *pool) fail(over func(*ticket) bool) {
 		next := e.Next()
 		if t := e.Value.(*ticket); over(t) { //nolint:forcetypeassert // only tickets are put in
 			ended = append(ended, t)
-			p.unqueue(e)
+			p.unqueue(t)
 		}
 		e = next
 	}

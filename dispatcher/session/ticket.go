@@ -1,6 +1,7 @@
 package session
 
 import (
+	"container/list"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,8 @@ type ticket struct {
 
 	ended    atomic.Bool
 	at       atomic.Pointer[seat] // where it was submitted last
+	queue    atomic.Pointer[pool] // where it waited last
+	element  *list.Element        // in queue, nil while it does not wait; guarded by the pool's lock
 	attempts int                  // owned by whoever places the ticket
 	avoid    *Session             // the session that failed it last; likewise
 	lost     bool                 // a session ended while a handler may have had it; likewise
@@ -46,6 +49,9 @@ func (t *ticket) finish(r review.Result) {
 // cancel ends the ticket and tells the session that has it.
 func (t *ticket) cancel() {
 	t.finish(review.Fail(review.FailureCancelled, "no longer waited for"))
+	if p := t.queue.Load(); p != nil {
+		p.forget(t)
+	}
 	if s := t.at.Load(); s != nil {
 		s.session.cancel(s.frame, t)
 	}
