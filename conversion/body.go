@@ -1,7 +1,6 @@
 package conversion
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -57,17 +56,18 @@ func EncodeBody(req *admissionv1.AdmissionRequest) Body {
 
 	body := Body{buffers: make([][]byte, 0, 2*len(objects)), length: len(h) + size}
 	for i, o := range objects {
-		body.add(b[start:cuts[i]:cuts[i]])
-		body.add(o.object.GetRaw())
+		body.buffers = appendPiece(body.buffers, b[start:cuts[i]:cuts[i]])
+		body.buffers = appendPiece(body.buffers, o.object.GetRaw())
 		start = cuts[i]
 	}
 	return body
 }
 
-func (b *Body) add(piece []byte) {
-	if len(piece) > 0 {
-		b.buffers = append(b.buffers, piece)
+func appendPiece(buffers [][]byte, piece []byte) [][]byte {
+	if len(piece) == 0 {
+		return buffers
 	}
+	return append(buffers, piece)
 }
 
 // appendRequest appends all fields of an AdmissionRequest but the objects. Their order is free in protobuf; the objects'
@@ -119,7 +119,7 @@ func appendUser(b []byte, field protowire.Number, u *admissionv1.UserInfo) []byt
 		if len(u.GetExtra()) == 0 {
 			return b
 		}
-		for _, key := range slices.Sorted(maps.Keys(u.GetExtra())) { // Sorted, so that equal requests are equal bytes.
+		for _, key := range sortedKeys(u.GetExtra()) { // Sorted, so that equal requests are equal bytes.
 			b = appendMessage(b, 4, func(b []byte) []byte {
 				return appendMessage(appendText(b, 1, key), 2, func(b []byte) []byte {
 					return appendTexts(b, 1, u.GetExtra()[key].GetItems())

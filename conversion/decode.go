@@ -73,9 +73,9 @@ func (d *decoder) refusal() *Error {
 	case d.wrongType != "":
 		return badRequest(ReasonWrongType, "the body is no AdmissionReview that can be read: %s", d.wrongType)
 	case d.kind != reviewKind:
-		return badRequest(ReasonWrongKind, "the body is of kind %q: send an %s", d.kind, reviewKind)
+		return badRequest(ReasonWrongKind, "the body is of kind %.100q: send an %s", d.kind, reviewKind)
 	case !supported(d.apiVersion):
-		return badRequest(ReasonUnsupportedVersion, "AdmissionReview in apiVersion %q is not supported: send %s or %s", d.apiVersion, versionV1, versionV1beta1)
+		return badRequest(ReasonUnsupportedVersion, "AdmissionReview in apiVersion %.100q is not supported: send %s or %s", d.apiVersion, versionV1, versionV1beta1)
 	case d.request == nil:
 		return badRequest(ReasonNoRequest, "the AdmissionReview has no request")
 	case d.request.Uid == "":

@@ -134,7 +134,8 @@ func TestDecodeReviewAsKubernetes(t *testing.T) {
 		{"a no-break space in front is refused", "\u00a0" + v1(""), conversion.ReasonNotJSON, ""},
 		{"an empty object is refused", "{}", conversion.ReasonWrongKind, ""},
 		{"another kind is refused", `{"kind":"Pod","apiVersion":"v1"}`, conversion.ReasonWrongKind, ""},
-		{"a kind that Kubernetes' scheme also knows in the group is refused", strings.Replace(v1(""), "AdmissionReview", "ListOptions", 1), conversion.ReasonWrongKind, ""},
+		{"a kind that Kubernetes' scheme also knows in the group is refused",
+			strings.Replace(v1(""), "AdmissionReview", "ListOptions", 1), conversion.ReasonWrongKind, ""},
 		{"a review without apiVersion is refused", `{"kind":"AdmissionReview","request":{"uid":"u"}}`, conversion.ReasonUnsupportedVersion, ""},
 		{"v1alpha1 is refused by its name", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1alpha1","spec":{}}`, conversion.ReasonUnsupportedVersion, ""},
 		{"an unknown version is refused", strings.Replace(v1(""), "/v1", "/v2", 1), conversion.ReasonUnsupportedVersion, ""},
@@ -161,22 +162,26 @@ func TestDecodeReviewAsKubernetes(t *testing.T) {
 		{"the names of fields are matched by case", v1(`,"Name":"n","NAMESPACE":"n","userinfo":7`), "", ""},
 		{"escapes in the names of fields count", v1(`,"\u006eame":"n"`), "", ""},
 		{"kind and apiVersion are found whatever their case", `{"KIND":"AdmissionReview","ApiVersion":"admission.k8s.io/v1","request":{"uid":"u"}}`, "", ""},
-		{"kind is found by Unicode folding", `{"` + "\u212a" + `ind":"AdmissionReview","apiVer` + "\u017f" + `ion":"admission.k8s.io/v1","request":{"uid":"u"}}`, "", ""},
+		{"kind is found by Unicode folding",
+			`{"` + "\u212a" + `ind":"AdmissionReview","apiVer` + "\u017f" + `ion":"admission.k8s.io/v1","request":{"uid":"u"}}`, "", ""},
 		{"request is matched by case", head + `"Request":{"uid":"u"}}`, conversion.ReasonNoRequest, ""},
-		{"the last kind counts, whatever its case", `{"kind":"Pod","apiVersion":"v1","Kind":"AdmissionReview","APIVERSION":"admission.k8s.io/v1","request":{"uid":"u"}}`, "", ""},
+		{"the last kind counts, whatever its case",
+			`{"kind":"Pod","apiVersion":"v1","Kind":"AdmissionReview","APIVERSION":"admission.k8s.io/v1","request":{"uid":"u"}}`, "", ""},
 		{"the last kind counts against", v1("")[:len(v1(""))-1] + `,"Kind":"Pod"}`, conversion.ReasonWrongKind, ""},
 		{"a kind of a wrong type counts whatever its case", v1("")[:len(v1(""))-1] + `,"Kind":5}`, conversion.ReasonWrongType, "u"},
 		{"a null kind changes nothing", v1("")[:len(v1(""))-1] + `,"kind":null,"apiVersion":null}`, "", ""},
 
 		{"of duplicate strings the last counts", v1(`,"name":"a","name":"b","name":null`), "", ""},
 		{"duplicate structures merge", v1(`,"kind":{"group":"g","version":"v"},"kind":{"version":"w","kind":"K"},"kind":null`), "", ""},
-		{"a null takes back a pointer", v1(`,"requestKind":{"group":"g"},"requestKind":null,"requestKind":{"version":"v"},"requestResource":{"group":"g"},"requestResource":null`), "", ""},
+		{"a null takes back a pointer",
+			v1(`,"requestKind":{"group":"g"},"requestKind":null,"requestKind":{"version":"v"},"requestResource":{"group":"g"},"requestResource":null`), "", ""},
 		{"a null takes back dryRun", v1(`,"dryRun":true,"dryRun":null`), "", ""},
 		{"the last dryRun counts", v1(`,"dryRun":true,"dryRun":false`), "", ""},
 		{"duplicate requests merge", head + `"request":{"uid":"u","name":"n"},"request":{"namespace":"m"}}`, "", ""},
 		{"a null takes back a request", head + `"request":{"uid":"u","name":"n"},"request":null,"request":{"uid":"v"}}`, "", ""},
 		{"the last object counts, and null changes nothing", v1(`,"object":{"a":1},"object":{"b":2},"object":null`), "", ""},
-		{"duplicate users merge", v1(`,"userInfo":{"username":"a","extra":{"k":["1"]}},"userInfo":{"uid":"b","extra":{"l":["2"],"k":["3",null]}},"userInfo":null`), "", ""},
+		{"duplicate users merge",
+			v1(`,"userInfo":{"username":"a","extra":{"k":["1"]}},"userInfo":{"uid":"b","extra":{"l":["2"],"k":["3",null]}},"userInfo":null`), "", ""},
 		{"a null takes back extra", v1(`,"userInfo":{"extra":{"k":["1"]},"extra":null,"extra":{"l":null}}`), "", ""},
 		{"null groups keep what stood at their place", v1(`,"userInfo":{"groups":["a","b","c"],"groups":["d"],"groups":["e",null,null,null]}`), "", ""},
 		{"an empty array forgets what stood at its place", v1(`,"userInfo":{"groups":["a","b"],"groups":[],"groups":[null,"c"]}`), "", ""},
@@ -243,7 +248,7 @@ func TestDecodeReviewGrammar(t *testing.T) {
 		for _, place := range []string{
 			`,"object":`, `,"unknown":`, `,"name":`, `,"kind":`, `,"userInfo":`, `,"dryRun":`, `},"response":`, `},"kind":`, `},`,
 		} {
-			checkDecode(t, o, []byte(v1(place+value)))
+			_, _ = checkDecode(t, o, []byte(v1(place+value)))
 		}
 	}
 }

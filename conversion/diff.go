@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -41,9 +42,9 @@ type differ struct {
 func (d *differ) value(a, b *node) {
 	switch {
 	case a.kind == '{' && b.kind == '{' && len(d.path) < maxDiffDepth:
-		d.members(a.members, b.members)
+		d.members(a.children, b.children)
 	case a.kind == '[' && b.kind == '[' && len(d.path) < maxDiffDepth:
-		d.items(a.items, b.items)
+		d.items(a.children, b.children)
 	case !equal(a, b):
 		d.operation("replace", b)
 	}
@@ -56,19 +57,31 @@ func (d *differ) at(token string, visit func()) {
 	d.path = d.path[:len(d.path)-1]
 }
 
-func (d *differ) members(a, b []member) {
+func (d *differ) members(a, b []node) {
 	for len(a) > 0 || len(b) > 0 {
-		switch {
-		case len(b) == 0 || len(a) > 0 && a[0].name < b[0].name:
+		switch order := compareFirst(a, b); {
+		case order < 0:
 			d.at(token(a[0].name), func() { d.operation("remove", nil) })
 			a = a[1:]
-		case len(a) == 0 || b[0].name < a[0].name:
-			d.at(token(b[0].name), func() { d.operation("add", &b[0].value) })
+		case order > 0:
+			d.at(token(b[0].name), func() { d.operation("add", &b[0]) })
 			b = b[1:]
 		default:
-			d.at(token(a[0].name), func() { d.value(&a[0].value, &b[0].value) })
+			d.at(token(a[0].name), func() { d.value(&a[0], &b[0]) })
 			a, b = a[1:], b[1:]
 		}
+	}
+}
+
+// compareFirst compares the names of the first members; no member comes after any other.
+func compareFirst(a, b []node) int {
+	switch {
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	default:
+		return bytes.Compare(a[0].name, b[0].name)
 	}
 }
 
@@ -108,6 +121,6 @@ func (d *differ) operation(op string, value *node) {
 }
 
 // token escapes a name for a JSON pointer (RFC 6901).
-func token(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+func token(name []byte) string {
+	return strings.ReplaceAll(strings.ReplaceAll(string(name), "~", "~0"), "/", "~1")
 }

@@ -2,7 +2,6 @@ package conversion
 
 import (
 	"encoding/base64"
-	"maps"
 	"slices"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -18,7 +17,8 @@ func EncodeReview(dst []byte, resp *admissionv1.ReviewResponse) ([]byte, error) 
 	if resp.GetResponse() == nil {
 		return dst, unencodable("cannot answer without a response")
 	}
-	w := jsonWriter(dst)
+	const rest = 512 // A usual answer without its patch.
+	w := jsonWriter(slices.Grow(dst, rest+base64.StdEncoding.EncodedLen(len(resp.GetResponse().GetPatch()))))
 	w.openReview(resp.GetApiVersion())
 	w.response(resp.GetResponse())
 	w.raw('}')
@@ -61,7 +61,7 @@ func (w *jsonWriter) response(r *admissionv1.AdmissionResponse) {
 func (w *jsonWriter) annotations(annotations map[string]string) {
 	w.name("auditAnnotations")
 	w.open('{')
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+	for _, key := range sortedKeys(annotations) {
 		w.key(key)
 		*w = appendString(*w, annotations[key])
 	}

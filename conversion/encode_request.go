@@ -1,9 +1,6 @@
 package conversion
 
 import (
-	"maps"
-	"slices"
-
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -89,7 +86,7 @@ func (w *jsonWriter) user(u *admissionv1.UserInfo) {
 	if len(u.GetExtra()) > 0 {
 		w.name("extra")
 		w.open('{')
-		for _, key := range slices.Sorted(maps.Keys(u.GetExtra())) {
+		for _, key := range sortedKeys(u.GetExtra()) {
 			w.key(key)
 			w.texts(u.GetExtra()[key].GetItems())
 		}

@@ -221,7 +221,7 @@ func TestEncodeReviewRequestAsKubernetes(t *testing.T) {
 			t.Errorf("%s (-Kubernetes +ours):\n%s", name, diff)
 		}
 		if request.GetUid() != "" {
-			checkDecode(t, o, got)
+			_, _ = checkDecode(t, o, got)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -121,4 +122,14 @@ func appendEscape(dst []byte, c byte) []byte {
 	default:
 		return append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
 	}
+}
+
+// sortedKeys returns the keys of a map in an order that is the same each time.
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
 }

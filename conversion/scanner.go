@@ -23,7 +23,7 @@ type scanner struct {
 	err   error
 }
 
-func (s *scanner) fail(at int, format string, args ...any) {
+func (s *scanner) failf(at int, format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf("%s at byte %d", fmt.Sprintf(format, args...), at)
 	}
@@ -33,10 +33,10 @@ func (s *scanner) fail(at int, format string, args ...any) {
 // unexpected fails with the token at pos.
 func (s *scanner) unexpected(want string) {
 	if s.pos >= len(s.data) {
-		s.fail(s.pos, "unexpected end of the document, want %s,", want)
+		s.failf(s.pos, "unexpected end of the document, want %s,", want)
 		return
 	}
-	s.fail(s.pos, "unexpected %q, want %s,", s.data[s.pos], want)
+	s.failf(s.pos, "unexpected %q, want %s,", s.data[s.pos], want)
 }
 
 // next skips white space and returns the first byte of the next token without consuming it; 0, which begins no token, at
@@ -124,7 +124,7 @@ func (s *scanner) enter(open byte) bool {
 		return false
 	}
 	if s.depth++; s.depth > maxDepth {
-		s.fail(s.pos, "nested deeper than %d", maxDepth)
+		s.failf(s.pos, "nested deeper than %d", maxDepth)
 		return false
 	}
 	s.pos++
@@ -176,7 +176,7 @@ func (s *scanner) quoted() []byte {
 		i += plain(s.data[i:])
 		switch {
 		case i >= len(s.data):
-			s.fail(i, "unexpected end of the document in a string")
+			s.failf(i, "unexpected end of the document in a string")
 			return nil
 		case s.data[i] == '"':
 			s.pos = i + 1
@@ -184,12 +184,12 @@ func (s *scanner) quoted() []byte {
 		case s.data[i] == '\\':
 			n := escape(s.data[i:])
 			if n == 0 {
-				s.fail(i, "invalid escape in a string")
+				s.failf(i, "invalid escape in a string")
 				return nil
 			}
 			i += n
 		default:
-			s.fail(i, "control character in a string")
+			s.failf(i, "control character in a string")
 			return nil
 		}
 	}
@@ -227,7 +227,7 @@ func (s *scanner) number() {
 		i += n
 	}
 	if !ok {
-		s.fail(s.pos, "invalid number")
+		s.failf(s.pos, "invalid number")
 		return
 	}
 	s.pos += i

@@ -5,70 +5,78 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 )
 
-// node is one value of a document, read as Kubernetes reads objects without a type.
+// node is one value of a document, read as Kubernetes reads objects without a type. It refers to the document.
 type node struct {
 	// kind is the byte that the value begins with, and '0' for any number.
 	kind byte
+	// name is the unescaped name, for a member of an object.
+	name []byte
 	// raw is the value as it stands.
 	raw []byte
-	// members of an object, sorted by name; the last one of each name.
-	members []member
-	// items of an array.
-	items []node
-}
-
-type member struct {
-	name  string
-	value node
+	// children are the items of an array, or the members of an object: sorted by name, the last one of each name.
+	children []node
 }
 
 var errNoObject = errors.New("not a JSON object")
 
-// parseObject reads a document that is one object. The nodes refer to raw.
+// parseObject reads a document that is one object.
 func parseObject(raw []byte) (node, error) {
-	s := &scanner{data: raw}
-	if s.next() != '{' {
+	p := parser{scanner: scanner{data: raw}, stack: make([]node, 0, 64)}
+	if p.next() != '{' {
 		return node{}, errNoObject
 	}
-	root := parse(s)
-	s.end()
-	return root, s.err
+	root := p.parse(nil)
+	p.end()
+	return root, p.err
 }
 
-func parse(s *scanner) node {
-	n := node{kind: s.next()}
-	start := s.pos
+// parser makes nodes. Children wait on the stack until their number is known, so that they are allocated once.
+type parser struct {
+	scanner
+	stack []node
+}
+
+func (p *parser) parse(name []byte) node {
+	n := node{kind: p.next(), name: name}
+	start, base := p.pos, len(p.stack)
 	switch n.kind {
 	case '{':
-		for name := range s.members {
-			n.members = append(n.members, member{name: string(name), value: parse(s)})
+		for name := range p.members {
+			p.stack = append(p.stack, p.parse(name))
 		}
-		n.members = lastByName(n.members)
+		n.children = lastByName(p.pop(base))
 	case '[':
-		for range s.items {
-			n.items = append(n.items, parse(s))
+		for range p.items {
+			p.stack = append(p.stack, p.parse(nil))
 		}
+		n.children = p.pop(base)
 	case '"', 't', 'f', 'n':
-		s.value()
+		p.value()
 	default:
 		n.kind = '0'
-		s.value()
+		p.value()
 	}
-	if s.err == nil { // An error has moved s.pos.
-		n.raw = s.data[start:s.pos]
+	if p.err == nil { // An error has moved p.pos.
+		n.raw = p.data[start:p.pos]
 	}
 	return n
 }
 
+// pop takes the nodes above base off the stack.
+func (p *parser) pop(base int) []node {
+	children := slices.Clone(p.stack[base:])
+	p.stack = p.stack[:base]
+	return children
+}
+
 // lastByName sorts members by name and drops all but the last of the same name.
-func lastByName(members []member) []member {
-	slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+func lastByName(members []node) []node {
+	slices.SortStableFunc(members, func(a, b node) int { return bytes.Compare(a.name, b.name) })
 	kept := members[:0]
 	for i, m := range members {
-		if i+1 == len(members) || members[i+1].name != m.name {
+		if i+1 == len(members) || !bytes.Equal(members[i+1].name, m.name) {
 			kept = append(kept, m)
 		}
 	}
@@ -81,10 +89,16 @@ func equal(a, b *node) bool {
 		return false
 	}
 	switch a.kind {
-	case '{':
-		return slices.EqualFunc(a.members, b.members, func(a, b member) bool { return a.name == b.name && equal(&a.value, &b.value) })
-	case '[':
-		return slices.EqualFunc(a.items, b.items, func(a, b node) bool { return equal(&a, &b) })
+	case '{', '[':
+		if len(a.children) != len(b.children) {
+			return false
+		}
+		for i := range a.children {
+			if !bytes.Equal(a.children[i].name, b.children[i].name) || !equal(&a.children[i], &b.children[i]) {
+				return false
+			}
+		}
+		return true
 	case '"':
 		return sameString(a.raw, b.raw)
 	case '0':
@@ -115,4 +129,4 @@ func sameNumber(a, b []byte) bool {
 }
 
 // isInteger says whether a number has neither fraction nor exponent.
-func isInteger(number []byte) bool { return bytes.IndexAny(number, ".eE") < 0 }
+func isInteger(number []byte) bool { return !bytes.ContainsAny(number, ".eE") }
