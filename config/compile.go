@@ -1,0 +1,117 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// Compile makes a snapshot of valid objects, each of which stands in objects once, and returns what the writers of the
+// documents have to know about how they fit together. It is pure.
+func Compile(revision string, objects []Object) (*match.Snapshot, Problems) {
+	in := match.Input{Revision: revision}
+	byKey := map[Key]*Object{}
+	var problems Problems
+	for i := range objects {
+		o := &objects[i]
+		byKey[o.Key] = o
+		switch {
+		case o.Route != nil:
+			in.Routes = append(in.Routes, binding(o))
+		case o.Cluster != nil:
+			problems = append(problems, lonely(o)...)
+		default:
+			in.Objects = append(in.Objects, match.Object{Source: o.Origin(), Validating: o.Validating, Mutating: o.Mutating})
+		}
+	}
+	snapshot, findings := match.Compile(in)
+	for _, f := range findings {
+		problems = append(problems, problemOf(f, byKey))
+	}
+	return snapshot, append(problems, unserved(snapshot, byKey)...).sort()
+}
+
+// sortedObjects are the objects in the order of their keys, so that equal sets compile to equal snapshots.
+func sortedObjects(objects map[Key]Object) []Object {
+	return slices.SortedFunc(maps.Values(objects), func(a, b Object) int {
+		return strings.Compare(a.Key.String(), b.Key.String())
+	})
+}
+
+// binding is a HookRoute as match takes it.
+func binding(o *Object) match.RouteBinding {
+	spec := &o.Route.Spec
+	stages := map[kinds.Stage]admissionv1.Stage{
+		kinds.StageMutate: admissionv1.Stage_STAGE_MUTATE, kinds.StageValidate: admissionv1.Stage_STAGE_VALIDATE,
+	}
+	return match.RouteBinding{
+		Name: o.Name, Source: o.Origin(),
+		Configuration: spec.Configuration, Hook: spec.Hook, Stage: stages[spec.Stage],
+		Route: match.Route{Stream: spec.Stream != nil, Hosts: spec.Hosts, Clusters: spec.Clusters, Timeout: spec.Deadline()},
+	}
+}
+
+// lonely warns about a cluster that nobody may send reviews for.
+func lonely(o *Object) Problems {
+	if len(o.Cluster.Spec.Identities) > 0 {
+		return nil
+	}
+	return Problems{at(o, match.SeverityWarning, CodeNoCaller, "spec.identities", "nobody may send reviews of this cluster: name the identities of its API servers")}
+}
+
+// unserved reports hooks that nothing can serve: their configuration says streams and no route does.
+func unserved(s *match.Snapshot, byKey map[Key]*Object) Problems {
+	var problems Problems
+	for _, h := range s.Hooks() {
+		if h.Route.Stream || !isEmpty(&h.ClientConfig) {
+			continue
+		}
+		o, ok := byKey[Key{Kind: kindOf(h.ID.Stage), Name: h.ID.Configuration}]
+		if !ok {
+			continue
+		}
+		problems = append(problems, at(o, match.SeverityError, CodeUnserved, fmt.Sprintf("webhooks[%d].clientConfig", position(o, h.ID)),
+			fmt.Sprintf("nothing serves hook %q, so every call of it fails: give it a HookRoute with stream and hosts, or a url or service", h.ID.Name)))
+	}
+	return problems
+}
+
+func kindOf(stage admissionv1.Stage) string {
+	if stage == admissionv1.Stage_STAGE_MUTATE {
+		return "MutatingWebhookConfiguration"
+	}
+	return "ValidatingWebhookConfiguration"
+}
+
+// position is where a hook stands in its configuration. Names are unique in valid objects.
+func position(o *Object, id match.HookID) int {
+	if o.Mutating != nil {
+		return slices.IndexFunc(o.Mutating.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == id.Name })
+	}
+	return slices.IndexFunc(o.Validating.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == id.Name })
+}
+
+// problemOf is a finding of match as a problem of the document that it is about.
+func problemOf(f match.Finding, byKey map[Key]*Object) Problem {
+	name, path, _ := strings.Cut(f.Path, " ")
+	kind, object, _ := strings.Cut(name, "/")
+	key := Key{Kind: kind, Name: object}
+	if o, ok := byKey[key]; ok {
+		return at(o, f.Severity, f.Code, path, f.Message)
+	}
+	return Problem{Severity: f.Severity, Code: f.Code, File: f.Source, Key: key, Field: path, Message: f.Message}
+}
+
+// at is a problem of an object.
+func at(o *Object, severity match.Severity, code, field, message string) Problem {
+	return Problem{
+		Severity: severity, Code: code, Source: o.Source, File: o.File, Line: o.Line, Key: o.Key, Field: field, Message: message,
+	}
+}

@@ -1,0 +1,183 @@
+// Package config turns the documents that operators write into the configuration that reviews are judged by.
+//
+// [Decode] reads documents strictly, with the defaults and the validation of the version they are written in. A [Source]
+// lists the documents of one place ([Directory] is the one for files). [Compile] makes a match.Snapshot of objects. A
+// [Store] lists its sources every second, keeps the last good version of what became bad, compiles off the road of
+// reviews, and hands out a snapshot only while it is known to be fresh.
+//
+// Objects and snapshots are immutable once they are here. What may be called concurrently is said at each type.
+package config
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Key identifies an object of the configuration.
+type Key struct {
+	// Kind is the kind of the document.
+	Kind string
+	// Name is metadata.name.
+	Name string
+}
+
+// String is the key as findings write it.
+func (k Key) String() string { return k.Kind + "/" + k.Name }
+
+// Object is one document that was read, defaulted and found valid. Exactly one of the pointers is set. It is immutable.
+type Object struct {
+	Key
+	// Source is the name of the source that listed it; empty when a single file was decoded.
+	Source string
+	// File is where the document was read from; empty when it comes from no file.
+	File string
+	// Line is the first line of the document in File, counted from 1.
+	Line int
+
+	// Validating is a ValidatingWebhookConfiguration with the defaults of its version.
+	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
+	// Mutating is a MutatingWebhookConfiguration with the defaults of its version.
+	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
+	// Route is a HookRoute.
+	Route *kinds.HookRoute
+	// Cluster is a Cluster.
+	Cluster *kinds.Cluster
+
+	digest string
+}
+
+// Origin is File and Line as compilers write them; empty when the document comes from no file.
+func (o *Object) Origin() string { return origin(o.File, o.Line) }
+
+// content is the document itself.
+func (o *Object) content() any {
+	switch {
+	case o.Validating != nil:
+		return o.Validating
+	case o.Mutating != nil:
+		return o.Mutating
+	case o.Route != nil:
+		return o.Route
+	}
+	return o.Cluster
+}
+
+// seal computes the digest of the content: what it means, not how it was written.
+func (o *Object) seal() error {
+	data, err := json.Marshal(o.content())
+	if err != nil {
+		return fmt.Errorf("cannot be written as JSON: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	o.digest = hex.EncodeToString(sum[:])
+	return nil
+}
+
+// The codes of problems that this package finds. Compiling adds those of package match.
+const (
+	// CodeSyntax: the document is neither YAML nor JSON.
+	CodeSyntax = "syntax"
+	// CodeKind: the document is of a kind or version that is not read.
+	CodeKind = "kind"
+	// CodeField: a field is unknown, stands there twice, or has the wrong type.
+	CodeField = "field"
+	// CodeInvalid: the document can be read, but what it says is not valid.
+	CodeInvalid = "invalid"
+	// CodeLimit: a limit of this package is exceeded.
+	CodeLimit = "limit"
+	// CodeDuplicate: two documents are the same object; neither counts.
+	CodeDuplicate = match.CodeDuplicate
+	// CodeKept: the last good version of the object stays in force, since what is there now is not valid.
+	CodeKept = "kept"
+	// CodeUnserved: nothing can serve the hook, so every call of it fails.
+	CodeUnserved = "unserved"
+	// CodeNoCaller: nobody may send reviews of the cluster.
+	CodeNoCaller = "no-caller"
+	// CodeSource: a source does not work as it should.
+	CodeSource = "source"
+	// CodeInternal: a fault of this program.
+	CodeInternal = "internal"
+)
+
+// Problem is something that the writer of a document has to know. A problem of match.SeverityError means that the
+// document, or the part that Field names, is not in force as written.
+type Problem struct {
+	// Severity sorts the problem.
+	Severity match.Severity
+	// Code sorts problems for tools: a Code constant of this package or of match.
+	Code string
+	// Source is the name of the source; empty when a single file was decoded.
+	Source string
+	// File is the file of the document; empty when the problem is not about one.
+	File string
+	// Line is the line in File, counted from 1; 0 when the problem is about the whole file.
+	Line int
+	// Key is the object that the problem is about; its fields are empty as far as they could not be read.
+	Key Key
+	// Field is the path of the field, for example webhooks[0].clientConfig.caBundle; empty for the whole document.
+	Field string
+	// Message says which rule was broken and, where it is not obvious, what to do.
+	Message string
+}
+
+// String is the problem in one line: file:line: Kind "name": field: message.
+func (p Problem) String() string {
+	parts := make([]string, 0, 4)
+	if at := origin(p.File, p.Line); at != "" {
+		parts = append(parts, at)
+	} else if p.Source != "" {
+		parts = append(parts, p.Source)
+	}
+	switch {
+	case p.Key.Name != "":
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %q", p.Key.Kind, p.Key.Name)))
+	case p.Key.Kind != "":
+		parts = append(parts, p.Key.Kind)
+	}
+	if p.Field != "" {
+		parts = append(parts, p.Field)
+	}
+	return strings.ReplaceAll(strings.Join(append(parts, p.Message), ": "), "\n", " ")
+}
+
+// Problems are problems in the order of their files and lines.
+type Problems []Problem
+
+// Err is nil when nothing is wrong, else an error with one line for each problem of match.SeverityError.
+func (ps Problems) Err() error {
+	var errs []error
+	for _, p := range ps {
+		if p.Severity == match.SeverityError {
+			errs = append(errs, errors.New(p.String()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sort orders the problems as a reader goes through the files, and drops those said twice.
+func (ps Problems) sort() Problems {
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Name, b.Key.Name))
+	})
+	return slices.Compact(ps)
+}
+
+// origin is a place in a file as compilers write it.
+func origin(file string, line int) string {
+	if file == "" || line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
+}

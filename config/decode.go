@@ -1,0 +1,373 @@
+package config
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Limits of what is read. A file or document past one is a problem like any other: its last good version stays.
+const (
+	// MaxFileBytes bounds one file.
+	MaxFileBytes = 16 << 20
+	// MaxDocumentBytes bounds one document, items of a List together: the limit of a request body of kube-apiserver.
+	MaxDocumentBytes = 3 << 20
+	// MaxDocuments bounds the documents of one file, each item of a List counted as one.
+	MaxDocuments = 5000
+)
+
+// Decode reads all documents of a file: YAML, JSON, several of them, and Lists. It returns the objects that are valid,
+// with the defaults of their version, and a problem for each rule that the others break, with its line. A document is
+// accepted exactly when it has no problem of match.SeverityError.
+//
+// The kinds of admissionregistration.k8s.io/v1 are accepted or refused as kube-apiserver does on create with strict
+// field validation; the exceptions stand at readValidating.
+func Decode(file string, data []byte) ([]Object, Problems) {
+	f := &fileReader{file: file}
+	f.read(data)
+	return f.objects, f.problems.sort()
+}
+
+// fileReader collects what one file holds.
+type fileReader struct {
+	file     string
+	count    int // documents so far
+	objects  []Object
+	problems Problems
+}
+
+func (f *fileReader) read(data []byte) {
+	if len(data) > MaxFileBytes {
+		f.report(Problem{Code: CodeLimit, Message: fmt.Sprintf("the file has %d bytes, and at most %d are read: split it", len(data), MaxFileBytes)})
+		return
+	}
+	for _, t := range split(data) {
+		f.document(t)
+	}
+}
+
+// report adds a problem of the file; it is an error unless it says otherwise.
+func (f *fileReader) report(p Problem) {
+	p.File = f.file
+	if p.Severity == "" {
+		p.Severity = match.SeverityError
+	}
+	f.problems = append(f.problems, p)
+}
+
+// document reads one document. A panic in it costs this document alone.
+func (f *fileReader) document(t text) {
+	d := &document{fileReader: f, place: &place{line: t.line, last: t.line}}
+	defer func() {
+		if r := recover(); r != nil {
+			d.fault(CodeInternal, "", fmt.Sprintf("reading it failed, which is a fault of portcullis: %v", r))
+		}
+	}()
+	if len(t.data) > MaxDocumentBytes {
+		d.fault(CodeLimit, "", fmt.Sprintf("the document has %d bytes, and at most %d are read", len(t.data), MaxDocumentBytes))
+		return
+	}
+	d.place = newPlace(t)
+	if d.parse(t) {
+		d.readTop()
+	}
+}
+
+// document is one document, or one item of a List, that is being read.
+type document struct {
+	*fileReader
+	*place
+
+	key    Key
+	prefix string // of field paths, for the items of a List
+	json   []byte
+	dups   []duplicate // in YAML; those in JSON are found when it is decoded
+}
+
+// head is what every document begins with.
+type head struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+}
+
+// fault reports a problem of this document. An empty path is the document as a whole.
+func (d *document) fault(code, path, message string) {
+	path = d.prefix + path
+	d.report(Problem{
+		Code: code, Line: d.lineOf(path), Key: d.key, Field: strings.TrimSuffix(path, "."), Message: message,
+	})
+}
+
+// parse turns the text into JSON.
+func (d *document) parse(t text) bool {
+	if t.json {
+		d.json = t.data
+		return true
+	}
+	converted, strictErr := yaml.YAMLToJSONStrict(t.data)
+	if strictErr != nil {
+		var err error
+		if converted, err = yaml.YAMLToJSON(t.data); err != nil {
+			d.syntax(t, err)
+			return false
+		}
+		if d.dups = d.duplicates(); len(d.dups) == 0 {
+			d.syntax(t, strictErr)
+			return false
+		}
+	}
+	d.json = converted
+	return string(converted) != "null"
+}
+
+// syntax reports what the YAML parser said, on the lines of the file.
+func (d *document) syntax(t text, err error) {
+	message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	for line := range strings.Lines(strings.TrimPrefix(message, "yaml: ")) {
+		line = strings.TrimSpace(line)
+		if line == "unmarshal errors:" {
+			continue
+		}
+		at := t.line
+		if rest, ok := strings.CutPrefix(line, "line "); ok {
+			number, what, _ := strings.Cut(rest, ": ")
+			if n, err := strconv.Atoi(number); err == nil {
+				at, line = d.inFile(n), what
+			}
+		}
+		d.report(Problem{Code: CodeSyntax, Line: at, Key: d.key, Message: "not valid YAML: " + line})
+	}
+}
+
+// readTop reads a document that is not an item of a List.
+func (d *document) readTop() {
+	h, ok := d.head()
+	if !ok {
+		return
+	}
+	if h.Kind == "List" && h.APIVersion == "v1" {
+		d.readList()
+		return
+	}
+	d.read(h)
+}
+
+// head reads what kind of document it is.
+func (d *document) head() (head, bool) {
+	var h head
+	err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &h)
+	d.key = Key{Kind: h.Kind, Name: h.Metadata.Name}
+	switch {
+	case h.Kind != "" && h.APIVersion != "":
+		return h, true
+	case err != nil:
+		d.mistyped(err)
+	case h.Kind == "":
+		d.fault(CodeKind, "kind", "Required value: "+readKinds)
+	default:
+		d.fault(CodeKind, "apiVersion", "Required value: "+readKinds)
+	}
+	return h, false
+}
+
+// readList reads the items of a List as documents of their own.
+func (d *document) readList() {
+	var list struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Metadata   json.RawMessage   `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+	}
+	if !d.decode(&list) {
+		return
+	}
+	for i, raw := range list.Items {
+		item := &document{fileReader: d.fileReader, place: d.place, prefix: fmt.Sprintf("items[%d].", i), json: raw, dups: d.dups}
+		h, ok := item.head()
+		switch {
+		case !ok:
+		case h.Kind == "List":
+			item.fault(CodeKind, "kind", "a List in a List is not read: put its items into the outer one")
+		default:
+			item.read(h)
+		}
+	}
+}
+
+// decode reads the document into a struct as kube-apiserver does with strict field validation: names in their exact
+// case, nothing unknown and nothing twice.
+func (d *document) decode(into any) bool {
+	strictErrs, err := kjson.UnmarshalStrict(d.json, into)
+	if err != nil {
+		d.mistyped(err)
+		return false
+	}
+	ok := len(strictErrs) == 0
+	for _, dup := range d.dups {
+		path, mine := strings.CutPrefix(dup.path, d.prefix)
+		if !mine || d.prefix == "" && d.inItem(path) {
+			continue
+		}
+		ok = false
+		d.fault(CodeField, path, fmt.Sprintf("duplicate field: it stands on line %d already", dup.first))
+	}
+	for _, err := range strictErrs {
+		path, message := "", err.Error()
+		if fieldErr := kjson.FieldError(nil); errors.As(err, &fieldErr) {
+			path = fieldErr.FieldPath()
+			message = strings.TrimSuffix(message, " "+strconv.Quote(path))
+		}
+		d.fault(CodeField, path, message)
+	}
+	return ok
+}
+
+// inItem reports whether a path of a List lies in one of its items, which answers for itself.
+func (d *document) inItem(path string) bool {
+	return d.key.Kind == "List" && strings.HasPrefix(path, "items[")
+}
+
+// mistyped reports a value that its field cannot hold.
+func (d *document) mistyped(err error) {
+	var typeErr *json.UnmarshalTypeError
+	var base64Err base64.CorruptInputError
+	switch {
+	case errors.As(err, &typeErr):
+		path := pathAt(d.json, typeErr.Offset)
+		d.fault(CodeField, path, fmt.Sprintf("wrong type: it is %s, and must be %s", article(typeErr.Value), typeName(typeErr.Type)))
+	case errors.As(err, &base64Err):
+		d.fault(CodeField, d.badBundle(), "not base64: "+err.Error()+": put the CA certificates here as PEM in base64")
+	default:
+		d.fault(CodeField, "", err.Error())
+	}
+}
+
+// badBundle is the path of the first caBundle that is not base64: the decoder does not say which it was.
+func (d *document) badBundle() string {
+	var doc struct {
+		Webhooks []struct {
+			ClientConfig struct {
+				CABundle string `json:"caBundle"`
+			} `json:"clientConfig"`
+		} `json:"webhooks"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &doc); err != nil {
+		return ""
+	}
+	for i, hook := range doc.Webhooks {
+		if _, err := base64.StdEncoding.DecodeString(hook.ClientConfig.CABundle); err != nil {
+			return fmt.Sprintf("webhooks[%d].clientConfig.caBundle", i)
+		}
+	}
+	return ""
+}
+
+// article puts a word of JSON into a sentence: "number 5" stays, "string" becomes "a string".
+func article(value string) string {
+	switch value {
+	case "array":
+		return "a list"
+	case "object":
+		return "a mapping"
+	case "bool":
+		return "a boolean"
+	case "string", "number":
+		return "a " + value
+	}
+	return value
+}
+
+// typeName is a Go type as the writer of a document knows it.
+func typeName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return typeName(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "a mapping"
+	case reflect.Int32, reflect.Int64, reflect.Int:
+		return fmt.Sprintf("a whole number (%s)", t.Kind())
+	default:
+		return t.String()
+	}
+}
+
+// readKinds is what there is to read, for messages.
+const readKinds = "the kinds that are read are ValidatingWebhookConfiguration and MutatingWebhookConfiguration of " +
+	admissionregistrationV1 + ", " + kinds.HookRouteKind + " and " + kinds.ClusterKind + " of " + kinds.APIVersion + ", and List of v1"
+
+// read reads a document of one of our kinds.
+func (d *document) read(h head) {
+	if d.count++; d.count > MaxDocuments {
+		if d.count == MaxDocuments+1 {
+			d.report(Problem{Code: CodeLimit, Message: fmt.Sprintf("the file has more than %d documents: split it", MaxDocuments)})
+		}
+		return
+	}
+	o := Object{Key: d.key, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, "."))}
+	ok := false
+	switch h.APIVersion + " " + h.Kind {
+	case admissionregistrationV1 + " ValidatingWebhookConfiguration":
+		o.Validating, ok = readAs(d, readValidating)
+	case admissionregistrationV1 + " MutatingWebhookConfiguration":
+		o.Mutating, ok = readAs(d, readMutating)
+	case kinds.APIVersion + " " + kinds.HookRouteKind:
+		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
+	case kinds.APIVersion + " " + kinds.ClusterKind:
+		o.Cluster, ok = readAs(d, (*kinds.Cluster).Validate)
+	default:
+		d.fault(CodeKind, "apiVersion", unread(h))
+	}
+	if !ok {
+		return
+	}
+	if err := o.seal(); err != nil {
+		d.fault(CodeInternal, "", err.Error())
+		return
+	}
+	d.objects = append(d.objects, o)
+}
+
+// readAs reads the document as a T; complete sets defaults and returns what is not valid.
+func readAs[T any](d *document, complete func(*T) field.ErrorList) (*T, bool) {
+	into := new(T)
+	if !d.decode(into) {
+		return nil, false
+	}
+	errs := complete(into)
+	for _, err := range errs {
+		d.fault(CodeInvalid, err.Field, err.ErrorBody())
+	}
+	return into, len(errs) == 0
+}
+
+// unread says why a kind is not read.
+func unread(h head) string {
+	group, version, _ := strings.Cut(h.APIVersion, "/")
+	switch {
+	case group == "admissionregistration.k8s.io" && version == "v1beta1" && strings.HasSuffix(h.Kind, "WebhookConfiguration"):
+		return h.APIVersion + " is not read: rewrite the document for " + admissionregistrationV1
+	case strings.HasSuffix(h.Kind, "List"):
+		return "a list of this kind is not read: put the documents into a List of v1, or into one file with `---` between them"
+	}
+	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds
+}

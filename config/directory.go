@@ -1,0 +1,229 @@
+package config
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Limits of one Directory. Past one, the listing is a problem as a whole and everything that was good stays.
+const (
+	// MaxFiles bounds the files of all paths together.
+	MaxFiles = 10_000
+	// MaxObjects bounds the objects of all files together.
+	MaxObjects = 50_000
+)
+
+// listAttempts is how often a path is read again that changes while it is read.
+const listAttempts = 3
+
+// DirectoryOptions say what a Directory reads.
+type DirectoryOptions struct {
+	// Paths are files, and directories whose files that end in .yaml, .yml or .json are read; subdirectories and names
+	// that begin with a dot are not. At least one.
+	Paths []string
+}
+
+// Directory is a Source of files. A path that does not exist or cannot be read fails the listing: nothing there is not
+// the same as nothing known. It keeps what it decoded by the digest of each file, so listing what did not change costs
+// reading it. Its methods may be called concurrently.
+type Directory struct {
+	paths []string
+
+	mu      sync.Mutex
+	decoded map[string]decodedFile // of the last listing
+}
+
+// decodedFile is what a file held.
+type decodedFile struct {
+	sum      [sha256.Size]byte
+	objects  []Object
+	problems Problems
+}
+
+var _ Source = (*Directory)(nil)
+
+// NewDirectory returns the source of the paths. It reads nothing yet.
+func NewDirectory(opts DirectoryOptions) (*Directory, error) {
+	if len(opts.Paths) == 0 {
+		return nil, errors.New("config: a directory source needs at least one path")
+	}
+	paths := make([]string, 0, len(opts.Paths))
+	for _, path := range opts.Paths {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return nil, fmt.Errorf("config: path %q: %w", path, err)
+		}
+		paths = append(paths, abs)
+	}
+	slices.Sort(paths)
+	return &Directory{paths: slices.Compact(paths)}, nil
+}
+
+// Name implements Source.
+func (d *Directory) Name() string { return "directory" }
+
+// List implements Source.
+func (d *Directory) List(ctx context.Context) (Listing, error) {
+	var listing Listing
+	files, err := d.files()
+	if err != nil {
+		return Listing{}, err
+	}
+	digest := sha256.New()
+	decoded := make(map[string]decodedFile, len(files))
+	for _, f := range files {
+		if err := ctx.Err(); err != nil {
+			return Listing{}, fmt.Errorf("reading %s: %w", f.path, err)
+		}
+		file := d.decode(f)
+		decoded[f.path] = file
+		fmt.Fprintf(digest, "%s %x\n", f.path, file.sum)
+		listing.Objects = append(listing.Objects, file.objects...)
+		listing.Problems = append(listing.Problems, file.problems...)
+	}
+	d.keep(decoded)
+	listing.Revision = hex.EncodeToString(digest.Sum(nil))
+	if n := len(listing.Objects); n > MaxObjects {
+		listing.Objects = nil
+		listing.Problems = append(listing.Problems, Problem{
+			Severity: match.SeverityError, Code: CodeLimit,
+			Message: fmt.Sprintf("the files hold %d objects, and at most %d are read", n, MaxObjects),
+		})
+	}
+	return listing, nil
+}
+
+// decode is the content of a file, from the last listing if the file did not change since.
+func (d *Directory) decode(f fileData) decodedFile {
+	sum := sha256.Sum256(f.data)
+	d.mu.Lock()
+	known, ok := d.decoded[f.path]
+	d.mu.Unlock()
+	if ok && known.sum == sum {
+		return known
+	}
+	objects, problems := Decode(f.path, f.data)
+	return decodedFile{sum, objects, problems}
+}
+
+// keep replaces what is known by the files of a whole listing.
+func (d *Directory) keep(decoded map[string]decodedFile) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.decoded = decoded
+}
+
+// fileData is a file and its bytes; of one that is too large, one byte more than the limit.
+type fileData struct {
+	path string
+	data []byte
+}
+
+// files reads all files of all paths.
+func (d *Directory) files() ([]fileData, error) {
+	var all []fileData
+	for _, path := range d.paths {
+		files, err := readPath(path)
+		for attempt := 1; errors.Is(err, fs.ErrNotExist) && attempt < listAttempts; attempt++ {
+			files, err = readPath(path) // a file may have been replaced or removed since its directory was read
+		}
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, files...); len(all) > MaxFiles {
+			return nil, fmt.Errorf("%s: there are more than %d files", path, MaxFiles)
+		}
+	}
+	return all, nil
+}
+
+// readPath reads a file, or the files of a directory.
+func readPath(path string) ([]fileData, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		f, err := readFile(path, path)
+		return []fileData{f}, err
+	}
+	root := mountRoot(path)
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	var files []fileData
+	for _, entry := range entries {
+		at := filepath.Join(root, entry.Name())
+		if !readable(entry.Name()) || isDirectory(at) {
+			continue
+		}
+		f, err := readFile(filepath.Join(path, entry.Name()), at)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// mountRoot is where the files of a directory are read. Kubernetes mounts a ConfigMap as links through one link, ..data,
+// which it swaps when the ConfigMap changes: reading where that leads gives the files of one version.
+func mountRoot(dir string) string {
+	target, err := os.Readlink(filepath.Join(dir, "..data"))
+	if err != nil {
+		return dir
+	}
+	if filepath.IsAbs(target) {
+		return target
+	}
+	return filepath.Join(dir, target)
+}
+
+// readable reports whether a file of a directory is a document by its name.
+func readable(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return !strings.HasPrefix(name, ".")
+	}
+	return false
+}
+
+// isDirectory follows links. What cannot be looked at is none: reading it will tell.
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// readFile reads the file at a place under the name by which the operator knows it.
+func readFile(name, at string) (fileData, error) {
+	info, err := os.Stat(at)
+	if err != nil {
+		return fileData{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return fileData{}, fmt.Errorf("%s: not a regular file", name)
+	}
+	f, err := os.Open(at)
+	if err != nil {
+		return fileData{}, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return fileData{}, err
+	}
+	return fileData{name, data}, nil
+}

@@ -1,0 +1,21 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// corpus is the path of a directory of the corpus of real documents.
+func corpus(t testing.TB, dir string) string {
+	t.Helper()
+	path := filepath.Join("..", "..", "shared", "corpus", dir)
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("the corpus of real documents is not here")
+	}
+	return path
+}

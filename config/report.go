@@ -1,0 +1,116 @@
+package config
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// report keeps what people have to know about a Store, and logs it once when it changes. Its methods may be called
+// concurrently.
+type report struct {
+	logger *slog.Logger
+	names  []string // of the sources
+
+	mu       sync.Mutex
+	failures []error  // of the last listing, by source; guarded by mu
+	unseen   []error  // why changes are not noticed, by source; guarded by mu
+	problems Problems // of the documents; guarded by mu
+}
+
+func newReport(opts StoreOptions) *report {
+	r := &report{
+		logger: opts.Logger, failures: make([]error, len(opts.Sources)), unseen: make([]error, len(opts.Sources)),
+	}
+	for _, s := range opts.Sources {
+		r.names = append(r.names, s.Name())
+	}
+	return r
+}
+
+// listed keeps how a listing ended.
+func (r *report) listed(source int, err error) {
+	r.mu.Lock()
+	before := r.failures[source]
+	r.failures[source] = err
+	r.mu.Unlock()
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		r.logger.Error("configuration cannot be listed", "source", r.names[source], "error", err)
+	case err == nil && before != nil:
+		r.logger.Info("configuration can be listed again", "source", r.names[source])
+	}
+}
+
+// watched keeps how the watch of a source ended.
+func (r *report) watched(source int, err error) {
+	if err == nil {
+		return
+	}
+	r.mu.Lock()
+	r.unseen[source] = err
+	r.mu.Unlock()
+	r.logger.Warn("configuration is not watched, only listed", "source", r.names[source], "error", err)
+}
+
+// settled keeps the problems of the documents, and logs the new ones. No snapshot means that the one before stays.
+func (r *report) settled(problems Problems, snapshot *match.Snapshot) {
+	r.mu.Lock()
+	known := make(map[Problem]bool, len(r.problems))
+	for _, p := range r.problems {
+		known[p] = true
+	}
+	r.problems = problems
+	r.mu.Unlock()
+	for _, p := range problems {
+		if !known[p] {
+			r.log(p)
+		}
+	}
+	if snapshot != nil {
+		r.logger.Info("configuration settled", "revision", snapshot.Revision(), "hooks", len(snapshot.Hooks()), "problems", len(problems))
+	}
+}
+
+// failure is a clause about the sources that cannot be listed; empty when all can be.
+func (r *report) failure() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clause := ""
+	for i, err := range r.failures {
+		if err != nil {
+			clause += "; source " + r.names[i] + ": " + err.Error()
+		}
+	}
+	return clause
+}
+
+// all are the problems of the sources and of the documents.
+func (r *report) all() Problems {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all Problems
+	for i, name := range r.names {
+		if err := r.failures[i]; err != nil {
+			all = append(all, Problem{Severity: match.SeverityError, Code: CodeSource, Source: name, Message: "cannot be listed: " + err.Error()})
+		}
+		if err := r.unseen[i]; err != nil {
+			all = append(all, Problem{Severity: match.SeverityWarning, Code: CodeSource, Source: name, Message: "changes are seen by the next listing only: " + err.Error()})
+		}
+	}
+	return append(all, r.problems...)
+}
+
+// log writes a problem.
+func (r *report) log(p Problem) {
+	write := r.logger.Info
+	switch p.Severity {
+	case match.SeverityError:
+		write = r.logger.Error
+	case match.SeverityWarning:
+		write = r.logger.Warn
+	case match.SeverityInfo:
+	}
+	write("configuration problem", "code", p.Code, "problem", p.String())
+}

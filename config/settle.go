@@ -1,0 +1,134 @@
+package config
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// sourced is a listing with the name of its source.
+type sourced struct {
+	name string
+	Listing
+}
+
+// settlement is what is in force, and what the writers of documents have to know about it.
+type settlement struct {
+	objects  map[Key]Object
+	problems Problems
+}
+
+// settle decides what is in force after the listings, given what was before: each valid object that stands there once,
+// and the last good version of what is bad, or of what cannot be told because its file cannot be read.
+func settle(before map[Key]Object, listings []sourced) settlement {
+	c := claims{good: map[Key][]Object{}, bad: map[Key]bool{}, dark: map[file]bool{}}
+	s := settlement{objects: map[Key]Object{}}
+	for _, l := range listings {
+		s.problems = append(s.problems, c.add(l)...)
+	}
+	for key, objects := range c.good {
+		if len(objects) == 1 && !c.bad[key] {
+			s.objects[key] = objects[0]
+		} else {
+			s.problems = append(s.problems, twice(objects)...)
+		}
+	}
+	for key, o := range before {
+		if _, settled := s.objects[key]; !settled && c.keeps(o) {
+			s.objects[key] = o
+			s.problems = append(s.problems, kept(o))
+		}
+	}
+	s.problems = s.problems.sort()
+	return s
+}
+
+// file is a file of a source; an empty name is the source as a whole.
+type file struct{ source, name string }
+
+// claims are what the documents of all sources say they are.
+type claims struct {
+	good map[Key][]Object
+	bad  map[Key]bool  // objects that have a document which is not valid
+	dark map[file]bool // files with a document of which it is not known what it is
+}
+
+// add counts a listing, and returns its problems with the name of the source.
+func (c *claims) add(l sourced) Problems {
+	for _, o := range l.Objects {
+		o.Source = l.name
+		c.good[o.Key] = append(c.good[o.Key], o)
+	}
+	problems := slices.Clone(l.Problems)
+	for i := range problems {
+		p := &problems[i]
+		p.Source = l.name
+		switch {
+		case p.Severity != match.SeverityError:
+		case p.Key.Kind != "" && p.Key.Name != "" && p.Code != CodeKind:
+			c.bad[p.Key] = true
+		default: // a slip in the kind or name of a document must not lose what it was
+			c.dark[file{l.name, p.File}] = true
+		}
+	}
+	return problems
+}
+
+// keeps reports whether an object that was in force stays, since what became of it is not valid or cannot be told.
+func (c *claims) keeps(o Object) bool {
+	return c.bad[o.Key] || len(c.good[o.Key]) > 0 ||
+		c.dark[file{o.Source, o.File}] || c.dark[file{o.Source, ""}]
+}
+
+// twice are the problems of documents that are the same object.
+func twice(objects []Object) Problems {
+	var problems Problems
+	for i, o := range objects {
+		where := "as another document, which is not valid"
+		if len(objects) > 1 {
+			other := objects[(i+1)%len(objects)]
+			where = "in " + cmp.Or(other.Origin(), other.Source)
+		}
+		problems = append(problems, Problem{
+			Severity: match.SeverityError, Code: CodeDuplicate, Source: o.Source, File: o.File, Line: o.Line, Key: o.Key,
+			Message: fmt.Sprintf("the same object stands %s: neither counts, remove one of them", where),
+		})
+	}
+	return problems
+}
+
+// kept tells that an old version stays in force.
+func kept(o Object) Problem {
+	return Problem{
+		Severity: match.SeverityWarning, Code: CodeKept, Source: o.Source, File: o.File, Key: o.Key,
+		Message: "the last good version stays in force until the errors are mended",
+	}
+}
+
+// revision is the digest of the objects in force: one digest per source, then one over these. It depends on what the
+// objects say alone, so dispatchers that judge by the same configuration name the same revision.
+func revision(objects map[Key]Object) string {
+	bySource := map[string][]string{}
+	for key, o := range objects {
+		bySource[o.Source] = append(bySource[o.Source], fmt.Sprintf("%s %s\n", key, o.digest))
+	}
+	all := sha256.New()
+	for _, source := range slices.Sorted(maps.Keys(bySource)) {
+		lines := bySource[source]
+		slices.Sort(lines)
+		one := sha256.New()
+		for _, line := range lines {
+			one.Write([]byte(line))
+		}
+		fmt.Fprintf(all, "%s %x\n", source, one.Sum(nil))
+	}
+	return hex.EncodeToString(all.Sum(nil)[:revisionBytes])
+}
+
+// revisionBytes is how much of the digest a revision keeps: enough that two configurations never share one.
+const revisionBytes = 16

@@ -1,0 +1,32 @@
+package config
+
+import (
+	"context"
+	"time"
+)
+
+// Source is one place that documents come from.
+type Source interface {
+	// Name names the source in problems and revisions. It is the same for every dispatcher that reads the same place.
+	Name() string
+	// List reads everything that is there now. An error means that nothing is known: what was listed before stays in
+	// force until it is too old. What is there but bad is no error; it is in Listing.Problems. A Store calls List from
+	// one goroutine at a time; the listing is not changed by either side afterwards.
+	List(ctx context.Context) (Listing, error)
+	// Watch calls notify when something may have changed, until ctx ends. It is an optimisation: a Store lists anyway.
+	// It returns an error when it cannot watch, and nil when ctx has ended.
+	Watch(ctx context.Context, notify func()) error
+}
+
+// Listing is what a source held at one moment.
+type Listing struct {
+	// Revision is a digest of everything that was read. Equal revisions of one source mean equal listings.
+	Revision string
+	// Objects are the valid documents, in any order. Several may be the same object: the Store refuses them.
+	Objects []Object
+	// Problems are about the documents that are not valid. One with a complete Key and another code than CodeKind keeps
+	// the last good version of its object; any other keeps what was good in its File, or without File in the source.
+	Problems Problems
+	// Started is when the reading began: what was written later may be missing. The Store sets it.
+	Started time.Time
+}

@@ -1,0 +1,84 @@
+package config
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+	defaultsv1 "k8s.io/kubernetes/pkg/apis/admissionregistration/v1"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration/validation"
+)
+
+// admissionregistrationV1 is the apiVersion of webhook configurations.
+const admissionregistrationV1 = "admissionregistration.k8s.io/v1"
+
+// streamURL stands in for an empty clientConfig while Kubernetes' validation looks at a hook that streams will serve.
+const streamURL = "https://streams.invalid/"
+
+// readValidating completes a configuration as kube-apiserver does on create (pkg/registry/admissionregistration in
+// k8s.io/kubernetes): metadata that the server owns is wiped, defaults are set, and the result is validated.
+//
+// It differs in two things on purpose. An empty clientConfig, which Kubernetes refuses, is accepted: the hook is served
+// over streams. And metadata.name is required, since nobody is here to generate one.
+func readValidating(c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+	errs := createMeta(&c.ObjectMeta)
+	defaultsv1.SetObjectDefaults_ValidatingWebhookConfiguration(c)
+	checked := c.DeepCopy() // the conversion shares memory
+	for i := range checked.Webhooks {
+		fillStream(&checked.Webhooks[i].ClientConfig)
+	}
+	var internal admissionregistration.ValidatingWebhookConfiguration
+	err := defaultsv1.Convert_v1_ValidatingWebhookConfiguration_To_admissionregistration_ValidatingWebhookConfiguration(checked, &internal, nil)
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	return append(errs, validation.ValidateValidatingWebhookConfiguration(&internal)...)
+}
+
+// readMutating is readValidating for the other kind.
+func readMutating(c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	errs := createMeta(&c.ObjectMeta)
+	defaultsv1.SetObjectDefaults_MutatingWebhookConfiguration(c)
+	checked := c.DeepCopy() // the conversion shares memory
+	for i := range checked.Webhooks {
+		fillStream(&checked.Webhooks[i].ClientConfig)
+	}
+	var internal admissionregistration.MutatingWebhookConfiguration
+	err := defaultsv1.Convert_v1_MutatingWebhookConfiguration_To_admissionregistration_MutatingWebhookConfiguration(checked, &internal, nil)
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	return append(errs, validation.ValidateMutatingWebhookConfiguration(&internal)...)
+}
+
+// createMeta does to metadata what kube-apiserver does before it validates a new cluster-scoped object: it wipes what
+// the server sets itself (WipeObjectMetaSystemFields, EnsureObjectNamespaceMatchesRequestNamespace, the field manager,
+// PrepareForCreate), and refuses a resourceVersion as its storage does.
+func createMeta(m *metav1.ObjectMeta) field.ErrorList {
+	m.Namespace, m.UID, m.SelfLink = "", "", ""
+	m.CreationTimestamp, m.DeletionTimestamp, m.DeletionGracePeriodSeconds = metav1.Time{}, nil, nil
+	m.ManagedFields = nil
+	m.Generation = 1
+	path := field.NewPath("metadata")
+	var errs field.ErrorList
+	if m.Name == "" && m.GenerateName != "" {
+		errs = append(errs, field.Required(path.Child("name"), "generateName alone is not enough: a document keeps its name"))
+	}
+	if m.ResourceVersion != "" {
+		errs = append(errs, field.Forbidden(path.Child("resourceVersion"), "must not be set on an object to be created: remove it"))
+	}
+	return errs
+}
+
+// isEmpty reports whether a clientConfig says nothing: the hook can only be served over streams.
+func isEmpty(c *admissionregistrationv1.WebhookClientConfig) bool {
+	return c.URL == nil && c.Service == nil && len(c.CABundle) == 0
+}
+
+// fillStream gives an empty clientConfig an address that passes validation.
+func fillStream(c *admissionregistrationv1.WebhookClientConfig) {
+	if isEmpty(c) {
+		url := streamURL
+		c.URL = &url
+	}
+}
