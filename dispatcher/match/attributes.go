@@ -9,47 +9,48 @@ import (
 // Attributes is a request as matching sees it. What needs a look into the objects is decoded when a hook asks for it,
 // once. It is immutable and may be used from any goroutine.
 type Attributes struct {
-	req *admissionv1.AdmissionRequest
-	// resource is what the object is in; original is what the client asked for. They differ only when the API server
-	// has converted the object for the entry that led here.
+	*request
+
+	object     *object
+	conditions conditionInput
+}
+
+// request is what stays the same while hooks change the object.
+type request struct {
+	req       *admissionv1.AdmissionRequest
+	operation operation
+	// resource is what the object is in, original what the client asked for. They differ only when the API server has
+	// converted the object for the entry that led here.
 	resource, original schema.GroupVersionResource
-	object, old        *object
-	input              *conditionInput
+	old                *object
 }
 
 // NewAttributes is req as matching sees it. It keeps req, which must not change afterwards.
 func NewAttributes(req *admissionv1.AdmissionRequest) *Attributes {
-	a := &Attributes{
-		req:      req,
-		resource: gvr(req.GetResource()),
-		object:   newObject(req.GetObject()),
-		old:      newObject(req.GetOldObject()),
-		input:    &conditionInput{},
+	r := &request{
+		req:       req,
+		operation: operationOf(req.GetOperation()),
+		resource:  gvr(req.GetResource()),
+		old:       newObject(req.GetOldObject()),
 	}
-	a.original = a.resource
-	if r := req.GetRequestResource(); r != nil {
-		a.original = gvr(r)
+	r.original = r.resource
+	if asked := req.GetRequestResource(); asked != nil {
+		r.original = gvr(asked)
 	}
-	return a
+	return &Attributes{request: r, object: newObject(req.GetObject())}
 }
 
 // WithObject is the request with the object as mutated so far (SEMANTICS C3). It keeps raw, which must not change
 // afterwards, and shares everything else with a.
 func (a *Attributes) WithObject(raw []byte) *Attributes {
-	next := *a
-	next.object = newObject(&admissionv1.Object{ContentType: a.req.GetObject().GetContentType(), Raw: raw})
-	next.input = &conditionInput{}
-	return &next
+	return &Attributes{request: a.request, object: &object{raw: raw}}
 }
 
 // Exempt reports whether the request is never sent to hooks: configuration about admission itself, which could lock
 // its own repair out, and reviews of identities and permissions, which hooks' own calls depend on (SEMANTICS C19).
 func (a *Attributes) Exempt() bool {
-	kind := a.req.GetRequestKind()
-	if kind == nil {
-		kind = a.req.GetKind()
-	}
-	return exemptKind(kind.GetGroup(), kind.GetKind()) || exemptResource(a.original.Group, a.original.Resource)
+	kind := a.originalKind()
+	return exemptKind(kind.Group, kind.Kind) || exemptResource(a.original.Group, a.original.Resource)
 }
 
 // exemptKind is IsExemptAdmissionConfigurationResource of k8s.io/apiserver. It goes by kind, not by resource.
@@ -66,7 +67,8 @@ func exemptKind(group, kind string) bool {
 	return false
 }
 
-// exemptResource is the list in k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion.
+// exemptResource is the list of k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion, which Kubernetes applies to
+// policies today and to webhooks from 1.37 on.
 func exemptResource(group, resource string) bool {
 	switch group {
 	case "authentication.k8s.io":
@@ -80,15 +82,27 @@ func exemptResource(group, resource string) bool {
 	return false
 }
 
-// operation is what is done to the object.
-func (a *Attributes) operation() string { return a.req.GetOperation() }
+// converted reports whether the API server has converted the object to another version than the client asked for.
+func (r *request) converted() bool { return r.resource != r.original }
 
-// namespaced reports whether rules with scope Namespaced cover the request. A Namespace is not namespaced although
-// requests about it carry its own name as their namespace (SEMANTICS C15).
-func (a *Attributes) namespaced(r schema.GroupVersionResource) bool {
-	return a.req.GetNamespace() != "" && r != schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+// originalKind is the kind that the client asked for.
+func (r *request) originalKind() schema.GroupVersionKind {
+	if k := r.req.GetRequestKind(); k != nil {
+		return gvk(k)
+	}
+	return gvk(r.req.GetKind())
+}
+
+// namespaced reports whether rules of scope Namespaced, rather than Cluster, cover the request on resource. A
+// Namespace is not namespaced although requests about it carry its own name as their namespace (SEMANTICS C15).
+func (r *request) namespaced(resource schema.GroupVersionResource) bool {
+	return r.req.GetNamespace() != "" && resource != schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 }
 
 func gvr(r *admissionv1.GroupVersionResource) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.GetGroup(), Version: r.GetVersion(), Resource: r.GetResource()}
+}
+
+func gvk(k *admissionv1.GroupVersionKind) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: k.GetGroup(), Version: k.GetVersion(), Kind: k.GetKind()}
 }

@@ -2,8 +2,10 @@ package match
 
 import (
 	"context"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
 
@@ -36,6 +38,8 @@ type Decision struct {
 	Skip string
 	// Err refuses the whole review with its status, whatever the failure policy (SEMANTICS C12).
 	Err *apierrors.StatusError
+
+	condition string // the matchCondition that is false, when Skip is SkipConditions
 }
 
 // Matches decides whether the hook is called, as ShouldCallHook of kube-apiserver does (SEMANTICS C12): selectors,
@@ -57,14 +61,32 @@ func (h *Hook) Matches(ctx context.Context, a *Attributes, ns NamespaceLabels) D
 		return Decision{Err: nsErr}
 	case objErr != nil:
 		return Decision{Err: objErr}
+	case !h.understands(a):
+		return Decision{Err: errConversion(h, a)}
 	}
 	return h.matchConditions(ctx, a)
+}
+
+// understands reports whether the object is in a version that the rules of the hook name. It is not if the client asked
+// for one that they name and the API server converted the object for the entry that led here: kube-apiserver would
+// convert it back.
+func (h *Hook) understands(a *Attributes) bool {
+	return !a.converted() || h.coversResource(a.request, a.resource)
+}
+
+// errConversion refuses a review as kube-apiserver does when an object cannot be converted: neither leaving the hook
+// out nor sending it a version that it never asked for would be what was configured.
+func errConversion(h *Hook, a *Attributes) *apierrors.StatusError {
+	return apierrors.NewInternalError(fmt.Errorf(
+		"hook %q takes %s, which the client asked for, but the API server sent %s: let the entry name the same versions as its hooks",
+		h.ID.Name, a.original, a.resource))
 }
 
 // selector is a label selector, or the error that evaluating it yields.
 type selector struct {
 	labels.Selector
-	err error
+	source *metav1.LabelSelector // as written; nil when absent
+	err    error
 }
 
 // matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16).
@@ -95,7 +117,7 @@ func (h *Hook) matchObject(a *Attributes) (bool, *apierrors.StatusError) {
 		return true, nil
 	}
 	for _, o := range [...]*object{a.object, a.old} {
-		set, ok, err := o.labelSet(a.operation())
+		set, ok, err := o.labelSet(a.operation)
 		if err != nil {
 			return false, apierrors.NewBadRequest(err.Error())
 		}

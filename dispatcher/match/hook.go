@@ -5,6 +5,8 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -71,11 +73,20 @@ type Hook struct {
 	rules             []admissionregistrationv1.RuleWithOperations
 	namespaceSelector selector
 	objectSelector    selector
-	conditions        conditions
+	conditions        matchconditions.Matcher // nil without conditions
 }
 
-// serves reports whether the hook sees reviews of cluster at all.
-func (h *Hook) serves(cluster string) bool {
+// Rules are webhooks[].rules, as written. The caller must not change them.
+func (h *Hook) Rules() []admissionregistrationv1.RuleWithOperations { return h.rules }
+
+// NamespaceSelector is webhooks[].namespaceSelector, as written; nil when there is none. The caller must not change it.
+func (h *Hook) NamespaceSelector() *metav1.LabelSelector { return h.namespaceSelector.source }
+
+// ObjectSelector is webhooks[].objectSelector, as written; nil when there is none. The caller must not change it.
+func (h *Hook) ObjectSelector() *metav1.LabelSelector { return h.objectSelector.source }
+
+// Serves reports whether the hook sees reviews of cluster at all.
+func (h *Hook) Serves(cluster string) bool {
 	if h.ID.Scope != "" && h.ID.Scope != cluster {
 		return false
 	}

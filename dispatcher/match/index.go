@@ -1,21 +1,233 @@
 package match
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// index finds hooks by what their rules name.
+// maxRuleKeys bounds how many entries of the index one rule may take per operation. A rule that lists more groups and
+// resources is filed under every group instead; since what the index finds is checked exactly, that costs time for
+// such requests only.
+const maxRuleKeys = 1024
+
+// index finds hooks by what their rules name. Operations and clusters choose a table; group, resource and subresource,
+// each by name or by wildcard, choose the hooks in it. Versions and scope stay to be checked.
 type index struct {
-	byStage map[admissionv1.Stage][]*Hook
+	tables map[tableKey]*table
 }
 
-// lookup returns at least the hooks of the stage whose rules cover the request, in order, each once.
-func (x *index) lookup(cluster string, stage admissionv1.Stage, _ *Attributes) []*Hook {
-	var found []*Hook
-	for _, h := range x.byStage[stage] {
-		if h.serves(cluster) {
-			found = append(found, h)
+// tableKey chooses a table. cluster is empty for hooks that see all clusters.
+type tableKey struct {
+	cluster   string
+	stage     admissionv1.Stage
+	operation operation
+}
+
+// operation is an operation as a table key. Rules that name every operation are filed under each, so that a request
+// looks into one.
+type operation uint8
+
+const (
+	create operation = iota
+	update
+	remove
+	connect
+	other // what this version of Kubernetes has never heard of
+	operations
+)
+
+func operationOf(name string) operation {
+	switch name {
+	case "CREATE":
+		return create
+	case "UPDATE":
+		return update
+	case "DELETE":
+		return remove
+	case "CONNECT":
+		return connect
+	}
+	return other
+}
+
+// table holds the hooks of one stage and operation.
+type table struct {
+	// shapes are the combinations of wildcards that occur, so that a request looks only for those.
+	shapes []shape
+	hooks  map[ruleKey][]*Hook
+}
+
+// ruleKey is what a rule names; a field that it leaves open holds the wildcard. "No subresource" is an empty name.
+type ruleKey struct {
+	group, resource, subresource string
+}
+
+// shape says which fields of a ruleKey are wildcards.
+type shape struct {
+	group, resource, subresource bool
+}
+
+func (k ruleKey) shape() shape {
+	return shape{group: k.group == wildcard, resource: k.resource == wildcard, subresource: k.subresource == wildcard}
+}
+
+// blank is k with the wildcards of s.
+func (k ruleKey) blank(s shape) ruleKey {
+	if s.group {
+		k.group = wildcard
+	}
+	if s.resource {
+		k.resource = wildcard
+	}
+	if s.subresource {
+		k.subresource = wildcard
+	}
+	return k
+}
+
+// newIndex files hooks, which are in order.
+func newIndex(hooks []*Hook) index {
+	x := index{tables: map[tableKey]*table{}}
+	for _, h := range hooks {
+		for i := range h.rules {
+			x.file(h, &h.rules[i])
 		}
 	}
-	return found
+	return x
+}
+
+func (x *index) file(h *Hook, rule *admissionregistrationv1.RuleWithOperations) {
+	keys := keysOf(rule)
+	for _, cluster := range h.clusters() {
+		for _, stage := range h.stages() {
+			for o := range operations {
+				if !filedUnder(rule.Operations, o) {
+					continue
+				}
+				x.table(tableKey{cluster, stage, o}).add(h, keys)
+			}
+		}
+	}
+}
+
+func (x *index) table(k tableKey) *table {
+	t := x.tables[k]
+	if t == nil {
+		t = &table{hooks: map[ruleKey][]*Hook{}}
+		x.tables[k] = t
+	}
+	return t
+}
+
+func (t *table) add(h *Hook, keys []ruleKey) {
+	for _, k := range keys {
+		if s := k.shape(); !slices.Contains(t.shapes, s) {
+			t.shapes = append(t.shapes, s)
+		}
+		// Hooks are filed in order: one that is here already is the last.
+		if list := t.hooks[k]; len(list) == 0 || list[len(list)-1] != h {
+			t.hooks[k] = append(list, h)
+		}
+	}
+}
+
+// clusters are the table keys for the clusters whose reviews the hook sees.
+func (h *Hook) clusters() []string {
+	switch {
+	case h.ID.Scope == "" && len(h.Route.Clusters) == 0:
+		return []string{""}
+	case h.ID.Scope == "":
+		return h.Route.Clusters
+	case h.Serves(h.ID.Scope):
+		return []string{h.ID.Scope}
+	}
+	return nil
+}
+
+// stages are the stages in which the hook may be called.
+func (h *Hook) stages() []admissionv1.Stage {
+	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
+		return []admissionv1.Stage{h.ID.Stage, admissionv1.Stage_STAGE_REINVOKE}
+	}
+	return []admissionv1.Stage{h.ID.Stage}
+}
+
+func filedUnder(names []admissionregistrationv1.OperationType, o operation) bool {
+	return slices.ContainsFunc(names, func(n admissionregistrationv1.OperationType) bool {
+		return n == admissionregistrationv1.OperationAll || operationOf(string(n)) == o
+	})
+}
+
+// keysOf are the entries of a rule: every group that it names with every resource that it names.
+func keysOf(rule *admissionregistrationv1.RuleWithOperations) []ruleKey {
+	groups := rule.APIGroups
+	if len(groups)*len(rule.Resources) > maxRuleKeys {
+		groups = []string{wildcard}
+	}
+	keys := make([]ruleKey, 0, len(groups)*len(rule.Resources))
+	for _, g := range groups {
+		for _, r := range rule.Resources {
+			resource, subresource, _ := strings.Cut(r, "/")
+			keys = append(keys, ruleKey{group: g, resource: resource, subresource: subresource})
+		}
+	}
+	return keys
+}
+
+// lookup returns at least the hooks of the stage whose rules cover the request, in order, each once. The slice belongs
+// to the caller. The cost is a constant number of map probes, and the hooks found.
+func (x *index) lookup(cluster string, stage admissionv1.Stage, a *Attributes) []*Hook {
+	var buffer [16][]*Hook
+	lists := buffer[:0]
+	lists = x.collect(lists, tableKey{"", stage, a.operation}, a)
+	if cluster != "" {
+		lists = x.collect(lists, tableKey{cluster, stage, a.operation}, a)
+	}
+	return merge(lists)
+}
+
+// collect appends the lists of a table that the request leads to.
+func (x *index) collect(lists [][]*Hook, in tableKey, a *Attributes) [][]*Hook {
+	t := x.tables[in]
+	if t == nil {
+		return lists
+	}
+	lists = t.collect(lists, a.key(a.original))
+	if a.converted() {
+		lists = t.collect(lists, a.key(a.resource))
+	}
+	return lists
+}
+
+func (t *table) collect(lists [][]*Hook, k ruleKey) [][]*Hook {
+	for _, s := range t.shapes {
+		if list := t.hooks[k.blank(s)]; len(list) > 0 {
+			lists = append(lists, list)
+		}
+	}
+	return lists
+}
+
+// key is what a rule without wildcards names to cover the request on a resource.
+func (r *request) key(on schema.GroupVersionResource) ruleKey {
+	return ruleKey{group: on.Group, resource: on.Resource, subresource: r.req.GetSubResource()}
+}
+
+// merge returns the hooks of all lists in order, each once.
+func merge(lists [][]*Hook) []*Hook {
+	if len(lists) == 0 {
+		return nil
+	}
+	merged := slices.Concat(lists...)
+	if len(lists) == 1 {
+		return merged
+	}
+	slices.SortFunc(merged, func(a, b *Hook) int { return cmp.Compare(a.ordinal, b.ordinal) })
+	return slices.Compact(merged)
 }

@@ -2,7 +2,6 @@ package match
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,7 +16,7 @@ import (
 type object struct {
 	raw  []byte
 	once sync.Once
-	// found says whether the object has metadata at all.
+	// What follows is written by once: whether the object has metadata at all, its labels, or why they are unknown.
 	found  bool
 	labels labels.Set
 	err    error
@@ -33,27 +32,19 @@ func newObject(o *admissionv1.Object) *object {
 
 // labelSet returns the labels of the object; ok is false when there is no object, or it has no metadata, so that no
 // selector matches it (SEMANTICS C17).
-func (o *object) labelSet(operation string) (set labels.Set, ok bool, err error) {
+func (o *object) labelSet(in operation) (set labels.Set, ok bool, err error) {
 	if o == nil {
 		return nil, false, nil
 	}
 	o.once.Do(o.decode)
 	// What a client connects with (PodExecOptions and the like) has no metadata; everything else has, even if empty.
-	return o.labels, o.found || operation != "CONNECT", o.err
+	return o.labels, o.found || in != connect, o.err
 }
 
 func (o *object) decode() {
-	var head struct {
-		Metadata *struct {
-			Labels map[string]string `json:"labels"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(o.raw, &head); err != nil {
-		o.err = fmt.Errorf("the object is not JSON: %w", err)
-		return
-	}
-	if head.Metadata != nil {
-		o.found, o.labels = true, head.Metadata.Labels
+	o.found, o.labels, o.err = metadataLabels(o.raw)
+	if o.err != nil {
+		o.err = fmt.Errorf("labels cannot be read, the object is not JSON: %w", o.err)
 	}
 }
 
@@ -64,7 +55,7 @@ var errNoNamespaceLabels = errors.New("nothing is known about namespaces of this
 // is selected by its new labels, everything else by the labels that its namespace has now (SEMANTICS C16).
 func (a *Attributes) namespaceLabels(ctx context.Context, ns NamespaceLabels) (labels.Set, error) {
 	if a.writesNamespace() {
-		set, ok, err := a.object.labelSet(a.operation())
+		set, ok, err := a.object.labelSet(a.operation)
 		if err == nil && !ok {
 			err = errors.New("the request to write a namespace has no object")
 		}
@@ -78,7 +69,7 @@ func (a *Attributes) namespaceLabels(ctx context.Context, ns NamespaceLabels) (l
 
 func (a *Attributes) writesNamespace() bool {
 	return a.original.Resource == "namespaces" && a.req.GetSubResource() == "" &&
-		(a.operation() == "CREATE" || a.operation() == "UPDATE")
+		(a.operation == create || a.operation == update)
 }
 
 // namespaceError is how a failed look-up refuses a review: 404 for a namespace that does not exist, else 500.

@@ -14,42 +14,43 @@ const wildcard = "*"
 // covers reports whether the rules of the hook cover the request, exactly or through the conversion that the API
 // server has already made for the entry that led here.
 func (h *Hook) covers(a *Attributes) bool {
-	if h.coversResource(a, a.original) {
+	if h.coversResource(a.request, a.original) {
 		return true
 	}
-	return h.MatchPolicy == admissionregistrationv1.Equivalent && a.resource != a.original && h.coversResource(a, a.resource)
+	// Other equivalents of the resource come in here once the cluster says which there are (SEMANTICS C13).
+	return a.converted() && h.MatchPolicy == admissionregistrationv1.Equivalent && h.coversResource(a.request, a.resource)
 }
 
-// coversResource reports whether any rule covers the operation of the request on r.
-func (h *Hook) coversResource(a *Attributes, r schema.GroupVersionResource) bool {
+// coversResource reports whether any rule covers the operation of the request on resource.
+func (h *Hook) coversResource(r *request, resource schema.GroupVersionResource) bool {
 	for i := range h.rules {
-		if mismatch(&h.rules[i], a, r) == "" {
+		if mismatch(&h.rules[i], r, resource) == "" {
 			return true
 		}
 	}
 	return false
 }
 
-// mismatch is the first field of the rule that does not cover the operation of the request on r; empty when the rule
-// covers it. It is Matcher.Matches of k8s.io/apiserver's predicates/rules (SEMANTICS C15).
-func mismatch(rule *admissionregistrationv1.RuleWithOperations, a *Attributes, r schema.GroupVersionResource) string {
+// mismatch is the first field of the rule that does not cover the operation of the request on resource; empty when the
+// rule covers it. It is Matcher.Matches of k8s.io/apiserver's predicates/rules (SEMANTICS C15).
+func mismatch(rule *admissionregistrationv1.RuleWithOperations, r *request, resource schema.GroupVersionResource) string {
 	switch {
-	case !coversScope(rule.Scope, a.namespaced(r)):
+	case !coversScope(rule.Scope, r.namespaced(resource)):
 		return "scope"
-	case !coversOperation(rule.Operations, a.operation()):
+	case !coversOperation(rule.Operations, r.req.GetOperation()):
 		return "operations"
-	case !coversName(rule.APIGroups, r.Group):
+	case !coversName(rule.APIGroups, resource.Group):
 		return "apiGroups"
-	case !coversName(rule.APIVersions, r.Version):
+	case !coversName(rule.APIVersions, resource.Version):
 		return "apiVersions"
-	case !coversSubresource(rule.Resources, r.Resource, a.req.GetSubResource()):
+	case !coversSubresource(rule.Resources, resource.Resource, r.req.GetSubResource()):
 		return "resources"
 	}
 	return ""
 }
 
 func coversScope(scope *admissionregistrationv1.ScopeType, namespaced bool) bool {
-	if scope == nil || *scope == admissionregistrationv1.AllScopes {
+	if scope == nil {
 		return true
 	}
 	switch *scope {

@@ -1,0 +1,118 @@
+package match
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// hook compiles the webhook at position i of o.
+func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
+	h := &Hook{
+		ID: HookID{
+			Scope: o.Scope, Stage: w.stage, Configuration: o.key().name, Name: w.Name, Index: w.index,
+		},
+		FailurePolicy:  value(w.FailurePolicy, admissionregistrationv1.Fail),
+		Timeout:        timeout(w.TimeoutSeconds),
+		SideEffects:    value(w.SideEffects, ""),
+		MatchPolicy:    value(w.MatchPolicy, admissionregistrationv1.Exact),
+		Reinvocation:   value(w.reinvocation, admissionregistrationv1.NeverReinvocationPolicy),
+		ClientConfig:   w.ClientConfig,
+		ReviewVersions: w.AdmissionReviewVersions,
+		rules:          w.Rules,
+	}
+	at := func(s Severity, code, field, message string) {
+		c.report(o, s, code, fmt.Sprintf(" webhooks[%d]%s", i, field), message)
+	}
+	c.route(h, at)
+	c.selectors(h, w, at)
+	c.matchConditions(h, w, at)
+	c.equivalents(h, at)
+	return h
+}
+
+// report adds a finding about a field of one webhook.
+type report func(s Severity, code, field, message string)
+
+func (c *compiler) route(h *Hook, report report) {
+	h.Route = c.routes.of(h.ID)
+	if h.ClientConfig.URL == nil && h.ClientConfig.Service == nil {
+		h.Route.Stream = true
+	}
+	if h.Route.Timeout > 0 {
+		h.Timeout = h.Route.Timeout
+	}
+	if h.Route.Stream && len(h.Route.Hosts) == 0 {
+		report(SeverityWarning, CodeNoHost, "", "the hook is served over streams and nobody may serve it, so every call fails: "+
+			"name the host identities in spec.hosts of a HookRoute")
+	}
+}
+
+func (c *compiler) selectors(h *Hook, w *webhook, report report) {
+	h.namespaceSelector = newSelector(w.NamespaceSelector)
+	h.objectSelector = newSelector(w.ObjectSelector)
+	const consequence = ": reviews that reach it are refused with 500"
+	if err := h.namespaceSelector.err; err != nil {
+		report(SeverityError, CodeSelector, ".namespaceSelector", err.Error()+consequence)
+	}
+	if err := h.objectSelector.err; err != nil {
+		report(SeverityError, CodeSelector, ".objectSelector", err.Error()+consequence)
+	}
+}
+
+func (c *compiler) matchConditions(h *Hook, w *webhook, report report) {
+	if len(w.MatchConditions) == 0 {
+		return
+	}
+	if c.conditions == nil {
+		c.conditions = c.newConditions()
+	}
+	var errs []error
+	h.conditions, errs = compileConditions(c.conditions, w)
+	for _, err := range errs {
+		report(SeverityError, CodeCondition, ".matchConditions", err.Error()+": "+conditionPolicy(h.FailurePolicy))
+	}
+}
+
+// equivalents says so where matchPolicy Equivalent could mean more than it does yet: what the API server does not
+// convert for its own entry is matched exactly.
+func (c *compiler) equivalents(h *Hook, report report) {
+	if h.MatchPolicy != admissionregistrationv1.Equivalent || !slices.ContainsFunc(h.rules, namesVersions) {
+		return
+	}
+	report(SeverityInfo, CodeEquivalent, ".matchPolicy", "requests in other versions than the rules name reach the hook only "+
+		"if the cluster's own entry has matchPolicy Equivalent too and names these versions")
+}
+
+// namesVersions reports whether other versions of what the rule names could exist that it does not cover.
+func namesVersions(r admissionregistrationv1.RuleWithOperations) bool {
+	return !slices.Contains(r.APIGroups, wildcard) || !slices.Contains(r.APIVersions, wildcard)
+}
+
+// newSelector compiles s. An absent selector selects everything, as the API's own default has it.
+func newSelector(s *metav1.LabelSelector) selector {
+	if s == nil {
+		return selector{Selector: labels.Everything()}
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(s)
+	return selector{Selector: parsed, source: s, err: err}
+}
+
+func timeout(seconds *int32) time.Duration {
+	if seconds == nil {
+		return DefaultTimeout
+	}
+	return time.Duration(*seconds) * time.Second
+}
+
+// value is what p points to, or what its absence means.
+func value[T any](p *T, absent T) T {
+	if p == nil {
+		return absent
+	}
+	return *p
+}

@@ -1,0 +1,102 @@
+package match
+
+import (
+	"errors"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// Object is one webhook configuration: exactly one of Validating and Mutating is set.
+type Object struct {
+	// Scope is the cluster that the configuration is for; empty for all clusters.
+	Scope string
+	// Source is where the object was read from, for findings, for example a file name.
+	Source string
+	// Validating holds validating hooks.
+	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
+	// Mutating holds mutating hooks.
+	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
+}
+
+// objectKey names an object; there may be one of each.
+type objectKey struct {
+	scope string
+	stage admissionv1.Stage
+	name  string
+}
+
+// String is kind and name, and the cluster if there is one.
+func (k objectKey) String() string {
+	kind := "ValidatingWebhookConfiguration/"
+	if k.stage == admissionv1.Stage_STAGE_MUTATE {
+		kind = "MutatingWebhookConfiguration/"
+	}
+	if k.scope != "" {
+		return k.scope + ": " + kind + k.name
+	}
+	return kind + k.name
+}
+
+func (o Object) key() objectKey {
+	switch {
+	case o.Mutating != nil:
+		return objectKey{o.Scope, admissionv1.Stage_STAGE_MUTATE, o.Mutating.Name}
+	case o.Validating != nil:
+		return objectKey{o.Scope, admissionv1.Stage_STAGE_VALIDATE, o.Validating.Name}
+	}
+	return objectKey{scope: o.Scope}
+}
+
+func (o Object) check() error {
+	if (o.Mutating == nil) == (o.Validating == nil) {
+		return errors.New("the object must be either a validating or a mutating configuration")
+	}
+	return nil
+}
+
+// webhook is a webhook of either kind of configuration.
+type webhook struct {
+	admissionregistrationv1.ValidatingWebhook
+
+	stage        admissionv1.Stage
+	reinvocation *admissionregistrationv1.ReinvocationPolicyType
+	index        int // HookID.Index
+}
+
+func (o Object) webhooks() []webhook {
+	var all []webhook
+	if o.Validating != nil {
+		for _, w := range o.Validating.Webhooks {
+			all = append(all, webhook{ValidatingWebhook: w, stage: admissionv1.Stage_STAGE_VALIDATE})
+		}
+	} else {
+		for _, w := range o.Mutating.Webhooks {
+			all = append(all, webhook{ValidatingWebhook: common(&w), stage: admissionv1.Stage_STAGE_MUTATE, reinvocation: w.ReinvocationPolicy})
+		}
+	}
+	names := map[string]int{}
+	for i := range all {
+		all[i].index = names[all[i].Name]
+		names[all[i].Name]++
+	}
+	return all
+}
+
+// common are the fields that mutating webhooks share with validating ones: all but the reinvocation policy.
+func common(w *admissionregistrationv1.MutatingWebhook) admissionregistrationv1.ValidatingWebhook {
+	return admissionregistrationv1.ValidatingWebhook{
+		Name:                    w.Name,
+		ClientConfig:            w.ClientConfig,
+		Rules:                   w.Rules,
+		FailurePolicy:           w.FailurePolicy,
+		MatchPolicy:             w.MatchPolicy,
+		NamespaceSelector:       w.NamespaceSelector,
+		ObjectSelector:          w.ObjectSelector,
+		SideEffects:             w.SideEffects,
+		TimeoutSeconds:          w.TimeoutSeconds,
+		AdmissionReviewVersions: w.AdmissionReviewVersions,
+		MatchConditions:         w.MatchConditions,
+	}
+}
