@@ -176,6 +176,10 @@ func (c *caller) span(ctx context.Context, inv invocation) (context.Context, tra
 		"tracestate":  inv.review.GetTracestate(),
 	}
 	ctx = propagation.TraceContext{}.Extract(ctx, carrier)
+	if id := inv.hookCall().GetSpanId(); len(id) == len(trace.SpanID{}) {
+		parent := trace.SpanContextFromContext(ctx).WithSpanID(trace.SpanID(id))
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+	}
 	return c.tracer.Start(ctx, "portcullis.host.handle",
 		trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(

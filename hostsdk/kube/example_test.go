@@ -1,0 +1,71 @@
+package kube_test
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
+)
+
+// A mutating handler changes the object in place. The fields that the host's types have never heard of ("shinyNew" here)
+// are not touched.
+func ExampleMutate() {
+	host, err := hostsdk.New(hostsdk.Options{Name: "labels"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	host.Mutate("team-label.example.com", kube.Mutate(
+		func(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "team-of-"+r.Namespace())
+			return hostsdk.Allow(), nil
+		}))
+
+	ask(host, "team-label.example.com", `{"kind": "Pod", "metadata": {"namespace": "shop"}, "spec": {"shinyNew": 1}}`)
+	// Output: allowed: [{"op":"add","path":"/metadata/labels","value":{"team":"team-of-shop"}}]
+}
+
+// A validating handler reads the object.
+func ExampleValidate() {
+	host, err := hostsdk.New(hostsdk.Options{Name: "privileges"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	host.Validate("host-network.example.com", kube.Validate(
+		func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+			if pod != nil && pod.Spec.HostNetwork {
+				return hostsdk.Deny("hostNetwork is not allowed here").WithCause("spec.hostNetwork", "must be false"), nil
+			}
+			return hostsdk.Allow(), nil
+		}))
+
+	ask(host, "host-network.example.com", `{"kind": "Pod", "spec": {"hostNetwork": true}}`)
+	// Output: denied: hostNetwork is not allowed here
+}
+
+// ask runs the host, puts one request to a hook, and prints the verdict.
+func ask(host *hostsdk.Host, hook, object string) {
+	session, stop, err := hosttest.Connect(context.Background(), host)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	verdict, err := session.Ask(context.Background(), hook, hosttest.Create(object))
+	switch response := verdict.GetResponse(); {
+	case err != nil:
+		fmt.Println(err)
+	case response.GetAllowed():
+		fmt.Printf("allowed: %s\n", response.GetPatch())
+	default:
+		fmt.Printf("denied: %s\n", response.GetStatus().GetMessage())
+	}
+	if err := stop(); err != nil {
+		fmt.Println(err)
+	}
+}

@@ -1,0 +1,109 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+)
+
+// Validate makes a handler of one that judges typed objects. object is the request's object, the caller's own copy; it is
+// nil when the request has none, as on DELETE: see [OldObject].
+func Validate[T any](
+	judge func(ctx context.Context, object *T, r *hostsdk.Request) (*hostsdk.Response, error),
+) hostsdk.Handler {
+	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		object, err := Object[T](r)
+		if err != nil {
+			return nil, err
+		}
+		return judge(ctx, object, r)
+	}
+}
+
+// Mutate makes a handler of one that changes typed objects in place. When it allows, the changes are the patch; when it
+// denies or fails they are forgotten. object is nil when the request has none, as on DELETE.
+func Mutate[T any](
+	change func(ctx context.Context, object *T, r *hostsdk.Request) (*hostsdk.Response, error),
+) hostsdk.Handler {
+	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		object, err := Object[T](r)
+		if err != nil {
+			return nil, err
+		}
+		before, err := json.Marshal(object)
+		if err != nil {
+			return nil, hostsdk.NewError("the object cannot be encoded by the host's types", err)
+		}
+		response, err := change(ctx, object, r)
+		if err != nil || response == nil || !response.Allowed || object == nil {
+			return response, err
+		}
+		return withChanges(r, response, before, object)
+	}
+}
+
+// withChanges adds the difference between before and object to the response.
+func withChanges(r *hostsdk.Request, response *hostsdk.Response, before []byte, object any) (*hostsdk.Response, error) {
+	after, err := json.Marshal(object)
+	if err != nil {
+		return nil, hostsdk.NewError("the changed object cannot be encoded", err)
+	}
+	if bytes.Equal(before, after) {
+		return response, nil
+	}
+	if len(response.Patch) > 0 {
+		return nil, hostsdk.NewError("the handler changed the object and returned a patch as well: want one of them", nil)
+	}
+	patch, err := difference(r.Object(), before, after)
+	if err != nil {
+		return nil, hostsdk.NewError("no patch can be made of the changed object", err)
+	}
+	response.Patch = patch
+	return response, nil
+}
+
+// PatchTo allows the write and changes the object to the one given in JSON: for handlers that work on raw bytes, or on
+// unstructured objects that hold everything. What object lacks is removed.
+func PatchTo(r *hostsdk.Request, object []byte) (*hostsdk.Response, error) {
+	raw := r.Object()
+	if raw == nil {
+		return nil, hostsdk.NewError("the request has no object that could be changed", nil)
+	}
+	patch, err := difference(raw, raw, object)
+	if err != nil {
+		return nil, hostsdk.NewError("no patch can be made of the changed object", err)
+	}
+	return hostsdk.Patch(patch), nil
+}
+
+// Object decodes the object after the operation, as Kubernetes does: by exact case, unknown fields ignored. It is nil
+// when the request has none.
+func Object[T any](r *hostsdk.Request) (*T, error) {
+	return decode[T]("object", r, r.Object(), r.Admission.GetObject().GetContentType())
+}
+
+// OldObject decodes the object before the operation, see [Object].
+func OldObject[T any](r *hostsdk.Request) (*T, error) {
+	return decode[T]("old object", r, r.OldObject(), r.Admission.GetOldObject().GetContentType())
+}
+
+func decode[T any](what string, r *hostsdk.Request, raw []byte, contentType string) (*T, error) {
+	if raw == nil {
+		return nil, nil //nolint:nilnil // an absent object is no error, and documented
+	}
+	if contentType != "" && contentType != "application/json" {
+		return nil, hostsdk.NewError(fmt.Sprintf("the %s is %s, want JSON", what, contentType), nil)
+	}
+	if wanted := kindOf[T](); wanted != "" && wanted != r.Admission.GetKind().GetKind() {
+		return nil, hostsdk.NewError(fmt.Sprintf("the hook was asked about a %s, its handler takes a %s: narrow the rules of the hook",
+			r.Admission.GetKind().GetKind(), wanted), nil)
+	}
+	object := new(T)
+	if err := unmarshal(raw, object); err != nil {
+		return nil, hostsdk.NewError("the "+what+" cannot be decoded by the host's types", err)
+	}
+	return object, nil
+}

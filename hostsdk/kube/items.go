@@ -1,0 +1,94 @@
+package kube
+
+import "encoding/json"
+
+// origins says, for each item of to, which item of from it was: equal ones first, then those of the same key, then those
+// without a name at the same position; -1 for a new one. Each item of from is taken once.
+func origins(from, to []any) []int {
+	m := matcher{origin: make([]int, len(to)), taken: make([]bool, len(from))}
+	for j := range m.origin {
+		m.origin[j] = -1
+	}
+	m.by(from, to, whole)
+	m.by(from, to, key)
+	for j, item := range to {
+		if m.origin[j] < 0 && j < len(from) && !m.taken[j] && !named(item) {
+			m.take(j, j)
+		}
+	}
+	return m.origin
+}
+
+// matcher collects which items belong together.
+type matcher struct {
+	origin []int  // by index in to
+	taken  []bool // by index in from
+}
+
+func (m *matcher) take(i, j int) { m.origin[j], m.taken[i] = i, true }
+
+// by matches what identify calls the same: at the same position if possible, else in order.
+func (m *matcher) by(from, to []any, identify func(item any) string) {
+	waiting := map[string][]int{}
+	ids := make([]string, len(from))
+	for i, item := range from {
+		if !m.taken[i] {
+			ids[i] = identify(item)
+			waiting[ids[i]] = append(waiting[ids[i]], i)
+		}
+	}
+	wanted := make([]string, len(to))
+	for j, item := range to {
+		if m.origin[j] < 0 {
+			wanted[j] = identify(item)
+		}
+		if id := wanted[j]; id != "" && j < len(from) && !m.taken[j] && ids[j] == id {
+			m.take(j, j)
+		}
+	}
+	for j, id := range wanted {
+		if id == "" || m.origin[j] >= 0 {
+			continue
+		}
+		for _, i := range waiting[id] {
+			waiting[id] = waiting[id][1:]
+			if !m.taken[i] {
+				m.take(i, j)
+				break
+			}
+		}
+	}
+}
+
+// whole identifies an item by all that it holds.
+func whole(item any) string {
+	text, err := json.Marshal(item)
+	if err != nil { // It was decoded from JSON.
+		return ""
+	}
+	return string(text)
+}
+
+// key identifies an item by the first of the members by which Kubernetes tells items of its lists apart (the merge keys
+// in k8s.io/api) that is not empty; empty when it has none.
+func key(item any) string {
+	object, ok := item.(map[string]any)
+	if !ok {
+		return ""
+	}
+	for _, member := range [...]string{
+		"name", "mountPath", "devicePath", "containerPort", "port", "key", "ip", "topologyKey", "uid", "type",
+	} {
+		if value, has := object[member]; has && value != "" {
+			return member + "=" + whole(value)
+		}
+	}
+	return ""
+}
+
+// named says whether an item has a name: another name is then another item.
+func named(item any) bool {
+	object, _ := item.(map[string]any)
+	name, has := object["name"]
+	return has && name != ""
+}

@@ -1,0 +1,241 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
+)
+
+// TestMutateWritesSmallPatches holds what a patch looks like, as a person would read it in a trace.
+func TestMutateWritesSmallPatches(t *testing.T) {
+	tests := map[string]struct {
+		object string
+		change func(pod *corev1.Pod)
+		want   string
+	}{
+		"A handler that changes nothing makes no patch, though encoding adds empty members.": {
+			object: `{"kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c"}]}}`,
+			change: func(*corev1.Pod) {},
+			want:   ``,
+		},
+		"A map that was not there is added with what the handler put into it.": {
+			object: `{"kind":"Pod","metadata":{"name":"a"}}`,
+			change: func(pod *corev1.Pod) { metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "a/b") },
+			want:   `[{"op":"add","path":"/metadata/labels","value":{"team":"a/b"}}]`,
+		},
+		"A parent that the client left out is added without the empty members that types write.": {
+			object: `{"kind":"Pod"}`,
+			change: func(pod *corev1.Pod) { pod.Name = "b" },
+			want:   `[{"op":"add","path":"/metadata","value":{"name":"b"}}]`,
+		},
+		"Names of members are escaped.": {
+			object: `{"kind":"Pod","metadata":{"labels":{"a/b~c":"old"}}}`,
+			change: func(pod *corev1.Pod) { pod.Labels["a/b~c"] = "new" },
+			want:   `[{"op":"replace","path":"/metadata/labels/a~1b~0c","value":"new"}]`,
+		},
+		"A field that is cleared is removed.": {
+			object: `{"kind":"Pod","spec":{"nodeName":"n"}}`,
+			change: func(pod *corev1.Pod) { pod.Spec.NodeName = "" },
+			want:   `[{"op":"remove","path":"/spec/nodeName"}]`,
+		},
+		"An item in front does not rewrite the list behind it.": {
+			object: `{"kind":"Pod","spec":{"containers":[{"name":"a","later":1},{"name":"b"}]}}`,
+			change: func(pod *corev1.Pod) {
+				pod.Spec.Containers = append([]corev1.Container{{Name: "sidecar"}}, pod.Spec.Containers...)
+			},
+			want: `[{"op":"add","path":"/spec/containers/0","value":{"name":"sidecar","resources":{}}}]`,
+		},
+		"Items that change places are moved.": {
+			object: `{"kind":"Pod","spec":{"containers":[{"name":"a","later":1},{"name":"b","later":2}]}}`,
+			change: func(pod *corev1.Pod) {
+				c := pod.Spec.Containers
+				c[0], c[1] = c[1], c[0]
+				c[0].Image = "b:1"
+			},
+			want: `[{"op":"move","path":"/spec/containers/0","from":"/spec/containers/1"},` +
+				`{"op":"add","path":"/spec/containers/0/image","value":"b:1"}]`,
+		},
+		"A removed item takes only itself away.": {
+			object: `{"kind":"Pod","spec":{"containers":[{"name":"a","later":1},{"name":"b","later":2}]}}`,
+			change: func(pod *corev1.Pod) {
+				pod.Spec.Containers = pod.Spec.Containers[1:]
+				pod.Spec.Containers[0].Image = "b:1"
+			},
+			want: `[{"op":"remove","path":"/spec/containers/0"},{"op":"add","path":"/spec/containers/0/image","value":"b:1"}]`,
+		},
+		"An item without a name is followed by its position.": {
+			object: `{"kind":"Pod","spec":{"tolerations":[{"key":"a","later":1}]}}`,
+			change: func(pod *corev1.Pod) { pod.Spec.Tolerations[0].Key = "b" },
+			want:   `[{"op":"replace","path":"/spec/tolerations/0/key","value":"b"}]`,
+		},
+		"A null in the place of an object is replaced.": {
+			object: `{"kind":"Pod","metadata":null}`,
+			change: func(pod *corev1.Pod) { pod.Name = "b" },
+			want:   `[{"op":"replace","path":"/metadata","value":{"name":"b"}}]`,
+		},
+		"A quantity that the handler left alone keeps its spelling.": {
+			object: `{"kind":"Pod","spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"1000m"}}}]}}`,
+			change: func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "a:1" },
+			want:   `[{"op":"add","path":"/spec/containers/0/image","value":"a:1"}]`,
+		},
+		"An empty object that the types leave out keeps its unknown members.": {
+			object: `{"kind":"Pod","metadata":{"labels":{}},"spec":{"securityContext":{"later":1}}}`,
+			change: func(pod *corev1.Pod) {
+				pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(9007199254740993))}
+			},
+			want: `[{"op":"add","path":"/spec/securityContext/runAsUser","value":9007199254740993}]`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			handler := kube.Mutate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+				tt.change(pod)
+				return hostsdk.Allow(), nil
+			})
+			response, err := handler(t.Context(), request(hosttest.Create(tt.object)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, string(response.Patch)); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+			if tt.want != "" {
+				apply(t, []byte(tt.object), response.Patch)
+			}
+		})
+	}
+}
+
+func TestMutateKeepsVerdictsThatAreNotAllowed(t *testing.T) {
+	failed := errors.New("no")
+	tests := map[string]struct {
+		response *hostsdk.Response
+		err      error
+	}{
+		"A denial forgets the changes.": {response: hostsdk.Deny("no")},
+		"A failure is passed on.":       {err: failed},
+		"Nothing is passed on.":         {},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			handler := kube.Mutate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+				pod.Name = "changed"
+				return tt.response, tt.err
+			})
+			response, err := handler(t.Context(), request(hosttest.Create(`{"kind":"Pod"}`)))
+			if response != tt.response || !errors.Is(err, tt.err) {
+				t.Errorf("got %v, %v", response, err)
+			}
+			if response != nil && response.Patch != nil {
+				t.Errorf("a denial came with the patch %s", response.Patch)
+			}
+		})
+	}
+}
+
+func TestMutateRefusesTwoWaysOfChanging(t *testing.T) {
+	handler := kube.Mutate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		pod.Name = "changed"
+		return hostsdk.Patch([]byte(`[]`)), nil
+	})
+	_, err := handler(t.Context(), request(hosttest.Create(`{"kind":"Pod"}`)))
+	if _, authored := errors.AsType[*hostsdk.Error](err); !authored {
+		t.Errorf("got %v, want an error for the operator", err)
+	}
+}
+
+// TestObjectsOfTheWrongKindAreRefused: decoding them would succeed, and lose everything.
+func TestObjectsOfTheWrongKindAreRefused(t *testing.T) {
+	scale := hosttest.Update(`{"kind":"Scale"}`, `{"kind":"Scale","spec":{"replicas":3}}`)
+	if _, err := kube.Object[appsv1.Deployment](request(scale)); err == nil {
+		t.Error("a Scale was decoded into a Deployment")
+	}
+	if _, err := kube.OldObject[appsv1.Deployment](request(scale)); err == nil {
+		t.Error("an old Scale was decoded into a Deployment")
+	}
+	if _, err := kube.Object[metav1.PartialObjectMetadata](request(scale)); err != nil {
+		t.Errorf("metadata of any kind: %v", err)
+	}
+	object, err := kube.Object[unstructured.Unstructured](request(scale))
+	if err != nil || object.GetKind() != "Scale" {
+		t.Errorf("an unstructured object: %v, %v", object, err)
+	}
+}
+
+func TestObjectsThatAreNotJSONAreRefused(t *testing.T) {
+	r := hosttest.Create(`{"kind":"Pod"}`)
+	r.Object.ContentType = "application/vnd.kubernetes.protobuf"
+	if _, err := kube.Object[corev1.Pod](request(r)); err == nil {
+		t.Error("protobuf was decoded as JSON")
+	}
+	if _, err := kube.Object[corev1.Pod](request(hosttest.Create(`{"kind":"Pod","spec":"x"}`))); err == nil {
+		t.Error("a string was decoded into a PodSpec")
+	}
+}
+
+func TestHandlersOfDeleteGetTheOldObject(t *testing.T) {
+	handler := kube.Validate(func(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+		old, err := kube.OldObject[corev1.Pod](r)
+		if err != nil || pod != nil || old.Name != "a" {
+			t.Errorf("object %v, old object %v, %v", pod, old, err)
+		}
+		return hostsdk.Allow(), nil
+	})
+	deletion := hosttest.Delete(`{"kind":"Pod","metadata":{"name":"a"}}`)
+	if _, err := handler(t.Context(), request(deletion)); err != nil {
+		t.Error(err)
+	}
+	none := kube.Mutate(func(context.Context, *corev1.Pod, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Allow(), nil
+	})
+	if response, err := none(t.Context(), request(deletion)); err != nil || response.Patch != nil {
+		t.Errorf("got %v, %v", response, err)
+	}
+}
+
+func TestPatchToKeepsTheSpellingOfWhatIsTheSame(t *testing.T) {
+	object := `{"kind":"ConfigMap","data":{"a":"<b>"},"n":1.0,"big":9007199254740993}`
+	response, err := kube.PatchTo(request(hosttest.Create(object)),
+		[]byte(`{"kind":"ConfigMap","data":{"a":"<b>","c":"d"},"n":1.0,"big":9007199254740994}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"op":"replace","path":"/big","value":9007199254740994},{"op":"add","path":"/data/c","value":"d"}]`
+	if diff := cmp.Diff(want, string(response.Patch)); diff != "" {
+		t.Errorf("patch (-want +got):\n%s", diff)
+	}
+	if _, err := kube.PatchTo(request(hosttest.Create(object)), []byte(`{`)); err == nil {
+		t.Error("half an object was taken")
+	}
+	if _, err := kube.PatchTo(request(hosttest.Delete(object)), []byte(object)); err == nil {
+		t.Error("a request without an object was changed")
+	}
+}
+
+func request(r *admissionv1.AdmissionRequest) *hostsdk.Request { return &hostsdk.Request{Admission: r} }
+
+// apply is what the dispatcher and the API server do with a patch.
+func apply(t *testing.T, object, patch []byte) []byte {
+	t.Helper()
+	operations, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		t.Fatalf("%s: %v", patch, err)
+	}
+	changed, err := operations.Apply(object)
+	if err != nil {
+		t.Fatalf("%s\n%s\n%v", object, patch, err)
+	}
+	return changed
+}
