@@ -1,0 +1,123 @@
+package bridge
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+)
+
+const (
+	// firstChunk is the first buffer for a body whose length is not announced; it doubles from there.
+	firstChunk = 32 << 10
+	// headBytes is how much of a review is looked at for its uid when the whole cannot be read. API servers write kind,
+	// apiVersion and uid first.
+	headBytes = 64 << 10
+	// drainBytes is how much of a review over the limit is read and thrown away before it is denied. A caller that is
+	// still sending when the connection closes may never see the answer, and a denial that gets lost is a failure of the
+	// entry. 48 MiB is more than an API server can send: two objects of 3 MiB whose every byte takes six in JSON are 36
+	// MiB, and a third for everything around them.
+	drainBytes = 48 << 20
+)
+
+// errOverBudget says that there is no memory for the body now.
+var errOverBudget = errors.New("bridge: over the budget of bytes in flight")
+
+// read reads the whole body into a buffer of its own, which the objects of the review will refer to for as long as
+// anybody needs them: it is never reused.
+func (x *exchange) read() *refusal {
+	limit := x.bridge.options.MaxBodyBytes
+	if x.request.ContentLength > limit {
+		return x.readHead()
+	}
+	var body []byte
+	var err error
+	if x.request.ContentLength >= 0 {
+		body, err = readExactly(x.request.Body, x.request.ContentLength, &x.lease)
+	} else {
+		body, err = readGrowing(x.request.Body, limit, &x.lease)
+	}
+	switch {
+	case errors.Is(err, errOverBudget):
+		return overloaded()
+	case err != nil:
+		return x.unread(body, err)
+	case int64(len(body)) > limit:
+		return x.overLimit(body)
+	}
+	x.body = body
+	return nil
+}
+
+func readExactly(body io.Reader, size int64, held *lease) ([]byte, error) {
+	if !held.grow(size) {
+		return nil, errOverBudget
+	}
+	buffer := make([]byte, size)
+	n, err := io.ReadFull(body, buffer)
+	return buffer[:n], err
+}
+
+// readGrowing reads a body of unknown length, and stops one byte past the limit.
+func readGrowing(body io.Reader, limit int64, held *lease) ([]byte, error) {
+	size := min(firstChunk, limit+1)
+	if !held.grow(size) {
+		return nil, errOverBudget
+	}
+	buffer := make([]byte, 0, size)
+	for {
+		n, err := body.Read(buffer[len(buffer):cap(buffer)])
+		buffer = buffer[:len(buffer)+n]
+		switch {
+		case int64(len(buffer)) > limit, errors.Is(err, io.EOF):
+			return buffer, nil
+		case err != nil:
+			return buffer, err
+		case len(buffer) < cap(buffer):
+			continue
+		}
+		larger := min(2*int64(cap(buffer)), limit+1)
+		if !held.grow(larger - int64(cap(buffer))) {
+			return buffer, errOverBudget
+		}
+		buffer = append(make([]byte, 0, larger), buffer...)
+	}
+}
+
+// readHead reads the front of a body that is announced to be too large.
+func (x *exchange) readHead() *refusal {
+	head, err := readExactly(x.request.Body, headBytes, &x.lease)
+	switch {
+	case errors.Is(err, errOverBudget):
+		return overloaded()
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return x.unread(head, err)
+	}
+	return x.overLimit(head)
+}
+
+// overLimit throws away the rest of a body and refuses it.
+func (x *exchange) overLimit(head []byte) *refusal {
+	x.know(head)
+	_, _ = io.CopyN(io.Discard, x.request.Body, drainBytes) // what cannot be read need not be
+	return tooLarge(x.bridge.options.MaxBodyBytes)
+}
+
+// unread refuses a body that ended before its end.
+func (x *exchange) unread(head []byte, err error) *refusal {
+	x.know(head)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return reject(http.StatusRequestTimeout, metav1.StatusReasonTimeout,
+			"the review did not arrive within its own deadline: %d bytes did", len(head))
+	}
+	return badRequest("the review is cut off after %d bytes", len(head))
+}
+
+// know finds out whom to answer from the front of a review that cannot be decoded.
+func (x *exchange) know(head []byte) {
+	x.uid, x.apiVersion, _ = conversion.DecodeHead(head[:min(len(head), headBytes)])
+}

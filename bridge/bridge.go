@@ -1,0 +1,160 @@
+// Package bridge is the JSON edge of the mesh: API servers post AdmissionReviews to it and get them back answered.
+//
+// A Bridge is an http.Handler around the grpc-gateway mux, which calls the AdmissionService in process, and the same
+// AdmissionService for a gRPC listener. It does what the gateway does not: it checks who calls and for which cluster,
+// bounds the body, the bytes held at a time and the time that a review may take, reads AdmissionReview JSON through
+// package conversion, and turns whatever goes wrong into an answer (outcome.go has the table). What the hooks say is
+// the business of the Reviewer behind it. A Server runs a Bridge on a listener and stops it without losing a request.
+//
+// A Bridge holds no state of a review beyond its own request. Everything here may be called from any goroutine.
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// Reviewer judges reviews: the dispatcher. An answer carries the uid of its request and comes before ctx ends. The error
+// is for a review that nothing may judge (no fresh configuration, or the process is stopping); failures of hooks are
+// folded into answers. Review is called from many goroutines at once; a panic in it costs its own review alone.
+type Reviewer interface {
+	Review(ctx context.Context, r *review.Request) (review.Answer, error)
+}
+
+// Options is what a Bridge needs.
+type Options struct {
+	// Reviewer judges. Required.
+	Reviewer Reviewer
+	// Authorize says whether an identity may send reviews for a cluster; an error is a no. Required: there is no default
+	// but to refuse. It is called from many goroutines at once and does not block.
+	Authorize func(identity, cluster string) error
+	// MaxBodyBytes is the largest review that is read; 0 is DefaultMaxBodyBytes. A larger one is denied with code 413.
+	MaxBodyBytes int64
+	// MaxInflightBytes is how many bytes of reviews are held at a time, over all clusters; 0 is DefaultMaxInflightBytes.
+	// Past it reviews are refused with 429 until answers have been written.
+	MaxInflightBytes int64
+	// MaxClusterInflightBytes is the share of one cluster; 0 is half of MaxInflightBytes, so that one cluster's flood
+	// leaves room for the others.
+	MaxClusterInflightBytes int64
+	// DefaultTimeout is what a caller is given that does not say how long it waits; 0 is DefaultTimeout.
+	DefaultTimeout time.Duration
+	// EntryTimeout returns the timeoutSeconds of an entry in a cluster's own configuration, 0 when it is not known. It
+	// saves a second of reserve (see reviewTime); nil means that none is known.
+	EntryTimeout func(cluster, entry string) time.Duration
+	// Logger gets panics, and at debug level a line per request; nil logs nothing.
+	Logger *slog.Logger
+	// TracerProvider makes the span of each review; nil traces nothing.
+	TracerProvider trace.TracerProvider
+	// Registerer takes the metrics; nil keeps them to the Bridge.
+	Registerer prometheus.Registerer
+}
+
+const (
+	// DefaultMaxBodyBytes is 8 MiB: object and oldObject of 3 MiB each, which is the most that kube-apiserver takes in a
+	// request (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go; SEMANTICS C35), and 2 MiB for everything
+	// around them: user, groups, extra, options. JSON may escape a byte with six, so an object that consists of angle
+	// brackets can be larger; it is denied with a reason.
+	DefaultMaxBodyBytes = 2*(3<<20) + (2 << 20)
+	// DefaultMaxInflightBytes is 512 MiB: 64 of the largest reviews, or 250,000 of 2 kB, at a time.
+	DefaultMaxInflightBytes = 512 << 20
+	// clusterShare is the part of the bytes in flight that one cluster may hold: 1/clusterShare.
+	clusterShare = 2
+)
+
+func (o *Options) defaults() error {
+	if o.Reviewer == nil || o.Authorize == nil {
+		return errors.New("bridge: Reviewer and Authorize are required")
+	}
+	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
+	o.MaxInflightBytes = cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes)
+	o.MaxClusterInflightBytes = cmp.Or(o.MaxClusterInflightBytes, o.MaxInflightBytes/clusterShare)
+	o.DefaultTimeout = cmp.Or(o.DefaultTimeout, DefaultTimeout)
+	if o.MaxBodyBytes < 0 || o.MaxClusterInflightBytes < o.MaxBodyBytes || o.MaxInflightBytes < o.MaxClusterInflightBytes {
+		return fmt.Errorf("bridge: a review of %d bytes must fit the share of its cluster (%d bytes), and that all bytes in flight (%d)",
+			o.MaxBodyBytes, o.MaxClusterInflightBytes, o.MaxInflightBytes)
+	}
+	if o.DefaultTimeout < 0 || o.DefaultTimeout > MaxTimeout {
+		return fmt.Errorf("bridge: default timeout %v: want more than 0 and at most %v", o.DefaultTimeout, MaxTimeout)
+	}
+	if o.EntryTimeout == nil {
+		o.EntryTimeout = func(string, string) time.Duration { return 0 }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.TracerProvider == nil {
+		o.TracerProvider = noop.NewTracerProvider()
+	}
+	return nil
+}
+
+// Bridge is the JSON edge and the AdmissionService. Make it with New.
+type Bridge struct {
+	options     Options // read-only
+	mux         *runtime.ServeMux
+	noHeader    http.Header // what the gateway sees of a request's headers; never written
+	budget      *budget
+	instruments *instrumentation
+	tracer      trace.Tracer
+	draining    atomic.Bool
+}
+
+var _ http.Handler = (*Bridge)(nil)
+
+// New makes a Bridge. It does no I/O.
+func New(options Options) (*Bridge, error) {
+	if err := options.defaults(); err != nil {
+		return nil, err
+	}
+	b := &Bridge{
+		options:  options,
+		noHeader: http.Header{},
+		budget:   newBudget(options.MaxInflightBytes, options.MaxClusterInflightBytes),
+		tracer:   options.TracerProvider.Tracer(instrumentationName),
+	}
+	b.instruments = newInstrumentation(b.budget.held)
+	if err := b.instruments.register(options.Registerer); err != nil {
+		return nil, fmt.Errorf("bridge: registering metrics: %w", err)
+	}
+	mux, err := newMux(b)
+	if err != nil {
+		return nil, fmt.Errorf("bridge: %w", err)
+	}
+	b.mux = mux
+	return b, nil
+}
+
+// Handler returns the JSON edge: POST /v1/clusters/{cluster}/{stage} and /v1/clusters/{cluster}/{stage}/{entry}.
+func (b *Bridge) Handler() http.Handler { return b }
+
+// AdmissionService returns the gRPC edge, for a listener with TLS: it takes the caller's identity from the channel.
+func (b *Bridge) AdmissionService() admissionv1.AdmissionServiceServer { return &service{bridge: b} }
+
+// Drain says that the process is about to stop: Ready becomes false, and answers ask their caller to close the
+// connection, so that it opens the next one to somebody else. Reviews are still judged. There is no way back.
+func (b *Bridge) Drain() { b.draining.Store(true) }
+
+// Ready is true until Drain.
+func (b *Bridge) Ready() bool { return !b.draining.Load() }
+
+// ServeHTTP answers one request. It always answers, and never panics.
+func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := newExchange(b, w, r)
+	defer x.end()
+	x.guard()
+	b.mux.ServeHTTP(x, x.routed())
+}

@@ -1,0 +1,192 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+func TestReviewsAreHandedToTheReviewer(t *testing.T) {
+	tests := map[string]struct {
+		path  string
+		stage admissionv1.Stage
+		entry string
+	}{
+		"Validating hooks of the whole stage.":         {"/v1/clusters/prod-1/validate", admissionv1.Stage_STAGE_VALIDATE, ""},
+		"Validating hooks of one entry.":               {"/v1/clusters/prod-1/validate/fail-closed", admissionv1.Stage_STAGE_VALIDATE, "fail-closed"},
+		"Mutating hooks of the whole stage.":           {"/v1/clusters/prod-1/mutate", admissionv1.Stage_STAGE_MUTATE, ""},
+		"Mutating hooks of one entry.":                 {"/v1/clusters/prod-1/mutate/workloads", admissionv1.Stage_STAGE_MUTATE, "workloads"},
+		"Mutating hooks that may be called again.":     {"/v1/clusters/prod-1/reinvoke", admissionv1.Stage_STAGE_REINVOKE, ""},
+		"Mutating hooks of one entry, called again.":   {"/v1/clusters/prod-1/reinvoke/workloads", admissionv1.Stage_STAGE_REINVOKE, "workloads"},
+		"All stages for direct callers.":               {"/v1/clusters/prod-1/admit", admissionv1.Stage_STAGE_ADMIT, ""},
+		"All stages of one entry.":                     {"/v1/clusters/prod-1/admit/all", admissionv1.Stage_STAGE_ADMIT, "all"},
+		"A path spelled with escapes is the same one.": {"/v1/clusters/prod%2D1/validate/a%20b", admissionv1.Stage_STAGE_VALIDATE, "a b"},
+	}
+	var got *review.Request
+	e := serve(t, testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {
+		got = r
+		return allow(ctx, r)
+	}))
+	client := e.client(t)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := ask(t, client, e.url(test.path), reviewOf("u1", 0))
+			if answer.status != http.StatusOK || !answer.allowed || answer.uid != "u1" {
+				t.Fatalf("answer = %+v, want u1 allowed", answer)
+			}
+			if answer.header.Get(revisionHeader) != "r1" {
+				t.Errorf("revision = %q, want the answer's", answer.header.Get(revisionHeader))
+			}
+			want := &review.Request{Stage: test.stage, Entry: test.entry, Admission: &admissionv1.AdmissionRequest{
+				Uid: "u1", Cluster: "prod-1", Operation: "CREATE", Namespace: "default",
+				Kind:     &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+				Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
+				UserInfo: &admissionv1.UserInfo{Username: "alice"},
+				Object:   &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":""}}`)},
+			}}
+			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestVerdictsComeBack(t *testing.T) {
+	tests := map[string]struct {
+		response *admissionv1.AdmissionResponse
+		want     answered
+	}{
+		"An allow is an allow.": {
+			&admissionv1.AdmissionResponse{Allowed: true}, answered{status: 200, uid: "u1", allowed: true},
+		},
+		"A denial keeps its code and message.": {
+			&admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 409, Message: `hook "a.b.c" denied the request: no`}},
+			answered{status: 200, uid: "u1", code: 409, message: `hook "a.b.c" denied the request: no`},
+		},
+		"A denial without a reason is a denial.": {
+			&admissionv1.AdmissionResponse{}, answered{status: 200, uid: "u1"},
+		},
+	}
+	var response *admissionv1.AdmissionResponse
+	e := serve(t, testOptions(func(_ context.Context, r *review.Request) (review.Answer, error) {
+		response.Uid = r.Admission.GetUid()
+		return review.Answer{Response: response}, nil
+	}))
+	for protocol, client := range map[string]*http.Client{"HTTP/1.1": e.client(t), "HTTP/2": e.client2(t)} {
+		for name, test := range tests {
+			t.Run(protocol+": "+name, func(t *testing.T) {
+				response = test.response
+				got := ask(t, client, e.url(validatePath), reviewOf("u1", 0))
+				got.header = nil
+				if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(answered{})); diff != "" {
+					t.Errorf("answer (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+func TestTheProtocolIsTheCallersChoice(t *testing.T) {
+	e := serve(t, testOptions(allow))
+	for want, client := range map[string]*http.Client{"HTTP/1.1": e.client(t), "HTTP/2.0": e.client2(t)} {
+		response, err := client.Post(e.url(validatePath), "application/json", strings.NewReader(reviewOf("u1", 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.Proto != want {
+			t.Errorf("protocol = %s, want %s", response.Proto, want)
+		}
+	}
+}
+
+// What goes wrong behind the edge once the uid is known.
+func TestFailuresOfTheReviewer(t *testing.T) {
+	tests := map[string]struct {
+		reviewer reviewerFunc
+		want     answered
+	}{
+		"A panic is a denial with code 500.": {
+			func(context.Context, *review.Request) (review.Answer, error) { panic("boom") },
+			answered{status: 200, uid: "u1", code: 500},
+		},
+		"No answer at all is a denial with code 500.": {
+			func(context.Context, *review.Request) (review.Answer, error) { return review.Answer{}, nil },
+			answered{status: 200, uid: "u1", code: 500},
+		},
+		"An answer to another review is a denial with code 500, though it allows.": {
+			func(context.Context, *review.Request) (review.Answer, error) {
+				return review.Answer{Response: &admissionv1.AdmissionResponse{Uid: "u2", Allowed: true}}, nil
+			},
+			answered{status: 200, uid: "u1", code: 500},
+		},
+		"Nothing may judge: the entry's own policy decides.": {
+			func(context.Context, *review.Request) (review.Answer, error) {
+				return review.Answer{}, errors.New("secret of the configuration store")
+			},
+			answered{status: 503, code: 503},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := serve(t, testOptions(test.reviewer))
+			client := e.client(t)
+			for range 2 { // the connection goes on
+				got := ask(t, client, e.url(validatePath), reviewOf("u1", 0))
+				if got.status != test.want.status || got.uid != test.want.uid || got.code != test.want.code || got.allowed {
+					t.Errorf("answer = %+v, want %+v", got, test.want)
+				}
+				if strings.Contains(got.message, "secret") || strings.Contains(got.message, "boom") {
+					t.Errorf("message = %q: internal texts stay inside", got.message)
+				}
+				if retry := got.header.Get("Retry-After"); (got.status == http.StatusServiceUnavailable) != (retry == "1") {
+					t.Errorf("status %d with Retry-After %q", got.status, retry)
+				}
+			}
+		})
+	}
+}
+
+func TestAPanicBeforeTheUIDIsKnownIs500(t *testing.T) {
+	options := testOptions(allow)
+	options.Authorize = func(string, string) error { panic("boom") }
+	e := serve(t, options)
+	if got := ask(t, e.client(t), e.url(validatePath), reviewOf("u1", 0)); got.status != http.StatusInternalServerError {
+		t.Errorf("answer = %+v, want 500", got)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	tests := map[string]func(o *Options){
+		"A Reviewer is required.":                        func(o *Options) { o.Reviewer = nil },
+		"Authorize is required.":                         func(o *Options) { o.Authorize = nil },
+		"A review has to fit the bytes in flight.":       func(o *Options) { o.MaxBodyBytes = 2 << 20 },
+		"A review has to fit the share of its cluster.":  func(o *Options) { o.MaxClusterInflightBytes = 1 },
+		"The share of a cluster is a part of the whole.": func(o *Options) { o.MaxClusterInflightBytes = 2 << 20 },
+		"A limit is not negative.":                       func(o *Options) { o.MaxBodyBytes = -1 },
+		"The default timeout is one of Kubernetes'.":     func(o *Options) { o.DefaultTimeout = MaxTimeout + 1 },
+	}
+	for name, spoil := range tests {
+		t.Run(name, func(t *testing.T) {
+			options := testOptions(allow)
+			spoil(&options)
+			if _, err := New(options); err == nil {
+				t.Error("New() took it, want an error")
+			}
+		})
+	}
+}
+
+func TestTheBodyLimitHoldsTwoObjectsAndAnEnvelope(t *testing.T) {
+	if want := 8 << 20; DefaultMaxBodyBytes != want {
+		t.Errorf("DefaultMaxBodyBytes = %d, want %d", DefaultMaxBodyBytes, want)
+	}
+}

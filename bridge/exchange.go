@@ -1,0 +1,158 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// exchange is one HTTP request and its answer. It travels through the gateway in the request's context, since the
+// gateway's own errors keep nothing but text. It is the ResponseWriter of the gateway, so that it knows whether and how
+// was answered. It belongs to the goroutine of its request.
+type exchange struct {
+	bridge   *Bridge
+	writer   http.ResponseWriter
+	control  *http.ResponseController
+	request  *http.Request
+	started  time.Time
+	deadline time.Time // of the review
+
+	// From the URL and the channel, once they are known to be right.
+	stage          admissionv1.Stage
+	cluster, entry string
+
+	body  []byte
+	lease lease
+
+	// Of the review; apiVersion is known when uid is.
+	uid, apiVersion string
+
+	refused *refusal // why no hook sees the review; nil otherwise
+	outcome outcome
+	code    int // HTTP status; 0 until it is written
+	span    trace.Span
+}
+
+func newExchange(b *Bridge, w http.ResponseWriter, r *http.Request) *exchange {
+	return &exchange{
+		bridge: b, writer: w, control: http.NewResponseController(w), request: r, started: time.Now(),
+		span: noop.Span{}, outcome: outcomeBroken,
+	}
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	if !ok {
+		panic("bridge: the gateway lost the request's context") //nolint:forbidigo // contained by end, and cannot be
+	}
+	return x
+}
+
+// routed is the request as the gateway routes it: method and path, and this exchange. Headers stay behind: the gateway
+// would take a timeout, metadata, trailers, another method and the codec from them.
+func (x *exchange) routed() *http.Request {
+	r := x.request.WithContext(context.WithValue(x.request.Context(), exchangeKey{}, x))
+	r.Header = x.bridge.noHeader
+	r.Host, r.RemoteAddr = "", ""
+	return r
+}
+
+// guard bounds an exchange whose deadline is not known yet: neither a body that nobody wants nor an answer that nobody
+// reads holds a connection for long.
+func (x *exchange) guard() {
+	x.readUntil(x.started.Add(refusalTime))
+	x.writeUntil(x.started.Add(refusalTime))
+}
+
+// readUntil bounds the reading of the body; the zero time takes the bound away. Where the connection knows no deadlines
+// (a recorder in a test) there is nobody to wait for either.
+func (x *exchange) readUntil(t time.Time) { _ = x.control.SetReadDeadline(t) }
+
+func (x *exchange) writeUntil(t time.Time) { _ = x.control.SetWriteDeadline(t) }
+
+// refuse answers with a refusal: as a denial when the uid is known, else, and when the entry's own policy shall decide,
+// as an HTTP status.
+func (x *exchange) refuse(r *refusal) {
+	x.refused, x.outcome = r, r.outcome
+	if x.uid != "" && r.outcome != outcomeUnjudged {
+		body, err := conversion.EncodeReview(nil, r.denial(x.uid, x.apiVersion))
+		if err == nil {
+			x.answer(http.StatusOK, body)
+			return
+		}
+	}
+	r.headers(x.Header())
+	x.answer(r.code, r.status())
+}
+
+func (x *exchange) answer(code int, body []byte) {
+	x.Header().Set("Content-Type", jsonType)
+	x.WriteHeader(code)
+	_, _ = x.Write(body)
+}
+
+// Header is part of http.ResponseWriter.
+func (x *exchange) Header() http.Header { return x.writer.Header() }
+
+// WriteHeader is part of http.ResponseWriter. While the bridge drains, it asks the caller to close the connection.
+func (x *exchange) WriteHeader(code int) {
+	if x.code != 0 {
+		return
+	}
+	x.code = code
+	if !x.bridge.Ready() {
+		x.Header().Set("Connection", "close")
+	}
+	x.writer.WriteHeader(code)
+}
+
+// Write is part of http.ResponseWriter. It never fails: whoever is gone, or does not read, needs no answer, and the
+// gateway would write a line about it to standard error.
+func (x *exchange) Write(body []byte) (int, error) {
+	x.WriteHeader(http.StatusOK)
+	_, _ = x.writer.Write(body)
+	return len(body), nil
+}
+
+// end closes the books of an exchange, also of one that panicked. Deferred directly.
+func (x *exchange) end() {
+	if cause := recover(); cause != nil {
+		x.contain(cause)
+	}
+	x.lease.release()
+	x.bridge.instruments.observeExchange(x)
+	x.endSpan()
+	if logger := x.bridge.options.Logger; logger.Enabled(x.request.Context(), slog.LevelDebug) {
+		logger.Debug("review answered", slog.String("cluster", x.cluster), slog.String("stage", stageName(x.stage)),
+			slog.String("uid", x.uid), slog.String("outcome", string(x.outcome)), slog.Int("code", x.code),
+			slog.Duration("took", time.Since(x.started)))
+	}
+}
+
+// contain answers for a panic. When the answer has begun there is nothing left to say but to cut it off.
+func (x *exchange) contain(cause any) {
+	x.bridge.panicked(x.uid, cause)
+	if x.code != 0 {
+		x.outcome = outcomeBroken
+		return
+	}
+	x.refuse(broken())
+}
+
+// panicked counts a panic and says where it was. The stack goes to the log alone.
+func (b *Bridge) panicked(uid string, cause any) {
+	b.instruments.panics.Inc()
+	b.options.Logger.Error("panic contained", slog.String("uid", uid),
+		slog.String("panic", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))
+}

@@ -1,0 +1,154 @@
+package bridge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// Where verdicts become HTTP. One rule: once the uid of a review is known, its answer is 200 with an AdmissionReview.
+// Any other status is to the API server a failure of the entry, and behind an entry with failurePolicy Ignore that is an
+// allow: a review padded past a limit would be one (DESIGN section 4; SEMANTICS C20, C23). What is not the review's doing
+// is left to the entry's policy on purpose: nothing may judge it (stale configuration, stopping), or there is no memory
+// for it now. Those carry Retry-After, with which an API server tries again by itself while its own deadline lasts (C38).
+//
+//	what happened                                      without a uid    with the uid known     outcome (metric)
+//	-------------------------------------------------  ---------------  ---------------------  ----------------
+//	allowed by the hooks                               -                200 allowed            allowed
+//	denied by the hooks                                -                200 denied, their code denied
+//	nothing may judge: stale configuration, stopping   -                503 Retry-After        unjudged
+//	too many bytes of reviews held                     429 Retry-After  429 Retry-After        unjudged
+//	a bug of ours: panic, an answer that is none       500              200 denied, code 500   broken
+//	body over the limit                                413              200 denied, code 413   rejected
+//	body late (slow sender)                            408              200 denied, code 408   rejected
+//	body cut off, not JSON, malformed, too deep        400              200 denied, code 400   rejected
+//	wrong kind or version, no request                  400              - (no uid to answer)   rejected
+//	?timeout= malformed                                400              -                      rejected
+//	wrong content type, or an encoded body             415              -                      rejected
+//	no client certificate                              401              -                      rejected
+//	identity may not speak for the cluster             403              -                      rejected
+//	unknown path                                       404              -                      rejected
+//	method other than POST                             405 Allow        -                      rejected
+//
+// Statuses other than 200 carry a metav1.Status. Over gRPC the same refusals are codes (service.go).
+
+// outcome sorts answers for the metrics: a closed set.
+type outcome string
+
+const (
+	outcomeAllowed  outcome = "allowed"
+	outcomeDenied   outcome = "denied"
+	outcomeRejected outcome = "rejected"
+	outcomeUnjudged outcome = "unjudged"
+	outcomeBroken   outcome = "broken"
+)
+
+// retryAfter is what a caller waits before it tries again, in seconds: the shortest that HTTP can say.
+const retryAfter = "1"
+
+// refusal is an answer of the bridge's own, for a review that no hook sees. It is an error so that it can travel through
+// code that is not ours; its message is written for whoever reads the refused write or the API server's log.
+type refusal struct {
+	outcome outcome
+	code    int
+	reason  metav1.StatusReason
+	message string
+}
+
+// Error returns the message.
+func (r *refusal) Error() string { return r.message }
+
+func reject(code int, reason metav1.StatusReason, format string, args ...any) *refusal {
+	return &refusal{outcome: outcomeRejected, code: code, reason: reason, message: fmt.Sprintf("portcullis: "+format, args...)}
+}
+
+func badRequest(format string, args ...any) *refusal {
+	return reject(http.StatusBadRequest, metav1.StatusReasonBadRequest, format, args...)
+}
+
+func unauthenticated() *refusal {
+	return reject(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the caller has no identity: "+
+		"call with a client certificate that a trusted authority signed and that carries a URI name or a common name")
+}
+
+// forbidden does not say whether the cluster exists: that is nobody's business who may not speak for it.
+func forbidden(identity, cluster string) *refusal {
+	return reject(http.StatusForbidden, metav1.StatusReasonForbidden, "identity %q may not send reviews for cluster %q: "+
+		"add it to spec.identities of the Cluster document of that name, or correct the cluster's name in the URL", identity, cluster)
+}
+
+func tooLarge(limit int64) *refusal {
+	return reject(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+		"the review is larger than %d bytes, the most that is judged: make the object smaller, or raise the limit", limit)
+}
+
+func overloaded() *refusal {
+	return &refusal{outcomeUnjudged, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		"portcullis: too many bytes of reviews are being judged: try again, or raise the limit on bytes in flight"}
+}
+
+func unavailable() *refusal {
+	return &refusal{outcomeUnjudged, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		"portcullis: nothing may judge this review now (the configuration is stale, or the dispatcher is stopping): try again"}
+}
+
+func broken() *refusal {
+	return &refusal{outcomeBroken, http.StatusInternalServerError, metav1.StatusReasonInternalError,
+		"portcullis: internal error; the dispatcher's log says more"}
+}
+
+// malformed is the refusal for a document that conversion did not read.
+func malformed(err error) *refusal {
+	var refused *conversion.Error
+	if !errors.As(err, &refused) {
+		return broken()
+	}
+	return reject(int(refused.Code), metav1.StatusReasonBadRequest, "%s", refused.Message)
+}
+
+// denial is the refusal as an answer to a review whose uid is known.
+func (r *refusal) denial(uid, apiVersion string) *admissionv1.ReviewResponse {
+	return &admissionv1.ReviewResponse{
+		ApiVersion: apiVersion,
+		Response: &admissionv1.AdmissionResponse{
+			Uid: uid,
+			Status: &admissionv1.Status{
+				Status: metav1.StatusFailure, Message: r.message, Reason: string(r.reason), Code: int32(r.code),
+			},
+		},
+	}
+}
+
+// status is the refusal as the body of an HTTP error.
+func (r *refusal) status() []byte {
+	body, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Message:  r.message,
+		Reason:   r.reason,
+		Code:     int32(r.code),
+	})
+	if err != nil {
+		return nil // strings and a number always marshal
+	}
+	return body
+}
+
+// headers sets what HTTP wants beside a status.
+func (r *refusal) headers(h http.Header) {
+	switch r.code {
+	case http.StatusMethodNotAllowed:
+		h.Set("Allow", http.MethodPost)
+	case http.StatusUnsupportedMediaType:
+		h.Set("Accept", jsonType)
+		h.Set("Accept-Encoding", identityEncoding)
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h.Set("Retry-After", retryAfter)
+	}
+}

@@ -1,0 +1,124 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// DefaultReadHeaderTimeout bounds the TLS handshake and a request's headers. API servers send both at once.
+	DefaultReadHeaderTimeout = 5 * time.Second
+	// DefaultIdleTimeout is longer than the 90 s after which API servers close a connection that they do not use
+	// (SetTransportDefaults in k8s.io/apimachinery/pkg/util/net): whoever closes second never closes on a request that is
+	// on its way.
+	DefaultIdleTimeout = 2 * time.Minute
+	// DefaultStopTimeout is how long a stop waits for reviews: none takes longer than MaxTimeout.
+	DefaultStopTimeout = MaxTimeout + writeGrace
+	// maxHeaderBytes bounds a request's headers. API servers send a few hundred bytes.
+	maxHeaderBytes = 32 << 10
+)
+
+// DrainHandler is what a Server serves and tells about its end. A Bridge is one.
+type DrainHandler interface {
+	http.Handler
+	// Drain is called once, when the stop begins: from then on the handler is to be called not ready, and to ask its
+	// callers to go elsewhere.
+	Drain()
+}
+
+var _ DrainHandler = (*Bridge)(nil)
+
+// ServerOptions is what a Server needs.
+type ServerOptions struct {
+	// Handler answers. Required.
+	Handler DrainHandler
+	// TLS is the configuration of the listener, as Reloader.ServerTLS makes it. Required.
+	TLS *tls.Config
+	// PropagationDelay is how long a stopping server goes on taking connections, until load balancers and endpoints have
+	// noticed that it is not ready. 0 does not wait.
+	PropagationDelay time.Duration
+	// StopTimeout bounds the wait for reviews in flight after that; 0 is DefaultStopTimeout.
+	StopTimeout time.Duration
+	// ReadHeaderTimeout and IdleTimeout bound connections; 0 is DefaultReadHeaderTimeout and DefaultIdleTimeout.
+	ReadHeaderTimeout, IdleTimeout time.Duration
+	// Logger gets what goes wrong on connections, at debug level; nil logs nothing.
+	Logger *slog.Logger
+}
+
+// Server serves a handler by HTTP/1.1 and HTTP/2 over TLS. Make it with NewServer; it serves once.
+type Server struct {
+	options ServerOptions
+	http    *http.Server
+}
+
+// NewServer makes a Server. It does no I/O.
+func NewServer(options ServerOptions) (*Server, error) {
+	if options.Handler == nil || options.TLS == nil {
+		return nil, errors.New("bridge: a server needs a handler and a TLS configuration")
+	}
+	options.StopTimeout = cmp.Or(options.StopTimeout, DefaultStopTimeout)
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{options: options, http: &http.Server{
+		Handler:           options.Handler,
+		TLSConfig:         options.TLS.Clone(), // net/http adds protocols to it
+		ReadHeaderTimeout: cmp.Or(options.ReadHeaderTimeout, DefaultReadHeaderTimeout),
+		IdleTimeout:       cmp.Or(options.IdleTimeout, DefaultIdleTimeout),
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
+		// Bodies and answers have deadlines of their own, which depend on what the caller asks for: see admit.go.
+		DisableGeneralOptionsHandler: true,
+	}}, nil
+}
+
+// Serve serves the listener, which it closes, until ctx ends; then it stops without losing a review:
+//
+//  1. The handler drains: it is not ready any more, and its answers ask callers to close their connections.
+//  2. For PropagationDelay everything goes on as before, while load balancers take the server out.
+//  3. The listener and idle connections are closed, and reviews in flight are waited for, at most StopTimeout.
+//  4. What is left is cut off, and reported as the error.
+//
+// It returns nil after a clean stop.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	// Reviews outlive ctx: its end begins the stop, and must not cancel what the stop waits for.
+	s.http.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
+	served := make(chan error, 1)
+	go func() { served <- s.http.ServeTLS(listener, "", "") }()
+
+	select {
+	case err := <-served:
+		return errors.Join(fmt.Errorf("bridge: serving %v: %w", listener.Addr(), err), s.http.Close())
+	case <-ctx.Done():
+	}
+	s.options.Handler.Drain()
+	return s.stop(context.WithoutCancel(ctx), served)
+}
+
+// stop waits out the propagation delay, and shuts down within the stop's bound.
+func (s *Server) stop(ctx context.Context, served <-chan error) error {
+	delay := time.NewTimer(s.options.PropagationDelay)
+	defer delay.Stop()
+	select {
+	case err := <-served:
+		return errors.Join(fmt.Errorf("bridge: the listener failed during the stop: %w", err), s.http.Close())
+	case <-delay.C:
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.StopTimeout)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("bridge: reviews were still in flight %v after the stop began: %w", s.options.StopTimeout, err), s.http.Close())
+	}
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
+}

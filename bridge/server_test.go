@@ -1,0 +1,204 @@
+package bridge
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestDrainAsksCallersToGoElsewhere(t *testing.T) {
+	e := serve(t, testOptions(allow))
+	conn := e.dial(t)
+	conn.send(t, post(validatePath, reviewOf("u1", 0)))
+	if response, _ := conn.receive(t); response.Close || !e.Ready() {
+		t.Fatalf("before the drain: closes %t, ready %t", response.Close, e.Ready())
+	}
+	e.Drain()
+	if e.Ready() {
+		t.Error("still ready")
+	}
+	conn.send(t, post(validatePath, reviewOf("u2", 0)))
+	response, body := conn.receive(t)
+	if got := understand(t, response, body); !got.allowed || !response.Close {
+		t.Errorf("a review during the drain: %+v, closes %t, want it judged and the connection closed", got, response.Close)
+	}
+	refused := e.dial(t)
+	refused.send(t, post("/nowhere", ""))
+	if response, _ := refused.receive(t); !response.Close {
+		t.Error("a refusal during the drain keeps the connection")
+	}
+}
+
+func TestDrainOverHTTP2OpensTheNextConnection(t *testing.T) {
+	e := serve(t, testOptions(allow))
+	client := e.client2(t)
+	reused := func() bool {
+		var reused bool
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
+		})
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url(validatePath), strings.NewReader(reviewOf("u1", 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.ProtoMajor != 2 || response.StatusCode != http.StatusOK {
+			t.Fatalf("answer %s %s", response.Proto, response.Status)
+		}
+		return reused
+	}
+	reused()
+	if !reused() {
+		t.Fatal("the connection is not kept")
+	}
+	e.Drain()
+	eventually(t, "a new connection is opened", func() bool { return !reused() })
+}
+
+func TestStopWaitsForReviewsInFlight(t *testing.T) {
+	g := newGate()
+	e := serve(t, testOptions(g.review))
+	client := e.client(t)
+	answers := make(chan answered, 1)
+	go func() { answers <- ask(t, client, e.url(validatePath), reviewOf("u1", 0)) }()
+	<-g.entered
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- e.stop() }()
+	eventually(t, "not ready", func() bool { return !e.Ready() })
+	eventually(t, "the listener is closed", func() bool {
+		conn, err := net.Dial("tcp", e.addr)
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	})
+	close(g.open)
+	if got := <-answers; !got.allowed {
+		t.Errorf("the review in flight: %+v, want it judged", got)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Serve() = %v, want nil after a clean stop", err)
+	}
+}
+
+func TestConnectionsAreTakenWhileTheStopPropagates(t *testing.T) {
+	options := ServerOptions{PropagationDelay: time.Second}
+	e := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, options)
+	stopped := make(chan error, 1)
+	go func() { stopped <- e.stop() }()
+	eventually(t, "not ready", func() bool { return !e.Ready() })
+	if got := ask(t, e.client(t), e.url(validatePath), reviewOf("u1", 0)); !got.allowed {
+		t.Errorf("a new caller: %+v, want its review judged", got)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Serve() = %v", err)
+	}
+}
+
+func TestStopIsBounded(t *testing.T) {
+	g := newGate()
+	options := ServerOptions{StopTimeout: 50 * time.Millisecond}
+	e := serveWith(t, newBridge(t, testOptions(g.review)), tls.VerifyClientCertIfGiven, options)
+	conn := e.dial(t)
+	conn.send(t, post(validatePath, reviewOf("u1", 0)))
+	<-g.entered
+	if err := e.stop(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still in flight") {
+		t.Errorf("Serve() = %v, want it to say that a review was cut off", err)
+	}
+	close(g.open)
+	eventually(t, "the review that was cut off ends", func() bool { return e.budget.held() == 0 })
+}
+
+func TestServeReportsALostListener(t *testing.T) {
+	b := newBridge(t, testOptions(allow))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	server, err := NewServer(ServerOptions{Handler: b, TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: make([]tls.Certificate, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Serve(t.Context(), listener); err == nil || !strings.Contains(err.Error(), "serving") {
+		t.Errorf("Serve() = %v, want the listener's error", err)
+	}
+}
+
+func TestServerOptionsAreChecked(t *testing.T) {
+	if _, err := NewServer(ServerOptions{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}); err == nil {
+		t.Error("a server without handler was made")
+	}
+	if _, err := NewServer(ServerOptions{Handler: newBridge(t, testOptions(allow))}); err == nil {
+		t.Error("a server without TLS was made")
+	}
+}
+
+// A replica is replaced while reviews flow: callers are led to the other one by readiness and closed connections, and
+// every review is answered.
+func TestRollingAReplicaLosesNoReview(t *testing.T) {
+	const callers = 8
+	options := ServerOptions{PropagationDelay: 200 * time.Millisecond}
+	first := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, options)
+	second := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, options)
+	ctx, cancel := context.WithCancel(t.Context())
+	answers := make(chan struct{})
+	var load sync.WaitGroup
+	for range callers {
+		config := first.clientTLS(t, first.authority, "kube-apiserver")
+		other := second.clientTLS(t, second.authority, "kube-apiserver")
+		transport := &http.Transport{DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			if first.Ready() { // as a load balancer sees it
+				return (&tls.Dialer{Config: config}).DialContext(ctx, network, first.addr)
+			}
+			return (&tls.Dialer{Config: other}).DialContext(ctx, network, second.addr)
+		}}
+		t.Cleanup(transport.CloseIdleConnections)
+		client := &http.Client{Transport: transport, Timeout: patience}
+		load.Go(func() {
+			for ctx.Err() == nil {
+				if got := ask(t, client, "https://127.0.0.1"+validatePath, reviewOf("u1", 0)); !got.allowed {
+					t.Errorf("answer = %+v, want allowed", got)
+				}
+				select {
+				case answers <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	flow := func() {
+		for range 4 * callers {
+			<-answers
+		}
+	}
+	flow()
+	stopped := make(chan error, 1)
+	go func() { stopped <- first.stop() }()
+	for done := false; !done; {
+		select {
+		case <-answers:
+		case err := <-stopped:
+			if err != nil {
+				t.Errorf("Serve() = %v", err)
+			}
+			done = true
+		}
+	}
+	flow()
+	cancel()
+	load.Wait()
+}

@@ -1,0 +1,171 @@
+package bridge
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
+)
+
+// judge sends a review to the Reviewer and checks that what comes back answers it. The error is the Reviewer's, and
+// means that nothing may judge the review; everything else is an answer.
+func (b *Bridge) judge(ctx context.Context, request *admissionv1.ReviewRequest) (response *admissionv1.ReviewResponse, how outcome, err error) {
+	uid := request.GetRequest().GetUid()
+	defer func() {
+		if cause := recover(); cause != nil {
+			b.panicked(uid, cause)
+			response, how, err = broken().denial(uid, request.GetApiVersion()), outcomeBroken, nil
+		}
+	}()
+	answer, err := b.options.Reviewer.Review(ctx, &review.Request{
+		Stage:     request.GetStage(),
+		Entry:     request.GetEntry(),
+		Admission: request.GetRequest(),
+		Explain:   request.GetExplain(),
+	})
+	if err != nil {
+		b.options.Logger.Debug("nothing may judge", slog.String("uid", uid), slog.Any("error", err))
+		return nil, outcomeUnjudged, err
+	}
+	if answer.Response.GetUid() != uid {
+		b.options.Logger.Error("the answer is not one to its review",
+			slog.String("uid", uid), slog.String("answered", answer.Response.GetUid()))
+		return broken().denial(uid, request.GetApiVersion()), outcomeBroken, nil
+	}
+	how = outcomeDenied
+	if answer.Response.GetAllowed() {
+		how = outcomeAllowed
+	}
+	return &admissionv1.ReviewResponse{
+		Response: answer.Response, Revision: answer.Revision, Outcomes: answer.Outcomes, ApiVersion: request.GetApiVersion(),
+	}, how, nil
+}
+
+// service is the AdmissionService on a gRPC listener. Callers are known by the certificate of their channel; the cluster
+// in the request is what they claim to speak for, and is used only once Authorize has said so. Facts are dropped: no
+// identity is a bridge's yet.
+type service struct {
+	admissionv1.UnimplementedAdmissionServiceServer
+	bridge *Bridge
+}
+
+// Review is the RPC.
+func (s *service) Review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+	started := time.Now()
+	response, how, err := s.contained(ctx, request)
+	code := http.StatusOK
+	if refused, ok := err.(*refusal); ok { //nolint:errorlint // made in this file, never wrapped
+		how, code = refused.outcome, refused.code
+		err = status.Error(grpcCode(refused.code), refused.message)
+	}
+	s.bridge.instruments.observe(measured{
+		edge: edgeGRPC, stage: request.GetStage(), outcome: how, code: code, bytes: proto.Size(request), took: time.Since(started),
+	})
+	return response, err
+}
+
+// contained keeps a panic from ending the process: grpc does not.
+func (s *service) contained(ctx context.Context, request *admissionv1.ReviewRequest) (response *admissionv1.ReviewResponse, how outcome, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.bridge.panicked(request.GetRequest().GetUid(), cause)
+			response, how, err = nil, outcomeBroken, broken()
+		}
+	}()
+	return s.review(ctx, request)
+}
+
+func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, outcome, error) {
+	admission := request.GetRequest()
+	if refused := s.admit(ctx, request); refused != nil {
+		return nil, refused.outcome, refused
+	}
+	size := int64(proto.Size(request))
+	if limit := s.bridge.options.MaxBodyBytes; size > limit {
+		return tooLarge(limit).denial(admission.GetUid(), request.GetApiVersion()), outcomeRejected, nil
+	}
+	held := lease{budget: s.bridge.budget, cluster: admission.GetCluster()}
+	if !held.grow(size) {
+		return nil, outcomeUnjudged, overloaded()
+	}
+	defer held.release()
+
+	ctx, cancel := context.WithTimeout(ctx, s.bridge.callTime(ctx))
+	defer cancel()
+	response, how, err := s.bridge.judge(ctx, request)
+	if err != nil {
+		return nil, outcomeUnjudged, unavailable()
+	}
+	return response, how, nil
+}
+
+// admit checks who calls and what is asked.
+func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest) *refusal {
+	caller, ok := callerOf(ctx)
+	if !ok {
+		return unauthenticated()
+	}
+	admission := request.GetRequest()
+	if err := s.bridge.options.Authorize(caller, admission.GetCluster()); err != nil {
+		return forbidden(caller, admission.GetCluster())
+	}
+	switch {
+	case admission.GetUid() == "":
+		return badRequest("the request has no uid")
+	case stageName(request.GetStage()) == stageNone:
+		return badRequest("stage %v is none that hooks are called for", request.GetStage())
+	case admission.GetObjectRevision() != 0 || admission.GetProjection() > admissionv1.Projection_PROJECTION_FULL:
+		return badRequest("a request that hooks have changed or that is not whole cannot be judged: send it as the API server did")
+	}
+	return nil
+}
+
+// callTime is how long a call may take: up to its own deadline less a reserve for the way back.
+func (b *Bridge) callTime(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return b.options.DefaultTimeout
+	}
+	remaining := min(time.Until(deadline), MaxTimeout)
+	return reviewTime(remaining, remaining) // a gRPC deadline is not rounded
+}
+
+// callerOf is the identity of the channel that a call came over.
+func callerOf(ctx context.Context) (string, bool) {
+	caller, ok := peer.FromContext(ctx)
+	if !ok {
+		return "", false
+	}
+	info, ok := caller.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return "", false
+	}
+	return identity.FromTLS(&info.State)
+}
+
+func grpcCode(httpCode int) codes.Code {
+	switch httpCode {
+	case http.StatusBadRequest:
+		return codes.InvalidArgument
+	case http.StatusUnauthorized:
+		return codes.Unauthenticated
+	case http.StatusForbidden:
+		return codes.PermissionDenied
+	case http.StatusTooManyRequests:
+		return codes.ResourceExhausted
+	case http.StatusServiceUnavailable:
+		return codes.Unavailable
+	default:
+		return codes.Internal
+	}
+}

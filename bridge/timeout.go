@@ -1,0 +1,68 @@
+package bridge
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+)
+
+const (
+	// MaxTimeout is the longest timeoutSeconds that Kubernetes allows an entry. A caller that asks for more gets this.
+	MaxTimeout = 30 * time.Second
+	// DefaultTimeout is Kubernetes' own default for an entry (SEMANTICS C36), for callers that do not say.
+	DefaultTimeout = 10 * time.Second
+
+	// roundingSlack is how much earlier than it says the API server may stop waiting. It says what is left to it in
+	// whole seconds, rounded up (callHook in k8s.io/apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go).
+	roundingSlack = time.Second
+	// transportReserve is for the answer's way back and for the API server to read it: a round trip between continents
+	// and a few MiB of patch on a LAN both fit.
+	transportReserve = 100 * time.Millisecond
+	// leastPart is the part of the asked time that is always used: 1/leastPart. Below about two seconds both reserves
+	// together would leave little or nothing; half is what a rounded-up second is worth on average.
+	leastPart = 2
+
+	// writeGrace is how long past the caller's own deadline its connection is written to before it is given up.
+	writeGrace = time.Second
+	// refusalTime bounds a request that is refused before its deadline is known: enough for a caller to send what it is
+	// sending and to read why.
+	refusalTime = 5 * time.Second
+)
+
+// reviewTime is how long a review may take when its caller says that it waits for asked, of which transportReserve and
+// roundingSlack are kept back:
+//
+//	asked 10 s  ->  10 s - 1 s - 100 ms = 8.9 s
+//	asked 10 s, and the entry's timeoutSeconds are 10  ->  10 s - 100 ms = 9.9 s
+//	asked 1 s   ->  at least half: 500 ms
+//
+// A caller that asks for exactly the timeoutSeconds of its entry has not used any of it, so that nothing was rounded.
+// (It can also have been rounded up to that, when the whole write's 34 s are nearly spent; then the answer comes too late,
+// as it would from any webhook.) entry is 0 when it is not known.
+func reviewTime(asked, entry time.Duration) time.Duration {
+	usable := asked - transportReserve
+	if asked != entry {
+		usable -= roundingSlack
+	}
+	return max(usable, asked/leastPart)
+}
+
+// askedTimeout reads ?timeout=, a Go duration as client-go sends it ("10s"). ok is false when the caller does not say.
+// More than MaxTimeout is cut to it.
+func askedTimeout(rawQuery string) (asked time.Duration, ok bool, err error) {
+	if rawQuery == "" {
+		return 0, false, nil
+	}
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return 0, false, fmt.Errorf("the query of the URL is malformed: %w", err)
+	}
+	if !query.Has("timeout") {
+		return 0, false, nil
+	}
+	asked, err = time.ParseDuration(query.Get("timeout"))
+	if err != nil || asked <= 0 {
+		return 0, false, fmt.Errorf("timeout=%q is no duration above zero: write it as in timeout=10s", query.Get("timeout"))
+	}
+	return min(asked, MaxTimeout), true, nil
+}

@@ -1,0 +1,60 @@
+package bridge
+
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	// instrumentationName names the tracer.
+	instrumentationName = "github.com/portcullis-mesh/portcullis/bridge"
+	// spanName is the span of one review at the edge.
+	spanName = "portcullis.bridge.review"
+	// maxAttribute bounds what a caller can put into a span, in bytes: names in Kubernetes have at most 253.
+	maxAttribute = 256
+)
+
+// startSpan begins the span of a review, below the API server's own if it sent a traceparent (SEMANTICS C39). Only
+// callers that were let in get one.
+func (x *exchange) startSpan(ctx context.Context) context.Context {
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(x.request.Header))
+	ctx, x.span = x.bridge.tracer.Start(ctx, spanName,
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(x.started))
+	if x.span.IsRecording() {
+		x.span.SetAttributes(
+			attribute.String("portcullis.cluster", bounded(x.cluster)),
+			attribute.String("portcullis.stage", stageName(x.stage)),
+			attribute.String("portcullis.entry", bounded(x.entry)),
+		)
+	}
+	return ctx
+}
+
+// endSpan ends the span with what became of the review. A denial is a result; an error is what was not judged.
+func (x *exchange) endSpan() {
+	if x.span.IsRecording() {
+		x.span.SetAttributes(
+			attribute.String("portcullis.uid", bounded(x.uid)),
+			attribute.String("portcullis.outcome", string(x.outcome)),
+			attribute.Int("http.request.body.size", len(x.body)),
+			attribute.Int("http.response.status_code", x.code),
+		)
+		if x.refused != nil {
+			x.span.SetStatus(codes.Error, bounded(x.refused.message))
+		}
+	}
+	x.span.End()
+}
+
+// bounded cuts a text to what a span may hold.
+func bounded(text string) string {
+	if len(text) <= maxAttribute {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxAttribute], "")
+}
