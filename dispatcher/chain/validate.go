@@ -8,6 +8,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Validate runs validating hooks: all are matched first, and a matching error ends the review before a single call
@@ -165,6 +166,6 @@ func dryRunConflict(h *match.Hook, req *admissionv1.AdmissionRequest) *admission
 		return nil
 	}
 	s := internal("hook %q has side effects that a dry run must not have (sideEffects: %s)", h.ID.Name, h.SideEffects)
-	s.Code, s.Reason = 400, "BadRequest"
+	s.Code, s.Reason = codeBadRequest, string(metav1.StatusReasonBadRequest)
 	return s
 }

@@ -3,7 +3,6 @@ package chain
 import (
 	"errors"
 	"fmt"
-	"net/http"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -20,6 +19,12 @@ var ErrBadPatch = errors.New("chain: patch cannot be decoded")
 
 // jsonPatch is the only patch type that Kubernetes knows.
 const jsonPatch = "JSONPatch"
+
+// HTTP status codes for the client of the API server; a chain knows no HTTP.
+const (
+	codeBadRequest = 400
+	codeInternal   = 500
+)
 
 // meaning is what a result does to the review.
 type meaning uint8
@@ -86,7 +91,7 @@ func denial(h *match.Hook, s *admissionv1.Status) *admissionv1.Status {
 		Status:  s.GetStatus(),
 		Reason:  s.GetReason(),
 		Details: s.GetDetails(),
-		Code:    max(s.GetCode(), http.StatusBadRequest),
+		Code:    max(s.GetCode(), codeBadRequest),
 	}
 	if out.GetStatus() == "" || out.GetStatus() == metav1.StatusSuccess {
 		out.Status = metav1.StatusFailure
@@ -108,7 +113,7 @@ func internal(format string, args ...any) *admissionv1.Status {
 	return &admissionv1.Status{
 		Status:  metav1.StatusFailure,
 		Reason:  string(metav1.StatusReasonInternalError),
-		Code:    http.StatusInternalServerError,
+		Code:    codeInternal,
 		Message: fmt.Sprintf(format, args...),
 	}
 }
@@ -125,7 +130,7 @@ func matchError(h *match.Hook, err *apierrors.StatusError) *admissionv1.Status {
 	return &admissionv1.Status{
 		Status:  metav1.StatusFailure,
 		Reason:  string(s.Reason),
-		Code:    max(s.Code, http.StatusBadRequest),
+		Code:    max(s.Code, codeBadRequest),
 		Message: fmt.Sprintf("matching hook %q: %s", h.ID.Name, s.Message),
 	}
 }

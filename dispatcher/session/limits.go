@@ -24,7 +24,7 @@ const (
 	// MaxSessions is the most sessions of one dispatcher.
 	MaxSessions = 20_000
 	// MaxWaiting is the most calls that wait for a free replica of one hook; past it a call fails at once.
-	MaxWaiting = 1024
+	MaxWaiting = 4096
 	// MaxStrays is how many frames that mean nothing (verdicts of unknown calls, unknown frames) a session may send.
 	MaxStrays = 1024
 

@@ -1,0 +1,418 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// mesh is a dispatcher with real sessions over real gRPC, on a network in memory.
+type mesh struct {
+	t          *testing.T
+	dispatcher *dispatcher.Dispatcher
+	metrics    *prometheus.Registry
+	spans      *tracetest.SpanRecorder
+	provider   *trace.TracerProvider
+	network    *bufconn.Listener
+}
+
+// hook is a hook of a test: its name, and how it differs from a fail-closed one without side effects for all Pods.
+type hook struct {
+	name   string
+	ignore bool
+	needed bool // reinvocationPolicy IfNeeded
+	time   time.Duration
+}
+
+// static is a configuration, and namespaces, that do not change.
+type static struct{ snapshot *match.Snapshot }
+
+func (s static) Fresh(context.Context) (*match.Snapshot, error) { return s.snapshot, nil }
+
+func (s static) NamespaceLabels(context.Context, string, string) (map[string]string, error) {
+	return nil, errors.New("no namespaces here")
+}
+
+// newMesh starts a dispatcher whose hooks are granted to every host.
+func newMesh(t *testing.T, validating, mutating []hook) *mesh {
+	t.Helper()
+	m := &mesh{
+		t: t, metrics: prometheus.NewRegistry(), network: bufconn.Listen(1 << 20), spans: tracetest.NewSpanRecorder(),
+	}
+	m.provider = trace.NewTracerProvider(trace.WithSpanProcessor(m.spans))
+	snapshot := compile(t, validating, mutating)
+	registry, err := session.New(session.Options{Metrics: m.metrics})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Update(snapshot)
+	hosts := session.NewServer(registry, func(context.Context) string { return "host" })
+	server := grpc.NewServer(session.ServerOptions()...)
+	hostv1.RegisterHostServiceServer(server, hosts)
+	m.dispatcher, err = dispatcher.New(dispatcher.Options{
+		Snapshots: static{snapshot}, Namespaces: static{snapshot}, Streams: registry,
+		Metrics: m.metrics, TracerProvider: m.provider,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = registry.Run(ctx) })
+	running.Go(func() { _ = server.Serve(m.network) })
+	t.Cleanup(func() {
+		server.Stop()
+		stop()
+		running.Wait()
+		hosts.Wait()
+	})
+	return m
+}
+
+// compile makes a snapshot of the hooks.
+func compile(t *testing.T, validating, mutating []hook) *match.Snapshot {
+	t.Helper()
+	v := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
+	for _, h := range validating {
+		x := h.mutating()
+		v.Webhooks = append(v.Webhooks, admissionregistrationv1.ValidatingWebhook{
+			Name: x.Name, Rules: x.Rules, FailurePolicy: x.FailurePolicy, SideEffects: x.SideEffects,
+		})
+	}
+	mu := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	in := match.Input{Revision: "r1", Objects: []match.Object{{Validating: v}, {Mutating: mu}}}
+	for _, h := range mutating {
+		mu.Webhooks = append(mu.Webhooks, h.mutating())
+	}
+	for _, h := range slices.Concat(validating, mutating) {
+		name := "v"
+		if slices.Contains(mutating, h) {
+			name = "m"
+		}
+		in.Routes = append(in.Routes, match.RouteBinding{
+			Configuration: name, Hook: h.name, Route: match.Route{Stream: true, Hosts: []string{"host"}, Timeout: h.time},
+		})
+	}
+	snapshot, findings := match.Compile(in)
+	for _, f := range findings {
+		if f.Severity == match.SeverityError {
+			t.Fatal(f)
+		}
+	}
+	return snapshot
+}
+
+func (h hook) mutating() admissionregistrationv1.MutatingWebhook {
+	policy, none := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone
+	again := admissionregistrationv1.NeverReinvocationPolicy
+	if h.ignore {
+		policy = admissionregistrationv1.Ignore
+	}
+	if h.needed {
+		again = admissionregistrationv1.IfNeededReinvocationPolicy
+	}
+	return admissionregistrationv1.MutatingWebhook{
+		Name: h.name, FailurePolicy: &policy, SideEffects: &none, ReinvocationPolicy: &again,
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"*"},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"},
+			},
+		}},
+	}
+}
+
+// host starts a host with the given hooks and waits until they are in rotation.
+func (m *mesh) host(instance string, register func(h *hostsdk.Host)) {
+	m.t.Helper()
+	h, err := hostsdk.New(hostsdk.Options{
+		Name: "test", Instance: instance, Dispatchers: []string{"127.0.0.1:1"}, TLS: hostsdk.Plaintext(),
+		MaxOutstanding: 4096, TracerProvider: m.provider, Logger: slog.New(slog.DiscardHandler),
+		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return m.network.DialContext(ctx) },
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	register(h)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	m.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			m.t.Errorf("host %s: %v", instance, err)
+		}
+	})
+	select {
+	case <-h.Ready():
+	case err := <-ended:
+		m.t.Fatalf("host %s: %v", instance, err)
+	case <-time.After(10 * time.Second):
+		m.t.Fatalf("host %s is not ready: %+v", instance, h.Status())
+	}
+}
+
+// review judges a Pod.
+func (m *mesh) review(stage admissionv1.Stage, pod string) review.Answer {
+	m.t.Helper()
+	ctx, done := context.WithTimeout(m.t.Context(), 10*time.Second)
+	defer done()
+	a, err := m.dispatcher.Review(ctx, podReview(stage, pod))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return a
+}
+
+func podReview(stage admissionv1.Stage, pod string) *review.Request {
+	return &review.Request{Stage: stage, Explain: true, Admission: &admissionv1.AdmissionRequest{
+		Uid: "u", Cluster: "c", Operation: "CREATE", Namespace: "default",
+		Kind:     &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Object:   &admissionv1.Object{Raw: []byte(pod)},
+	}}
+}
+
+// counter is the value of a counter.
+func (m *mesh) counter(name string) float64 {
+	m.t.Helper()
+	families, err := m.metrics.Gather()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	m.t.Fatalf("no metric %q", name)
+	return 0
+}
+
+const (
+	validate = admissionv1.Stage_STAGE_VALIDATE
+	mutate   = admissionv1.Stage_STAGE_MUTATE
+)
+
+func allow(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
+
+func TestOneEncodingAReviewAndOneFrameAHost(t *testing.T) {
+	const perHost = 3
+	for _, hosts := range []int{1, 8, 32} {
+		t.Run(fmt.Sprintf("%d hosts", hosts), func(t *testing.T) {
+			var hooks []hook
+			for i := range hosts * perHost {
+				hooks = append(hooks, hook{name: fmt.Sprintf("h%d.test.dev", i)})
+			}
+			m := newMesh(t, hooks, nil)
+			for i := range hosts {
+				m.host(fmt.Sprint(i), func(h *hostsdk.Host) {
+					for _, x := range hooks[i*perHost : (i+1)*perHost] {
+						h.Validate(x.name, allow)
+					}
+				})
+			}
+			a := m.review(validate, `{"kind":"Pod"}`)
+			if !a.Response.GetAllowed() || len(a.Outcomes) != hosts*perHost {
+				t.Fatalf("got %v with %d outcomes", a.Response, len(a.Outcomes))
+			}
+			if n := m.counter("portcullis_review_encodings_total"); n != 1 {
+				t.Errorf("%v encodings, want 1", n)
+			}
+			if n := m.counter("portcullis_host_review_frames_total"); n != float64(hosts) {
+				t.Errorf("%v frames, want %d", n, hosts)
+			}
+		})
+	}
+}
+
+func TestMutatingHooksSeeTheObjectAsTheOnesBeforeLeftIt(t *testing.T) {
+	m := newMesh(t, nil, []hook{{name: "a.test.dev", needed: true}, {name: "b.test.dev"}})
+	var saw sync.Map
+	m.host("one", func(h *hostsdk.Host) {
+		h.Mutate("a.test.dev", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+			saw.Store(fmt.Sprintf("a%d", r.Round), string(r.Object()))
+			if r.Round > 0 {
+				return hostsdk.Allow(), nil
+			}
+			return hostsdk.Patch([]byte(`[{"op":"add","path":"/a","value":12345678901234567890}]`)), nil
+		})
+		h.Mutate("b.test.dev", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+			saw.Store("b", string(r.Object()))
+			return hostsdk.Patch([]byte(`[{"op":"add","path":"/b","value":{"x":1.50}}]`)), nil
+		})
+	})
+	a := m.review(mutate, `{"kind":"Pod","unknown":1e3}`)
+	if !a.Response.GetAllowed() {
+		t.Fatal(a.Response)
+	}
+	want := `[{"op":"add","path":"/a","value":12345678901234567890},{"op":"add","path":"/b","value":{"x":1.50}}]`
+	if got := string(a.Response.GetPatch()); got != want {
+		t.Errorf("patch %s, want %s", got, want)
+	}
+	for who, want := range map[string]string{
+		"a0": `{"kind":"Pod","unknown":1e3}`,
+		"b":  `{"kind":"Pod","unknown":1e3,"a":12345678901234567890}`,
+		"a1": `{"kind":"Pod","unknown":1e3,"a":12345678901234567890,"b":{"x":1.50}}`,
+	} {
+		got, _ := saw.Load(who)
+		if text, _ := got.(string); !sameMembers(t, text, want) {
+			t.Errorf("%s saw %s, want %s", who, got, want)
+		}
+	}
+}
+
+// sameMembers compares objects whose members may come in another order; values have to be the same bytes.
+func sameMembers(t *testing.T, a, b string) bool {
+	t.Helper()
+	var x, y map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal([]byte(a), &x), json.Unmarshal([]byte(b), &y)); err != nil {
+		t.Fatal(err)
+	}
+	return cmp.Equal(x, y)
+}
+
+func TestWhateverAHookDoesTheReviewHasAnAnswer(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		handler hostsdk.Handler
+		code    int32 // with Fail
+		message string
+	}{
+		{"a denial reaches the client with the name of the hook", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Deny("not on Fridays").WithCode(422), nil
+		}, 422, `hook "x.test.dev" denied the request: not on Fridays`},
+		{"a panic is a failure of its call", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			panic("boom")
+		}, 500, "panicked"},
+		{"an error is a failure, and its text stays in the host", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return nil, errors.New("password is hunter2")
+		}, 500, "handler failed"},
+		{"an authored error is a failure with its text", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return nil, hostsdk.NewError("no database", nil)
+		}, 500, "no database"},
+		{"a verdict with a patch is none for a validating hook", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Patch([]byte(`[{"op":"add","path":"/x","value":1}]`)), nil
+		}, 500, "failed"},
+		{"no verdict in time is a failure, and the handler is told", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, 500, "no verdict"},
+	} {
+		for _, ignore := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/ignore=%t", test.name, ignore), func(t *testing.T) {
+				m := newMesh(t, []hook{
+					{name: "x.test.dev", ignore: ignore, time: 300 * time.Millisecond}, {name: "y.test.dev"},
+				}, nil)
+				m.host("one", func(h *hostsdk.Host) {
+					h.Validate("x.test.dev", test.handler)
+					h.Validate("y.test.dev", allow)
+				})
+				a := m.review(validate, `{}`)
+				s := a.Response.GetStatus()
+				switch {
+				case ignore && test.code == 500:
+					if !a.Response.GetAllowed() || len(a.Response.GetWarnings()) != 1 {
+						t.Errorf("got %v, want allowed with a warning", a.Response)
+					}
+				case a.Response.GetAllowed() || s.GetCode() != test.code || !strings.Contains(s.GetMessage(), test.message):
+					t.Errorf("got %v, want %d %q", a.Response, test.code, test.message)
+				}
+				if strings.Contains(a.Response.String(), "hunter2") {
+					t.Errorf("the text of an internal error leaked: %v", a.Response)
+				}
+			})
+		}
+	}
+}
+
+func TestOneTraceFromTheReviewIntoTheHost(t *testing.T) {
+	m := newMesh(t, []hook{{name: "x.test.dev"}, {name: "y.test.dev"}}, nil)
+	m.host("one", func(h *hostsdk.Host) {
+		h.Validate("x.test.dev", allow)
+		h.Validate("y.test.dev", allow)
+	})
+	m.review(validate, `{}`)
+	byName := map[string][]trace.ReadOnlySpan{}
+	for _, s := range m.spans.Ended() {
+		byName[s.Name()] = append(byName[s.Name()], s)
+	}
+	root := byName["portcullis.review"][0].SpanContext()
+	calls := map[string]bool{}
+	for _, s := range byName["portcullis.call"] {
+		if s.Parent().SpanID() != root.SpanID() {
+			t.Errorf("the parent of a call is %v, want the review", s.Parent().SpanID())
+		}
+		calls[s.SpanContext().SpanID().String()] = true
+	}
+	handled := byName["portcullis.host.handle"]
+	if len(calls) != 2 || len(handled) != 2 {
+		t.Fatalf("%d calls, %d handlers, want 2 and 2", len(calls), len(handled))
+	}
+	for _, s := range handled {
+		if s.SpanContext().TraceID() != root.TraceID() || !calls[s.Parent().SpanID().String()] {
+			t.Errorf("a handler's span has parent %v, want that of its call", s.Parent())
+		}
+		delete(calls, s.Parent().SpanID().String())
+	}
+}
+
+func TestThousandsOfReviewsAtOnceAllHaveTheirAnswer(t *testing.T) {
+	m := newMesh(t, []hook{{name: "x.test.dev"}, {name: "y.test.dev"}}, nil)
+	var handled atomic.Int64
+	count := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		handled.Add(1)
+		return hostsdk.Allow(), nil
+	}
+	for _, name := range []string{"one", "two"} {
+		m.host(name, func(h *hostsdk.Host) {
+			h.Validate("x.test.dev", count)
+			h.Validate("y.test.dev", count)
+		})
+	}
+	const reviews = 2000
+	var answers sync.WaitGroup
+	var allowed atomic.Int64
+	for range reviews {
+		answers.Go(func() {
+			a, err := m.dispatcher.Review(t.Context(), podReview(validate, `{"kind":"Pod"}`))
+			if err == nil && a.Response.GetAllowed() {
+				allowed.Add(1)
+			}
+		})
+	}
+	answers.Wait()
+	if allowed.Load() != reviews || handled.Load() != 2*reviews {
+		t.Errorf("%d allowed, %d handled; want %d and %d", allowed.Load(), handled.Load(), reviews, 2*reviews)
+	}
+}
