@@ -1,12 +1,9 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -35,7 +32,7 @@ func Compile(revision string, objects []Object) (*match.Snapshot, Problems) {
 	for _, f := range findings {
 		problems = append(problems, problemOf(f, byKey))
 	}
-	return snapshot, append(problems, unserved(snapshot, byKey)...).sort()
+	return snapshot, problems.sort()
 }
 
 // sortedObjects are the objects in the order of their keys, so that equal sets compile to equal snapshots.
@@ -64,38 +61,6 @@ func lonely(o *Object) Problems {
 		return nil
 	}
 	return Problems{at(o, match.SeverityWarning, CodeNoCaller, "spec.identities", "nobody may send reviews of this cluster: name the identities of its API servers")}
-}
-
-// unserved reports hooks that nothing can serve: their configuration says streams and no route does.
-func unserved(s *match.Snapshot, byKey map[Key]*Object) Problems {
-	var problems Problems
-	for _, h := range s.Hooks() {
-		if h.Route.Stream || !isEmpty(&h.ClientConfig) {
-			continue
-		}
-		o, ok := byKey[Key{Kind: kindOf(h.ID.Stage), Name: h.ID.Configuration}]
-		if !ok {
-			continue
-		}
-		problems = append(problems, at(o, match.SeverityError, CodeUnserved, fmt.Sprintf("webhooks[%d].clientConfig", position(o, h.ID)),
-			fmt.Sprintf("nothing serves hook %q, so every call of it fails: give it a HookRoute with stream and hosts, or a url or service", h.ID.Name)))
-	}
-	return problems
-}
-
-func kindOf(stage admissionv1.Stage) string {
-	if stage == admissionv1.Stage_STAGE_MUTATE {
-		return "MutatingWebhookConfiguration"
-	}
-	return "ValidatingWebhookConfiguration"
-}
-
-// position is where a hook stands in its configuration. Names are unique in valid objects.
-func position(o *Object, id match.HookID) int {
-	if o.Mutating != nil {
-		return slices.IndexFunc(o.Mutating.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == id.Name })
-	}
-	return slices.IndexFunc(o.Validating.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == id.Name })
 }
 
 // problemOf is a finding of match as a problem of the document that it is about.

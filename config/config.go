@@ -100,8 +100,6 @@ const (
 	CodeDuplicate = match.CodeDuplicate
 	// CodeKept: the last good version of the object stays in force, since what is there now is not valid.
 	CodeKept = "kept"
-	// CodeUnserved: nothing can serve the hook, so every call of it fails.
-	CodeUnserved = "unserved"
 	// CodeNoCaller: nobody may send reviews of the cluster.
 	CodeNoCaller = "no-caller"
 	// CodeSource: a source does not work as it should.

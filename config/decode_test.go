@@ -20,7 +20,7 @@ webhooks:
   admissionReviewVersions: [v1]
   sideEffects: None
   rules:
-  - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  - {apiGroups: ["*"], apiVersions: ["*"], operations: [CREATE], resources: [pods]}
 `
 
 const goodRoute = `apiVersion: portcullis.dev/v1

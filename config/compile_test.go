@@ -1,0 +1,87 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+func decoded(t *testing.T, data string) []Object {
+	t.Helper()
+	objects, problems := Decode("f.yaml", []byte(data))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func TestARouteBindsItsHook(t *testing.T) {
+	snapshot, problems := Compile("r1", decoded(t, goodHook+"---\n"+goodRoute+"---\n"+goodCluster))
+	if len(problems) > 0 {
+		t.Errorf("problems %q", lines(problems))
+	}
+	if snapshot.Revision() != "r1" || len(snapshot.Hooks()) != 1 {
+		t.Fatalf("revision %s, %d hooks", snapshot.Revision(), len(snapshot.Hooks()))
+	}
+	h := snapshot.Hooks()[0]
+	want := match.Route{Stream: true, Hosts: []string{"spiffe://mesh/imagepolicy"}, Clusters: []string{"prod-1"}, Timeout: 250 * time.Millisecond}
+	if diff := cmp.Diff(want, h.Route); diff != "" {
+		t.Error("route (-want +got):\n" + diff)
+	}
+	if id := (match.HookID{Stage: admissionv1.Stage_STAGE_VALIDATE, Configuration: "imagepolicy", Name: "imagepolicy.example.com"}); h.ID != id {
+		t.Errorf("hook %+v", h.ID)
+	}
+}
+
+func TestProblemsOfFit(t *testing.T) {
+	withURL := goodHook + "  clientConfig: {url: \"https://example.com/\"}\n"
+	for _, tc := range []struct {
+		name string
+		data string
+		want []string
+	}{
+		{name: "A hook with an address needs no route.", data: withURL},
+		{
+			name: "A hook that says streams and has no route is served by nobody.", data: "---\n" + goodHook,
+			want: []string{`f.yaml:2: ValidatingWebhookConfiguration "imagepolicy": webhooks[0]: the hook is served over streams and nobody may serve it, ` +
+				`so every call fails: name the host identities in spec.hosts of a HookRoute`},
+		},
+		{
+			name: "A route that names no hook is not used.", data: withURL + "---\n" + strings.Replace(goodRoute, "imagepolicy.example.com", "other.example.com", 1),
+			want: []string{`f.yaml:13: HookRoute "imagepolicy": there is no such hook, or every one has a more precise route`},
+		},
+		{
+			name: "A cluster without identities has no callers.", data: strings.Replace(goodCluster, "  identities: [kube-apiserver]\n", "", 1),
+			want: []string{`f.yaml:1: Cluster "prod-1": spec.identities: nobody may send reviews of this cluster: name the identities of its API servers`},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, problems := Compile("r", decoded(t, tc.data))
+			if tc.want == nil {
+				tc.want = []string{}
+			}
+			if diff := cmp.Diff(tc.want, lines(problems)); diff != "" {
+				t.Error("(-want +got):\n" + diff)
+			}
+		})
+	}
+}
+
+func TestAFindingIsAProblemOfItsDocument(t *testing.T) {
+	o := decoded(t, "---\n"+goodRoute)[0]
+	o.Source = "s"
+	byKey := map[Key]*Object{o.Key: &o}
+	known := problemOf(match.Finding{Severity: match.SeverityWarning, Code: "c", Path: "HookRoute/imagepolicy spec.hook", Message: "m"}, byKey)
+	if diff := cmp.Diff(at(&o, match.SeverityWarning, "c", "spec.hook", "m"), known); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+	unknown := problemOf(match.Finding{Severity: match.SeverityError, Code: "c", Source: "x.yaml:3", Path: "HookRoute/other", Message: "m"}, byKey)
+	if got := unknown.String(); got != `x.yaml:3: HookRoute "other": m` {
+		t.Error(got)
+	}
+}

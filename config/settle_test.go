@@ -1,0 +1,172 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// clusterDoc is a valid document; version makes its content differ.
+func clusterDoc(name, version string) string {
+	return fmt.Sprintf("apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: %s, labels: {version: %q}}\nspec: {identities: [x]}\n---\n", name, version)
+}
+
+const (
+	badField  = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: a}\nspec: {oops: 1}\n---\n"
+	badSyntax = "a: b\n c: d\n---\n"
+	badKind   = "apiVersion: portcullis.dev/v1\nkind: Clutser\nmetadata: {name: a}\nspec: {}\n---\n"
+	badName   = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {nam: a}\nspec: {}\n---\n"
+)
+
+// listingOf is what a source of files holds.
+func listingOf(name string, files map[string]string) sourced {
+	l := sourced{name: name}
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		objects, problems := Decode(file, []byte(files[file]))
+		l.Objects = append(l.Objects, objects...)
+		l.Problems = append(l.Problems, problems...)
+	}
+	return l
+}
+
+// inForce are the objects as name=version@source.
+func inForce(s settlement) string {
+	var all []string
+	for key, o := range s.objects {
+		all = append(all, key.Name+"="+o.Cluster.Metadata.Labels["version"]+"@"+o.Source)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func codes(problems Problems) string {
+	var all []string
+	for _, p := range problems {
+		all = append(all, p.Code)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func TestSettle(t *testing.T) {
+	both := map[string]string{"one.yaml": clusterDoc("a", "1") + clusterDoc("b", "1"), "two.yaml": clusterDoc("c", "1")}
+	for _, tc := range []struct {
+		name   string
+		before map[string]string // files of source s
+		now    []sourced
+		want   string
+		codes  string
+	}{
+		{name: "What is valid is in force.", now: []sourced{listingOf("s", both)}, want: "a=1@s b=1@s c=1@s"},
+		{name: "What is gone is not.", before: both, now: []sourced{listingOf("s", map[string]string{"two.yaml": clusterDoc("c", "2")})}, want: "c=2@s"},
+		{
+			name: "A bad document keeps its last good version.", before: both,
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": badField + clusterDoc("b", "2")})},
+			want: "a=1@s b=2@s", codes: "field kept",
+		},
+		{name: "A bad document that never was good is only reported.", now: []sourced{listingOf("s", map[string]string{"one.yaml": badField})}, codes: "field"},
+		{
+			name: "A document that cannot be told keeps what its file held.", before: both,
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": badSyntax + clusterDoc("b", "2")})},
+			want: "a=1@s b=2@s", codes: "kept syntax",
+		},
+		{
+			name: "What has moved to another file is not kept twice.", before: both,
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": badSyntax + clusterDoc("b", "1"), "three.yaml": clusterDoc("a", "2")})},
+			want: "a=2@s b=1@s", codes: "syntax",
+		},
+		{
+			name: "A slip in the kind loses nothing.", before: both,
+			now: []sourced{listingOf("s", map[string]string{"one.yaml": badKind + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "kept kind",
+		},
+		{
+			name: "A slip in the name loses nothing.", before: both,
+			now: []sourced{listingOf("s", map[string]string{"one.yaml": badName + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "field kept",
+		},
+		{
+			name: "A file that is too large keeps what it held.", before: both,
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": strings.Repeat("#", MaxFileBytes+1)})},
+			want: "a=1@s b=1@s", codes: "kept kept limit",
+		},
+		{
+			name: "A source that is bad as a whole keeps everything.", before: both,
+			now:  []sourced{{name: "s", Listing: Listing{Problems: Problems{{Severity: "error", Code: CodeLimit}}}}},
+			want: "a=1@s b=1@s c=1@s", codes: "kept kept kept limit",
+		},
+		{
+			name: "A warning keeps nothing.", before: both,
+			now: []sourced{{name: "s", Listing: Listing{Problems: Problems{{Severity: "warning", Code: CodeLimit}}}}}, codes: "limit",
+		},
+		{
+			name: "The same object in two files counts in neither.",
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": clusterDoc("a", "1")})}, codes: "duplicate duplicate",
+		},
+		{
+			name: "The same object twice keeps its last good version.", before: both,
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "2"), "two.yaml": clusterDoc("a", "3")})},
+			want: "a=1@s", codes: "duplicate duplicate kept",
+		},
+		{
+			name: "The same object from two sources counts in neither.", before: both,
+			now: []sourced{
+				listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "2")}), listingOf("t", map[string]string{"one.yaml": clusterDoc("a", "2") + clusterDoc("z", "1")}),
+			},
+			want: "a=1@s z=1@t", codes: "duplicate duplicate kept",
+		},
+		{
+			name: "A good and a bad document of the same object are the same object twice.",
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": badField})}, codes: "duplicate field",
+		},
+		{
+			name: "A bad file of one source keeps nothing of another.", before: both,
+			now: []sourced{{name: "s"}, listingOf("t", map[string]string{"one.yaml": badSyntax})}, codes: "syntax",
+		},
+		{
+			name: "What moved to another source is the same object.", before: both,
+			now: []sourced{{name: "s"}, listingOf("t", both)}, want: "a=1@t b=1@t c=1@t",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := settle(nil, []sourced{listingOf("s", tc.before)})
+			got := settle(before.objects, tc.now)
+			if diff := cmp.Diff(tc.want, inForce(got)); diff != "" {
+				t.Error("in force (-want +got):\n" + diff)
+			}
+			if diff := cmp.Diff(tc.codes, codes(got.problems)); diff != "" {
+				t.Errorf("codes (-want +got):\n%s\n%s", diff, strings.Join(lines(got.problems), "\n"))
+			}
+			for _, p := range got.problems {
+				if p.Source == "" {
+					t.Errorf("no source: %+v", p)
+				}
+			}
+		})
+	}
+}
+
+func TestTheRevisionIsThatOfTheContentAlone(t *testing.T) {
+	settled := func(l ...sourced) string { return revision(settle(nil, l).objects) }
+	one := listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1"), "b.yaml": clusterDoc("b", "1")})
+	for name, same := range map[string]string{
+		"another place":   settled(listingOf("s", map[string]string{"/x/z.yaml": clusterDoc("b", "1") + "# comment\n---\n" + clusterDoc("a", "1")})),
+		"another listing": settled(one, sourced{name: "t"}),
+	} {
+		if same != settled(one) {
+			t.Errorf("%s changes the revision", name)
+		}
+	}
+	for name, other := range map[string]string{
+		"another content": settled(listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1") + clusterDoc("b", "2")})),
+		"less":            settled(listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1")})),
+		"another source":  settled(listingOf("t", map[string]string{"a.yaml": clusterDoc("a", "1"), "b.yaml": clusterDoc("b", "1")})),
+		"nothing":         settled(),
+	} {
+		if other == settled(one) {
+			t.Errorf("%s does not change the revision", name)
+		}
+	}
+}

@@ -1,0 +1,487 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// memory is a source in memory. Its listings take as long as delay says.
+type memory struct {
+	name string
+
+	mu    sync.Mutex
+	files map[string]string
+	err   error
+	delay time.Duration
+	begun []time.Time
+	wake  func()
+	watch error
+}
+
+func (m *memory) Name() string { return m.name }
+
+func (m *memory) List(ctx context.Context) (Listing, error) {
+	m.mu.Lock()
+	m.begun = append(m.begun, time.Now())
+	delay, err, listing := m.delay, m.err, listingOf(m.name, m.files).Listing
+	m.mu.Unlock()
+	listing.Revision = fmt.Sprint(m.files)
+	select {
+	case <-time.After(delay):
+	case <-ctx.Done():
+		return Listing{}, ctx.Err()
+	}
+	return listing, err
+}
+
+func (m *memory) Watch(ctx context.Context, notify func()) error {
+	m.mu.Lock()
+	m.wake = notify
+	err := m.watch
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// set changes what the source holds, and whether it can be listed.
+func (m *memory) set(files map[string]string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files, m.err = files, err
+}
+
+func (m *memory) slow(delay time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.delay = delay
+}
+
+func (m *memory) lists() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.begun)
+}
+
+func (m *memory) notify() {
+	m.mu.Lock()
+	wake := m.wake
+	m.mu.Unlock()
+	wake()
+}
+
+// inBubble runs a store in a bubble of fake time until the test function returns.
+func inBubble(t *testing.T, opts StoreOptions, test func(t *testing.T, s *Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewStore(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		test(t, s)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error("Run:", err)
+		}
+	})
+}
+
+// pass lets fake time pass and everything due in it happen.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // fake time
+	synctest.Wait()
+}
+
+func docs(names ...string) map[string]string {
+	all := ""
+	for _, name := range names {
+		all += clusterDoc(name, "1")
+	}
+	return map[string]string{"a.yaml": all}
+}
+
+// mustFresh is the revision that a review would be judged by.
+func mustFresh(t *testing.T, s *Store) string {
+	t.Helper()
+	snapshot, err := s.Fresh(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot.Revision()
+}
+
+func TestTheStoreListsEverySecond(t *testing.T) {
+	m := &memory{name: "m", files: docs("a")}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, _ *Store) {
+		m.slow(300 * time.Millisecond)
+		pass(10*time.Second + 500*time.Millisecond)
+		if got := m.lists(); got != 11 {
+			t.Errorf("%d listings in 10.5 s, want 11: the interval is from beginning to beginning", got)
+		}
+	})
+}
+
+func TestFreshWaitsForTheFirstListing(t *testing.T) {
+	m := &memory{name: "m", files: docs("a"), delay: 2 * time.Second}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		if err := s.Ready(); !errors.Is(err, ErrStale) {
+			t.Errorf("ready before the first listing: %v", err)
+		}
+		begun := time.Now()
+		mustFresh(t, s)
+		if waited := time.Since(begun); waited != 2*time.Second {
+			t.Errorf("waited %s", waited)
+		}
+		if err := s.Ready(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAConfigurationIsUsedUntilItsListingBeganMaxAgeAgo(t *testing.T) {
+	m := &memory{name: "m", files: docs("a"), delay: 200 * time.Millisecond}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		mustFresh(t, s)
+		m.set(docs("a"), errors.New("the disk is gone"))
+		pass(DefaultMaxAge - 200*time.Millisecond) // the listing began 200 ms before it ended
+		if _, err := s.Fresh(t.Context()); err != nil {
+			t.Errorf("5 s after the listing began: %v", err)
+		}
+		pass(time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		begun := time.Now()
+		_, err := s.Fresh(ctx)
+		if !errors.Is(err, ErrStale) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the disk is gone") {
+			t.Errorf("past 5 s: %v", err)
+		}
+		if waited := time.Since(begun); waited != 3*time.Second {
+			t.Errorf("waited %s, not until its context ended", waited)
+		}
+		if got := codes(s.Problems()); got != CodeSource {
+			t.Errorf("problems %q", got)
+		}
+	})
+}
+
+func TestReviewsThatWaitGoOnWhenAListingSucceeds(t *testing.T) {
+	m := &memory{name: "m", files: docs("a")}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		before := mustFresh(t, s)
+		m.set(nil, errors.New("gone"))
+		pass(7 * time.Second)
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if mustFresh(t, s) == before {
+					t.Error("judged by the old configuration")
+				}
+			})
+		}
+		pass(time.Second)
+		m.set(docs("b"), nil)
+		wg.Wait()
+		if got := codes(s.Problems()); got != "" {
+			t.Errorf("problems %q", got)
+		}
+	})
+}
+
+func TestTheNumberOfWaitersIsBounded(t *testing.T) {
+	m := &memory{name: "m", err: errors.New("gone")}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range MaxWaiters {
+			wg.Go(func() {
+				if _, err := s.Fresh(ctx); !errors.Is(err, context.Canceled) {
+					t.Errorf("a waiter within the bound: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		if _, err := s.Fresh(t.Context()); !errors.Is(err, ErrStale) {
+			t.Errorf("one waiter more: %v", err)
+		}
+		cancel()
+		wg.Wait()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.Fresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after the others went: %v", err)
+		}
+	})
+}
+
+func TestWaitersEndWithTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewStore(StoreOptions{Sources: []Source{&memory{name: "m", err: errors.New("gone")}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go func() {
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
+		if _, err := s.Fresh(t.Context()); !errors.Is(err, ErrStale) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestEverySourceHasToBeFresh(t *testing.T) {
+	one, two := &memory{name: "one", files: docs("a")}, &memory{name: "two", files: docs("b"), delay: time.Second}
+	inBubble(t, StoreOptions{Sources: []Source{one, two}}, func(t *testing.T, s *Store) {
+		pass(500 * time.Millisecond)
+		if s.Ready() == nil {
+			t.Error("ready with one of two sources")
+		}
+		mustFresh(t, s)
+		one.set(nil, errors.New("gone"))
+		pass(6 * time.Second)
+		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "source one") {
+			t.Errorf("one source is stale: %v", err)
+		}
+	})
+}
+
+func TestASnapshotIsCompiledOncePerRevision(t *testing.T) {
+	compiled := 0
+	compile := func(revision string, objects []Object) (*match.Snapshot, Problems) {
+		compiled++
+		return Compile(revision, objects)
+	}
+	m := &memory{name: "m", files: docs("a")}
+	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compile}, func(t *testing.T, s *Store) {
+		pass(10 * time.Second)
+		m.set(map[string]string{"other.yaml": "# other words\n---\n" + clusterDoc("a", "1")}, nil)
+		pass(10 * time.Second)
+		if mustFresh(t, s); compiled != 1 {
+			t.Errorf("compiled %d times", compiled)
+		}
+		m.set(docs("b"), nil)
+		pass(10 * time.Second)
+		if mustFresh(t, s); compiled != 2 {
+			t.Errorf("compiled %d times", compiled)
+		}
+	})
+}
+
+func TestSubscribersAreToldInOrder(t *testing.T) {
+	var told []string
+	var s *Store
+	opts := StoreOptions{
+		OnSnapshot: func(snapshot *match.Snapshot) {
+			if current, err := s.Fresh(context.Background()); err != nil || current != snapshot {
+				t.Error("told before it is in force")
+			}
+			told = append(told, "snapshot")
+		},
+		OnClusters: func(clusters []*kinds.Cluster) {
+			names := ""
+			for _, c := range clusters {
+				names += c.Metadata.Name
+			}
+			told = append(told, names)
+		},
+	}
+	m := &memory{name: "m", files: docs("b", "a")}
+	opts.Sources = []Source{m}
+	inBubble(t, opts, func(t *testing.T, store *Store) {
+		s = store
+		pass(2 * time.Second)
+		m.set(map[string]string{"a.yaml": docs("a", "b")["a.yaml"] + goodHook}, nil)
+		pass(2 * time.Second)
+		m.set(nil, nil)
+		pass(2 * time.Second)
+	})
+	if diff := cmp.Diff([]string{"ab", "snapshot", "snapshot", "", "snapshot"}, told); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+}
+
+func TestAChangeThatASourceNoticedIsListedSoon(t *testing.T) {
+	m := &memory{name: "m", files: docs("a")}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		before := mustFresh(t, s)
+		pass(100 * time.Millisecond)
+		m.set(docs("b"), nil)
+		for range 10 {
+			m.notify()
+		}
+		lists := m.lists()
+		pass(WatchDelay)
+		if mustFresh(t, s) == before {
+			t.Error("not in force yet")
+		}
+		if got := m.lists() - lists; got != 1 {
+			t.Errorf("%d listings for one burst", got)
+		}
+	})
+}
+
+func TestASourceThatCannotBeWatchedIsListed(t *testing.T) {
+	m := &memory{name: "m", files: docs("a"), watch: errors.New("no more inotify instances")}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		before := mustFresh(t, s)
+		m.set(docs("b"), nil)
+		pass(time.Second)
+		if mustFresh(t, s) == before {
+			t.Error("not in force yet")
+		}
+		if problems := s.Problems(); len(problems) != 1 || problems[0].Severity != match.SeverityWarning {
+			t.Errorf("problems %q", lines(problems))
+		}
+	})
+}
+
+func TestAListingThatHangsIsAFailedOne(t *testing.T) {
+	m := &memory{name: "m", files: docs("a")}
+	inBubble(t, StoreOptions{Sources: []Source{m}, MaxAge: 2 * time.Second}, func(t *testing.T, s *Store) {
+		mustFresh(t, s)
+		m.slow(time.Hour)
+		pass(4 * time.Second)
+		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "deadline") {
+			t.Errorf("a listing hangs: %v", err)
+		}
+		m.slow(0)
+		mustFresh(t, s)
+	})
+}
+
+// rejecting is Compile that cannot compile some objects.
+func rejecting(bad func(o Object) bool) func(string, []Object) (*match.Snapshot, Problems) {
+	return func(revision string, objects []Object) (*match.Snapshot, Problems) {
+		var good []Object
+		var problems Problems
+		for _, o := range objects {
+			if bad(o) {
+				problems = append(problems, at(&o, match.SeverityError, match.CodeRejected, "", "cannot be compiled"))
+			} else {
+				good = append(good, o)
+			}
+		}
+		snapshot, more := Compile(revision, good)
+		return snapshot, append(problems, more...)
+	}
+}
+
+func TestAnObjectThatCannotBeCompiledIsRejectedAlone(t *testing.T) {
+	var clusters string
+	m := &memory{name: "m", files: map[string]string{"a.yaml": clusterDoc("a", "1") + clusterDoc("b", "1")}}
+	opts := StoreOptions{
+		Sources: []Source{m},
+		Compile: rejecting(func(o Object) bool { return o.Cluster.Metadata.Labels["version"] == "bad" }),
+		OnClusters: func(all []*kinds.Cluster) {
+			clusters = ""
+			for _, c := range all {
+				clusters += " " + c.Metadata.Name + c.Metadata.Labels["version"]
+			}
+		},
+	}
+	inBubble(t, opts, func(t *testing.T, s *Store) {
+		mustFresh(t, s)
+		m.set(map[string]string{"a.yaml": clusterDoc("a", "bad") + clusterDoc("b", "2") + clusterDoc("c", "bad")}, nil)
+		pass(time.Second)
+		mustFresh(t, s)
+		if clusters != " a1 b2" {
+			t.Errorf("in force:%s", clusters)
+		}
+		if got := codes(s.Problems()); got != "kept rejected rejected" {
+			t.Errorf("problems %q", lines(s.Problems()))
+		}
+		m.set(map[string]string{"a.yaml": clusterDoc("a", "3") + clusterDoc("b", "2")}, nil)
+		pass(time.Second)
+		if mustFresh(t, s); clusters != " a3 b2" || len(s.Problems()) > 0 {
+			t.Errorf("in force:%s, problems %q", clusters, lines(s.Problems()))
+		}
+	})
+}
+
+func TestAPanicInCompilingKeepsTheSnapshotUntilItIsStale(t *testing.T) {
+	m := &memory{name: "m", files: docs("a")}
+	compile := func(revision string, objects []Object) (*match.Snapshot, Problems) {
+		if len(objects) != 1 {
+			panic("boom")
+		}
+		return Compile(revision, objects)
+	}
+	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compile}, func(t *testing.T, s *Store) {
+		before := mustFresh(t, s)
+		m.set(docs("a", "b"), nil)
+		pass(2 * time.Second)
+		if mustFresh(t, s) != before {
+			t.Error("another snapshot")
+		}
+		if got := codes(s.Problems()); got != CodeInternal {
+			t.Errorf("problems %q", lines(s.Problems()))
+		}
+		pass(5 * time.Second)
+		if err := s.Ready(); !errors.Is(err, ErrStale) {
+			t.Errorf("judging by what is not the configuration: %v", err)
+		}
+		m.set(docs("a"), nil)
+		if mustFresh(t, s) != before || len(s.Problems()) > 0 {
+			t.Errorf("problems %q", lines(s.Problems()))
+		}
+	})
+}
+
+func TestSourcesNeedNamesOfTheirOwn(t *testing.T) {
+	if _, err := NewStore(StoreOptions{}); err == nil {
+		t.Error("no source is enough")
+	}
+	if _, err := NewStore(StoreOptions{Sources: []Source{&memory{name: "a"}, &memory{name: "a"}}}); err == nil {
+		t.Error("two sources of one name")
+	}
+}
+
+func TestFreshAllocatesNothing(t *testing.T) {
+	s := freshStore(t)
+	if got := testing.AllocsPerRun(1000, func() { mustFresh(t, s) }); got != 0 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
+func BenchmarkFresh(b *testing.B) {
+	s := freshStore(b)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := s.Fresh(b.Context()); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+// freshStore is a store that is fresh for an hour without running.
+func freshStore(t testing.TB) *Store {
+	t.Helper()
+	s, err := NewStore(StoreOptions{Sources: []Source{&memory{name: "m"}}, MaxAge: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, _ := Compile("r", nil)
+	s.publish(snapshot, time.Now())
+	return s
+}
