@@ -6,11 +6,12 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // callsPerHook bounds how often one review calls one hook: once, and once more in a reinvocation.

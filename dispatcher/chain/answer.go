@@ -8,8 +8,9 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // maxAuditKey is the most characters of an annotation key: the API server stores it as <entry>/<key> and takes at most

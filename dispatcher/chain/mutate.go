@@ -7,9 +7,10 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
 // lastRound is the number of the reinvocation round; there is at most one (SEMANTICS C5).

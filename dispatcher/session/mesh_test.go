@@ -159,7 +159,7 @@ type host struct {
 	t      *testing.T
 	in     chan *hostv1.ConnectRequest
 	out    chan *Outgoing
-	ctx    context.Context //nolint:containedctx // the stream's own
+	ctx    context.Context
 	cancel context.CancelFunc
 	ended  chan error
 }

@@ -116,7 +116,7 @@ func (p *pool) next(now time.Time) (*ticket, *Session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for e := p.waiting.Front(); e != nil; e = e.Next() {
-		t := e.Value.(*ticket) //nolint:forcetypeassert // only tickets are put in
+		t := ticketIn(e)
 		s := p.pick(t, now)
 		if s == nil && t.avoid != nil {
 			t.avoid = nil // better the same session again than none
@@ -156,6 +156,12 @@ func (p *pool) forget(t *ticket) {
 	}
 }
 
+// ticketIn is the ticket in an element of the queue; nothing else is put there.
+func ticketIn(e *list.Element) *ticket {
+	t, _ := e.Value.(*ticket)
+	return t
+}
+
 // unqueue takes a ticket out of the queue. The lock is held.
 func (p *pool) unqueue(t *ticket) {
 	p.waiting.Remove(t.element)
@@ -182,7 +188,7 @@ func (p *pool) fail(over func(*ticket) bool) {
 	p.mu.Lock()
 	for e := p.waiting.Front(); e != nil; {
 		next := e.Next()
-		if t := e.Value.(*ticket); over(t) { //nolint:forcetypeassert // only tickets are put in
+		if t := ticketIn(e); over(t) {
 			ended = append(ended, t)
 			p.unqueue(t)
 		}

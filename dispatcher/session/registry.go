@@ -19,11 +19,12 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // ErrClosed is the error of sessions that come after the registry began to drain.
@@ -152,7 +153,7 @@ func (r *Registry) place(todo []*ticket) {
 			todo = todo[1:]
 			continue
 		}
-		todo = append(elsewhere, here[n:]...)
+		todo = slices.Concat(elsewhere, here[n:])
 	}
 }
 

@@ -197,11 +197,11 @@ func (s *Session) read(stream Stream) error {
 // write moves frames from the state to the stream until the session is closed.
 func (s *Session) write(stream Stream) error {
 	for {
-		out, err := s.next()
+		out, ok, err := s.next()
 		if err != nil {
 			return err
 		}
-		if out == nil {
+		if !ok {
 			select {
 			case <-s.wake:
 				continue
@@ -215,8 +215,8 @@ func (s *Session) write(stream Stream) error {
 	}
 }
 
-// next is the next frame to write, nil if there is none.
-func (s *Session) next() (*Outgoing, error) {
+// next is the next frame to write, if there is one.
+func (s *Session) next() (out *Outgoing, ok bool, err error) {
 	for {
 		now := time.Now()
 		s.mu.Lock()
@@ -230,17 +230,17 @@ func (s *Session) next() (*Outgoing, error) {
 		s.mu.Unlock()
 		switch {
 		case control != nil:
-			return &Outgoing{Message: control}, nil
+			return &Outgoing{Message: control}, true, nil
 		case f == nil:
-			return nil, nil
+			return nil, false, nil
 		}
 		out, size, err := encode(head, f)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if size <= limit {
 			s.registry.seeing.frames.Inc()
-			return out, nil
+			return out, true, nil
 		}
 		s.refuse(f, size, limit)
 	}

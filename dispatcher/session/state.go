@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -341,11 +340,4 @@ func (f *frame) head(now time.Time) *hostv1.Review {
 // millis is a duration on the wire: whole milliseconds, rounded down, never negative.
 func millis(d time.Duration) uint32 {
 	return uint32(min(max(0, d.Milliseconds()), int64(^uint32(0))))
-}
-
-// offered reports whether a hello offers a hook.
-func offered(hello *hostv1.Hello, name string, stage admissionv1.Stage) bool {
-	return slices.ContainsFunc(hello.GetHooks(), func(o *hostv1.HookOffer) bool {
-		return o.GetName() == name && o.GetStage() == stage
-	})
 }

@@ -5,12 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"go.opentelemetry.io/otel/trace"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"go.opentelemetry.io/otel/trace"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
 // ticket is one call on its way through queues and sessions until it has its result.
@@ -80,6 +79,3 @@ func withoutSideEffects(t *ticket) bool {
 
 // cluster is the cluster of the review.
 func (t *ticket) cluster() string { return t.batch.Request.GetCluster() }
-
-// stage is the stage of the hook.
-func (t *ticket) stage() admissionv1.Stage { return t.call().Hook.ID.Stage }
