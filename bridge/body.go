@@ -17,10 +17,11 @@ const (
 	// headBytes is how much of a review is looked at for its uid when the whole cannot be read. API servers write kind,
 	// apiVersion and uid first.
 	headBytes = 64 << 10
-	// drainBytes is how much of a review over the limit is read and thrown away before it is denied. A caller that is
-	// still sending when the connection closes may never see the answer, and a denial that gets lost is a failure of the
-	// entry. 48 MiB is more than an API server can send: two objects of 3 MiB whose every byte takes six in JSON are 36
-	// MiB, and a third for everything around them.
+	// drainBytes is how much of a review that is not wanted is read and thrown away before it is answered. A caller that
+	// is still sending when the connection closes may never see the answer: a denial that gets lost is a failure of the
+	// entry, and a connection that gets lost costs a handshake when there is least time for it. 48 MiB is more than an API
+	// server can send: two objects of 3 MiB whose every byte takes six in JSON are 36 MiB, and a third for everything
+	// around them.
 	drainBytes = 48 << 20
 )
 
@@ -43,7 +44,7 @@ func (x *exchange) read() *refusal {
 	}
 	switch {
 	case errors.Is(err, errOverBudget):
-		return overloaded()
+		return x.noRoom()
 	case err != nil:
 		return x.unread(body, err)
 	case int64(len(body)) > limit:
@@ -93,7 +94,7 @@ func (x *exchange) readHead() *refusal {
 	head, err := readExactly(x.request.Body, headBytes, &x.lease)
 	switch {
 	case errors.Is(err, errOverBudget):
-		return overloaded()
+		return x.noRoom()
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return x.unread(head, err)
 	}
@@ -103,9 +104,19 @@ func (x *exchange) readHead() *refusal {
 // overLimit throws away the rest of a body and refuses it.
 func (x *exchange) overLimit(head []byte) *refusal {
 	x.know(head)
-	_, _ = io.CopyN(io.Discard, x.request.Body, drainBytes) // what cannot be read need not be
+	x.drain()
 	return tooLarge(x.bridge.options.MaxBodyBytes)
 }
+
+// noRoom throws away a body that there is no memory for.
+func (x *exchange) noRoom() *refusal {
+	x.lease.release()
+	x.drain()
+	return overloaded()
+}
+
+// drain throws away what is left of the body, within the deadline of its reading.
+func (x *exchange) drain() { _, _ = io.CopyN(io.Discard, x.request.Body, drainBytes) }
 
 // unread refuses a body that ended before its end.
 func (x *exchange) unread(head []byte, err error) *refusal {

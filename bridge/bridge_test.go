@@ -3,7 +3,9 @@ package bridge
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -161,6 +163,47 @@ func TestAPanicBeforeTheUIDIsKnownIs500(t *testing.T) {
 	e := serve(t, options)
 	if got := ask(t, e.client(t), e.url(validatePath), reviewOf("u1", 0)); got.status != http.StatusInternalServerError {
 		t.Errorf("answer = %+v, want 500", got)
+	}
+}
+
+// The gateway itself can fail: the caller is answered all the same.
+func TestFailuresOfTheGateway(t *testing.T) {
+	b := newBridge(t, testOptions(allow))
+	fail := func(uid string) answered {
+		w := httptest.NewRecorder()
+		x := newExchange(b, w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath, nil))
+		x.uid, x.apiVersion = uid, "admission.k8s.io/v1"
+		refuseError(x.routed().Context(), nil, nil, x, nil, errors.New("secret"))
+		return understand(t, w.Result(), w.Body.Bytes())
+	}
+	if got := fail(""); got.status != http.StatusInternalServerError || strings.Contains(got.message, "secret") {
+		t.Errorf("without uid: %+v, want 500", got)
+	}
+	if got := fail("u1"); got.uid != "u1" || got.allowed || got.code != http.StatusInternalServerError {
+		t.Errorf("with the uid: %+v, want a denial with 500", got)
+	}
+	if _, err := (marshaler{}).Marshal(1); err == nil {
+		t.Error("something else than a review was encoded")
+	}
+	if err := (marshaler{}).NewDecoder(strings.NewReader("{}")).Decode(new(admissionv1.ReviewRequest)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a body that is not the exchange's: %v, want an error that the gateway does not take for an empty message", err)
+	}
+	if err := (marshaler{}).NewDecoder(handover{}).Decode(new(int)); err == nil {
+		t.Error("something else than a review was decoded")
+	}
+}
+
+func TestAPanicBehindTheAnswerCutsItOff(t *testing.T) {
+	b := newBridge(t, testOptions(allow))
+	w := httptest.NewRecorder()
+	x := newExchange(b, w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath, nil))
+	func() {
+		defer x.end()
+		x.answer(http.StatusOK, []byte("{}"))
+		panic("boom")
+	}()
+	if w.Body.String() != "{}" || x.outcome != outcomeBroken {
+		t.Errorf("body %q, outcome %s, want nothing added and the answer counted as broken", w.Body, x.outcome)
 	}
 }
 

@@ -62,10 +62,14 @@ func FuzzHandler(f *testing.F) {
 	f.Add("\x00", "*", "&;", contentType+";;", "identity", []byte(nil), byte(allowing), int64(0))
 	f.Add(http.MethodPost, "/v1/clusters/prod-1/validate:x", "", contentType, "", []byte(good), byte(allowing), int64(-1))
 
-	f.Fuzz(func(t *testing.T, method, path, query, contentType, encoding string, body []byte, mood byte, length int64) {
+	var bridges []*Bridge
+	for mood := range byte(5) {
 		options := testOptions(moods(mood))
 		options.MaxBodyBytes = fuzzLimit
-		b := newBridge(t, options)
+		bridges = append(bridges, newBridge(f, options))
+	}
+	f.Fuzz(func(t *testing.T, method, path, query, contentType, encoding string, body []byte, mood byte, length int64) {
+		b := bridges[mood%5]
 		r := &http.Request{
 			Method: method, URL: &url.URL{Path: path, RawQuery: query}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 			Header: http.Header{"Content-Type": {contentType}, "Content-Encoding": {encoding}},
@@ -94,9 +98,9 @@ func checkFuzzed(t *testing.T, r *http.Request, w *httptest.ResponseRecorder, bo
 	}
 	var answer struct {
 		Response struct {
-			UID     string
-			Allowed bool
-		}
+			UID     string `json:"uid"`
+			Allowed bool   `json:"allowed"`
+		} `json:"response"`
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
 		t.Fatal(err)

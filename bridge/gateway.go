@@ -57,6 +57,8 @@ func (g gateway) Review(ctx context.Context, request *admissionv1.ReviewRequest)
 
 // refuseError answers in the gateway's stead when decoding, the service or encoding failed. What went wrong is in the
 // exchange: the error that the gateway passes on is text.
+//
+//nolint:revive // the gateway's signature
 func refuseError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, _ http.ResponseWriter, _ *http.Request, err error) {
 	x := exchangeOf(ctx)
 	if x.refused == nil {
@@ -67,6 +69,8 @@ func refuseError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, 
 }
 
 // refuseRoute answers a request for which the mux knows no handler.
+//
+//nolint:revive // the gateway's signature
 func refuseRoute(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, _ http.ResponseWriter, _ *http.Request, status int) {
 	x := exchangeOf(ctx)
 	if status == http.StatusMethodNotAllowed {

@@ -235,6 +235,9 @@ func TestBytesInFlight(t *testing.T) {
 	if over := ask(t, client, e.url("/v1/clusters/prod-2/validate"), body); over.status != http.StatusTooManyRequests {
 		t.Errorf("past the whole: %+v, want 429", over)
 	}
+	if over := ask(t, client, e.url(validatePath), reviewOf("u1", 2*size)); over.status != http.StatusTooManyRequests {
+		t.Errorf("past the whole, and too large to be read: %+v, want 429", over)
+	}
 	if over := askChunked(t, e, reviewOf("u1", size)); over.status != http.StatusTooManyRequests {
 		t.Errorf("past the whole, of unknown length: %+v, want 429", over)
 	}

@@ -20,14 +20,14 @@ import (
 //
 //	what happened                                      without a uid    with the uid known     outcome (metric)
 //	-------------------------------------------------  ---------------  ---------------------  ----------------
-//	allowed by the hooks                               -                200 allowed            allowed
-//	denied by the hooks                                -                200 denied, their code denied
+//	the hooks allow                                    -                200 allow              allowed
+//	a hook denies                                      -                200 deny, its code     denied
 //	nothing may judge: stale configuration, stopping   -                503 Retry-After        unjudged
 //	too many bytes of reviews held                     429 Retry-After  429 Retry-After        unjudged
-//	a bug of ours: panic, an answer that is none       500              200 denied, code 500   broken
-//	body over the limit                                413              200 denied, code 413   rejected
-//	body late (slow sender)                            408              200 denied, code 408   rejected
-//	body cut off, not JSON, malformed, too deep        400              200 denied, code 400   rejected
+//	a bug of ours: panic, an answer that is none       500              200 deny, code 500     broken
+//	body over the limit                                413              200 deny, code 413     rejected
+//	body late (slow sender)                            408              200 deny, code 408     rejected
+//	body cut off, not JSON, malformed, too deep        400              200 deny, code 400     rejected
 //	wrong kind or version, no request                  400              - (no uid to answer)   rejected
 //	?timeout= malformed                                400              -                      rejected
 //	wrong content type, or an encoded body             415              -                      rejected

@@ -255,6 +255,24 @@ func TestTruncatedBody(t *testing.T) {
 	}
 }
 
+// An announced length is believed: what it says is too large is denied for that, however much arrives.
+func TestTruncatedBodyOverTheLimit(t *testing.T) {
+	e := serve(t, testOptions(allow))
+	conn := e.dial(t)
+	conn.send(t, post(validatePath, reviewOf("u1", 1000), "Content-Length: 1000000"))
+	secured, ok := conn.Conn.(*tls.Conn)
+	if !ok {
+		t.Fatal("not a TLS connection")
+	}
+	if err := secured.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	response, text := conn.receive(t)
+	if got := understand(t, response, text); got.uid != "u1" || got.code != http.StatusRequestEntityTooLarge {
+		t.Errorf("answer = %+v, want a denial with 413", got)
+	}
+}
+
 // A sender that stops in the middle is answered when the review's own deadline is over.
 func TestSlowSender(t *testing.T) {
 	tests := map[string]struct {
@@ -263,12 +281,16 @@ func TestSlowSender(t *testing.T) {
 	}{
 		"before the uid": {20, answered{status: 408, code: 408}},
 		"behind the uid": {200, answered{status: 200, uid: "u1", code: 408}},
+		"over the limit": {2 * headBytes, answered{status: 200, uid: "u1", code: 413}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			e := serve(t, testOptions(allow))
 			conn := e.dial(t)
 			body := reviewOf("u1", 1000)
+			if test.sent > len(body) {
+				body = reviewOf("u1", 2*testLimit)
+			}
 			request := post(validatePath+"?timeout=100ms", body)
 			conn.send(t, request[:len(request)-len(body)+test.sent])
 			response, text := conn.receive(t)

@@ -1,12 +1,15 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -136,6 +139,92 @@ func TestServeReportsALostListener(t *testing.T) {
 	if err := server.Serve(t.Context(), listener); err == nil || !strings.Contains(err.Error(), "serving") {
 		t.Errorf("Serve() = %v, want the listener's error", err)
 	}
+}
+
+// Connections that do nothing are not kept: in the handshake, before the headers, and between requests.
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	options := ServerOptions{ReadHeaderTimeout: 100 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
+	e := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, options)
+	closed := func(t *testing.T, conn net.Conn) {
+		t.Helper()
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("read %d bytes, error %v, want the connection closed", n, err)
+		}
+	}
+	t.Run("in the handshake", func(t *testing.T) {
+		conn, err := net.Dial("tcp", e.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		closed(t, conn)
+	})
+	t.Run("before the headers end", func(t *testing.T) {
+		conn := e.dial(t)
+		conn.send(t, "POST "+validatePath+" HTTP/1.1\r\nHost: br")
+		closed(t, conn)
+	})
+	t.Run("between requests", func(t *testing.T) {
+		conn := e.dial(t)
+		conn.send(t, post(validatePath, reviewOf("u1", 0)))
+		conn.receive(t)
+		closed(t, conn)
+	})
+}
+
+func TestHeadersAreBounded(t *testing.T) {
+	const slack = 4096 // net/http reads that much more before it counts
+	e := serve(t, testOptions(allow))
+	for size, want := range map[int]int{
+		maxHeaderBytes / 2:       http.StatusOK,
+		maxHeaderBytes + 2*slack: http.StatusRequestHeaderFieldsTooLarge,
+	} {
+		conn := e.dial(t)
+		conn.send(t, post(validatePath, reviewOf("u1", 0), "X-Padding: "+strings.Repeat("x", size)))
+		if response, _ := conn.receive(t); response.StatusCode != want {
+			t.Errorf("headers of %d bytes: status %d, want %d", size, response.StatusCode, want)
+		}
+	}
+}
+
+// What is no TLS or no HTTP is seen by whoever looks for it, and by nobody else.
+func TestBadConnectionsAreLoggedAtDebug(t *testing.T) {
+	var log lockedBuffer
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	e := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, ServerOptions{Logger: logger})
+	conn, err := net.Dial("tcp", e.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the handshake is logged", func() bool { return strings.Contains(log.String(), "TLS handshake error") })
+	if strings.Contains(log.String(), "level=INFO") || strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("logged above debug:\n%s", log.String())
+	}
+}
+
+// lockedBuffer is a buffer that a test reads while a server writes.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
 }
 
 func TestServerOptionsAreChecked(t *testing.T) {
