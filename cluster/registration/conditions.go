@@ -1,0 +1,133 @@
+package registration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// exclusion is a class of resources that never come to the mesh.
+type exclusion struct {
+	name      string // of the matchCondition, with "not-" before it
+	groups    []string
+	resources []string
+}
+
+// exclusions are what a cluster must be able to write while the mesh is down, or writes all the time, and what the mesh's
+// own work depends on: leases keep nodes and leaders alive, events are written by the thousand, the reviews of identities
+// and permissions are part of every request (Kubernetes keeps hooks from them from 1.37 on), and the configuration of
+// admission must stay repairable (Kubernetes never calls hooks for it; SEMANTICS C19).
+func exclusions() []exclusion {
+	return []exclusion{
+		{"leases", []string{"coordination.k8s.io"}, []string{"leases"}},
+		{"events", []string{"", "events.k8s.io"}, []string{"events"}},
+		{"identity-reviews", []string{"authentication.k8s.io"}, []string{"selfsubjectreviews", "tokenreviews"}},
+		{"access-reviews", []string{"authorization.k8s.io"}, []string{
+			"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews",
+		}},
+		{"admission-configurations", []string{"admissionregistration.k8s.io"}, []string{
+			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
+			"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+		}},
+	}
+}
+
+// excluded is the exclusion that covers all requests of the atom; nil when there is none.
+func excluded(a atom) *exclusion {
+	resource, _ := splitResource(a[dimResource])
+	for _, x := range exclusions() {
+		if slices.Contains(x.groups, a[dimGroup]) && slices.Contains(x.resources, resource) {
+			return &x
+		}
+	}
+	return nil
+}
+
+// meets reports whether the atom covers requests of the exclusion.
+func (x exclusion) meets(a atom) bool {
+	resource, _ := splitResource(a[dimResource])
+	return (a[dimGroup] == wildcard || slices.Contains(x.groups, a[dimGroup])) &&
+		(resource == wildcard || slices.Contains(x.resources, resource))
+}
+
+// conditions keep out what wildcards in the rules cover and the entry must not see.
+func (e entry) conditions() []admissionregistrationv1.MatchCondition {
+	var all []admissionregistrationv1.MatchCondition
+	not := func(name, expression string) {
+		all = append(all, admissionregistrationv1.MatchCondition{Name: "not-" + name, Expression: "!(" + expression + ")"})
+	}
+	for _, x := range exclusions() {
+		if slices.ContainsFunc(e.atoms, x.meets) {
+			not(x.name, fmt.Sprintf("request.resource.group in %s && request.resource.resource in %s", celList(x.groups), celList(x.resources)))
+		}
+	}
+	if len(e.except) > 0 {
+		var others []string
+		for _, r := range rules(e.except) {
+			others = append(others, ruleExpression(r))
+		}
+		not(FailClosed, strings.Join(others, " || "))
+	}
+	return all
+}
+
+// ruleExpression is a rule in CEL. What Kubernetes gives to a condition is an AdmissionRequest, in which an empty
+// namespace or subresource is not there at all.
+func ruleExpression(r admissionregistrationv1.RuleWithOperations) string {
+	var all []string
+	if len(r.Operations) < len(operations()) {
+		all = append(all, "request.operation in "+celList(r.Operations))
+	}
+	if !slices.Contains(r.APIGroups, wildcard) {
+		all = append(all, "request.resource.group in "+celList(r.APIGroups))
+	}
+	if !slices.Contains(r.APIVersions, wildcard) {
+		all = append(all, "request.resource.version in "+celList(r.APIVersions))
+	}
+	const isNamespace = `request.resource.group == "" && request.resource.version == "v1" && request.resource.resource == "namespaces"`
+	switch *r.Scope {
+	case admissionregistrationv1.NamespacedScope:
+		all = append(all, "has(request.namespace) && !("+isNamespace+")")
+	case admissionregistrationv1.ClusterScope:
+		all = append(all, "(!has(request.namespace) || "+isNamespace+")")
+	case admissionregistrationv1.AllScopes:
+	}
+	return "(" + strings.Join(append(all, resourcesExpression(r.Resources)), " && ") + ")"
+}
+
+// resourcesExpression is the resources of a rule in CEL.
+func resourcesExpression(resources []string) string {
+	each := make([]string, len(resources))
+	for i, r := range resources {
+		each[i] = "(" + resourceExpression(splitResource(r)) + ")"
+	}
+	return "(" + strings.Join(each, " || ") + ")"
+}
+
+func resourceExpression(resource, sub string) string {
+	var all []string
+	if resource != wildcard {
+		all = append(all, fmt.Sprintf("request.resource.resource == %q", resource))
+	}
+	switch sub {
+	case wildcard:
+	case "":
+		all = append(all, "!has(request.subResource)")
+	default:
+		all = append(all, fmt.Sprintf("has(request.subResource) && request.subResource == %q", sub))
+	}
+	if len(all) == 0 {
+		return "true"
+	}
+	return strings.Join(all, " && ")
+}
+
+func celList[T ~string](words []T) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = fmt.Sprintf("%q", string(w))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

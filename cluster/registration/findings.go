@@ -1,0 +1,145 @@
+package registration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// The codes of findings. Tools match on them; messages are for people.
+const (
+	// CodeWildcard: a hook's rules cover every resource, so the entry sends all writes of the cluster to the mesh.
+	CodeWildcard = "wildcard"
+	// CodeExcluded: a hook names resources that never come to the mesh; it is not called for them.
+	CodeExcluded = "excluded"
+	// CodeCritical: a fail-closed hook covers what keeps nodes in the cluster.
+	CodeCritical = "critical"
+	// CodeKubeSystem: a fail-closed hook covers kube-system.
+	CodeKubeSystem = "kube-system"
+	// CodeOwnNamespace: no namespace is exempt as the mesh's own, and fail-closed hooks are in force.
+	CodeOwnNamespace = "own-namespace"
+	// CodeTimeout: an entry gets less time than its hooks may need.
+	CodeTimeout = "timeout"
+)
+
+// inspect reports what is dangerous about the hooks.
+func (p *planner) inspect(hooks []*match.Hook) {
+	for _, h := range hooks {
+		all := atoms(h.Rules())
+		p.wildcards(h)
+		p.excluded(h, all)
+		if failsClosed(h) {
+			p.critical(h, all)
+			p.kubeSystem(h, all)
+		}
+	}
+	if p.options.OwnNamespace == "" && slices.ContainsFunc(hooks, failsClosed) {
+		p.findings = append(p.findings, match.Finding{
+			Severity: match.SeverityInfo, Code: CodeOwnNamespace, Path: "cluster " + p.cluster,
+			Message: "no namespace is exempt: if the mesh runs in this cluster, name its namespace, or it cannot start once it is down",
+		})
+	}
+}
+
+// warn reports something about a hook.
+func (p *planner) warn(h *match.Hook, code, format string, args ...any) {
+	kind := "ValidatingWebhookConfiguration"
+	if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
+		kind = "MutatingWebhookConfiguration"
+	}
+	p.findings = append(p.findings, match.Finding{
+		Severity: match.SeverityWarning, Code: code, Path: fmt.Sprintf("%s/%s webhook %q", kind, h.ID.Configuration, h.ID.Name),
+		Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// wildcards reports rules that cover every group or every resource. Wildcards in versions and operations are harmless.
+func (p *planner) wildcards(h *match.Hook) {
+	for _, r := range h.Rules() {
+		everyGroup := slices.Contains(r.APIGroups, wildcard)
+		i := slices.IndexFunc(r.Resources, func(s string) bool { return s == wildcard || strings.HasPrefix(s, "*/") })
+		if i < 0 && !everyGroup {
+			continue
+		}
+		what := "every group"
+		if i >= 0 {
+			what = fmt.Sprintf("resources %q of %s", r.Resources[i], groups(r.APIGroups))
+		}
+		p.warn(h, CodeWildcard, "a rule covers %s: the API server sends the mesh all such writes, also those of controllers; "+
+			"name the groups and resources that the hook is about", what)
+		return
+	}
+}
+
+func groups(names []string) string {
+	switch {
+	case slices.Contains(names, wildcard):
+		return "every group"
+	case slices.Equal(names, []string{""}):
+		return "the core group"
+	}
+	return fmt.Sprintf("groups %q", names)
+}
+
+// excluded reports resources that the hook names in vain.
+func (p *planner) excluded(h *match.Hook, all []atom) {
+	var names []string
+	for _, a := range all {
+		if excluded(a) != nil {
+			names = append(names, qualified(a))
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		p.warn(h, CodeExcluded, "the hook is not called for %s: a cluster has to be able to write these whatever state the mesh is in",
+			strings.Join(slices.Compact(names), ", "))
+	}
+}
+
+// critical reports nodes and the certificates that they join with.
+func (p *planner) critical(h *match.Hook, all []atom) {
+	for _, c := range []struct{ group, resource, consequence string }{
+		{"", "nodes", "while the mesh is down no node can join, and none can report its state through a covered subresource"},
+		{"certificates.k8s.io", "certificatesigningrequests", "while the mesh is down no node can join or renew its certificate"},
+	} {
+		x := exclusion{groups: []string{c.group}, resources: []string{c.resource}}
+		if slices.ContainsFunc(all, func(a atom) bool { return a[dimScope] == string(admissionregistrationv1.ClusterScope) && x.meets(a) }) {
+			p.warn(h, CodeCritical, "the hook fails closed and covers %s: %s; name other resources, or let it fail open", c.resource, c.consequence)
+		}
+	}
+}
+
+// kubeSystem reports a hook that may stop the cluster's own components.
+func (p *planner) kubeSystem(h *match.Hook, all []atom) {
+	namespaced := slices.ContainsFunc(all, func(a atom) bool {
+		return a[dimScope] == string(admissionregistrationv1.NamespacedScope) && excluded(a) == nil
+	})
+	if namespaced && selects(h.NamespaceSelector(), labels.Set{corev1.LabelMetadataName: metav1.NamespaceSystem}) {
+		p.warn(h, CodeKubeSystem, "the hook fails closed and covers namespace %s: while the mesh is down the cluster's own components "+
+			"cannot be repaired; exempt it with a namespaceSelector on %s", metav1.NamespaceSystem, corev1.LabelMetadataName)
+	}
+}
+
+func selects(s *metav1.LabelSelector, set labels.Set) bool {
+	if s == nil {
+		return true
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && parsed.Matches(set)
+}
+
+// qualified is a resource with its group, as kubectl writes it.
+func qualified(a atom) string {
+	if a[dimGroup] == "" {
+		return a[dimResource]
+	}
+	return a[dimResource] + "." + a[dimGroup]
+}

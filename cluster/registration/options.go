@@ -1,0 +1,126 @@
+package registration
+
+import (
+	"cmp"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// DefaultName is the name of both objects.
+	DefaultName = "portcullis"
+	// WriteBudget is the time that an API server gives a whole write, with all of its admission.
+	WriteBudget = 34 * time.Second
+	// maxTimeout is the largest timeoutSeconds that Kubernetes accepts.
+	maxTimeout = 30 * time.Second
+)
+
+// Options say how the cluster reaches the mesh.
+type Options struct {
+	// Name is metadata.name of both objects, and what the names of the entries end with; empty is DefaultName. API
+	// servers call mutating webhooks in the order of such names.
+	Name string
+	// URL is where the cluster's API servers reach the bridge: https, a host, and perhaps a path. Required.
+	URL string
+	// CABundle are the authorities of the bridge's certificate, in PEM; empty trusts those of the API server's system.
+	CABundle []byte
+	// OwnNamespace is where the mesh itself runs in the cluster. It is exempt, since the mesh could not start there while
+	// it does not run. Empty exempts nothing: right when the mesh runs elsewhere.
+	OwnNamespace string
+	// Budget bounds the timeouts of the entries.
+	Budget Budget
+}
+
+// Budget is the longest that one entry of each stage may take, in whole seconds from 1 to 30; 0 is the default. A write
+// meets one entry of each stage, the reinvoked one twice, and all of that must fit WriteBudget.
+type Budget struct {
+	// Mutate is for the whole mutating chain; the default is 14 s.
+	Mutate time.Duration
+	// Reinvoke is for one reinvocation; the default is 5 s.
+	Reinvoke time.Duration
+	// Validate is for the validating hooks, which run at the same time; the default is 10 s.
+	Validate time.Duration
+}
+
+// complete fills in defaults and says what is wrong.
+func (o Options) complete(cluster string) (Options, error) {
+	o.Name = cmp.Or(o.Name, DefaultName)
+	o.URL = strings.TrimRight(o.URL, "/")
+	o.Budget = Budget{
+		Mutate:   cmp.Or(o.Budget.Mutate, 14*time.Second),
+		Reinvoke: cmp.Or(o.Budget.Reinvoke, 5*time.Second),
+		Validate: cmp.Or(o.Budget.Validate, 10*time.Second),
+	}
+	return o, errors.Join(
+		named("cluster", cluster, validation.IsDNS1123Subdomain(cluster)),
+		named("name", o.Name, validation.IsDNS1123Subdomain(o.Name)),
+		o.checkURL(), o.checkBundle(), o.checkNamespace(), o.Budget.check(),
+	)
+}
+
+func named(what, name string, problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %q: %s", what, name, strings.Join(problems, "; "))
+}
+
+// checkURL holds the URL to what Kubernetes accepts, as ValidateWebhookURL of k8s.io/apiserver does.
+func (o Options) checkURL() error {
+	u, err := url.Parse(o.URL)
+	switch {
+	case o.URL == "":
+		return errors.New("url: say where the cluster's API servers reach the bridge, for example https://portcullis.example.com:8443")
+	case err != nil:
+		return fmt.Errorf("url: %w", err)
+	case u.Scheme != "https" || u.Hostname() == "":
+		return fmt.Errorf("url %q: must be https:// and a host", o.URL)
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return fmt.Errorf("url %q: must have no user, query or fragment", o.URL)
+	}
+	return nil
+}
+
+// checkBundle sees that the bundle is certificates: a key that slips into it would be readable by everybody.
+func (o Options) checkBundle() error {
+	rest := o.CABundle
+	for len(rest) > 0 {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return fmt.Errorf("CA bundle: holds a %s; it must hold certificates and nothing else", block.Type)
+		}
+	}
+	if len(o.CABundle) > 0 && len(rest) == len(o.CABundle) {
+		return errors.New("CA bundle: is not PEM")
+	}
+	return nil
+}
+
+func (o Options) checkNamespace() error {
+	if o.OwnNamespace == "" {
+		return nil
+	}
+	return named("own namespace", o.OwnNamespace, validation.IsDNS1123Label(o.OwnNamespace))
+}
+
+func (b Budget) check() error {
+	for _, d := range []time.Duration{b.Mutate, b.Reinvoke, b.Validate} {
+		if d < time.Second || d > maxTimeout || d%time.Second != 0 {
+			return fmt.Errorf("budget %s: must be whole seconds from 1s to %s", d, maxTimeout)
+		}
+	}
+	if sum := b.Mutate + 2*b.Reinvoke + b.Validate; sum > WriteBudget {
+		return fmt.Errorf("budget: mutate, twice reinvoke and validate are %s together; an API server gives a write %s", sum, WriteBudget)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+// Package registration plans what stands in a cluster's own API server so that it calls the mesh: one
+// MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, made of the hooks that are in force for that
+// cluster. Each webhook in them is an entry; its path names the cluster, the stage and the entry.
+//
+// Why there are several entries:
+//
+//   - A webhook has one failurePolicy, so fail-closed and fail-open hooks need an entry each. Validating hooks are
+//     called for both entries, each entry for its own hooks.
+//   - Mutating hooks of both policies run in one order on one object, so the split is by request: what any fail-closed
+//     hook covers goes to the fail-closed entry, with all mutating hooks, and the rest to the fail-open one.
+//   - An API server does not tell a reinvocation from a first call, so hooks with reinvocationPolicy IfNeeded have
+//     entries of their own, behind those of the whole chain.
+//
+// The rules of an entry are the union of its hooks' rules and never more. The package is pure: it reads a snapshot and
+// returns objects. Its functions may be called from any goroutine.
+package registration
+
+import (
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// The names of entries, as they stand in paths.
+const (
+	// FailClosed is the entry whose failure refuses the request.
+	FailClosed = "fail-closed"
+	// FailOpen is the entry whose failure lets the request pass.
+	FailOpen = "fail-open"
+)
+
+// Registration is what a cluster's API server has to hold. Both objects are always there, so that applying them also
+// takes away entries that no hook needs any more. They belong to the caller.
+type Registration struct {
+	// Mutating has the entries of mutating hooks, in the order in which they must be called.
+	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
+	// Validating has the entries of validating hooks.
+	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
+	// Findings are what the operator has to know before applying the objects, in the order of the hooks.
+	Findings []match.Finding
+}
+
+// Plan makes the registration of a cluster from the hooks of a snapshot. Equal hooks and options give equal objects,
+// whatever else the configuration holds. The error is about the options or the name of the cluster.
+func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
+	o, err := o.complete(cluster)
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{options: o, cluster: cluster}
+	validating := p.hooks(s, admissionv1.Stage_STAGE_VALIDATE)
+	mutating := p.hooks(s, admissionv1.Stage_STAGE_MUTATE)
+	again := slices.DeleteFunc(slices.Clone(mutating), func(h *match.Hook) bool {
+		return h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy
+	})
+	p.inspect(append(slices.Clone(mutating), validating...))
+
+	r := &Registration{
+		Mutating:   &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: typeMeta("MutatingWebhookConfiguration"), ObjectMeta: p.meta()},
+		Validating: &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: typeMeta("ValidatingWebhookConfiguration"), ObjectMeta: p.meta()},
+	}
+	entries := append(byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), byRequest(admissionv1.Stage_STAGE_REINVOKE, again)...)
+	for _, e := range entries {
+		r.Mutating.Webhooks = append(r.Mutating.Webhooks, p.mutating(e))
+	}
+	for _, e := range byPolicy(admissionv1.Stage_STAGE_VALIDATE, validating) {
+		r.Validating.Webhooks = append(r.Validating.Webhooks, p.validating(e))
+	}
+	r.Findings = p.findings
+	return r, nil
+}
+
+// planner collects what is worth telling while a registration is made.
+type planner struct {
+	options  Options
+	cluster  string
+	findings []match.Finding
+}
+
+// hooks are those of a stage that the cluster's reviews reach.
+func (p *planner) hooks(s *match.Snapshot, stage admissionv1.Stage) []*match.Hook {
+	var found []*match.Hook
+	for _, h := range s.Hooks() {
+		if h.ID.Stage == stage && h.Serves(p.cluster) {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+// meta names the objects. Nothing in it changes with the configuration: a difference between two registrations is a
+// difference of their entries.
+func (p *planner) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name:        p.options.Name,
+		Labels:      map[string]string{"app.kubernetes.io/managed-by": "portcullis"},
+		Annotations: map[string]string{"portcullis.dev/cluster": p.cluster},
+	}
+}
+
+// path is where an entry is served.
+func (p *planner) path(e entry) string {
+	return fmt.Sprintf("%s/v1/clusters/%s/%s/%s", p.options.URL, p.cluster, stageName(e.stage), e.name)
+}
+
+// stageName is a stage as paths have it.
+func stageName(s admissionv1.Stage) string {
+	switch s {
+	case admissionv1.Stage_STAGE_MUTATE:
+		return "mutate"
+	case admissionv1.Stage_STAGE_REINVOKE:
+		return "reinvoke"
+	case admissionv1.Stage_STAGE_VALIDATE:
+		return "validate"
+	default:
+		return "admit"
+	}
+}

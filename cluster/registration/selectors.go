@@ -1,0 +1,58 @@
+package registration
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// namespaceSelector is what all hooks of an entry ask of a namespace, and that it is not the mesh's own.
+func (p *planner) namespaceSelector(hooks []*match.Hook) *metav1.LabelSelector {
+	s := shared(hooks, (*match.Hook).NamespaceSelector)
+	if p.options.OwnNamespace == "" {
+		return s
+	}
+	s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{p.options.OwnNamespace},
+	})
+	return s
+}
+
+func objectSelector(hooks []*match.Hook) *metav1.LabelSelector {
+	return shared(hooks, (*match.Hook).ObjectSelector)
+}
+
+// shared is a copy of the selector that all hooks have; one that selects everything when they differ. For mutating hooks
+// that is right too: a request that it keeps out would meet no hook that could change it so that another matches.
+func shared(hooks []*match.Hook, of func(*match.Hook) *metav1.LabelSelector) *metav1.LabelSelector {
+	everything := &metav1.LabelSelector{}
+	if len(hooks) == 0 {
+		return everything
+	}
+	first, ok := canonical(of(hooks[0]))
+	if !ok || slices.ContainsFunc(hooks, func(h *match.Hook) bool {
+		text, ok := canonical(of(h))
+		return !ok || text != first
+	}) {
+		return everything
+	}
+	if s := of(hooks[0]); s != nil {
+		return s.DeepCopy()
+	}
+	return everything
+}
+
+// canonical is a text that is the same for selectors that mean the same; false when the selector cannot be parsed.
+func canonical(s *metav1.LabelSelector) (string, bool) {
+	if s == nil {
+		s = &metav1.LabelSelector{}
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return "", false
+	}
+	return parsed.String(), true
+}
