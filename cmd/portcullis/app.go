@@ -1,0 +1,340 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/cluster"
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/telemetry"
+)
+
+// readyInfo is what the ready file says: where to find the process, and with which certificates.
+type readyInfo struct {
+	Bridge     string `json:"bridge"`
+	Hosts      string `json:"hosts"`
+	Admin      string `json:"admin"`
+	CA         string `json:"ca,omitempty"`
+	ClientCert string `json:"clientCert,omitempty"`
+	ClientKey  string `json:"clientKey,omitempty"`
+}
+
+// app is one dispatcher with its edges, wired and not yet running.
+type app struct {
+	config    serveConfig
+	log       *slog.Logger
+	telemetry *telemetry.Telemetry
+	store     *config.Store
+	clusters  *cluster.Registry
+	registry  *session.Registry
+	hosts     *session.Server
+	bridge    *bridge.Bridge
+	grpc      *grpc.Server
+	health    *health.Server
+	edgeTLS   *tls.Config
+	admin     *http.Server
+	begun     time.Time
+}
+
+// serve runs a dispatcher until ctx ends and everything has drained. started is told the addresses once every listener
+// serves.
+func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(readyInfo) error) error {
+	log, err := telemetry.NewLogger(logs, c.logFormat, c.logLevel)
+	if err != nil {
+		return err
+	}
+	seeing, err := telemetry.New(ctx, telemetry.Options{
+		ServiceVersion: version(), ServiceInstance: c.id, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := seeing.Shutdown(flush); err != nil {
+			log.Warn("the last traces are lost", "error", err)
+		}
+	}()
+	a, err := newApp(c, log, seeing)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx, started)
+}
+
+// newApp wires a dispatcher. This is the one place that knows all parts.
+func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app, error) {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a := &app{config: c, log: log, telemetry: seeing, health: health.NewServer(), begun: time.Now()}
+
+	edge, err := openTLS(c.tls, "bridge", metrics, log)
+	if err != nil {
+		return nil, err
+	}
+	hostsEdge, err := openTLS(c.hostsTLS.orElse(c.tls), "hosts", metrics, log)
+	if err != nil {
+		return nil, err
+	}
+	a.edgeTLS = edge.ServerTLS(tls.VersionTLS12, tls.VerifyClientCertIfGiven)
+
+	a.registry, err = session.New(session.Options{ID: c.id, Metrics: metrics, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	a.hosts = session.NewServer(a.registry, caller)
+	a.clusters, err = cluster.NewRegistry(cluster.Options{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.config})
+	if err != nil {
+		return nil, err
+	}
+	a.store, err = config.NewStore(config.StoreOptions{
+		Sources:    []config.Source{directory},
+		OnSnapshot: a.registry.Update,
+		OnClusters: a.clusters.Update,
+		Logger:     log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	judge, err := dispatcher.New(dispatcher.Options{
+		Snapshots:      a.store,
+		Namespaces:     a.clusters,
+		Streams:        a.registry,
+		TracerProvider: seeing.TracerProvider,
+		Metrics:        metrics,
+		Logger:         log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.bridge, err = bridge.New(bridge.Options{
+		Reviewer:         judge,
+		Authorize:        a.clusters.Authorize,
+		MaxBodyBytes:     c.maxBody,
+		MaxInflightBytes: c.maxInflight,
+		Logger:           log,
+		TracerProvider:   seeing.TracerProvider,
+		Registerer:       metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))
+	a.admin = &http.Server{
+		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Logger: log}),
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	return a, nil
+}
+
+// newGRPC is the server for hosts, and for direct callers.
+func (a *app) newGRPC(secure *tls.Config) *grpc.Server {
+	s := grpc.NewServer(append(session.ServerOptions(), grpc.Creds(credentials.NewTLS(secure)))...)
+	hostv1.RegisterHostServiceServer(s, a.hosts)
+	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
+	grpc_health_v1.RegisterHealthServer(s, a.health)
+	if a.config.reflection {
+		reflection.Register(s)
+	}
+	return s
+}
+
+// openTLS reads the certificates of one listener and shows when they lapse.
+func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *slog.Logger) (*certs.Reloader, error) {
+	r, err := certs.OpenReloader(certs.ReloaderOptions{
+		CertFile: f.cert, KeyFile: f.key, CAFile: f.ca, Logger: log.With("listener", listener),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
+	}
+	labels := prometheus.Labels{"listener": listener}
+	return r, errors.Join(
+		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "portcullis_certificate_expiry_seconds", ConstLabels: labels,
+			Help: "Time until our own certificate lapses, in seconds.",
+		}, r.SecondsToExpiry)),
+		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "portcullis_ca_expiry_seconds", ConstLabels: labels,
+			Help: "Time until the first of the trusted authorities lapses, in seconds.",
+		}, r.CASecondsToExpiry)),
+	)
+}
+
+// caller is the identity of the other end of a gRPC channel.
+func caller(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return ""
+	}
+	who, _ := identity.FromTLS(&info.State)
+	return who
+}
+
+// missing is what keeps the dispatcher from being ready.
+func (a *app) missing() []string {
+	var out []string
+	if err := a.store.Ready(); err != nil {
+		out = append(out, err.Error())
+	}
+	if !a.bridge.Ready() {
+		out = append(out, "stopping")
+	}
+	if time.Since(a.begun) < a.config.readyTimeout {
+		for _, hook := range a.registry.Ready() {
+			out = append(out, "no host serves "+hook+" yet")
+		}
+	}
+	return out
+}
+
+// listeners are the three sockets.
+type listeners struct{ bridge, hosts, admin net.Listener }
+
+// listen opens the sockets, or none.
+func (a *app) listen(ctx context.Context) (l listeners, err error) {
+	var lc net.ListenConfig
+	for _, s := range []struct {
+		to      *net.Listener
+		flag    string
+		address string
+	}{
+		{&l.bridge, "listen", a.config.listen},
+		{&l.hosts, "listen-hosts", a.config.listenHosts},
+		{&l.admin, "listen-admin", a.config.listenAdmin},
+	} {
+		if *s.to, err = lc.Listen(ctx, "tcp", s.address); err != nil {
+			l.close()
+			return listeners{}, fmt.Errorf("--%s: %w", s.flag, err)
+		}
+	}
+	return l, nil
+}
+
+// close closes what is open.
+func (l listeners) close() {
+	for _, x := range []net.Listener{l.bridge, l.hosts, l.admin} {
+		if x != nil {
+			_ = x.Close()
+		}
+	}
+}
+
+// run serves until ctx ends, and then stops in the order in which nothing is lost: API servers first, hosts last.
+func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
+	l, err := a.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	edge, err := bridge.NewServer(bridge.ServerOptions{
+		Handler: a.bridge, TLS: a.edgeTLS, Logger: a.log,
+		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	// What reviews depend on lives until the last of them is answered.
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackground()
+	g, gctx := errgroup.WithContext(background)
+	serving, stopServing := context.WithCancel(ctx)
+	defer stopServing()
+	context.AfterFunc(gctx, stopServing) // a part that fails ends the others
+
+	g.Go(func() error { return a.store.Run(gctx) })
+	g.Go(func() error { return a.clusters.Run(gctx) })
+	g.Go(func() error { return a.registry.Run(gctx) })
+	g.Go(func() error { return a.grpc.Serve(l.hosts) })
+	g.Go(func() error {
+		if err := a.admin.Serve(l.admin); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer a.stop(stopBackground)
+		return edge.Serve(serving, l.bridge)
+	})
+	info := a.info(l)
+	a.log.Info("serving", "bridge", info.Bridge, "hosts", info.Hosts, "admin", info.Admin)
+	if err := started(info); err != nil {
+		stopServing()
+		return errors.Join(err, g.Wait())
+	}
+	err = g.Wait()
+	a.hosts.Wait()
+	a.log.Info("stopped")
+	return err
+}
+
+// stop ends what is behind the bridge, once that has drained.
+func (a *app) stop(stopBackground context.CancelFunc) {
+	a.health.Shutdown()
+	ctx, cancel := context.WithTimeout(context.Background(), a.config.drainTimeout)
+	defer cancel()
+	a.registry.Drain(ctx, a.config.drainTimeout)
+	a.grpc.Stop()
+	_ = a.admin.Close()
+	stopBackground()
+}
+
+// info is where the edges are.
+func (a *app) info(l listeners) readyInfo {
+	return readyInfo{
+		Bridge: "https://" + l.bridge.Addr().String(),
+		Hosts:  l.hosts.Addr().String(),
+		Admin:  "http://" + l.admin.Addr().String(),
+		CA:     a.config.tls.ca,
+	}
+}
+
+// writeReadyFile writes the file whole or not at all.
+func writeReadyFile(file string, info readyInfo) error {
+	if file == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(info, "", "  ")
+	if err != nil {
+		return fmt.Errorf("ready file: %w", err)
+	}
+	if err := certs.WriteFile(file, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("ready file: %w", err)
+	}
+	return nil
+}

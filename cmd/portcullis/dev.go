@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/telemetry"
+)
+
+// The names that the samples use.
+const (
+	devCluster    = "dev"
+	devAPIServer  = "kube-apiserver"
+	devHost       = "spiffe://portcullis.dev/sample-host"
+	devClientName = "client"
+)
+
+// sampleHostTimeout is how long the sample host may take to be in rotation; an edited configuration may not know it.
+const sampleHostTimeout = 5 * time.Second
+
+//go:embed samples
+var samples embed.FS
+
+func newDevCommand() *cobra.Command {
+	var dataDir, readyFile, listen, listenHosts, listenAdmin, logLevel string
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run everything in one process, with samples",
+		Long: `Dev runs a dispatcher, generated certificates, a sample configuration and a sample host in one process, and prints how
+to send it a review and what will come back. The host is connected as any host is: over gRPC and mutual TLS.
+
+The data directory holds the configuration (edit it: changes are in force within a second), certificates and a sample
+review. Without --data-dir it is a temporary one that is removed at the end.`,
+		Example: `  portcullis dev
+  portcullis dev --data-dir ./portcullis-dev --ready-file ready.json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, remove, err := devDir(dataDir)
+			if err != nil {
+				return err
+			}
+			defer remove()
+			d := dev{dir: dir, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr(), readyFile: readyFile}
+			return d.run(cmd.Context(), serveConfig{
+				config: []string{d.path("config")}, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
+				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
+				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second,
+				logFormat: "text", logLevel: logLevel,
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dataDir, "data-dir", "", "directory for configuration and certificates (default: a temporary one)")
+	f.StringVar(&readyFile, "ready-file", "", "write addresses and certificates there, as JSON, once everything serves")
+	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
+	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
+	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")
+	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
+	return withSettings(cmd)
+}
+
+// devDir is the data directory, and what to do with it at the end.
+func devDir(dir string) (string, func(), error) {
+	if dir != "" {
+		abs, err := filepath.Abs(dir)
+		return abs, func() {}, err
+	}
+	dir, err := os.MkdirTemp("", "portcullis-dev-")
+	return dir, func() { _ = os.RemoveAll(dir) }, err
+}
+
+// dev is everything in one process.
+type dev struct {
+	dir       string
+	out, logs io.Writer
+	readyFile string
+	log       *slog.Logger
+}
+
+func (d *dev) path(name string) string { return filepath.Join(d.dir, name) }
+
+// run prepares the directory, serves, and runs the sample host beside.
+func (d *dev) run(ctx context.Context, c serveConfig) error {
+	var err error
+	if d.log, err = telemetry.NewLogger(d.logs, c.logFormat, c.logLevel); err != nil {
+		return err
+	}
+	if err := d.prepare(); err != nil {
+		return fmt.Errorf("preparing %s: %w", d.dir, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, gctx := errgroup.WithContext(ctx)
+	serving := make(chan readyInfo, 1)
+	g.Go(func() error {
+		defer cancel()
+		return serve(gctx, c, d.logs, func(info readyInfo) error {
+			serving <- info
+			return nil
+		})
+	})
+	g.Go(func() error {
+		select {
+		case info := <-serving:
+			return d.host(gctx, info)
+		case <-gctx.Done():
+			return nil
+		}
+	})
+	return g.Wait()
+}
+
+// clientFiles are the certificates of somebody who may send reviews.
+func (d *dev) clientFiles() (ca, cert, key string) {
+	return d.path("certs/ca.crt"), d.path("certs/client.crt"), d.path("certs/client.key")
+}
+
+// prepare writes the samples and makes the certificates, unless they are there.
+func (d *dev) prepare() error {
+	if err := d.writeSamples(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.path("certs"), 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Stat(d.path("certs/ca.crt")); err == nil {
+		return nil
+	}
+	ca, err := certs.NewAuthority("portcullis dev", 0)
+	if err != nil {
+		return err
+	}
+	local := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for name, spec := range map[string]certs.Spec{
+		"server":      {DNSNames: []string{"localhost"}, IPs: local, Server: true},
+		devClientName: {Identity: devAPIServer, Client: true},
+		"host":        {Identity: devHost, Client: true},
+	} {
+		pair, err := ca.Issue(spec)
+		if err != nil {
+			return err
+		}
+		if err := pair.Write(d.path("certs/"+name+".crt"), d.path("certs/"+name+".key")); err != nil {
+			return err
+		}
+	}
+	return ca.CA().Write(d.path("certs/ca.crt"), d.path("certs/ca.key"))
+}
+
+// writeSamples writes the sample files that are not there yet.
+func (d *dev) writeSamples() error {
+	for _, name := range []string{"config/hooks.yaml", "config/mesh.yaml", "pod.json"} {
+		file := d.path(name)
+		if _, err := os.Stat(file); err == nil {
+			continue
+		}
+		data, err := samples.ReadFile("samples/" + name)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// host runs the sample host until ctx ends, and says that everything serves once its hooks are in rotation.
+func (d *dev) host(ctx context.Context, info readyInfo) error {
+	h, err := hostsdk.New(hostsdk.Options{
+		Name:        "sample-host",
+		Dispatchers: []string{info.Hosts},
+		TLS:         hostsdk.TLSFiles(d.path("certs/host.crt"), d.path("certs/host.key"), d.path("certs/ca.crt")),
+		Logger:      d.log,
+	})
+	if err != nil {
+		return err
+	}
+	addSampleHooks(h)
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.Run(gctx) })
+	g.Go(func() error {
+		select {
+		case <-h.Ready():
+		case <-time.After(sampleHostTimeout):
+			fmt.Fprintf(d.logs, "the sample host's hooks are not all in rotation: see %s\n", d.path("config"))
+		case <-gctx.Done():
+			return nil
+		}
+		info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
+		d.explain(info)
+		return writeReadyFile(d.readyFile, info)
+	})
+	return g.Wait()
+}
+
+// explain prints what there is and how to use it.
+func (d *dev) explain(info readyInfo) {
+	curl := func(stage string) string {
+		return strings.Join([]string{
+			"curl -sS --cacert", info.CA, "--cert", info.ClientCert, "--key", info.ClientKey, `\` + "\n       ",
+			"-H 'Content-Type: application/json' --data-binary @" + d.path("pod.json"), `\` + "\n       ",
+			info.Bridge + "/v1/clusters/" + devCluster + "/" + stage,
+		}, " ")
+	}
+	fmt.Fprintf(d.out, `Portcullis is serving. Cluster %q is called by identity %q.
+
+  configuration  %s   (edit it; changes are in force within a second)
+  metrics        %s/metrics
+  hosts dial     %s
+
+A Pod with an image that is not pinned. It is denied, with code 403, by hook "pinned-images.portcullis.dev":
+
+  %s
+
+The same Pod, mutated by two hooks in order: the answer carries one patch that adds two labels, the second of which is made
+from the first:
+
+  %s
+
+What each hook said, and why others were not called:
+
+  portcullis review -f %s --stage validate --explain --server %s --ca %s --cert %s --key %s
+
+Ctrl-C stops it.
+`, devCluster, devAPIServer, d.path("config"), info.Admin, info.Hosts, curl("validate"), curl("mutate"),
+		d.path("pod.json"), info.Hosts, info.CA, info.ClientCert, info.ClientKey)
+}

@@ -1,0 +1,58 @@
+// Portcullis is the one binary of the mesh: the dispatcher with its edges (serve), everything in one process to look at
+// (dev), and the tools around them. This package is wiring and the command line; it decides nothing about reviews.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitDenied = 1 // the review was denied
+	exitError  = 2 // the command failed
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, newRootCommand())
+	stop()
+	os.Exit(code)
+}
+
+// run executes a command and returns the exit code of the process.
+func run(ctx context.Context, root *cobra.Command) int {
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errDenied):
+		return exitDenied
+	}
+	fmt.Fprintf(root.ErrOrStderr(), "Error: %v\n", err)
+	return exitError
+}
+
+// newRootCommand is the command line as a whole.
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "portcullis",
+		Short: "An admission service mesh for Kubernetes",
+		Long: `Portcullis takes the admission reviews of many Kubernetes clusters, finds the hooks that apply, encodes each review
+once, and fans it out over long-lived streams to the hosts that serve them. It folds their verdicts into one answer.
+
+Begin with "portcullis dev": it runs everything in one process and prints how to send it a review.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(
+		newDevCommand(), newServeCommand(), newReviewCommand(), newClusterCommand(), newCertsCommand(), newVersionCommand(),
+	)
+	return root
+}

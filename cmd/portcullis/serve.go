@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/portcullis-mesh/portcullis/bridge"
+)
+
+// serveConfig is what an operator says about a dispatcher.
+type serveConfig struct {
+	id           string
+	config       []string
+	listen       string
+	listenHosts  string
+	listenAdmin  string
+	tls          tlsFiles
+	hostsTLS     tlsFiles
+	readyFile    string
+	maxBody      int64
+	maxInflight  int64
+	readyTimeout time.Duration
+	stopDelay    time.Duration
+	drainTimeout time.Duration
+	reflection   bool
+	logFormat    string
+	logLevel     string
+}
+
+// tlsFiles are the PEM files of one listener.
+type tlsFiles struct{ cert, key, ca string }
+
+// orElse fills what is missing from another listener's files.
+func (f tlsFiles) orElse(other tlsFiles) tlsFiles {
+	if f == (tlsFiles{}) {
+		return other
+	}
+	return f
+}
+
+func newServeCommand() *cobra.Command {
+	var c serveConfig
+	cmd := &cobra.Command{
+		Use:   "serve --config PATH --tls-cert FILE --tls-key FILE --tls-ca FILE",
+		Short: "Run a dispatcher",
+		Long: `Serve runs one dispatcher with its three edges:
+
+  --listen         AdmissionReview JSON over HTTPS, for API servers (POST /v1/clusters/{cluster}/validate and /mutate)
+  --listen-hosts   gRPC over mutual TLS, for the hosts that serve hooks (and for direct callers of AdmissionService)
+  --listen-admin   /healthz, /readyz and /metrics over HTTP
+
+The configuration is read from the files and directories named by --config, and again whenever they change: webhook
+configurations of admissionregistration.k8s.io/v1, and HookRoutes and Clusters of portcullis.dev/v1. Certificates and
+authorities are reloaded when their files change. Traces are exported as the OTEL_* variables say.
+
+SIGTERM stops it without losing a request: it turns unready, waits --stop-delay for the load balancers to notice, ends
+connections as they become idle, tells the hosts, and stops when the last review is answered or after --drain-timeout.`,
+		Example: `  portcullis serve --config /etc/portcullis/conf.d \
+    --tls-cert tls.crt --tls-key tls.key --tls-ca clients-ca.crt`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(c.config) == 0 || c.tls.cert == "" || c.tls.key == "" || c.tls.ca == "" {
+				return errors.New("serve needs --config, --tls-cert, --tls-key and --tls-ca; " +
+					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing")
+			}
+			return serve(cmd.Context(), c, cmd.ErrOrStderr(), func(info readyInfo) error {
+				return writeReadyFile(c.readyFile, info)
+			})
+		},
+	}
+	c.bind(cmd.Flags())
+	return withSettings(cmd)
+}
+
+// bind makes the flags.
+func (c *serveConfig) bind(f *pflag.FlagSet) {
+	f.StringVar(&c.id, "id", "", "name of this dispatcher, unique per process start (default: random)")
+	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration; may be given several times")
+	f.StringVar(&c.listen, "listen", ":8443", "address for API servers")
+	f.StringVar(&c.listenHosts, "listen-hosts", ":8444", "address for hosts")
+	f.StringVar(&c.listenAdmin, "listen-admin", "127.0.0.1:8445", "address for probes and metrics, without TLS")
+	f.StringVar(&c.tls.cert, "tls-cert", "", "PEM file of the server certificate")
+	f.StringVar(&c.tls.key, "tls-key", "", "PEM file of its key")
+	f.StringVar(&c.tls.ca, "tls-ca", "", "PEM file of the authorities of the API servers' client certificates")
+	f.StringVar(&c.hostsTLS.cert, "hosts-tls-cert", "", "PEM file of the certificate for hosts (default: --tls-cert)")
+	f.StringVar(&c.hostsTLS.key, "hosts-tls-key", "", "PEM file of its key (default: --tls-key)")
+	f.StringVar(&c.hostsTLS.ca, "hosts-tls-ca", "", "PEM file of the authorities of hosts (default: --tls-ca)")
+	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, once every listener serves")
+	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
+	f.Int64Var(&c.maxInflight, "max-inflight-bytes", bridge.DefaultMaxInflightBytes, "most bytes of reviews held at a time")
+	f.DurationVar(&c.readyTimeout, "ready-timeout", 10*time.Second,
+		"how long to stay unready while hooks have no host yet")
+	f.DurationVar(&c.stopDelay, "stop-delay", 5*time.Second, "how long to serve on after SIGTERM, unready")
+	f.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long reviews in flight may take after that")
+	f.BoolVar(&c.reflection, "reflection", false, "let gRPC clients on --listen-hosts ask for the services")
+	f.StringVar(&c.logFormat, "log-format", "text", "text or json")
+	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
+}
