@@ -15,6 +15,9 @@ const maxDiffDepth = 64
 // of Patched.Changed. Objects are compared member by member. Of arrays what is equal at both ends is left alone, and the
 // rest is compared item by item. Values appear in the patch as they stand in to: numbers keep their spelling. The result
 // refers to neither argument.
+//
+// It is our own so that the patch of two objects is the same each time, and nil exactly when ApplyPatch sees no change:
+// gomodules.xyz/jsonpatch writes operations in random order and tells 1.0 from 1.00. It is also several times faster.
 func DiffPatch(from, to []byte) ([]byte, error) {
 	a, err := parseObject(from)
 	if err != nil {

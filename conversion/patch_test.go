@@ -179,3 +179,14 @@ func TestDiffPatchOfDeepObjects(t *testing.T) {
 		}
 	}
 }
+
+func TestDiffPatchIsTheSameEachTime(t *testing.T) {
+	from, to := []byte(`{"a":1,"b":1,"c":1,"d":1}`), []byte(`{"d":2,"c":2,"b":2,"a":2,"f":{"z":1,"y":1.0},"e":0}`)
+	const want = `[{"op":"replace","path":"/a","value":2},{"op":"replace","path":"/b","value":2},{"op":"replace","path":"/c","value":2},` +
+		`{"op":"replace","path":"/d","value":2},{"op":"add","path":"/e","value":0},{"op":"add","path":"/f","value":{"z":1,"y":1.0}}]`
+	for range 20 {
+		if got, err := conversion.DiffPatch(from, to); err != nil || string(got) != want {
+			t.Fatalf("error %v\n got %s\nwant %s", err, got, want)
+		}
+	}
+}
