@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
@@ -69,6 +71,7 @@ func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(read
 	if err != nil {
 		return err
 	}
+	c.id = cmp.Or(c.id, uuid.NewString())
 	seeing, err := telemetry.New(ctx, telemetry.Options{
 		ServiceVersion: version(), ServiceInstance: c.id, Logger: log,
 	})
@@ -110,10 +113,7 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 		return nil, err
 	}
 	a.hosts = session.NewServer(a.registry, caller)
-	a.clusters, err = cluster.NewRegistry(cluster.Options{Logger: log})
-	if err != nil {
-		return nil, err
-	}
+	a.clusters = cluster.New(cluster.Options{Logger: log})
 	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.config})
 	if err != nil {
 		return nil, err
