@@ -118,8 +118,8 @@ func (c *caller) handle(ctx context.Context, h *hook, inv invocation, v *hostv1.
 	}
 	c.complain(ctx, h, inv, err)
 	span.RecordError(err)
-	span.SetStatus(codes.Error, publicText(err))
-	v.Outcome = failure(publicText(err))
+	span.SetStatus(codes.Error, publicText(err, handlerFailed))
+	v.Outcome = failure(publicText(err, handlerFailed))
 }
 
 // guard contains a panic. When the handler ends its goroutine instead (runtime.Goexit, which is what FailNow of a test

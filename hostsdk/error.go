@@ -27,13 +27,16 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// handlerFailed is what the mesh is told of an error that nobody wrote for it.
-const handlerFailed = "handler failed"
+// What the mesh is told of an error that nobody wrote for it.
+const (
+	handlerFailed = "handler failed"
+	notReadyYet   = "the hook is not ready"
+)
 
-// publicText is what may leave the process of an error.
-func publicText(err error) string {
+// publicText is what may leave the process of an error: what its author wrote, else what is said of all.
+func publicText(err error, otherwise string) string {
 	if authored, ok := errors.AsType[*Error](err); ok && authored.Message != "" {
 		return authored.Message
 	}
-	return handlerFailed
+	return otherwise
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -103,7 +102,7 @@ func (m *mesh) run(o hostsdk.Options) (*hostsdk.Host, func() error) {
 func (m *mesh) host(o hostsdk.Options) *hostsdk.Host {
 	m.t.Helper()
 	o.Name, o.Instance, o.TLS = "imagepolicy", "imagepolicy-1", hostsdk.Plaintext()
-	o.Dial, o.Resolver, o.Logger = m.dial, m, slog.New(slog.DiscardHandler)
+	o.Dial, o.Resolver, o.Logger = m.dial, m, quiet()
 	host, err := hostsdk.New(o)
 	if err != nil {
 		m.t.Fatal(err)
@@ -232,8 +231,11 @@ func TestPeersAreServed(t *testing.T) {
 		works(t, accept(t, one))
 		works(t, accept(t, two))
 		noSession(t, one)
-		if m.dialled("10.0.0.1:8444") != 1 {
-			t.Errorf("the first dispatcher was dialled %d times", m.dialled("10.0.0.1:8444"))
+		if n := m.dialled("10.0.0.1:8444"); n != 1 {
+			t.Errorf("the first dispatcher was dialled %d times", n)
+		}
+		if n := m.dialled("10.0.0.9:1"); n != 1 {
+			t.Errorf("the first address of the second dispatcher was dialled %d times", n)
 		}
 	})
 }
@@ -312,11 +314,11 @@ func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMesh(t)
 		m.run(hostsdk.Options{Dispatchers: []string{"10.0.0.1:8444"}})
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //nolint:forbidigo // of the fake clock
 		if n := m.dialled("10.0.0.1:8444"); n < 3 || n > 6 {
 			t.Errorf("%d dials in the first second", n)
 		}
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) //nolint:forbidigo // of the fake clock
 		n := m.dialled("10.0.0.1:8444")
 		if most, least := 600, 120; n < least || n > most {
 			t.Errorf("%d dials in ten minutes, want %d to %d", n, least, most)
@@ -330,7 +332,7 @@ func TestAWelcomeAloneDoesNotResetTheBackoff(t *testing.T) {
 		m := newMesh(t)
 		l := m.start("10.0.0.1:8444", &hostv1.Welcome{DispatcherId: "d1", SilenceMs: 1})
 		m.run(hostsdk.Options{Dispatchers: []string{"10.0.0.1:8444"}})
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) //nolint:forbidigo // of the fake clock
 		if n := m.dialled("10.0.0.1:8444"); n > 600 {
 			t.Errorf("%d dials in ten minutes", n)
 		}
@@ -420,7 +422,7 @@ func TestHandlersAreBoundedOverAllSessions(t *testing.T) {
 		host.Validate("slow", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			count(1)
 			defer count(-1)
-			time.Sleep(100 * time.Millisecond) // Of the fake clock.
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // of the fake clock
 			return hostsdk.Allow(), nil
 		})
 		m.launch(host)

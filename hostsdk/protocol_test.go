@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -74,7 +73,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 	case "send":
 		for line := range strings.Lines(d.Input) {
 			if err := s.peer.Send(s.frame(strings.TrimSpace(line))); err != nil {
-				s.say("send: %v", err)
+				s.sayf("send: %v", err)
 			}
 		}
 	case "advance":
@@ -82,7 +81,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(duration) // Of the fake clock.
+		time.Sleep(duration) //nolint:forbidigo // of the fake clock
 	case "release":
 		s.release(d.CmdArgs[0].Key)
 	case "drain":
@@ -98,7 +97,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 
 func (s *stage) enter(d *datadriven.TestData) {
 	options := hostsdk.Options{
-		Name: "imagepolicy", Instance: "imagepolicy-1", Logger: slog.New(slog.DiscardHandler),
+		Name: "imagepolicy", Instance: "imagepolicy-1", Logger: quiet(),
 	}
 	if d.HasArg("max-outstanding") {
 		d.ScanArgs(s.t, "max-outstanding", &options.MaxOutstanding)
@@ -123,7 +122,7 @@ func (s *stage) enter(d *datadriven.TestData) {
 	s.stop = stop
 	peer := hosttest.Pipe()
 	s.peer = peer
-	s.running.Go(func() { s.say("session ended: %v", host.Serve(ctx, peer.Open)) })
+	s.running.Go(func() { s.sayf("session ended: %v", host.Serve(ctx, peer.Open)) })
 	s.running.Go(func() { s.record(peer) })
 }
 
@@ -221,16 +220,16 @@ func (s *stage) record(peer *hosttest.Peer) {
 		frame, err := peer.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			s.say("host sends no more")
+			s.sayf("host sends no more")
 			return
 		case err != nil:
 			return
 		}
-		s.say("%s", oneLine(frame))
+		s.sayf("%s", oneLine(frame))
 	}
 }
 
-func (s *stage) say(format string, args ...any) {
+func (s *stage) sayf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = append(s.lines, fmt.Sprintf(format, args...))

@@ -79,7 +79,7 @@ func (r *roster) resolve(name string, ips []string) plan {
 	return r.reconcile()
 }
 
-// welcomed takes the dispatcher that a link has met, reached at at, and the peers that it names. An older session to the
+// welcomed takes the dispatcher that a link has met, where it was, and the peers that it names. An older session to the
 // same dispatcher is stopped.
 func (r *roster) welcomed(key string, at endpoint, dispatcher string, peers []*hostv1.Peer) plan {
 	link := r.links[key]
@@ -197,7 +197,7 @@ func (l *linkView) holds(dispatcher string) bool {
 	return dispatcher != "" && l.dispatcher == dispatcher && !l.stopping
 }
 
-// targets are the peers that the dispatcher at at names.
+// targets are the peers that a dispatcher names.
 func (r *roster) targets(at endpoint, peers []*hostv1.Peer, delay time.Duration) []target {
 	var out []target
 	for _, p := range peers[:min(len(peers), maxTargets)] {

@@ -54,7 +54,7 @@ type session struct {
 	forWriter, forReader, forTimer chan struct{}
 
 	// Set once, by run, before anything else starts.
-	handling context.Context // parent of the handlers' contexts
+	handling context.Context //nolint:containedctx // the parent of the handlers' contexts, which outlive what started them
 	abort    context.CancelCauseFunc
 
 	mu        sync.Mutex

@@ -446,7 +446,7 @@ func pong(seq uint64) *hostv1.ConnectRequest {
 func probeResult(seq uint64, notReady error) *hostv1.ConnectRequest {
 	result := &hostv1.ProbeResult{Seq: seq, Ready: notReady == nil}
 	if notReady != nil {
-		result.Message = shorten(valid(publicText(notReady)), maxErrorBytes)
+		result.Message = shorten(valid(publicText(notReady, notReadyYet)), maxErrorBytes)
 	}
 	return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_ProbeResult{ProbeResult: result}}
 }

@@ -63,7 +63,7 @@ func Connect(ctx context.Context, host Host) (session *Session, stop func() erro
 		served <- host.Serve(running, peer.Open)
 		peer.hangUp()
 	}()
-	session, err = Accept(peer, nil)
+	accepted, err := Accept(peer, nil)
 	if err != nil {
 		cancel()
 		return nil, nil, errors.Join(err, <-served)
@@ -71,16 +71,15 @@ func Connect(ctx context.Context, host Host) (session *Session, stop func() erro
 	read := make(chan struct{})
 	go func() { // Waited for by stop.
 		defer close(read)
-		_ = session.Serve() // Session.Ended has it.
+		_ = accepted.Serve() // Session.Ended has it.
 		peer.End(nil)
 	}()
-	stop = func() error {
+	return accepted, func() error {
 		cancel()
 		<-read
 		if err := <-served; err != nil {
 			return fmt.Errorf("hosttest: %w", err)
 		}
 		return nil
-	}
-	return session, stop, nil
+	}, nil
 }

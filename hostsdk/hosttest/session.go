@@ -194,12 +194,18 @@ func (s *Session) Send(frame *hostv1.ConnectResponse) error {
 	return s.stream.Send(frame)
 }
 
-// Ask puts a request to one hook and returns how the call ended. The deadline of ctx is the call's; when ctx ends the
-// call is cancelled, and the verdict that the host still owes is what Ask returns. An error says that there is none.
+// Ask puts a request to one hook and returns how the call ended. The deadline of ctx, or Patience from now, is the call's
+// and the host's to keep; when ctx is cancelled the call is. Either way the host still owes a verdict, and that is what Ask returns. An
+// error says that there is none.
 func (s *Session) Ask(ctx context.Context, hook string, request *admissionv1.AdmissionRequest) (*hostv1.Verdict, error) {
 	stage, err := s.stageOf(hook)
 	if err != nil {
 		return nil, err
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, Patience)
+		defer cancel()
 	}
 	call := &hostv1.HookCall{Name: hook, Stage: stage, Configuration: "hosttest", RemainingMs: remaining(ctx)}
 	id := s.nextID()
@@ -218,9 +224,11 @@ func (s *Session) Ask(ctx context.Context, hook string, request *admissionv1.Adm
 		return frame.GetVerdict(), err
 	case <-ctx.Done():
 	}
-	err = s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Cancel{Cancel: &hostv1.Cancel{CallId: id}}})
-	if err != nil {
-		return nil, fmt.Errorf("hosttest: sending the cancellation: %w", err)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		err = s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Cancel{Cancel: &hostv1.Cancel{CallId: id}}})
+		if err != nil {
+			return nil, fmt.Errorf("hosttest: sending the cancellation: %w", err)
+		}
 	}
 	frame, err := s.await(context.WithoutCancel(ctx), answer)
 	return frame.GetVerdict(), err
@@ -244,13 +252,10 @@ func (s *Session) stageOf(hook string) (admissionv1.Stage, error) {
 	return stage, nil
 }
 
-// remaining is the time until ctx ends, as the contract counts it.
+// remaining is the time until the deadline of ctx, as the contract counts it.
 func remaining(ctx context.Context) uint32 {
-	left := Patience
-	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline)
-	}
-	return uint32(min(max(left.Milliseconds(), 0), math.MaxUint32))
+	deadline, _ := ctx.Deadline()
+	return uint32(min(max(time.Until(deadline).Milliseconds(), 0), math.MaxUint32))
 }
 
 // Ping asks for a sign of life and waits for it.

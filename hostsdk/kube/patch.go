@@ -60,7 +60,7 @@ func (d *differ) write(op, path string, value any) {
 	d.operations = append(d.operations, operation{Op: op, Path: path, Value: &value})
 }
 
-// value changes what raw holds here from from to to.
+// value changes what raw holds here, by the difference between from and to.
 func (d *differ) value(raw, from, to any) {
 	if reflect.DeepEqual(from, to) {
 		return

@@ -1,0 +1,201 @@
+package hostsdk_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+)
+
+// TestTheHandlersSpanIsPartOfTheReviewsTrace: one trace from the API server's call to the handler.
+func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	host, err := hostsdk.New(hostsdk.Options{
+		Name:           "imagepolicy",
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)),
+		Logger:         quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inHandler trace.SpanContext
+	host.Validate("h", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		inHandler = trace.SpanContextFromContext(ctx)
+		return hostsdk.Allow(), nil
+	})
+	host.Validate("broken", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return nil, errors.New("secret")
+	})
+	d := hosttest.Start(t, host)
+	err = d.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: &hostv1.Review{
+		CallId:      7,
+		Hooks:       []*hostv1.HookCall{{Name: "h", Stage: admissionv1.Stage_STAGE_VALIDATE, RemainingMs: 60_000}},
+		Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		Tracestate:  "vendor=value",
+		Request:     &admissionv1.AdmissionRequest{Cluster: "prod-1"},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A second call, so that the first is over; and one that fails.
+	if _, err := d.Ask(t.Context(), "broken", hosttest.Create(pod)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return len(recorder.Ended()) == 2 })
+	spans := map[string]sdktrace.ReadOnlySpan{}
+	for _, span := range recorder.Ended() {
+		spans[attribute(span, "portcullis.hook")] = span
+	}
+	span := spans["h"]
+	if span == nil || span.Name() != "portcullis.host.handle" || span.SpanKind() != trace.SpanKindServer {
+		t.Fatalf("span %v", span)
+	}
+	if got := span.Parent(); got.TraceID().String() != "4bf92f3577b34da6a3ce929d0e0e4736" || got.SpanID().String() != "00f067aa0ba902b7" {
+		t.Errorf("parent %v", got)
+	}
+	if got := span.Parent().TraceState().String(); got != "vendor=value" {
+		t.Errorf("trace state %q", got)
+	}
+	if inHandler.SpanID() != span.SpanContext().SpanID() {
+		t.Error("the handler's context does not carry the span")
+	}
+	for key, want := range map[string]string{
+		"portcullis.stage": "validate", "portcullis.cluster": "prod-1", "portcullis.call": "7", "portcullis.allowed": "true",
+	} {
+		if got := attribute(span, key); got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	if status := spans["broken"].Status(); status.Description != "handler failed" {
+		t.Errorf("status of the failed span: %v", status)
+	}
+}
+
+func attribute(span sdktrace.ReadOnlySpan, key string) string {
+	for _, a := range span.Attributes() {
+		if string(a.Key) == key {
+			return a.Value.Emit()
+		}
+	}
+	return ""
+}
+
+// waitFor waits until something holds that happens in another goroutine.
+func waitFor(t *testing.T, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience)
+	defer cancel()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("it did not happen in time")
+		}
+	}
+}
+
+// TestFailuresAreLoggedHere: the operator of the host reads what the mesh is not told, but not more often than is good.
+func TestFailuresAreLoggedHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host.Validate("fails", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return nil, hostsdk.NewError("registry is down", errors.New("secret cause"))
+		})
+		host.Validate("panics", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			panic("secret panic")
+		})
+		d := hosttest.Start(t, host)
+		for range 10 {
+			v, err := d.Ask(t.Context(), "fails", hosttest.Create(pod))
+			if err != nil || v.GetError().GetMessage() != "registry is down" {
+				t.Errorf("verdict %v, %v", v, err)
+			}
+		}
+		if got := strings.Count(log.String(), "secret cause"); got != 1 {
+			t.Errorf("logged %d times, want once:\n%s", got, log.String())
+		}
+		time.Sleep(time.Second) //nolint:forbidigo // of the fake clock
+		for _, hook := range []string{"fails", "panics"} {
+			if _, err := d.Ask(t.Context(), hook, hosttest.Create(pod)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range []string{
+			"hook=fails", "cluster=hosttest", "uid=705ab4f5", "unlogged=9", "hook=panics", "secret panic", "stack=", "call_test.go",
+		} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log does not say %q:\n%s", want, log.String())
+			}
+		}
+	})
+}
+
+// TestADispatcherThatDoesNotReadIsNotReadFrom: what it is owed waits in a bounded queue, and then it gets no more.
+func TestADispatcherThatDoesNotReadIsNotReadFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host.Validate("h", allow)
+		peer := hosttest.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- host.Serve(t.Context(), peer.Open) }()
+		if _, err := hosttest.Accept(peer, &hostv1.Welcome{SilenceMs: 5000}); err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan int, 1)
+		go func() {
+			n := 0
+			for peer.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: 1}}}) == nil {
+				n++
+			}
+			sent <- n
+		}()
+		// The host stops reading, and takes the silence that follows for what it is.
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "fell silent") {
+			t.Errorf("the session ended with %v", err)
+		}
+		if n := <-sent; n < 1024 || n > 4096 {
+			t.Errorf("the host took %d frames of a dispatcher that does not read", n)
+		}
+	})
+}
+
+// TestAProbeThatBreaksIsNotReady covers what can go wrong in an author's probe.
+func TestAProbeThatBreaksIsNotReady(t *testing.T) {
+	host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Validate("panics", allow, hostsdk.ReadyWhen(func(context.Context) error { panic("secret") }))
+	host.Validate("fails", allow, hostsdk.ReadyWhen(func(context.Context) error { return errors.New("secret") }))
+	host.Validate("ready", allow, hostsdk.ReadyWhen(func(context.Context) error { return nil }))
+	host.Mutate("ready", allow, hostsdk.ReadyWhen(func(context.Context) error { return nil }))
+	d := hosttest.Start(t, host)
+	for hook, want := range map[string]string{"panics": "the probe panicked", "fails": "the hook is not ready", "ready": ""} {
+		result, err := d.Probe(t.Context(), hook)
+		if err != nil || result.GetReady() != (want == "") || result.GetMessage() != want {
+			t.Errorf("%s: %v, %v", hook, result, err)
+		}
+	}
+}

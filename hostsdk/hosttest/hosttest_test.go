@@ -1,0 +1,242 @@
+package hosttest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const deployment = `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "b"}}`
+
+// newHost is what an author's program has: the hooks, apart from where they are served.
+func newHost(t *testing.T) *hostsdk.Host {
+	t.Helper()
+	host, err := hostsdk.New(hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Validate("deny", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny("no"), nil
+	})
+	host.Validate("wait", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	host.Validate("both", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
+	host.Mutate("both", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
+	return host
+}
+
+func TestASessionAsksWhatADispatcherAsks(t *testing.T) {
+	d := hosttest.Start(t, newHost(t))
+	if response := d.Review(t.Context(), "deny", hosttest.Create(deployment)); response.GetStatus().GetMessage() != "no" {
+		t.Errorf("response %v", response)
+	}
+	if err := d.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if result, err := d.Probe(t.Context(), "deny"); err != nil || !result.GetReady() {
+		t.Errorf("probe %v, %v", result, err)
+	}
+	if d.Hello().GetHost() != "test" || d.Credit() != hostsdk.DefaultMaxOutstanding {
+		t.Errorf("hello %v, credit %d", d.Hello(), d.Credit())
+	}
+	for _, hook := range []string{"both", "none"} {
+		if v, err := d.Ask(t.Context(), hook, hosttest.Create(deployment)); err == nil {
+			t.Errorf("%s: verdict %v", hook, v)
+		}
+	}
+}
+
+// TestTheContextOfAQuestionIsTheCalls: its deadline, and its cancellation.
+func TestTheContextOfAQuestionIsTheCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := hosttest.Start(t, newHost(t))
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		v, err := d.Ask(ctx, "wait", hosttest.Create(deployment))
+		if err != nil || v.GetCancelled() == nil || time.Since(began) != time.Second {
+			t.Errorf("verdict %v, %v after %s", v, err, time.Since(began))
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		v, err = d.Ask(ctx, "wait", hosttest.Create(deployment))
+		if err != nil || v.GetCancelled() == nil || time.Since(began) != 2*time.Second {
+			t.Errorf("verdict %v, %v after %s", v, err, time.Since(began))
+		}
+		// Without a deadline the test is not held up for ever either.
+		v, err = d.Ask(t.Context(), "wait", hosttest.Create(deployment))
+		if err != nil || v.GetCancelled() == nil || time.Since(began) != 2*time.Second+hosttest.Patience {
+			t.Errorf("verdict %v, %v after %s", v, err, time.Since(began))
+		}
+	})
+}
+
+func TestAHostThatCannotServeIsAnError(t *testing.T) {
+	host, err := hostsdk.New(hostsdk.Options{Name: "no hooks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := hosttest.Connect(t.Context(), host); err == nil || !strings.Contains(err.Error(), "no hooks") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// play is a host that a test writes frame by frame.
+type play func(stream hostsdk.Stream) error
+
+// Serve implements [hosttest.Host].
+func (p play) Serve(ctx context.Context, open hostsdk.OpenFunc) error {
+	stream, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	return p(stream)
+}
+
+var hello = &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{
+	Instance: "i", Hooks: []*hostv1.HookOffer{{Name: "h", Stage: 2}},
+}}}
+
+func TestASilentHostIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session, stop, err := hosttest.Connect(t.Context(), play(func(stream hostsdk.Stream) error {
+			if err := stream.Send(hello); err != nil {
+				return err
+			}
+			for {
+				if _, err := stream.Recv(); errors.Is(err, context.Canceled) {
+					return nil
+				}
+			}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := session.Ask(t.Context(), "h", hosttest.Create(deployment)); err == nil {
+			t.Errorf("verdict %v", v)
+		}
+		if err := session.Ping(t.Context()); err == nil {
+			t.Error("a silent host answered a ping")
+		}
+		if err := session.Ended(t.Context()); err == nil {
+			t.Error("a silent host left")
+		}
+		if drain, err := session.Drained(t.Context()); err == nil {
+			t.Errorf("a silent host drained: %v", drain)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAHostThatLeavesIsAnError(t *testing.T) {
+	session, stop, err := hosttest.Connect(t.Context(), play(func(stream hostsdk.Stream) error {
+		if err := stream.Send(hello); err != nil {
+			return err
+		}
+		for range 2 { // The welcome and the review.
+			if _, err := stream.Recv(); err != nil {
+				return err
+			}
+		}
+		return errors.New("killed")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := session.Ask(t.Context(), "h", hosttest.Create(deployment)); err == nil {
+		t.Errorf("verdict %v", v)
+	}
+	if _, err := session.Drained(t.Context()); err == nil || session.Ended(t.Context()) == nil {
+		t.Error("a host that was killed drained")
+	}
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestAPipeIsAStream compares it with what gRPC does.
+func TestAPipeIsAStream(t *testing.T) {
+	peer := hosttest.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := peer.Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{Host: "\xff"}}}); err == nil {
+		t.Error("a frame that cannot be encoded was sent")
+	}
+	// Frames that were sent before the end are received before it.
+	for range 2 {
+		if err := errors.Join(stream.Send(hello), peer.Send(&hostv1.ConnectResponse{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	peer.End(status.Error(codes.Unavailable, "bye"))
+	for range 2 {
+		if _, err := peer.Recv(); err != nil {
+			t.Error(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := peer.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the dispatcher sees %v", err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the host sees %v", err)
+	}
+	if err := stream.Send(hello); err != nil && !errors.Is(err, io.EOF) {
+		t.Errorf("sending after the end: %v", err)
+	}
+	cancel()
+	if _, err := stream.Recv(); !errors.Is(err, context.Canceled) {
+		t.Errorf("the host sees %v", err)
+	}
+}
+
+func TestRequestsSayWhatObjectsSayOfThemselves(t *testing.T) {
+	tests := map[string]string{
+		deployment:                 "apps/v1 Deployment deployments b/a",
+		`{"kind":"Pod"}`:           "/ Pod pods /",
+		`{"kind":"Ingress"}`:       "/ Ingress ingresses /",
+		`{"kind":"NetworkPolicy"}`: "/ NetworkPolicy networkpolicies /",
+		`{"apiVersion":"v1"}`:      "/v1   /",
+		`nonsense`:                 "/   /",
+	}
+	for object, want := range tests {
+		r := hosttest.Update(object, object)
+		got := fmt.Sprintf("%s/%s %s %s %s/%s", r.GetKind().GetGroup(), r.GetKind().GetVersion(), r.GetKind().GetKind(),
+			r.GetResource().GetResource(), r.GetNamespace(), r.GetName())
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", object, diff)
+		}
+	}
+	if r := hosttest.Delete(deployment); r.GetObject() != nil || r.GetOldObject() == nil || r.GetOperation() != "DELETE" {
+		t.Errorf("deletion %v", r)
+	}
+}

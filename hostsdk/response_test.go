@@ -1,0 +1,163 @@
+package hostsdk
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+const (
+	mutate   = admissionv1.Stage_STAGE_MUTATE
+	validate = admissionv1.Stage_STAGE_VALIDATE
+)
+
+func TestResponsesOnTheWire(t *testing.T) {
+	tests := map[string]struct {
+		response *Response
+		want     *admissionv1.AdmissionResponse
+	}{
+		"Allow says nothing else.": {
+			response: Allow(),
+			want:     &admissionv1.AdmissionResponse{Allowed: true},
+		},
+		"A denial is 403 Forbidden.": {
+			response: Deny("no"),
+			want: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
+				Status: "Failure", Message: "no", Reason: "Forbidden", Code: 403,
+			}},
+		},
+		"Another code takes no reason with it.": {
+			response: Deny("no").WithCode(422),
+			want: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
+				Status: "Failure", Message: "no", Code: 422,
+			}},
+		},
+		"A denial says all that it can.": {
+			response: Deny("no").WithCode(422).WithReason("Invalid").WithCause("spec.x", "bad").WithWarnings("w").WithAudit("k", "v"),
+			want: &admissionv1.AdmissionResponse{
+				Status: &admissionv1.Status{
+					Status: "Failure", Message: "no", Reason: "Invalid", Code: 422,
+					Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{Field: "spec.x", Message: "bad"}}},
+				},
+				Warnings: []string{"w"}, AuditAnnotations: map[string]string{"k": "v"},
+			},
+		},
+		"A denial carries no patch.": {
+			response: &Response{Patch: []byte(`[]`)},
+			want: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
+				Status: "Failure", Reason: "Forbidden", Code: 403,
+			}},
+		},
+		"A patch comes with its type.": {
+			response: Patch([]byte(" [ ]\n")),
+			want:     &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(" [ ]\n"), PatchType: "JSONPatch"},
+		},
+		"Bytes that are not UTF-8 do not cost the session.": {
+			response: Deny("n\xffo").WithReason("\xff").WithCause("\xff", "\xff").WithWarnings("\xff").WithAudit("\xff", "\xff"),
+			want: &admissionv1.AdmissionResponse{
+				Status: &admissionv1.Status{
+					Status: "Failure", Message: "n\uFFFDo", Reason: "\uFFFD", Code: 403,
+					Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{Field: "\uFFFD", Message: "\uFFFD"}}},
+				},
+				Warnings: []string{"\uFFFD"}, AuditAnnotations: map[string]string{"\uFFFD": "\uFFFD"},
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := tt.response.message(mutate)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got, protocmp.Transform()); diff != "" {
+				t.Errorf("response (-want +got):\n%s", diff)
+			}
+			if _, err := proto.Marshal(got); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoVerdictIsSaidToBeNone(t *testing.T) {
+	for _, patch := range []string{`{}`, `null`, `[`, `x`, ` `} {
+		if _, err := Patch([]byte(patch)).message(mutate); err == nil {
+			t.Errorf("%q was taken for a patch", patch)
+		}
+	}
+	if _, err := Patch([]byte(`[]`)).message(validate); err == nil {
+		t.Error("a validating hook patched")
+	}
+}
+
+// TestVerdictsFit tries every size around the limit, with every kind of verdict.
+func TestVerdictsFit(t *testing.T) {
+	for limit := 80; limit < 400; limit += 7 {
+		for length := range 400 {
+			text := strings.Repeat("ü", length/2) + strings.Repeat("x", length%2)
+			for kind, outcome := range map[string]*hostv1.Verdict{
+				"denial":  {Outcome: &hostv1.Verdict_Response{Response: denial(text)}},
+				"allowed": {Outcome: &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{text}}}},
+			} {
+				outcome.CallId, outcome.HookIndex, outcome.HandleUs = 1<<60, 1<<30, 1<<30
+				checkFit(t, kind, outcome, fit(outcome, limit), limit)
+			}
+		}
+	}
+}
+
+func denial(text string) *admissionv1.AdmissionResponse {
+	return &admissionv1.AdmissionResponse{
+		Status:   &admissionv1.Status{Status: "Failure", Message: text, Reason: "Forbidden", Code: 403},
+		Warnings: []string{text},
+	}
+}
+
+func checkFit(t *testing.T, kind string, v, got *hostv1.Verdict, limit int) {
+	t.Helper()
+	frame := proto.Size(verdict(got))
+	if got.GetCallId() != v.GetCallId() || got.GetHookIndex() != v.GetHookIndex() {
+		t.Fatalf("%s: the verdict is of another call: %v", kind, got)
+	}
+	// The text of a failure is a constant: it needs a limit that is no joke.
+	if frame > limit && (kind == "denial" || limit > 150) {
+		t.Fatalf("%s: a frame of %d bytes, want at most %d", kind, frame, limit)
+	}
+	if _, err := proto.Marshal(got); err != nil {
+		t.Fatalf("%s: %v", kind, err)
+	}
+	if kind == "denial" && (got.GetResponse() == nil || got.GetResponse().GetAllowed()) {
+		t.Fatalf("a denial became %v", got)
+	}
+	if kind == "allowed" && got != v && got.GetError() == nil {
+		t.Fatalf("an allowed response became %v", got)
+	}
+}
+
+func TestFailuresAreCut(t *testing.T) {
+	message := failure(strings.Repeat("x", maxErrorBytes+1)).Error.GetMessage()
+	if len(message) != maxErrorBytes || !strings.HasSuffix(message, cutOff) {
+		t.Errorf("%d bytes, ending in %q", len(message), message[len(message)-10:])
+	}
+	if message := failure(strings.Repeat("x", maxErrorBytes)).Error.GetMessage(); strings.HasSuffix(message, cutOff) {
+		t.Error("a message at the limit was cut")
+	}
+}
+
+func TestErrorsKeepTheirCauses(t *testing.T) {
+	cause := fmt.Errorf("secret")
+	err := fmt.Errorf("wrapped: %w", NewError("public", cause))
+	if publicText(err, "") != "public" || publicText(cause, "other") != "other" || publicText(NewError("", cause), "other") != "other" {
+		t.Error("the wrong text is public")
+	}
+	if err.Error() != "wrapped: public: secret" || NewError("public", nil).Error() != "public" {
+		t.Errorf("the log says %q", err)
+	}
+}

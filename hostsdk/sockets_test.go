@@ -1,0 +1,249 @@
+package hostsdk_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+)
+
+// site is a dispatcher behind TLS on a real socket, and the files of a host.
+type site struct {
+	t         *testing.T
+	authority *certs.Authority
+	dir       string
+	log       syncBuffer
+
+	mu     sync.Mutex
+	addr   string            // where the dispatcher is now
+	client *x509.Certificate // of the last host that it let in
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	authority, err := certs.NewAuthority("test", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &site{t: t, authority: authority, dir: t.TempDir()}
+}
+
+func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
+
+// files writes the files of a host with an identity.
+func (s *site) files(identity string) {
+	s.t.Helper()
+	pair, err := s.authority.Issue(certs.Spec{Identity: identity, Client: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := pair.Write(s.path("tls.crt"), s.path("tls.key")); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.authority.CA().WriteCert(s.path("ca.crt")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// dispatch starts a dispatcher whose certificate an authority issues for names.
+func (s *site) dispatch(by *certs.Authority, version uint16, names ...string) *hosttest.Listener {
+	s.t.Helper()
+	pair, err := by.Issue(certs.Spec{DNSNames: names, Server: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cert, err := pair.TLS()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(s.authority.CA().CertPEM)
+	l := hosttest.Listen(s.t, hosttest.ListenOptions{Server: []grpc.ServerOption{grpc.Creds(credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert, MaxVersion: version,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.client = state.PeerCertificates[0]
+			return nil
+		},
+	}))}})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addr = l.Addr
+	return l
+}
+
+// run runs a host that knows the dispatcher as mesh.internal, wherever it is.
+func (s *site) run(tls hostsdk.TLS) {
+	s.t.Helper()
+	host, err := hostsdk.New(hostsdk.Options{
+		Name: "imagepolicy", Dispatchers: []string{"127.0.0.1:8444"}, ServerName: "mesh.internal", TLS: tls,
+		Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
+		Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+			s.mu.Lock()
+			addr := s.addr
+			s.mu.Unlock()
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	host.Validate("allow", allow)
+	(&mesh{t: s.t}).launch(host)
+}
+
+func (s *site) identity() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.client.Subject.CommonName
+}
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
+	s := newSite(t)
+	s.files("before")
+	l := s.dispatch(s.authority, 0, "mesh.internal")
+	s.run(hostsdk.TLSFiles(s.path("tls.crt"), s.path("tls.key"), s.path("ca.crt")))
+	works(t, accept(t, l))
+	if got := s.identity(); got != "before" {
+		t.Errorf("the host is %q", got)
+	}
+	s.files("after")
+	l.Stop()
+	l = s.dispatch(s.authority, 0, "mesh.internal")
+	works(t, accept(t, l))
+	if got := s.identity(); got != "after" {
+		t.Errorf("the host is %q", got)
+	}
+}
+
+// TestStrangersAreNotTalkedTo: the host's identity and its hooks are for dispatchers alone.
+func TestStrangersAreNotTalkedTo(t *testing.T) {
+	other, err := certs.NewAuthority("other", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		start func(s *site)
+		want  string
+	}{
+		"A dispatcher of another authority.": {
+			start: func(s *site) { s.dispatch(other, 0, "mesh.internal") },
+			want:  "certificate signed by unknown authority",
+		},
+		"A dispatcher of another name.": {
+			start: func(s *site) { s.dispatch(s.authority, 0, "elsewhere.internal") },
+			want:  "not mesh.internal",
+		},
+		"A dispatcher that speaks nothing newer than TLS 1.2.": {
+			start: func(s *site) { s.dispatch(s.authority, tls.VersionTLS12, "mesh.internal") },
+			want:  "protocol version",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.files("host")
+			tt.start(s)
+			s.run(hostsdk.TLSFiles(s.path("tls.crt"), s.path("tls.key"), s.path("ca.crt")))
+			waitFor(t, func() bool { return strings.Contains(s.log.String(), tt.want) })
+		})
+	}
+}
+
+func TestTLSConfigIsUsedAsItIs(t *testing.T) {
+	s := newSite(t)
+	l := s.dispatch(s.authority, 0, "mesh.internal")
+	pair, err := s.authority.Issue(certs.Spec{Identity: "from-memory", Client: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.authority.CA().CertPEM)
+	s.run(hostsdk.TLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots}))
+	works(t, accept(t, l))
+	if got := s.identity(); got != "from-memory" {
+		t.Errorf("the host is %q", got)
+	}
+}
+
+func TestTLSFilesThatAreNoCertificates(t *testing.T) {
+	s := newSite(t)
+	s.files("host")
+	if err := certs.WriteFile(s.path("ca.crt"), []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host, err := hostsdk.New(hostsdk.Options{
+		Name: "h", Dispatchers: []string{"127.0.0.1:1"}, TLS: hostsdk.TLSFiles(s.path("tls.crt"), s.path("tls.key"), s.path("ca.crt")),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Validate("allow", allow)
+	if err := host.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no certificate in PEM") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestReviewsUpToTheAnnouncedSizeAreTaken sends one that just fits, and one that does not: gRPC ends the stream then, and
+// the host comes back.
+func TestReviewsUpToTheAnnouncedSizeAreTaken(t *testing.T) {
+	const limit = 5 << 20 // More than gRPC takes by default.
+	l := hosttest.Listen(t, hosttest.ListenOptions{})
+	host, err := hostsdk.New(hostsdk.Options{
+		Name: "h", Dispatchers: []string{l.Addr}, TLS: hostsdk.Plaintext(), MaxFrameBytes: limit,
+		Logger: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Validate("allow", allow)
+	(&mesh{t: t}).launch(host)
+	s := accept(t, l)
+	works(t, s)
+	large := hosttest.Create(pod)
+	large.Object.Raw = make([]byte, limit-1000)
+	if _, err := s.Ask(t.Context(), "allow", large); err != nil {
+		t.Errorf("a review that fits: %v", err)
+	}
+	large.Object.Raw = make([]byte, limit)
+	if v, err := s.Ask(t.Context(), "allow", large); err == nil {
+		t.Errorf("a review that does not fit: %v", v)
+	}
+	works(t, accept(t, l))
+}
