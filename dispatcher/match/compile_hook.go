@@ -3,6 +3,7 @@ package match
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -75,6 +76,12 @@ func (c *compiler) matchConditions(h *Hook, w *webhook, report report) {
 	h.conditions, errs = compileConditions(c.conditions, w)
 	for _, err := range errs {
 		report(SeverityError, CodeCondition, ".matchConditions", err.Error()+": "+conditionPolicy(h.FailurePolicy))
+	}
+	for i, condition := range w.MatchConditions {
+		if strings.Contains(condition.Expression, "authorizer") {
+			report(SeverityWarning, CodeAuthorizer, fmt.Sprintf(".matchConditions[%d]", i),
+				"nothing answers for the cluster's authorizer yet, so what asks it fails: "+conditionPolicy(h.FailurePolicy))
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ import (
 
 // newChain makes both plugins as kube-apiserver makes them, with an API that holds what the options say.
 func newChain(t testing.TB, o Options, hooks *server) (admission.Interface, error) {
-	client := fake.NewSimpleClientset(stored(o, hooks)...) //nolint:staticcheck // its successor models server-side apply, which nothing here uses
+	client := fake.NewSimpleClientset(stored(o, hooks)...)
 	w := &wiring{client: client, informers: informers.NewSharedInformerFactory(client, 0), authorizer: o.Authorizer}
 	plugins := admission.NewPlugins()
 	mutating.Register(plugins)

@@ -28,7 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/klog/v2"
+	"k8s.io/klog/v2" //nolint:depguard // what the plugins log with
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -55,7 +55,7 @@ type Options struct {
 }
 
 // silence keeps the plugins, which log every refusal through one global logger, out of the output of tests.
-var silence = sync.OnceFunc(func() { //nolint:gochecknoglobals // the logger that it quiets is one
+var silence = sync.OnceFunc(func() {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	flags := flag.NewFlagSet("", flag.PanicOnError)

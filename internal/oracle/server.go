@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -32,7 +32,7 @@ func newServer(t testing.TB, o Options) *server {
 	s := &server{options: o}
 	s.ended = sync.NewCond(&s.mu)
 	s.http = httptest.NewUnstartedServer(s)
-	s.http.Config.ErrorLog = log.New(io.Discard, "", 0) // callers that give up are part of the script
+	s.http.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // callers that give up are part of the script
 	s.http.StartTLS()
 	t.Cleanup(s.http.Close)
 	s.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
@@ -124,7 +124,7 @@ func wait(r *http.Request, a Answer) {
 // send answers review, in the version in which it came.
 func (a Answer) send(w http.ResponseWriter, review *admissionv1.AdmissionReview) {
 	if a.Drop {
-		panic(http.ErrAbortHandler) // net/http's way to close the connection
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to close the connection
 	}
 	body := a.Body
 	if body == nil {
