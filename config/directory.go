@@ -20,9 +20,9 @@ import (
 // Limits of one Directory. Past one, the listing is a problem as a whole and everything that was good stays.
 const (
 	// MaxFiles bounds the files of all paths together.
-	MaxFiles = 10_000
+	MaxFiles = 5_000
 	// MaxObjects bounds the objects of all files together.
-	MaxObjects = 50_000
+	MaxObjects = 20_000
 )
 
 // listAttempts is how often a path is read again that changes while it is read.

@@ -147,11 +147,11 @@ func TestAnEmptyDirectoryIsAnEmptyConfiguration(t *testing.T) {
 func TestTheNumberOfFilesIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range MaxFiles {
-		write(t, filepath.Join(dir, fmt.Sprintf("%05d.yaml", i)), "")
+		write(t, filepath.Join(dir, fmt.Sprintf("%04d.yaml", i)), "")
 	}
 	list(t, directory(t, dir))
 	write(t, filepath.Join(dir, "last.yaml"), "")
-	if _, err := directory(t, dir).List(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 10000 files") {
+	if _, err := directory(t, dir).List(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 5000 files") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -119,7 +119,7 @@ func TestOtherVersionsAreRefusedWithTheOneThatIsRead(t *testing.T) {
 
 // TestBrokenConfigurationsAreRefusedExactlyWhenTheAPIServerRefusesThem breaks real ones in random places.
 func TestBrokenConfigurationsAreRefusedExactlyWhenTheAPIServerRefusesThem(t *testing.T) {
-	const mutants = 3000
+	const mutants = 1500
 	docs := realDocuments(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	agreed := map[bool]int{}

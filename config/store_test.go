@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,8 +36,8 @@ func (m *memory) List(ctx context.Context) (Listing, error) {
 	m.mu.Lock()
 	m.begun = append(m.begun, time.Now())
 	delay, err, listing := m.delay, m.err, listingOf(m.name, m.files).Listing
-	m.mu.Unlock()
 	listing.Revision = fmt.Sprint(m.files)
+	m.mu.Unlock()
 	select {
 	case <-time.After(delay):
 	case <-ctx.Done():
@@ -288,11 +289,13 @@ func TestASnapshotIsCompiledOncePerRevision(t *testing.T) {
 
 func TestSubscribersAreToldInOrder(t *testing.T) {
 	var told []string
-	var s *Store
+	var running atomic.Pointer[Store]
 	opts := StoreOptions{
 		OnSnapshot: func(snapshot *match.Snapshot) {
-			if current, err := s.Fresh(context.Background()); err != nil || current != snapshot {
-				t.Error("told before it is in force")
+			if s := running.Load(); s != nil {
+				if current, err := s.Fresh(context.Background()); err != nil || current != snapshot {
+					t.Error("told before it is in force")
+				}
 			}
 			told = append(told, "snapshot")
 		},
@@ -306,8 +309,8 @@ func TestSubscribersAreToldInOrder(t *testing.T) {
 	}
 	m := &memory{name: "m", files: docs("b", "a")}
 	opts.Sources = []Source{m}
-	inBubble(t, opts, func(t *testing.T, store *Store) {
-		s = store
+	inBubble(t, opts, func(_ *testing.T, s *Store) {
+		running.Store(s)
 		pass(2 * time.Second)
 		m.set(map[string]string{"a.yaml": docs("a", "b")["a.yaml"] + goodHook}, nil)
 		pass(2 * time.Second)

@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// kubeconfig is what a kubeconfig file says now, with the certificates that it points at.
+type kubeconfig struct {
+	config *rest.Config
+	// digest changes when the file or one of its certificates does.
+	digest [sha256.Size]byte
+}
+
+// loadKubeconfig reads the file. Relative paths in it are relative to it. It never falls back to anything else.
+func loadKubeconfig(path string) (*kubeconfig, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	file, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	for _, c := range file.Clusters {
+		c.LocationOfOrigin = path
+	}
+	for _, a := range file.AuthInfos {
+		a.LocationOfOrigin = path
+	}
+	if err := clientcmd.ResolveLocalPaths(file); err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	if err := own(config); err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	tls := config.TLSClientConfig
+	sum := sha256.New()
+	for _, part := range [][]byte{data, tls.CAData, tls.CertData, tls.KeyData} {
+		fmt.Fprintf(sum, "%d %s\n", len(part), part)
+	}
+	return &kubeconfig{config: config, digest: [sha256.Size]byte(sum.Sum(nil))}, nil
+}
+
+// own makes the client belong to us alone. client-go would share its connections with other clients, keep them for the
+// life of the process, and watch certificate files in goroutines of its own; we read the files and stop what we started.
+func own(config *rest.Config) error {
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return err
+	}
+	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
+	if config.Proxy == nil {
+		config.Proxy = http.ProxyFromEnvironment // what client-go does without it, but not shared
+	}
+	config.QPS = -1 // live reads are bounded by MaxLiveReads, not by the clock
+	config.UserAgent = "portcullis"
+	return nil
+}
