@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/quick"
@@ -116,6 +117,52 @@ func TestDeadlinesOfReviews(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bounds is a ResponseWriter that remembers the deadlines of its connection.
+type bounds struct {
+	*httptest.ResponseRecorder
+	read, write []time.Time
+}
+
+func (b *bounds) SetReadDeadline(t time.Time) error {
+	b.read = append(b.read, t)
+	return nil
+}
+
+func (b *bounds) SetWriteDeadline(t time.Time) error {
+	b.write = append(b.write, t)
+	return nil
+}
+
+// The connection is bounded from the start, as long as the review may take once that is known, and not by what the body
+// was given while its answer is waited for.
+func TestDeadlinesOfConnections(t *testing.T) {
+	b := newBridge(t, testOptions(allow))
+	w := &bounds{ResponseRecorder: httptest.NewRecorder()}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath+"?timeout=10s", strings.NewReader(reviewOf("u1", 0)))
+	request.Header.Set("Content-Type", "application/json")
+	request.TLS = trusted("kube-apiserver")
+	before := time.Now()
+	b.ServeHTTP(w, request)
+	after := time.Now()
+
+	check := func(what string, got []time.Time, want ...time.Duration) {
+		t.Helper()
+		if len(got) != len(want) {
+			t.Fatalf("%s deadlines = %v, want %d", what, got, len(want))
+		}
+		for i, d := range want {
+			if d == 0 && got[i].IsZero() {
+				continue
+			}
+			if d == 0 || got[i].Before(before.Add(d)) || got[i].After(after.Add(d)) {
+				t.Errorf("%s deadline %d is %v after the start, want %v", what, i, got[i].Sub(before), d)
+			}
+		}
+	}
+	check("read", w.read, refusalTime, 8900*time.Millisecond, 0)
+	check("write", w.write, refusalTime, 11*time.Second)
 }
 
 // A caller that hangs up takes its review with it.

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -10,14 +11,15 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // Everything that can be wrong with a request, on a raw connection. After each the same connection serves a good one,
 // unless it says that it closes.
 func TestBadInput(t *testing.T) {
-	review := reviewOf("u1", 0)
+	good := reviewOf("u1", 0)
 	deep := func(levels int) string {
-		return strings.Replace(review, `"metadata":{"name":""}`, `"x":`+strings.Repeat("[", levels)+strings.Repeat("]", levels), 1)
+		return strings.Replace(good, `"metadata":{"name":""}`, `"x":`+strings.Repeat("[", levels)+strings.Repeat("]", levels), 1)
 	}
 	withoutUID := strings.Replace(reviewOf("u1", 2*testLimit), `"uid":"u1",`, "", 1)
 	tests := map[string]struct {
@@ -33,25 +35,25 @@ func TestBadInput(t *testing.T) {
 		"A body that is JSON and no object": {post(validatePath, `["AdmissionReview"]`), answered{status: 400}, "not a JSON object", false},
 		"Malformed JSON before the uid":     {post(validatePath, `{"kind":AdmissionReview}`), answered{status: 400}, "malformed JSON", false},
 		"Malformed JSON behind the uid": {
-			post(validatePath, review[:len(review)-2]), answered{status: 200, uid: "u1", code: 400}, "malformed JSON", false,
+			post(validatePath, good[:len(good)-2]), answered{status: 200, uid: "u1", code: 400}, "malformed JSON", false,
 		},
 		"Text behind the review": {
-			post(validatePath, review+"x"), answered{status: 200, uid: "u1", code: 400}, "malformed JSON", false,
+			post(validatePath, good+"x"), answered{status: 200, uid: "u1", code: 400}, "malformed JSON", false,
 		},
 		"Another kind": {
 			post(validatePath, `{"kind":"Pod","apiVersion":"v1","request":{"uid":"u1"}}`), answered{status: 400}, `kind "Pod"`, false,
 		},
 		"A bare AdmissionRequest": {post(validatePath, `{"uid":"u1","operation":"CREATE"}`), answered{status: 400}, "AdmissionReview", false},
 		"A version of long ago": {
-			post(validatePath, strings.Replace(review, "admission.k8s.io/v1", "admission.k8s.io/v1alpha1", 1)),
+			post(validatePath, strings.Replace(good, "admission.k8s.io/v1", "admission.k8s.io/v1alpha1", 1)),
 			answered{status: 400}, "admission.k8s.io/v1alpha1", false,
 		},
 		"A review without request": {
 			post(validatePath, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), answered{status: 400}, "no request", false,
 		},
-		"A request without uid": {post(validatePath, strings.Replace(review, `"u1"`, `""`, 1)), answered{status: 400}, "no uid", false},
+		"A request without uid": {post(validatePath, strings.Replace(good, `"u1"`, `""`, 1)), answered{status: 400}, "no uid", false},
 		"A field of another type": {
-			post(validatePath, strings.Replace(review, `"operation":"CREATE"`, `"operation":1`, 1)),
+			post(validatePath, strings.Replace(good, `"operation":"CREATE"`, `"operation":1`, 1)),
 			answered{status: 200, uid: "u1", code: 400}, "operation", false,
 		},
 		"Nesting of 10,001 levels": {
@@ -75,34 +77,39 @@ func TestBadInput(t *testing.T) {
 			post(validatePath, "zz\r\n", "Transfer-Encoding: chunked", "Content-Length: "), answered{status: 400}, "cut off after 0 bytes", true,
 		},
 		"Another method": {
-			strings.Replace(post(validatePath, review), "POST", "PUT", 1), answered{status: 405}, "method PUT", false,
+			strings.Replace(post(validatePath, good), "POST", "PUT", 1), answered{status: 405}, "method PUT", false,
 		},
 		"A method to ask for methods":       {"OPTIONS * HTTP/1.1\r\nHost: bridge\r\n\r\n", answered{status: 404}, "no such path", false},
-		"An unknown path":                   {post("/v1/clusters/prod-1", review), answered{status: 404}, "/v1/clusters/{cluster}", false},
-		"An unknown stage":                  {post("/v1/clusters/prod-1/approve", review), answered{status: 404}, "no such path", false},
-		"A path with more behind the entry": {post(validatePath+"/a/b", review), answered{status: 404}, "no such path", false},
-		"An empty entry":                    {post(validatePath+"/", review), answered{status: 404}, "no such path", false},
-		"An empty cluster":                  {post("/v1/clusters//validate", review), answered{status: 404}, "no such path", false},
-		"No content type":                   {post(validatePath, review, "Content-Type: "), answered{status: 415}, `content type ""`, false},
+		"An unknown path":                   {post("/v1/clusters/prod-1", good), answered{status: 404}, "/v1/clusters/{cluster}", false},
+		"An unknown stage":                  {post("/v1/clusters/prod-1/approve", good), answered{status: 404}, "no such path", false},
+		"A path with more behind the entry": {post(validatePath+"/a/b", good), answered{status: 404}, "no such path", false},
+		"An empty entry":                    {post(validatePath+"/", good), answered{status: 404}, "no such path", false},
+		"An empty cluster":                  {post("/v1/clusters//validate", good), answered{status: 404}, "no such path", false},
+		"No content type":                   {post(validatePath, good, "Content-Type: "), answered{status: 415}, `content type ""`, false},
 		"Another content type": {
-			post(validatePath, review, "Content-Type: application/yaml"), answered{status: 415}, "application/yaml", false,
+			post(validatePath, good, "Content-Type: application/yaml"), answered{status: 415}, "application/yaml", false,
 		},
 		"A content type that is none": {
-			post(validatePath, review, "Content-Type: application/json;;"), answered{status: 415}, "application/json;;", false,
+			post(validatePath, good, "Content-Type: application/json;;"), answered{status: 415}, "application/json;;", false,
 		},
 		"A form that would be another method": {
-			post(validatePath, review, "Content-Type: application/x-www-form-urlencoded", "X-Http-Method-Override: GET"),
+			post(validatePath, good, "Content-Type: application/x-www-form-urlencoded", "X-Http-Method-Override: GET"),
 			answered{status: 415}, "x-www-form-urlencoded", false,
 		},
-		"A compressed body":  {post(validatePath, review, "Content-Encoding: gzip"), answered{status: 415}, "uncompressed", false},
-		"A timeout of words": {post(validatePath+"?timeout=soon", review), answered{status: 400}, `timeout="soon"`, false},
-		"A timeout of zero":  {post(validatePath+"?timeout=0s", review), answered{status: 400}, "above zero", false},
-		"A malformed query":  {post(validatePath+"?timeout=%zz", review), answered{status: 400}, "query", false},
+		"A compressed body":  {post(validatePath, good, "Content-Encoding: gzip"), answered{status: 415}, "uncompressed", false},
+		"A timeout of words": {post(validatePath+"?timeout=soon", good), answered{status: 400}, `timeout="soon"`, false},
+		"A timeout of zero":  {post(validatePath+"?timeout=0s", good), answered{status: 400}, "above zero", false},
+		"A malformed query":  {post(validatePath+"?timeout=%zz", good), answered{status: 400}, "query", false},
 		"A cluster of somebody else": {
-			post("/v1/clusters/prod-9/validate", review), answered{status: 403}, "spec.identities", false,
+			post("/v1/clusters/prod-9/validate", good), answered{status: 403}, "spec.identities", false,
 		},
 	}
-	e := serve(t, testOptions(allow))
+	e := serve(t, testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {
+		if r.Admission.GetUid() != "again" {
+			t.Errorf("a review that is refused reached the Reviewer: %v", r)
+		}
+		return allow(ctx, r)
+	}))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			conn := e.dial(t)
