@@ -37,6 +37,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
+// reviewHeadroom is what a review may take as a message beyond its JSON: tags, lengths, and what the caller adds.
+const reviewHeadroom = 64 << 10
+
 // readyInfo is what the ready file says: where to find the process, and with which certificates.
 type readyInfo struct {
 	Bridge     string `json:"bridge"`
@@ -161,7 +164,11 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 
 // newGRPC is the server for hosts, and for direct callers.
 func (a *app) newGRPC(secure *tls.Config) *grpc.Server {
-	s := grpc.NewServer(append(session.ServerOptions(), grpc.Creds(credentials.NewTLS(secure)))...)
+	s := grpc.NewServer(append(session.ServerOptions(),
+		grpc.Creds(credentials.NewTLS(secure)),
+		// Direct callers send reviews; what hosts may send, the codec bounds.
+		grpc.MaxRecvMsgSize(int(a.config.maxBody)+reviewHeadroom),
+	)...)
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
 	grpc_health_v1.RegisterHealthServer(s, a.health)

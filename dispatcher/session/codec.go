@@ -54,3 +54,11 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	return buffers, nil
 }
+
+// Unmarshal implements [encoding.CodecV2]. The server may take larger messages from others than hosts may send.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if _, ok := v.(*hostv1.ConnectRequest); ok && data.Len() > MaxVerdictBytes {
+		return fmt.Errorf("a frame of %d bytes, at most %d are taken", data.Len(), MaxVerdictBytes)
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}

@@ -41,7 +41,7 @@ func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		// Review frames are slices that are shared between hosts.
 		grpc.ForceServerCodecV2(Codec()),
-		// What hosts send is verdicts.
+		// What hosts send is verdicts. The codec holds them to it where a server takes larger messages from others.
 		grpc.MaxRecvMsgSize(MaxVerdictBytes),
 		// Reviews are as large as the API server makes them; what a host takes it says in Hello.
 		grpc.MaxSendMsgSize(1 << 30),
