@@ -66,7 +66,7 @@ func object(name string, labels map[string]string, version int) *metav1.PartialO
 func answer(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(body)
+	json.NewEncoder(w).Encode(body) //nolint:errcheck // the client may have gone
 }
 
 func (s *apiServer) get(w http.ResponseWriter, name string) {
@@ -120,7 +120,9 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	for enc := json.NewEncoder(w); ; flush() {
 		select {
 		case e := <-events:
-			enc.Encode(e)
+			if enc.Encode(e) != nil {
+				return
+			}
 		case <-r.Context().Done():
 			return
 		}

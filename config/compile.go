@@ -60,7 +60,8 @@ func lonely(o *Object) Problems {
 	if len(o.Cluster.Spec.Identities) > 0 {
 		return nil
 	}
-	return Problems{at(o, match.SeverityWarning, CodeNoCaller, "spec.identities", "nobody may send reviews of this cluster: name the identities of its API servers")}
+	const message = "nobody may send reviews of this cluster: name the identities of its API servers"
+	return Problems{at(o, match.SeverityWarning, CodeNoCaller, "spec.identities", message)}
 }
 
 // problemOf is a finding of match as a problem of the document that it is about.

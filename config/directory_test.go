@@ -320,7 +320,7 @@ func TestADirectoryInForce(t *testing.T) {
 	first := mustFresh(t, s)
 
 	write(t, filepath.Join(dir, "hook.yaml"), goodHook+"  oops: 1\n")
-	eventually(t, "a bad document is reported", func() bool { return codes(s.Problems()) == "field kept" })
+	eventually(t, "a bad document is reported", func() bool { return codes(s.Problems()) == "field,kept" })
 	if mustFresh(t, s) != first {
 		t.Error("the bad document is in force")
 	}

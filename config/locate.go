@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -164,7 +165,7 @@ func (w *jsonWalk) value(path string) (string, bool) {
 			if err != nil {
 				return path, true
 			}
-			at = join(path, name.(string)) //nolint:forcetypeassert // the decoder lets nothing else be a name
+			at = join(path, fmt.Sprint(name))
 		}
 		if found, ok := w.value(at); ok {
 			return found, true

@@ -93,13 +93,18 @@ func (r *report) all() Problems {
 	var all Problems
 	for i, name := range r.names {
 		if err := r.failures[i]; err != nil {
-			all = append(all, Problem{Severity: match.SeverityError, Code: CodeSource, Source: name, Message: "cannot be listed: " + err.Error()})
+			all = append(all, ofSource(name, match.SeverityError, "cannot be listed: "+err.Error()))
 		}
 		if err := r.unseen[i]; err != nil {
-			all = append(all, Problem{Severity: match.SeverityWarning, Code: CodeSource, Source: name, Message: "changes are seen by the next listing only: " + err.Error()})
+			all = append(all, ofSource(name, match.SeverityWarning, "changes are seen by the next listing only: "+err.Error()))
 		}
 	}
 	return append(all, r.problems...)
+}
+
+// ofSource is a problem of a source as a whole.
+func ofSource(name string, severity match.Severity, message string) Problem {
+	return Problem{Severity: severity, Code: CodeSource, Source: name, Message: message}
 }
 
 // log writes a problem.

@@ -49,7 +49,7 @@ func codes(problems Problems) string {
 		all = append(all, p.Code)
 	}
 	slices.Sort(all)
-	return strings.Join(all, " ")
+	return strings.Join(all, ",")
 }
 
 func TestSettle(t *testing.T) {
@@ -66,13 +66,13 @@ func TestSettle(t *testing.T) {
 		{
 			name: "A bad document keeps its last good version.", before: both,
 			now:  []sourced{listingOf("s", map[string]string{"one.yaml": badField + clusterDoc("b", "2")})},
-			want: "a=1@s b=2@s", codes: "field kept",
+			want: "a=1@s b=2@s", codes: "field,kept",
 		},
 		{name: "A bad document that never was good is only reported.", now: []sourced{listingOf("s", map[string]string{"one.yaml": badField})}, codes: "field"},
 		{
 			name: "A document that cannot be told keeps what its file held.", before: both,
 			now:  []sourced{listingOf("s", map[string]string{"one.yaml": badSyntax + clusterDoc("b", "2")})},
-			want: "a=1@s b=2@s", codes: "kept syntax",
+			want: "a=1@s b=2@s", codes: "kept,syntax",
 		},
 		{
 			name: "What has moved to another file is not kept twice.", before: both,
@@ -81,21 +81,21 @@ func TestSettle(t *testing.T) {
 		},
 		{
 			name: "A slip in the kind loses nothing.", before: both,
-			now: []sourced{listingOf("s", map[string]string{"one.yaml": badKind + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "kept kind",
+			now: []sourced{listingOf("s", map[string]string{"one.yaml": badKind + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "kept,kind",
 		},
 		{
 			name: "A slip in the name loses nothing.", before: both,
-			now: []sourced{listingOf("s", map[string]string{"one.yaml": badName + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "field kept",
+			now: []sourced{listingOf("s", map[string]string{"one.yaml": badName + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "field,kept",
 		},
 		{
 			name: "A file that is too large keeps what it held.", before: both,
 			now:  []sourced{listingOf("s", map[string]string{"one.yaml": strings.Repeat("#", MaxFileBytes+1)})},
-			want: "a=1@s b=1@s", codes: "kept kept limit",
+			want: "a=1@s b=1@s", codes: "kept,kept,limit",
 		},
 		{
 			name: "A source that is bad as a whole keeps everything.", before: both,
 			now:  []sourced{{name: "s", Listing: Listing{Problems: Problems{{Severity: "error", Code: CodeLimit}}}}},
-			want: "a=1@s b=1@s c=1@s", codes: "kept kept kept limit",
+			want: "a=1@s b=1@s c=1@s", codes: "kept,kept,kept,limit",
 		},
 		{
 			name: "A warning keeps nothing.", before: both,
@@ -103,23 +103,23 @@ func TestSettle(t *testing.T) {
 		},
 		{
 			name: "The same object in two files counts in neither.",
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": clusterDoc("a", "1")})}, codes: "duplicate duplicate",
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": clusterDoc("a", "1")})}, codes: "duplicate,duplicate",
 		},
 		{
 			name: "The same object twice keeps its last good version.", before: both,
 			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "2"), "two.yaml": clusterDoc("a", "3")})},
-			want: "a=1@s", codes: "duplicate duplicate kept",
+			want: "a=1@s", codes: "duplicate,duplicate,kept",
 		},
 		{
 			name: "The same object from two sources counts in neither.", before: both,
 			now: []sourced{
 				listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "2")}), listingOf("t", map[string]string{"one.yaml": clusterDoc("a", "2") + clusterDoc("z", "1")}),
 			},
-			want: "a=1@s z=1@t", codes: "duplicate duplicate kept",
+			want: "a=1@s z=1@t", codes: "duplicate,duplicate,kept",
 		},
 		{
 			name: "A good and a bad document of the same object are the same object twice.",
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": badField})}, codes: "duplicate field",
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": badField})}, codes: "duplicate,field",
 		},
 		{
 			name: "A bad file of one source keeps nothing of another.", before: both,

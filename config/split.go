@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 )
 
 // text is one document of a file, as written.
@@ -56,7 +57,7 @@ func isMarker(line []byte) bool {
 	if !ok {
 		rest, ok = bytes.CutPrefix(line, []byte("..."))
 	}
-	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
+	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
 }
 
 // blank reports whether a document holds nothing but comments and directives.

@@ -409,7 +409,7 @@ func TestAnObjectThatCannotBeCompiledIsRejectedAlone(t *testing.T) {
 		if clusters != " a1 b2" {
 			t.Errorf("in force:%s", clusters)
 		}
-		if got := codes(s.Problems()); got != "kept rejected rejected" {
+		if got := codes(s.Problems()); got != "kept,rejected,rejected" {
 			t.Errorf("problems %q", lines(s.Problems()))
 		}
 		m.set(map[string]string{"a.yaml": clusterDoc("a", "3") + clusterDoc("b", "2")}, nil)

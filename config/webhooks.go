@@ -55,7 +55,7 @@ func readMutating(c *admissionregistrationv1.MutatingWebhookConfiguration) field
 // the server sets itself (WipeObjectMetaSystemFields, EnsureObjectNamespaceMatchesRequestNamespace, the field manager,
 // PrepareForCreate), and refuses a resourceVersion as its storage does.
 func createMeta(m *metav1.ObjectMeta) field.ErrorList {
-	m.Namespace, m.UID, m.SelfLink = "", "", ""
+	m.Namespace, m.UID, m.SelfLink = "", "", "" //nolint:staticcheck // the server wipes the field because it is deprecated
 	m.CreationTimestamp, m.DeletionTimestamp, m.DeletionGracePeriodSeconds = metav1.Time{}, nil, nil
 	m.ManagedFields = nil
 	m.Generation = 1
