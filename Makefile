@@ -28,7 +28,7 @@ all: build test lint checkgenerate breaking ## Everything that decides whether a
 
 .PHONY: build
 build: ## Build .tmp/bin/portcullis
-	go build -trimpath -o $(BIN)/portcullis ./cmd/portcullis
+	go build -o $(BIN)/portcullis ./cmd/portcullis
 
 .PHONY: run
 run: build ## Run everything in one process, with a sample configuration and a sample host
