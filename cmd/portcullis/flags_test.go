@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// settable is a command with one flag of each kind that is used.
+func settable() (*cobra.Command, *serveConfig) {
+	var c serveConfig
+	cmd := &cobra.Command{Use: "x"}
+	c.bind(cmd.Flags())
+	return withSettings(cmd), &c
+}
+
+func TestTheCommandLineWinsOverVariablesAndTheyOverTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	text := "listen: file:1\nlisten-hosts: file:2\nlisten-admin: file:3\nconfig: [a, b]\nmax-body-bytes: 1024\nstop-delay: 3s\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd, c := settable()
+	if err := cmd.ParseFlags([]string{"--listen=line:1", "--settings=" + file}); err != nil {
+		t.Fatal(err)
+	}
+	variables := map[string]string{"PORTCULLIS_LISTEN": "variable:1", "PORTCULLIS_LISTEN_HOSTS": "variable:2"}
+	err := applySettings(cmd.Flags(), func(name string) (string, bool) { v, ok := variables[name]; return v, ok })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.listen != "line:1" || c.listenHosts != "variable:2" || c.listenAdmin != "file:3" {
+		t.Errorf("got %q, %q, %q", c.listen, c.listenHosts, c.listenAdmin)
+	}
+	if !slices.Equal(c.config, []string{"a", "b"}) || c.maxBody != 1024 || c.stopDelay.String() != "3s" {
+		t.Errorf("got %v, %d, %s", c.config, c.maxBody, c.stopDelay)
+	}
+}
+
+func TestBadSettingsSayWhatIsWrongWithThem(t *testing.T) {
+	for _, test := range []struct{ name, file, variable, want string }{
+		{"an unknown flag", "liste: x", "", "there is no flag --liste"},
+		{"a list for one value", "listen: [a, b]", "", "takes one value"},
+		{"a value of the wrong type", "max-body-bytes: many", "", "max-body-bytes"},
+		{"a key twice", "listen: a\nlisten: b", "", "listen"},
+		{"no YAML", "\tx", "", "settings"},
+		{"the file names itself", "settings: other.yaml", "", "--settings"},
+		{"a bad variable", "", "soon", "PORTCULLIS_STOP_DELAY"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "settings.yaml")
+			if err := os.WriteFile(file, []byte(test.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd, _ := settable()
+			if err := cmd.ParseFlags([]string{"--settings=" + file}); err != nil {
+				t.Fatal(err)
+			}
+			err := applySettings(cmd.Flags(), func(name string) (string, bool) {
+				return test.variable, test.variable != "" && name == "PORTCULLIS_STOP_DELAY"
+			})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestEveryFlagOfServeSaysItsVariable(t *testing.T) {
+	usage := newServeCommand().UsageString()
+	for _, want := range []string{"[$PORTCULLIS_LISTEN]", "[$PORTCULLIS_HOSTS_TLS_CA]", "[$PORTCULLIS_READY_FILE]"} {
+		if !strings.Contains(usage, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+}
