@@ -1,0 +1,150 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/identity"
+)
+
+// certificate is what there is to know of a certificate.
+type certificate struct {
+	File     string    `json:"file"`
+	Identity string    `json:"identity"`
+	Uses     []string  `json:"uses"`
+	Names    []string  `json:"names,omitempty"` // DNS names and addresses
+	Issuer   string    `json:"issuer"`
+	From     time.Time `json:"notBefore"`
+	Until    time.Time `json:"notAfter"`
+	State    string    `json:"state"` // "valid", "expired" or "not yet valid"
+
+	left time.Duration
+}
+
+// The states of a certificate.
+const (
+	stateValid   = "valid"
+	stateExpired = "expired"
+	stateEarly   = "not yet valid"
+)
+
+func newCertsShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show FILE...",
+		Short: "Show who certificates are for and when they expire",
+		Long: `Show reads PEM files and prints every certificate in them: the identity that the mesh sees, what it may be used for, its
+names and addresses, and when it expires.`,
+		Example: "  portcullis certs show certs/*.crt\n  portcullis certs show server.crt -o json",
+		Args:    cobra.MinimumNArgs(1),
+	}
+	output := outputFlag(cmd, "json for tools (default: text)", formatJSON)
+	cmd.RunE = func(cmd *cobra.Command, files []string) error {
+		var all []certificate
+		for _, file := range files {
+			shown, err := readCertificates(file, time.Now())
+			if err != nil {
+				return err
+			}
+			all = append(all, shown...)
+		}
+		if output.value == formatJSON {
+			return writeJSON(cmd.OutOrStdout(), all)
+		}
+		return writeCertificates(cmd.OutOrStdout(), all)
+	}
+	return cmd
+}
+
+// readCertificates reads the certificates of a PEM file, as they are at a time.
+func readCertificates(file string, now time.Time) ([]certificate, error) {
+	rest, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var all []certificate
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		parsed, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, describe(file, parsed, now))
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: %w", file, errors.New("there is no certificate in PEM; name the .crt file"))
+	}
+	return all, nil
+}
+
+func describe(file string, cert *x509.Certificate, now time.Time) certificate {
+	c := certificate{
+		File: file, Identity: identity.Of(cert), Uses: uses(cert), Names: cert.DNSNames, Issuer: cert.Issuer.CommonName,
+		From: cert.NotBefore.UTC(), Until: cert.NotAfter.UTC(), State: stateValid, left: cert.NotAfter.Sub(now),
+	}
+	for _, ip := range cert.IPAddresses {
+		c.Names = append(c.Names, ip.String())
+	}
+	switch {
+	case now.After(cert.NotAfter):
+		c.State = stateExpired
+	case now.Before(cert.NotBefore):
+		c.State = stateEarly
+	}
+	return c
+}
+
+// uses are what a certificate is for, in the words of this command.
+func uses(cert *x509.Certificate) []string {
+	var all []string
+	if cert.IsCA {
+		all = append(all, "authority")
+	}
+	for _, u := range cert.ExtKeyUsage {
+		switch u {
+		case x509.ExtKeyUsageServerAuth:
+			all = append(all, "server")
+		case x509.ExtKeyUsageClientAuth:
+			all = append(all, "client")
+		case x509.ExtKeyUsageAny:
+			all = append(all, "any")
+		default:
+		}
+	}
+	return all
+}
+
+func writeCertificates(out io.Writer, all []certificate) error {
+	rows := [][]string{{"FILE", "IDENTITY", "USES", "NAMES", "ISSUER", "EXPIRES"}}
+	for _, c := range all {
+		rows = append(rows, []string{
+			c.File, dash(c.Identity), dash(strings.Join(c.Uses, ",")), dash(strings.Join(c.Names, ",")), dash(c.Issuer), c.expiry(),
+		})
+	}
+	return writeTable(out, "", rows)
+}
+
+// expiry is when the certificate expires, and how long that is.
+func (c certificate) expiry() string {
+	at := c.Until.Format(time.RFC3339)
+	switch {
+	case c.State != stateValid:
+		return at + " (" + c.State + ")"
+	case c.left < 48*time.Hour:
+		return fmt.Sprintf("%s (in %s)", at, c.left.Round(time.Minute))
+	}
+	return fmt.Sprintf("%s (in %d days)", at, int(c.left/(24*time.Hour)))
+}

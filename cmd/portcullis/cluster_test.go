@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+const registeredHooks = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: imagepolicy}
+webhooks:
+- name: imagepolicy.example.com
+  rules:
+  - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  namespaceSelector:
+    matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]
+  failurePolicy: Fail
+  sideEffects: None
+  timeoutSeconds: 3
+  admissionReviewVersions: [v1]
+`
+
+const registeredMesh = `apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: imagepolicy}
+spec: {configuration: imagepolicy, stream: {}, hosts: ["spiffe://mesh/imagepolicy"], clusters: [prod-1]}
+---
+apiVersion: portcullis.dev/v1
+kind: Cluster
+metadata: {name: prod-1}
+spec: {identities: [kube-apiserver]}
+---
+apiVersion: portcullis.dev/v1
+kind: Cluster
+metadata: {name: prod-2}
+spec: {identities: [kube-apiserver]}
+`
+
+// configuration writes files to a new directory.
+func configuration(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func register(t *testing.T, args ...string) ran {
+	t.Helper()
+	return execute(t, newClusterCommand(), nil, append([]string{"register"}, args...)...)
+}
+
+func TestClusterRegisterPrintsWhatKubectlApplies(t *testing.T) {
+	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
+	r := register(t, "prod-1", "--print", "--config", dir, "--url", "https://mesh.example.com:8443",
+		"--ca", write(t, "ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	if r.code != 0 || r.notes != "" {
+		t.Errorf("exit code %d: %s", r.code, r.notes)
+	}
+	golden(t, "register.yaml", r.out)
+}
+
+func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
+	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
+	r := register(t, "prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json",
+		"--name", "mesh", "--own-namespace", "", "--validate-timeout", "2s")
+	var list struct {
+		APIVersion, Kind string
+		Items            []json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(r.out), &list); err != nil || list.APIVersion != "v1" || list.Kind != "List" || len(list.Items) != 2 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	var validating admissionregistrationv1.ValidatingWebhookConfiguration
+	if err := json.Unmarshal(list.Items[1], &validating); err != nil {
+		t.Fatal(err)
+	}
+	w := validating.Webhooks[0]
+	if validating.Name != "mesh" || *w.TimeoutSeconds != 2 || len(w.ClientConfig.CABundle) > 0 || len(w.NamespaceSelector.MatchExpressions) != 1 {
+		t.Errorf("the flags are not followed: %+v", validating)
+	}
+	for _, want := range []string{"(timeout)", "(own-namespace)"} {
+		if !strings.Contains(r.notes, want) {
+			t.Errorf("no %s in %q", want, r.notes)
+		}
+	}
+}
+
+func TestClusterRegisterSaysWhenNoHookIsInForce(t *testing.T) {
+	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
+	r := register(t, "prod-2", "--config", dir, "--url", "https://mesh")
+	if r.code != 0 || !strings.Contains(r.notes, "no hook is in force") || strings.Count(r.out, "kind: ") != 2 || strings.Contains(r.out, "webhooks:") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestClusterRegisterPassesOnWhatTheConfigurationWarnsOf(t *testing.T) {
+	unused := strings.Replace(registeredMesh, "configuration: imagepolicy", "configuration: other", 1)
+	hooks := strings.Replace(registeredHooks, "  rules:", "  clientConfig: {url: \"https://old.example.com\"}\n  rules:", 1)
+	r := register(t, "prod-1", "--config", configuration(t, map[string]string{"hooks.yaml": hooks, "mesh.yaml": unused}), "--url", "https://mesh")
+	if r.code != 0 || !strings.Contains(r.notes, "warning: ") || !strings.Contains(r.notes, "mesh.yaml:1") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestClusterRegisterSaysWhatIsWrong(t *testing.T) {
+	good := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
+	twice := configuration(t, map[string]string{"a.yaml": registeredHooks, "b.yaml": registeredHooks, "mesh.yaml": registeredMesh})
+	broken := configuration(t, map[string]string{"hooks.yaml": strings.Replace(registeredHooks, "rules:", "rulez:", 1), "mesh.yaml": registeredMesh})
+	tests := map[string]struct {
+		args []string
+		want []string
+	}{
+		"the name is needed":                       {[]string{"--config", good}, []string{"name one cluster"}},
+		"the configuration is needed":              {[]string{"prod-1", "--url", "https://mesh"}, []string{"--config PATH"}},
+		"a path that is not there":                 {[]string{"prod-1", "--config", "/nowhere", "--url", "https://mesh"}, []string{"/nowhere"}},
+		"the URL is needed":                        {[]string{"prod-1", "--config", good}, []string{"url: say where"}},
+		"the URL is https":                         {[]string{"prod-1", "--config", good, "--url", "http://mesh"}, []string{"must be https"}},
+		"a CA file that is not there":              {[]string{"prod-1", "--config", good, "--url", "https://mesh", "--ca", "/nowhere"}, []string{"--ca", "/nowhere"}},
+		"a cluster that nobody may speak for":      {[]string{"prod-3", "--config", good, "--url", "https://mesh"}, []string{`no Cluster "prod-3"`, "prod-1, prod-2"}},
+		"a document with a mistake, with its line": {[]string{"prod-1", "--config", broken, "--url", "https://mesh"}, []string{"hooks.yaml:6", "rulez"}},
+		"the same object in two files":             {[]string{"prod-1", "--config", twice, "--url", "https://mesh"}, []string{"b.yaml:1", "a.yaml:1", "remove one"}},
+		"--diff comes later":                       {[]string{"prod-1", "--diff"}, []string{"not available yet", "kubectl diff"}},
+		"--apply comes later":                      {[]string{"prod-1", "--apply"}, []string{"not available yet", "kubectl apply"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := register(t, tt.args...)
+			r.fails(t, tt.want...)
+			if r.out != "" {
+				t.Errorf("something is printed for kubectl: %s", r.out)
+			}
+		})
+	}
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/conversion"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// errDenied ends the process with exitDenied. What was denied and why is printed by then.
+var errDenied = errors.New("the review was denied")
+
+// maxAnswerBytes is the largest answer that is read: a patch may carry a whole object, twice, in base64.
+const maxAnswerBytes = 32 << 20
+
+// reviewCommand is what the flags of review say.
+type reviewCommand struct {
+	file, cluster string
+	explain       bool
+	timeout       time.Duration
+	target        target
+	stage, output *choice
+}
+
+func newReviewCommand() *cobra.Command {
+	var c reviewCommand
+	cmd := &cobra.Command{
+		Use:   "review -f FILE",
+		Short: "Send one review to a running mesh and show what each hook said",
+		Long: `Review sends an AdmissionReview, as JSON or YAML, or a bare AdmissionRequest, to a running mesh and prints the verdict
+and what each hook said. With --explain it also lists the hooks that were not called, and why.
+
+It asks what an API server would ask: the mutating hooks first, and then the validating ones about what they made of the
+object. --stage asks for one of them alone. Hooks are really called; set dryRun in the request where they have side effects.
+
+The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
+(serve --listen-hosts) and a client certificate whose identity may send reviews of the cluster.
+
+The exit code is 0 when the review is allowed, 1 when it is denied, 2 when there is no verdict.`,
+		Example: `  portcullis dev --ready-file /tmp/ready.json
+  portcullis review -f pod.json --ready-file /tmp/ready.json --explain
+
+  kubectl create --dry-run=client -o json ... | jq '{kind: "AdmissionReview", ...}' | portcullis review -f -
+
+  portcullis review -f pod.yaml --cluster prod-1 --stage validate -o json \
+    --server mesh.example.com:8444 --ca ca.crt --cert apiserver.crt --key apiserver.key`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&c.file, "filename", "f", "", `file with the review; "-" is standard input`)
+	f.StringVar(&c.cluster, "cluster", devCluster, "cluster to speak for")
+	f.BoolVar(&c.explain, "explain", false, "also say which hooks were not called, and why")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
+	c.stage = choiceFlag(cmd, "stage", "", "ask for one stage alone (default: mutate, then validate)", "mutate", "validate")
+	c.output = outputFlag(cmd, "json for tools (default: text)", formatJSON)
+	c.target.bind(f)
+	return withSettings(cmd)
+}
+
+func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) error {
+	request, err := c.read(in)
+	if err != nil {
+		return err
+	}
+	client, closeClient, err := c.target.dial()
+	if err != nil {
+		return err
+	}
+	defer closeClient()
+	r := report{Cluster: c.cluster, UID: request.GetUid(), Allowed: true}
+	for _, stage := range c.stages() {
+		answer, err := c.ask(ctx, client, request, stage)
+		if err != nil {
+			return fmt.Errorf("%s: %w", stageWord(stage), err)
+		}
+		r.add(stage, answer, c.explain)
+		if !r.Allowed {
+			break
+		}
+		if request, err = patched(request, answer.GetResponse().GetPatch()); err != nil {
+			return fmt.Errorf("%s: the answer's patch: %w", stageWord(stage), err)
+		}
+	}
+	if err := r.write(out, c.output.value); err != nil {
+		return err
+	}
+	if !r.Allowed {
+		return errDenied
+	}
+	return nil
+}
+
+// read reads the request, for the cluster that is spoken for.
+func (c *reviewCommand) read(in io.Reader) (*admissionv1.AdmissionRequest, error) {
+	if c.file == "" {
+		return nil, errors.New(`name the file with the review: -f FILE, or -f - for standard input`)
+	}
+	name := c.file
+	if name == "-" {
+		name = "standard input"
+	} else {
+		f, err := os.Open(c.file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	request, err := readReview(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	request.Cluster = c.cluster
+	return request, nil
+}
+
+// stages are what to ask for, in order.
+func (c *reviewCommand) stages() []admissionv1.Stage {
+	all := []admissionv1.Stage{admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE}
+	return slices.DeleteFunc(all, func(s admissionv1.Stage) bool { return c.stage.value != "" && c.stage.value != stageWord(s) })
+}
+
+// ask sends one review.
+func (c *reviewCommand) ask(
+	ctx context.Context, client admissionv1.AdmissionServiceClient, request *admissionv1.AdmissionRequest, stage admissionv1.Stage,
+) (*admissionv1.ReviewResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	answer, err := client.Review(ctx, &admissionv1.ReviewRequest{Stage: stage, Request: request, Explain: true})
+	if err != nil {
+		return nil, c.advise(err)
+	}
+	return answer, nil
+}
+
+// advise says what to do about a call without an answer.
+func (c *reviewCommand) advise(err error) error {
+	s, address := status.Convert(err), c.target.server
+	message := strings.TrimPrefix(s.Message(), "portcullis: ")
+	switch {
+	case message != s.Message():
+		return errors.New(message) // the mesh itself says what to do
+	case s.Code() == codes.Unavailable:
+		return fmt.Errorf("no mesh answers at %s: check that it runs, that this is its listener for hosts, "+
+			"and that --ca, --cert and --key are those it trusts (%s)", address, message)
+	case s.Code() == codes.Unimplemented:
+		return fmt.Errorf("%s serves no reviews over gRPC: name the listener for hosts (serve --listen-hosts) (%s)", address, message)
+	case s.Code() == codes.DeadlineExceeded:
+		return fmt.Errorf("no answer within %s: give it more time with --timeout, or look at the metrics of its hooks", c.timeout)
+	}
+	return err
+}
+
+// patched is the request as the next stage sees it.
+func patched(request *admissionv1.AdmissionRequest, patch []byte) (*admissionv1.AdmissionRequest, error) {
+	if len(patch) == 0 {
+		return request, nil
+	}
+	changed, err := conversion.ApplyPatch(request.GetObject().GetRaw(), patch)
+	if err != nil {
+		return nil, err
+	}
+	request = proto.CloneOf(request)
+	request.Object.Raw = changed.Raw
+	return request, nil
+}
+
+// stageWord is a stage as flags and output have it.
+func stageWord(s admissionv1.Stage) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "STAGE_"))
+}
+
+// dial opens a channel to the mesh; nothing is sent before the first call.
+func (t *target) dial() (client admissionv1.AdmissionServiceClient, closeClient func(), err error) {
+	if err := t.complete(); err != nil {
+		return nil, nil, err
+	}
+	files, err := certs.OpenReloader(certs.ReloaderOptions{
+		CertFile: t.tls.cert, KeyFile: t.tls.key, CAFile: t.tls.ca, Interval: 0, Now: nil, Logger: nil,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("certificates for %s: %w", t.server, err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+t.server,
+		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientTLS(t.serverName()))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	if err != nil {
+		return nil, nil, fmt.Errorf("--server %s: %w", t.server, err)
+	}
+	return admissionv1.NewAdmissionServiceClient(conn), func() { _ = conn.Close() }, nil
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// report is what came of a review. Its JSON form is stable: fields may be added.
+type report struct {
+	Cluster string        `json:"cluster"`
+	UID     string        `json:"uid"`
+	Allowed bool          `json:"allowed"`
+	Stages  []stageReport `json:"stages"`
+}
+
+// stageReport is the answer of one stage.
+type stageReport struct {
+	Stage            string            `json:"stage"`
+	Allowed          bool              `json:"allowed"`
+	Code             int32             `json:"code,omitempty"`
+	Reason           string            `json:"reason,omitempty"`
+	Message          string            `json:"message,omitempty"`
+	Causes           []causeReport     `json:"causes,omitempty"`
+	Warnings         []string          `json:"warnings,omitempty"`
+	AuditAnnotations map[string]string `json:"auditAnnotations,omitempty"`
+	Patch            json.RawMessage   `json:"patch,omitempty"`
+	Revision         string            `json:"revision"`
+	Hooks            []hookReport      `json:"hooks"`
+}
+
+// causeReport is one cause of a denial.
+type causeReport struct {
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// hookReport is what happened to one hook.
+type hookReport struct {
+	Configuration string `json:"configuration"`
+	Hook          string `json:"hook"`
+	Round         uint32 `json:"round"`
+	Outcome       string `json:"outcome"`
+	Reason        string `json:"reason,omitempty"`
+	Instance      string `json:"instance,omitempty"`
+	QueuedMicros  uint32 `json:"queuedMicroseconds"`
+	WireMicros    uint32 `json:"wireMicroseconds"`
+	HostMicros    uint32 `json:"hostMicroseconds"`
+	ApplyMicros   uint32 `json:"applyMicroseconds"`
+}
+
+// outcomeSkipped is the outcome of a hook that was not called.
+const outcomeSkipped = "skipped"
+
+// add takes in the answer of a stage; hooks that were not called only if they are asked for.
+func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse, uncalled bool) {
+	response := answer.GetResponse()
+	s := stageReport{
+		Stage:            stageWord(stage),
+		Allowed:          response.GetAllowed(),
+		Warnings:         response.GetWarnings(),
+		AuditAnnotations: response.GetAuditAnnotations(),
+		Patch:            patchReport(response.GetPatch()),
+		Revision:         answer.GetRevision(),
+		Hooks:            []hookReport{},
+	}
+	if !s.Allowed {
+		s.deny(response.GetStatus())
+	}
+	for _, o := range answer.GetOutcomes() {
+		if uncalled || o.GetOutcome() != outcomeSkipped {
+			s.Hooks = append(s.Hooks, hookReport{
+				Configuration: o.GetConfiguration(), Hook: o.GetHook(), Round: o.GetRound(), Outcome: o.GetOutcome(), Reason: o.GetReason(),
+				Instance: o.GetInstance(), QueuedMicros: o.GetQueuedUs(), WireMicros: o.GetWireUs(), HostMicros: o.GetHostUs(), ApplyMicros: o.GetApplyUs(),
+			})
+		}
+	}
+	r.Allowed = r.Allowed && s.Allowed
+	r.Stages = append(r.Stages, s)
+}
+
+func (s *stageReport) deny(status *admissionv1.Status) {
+	s.Code, s.Reason, s.Message = status.GetCode(), status.GetReason(), status.GetMessage()
+	for _, c := range status.GetDetails().GetCauses() {
+		s.Causes = append(s.Causes, causeReport{Field: c.GetField(), Message: c.GetMessage(), Reason: c.GetReason()})
+	}
+}
+
+// patchReport is a patch as it is; one that is not JSON as a string.
+func patchReport(patch []byte) json.RawMessage {
+	if len(patch) == 0 || json.Valid(patch) {
+		return patch
+	}
+	quoted, _ := json.Marshal(string(patch)) // a string can always be written
+	return quoted
+}
+
+// write prints the report.
+func (r *report) write(w io.Writer, format string) error {
+	if format == formatJSON {
+		return writeJSON(w, r)
+	}
+	for _, s := range r.Stages {
+		if err := s.write(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stageReport) write(w io.Writer) error {
+	fmt.Fprintf(w, "%s: %s\n", s.Stage, s.verdict())
+	if s.Message != "" {
+		fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(printable(s.Message), "\n", "\n  "))
+	}
+	for _, c := range s.Causes {
+		fmt.Fprintf(w, "    %s\n", printable(c.String()))
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(w, "  warning: %s\n", printable(warning))
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.AuditAnnotations)) {
+		fmt.Fprintf(w, "  audit: %s: %s\n", printable(key), printable(s.AuditAnnotations[key]))
+	}
+	if err := s.writePatch(w); err != nil {
+		return err
+	}
+	return s.writeHooks(w)
+}
+
+// verdict is the answer in a few words.
+func (s *stageReport) verdict() string {
+	switch {
+	case s.Allowed && len(s.Patch) > 0:
+		return "allowed, with changes"
+	case s.Allowed:
+		return "allowed"
+	case s.Code == 0 && s.Reason == "":
+		return "denied"
+	}
+	return strings.TrimSpace(fmt.Sprintf("denied (%d %s", s.Code, printable(s.Reason))) + ")"
+}
+
+// String is the cause in one line.
+func (c causeReport) String() string {
+	text := c.Message
+	if text == "" {
+		text = c.Reason
+	}
+	if c.Field == "" {
+		return text
+	}
+	return c.Field + ": " + text
+}
+
+// operation is one step of a JSON patch.
+type operation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	From  string          `json:"from"`
+	Value json.RawMessage `json:"value"`
+}
+
+func (s *stageReport) writePatch(w io.Writer) error {
+	if len(s.Patch) == 0 {
+		return nil
+	}
+	var operations []operation
+	if err := json.Unmarshal(s.Patch, &operations); err != nil {
+		_, err := fmt.Fprintf(w, "  patch: %s\n", printable(string(s.Patch)))
+		return err
+	}
+	rows := make([][]string, len(operations))
+	for i, o := range operations {
+		rows[i] = []string{o.Op, o.Path, string(o.Value)}
+		if o.From != "" {
+			rows[i][2] = "from " + o.From
+		}
+	}
+	fmt.Fprintln(w, "  patch:")
+	return writeTable(w, "    ", rows)
+}
+
+func (s *stageReport) writeHooks(w io.Writer) error {
+	if len(s.Hooks) == 0 {
+		_, err := fmt.Fprintln(w, "  no hook was called")
+		return err
+	}
+	rows := [][]string{{"HOOK", "CONFIGURATION", "ROUND", "OUTCOME", "QUEUED", "WIRE", "HOST", "INSTANCE", "REASON"}}
+	for _, h := range s.Hooks {
+		rows = append(rows, []string{
+			h.Hook, h.Configuration, strconv.FormatUint(uint64(h.Round), 10), h.Outcome,
+			micros(h.QueuedMicros), micros(h.WireMicros), micros(h.HostMicros), dash(h.Instance), h.Reason,
+		})
+	}
+	return writeTable(w, "  ", rows)
+}
+
+// micros is a time for people; none for a hook that took none.
+func micros(us uint32) string {
+	if us == 0 {
+		return "-"
+	}
+	return (time.Duration(us) * time.Microsecond).String()
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

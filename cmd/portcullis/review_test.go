@@ -1,0 +1,364 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// review is a review of a Pod.
+const review = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1",` +
+	`"kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},` +
+	`"name":"web","namespace":"default","operation":"CREATE","userInfo":{"username":"jane"},` +
+	`"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"n":1.0}}}}`
+
+// judge is a mesh of one function.
+type judge func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error)
+
+// judgeService is a judge behind gRPC.
+type judgeService struct {
+	admissionv1.UnimplementedAdmissionServiceServer
+	judge judge
+}
+
+func (s judgeService) Review(_ context.Context, r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+	return s.judge(r)
+}
+
+// startMesh serves a judge over mutual TLS and returns what its ready file says. Without a judge it serves nothing.
+func startMesh(t *testing.T, j judge) readyInfo {
+	t.Helper()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	ca, err := certs.NewAuthority("test", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, spec := range map[string]certs.Spec{
+		"server": {IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true},
+		"client": {Identity: "kube-apiserver", Client: true},
+	} {
+		pair, err := ca.Issue(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pair.Write(at(name+".crt"), at(name+".key")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ca.CA().WriteCert(at("ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	files, err := certs.OpenReloader(certs.ReloaderOptions{CertFile: at("server.crt"), KeyFile: at("server.key"), CAFile: at("ca.crt")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(files.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))))
+	if j != nil {
+		admissionv1.RegisterAdmissionServiceServer(server, judgeService{judge: j})
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Error(err)
+		}
+	})
+	return readyInfo{Hosts: listener.Addr().String(), CA: at("ca.crt"), ClientCert: at("client.crt"), ClientKey: at("client.key")}
+}
+
+// readyFile writes what a mesh says of itself.
+func (i readyInfo) file(t *testing.T) string {
+	t.Helper()
+	data, err := json.Marshal(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, "ready.json", string(data))
+}
+
+// sample answers as a mesh with one hook of each stage and another that is not called.
+func sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+	answer := &admissionv1.ReviewResponse{Revision: "rev-1", Response: &admissionv1.AdmissionResponse{Uid: r.GetRequest().GetUid(), Allowed: true}}
+	if r.GetStage() == admissionv1.Stage_STAGE_MUTATE {
+		answer.Response.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"<b>"}},{"op":"copy","from":"/metadata/name","path":"/metadata/labels/n"}]`)
+		answer.Response.PatchType = "JSONPatch"
+		answer.Response.Warnings = []string{"hook \"slow.example.com\" failed (timeout) and was skipped: its failure policy is Ignore"}
+		answer.Response.AuditAnnotations = map[string]string{"failed-open.slow.example.com": "timeout", "a": "b"}
+		answer.Outcomes = []*admissionv1.HookOutcome{
+			{Configuration: "labels", Hook: "label.example.com", Outcome: "patched", QueuedUs: 12, WireUs: 1500, HostUs: 230, Instance: "host-1"},
+			{Configuration: "labels", Hook: "slow.example.com", Outcome: "failed-open", Reason: "no verdict within 250ms", QueuedUs: 3},
+			{Configuration: "labels", Hook: "label.example.com", Round: 1, Outcome: "allowed", WireUs: 900, HostUs: 100, Instance: "host-1"},
+			{Configuration: "other", Hook: "other.example.com", Outcome: "skipped", Reason: "no rule covers CREATE of pods"},
+		}
+		return answer, nil
+	}
+	answer.Response.Allowed = false
+	answer.Response.Status = &admissionv1.Status{
+		Code: 403, Reason: "Forbidden", Message: "hook \"images.example.com\" denied the request: image \"nginx\" is not pinned\nsee https://example.com",
+		Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{
+			{Field: "spec.containers[0].image", Message: "not pinned"}, {Reason: "FieldValueInvalid"},
+		}},
+	}
+	answer.Outcomes = []*admissionv1.HookOutcome{
+		{Configuration: "images", Hook: "images.example.com", Outcome: "denied", Reason: "image \"nginx\" is not pinned\nsee \x1b[1mhttps://example.com", WireUs: 1200, HostUs: 80, Instance: "host-2"},
+		{Configuration: "other", Hook: "other.example.com", Outcome: "skipped", Reason: "namespaceSelector \"env=prod\" does not match"},
+	}
+	return answer, nil
+}
+
+func TestReviewOutput(t *testing.T) {
+	tests := map[string]struct {
+		golden string
+		args   []string
+		code   int
+	}{
+		"both stages, as text":                         {golden: "review.txt", code: exitDenied},
+		"with the hooks that were not called":          {golden: "review-explain.txt", args: []string{"--explain"}, code: exitDenied},
+		"one stage alone, allowed":                     {golden: "review-mutate.txt", args: []string{"--stage", "mutate"}},
+		"as JSON, which says the same":                 {golden: "review.json", args: []string{"-o", "json"}, code: exitDenied},
+		"as JSON, with the hooks that were not called": {golden: "review-explain.json", args: []string{"-o", "json", "--explain"}, code: exitDenied},
+	}
+	mesh := startMesh(t, sample).file(t)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := execute(t, newReviewCommand(), strings.NewReader(review), append([]string{"-f", "-", "--ready-file", mesh}, tt.args...)...)
+			if r.code != tt.code || r.notes != "" {
+				t.Errorf("exit code %d, want %d: %s", r.code, tt.code, r.notes)
+			}
+			golden(t, tt.golden, r.out)
+		})
+	}
+}
+
+func TestReviewAsksAsAnAPIServerDoes(t *testing.T) {
+	var asked []string
+	mesh := startMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+		asked = append(asked, strings.Join([]string{
+			r.GetStage().String(), r.GetRequest().GetCluster(), r.GetRequest().GetUid(), string(r.GetRequest().GetObject().GetRaw()),
+		}, " "))
+		answer := &admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Uid: "u1", Allowed: true}}
+		if r.GetStage() == admissionv1.Stage_STAGE_MUTATE {
+			answer.Response.Patch, answer.Response.PatchType = []byte(`[{"op":"replace","path":"/metadata/name","value":"db"}]`), "JSONPatch"
+		}
+		return answer, nil
+	})
+	r := execute(t, newReviewCommand(), strings.NewReader(review), "-f", "-", "--cluster", "prod-1",
+		"--server", "https://"+mesh.Hosts, "--ca", mesh.CA, "--cert", mesh.ClientCert, "--key", mesh.ClientKey)
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	want := []string{
+		`STAGE_MUTATE prod-1 u1 {"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"n":1.0}}`,
+		`STAGE_VALIDATE prod-1 u1 {"apiVersion":"v1","kind":"Pod","metadata":{"name":"db"},"spec":{"n":1.0}}`,
+	}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("reviews (-want +got):\n%s", diff)
+	}
+}
+
+func TestReviewFindsTheMeshByAVariable(t *testing.T) {
+	t.Setenv("PORTCULLIS_READY_FILE", startMesh(t, sample).file(t))
+	if r := execute(t, newReviewCommand(), nil, "-f", write(t, "pod.json", review), "--stage", "mutate"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
+	fails := func(code codes.Code, message string) judge {
+		return func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+			return nil, status.Error(code, message)
+		}
+	}
+	badPatch := func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+		return &admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"remove","path":"/x"}]`)}}, nil
+	}
+	tests := map[string]struct {
+		judge  judge
+		change func(t *testing.T, i *readyInfo)
+		args   []string
+		want   string
+	}{
+		"the mesh's own words are passed on": {
+			judge: fails(codes.PermissionDenied, `portcullis: identity "x" may not send reviews for cluster "dev": add it`),
+			want:  `Error: mutate: identity "x" may not send reviews for cluster "dev": add it`,
+		},
+		"nobody listens there": {
+			judge:  sample,
+			change: func(t *testing.T, i *readyInfo) { i.Hosts = closedPort(t) },
+			want:   "check that it runs",
+		},
+		"the certificate is of another authority": {
+			judge: sample,
+			change: func(t *testing.T, i *readyInfo) {
+				other := startMesh(t, sample)
+				i.ClientCert, i.ClientKey = other.ClientCert, other.ClientKey
+			},
+			want: "--ca, --cert and --key are those it trusts",
+		},
+		"the mesh's certificate is of another authority": {
+			judge:  sample,
+			change: func(t *testing.T, i *readyInfo) { i.CA = startMesh(t, sample).CA },
+			want:   "--ca, --cert and --key are those it trusts",
+		},
+		"it is another gRPC server": {want: "name the listener for hosts"},
+		"nothing comes in time": {
+			judge: fails(codes.DeadlineExceeded, "slow"), args: []string{"--timeout", "3s"}, want: "no answer within 3s",
+		},
+		"the patch of the answer does not apply": {judge: badPatch, want: "mutate: the answer's patch"},
+		"the certificate is not named": {
+			judge:  sample,
+			change: func(_ *testing.T, i *readyInfo) { i.ClientCert, i.ClientKey = "", "" },
+			want:   "--cert and --key are missing",
+		},
+		"the authority is not named": {
+			judge: sample, change: func(_ *testing.T, i *readyInfo) { i.CA = "" }, want: "--ca is missing",
+		},
+		"the certificate is not there": {
+			judge: sample, change: func(_ *testing.T, i *readyInfo) { i.ClientCert = "/nowhere.crt" }, want: "/nowhere.crt",
+		},
+		"the address has no port": {
+			judge: sample, change: func(_ *testing.T, i *readyInfo) { i.Hosts = "mesh" }, want: "name host and port",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			info := startMesh(t, tt.judge)
+			if tt.change != nil {
+				tt.change(t, &info)
+			}
+			execute(t, newReviewCommand(), strings.NewReader(review),
+				append([]string{"-f", "-", "--ready-file", info.file(t)}, tt.args...)...).fails(t, tt.want)
+		})
+	}
+}
+
+// closedPort is an address that nobody listens at.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"the file":              {nil, "name the file with the review"},
+		"the mesh":              {[]string{"-f", "-"}, "say which mesh"},
+		"a file that is there":  {[]string{"-f", "/nowhere.json"}, "/nowhere.json"},
+		"a ready file that is":  {[]string{"-f", "-", "--ready-file", "/nowhere.json"}, "is the mesh running"},
+		"a ready file of JSON":  {[]string{"-f", "-", "--ready-file", write(t, "f", "{")}, "ready file"},
+		"a stage that there is": {[]string{"-f", "-", "--stage", "all"}, "use mutate or validate"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			execute(t, newReviewCommand(), strings.NewReader(review), tt.args...).fails(t, tt.want)
+		})
+	}
+}
+
+func TestReadReview(t *testing.T) {
+	object := `{"b":1.0,"a":"<"}`
+	tests := map[string]struct {
+		document string
+		object   string
+		want     string // of the error; empty when the document is read
+	}{
+		"a review": {
+			document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1","object":` + object + `}}`, object: object,
+		},
+		"a review of v1beta1": {
+			document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"u1","object":` + object + `}}`, object: object,
+		},
+		"a bare request": {
+			document: `{"uid":"u1","kind":{"group":"","version":"v1","kind":"Pod"},"operation":"CREATE","object":` + object + `}`, object: object,
+		},
+		"a request without uid, which is given one": {
+			document: `{"kind":{"version":"v1","kind":"Pod"},"operation":"CREATE","object":` + object + `}`, object: object,
+		},
+		"a review without uid": {
+			document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"object":` + object + `}}`, object: object,
+		},
+		"YAML": {
+			document: "# a comment\n---\nkind: AdmissionReview\napiVersion: admission.k8s.io/v1\nrequest:\n  uid: u1\n  object: {a: 1}\n", object: `{"a":1}`,
+		},
+		"a bare request in YAML": {
+			document: "uid: u1\nkind: {version: v1, kind: Pod}\noperation: CREATE\nobject: {a: 1}\n", object: `{"a":1}`,
+		},
+		"an object is no review":           {document: `{"apiVersion":"v1","kind":"Pod"}`, want: "the document is a Pod: put it into the object"},
+		"several documents are too many":   {document: "a: 1\n---\nb: 2\n", want: "several documents"},
+		"an empty file is no document":     {document: "# nothing\n", want: "no document"},
+		"neither JSON nor YAML":            {document: "a: b: c", want: "neither JSON nor YAML"},
+		"a list is no review":              {document: "- a\n", want: "not an AdmissionReview"},
+		"broken JSON":                      {document: `{"kind":`, want: "not an AdmissionReview"},
+		"a version that is not read":       {document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2","request":{"uid":"u"}}`, want: "is not supported"},
+		"a review without a request":       {document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, want: "has no request"},
+		"a file past the limit is refused": {document: "{" + strings.Repeat(" ", maxReviewBytes), want: "larger than"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			request, err := readReview(strings.NewReader(tt.document))
+			if tt.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("error %v, want %q in it", err, tt.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if request.GetUid() == "" || string(request.GetObject().GetRaw()) != tt.object {
+				t.Errorf("uid %q, object %s, want %s", request.GetUid(), request.GetObject().GetRaw(), tt.object)
+			}
+		})
+	}
+}
+
+func TestReadReviewOfTheCorpus(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "corpus", "admissionreviews", "*"))
+	if err != nil || len(files) == 0 {
+		t.Skip("the corpus of real documents is not here")
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			request, err := readReview(f)
+			if old := strings.Contains(file, "v1alpha1"); old != (err != nil) {
+				t.Fatalf("error %v, want one: %v", err, old)
+			}
+			if err == nil && (request.GetUid() == "" || request.GetOperation() == "") {
+				t.Errorf("read as %v", request)
+			}
+		})
+	}
+}
