@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -343,5 +345,26 @@ spec: {}
 	_, problems := Decode("f.yaml", []byte(data))
 	if len(problems) != 1 || problems[0].Line != 6 || problems[0].Field != "metadata.annotations" {
 		t.Errorf("problems %q", lines(problems))
+	}
+}
+
+func TestTheExamplesOfTheManualAreValid(t *testing.T) {
+	manual, err := os.ReadFile(filepath.Join("..", "docs", "configuration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := strings.Split(string(manual), "```yaml\n")[1:]
+	if len(examples) == 0 {
+		t.Fatal("there are none")
+	}
+	for _, example := range examples {
+		example, _, _ = strings.Cut(example, "```\n")
+		objects, problems := Decode("example.yaml", []byte(example))
+		if len(objects) == 0 || len(problems) > 0 {
+			t.Errorf("%d objects, %q:\n%s", len(objects), lines(problems), example)
+		}
+		if _, problems = Compile("r", objects); problems.Err() != nil {
+			t.Error(problems.Err())
+		}
 	}
 }

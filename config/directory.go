@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Limits of one Directory. Past one, the listing is a problem as a whole and everything that was good stays.
+// Limits of one Directory. Past one, the listing is one problem, and everything that was good stays.
 const (
 	// MaxFiles bounds the files of all paths together.
 	MaxFiles = 5_000
@@ -81,6 +81,9 @@ func (d *Directory) List(ctx context.Context) (Listing, error) {
 	if err != nil {
 		return Listing{}, err
 	}
+	if len(files) > MaxFiles {
+		return tooMany(Listing{}, fmt.Sprintf("the paths hold more than %d files", MaxFiles)), nil
+	}
 	digest := sha256.New()
 	decoded := make(map[string]decodedFile, len(files))
 	for _, f := range files {
@@ -96,13 +99,16 @@ func (d *Directory) List(ctx context.Context) (Listing, error) {
 	d.keep(decoded)
 	listing.Revision = hex.EncodeToString(digest.Sum(nil))
 	if n := len(listing.Objects); n > MaxObjects {
-		listing.Objects = nil
-		listing.Problems = append(listing.Problems, Problem{
-			Severity: match.SeverityError, Code: CodeLimit,
-			Message: fmt.Sprintf("the files hold %d objects, and at most %d are read", n, MaxObjects),
-		})
+		return tooMany(listing, fmt.Sprintf("the files hold %d objects, and at most %d are read", n, MaxObjects)), nil
 	}
 	return listing, nil
+}
+
+// tooMany is a listing that says nothing but that a limit is exceeded.
+func tooMany(l Listing, message string) Listing {
+	l.Objects = nil
+	l.Problems = append(l.Problems, Problem{Severity: match.SeverityError, Code: CodeLimit, Message: message})
+	return l
 }
 
 // decode is the content of a file, from the last listing if the file did not change since.
@@ -131,7 +137,7 @@ type fileData struct {
 	data []byte
 }
 
-// files reads all files of all paths.
+// files reads all files of all paths, and stops one file past the limit of each.
 func (d *Directory) files() ([]fileData, error) {
 	var all []fileData
 	for _, path := range d.paths {
@@ -142,9 +148,7 @@ func (d *Directory) files() ([]fileData, error) {
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, files...); len(all) > MaxFiles {
-			return nil, fmt.Errorf("%s: there are more than %d files", path, MaxFiles)
-		}
+		all = append(all, files...)
 	}
 	return all, nil
 }
@@ -174,7 +178,9 @@ func readPath(path string) ([]fileData, error) {
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, f)
+		if files = append(files, f); len(files) > MaxFiles {
+			break
+		}
 	}
 	return files, nil
 }
