@@ -195,8 +195,8 @@ func (s *Session) Send(frame *hostv1.ConnectResponse) error {
 }
 
 // Ask puts a request to one hook and returns how the call ended. The deadline of ctx, or Patience from now, is the call's
-// and the host's to keep; when ctx is cancelled the call is. Either way the host still owes a verdict, and that is what Ask returns. An
-// error says that there is none.
+// and the host's to keep; when ctx is cancelled the call is. Either way the host still owes a verdict, and that is what
+// Ask returns. An error says that there is none.
 func (s *Session) Ask(ctx context.Context, hook string, request *admissionv1.AdmissionRequest) (*hostv1.Verdict, error) {
 	stage, err := s.stageOf(hook)
 	if err != nil {
@@ -207,31 +207,70 @@ func (s *Session) Ask(ctx context.Context, hook string, request *admissionv1.Adm
 		ctx, cancel = context.WithTimeout(ctx, Patience)
 		defer cancel()
 	}
-	call := &hostv1.HookCall{Name: hook, Stage: stage, Configuration: "hosttest", RemainingMs: remaining(ctx)}
-	id := s.nextID()
-	answer := s.expect(question{kind: verdictFrame, id: id})
-	err = s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: &hostv1.Review{
-		CallId: id, Hooks: []*hostv1.HookCall{call}, Request: request,
+	call, err := s.Post(request, &hostv1.HookCall{
+		Name: hook, Stage: stage, Configuration: "hosttest", RemainingMs: remaining(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	verdicts, err := call.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return verdicts[0], nil
+}
+
+// Call is a review that was sent and not yet answered in full.
+type Call struct {
+	session *Session
+	id      uint64
+	answers []<-chan *hostv1.ConnectRequest
+}
+
+// Post sends a request for several hooks in one frame. The calls go as they are, with the time that they say is left.
+func (s *Session) Post(request *admissionv1.AdmissionRequest, calls ...*hostv1.HookCall) (*Call, error) {
+	c := &Call{session: s, id: s.nextID()}
+	for i := range calls {
+		c.answers = append(c.answers, s.expect(question{kind: verdictFrame, id: c.id, hook: uint32(i)}))
+	}
+	err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: &hostv1.Review{
+		CallId: c.id, Hooks: calls, Request: request,
 	}}})
 	if err != nil {
 		return nil, fmt.Errorf("hosttest: sending the review: %w", err)
 	}
+	return c, nil
+}
+
+// Wait waits for a verdict on each hook, in the order of the hooks. When ctx is cancelled so is the call, and the
+// verdicts are still awaited. Once.
+func (c *Call) Wait(ctx context.Context) ([]*hostv1.Verdict, error) {
+	verdicts := make([]*hostv1.Verdict, len(c.answers))
+	for i, answer := range c.answers {
+		frame, err := c.verdict(ctx, answer)
+		if err != nil {
+			return nil, err
+		}
+		verdicts[i] = frame.GetVerdict()
+	}
+	return verdicts, nil
+}
+
+func (c *Call) verdict(ctx context.Context, answer <-chan *hostv1.ConnectRequest) (*hostv1.ConnectRequest, error) {
 	select {
 	case frame := <-answer:
-		return frame.GetVerdict(), nil
-	case <-s.ended:
-		frame, err := s.last(answer)
-		return frame.GetVerdict(), err
+		return frame, nil
+	case <-c.session.ended:
+		return c.session.last(answer)
 	case <-ctx.Done():
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		err = s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Cancel{Cancel: &hostv1.Cancel{CallId: id}}})
-		if err != nil {
+		cancel := &hostv1.ConnectResponse_Cancel{Cancel: &hostv1.Cancel{CallId: c.id}}
+		if err := c.session.Send(&hostv1.ConnectResponse{Frame: cancel}); err != nil {
 			return nil, fmt.Errorf("hosttest: sending the cancellation: %w", err)
 		}
 	}
-	frame, err := s.await(context.WithoutCancel(ctx), answer)
-	return frame.GetVerdict(), err
+	return c.session.await(context.WithoutCancel(ctx), answer)
 }
 
 // stageOf is the stage that the host offers a hook for.
