@@ -298,6 +298,10 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 		defer a.stop(stopBackground)
 		return edge.Serve(serving, l.bridge)
 	})
+	if err := a.firstConfiguration(ctx); err != nil {
+		stopServing()
+		return errors.Join(err, g.Wait())
+	}
 	info := a.info(l)
 	a.log.Info("serving", "bridge", info.Bridge, "hosts", info.Hosts, "admin", info.Admin)
 	if err := started(info); err != nil {
@@ -319,6 +323,24 @@ func (a *app) stop(stopBackground context.CancelFunc) {
 	a.grpc.Stop()
 	_ = a.admin.Close()
 	stopBackground()
+}
+
+// firstConfiguration waits for the first configuration. A document that is bad from the start has no last good version: its
+// hooks would not be called, and what they refuse would pass. The process does not start on it, so that the replicas that
+// know a good version go on.
+func (a *app) firstConfiguration(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.config.readyTimeout)
+	defer cancel()
+	if _, err := a.store.Fresh(ctx); err != nil {
+		a.log.Warn("serving without a configuration: reviews are answered 503 until there is one", "error", err)
+		return nil
+	}
+	err := a.store.Problems().Err()
+	if err == nil || a.config.ignoreBad {
+		return nil
+	}
+	return fmt.Errorf("the configuration has errors; mend them, or start with --ignore-bad-documents and without "+
+		"the hooks in them:\n%w", err)
 }
 
 // info is where the edges are.

@@ -14,6 +14,7 @@ import (
 type serveConfig struct {
 	id           string
 	config       []string
+	ignoreBad    bool
 	listen       string
 	listenHosts  string
 	listenAdmin  string
@@ -79,6 +80,8 @@ connections as they become idle, tells the hosts, and stops when the last review
 func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.id, "id", "", "name of this dispatcher, unique per process start (default: random)")
 	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration; may be given several times")
+	f.BoolVar(&c.ignoreBad, "ignore-bad-documents", false,
+		"start although documents of the configuration are bad: their hooks are not called")
 	f.StringVar(&c.listen, "listen", ":8443", "address for API servers")
 	f.StringVar(&c.listenHosts, "listen-hosts", ":8444", "address for hosts")
 	f.StringVar(&c.listenAdmin, "listen-admin", "127.0.0.1:8445", "address for probes and metrics, without TLS")
