@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -34,11 +35,13 @@ type serveConfig struct {
 // tlsFiles are the PEM files of one listener.
 type tlsFiles struct{ cert, key, ca string }
 
-// orElse fills what is missing from another listener's files.
+// orElse fills what is missing from another listener's files: the authorities, and the certificate with its key, which
+// belong together.
 func (f tlsFiles) orElse(other tlsFiles) tlsFiles {
-	if f == (tlsFiles{}) {
-		return other
+	if f.cert == "" && f.key == "" {
+		f.cert, f.key = other.cert, other.key
 	}
+	f.ca = cmp.Or(f.ca, other.ca)
 	return f
 }
 
