@@ -8,6 +8,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,36 +19,65 @@ import (
 	"go.uber.org/goleak"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/portcullis-mesh/portcullis/e2e/build"
+	"github.com/portcullis-mesh/portcullis/e2e/collector"
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
 
-// cluster is shared by the tests of this package; TestMain sets it before the
-// first of them and nobody afterwards.
-var cluster *kube.Cluster
+// What all tests of this package share; TestMain sets it before the first of
+// them and nobody changes it afterwards.
+var (
+	cluster    *kube.Cluster
+	traces     *collector.Collector
+	portcullis string // the program's file
+	testhost   string // the program's file
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run starts the cluster, runs the tests, and stops the cluster however they
+// run makes what the tests share, runs them, and cleans up however they
 // ended. The result is the status to exit with.
 func run(m *testing.M) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	started := time.Now()
-	var err error
-	cluster, err = kube.Start(ctx, kube.Options{Progress: os.Stderr, AuditLevel: auditv1.LevelRequestResponse})
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "no cluster to test with: %v\n", err)
+	if err := start(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "nothing to test with: %v\n", err)
 		return 1
 	}
 	cancel() // from here on an interrupt ends the test binary, and the kernel ends its children
-	fmt.Fprintf(os.Stderr, "kube-apiserver is ready after %v\n", time.Since(started).Round(time.Millisecond))
 	return finish(m.Run())
 }
 
-// finish stops the cluster and looks for goroutines that outlived it. The
-// files of a run that failed are kept.
+func start(ctx context.Context) error {
+	begun := time.Now()
+	fmt.Fprintln(os.Stderr, "building portcullis ...")
+	tree, err := build.Find(ctx)
+	if err != nil {
+		return err
+	}
+	if portcullis, err = tree.Portcullis(ctx); err != nil {
+		return err
+	}
+	if testhost, err = tree.TestHost(ctx); err != nil {
+		return err
+	}
+	if traces, err = collector.Start(); err != nil {
+		return err
+	}
+	cluster, err = kube.Start(ctx, kube.Options{
+		Progress: os.Stderr, AuditLevel: auditv1.LevelRequestResponse, TracingEndpoint: traces.Endpoint(),
+	})
+	if err != nil {
+		return errors.Join(err, traces.Stop())
+	}
+	fmt.Fprintf(os.Stderr, "kube-apiserver is ready after %v\n", time.Since(begun).Round(time.Millisecond))
+	return nil
+}
+
+// finish stops what start has started and looks for goroutines that outlived
+// the tests. The files of a run that failed are kept.
 func finish(code int) int {
-	if err := cluster.Stop(); err != nil {
+	if err := errors.Join(cluster.Stop(), traces.Stop()); err != nil {
 		fmt.Fprintf(os.Stderr, "stop the cluster: %v\n", err)
 		code = 1
 	}

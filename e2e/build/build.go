@@ -71,6 +71,12 @@ func (t Tree) Portcullis(ctx context.Context) (string, error) {
 	return t.program(ctx, t.Root, "portcullis", "")
 }
 
+// TestHost builds the host whose behaviour its flags say, and returns its
+// file.
+func (t Tree) TestHost(ctx context.Context) (string, error) {
+	return t.program(ctx, t.E2E, "testhost", "")
+}
+
 // program builds ./cmd/name of the module in dir.
 func (t Tree) program(ctx context.Context, dir, name, linkerFlags string) (string, error) {
 	file := filepath.Join(t.BinDir(), name)

@@ -25,7 +25,9 @@ func (c *Cluster) startAPIServer(ctx context.Context, program, etcdURL string, o
 	if err != nil {
 		return fmt.Errorf("prepare kube-apiserver: %w", err)
 	}
-	c.apiserver, err = process.Start(process.Command{Path: program, Args: args, LogFile: c.dir.path("kube-apiserver.log")})
+	c.apiserver, err = process.Start(process.Command{
+		Path: program, Args: args, Env: []string{exportSoon}, LogFile: c.dir.path("kube-apiserver.log"),
+	})
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,8 @@ type Options struct {
 	// is off. See [Cluster.AuditEvents].
 	AuditLevel auditv1.Level
 	// TracingEndpoint is the host:port of an OTLP gRPC collector without TLS
-	// that receives a span of every request; "" is off.
+	// that receives the spans of every request whose client, an administrator,
+	// sends a sampled traceparent; "" is off.
 	TracingEndpoint string
 	// APIServerArgs are added to kube-apiserver's arguments.
 	APIServerArgs []string
@@ -130,6 +131,9 @@ func startOnce(ctx context.Context, tree build.Tree, bin programs, opts Options)
 		return nil, err
 	}
 	if err := c.createServiceAccount(ctx, metav1.NamespaceDefault); err != nil {
+		return nil, err
+	}
+	if err := c.letReadNamespaces(ctx); err != nil {
 		return nil, err
 	}
 	return c, nil

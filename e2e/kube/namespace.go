@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -30,6 +31,30 @@ func (c *Cluster) Namespace(t testing.TB, labels map[string]string) string {
 		t.Fatal(err)
 	}
 	return created.Name
+}
+
+// NamespaceReaders is the group whose users may read namespaces and nothing
+// else: what a mesh needs of a cluster.
+const NamespaceReaders = "e2e:namespace-readers"
+
+// letReadNamespaces grants it.
+func (c *Cluster) letReadNamespaces(ctx context.Context) error {
+	const name = "e2e-namespace-readers"
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"},
+	}}}
+	if _, err := c.client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make a role: %w", err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: NamespaceReaders}},
+	}
+	if _, err := c.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bind a role: %w", err)
+	}
+	return nil
 }
 
 // SetNamespaceLabel replaces one label of a namespace, or removes it when

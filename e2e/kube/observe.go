@@ -21,11 +21,11 @@ rules:
 - level: %s
 `
 
-// tracingConfiguration samples every request.
+// tracingConfiguration samples no request by itself: without a rate the
+// decision is the client's (k8s.io/component-base/tracing, NewProvider).
 const tracingConfiguration = `apiVersion: apiserver.config.k8s.io/v1
 kind: TracingConfiguration
 endpoint: %q
-samplingRatePerMillion: 1000000
 `
 
 func (c *Cluster) auditArgs(opts Options) ([]string, error) {
@@ -53,6 +53,10 @@ func (c *Cluster) tracingArgs(opts Options) ([]string, error) {
 	}
 	return []string{"--tracing-config-file=" + file}, nil
 }
+
+// exportSoon has kube-apiserver export spans after that many milliseconds,
+// where five seconds are the default.
+const exportSoon = "OTEL_BSP_SCHEDULE_DELAY=200"
 
 // AuditEvents are the events in the audit log that match, oldest first. The
 // cluster must have been started with an audit level. An event is written

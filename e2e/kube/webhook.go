@@ -9,13 +9,17 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// apiVersion is that of webhook configurations.
+const apiVersion = "admissionregistration.k8s.io/v1"
+
 // Hook describes one webhook of a configuration, with the values that suit
 // tests where Kubernetes leaves a choice: no side effects, AdmissionReview
 // v1, every scope, matchPolicy Equivalent.
 type Hook struct {
 	// Name is the webhook's name: at least three labels, as DNS names have.
 	Name string
-	// URL is where the webhook listens; https.
+	// URL is where the webhook listens; https. Without one the clientConfig is
+	// empty, which the mesh understands and Kubernetes does not.
 	URL string
 	// CABundle is the PEM of the authority that the webhook's certificate
 	// comes from.
@@ -41,7 +45,10 @@ func InNamespace(name string) *metav1.LabelSelector {
 
 // Validating is a configuration of that name with the hooks in order.
 func Validating(name string, hooks ...Hook) *admissionregistrationv1.ValidatingWebhookConfiguration {
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: "ValidatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
 	for _, h := range hooks {
 		configuration.Webhooks = append(configuration.Webhooks, admissionregistrationv1.ValidatingWebhook{
 			Name:                    h.Name,
@@ -59,7 +66,10 @@ func Validating(name string, hooks ...Hook) *admissionregistrationv1.ValidatingW
 
 // Mutating is a configuration of that name with the hooks in order.
 func Mutating(name string, hooks ...Hook) *admissionregistrationv1.MutatingWebhookConfiguration {
-	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: "MutatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
 	for _, h := range hooks {
 		configuration.Webhooks = append(configuration.Webhooks, admissionregistrationv1.MutatingWebhook{
 			Name:                    h.Name,
@@ -76,6 +86,9 @@ func Mutating(name string, hooks ...Hook) *admissionregistrationv1.MutatingWebho
 }
 
 func (h Hook) clientConfig() admissionregistrationv1.WebhookClientConfig {
+	if h.URL == "" {
+		return admissionregistrationv1.WebhookClientConfig{}
+	}
 	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(h.URL), CABundle: h.CABundle}
 }
 

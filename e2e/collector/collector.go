@@ -1,0 +1,95 @@
+// Package collector is an OpenTelemetry collector that keeps the spans it
+// receives, for tests that look at traces: OTLP over gRPC, without TLS.
+package collector
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"sync"
+
+	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+)
+
+// Span is what is kept of a span.
+type Span struct {
+	// Service is the service.name of the process that it comes from.
+	Service string
+	// Name is the span's.
+	Name string
+	// ID and Parent are span ids in hexadecimal; Parent is empty for a root.
+	ID, Parent string
+}
+
+// Collector is a running collector. Its methods are safe for concurrent use.
+type Collector struct {
+	collectorv1.UnimplementedTraceServiceServer
+
+	server   *grpc.Server
+	listener net.Listener
+	served   chan error
+
+	mu     sync.Mutex
+	traces map[string][]Span // guarded by mu
+}
+
+// Start starts a collector on a free port of 127.0.0.1. Whoever started it
+// calls Stop once.
+func Start() (*Collector, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for spans: %w", err)
+	}
+	c := &Collector{server: grpc.NewServer(), listener: listener, served: make(chan error, 1), traces: map[string][]Span{}}
+	collectorv1.RegisterTraceServiceServer(c.server, c)
+	go func() { c.served <- c.server.Serve(listener) }()
+	return c, nil
+}
+
+// Stop ends the collector.
+func (c *Collector) Stop() error {
+	c.server.Stop()
+	return <-c.served
+}
+
+// Endpoint is its host:port.
+func (c *Collector) Endpoint() string { return c.listener.Addr().String() }
+
+// Trace is what has arrived of a trace so far, by its id in hexadecimal.
+// Processes export their spans a little after they have ended.
+func (c *Collector) Trace(id string) []Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Span(nil), c.traces[id]...)
+}
+
+// Export implements the OTLP service.
+func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range r.GetResourceSpans() {
+		service := serviceName(resource)
+		for _, scope := range resource.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				trace := hex.EncodeToString(s.GetTraceId())
+				c.traces[trace] = append(c.traces[trace], Span{
+					Service: service, Name: s.GetName(),
+					ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+				})
+			}
+		}
+	}
+	return &collectorv1.ExportTraceServiceResponse{}, nil
+}
+
+func serviceName(r *tracev1.ResourceSpans) string {
+	for _, a := range r.GetResource().GetAttributes() {
+		if a.GetKey() == "service.name" {
+			return a.GetValue().GetStringValue()
+		}
+	}
+	return ""
+}
