@@ -169,25 +169,24 @@ func request(inv invocation) *Request {
 	}
 }
 
-// span starts the handler's span as a child of the call's span in the dispatcher.
+// span starts the handler's span as a child of the call's span in the dispatcher. What is not recorded costs little.
 func (c *caller) span(ctx context.Context, inv invocation) (context.Context, trace.Span) {
-	carrier := propagation.MapCarrier{
-		"traceparent": inv.review.GetTraceparent(),
-		"tracestate":  inv.review.GetTracestate(),
+	if parent := inv.review.GetTraceparent(); parent != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
+			"traceparent": parent,
+			"tracestate":  inv.review.GetTracestate(),
+		})
 	}
-	ctx = propagation.TraceContext{}.Extract(ctx, carrier)
-	if id := inv.hookCall().GetSpanId(); len(id) == len(trace.SpanID{}) {
-		parent := trace.SpanContextFromContext(ctx).WithSpanID(trace.SpanID(id))
-		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
-	}
-	return c.tracer.Start(ctx, "portcullis.host.handle",
-		trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(
+	ctx, span := c.tracer.Start(ctx, "portcullis.host.handle", trace.WithSpanKind(trace.SpanKindServer))
+	if span.IsRecording() {
+		span.SetAttributes(
 			attribute.String("portcullis.hook", inv.id.name),
 			attribute.String("portcullis.stage", stageName(inv.id.stage)),
 			attribute.String("portcullis.cluster", inv.review.GetRequest().GetCluster()),
 			attribute.Int64("portcullis.call", int64(inv.call)),
-		))
+		)
+	}
+	return ctx, span
 }
 
 // complain logs a failure of a hook, not more often than its operator can read.
