@@ -49,8 +49,8 @@ func (p *planner) inspect(hooks []*match.Hook) {
 	}
 }
 
-// warn reports something about a hook.
-func (p *planner) warn(h *match.Hook, code, format string, args ...any) {
+// warnf reports something about a hook.
+func (p *planner) warnf(h *match.Hook, code, format string, args ...any) {
 	kind := "ValidatingWebhookConfiguration"
 	if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
 		kind = "MutatingWebhookConfiguration"
@@ -73,7 +73,7 @@ func (p *planner) wildcards(h *match.Hook) {
 		if i >= 0 {
 			what = fmt.Sprintf("resources %q of %s", r.Resources[i], groups(r.APIGroups))
 		}
-		p.warn(h, CodeWildcard, "a rule covers %s: the API server sends the mesh all such writes, also those of controllers; "+
+		p.warnf(h, CodeWildcard, "a rule covers %s: the API server sends the mesh all such writes, also those of controllers; "+
 			"name the groups and resources that the hook is about", what)
 		return
 	}
@@ -99,7 +99,7 @@ func (p *planner) excluded(h *match.Hook, all []atom) {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		p.warn(h, CodeExcluded, "the hook is not called for %s: a cluster has to be able to write these whatever state the mesh is in",
+		p.warnf(h, CodeExcluded, "the hook is not called for %s: a cluster has to be able to write these whatever state the mesh is in",
 			strings.Join(slices.Compact(names), ", "))
 	}
 }
@@ -112,7 +112,7 @@ func (p *planner) critical(h *match.Hook, all []atom) {
 	} {
 		x := exclusion{groups: []string{c.group}, resources: []string{c.resource}}
 		if slices.ContainsFunc(all, func(a atom) bool { return a[dimScope] == string(admissionregistrationv1.ClusterScope) && x.meets(a) }) {
-			p.warn(h, CodeCritical, "the hook fails closed and covers %s: %s; name other resources, or let it fail open", c.resource, c.consequence)
+			p.warnf(h, CodeCritical, "the hook fails closed and covers %s: %s; name other resources, or let it fail open", c.resource, c.consequence)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (p *planner) kubeSystem(h *match.Hook, all []atom) {
 		return a[dimScope] == string(admissionregistrationv1.NamespacedScope) && excluded(a) == nil
 	})
 	if namespaced && selects(h.NamespaceSelector(), labels.Set{corev1.LabelMetadataName: metav1.NamespaceSystem}) {
-		p.warn(h, CodeKubeSystem, "the hook fails closed and covers namespace %s: while the mesh is down the cluster's own components "+
+		p.warnf(h, CodeKubeSystem, "the hook fails closed and covers namespace %s: while the mesh is down the cluster's own components "+
 			"cannot be repaired; exempt it with a namespaceSelector on %s", metav1.NamespaceSystem, corev1.LabelMetadataName)
 	}
 }

@@ -156,7 +156,7 @@ func TestRulesOfEntries(t *testing.T) {
 		},
 		"equal rules come once, and rules that differ in one word are joined": {
 			hooks: []hook{
-				{name: "a", rules: "CREATE::v1:pods CREATE::v1:pods UPDATE::v1:pods"},
+				{name: "a", rules: "CREATE::v1:pods UPDATE::v1:pods CREATE::v1:pods"},
 				{name: "b", rules: "UPDATE,CREATE::v1:services,pods CREATE:apps:v1:deployments"},
 			},
 			want: map[string][]string{"fail-closed.validate.portcullis": {

@@ -73,8 +73,9 @@ func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
 	r := register(t, "prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json",
 		"--name", "mesh", "--own-namespace", "", "--validate-timeout", "2s")
 	var list struct {
-		APIVersion, Kind string
-		Items            []json.RawMessage
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Items      []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal([]byte(r.out), &list); err != nil || list.APIVersion != "v1" || list.Kind != "List" || len(list.Items) != 2 {
 		t.Fatalf("%v: %+v", err, r)

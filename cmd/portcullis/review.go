@@ -55,7 +55,7 @@ The exit code is 0 when the review is allowed, 1 when it is denied, 2 when there
 		Example: `  portcullis dev --ready-file /tmp/ready.json
   portcullis review -f pod.json --ready-file /tmp/ready.json --explain
 
-  kubectl create --dry-run=client -o json ... | jq '{kind: "AdmissionReview", ...}' | portcullis review -f -
+  PORTCULLIS_READY_FILE=/tmp/ready.json portcullis review -f - -o json < request.yaml
 
   portcullis review -f pod.yaml --cluster prod-1 --stage validate -o json \
     --server mesh.example.com:8444 --ca ca.crt --cert apiserver.crt --key apiserver.key`,

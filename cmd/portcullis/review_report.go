@@ -99,7 +99,7 @@ func patchReport(patch []byte) json.RawMessage {
 	if len(patch) == 0 || json.Valid(patch) {
 		return patch
 	}
-	quoted, _ := json.Marshal(string(patch)) // a string can always be written
+	quoted, _ := json.Marshal(string(patch)) //nolint:errchkjson // a string can always be written
 	return quoted
 }
 

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestCompletion(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want []string
+	}{
+		"there is a script for each shell":     {[]string{"completion", "bash"}, []string{"__start_portcullis"}},
+		"commands are completed":               {[]string{"__complete", ""}, []string{"cluster\t", "completion\t", "dev\t", "review\t", "serve\t"}},
+		"words of flags are completed":         {[]string{"__complete", "review", "--stage", ""}, []string{"mutate\nvalidate\n"}},
+		"forms of output are completed":        {[]string{"__complete", "cluster", "register", "prod-1", "-o", ""}, []string{"yaml\njson\n"}},
+		"roles of certificates are completed":  {[]string{"__complete", "certs", "issue", ""}, []string{"server\nhost\nclient\n"}},
+		"a name of a cluster is no file's":     {[]string{"__complete", "cluster", "register", ""}, []string{":4\n"}},
+		"a file for a review is one of a disk": {[]string{"__complete", "review", "-f", ""}, []string{":0\n"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			root := newRootCommand()
+			root.SetArgs(tt.args)
+			root.SetOut(&out)
+			root.SetErr(&bytes.Buffer{})
+			if code := run(t.Context(), root); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in:\n%s", want, &out)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryCommandHasAnExample(t *testing.T) {
+	for _, cmd := range newRootCommand().Commands() {
+		for _, c := range append(cmd.Commands(), cmd) {
+			if c.Example == "" || c.Long == "" {
+				t.Errorf("%s: no example, or no long help", c.CommandPath())
+			}
+		}
+	}
+}
