@@ -66,11 +66,23 @@ func (s static) NamespaceLabels(context.Context, string, string) (map[string]str
 // newMesh starts a dispatcher whose hooks are granted to every host.
 func newMesh(t *testing.T, validating, mutating []hook) *mesh {
 	t.Helper()
+	snapshot := compile(t, validating, mutating)
+	return newMeshOf(t, snapshot, static{snapshot})
+}
+
+// knowledge is what a dispatcher is told.
+type knowledge interface {
+	dispatcher.Snapshots
+	dispatcher.Namespaces
+}
+
+// newMeshOf starts a dispatcher that knows what k does; hosts may serve what the snapshot grants to "host".
+func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge) *mesh {
+	t.Helper()
 	m := &mesh{
 		t: t, metrics: prometheus.NewRegistry(), network: bufconn.Listen(1 << 20), spans: tracetest.NewSpanRecorder(),
 	}
 	m.provider = trace.NewTracerProvider(trace.WithSpanProcessor(m.spans))
-	snapshot := compile(t, validating, mutating)
 	registry, err := session.New(session.Options{Metrics: m.metrics})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +92,7 @@ func newMesh(t *testing.T, validating, mutating []hook) *mesh {
 	server := grpc.NewServer(session.ServerOptions()...)
 	hostv1.RegisterHostServiceServer(server, hosts)
 	m.dispatcher, err = dispatcher.New(dispatcher.Options{
-		Snapshots: static{snapshot}, Namespaces: static{snapshot}, Streams: registry,
+		Snapshots: k, Namespaces: k, Streams: registry,
 		Metrics: m.metrics, TracerProvider: m.provider,
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -19,16 +20,24 @@ import (
 // when its result is no longer wanted. An error is a failure, for which the failure policy of the hook decides.
 type Handler func(ctx context.Context, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
-// Backend calls handlers by the name of the hook. It is safe for concurrent use.
+// Find returns the handler of a hook; nil means that there is none. It may be called concurrently.
+type Find func(h *match.Hook) Handler
+
+// Backend calls handlers. It is safe for concurrent use.
 type Backend struct {
-	handlers map[string]Handler
-	running  sync.WaitGroup
+	find    Find
+	running sync.WaitGroup
 }
 
 var _ dispatcher.Backend = (*Backend)(nil)
 
-// New makes a backend. The map belongs to it from now on.
-func New(handlers map[string]Handler) *Backend { return &Backend{handlers: handlers} }
+// New makes a backend of handlers by the name of their hook. The map belongs to it from now on.
+func New(handlers map[string]Handler) *Backend {
+	return NewFunc(func(h *match.Hook) Handler { return handlers[h.ID.Name] })
+}
+
+// NewFunc makes a backend that finds handlers by more than the name of their hook, which is not unique.
+func NewFunc(find Find) *Backend { return &Backend{find: find} }
 
 // Wait returns when no handler runs any more.
 func (b *Backend) Wait() { b.running.Wait() }
@@ -43,7 +52,7 @@ func (b *Backend) Start(ctx context.Context, batch *dispatcher.Batch, done func(
 		c.finish = func(r review.Result) { c.once.Do(func() { done(i, r) }) }
 		b.running.Go(func() {
 			defer cancel()
-			c.finish(b.handle(deadlined, batch.Calls[i].Hook.ID.Name, batch.Request))
+			c.finish(b.handle(deadlined, batch.Calls[i].Hook, batch.Request))
 		})
 	}
 	return func(i int) {
@@ -60,14 +69,14 @@ type call struct {
 }
 
 // handle calls one handler; a panic is a failure of its call alone.
-func (b *Backend) handle(ctx context.Context, hook string, r *admissionv1.AdmissionRequest) (result review.Result) {
-	h := b.handlers[hook]
+func (b *Backend) handle(ctx context.Context, hook *match.Hook, r *admissionv1.AdmissionRequest) (result review.Result) {
+	h := b.find(hook)
 	if h == nil {
-		return review.Fail(review.FailureUnavailable, "no handler for hook %q", hook)
+		return review.Fail(review.FailureUnavailable, "no handler for hook %q", hook.ID.Name)
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			result = review.Fail(review.FailurePanic, "handler of %q panicked: %v\n%s", hook, p, debug.Stack())
+			result = review.Fail(review.FailurePanic, "handler of %q panicked: %v\n%s", hook.ID.Name, p, debug.Stack())
 		}
 	}()
 	begun := time.Now()
