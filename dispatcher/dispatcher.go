@@ -165,7 +165,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	options := chain.Options{
 		Request:  r,
 		Revision: snapshot.Revision(),
-		Hooks:    snapshot.Candidates(r.Admission.GetCluster(), r.Stage, attributes),
+		Hooks:    candidates(snapshot, r, attributes),
 		Match: func(h *match.Hook, o chain.Object) match.Decision {
 			return matching.match(ctx, h, o)
 		},
@@ -185,6 +185,13 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		x.machine = chain.NewMutate(options)
 	}
 	return x
+}
+
+// candidates are the hooks whose rules cover the request and that belong to the entry by which it came.
+func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes) []*match.Hook {
+	return slices.DeleteFunc(snapshot.Candidates(r.Admission.GetCluster(), r.Stage, a), func(h *match.Hook) bool {
+		return !h.In(r.Entry)
+	})
 }
 
 // matcher matches hooks against the object as mutated so far.

@@ -368,6 +368,34 @@ func TestWhateverAHookDoesTheReviewHasAnAnswer(t *testing.T) {
 	}
 }
 
+func TestAnEntryCallsTheHooksOfItsFailurePolicy(t *testing.T) {
+	m := newMesh(t, []hook{{name: "closed.test.dev"}, {name: "open.test.dev", ignore: true}}, nil)
+	m.host("one", func(h *hostsdk.Host) {
+		h.Validate("closed.test.dev", allow)
+		h.Validate("open.test.dev", allow)
+	})
+	for entry, want := range map[string]string{
+		match.EntryFailClosed: "closed.test.dev ", match.EntryFailOpen: "open.test.dev ",
+		"": "closed.test.dev open.test.dev ", "of-my-own": "closed.test.dev open.test.dev ",
+	} {
+		r := podReview(validate, `{}`)
+		r.Entry = entry
+		a, err := m.dispatcher.Review(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var called string
+		for _, o := range a.Outcomes {
+			if o.GetOutcome() == "allowed" {
+				called += o.GetHook() + " "
+			}
+		}
+		if called != want {
+			t.Errorf("entry %q called %q, want %q", entry, called, want)
+		}
+	}
+}
+
 func TestOneTraceFromTheReviewIntoTheHost(t *testing.T) {
 	m := newMesh(t, []hook{{name: "x.test.dev"}, {name: "y.test.dev"}}, nil)
 	m.host("one", func(h *hostsdk.Host) {

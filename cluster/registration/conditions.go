@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // exclusion is a class of resources that never come to the mesh.
@@ -68,7 +70,7 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 		for _, r := range rules(e.except) {
 			others = append(others, ruleExpression(r))
 		}
-		not(FailClosed, strings.Join(others, " || "))
+		not(match.EntryFailClosed, strings.Join(others, " || "))
 	}
 	return all
 }

@@ -23,17 +23,12 @@ type entry struct {
 	except []atom
 }
 
-// failsClosed reports whether a failure of the hook has to refuse the request. A hook in shadow decides nothing.
-func failsClosed(h *match.Hook) bool {
-	return h.FailurePolicy != admissionregistrationv1.Ignore && !h.Route.Shadow
-}
-
 // byPolicy gives fail-closed and fail-open hooks an entry each. A request may belong to both.
 func byPolicy(stage admissionv1.Stage, hooks []*match.Hook) []entry {
 	closed, open := partition(hooks)
 	return inUse(
-		entry{stage: stage, name: FailClosed, hooks: closed, atoms: reachable(closed)},
-		entry{stage: stage, name: FailOpen, hooks: open, atoms: reachable(open)},
+		entry{stage: stage, name: match.EntryFailClosed, hooks: closed, atoms: reachable(closed)},
+		entry{stage: stage, name: match.EntryFailOpen, hooks: open, atoms: reachable(open)},
 	)
 }
 
@@ -53,14 +48,14 @@ func byRequest(stage admissionv1.Stage, hooks []*match.Hook) []entry {
 		return !slices.ContainsFunc(reachable([]*match.Hook{h}), closed.overlaps)
 	})
 	return inUse(
-		entry{stage: stage, name: FailClosed, hooks: all, atoms: reachable(failClosed)},
-		entry{stage: stage, name: FailOpen, hooks: failOpen, atoms: open, except: shared},
+		entry{stage: stage, name: match.EntryFailClosed, hooks: all, atoms: reachable(failClosed)},
+		entry{stage: stage, name: match.EntryFailOpen, hooks: failOpen, atoms: open, except: shared},
 	)
 }
 
 func partition(hooks []*match.Hook) (closed, open []*match.Hook) {
 	for _, h := range hooks {
-		if failsClosed(h) {
+		if h.FailsClosed() {
 			closed = append(closed, h)
 		} else {
 			open = append(open, h)
@@ -110,7 +105,7 @@ func (p *planner) mutating(e entry) admissionregistrationv1.MutatingWebhook {
 func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook {
 	url, seconds, effects := p.path(e), p.timeoutSeconds(e), e.sideEffects()
 	equivalent, policy := admissionregistrationv1.Equivalent, admissionregistrationv1.Ignore
-	if e.name == FailClosed {
+	if e.name == match.EntryFailClosed {
 		policy = admissionregistrationv1.Fail
 	}
 	return admissionregistrationv1.ValidatingWebhook{

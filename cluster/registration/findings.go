@@ -36,12 +36,12 @@ func (p *planner) inspect(hooks []*match.Hook) {
 		all := atoms(h.Rules())
 		p.wildcards(h)
 		p.excluded(h, all)
-		if failsClosed(h) {
+		if h.FailsClosed() {
 			p.critical(h, all)
 			p.kubeSystem(h, all)
 		}
 	}
-	if p.options.OwnNamespace == "" && slices.ContainsFunc(hooks, failsClosed) {
+	if p.options.OwnNamespace == "" && slices.ContainsFunc(hooks, (*match.Hook).FailsClosed) {
 		p.findings = append(p.findings, match.Finding{
 			Severity: match.SeverityInfo, Code: CodeOwnNamespace, Path: "cluster " + p.cluster,
 			Message: "no namespace is exempt: if the mesh runs in this cluster, name its namespace, or it cannot start once it is down",

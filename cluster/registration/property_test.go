@@ -8,7 +8,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -59,8 +58,8 @@ func (w world) check() {
 			closed, open = kept && len(matching) > 0 && slices.ContainsFunc(covering, failsClosed),
 				kept && len(matching) > 0 && !slices.ContainsFunc(covering, failsClosed)
 		}
-		w.see(stage, registration.FailClosed, closed, kept && slices.ContainsFunc(covering, failsClosed))
-		w.see(stage, registration.FailOpen, open, kept && slices.ContainsFunc(covering, failsOpen) &&
+		w.see(stage, match.EntryFailClosed, closed, kept && slices.ContainsFunc(covering, failsClosed))
+		w.see(stage, match.EntryFailOpen, open, kept && slices.ContainsFunc(covering, failsOpen) &&
 			(stage == validate || !slices.ContainsFunc(covering, failsClosed)))
 	}
 }
@@ -87,7 +86,7 @@ func (w world) matching(s *match.Snapshot, stage admissionv1.Stage) []*match.Hoo
 }
 
 func failsClosed(h *match.Hook) bool { return h.FailurePolicy == admissionregistrationv1.Fail }
-func failsOpen(h *match.Hook) bool   { return !failsClosed(h) }
+func failsOpen(h *match.Hook) bool   { return !h.FailsClosed() }
 
 // excluded says it again, in the words of a request.
 func excluded(r *admissionv1.AdmissionRequest) bool {

@@ -26,14 +26,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// The names of entries, as they stand in paths.
-const (
-	// FailClosed is the entry whose failure refuses the request.
-	FailClosed = "fail-closed"
-	// FailOpen is the entry whose failure lets the request pass.
-	FailOpen = "fail-open"
-)
-
 // Registration is what a cluster's API server has to hold. Both objects are always there, so that applying them also
 // takes away entries that no hook needs any more. They belong to the caller.
 type Registration struct {
