@@ -177,7 +177,7 @@ func (c *caller) span(ctx context.Context, inv invocation) (context.Context, tra
 			"tracestate":  inv.review.GetTracestate(),
 		})
 	}
-	ctx, span := c.tracer.Start(ctx, "portcullis.host.handle", trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := c.tracer.Start(callSpan(ctx, inv), "portcullis.host.handle", trace.WithSpanKind(trace.SpanKindServer))
 	if span.IsRecording() {
 		span.SetAttributes(
 			attribute.String("portcullis.hook", inv.id.name),
@@ -187,6 +187,16 @@ func (c *caller) span(ctx context.Context, inv invocation) (context.Context, tra
 		)
 	}
 	return ctx, span
+}
+
+// callSpan makes the span of the call, if the dispatcher names one, the parent: the traceparent of a frame is that of the
+// whole review, which may hold calls of several hooks.
+func callSpan(ctx context.Context, inv invocation) context.Context {
+	parent, id := trace.SpanContextFromContext(ctx), inv.hookCall().GetSpanId()
+	if !parent.IsValid() || len(id) != len(trace.SpanID{}) {
+		return ctx
+	}
+	return trace.ContextWithRemoteSpanContext(ctx, parent.WithSpanID(trace.SpanID(id)))
 }
 
 // complain logs a failure of a hook, not more often than its operator can read.

@@ -84,6 +84,44 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 	}
 }
 
+// TestEachHandlersSpanIsTheChildOfItsCall: a frame has one traceparent but may ask several hooks.
+func TestEachHandlersSpanIsTheChildOfItsCall(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spanID []byte
+		parent string
+	}{
+		"the span of the call":             {[]byte{1, 2, 3, 4, 5, 6, 7, 8}, "0102030405060708"},
+		"that of the frame without one":    {nil, "00f067aa0ba902b7"},
+		"that of the frame with a bad one": {[]byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, "00f067aa0ba902b7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := tracetest.NewSpanRecorder()
+			host, err := hostsdk.New(hostsdk.Options{
+				Name: "imagepolicy", TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)), Logger: quiet(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			host.Validate("h", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
+			d := hosttest.Start(t, host)
+			err = d.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: &hostv1.Review{
+				CallId:      7,
+				Hooks:       []*hostv1.HookCall{{Name: "h", Stage: admissionv1.Stage_STAGE_VALIDATE, RemainingMs: 60_000, SpanId: tc.spanID}},
+				Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+				Request:     &admissionv1.AdmissionRequest{},
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, func() bool { return len(recorder.Ended()) == 1 })
+			parent := recorder.Ended()[0].Parent()
+			if parent.TraceID().String() != "4bf92f3577b34da6a3ce929d0e0e4736" || parent.SpanID().String() != tc.parent || !parent.IsSampled() {
+				t.Errorf("parent %v-%v, sampled %v", parent.TraceID(), parent.SpanID(), parent.IsSampled())
+			}
+		})
+	}
+}
+
 func attribute(span sdktrace.ReadOnlySpan, key string) string {
 	for _, a := range span.Attributes() {
 		if string(a.Key) == key {
