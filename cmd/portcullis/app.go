@@ -130,27 +130,7 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 	if err != nil {
 		return nil, err
 	}
-	judge, err := dispatcher.New(dispatcher.Options{
-		Snapshots:      a.store,
-		Namespaces:     a.clusters,
-		Streams:        a.registry,
-		TracerProvider: seeing.TracerProvider,
-		Metrics:        metrics,
-		Logger:         log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	a.bridge, err = bridge.New(bridge.Options{
-		Reviewer:         judge,
-		Authorize:        a.clusters.Authorize,
-		MaxBodyBytes:     c.maxBody,
-		MaxInflightBytes: c.maxInflight,
-		Logger:           log,
-		TracerProvider:   seeing.TracerProvider,
-		Registerer:       metrics,
-	})
-	if err != nil {
+	if err := a.wireRoad(metrics); err != nil {
 		return nil, err
 	}
 	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))
@@ -160,6 +140,31 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	return a, nil
+}
+
+// wireRoad makes the road of a review: the bridge in front of the dispatcher.
+func (a *app) wireRoad(metrics prometheus.Registerer) error {
+	judge, err := dispatcher.New(dispatcher.Options{
+		Snapshots:      a.store,
+		Namespaces:     a.clusters,
+		Streams:        a.registry,
+		TracerProvider: a.telemetry.TracerProvider,
+		Metrics:        metrics,
+		Logger:         a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.bridge, err = bridge.New(bridge.Options{
+		Reviewer:         judge,
+		Authorize:        a.clusters.Authorize,
+		MaxBodyBytes:     a.config.maxBody,
+		MaxInflightBytes: a.config.maxInflight,
+		Logger:           a.log,
+		TracerProvider:   a.telemetry.TracerProvider,
+		Registerer:       metrics,
+	})
+	return err
 }
 
 // newGRPC is the server for hosts, and for direct callers.
@@ -295,7 +300,7 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 		return nil
 	})
 	g.Go(func() error {
-		defer a.stop(stopBackground)
+		defer a.stop(background, stopBackground)
 		return edge.Serve(serving, l.bridge)
 	})
 	if err := a.firstConfiguration(ctx); err != nil {
@@ -315,9 +320,9 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 }
 
 // stop ends what is behind the bridge, once that has drained.
-func (a *app) stop(stopBackground context.CancelFunc) {
+func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	a.health.Shutdown()
-	ctx, cancel := context.WithTimeout(context.Background(), a.config.drainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.config.drainTimeout)
 	defer cancel()
 	a.registry.Drain(ctx, a.config.drainTimeout)
 	a.grpc.Stop()

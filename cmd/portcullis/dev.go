@@ -174,7 +174,7 @@ func (d *dev) writeSamples() error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(file, data, 0o644); err != nil {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
 			return err
 		}
 	}
