@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -9,8 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 
@@ -159,4 +164,33 @@ func logHas(log, text string) error {
 		return fmt.Errorf("%s does not hold %q", log, text)
 	}
 	return nil
+}
+
+// apiServerCertificate is one as kube-apiserver presents it to webhooks.
+func apiServerCertificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	pair, err := cluster.Authority().Client(kube.WebhookClientName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+// podReview is the request of a review of the creation of a Pod.
+func podReview(t *testing.T, namespace string) *admissionv1.AdmissionRequest {
+	t.Helper()
+	pod, err := json.Marshal(kube.Pod(namespace, "reviewed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	resource := metav1.GroupVersionResource{Version: "v1", Resource: "pods"}
+	return &admissionv1.AdmissionRequest{
+		UID: uuid.NewUUID(), Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
+		Name: "reviewed", Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: pod},
+	}
 }

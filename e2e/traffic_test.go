@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+)
+
+const (
+	// trafficClients is how many clients create Pods at a time.
+	trafficClients = 4
+	// maxTrafficErrors is how many errors are kept; one is enough to fail.
+	maxTrafficErrors = 5
+)
+
+// traffic is reviews that flow while a test does things to the mesh.
+type traffic struct {
+	stop    context.CancelFunc
+	clients sync.WaitGroup
+
+	mu     sync.Mutex
+	sent   int
+	failed int
+	errs   []error // the first of failed
+}
+
+// newTraffic has several clients repeat send until the test, or Stop, ends
+// it.
+func newTraffic(t *testing.T, send func(context.Context) error) *traffic {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &traffic{stop: cancel}
+	for range trafficClients {
+		f.clients.Go(func() {
+			for ctx.Err() == nil {
+				f.count(ctx, send(ctx))
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		f.clients.Wait()
+	})
+	return f
+}
+
+func (f *traffic) count(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // the client gave up, which says nothing about the mesh
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent++
+	if err == nil {
+		return
+	}
+	f.failed++
+	if len(f.errs) < maxTrafficErrors {
+		f.errs = append(f.errs, err)
+	}
+}
+
+// await returns when n more requests have been answered.
+func (f *traffic) await(t *testing.T, n int) {
+	t.Helper()
+	target := f.total() + n
+	eventually(t, fmt.Sprintf("%d more requests are answered", n), func() error {
+		if f.total() < target {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+func (f *traffic) total() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sent
+}
+
+// wantNoFailure ends the traffic and fails the test if any of it failed.
+func (f *traffic) wantNoFailure(t *testing.T) {
+	t.Helper()
+	f.stop()
+	f.clients.Wait()
+	t.Logf("%d requests, %d failed", f.sent, f.failed)
+	if f.failed > 0 {
+		t.Errorf("%d of %d requests failed, the first with: %v", f.failed, f.sent, errors.Join(f.errs...))
+	}
+}
