@@ -129,11 +129,31 @@ func BenchmarkDiffPatch(b *testing.B) {
 	})
 }
 
-func decodeForBenchmark(b *testing.B, body []byte) *admissionv1.ReviewRequest {
+func decodeForBenchmark(b testing.TB, body []byte) *admissionv1.ReviewRequest {
 	b.Helper()
 	review, err := conversion.DecodeReview(body)
 	if err != nil {
 		b.Fatal(err)
 	}
 	return review
+}
+
+func BenchmarkDecodeResponse(b *testing.B) {
+	for name, members := range map[string]string{
+		"allowed": `,"allowed":true`,
+		// As controller-runtime answers.
+		"allowed-with-status": `,"allowed":true,"status":{"metadata":{},"code":200}`,
+		"denied":              `,"allowed":false,"status":{"metadata":{},"status":"Failure","message":"image not signed","reason":"Forbidden","code":403}`,
+		"patched-20kB":        `,"allowed":true,"patchType":"JSONPatch","patch":"` + strings.Repeat("W10x", 5_000) + `"`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			body := []byte(answer(members))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := conversion.DecodeResponse(body, apiV1, askedUID); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

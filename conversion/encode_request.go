@@ -1,6 +1,8 @@
 package conversion
 
 import (
+	"strconv"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -12,34 +14,105 @@ const contentTypeJSON = "application/json"
 // object) has no place in it. Objects are written as they are, unchecked. The error is an *Error: there is no request,
 // api_version is neither v1 nor v1beta1, or an object is not JSON.
 func EncodeReviewRequest(dst []byte, req *admissionv1.ReviewRequest) ([]byte, error) {
-	apiVersion := req.GetApiVersion()
+	shared, err := EncodeSharedReview(req)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, shared.head...)
+	dst = appendString(dst, req.GetRequest().GetUid())
+	for _, piece := range shared.tail {
+		dst = append(dst, piece...)
+	}
+	return dst, nil
+}
+
+// SharedReview is an AdmissionReview that asks, written once for all webhooks that take its version: what one of them is
+// sent differs from what another is sent in the uid alone. Immutable.
+type SharedReview struct {
+	head   []byte
+	tail   [][]byte
+	length int
+}
+
+// Head is what stands before the uid, which follows as a JSON string with its quotes. It may not be changed.
+func (s *SharedReview) Head() []byte { return s.head }
+
+// Tail is what stands behind the uid, in pieces. Those that are objects are those of the request, not copies. Neither the
+// list nor the pieces may be changed.
+func (s *SharedReview) Tail() [][]byte { return s.tail }
+
+// Len is the length of head and tail together, in bytes.
+func (s *SharedReview) Len() int { return s.length }
+
+// EncodeSharedReview writes the AdmissionReview of EncodeReviewRequest but for its uid. req must not change as long as the
+// review is in use.
+func EncodeSharedReview(req *admissionv1.ReviewRequest) (*SharedReview, error) {
+	apiVersion, err := encodable(req)
+	if err != nil {
+		return nil, err
+	}
+	r := req.GetRequest()
+	w := make(jsonWriter, 0, 128)
+	w.openReview(apiVersion)
+	w.name("request")
+	w.open('{')
+	w.name("uid")
+	s := &SharedReview{head: w, length: len(w), tail: make([][]byte, 0, 7)}
+
+	w = make(jsonWriter, 0, 1024)
+	w.raw('"') // The end of the uid, so that a comma follows. It belongs to the uid.
+	w.attributes(r)
+	w = s.object(w[1:], `,"object":`, r.GetObject())
+	w = s.object(w, `,"oldObject":`, r.GetOldObject())
+	if r.DryRun != nil {
+		w = append(w, `,"dryRun":`...)
+		w = strconv.AppendBool(w, r.GetDryRun())
+	}
+	w = s.object(w, `,"options":`, r.GetOptions())
+	s.piece(append(w, `}}`...))
+	return s, nil
+}
+
+// encodable says in which version a review can be written.
+func encodable(req *admissionv1.ReviewRequest) (apiVersion string, err error) {
+	apiVersion = req.GetApiVersion()
 	if apiVersion == "" {
 		apiVersion = versionV1
 	}
 	if !supported(apiVersion) {
-		return dst, unencodable("cannot write an AdmissionReview in apiVersion %q: want %s or %s", apiVersion, versionV1, versionV1beta1)
+		return "", unencodable("cannot write an AdmissionReview in apiVersion %q: want %s or %s", apiVersion, versionV1, versionV1beta1)
 	}
 	r := req.GetRequest()
 	if r == nil {
-		return dst, unencodable("cannot write an AdmissionReview without a request")
+		return "", unencodable("cannot write an AdmissionReview without a request")
 	}
 	for _, o := range []*admissionv1.Object{r.GetObject(), r.GetOldObject(), r.GetOptions()} {
 		if o != nil && (len(o.GetRaw()) == 0 || o.GetContentType() != "" && o.GetContentType() != contentTypeJSON) {
-			return dst, unencodable("cannot write an object of type %q and %d bytes into JSON", o.GetContentType(), len(o.GetRaw()))
+			return "", unencodable("cannot write an object of type %q and %d bytes into JSON", o.GetContentType(), len(o.GetRaw()))
 		}
 	}
-	w := jsonWriter(dst)
-	w.openReview(apiVersion)
-	w.request(r)
-	w.raw('}')
-	return w, nil
+	return apiVersion, nil
 }
 
-// request writes AdmissionRequest of k8s.io/api/admission/v1.
-func (w *jsonWriter) request(r *admissionv1.AdmissionRequest) {
-	w.name("request")
-	w.open('{')
-	w.text("uid", r.GetUid())
+// object writes a member whose value is an object of the request. An object is a piece of its own, behind what stood in w;
+// what it returns is where to go on.
+func (s *SharedReview) object(w jsonWriter, name string, o *admissionv1.Object) jsonWriter {
+	w = append(w, name...)
+	if o == nil {
+		return append(w, "null"...)
+	}
+	s.piece(w)
+	s.piece(o.GetRaw())
+	return w[len(w):]
+}
+
+func (s *SharedReview) piece(piece []byte) {
+	s.tail = append(s.tail, piece[:len(piece):len(piece)])
+	s.length += len(piece)
+}
+
+// attributes writes the members of AdmissionRequest of k8s.io/api/admission/v1 between the uid and the objects.
+func (w *jsonWriter) attributes(r *admissionv1.AdmissionRequest) {
 	w.names("kind", "kind", r.GetKind().GetGroup(), r.GetKind().GetVersion(), r.GetKind().GetKind())
 	w.names("resource", "resource", r.GetResource().GetGroup(), r.GetResource().GetVersion(), r.GetResource().GetResource())
 	w.optional("subResource", r.GetSubResource())
@@ -54,13 +127,6 @@ func (w *jsonWriter) request(r *admissionv1.AdmissionRequest) {
 	w.optional("namespace", r.GetNamespace())
 	w.text("operation", r.GetOperation())
 	w.user(r.GetUserInfo())
-	w.object("object", r.GetObject())
-	w.object("oldObject", r.GetOldObject())
-	if r.DryRun != nil {
-		w.boolean("dryRun", r.GetDryRun())
-	}
-	w.object("options", r.GetOptions())
-	w.close('}')
 }
 
 // names writes a GroupVersionKind or a GroupVersionResource.
@@ -93,13 +159,4 @@ func (w *jsonWriter) user(u *admissionv1.UserInfo) {
 		w.close('}')
 	}
 	w.close('}')
-}
-
-func (w *jsonWriter) object(name string, o *admissionv1.Object) {
-	w.name(name)
-	if o == nil {
-		*w = append(*w, "null"...)
-		return
-	}
-	*w = append(*w, o.GetRaw()...)
 }

@@ -1,0 +1,310 @@
+package conversion
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+
+	k8sv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// Reasons for which an answer of a webhook is refused, beside those for a review: values of Error.Reason.
+const (
+	// ReasonNoResponse: the AdmissionReview carries no response.
+	ReasonNoResponse = "NoResponse"
+	// ReasonWrongUID: the response is to another review.
+	ReasonWrongUID = "WrongUID"
+	// ReasonWrongPatchType: the patch type is there, and empty.
+	ReasonWrongPatchType = "WrongPatchType"
+)
+
+// DecodeResponse reads what a webhook answers to a review that was sent in apiVersion, which EncodeSharedReview takes,
+// under uid. It takes and refuses what kube-apiserver does: the client of k8s.io/apiserver/pkg/util/webhook and
+// VerifyAdmissionResponse of k8s.io/apiserver/pkg/admission/plugin/webhook/request (SEMANTICS C20, C33).
+//
+//   - v1: kind, apiVersion and uid have to be those of the review.
+//   - v1beta1: kind and apiVersion may be absent, and the uid is not looked at. The patch type is not either: a patch is
+//     a JSON patch.
+//
+// Whether a hook may send a patch, and patch and patch type fit together, is left to the caller: the message shows it, but
+// for a patch type that is there and empty, which is refused here (v1).
+//
+// It differs in that a denial is read first and stays a denial (SEMANTICS C22): when an answer would be refused, but says
+// "allowed": false of its own, under the right uid (v1), the result is a denial with whatever else could be read, also of
+// an answer that was cut off. An answer that does not begin with "{" is refused, though Kubernetes would go on to try YAML
+// and protobuf. The error is an *Error without UID.
+func DecodeResponse(body []byte, apiVersion, uid string) (*admissionv1.AdmissionResponse, error) {
+	d := &responseDecoder{decoder: decoder{scanner: scanner{data: body}}}
+	d.answer()
+	d.end()
+	if err := d.rejection(apiVersion, uid); err != nil {
+		if d.denies(apiVersion, uid) {
+			return d.message(apiVersion), nil
+		}
+		return nil, err
+	}
+	return d.message(apiVersion), nil
+}
+
+// responseDecoder reads an answer in one pass. It goes on after a field of the wrong type, for the sake of a denial.
+type responseDecoder struct {
+	decoder
+	// What the type of Kubernetes holds, which matches names by exact case: decoder has what its sniffing finds.
+	typedKind, typedVersion string
+	response                *response // nil when there is none, or null
+}
+
+// response is AdmissionResponse of k8s.io/api/admission/v1.
+type response struct {
+	uid              string
+	allowed, said    bool // said: allowed was there
+	status           *metav1.Status
+	patch            []byte
+	patchType        *string
+	auditAnnotations map[string]string
+	warnings         []string
+}
+
+// rejection says why the answer is none; nil when it is one.
+func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
+	switch {
+	case !bytes.HasPrefix(bytes.TrimLeft(d.data, " \t\r\n"), []byte("{")):
+		return badRequest(ReasonNotJSON, "the answer is not a JSON object, want an %s: it begins with %.40q", reviewKind, d.data)
+	case d.err != nil:
+		return badRequest(ReasonMalformedJSON, "the answer is malformed JSON: %v", d.err)
+	case d.wrongType != "":
+		return badRequest(ReasonWrongType, "the answer is no %s that can be read: %s", reviewKind, d.wrongType)
+	case d.kind != reviewKind && d.kind != "":
+		return badRequest(ReasonWrongKind, "the answer is of kind %.100q, want an %s", d.kind, reviewKind)
+	case !d.inVersion(apiVersion):
+		return badRequest(ReasonUnsupportedVersion, "the answer is in apiVersion %.100q to a review in %s", d.apiVersion, apiVersion)
+	case d.response == nil:
+		return badRequest(ReasonNoResponse, "the answer has no response")
+	case apiVersion != versionV1:
+		return nil
+	case d.response.uid != uid:
+		return badRequest(ReasonWrongUID, "response.uid is %.100q, want that of the request, %q", d.response.uid, uid)
+	case d.typedKind != reviewKind || d.typedVersion != versionV1:
+		return badRequest(ReasonWrongKind, "kind and apiVersion of the answer are %.100q and %.100q, want %q and %q",
+			d.typedKind, d.typedVersion, reviewKind, versionV1)
+	case d.response.patchType != nil && *d.response.patchType == "":
+		return badRequest(ReasonWrongPatchType, "response.patchType is there, and empty")
+	}
+	return nil
+}
+
+// inVersion says whether Kubernetes would decode the answer as one in apiVersion: gvkWithDefaults of
+// k8s.io/apimachinery/pkg/runtime/serializer/json with apiVersion as the default, and ParseGroupVersion of its schema.
+func (d *responseDecoder) inVersion(apiVersion string) bool {
+	switch d.apiVersion {
+	case apiVersion, "", "/", "admission.k8s.io/":
+		return true
+	}
+	return false
+}
+
+// denies says whether an answer that would be refused has denied before.
+func (d *responseDecoder) denies(apiVersion, uid string) bool {
+	r := d.response
+	return r != nil && r.said && !r.allowed && (apiVersion != versionV1 || r.uid == uid)
+}
+
+// message is the response as far as it was read.
+func (d *responseDecoder) message(apiVersion string) *admissionv1.AdmissionResponse {
+	r := d.response
+	m := &admissionv1.AdmissionResponse{
+		Uid: r.uid, Allowed: r.allowed, Status: statusMessage(r.status), Patch: r.patch,
+		AuditAnnotations: r.auditAnnotations, Warnings: r.warnings,
+	}
+	switch {
+	case apiVersion == versionV1 && r.patchType != nil:
+		m.PatchType = *r.patchType
+	case apiVersion != versionV1 && len(r.patch) > 0:
+		m.PatchType = string(k8sv1.PatchTypeJSONPatch)
+	}
+	return m
+}
+
+func (d *responseDecoder) answer() {
+	for name := range d.members {
+		switch {
+		// As encoding/json, with which Kubernetes finds kind and apiVersion, whatever their case.
+		case bytes.EqualFold(name, []byte("kind")):
+			d.readName(&d.kind, &d.typedKind, "kind", name)
+		case bytes.EqualFold(name, []byte("apiVersion")):
+			d.readName(&d.apiVersion, &d.typedVersion, "apiVersion", name)
+		case string(name) == "request":
+			d.readRequest() // Many webhooks send it back. Its types count.
+		case string(name) == "response":
+			d.readVerdict()
+		default:
+			d.skip()
+		}
+	}
+}
+
+// readName reads a string that Kubernetes reads twice: sniffed by any case, typed only when name is field itself.
+func (d *responseDecoder) readName(sniffed, typed *string, field string, name []byte) {
+	null := d.next() == 'n'
+	d.readString(sniffed, field)
+	if !null && string(name) == field {
+		*typed = *sniffed
+	}
+}
+
+func (d *responseDecoder) readVerdict() {
+	if d.null() {
+		d.response = nil
+		return
+	}
+	if d.next() != '{' {
+		d.mismatch("an object", "response")
+		return
+	}
+	if d.response == nil {
+		d.response = new(response)
+	}
+	for name := range d.members {
+		d.readVerdictField(d.response, name)
+	}
+}
+
+// readVerdictField reads the member called name of AdmissionResponse in k8s.io/api/admission/v1.
+func (d *responseDecoder) readVerdictField(r *response, name []byte) {
+	switch string(name) {
+	case "uid":
+		d.readString(&r.uid, "response", "uid")
+	case "allowed":
+		d.readAllowed(r)
+	case "status":
+		d.readStatus(r)
+	case "patch":
+		d.readPatch(r)
+	case "patchType":
+		d.readPatchType(r)
+	case "auditAnnotations":
+		d.readAnnotations(r)
+	case "warnings":
+		r.warnings = d.readStrings(r.warnings, "response", "warnings")
+	default:
+		d.skip()
+	}
+}
+
+func (d *responseDecoder) readAllowed(r *response) {
+	switch c := d.next(); c {
+	case 'n':
+		d.skip()
+	case 't', 'f':
+		if d.skip(); d.err == nil {
+			r.allowed, r.said = c == 't', true
+		}
+	default:
+		d.mismatch("a boolean", "response", "allowed")
+	}
+}
+
+// readStatus leaves a status to Kubernetes' own decoder: it is deep, and rare. Of a status that is cut off nothing is read.
+func (d *responseDecoder) readStatus(r *response) {
+	if d.null() {
+		r.status = nil
+		return
+	}
+	raw := d.skip()
+	if d.err != nil {
+		return
+	}
+	if r.status == nil {
+		r.status = new(metav1.Status)
+	}
+	d.unmarshal(raw, r.status, "response.status")
+}
+
+// readPatch reads []byte as encoding/json does: base64 in a string, but also an array of numbers.
+func (d *responseDecoder) readPatch(r *response) {
+	switch d.next() {
+	case 'n':
+		d.skip()
+		r.patch = nil
+	case '"':
+		text := unescaped(d.quoted())
+		patch := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+		n, err := base64.StdEncoding.Decode(patch, text)
+		if err != nil {
+			d.wrongf("response.patch is not base64: %v", err)
+			return
+		}
+		r.patch = patch[:n]
+	default:
+		if raw := d.skip(); d.err == nil {
+			d.unmarshal(raw, &r.patch, "response.patch")
+		}
+	}
+}
+
+// readPatchType reads a pointer in Kubernetes' type.
+func (d *responseDecoder) readPatchType(r *response) {
+	if d.null() {
+		r.patchType = nil
+		return
+	}
+	if r.patchType == nil {
+		r.patchType = new(string)
+	}
+	d.readString(r.patchType, "response", "patchType")
+}
+
+func (d *responseDecoder) readAnnotations(r *response) {
+	if d.null() {
+		r.auditAnnotations = nil
+		return
+	}
+	if d.next() != '{' {
+		d.mismatch("an object", "response", "auditAnnotations")
+		return
+	}
+	if r.auditAnnotations == nil {
+		r.auditAnnotations = map[string]string{}
+	}
+	for name := range d.members {
+		key, value := string(name), ""
+		d.readString(&value, "response", "auditAnnotations")
+		r.auditAnnotations[key] = value
+	}
+}
+
+// unmarshal reads a value as Kubernetes does, as far as it can be read.
+func (d *responseDecoder) unmarshal(raw []byte, into any, field string) {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, into); err != nil {
+		d.wrongf("%s: %v", field, err)
+	}
+}
+
+// wrongf remembers the first field of a wrong type.
+func (d *responseDecoder) wrongf(format string, args ...any) {
+	if d.wrongType == "" {
+		d.wrongType = fmt.Sprintf(format, args...)
+	}
+}
+
+// statusMessage is a Status as a message, without what only lists have.
+func statusMessage(s *metav1.Status) *admissionv1.Status {
+	if s == nil {
+		return nil
+	}
+	m := &admissionv1.Status{Status: s.Status, Message: s.Message, Reason: string(s.Reason), Code: s.Code}
+	if d := s.Details; d != nil {
+		m.Details = &admissionv1.StatusDetails{
+			Name: d.Name, Group: d.Group, Kind: d.Kind, Uid: string(d.UID), RetryAfterSeconds: d.RetryAfterSeconds,
+		}
+		for _, c := range d.Causes {
+			m.Details.Causes = append(m.Details.Causes,
+				&admissionv1.StatusCause{Reason: string(c.Type), Message: c.Message, Field: c.Field})
+		}
+	}
+	return m
+}
