@@ -3,7 +3,6 @@ package e2e
 import (
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -180,17 +179,15 @@ func apiServerCertificate(t *testing.T) tls.Certificate {
 	return certificate
 }
 
-// podReview is the request of a review of the creation of a Pod.
-func podReview(t *testing.T, namespace string) *admissionv1.AdmissionRequest {
-	t.Helper()
-	pod, err := json.Marshal(kube.Pod(namespace, "reviewed"))
-	if err != nil {
-		t.Fatal(err)
-	}
+// podRequest is the creation of a Pod with one container, as kube-apiserver
+// would have it reviewed.
+func podRequest(namespace, image string) *admissionv1.AdmissionRequest {
+	pod := kube.Pod(namespace, "reviewed")
+	pod.Spec.Containers[0].Image = image
 	kind := metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	resource := metav1.GroupVersionResource{Version: "v1", Resource: "pods"}
 	return &admissionv1.AdmissionRequest{
 		UID: uuid.NewUUID(), Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
-		Name: "reviewed", Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: pod},
+		Name: pod.Name, Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Object: pod},
 	}
 }

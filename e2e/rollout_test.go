@@ -94,7 +94,7 @@ func (r *road) reviewer(t *testing.T) func(context.Context) error {
 	t.Helper()
 	caller := mesh.NewCaller(t, r.Authority().Pool(), apiServerCertificate(t), false)
 	url := r.dispatcher.URL(clusterName, "validate")
-	request := podReview(t, r.namespace)
+	request := podRequest(r.namespace, "app")
 	return func(ctx context.Context) error {
 		response, err := caller.Review(ctx, url, request)
 		if err == nil && !response.Allowed {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/portcullis-mesh/portcullis/e2e/build"
+	"github.com/portcullis-mesh/portcullis/config"
 )
 
 var update = flag.Bool("update", false, "record what kube-apiserver says in testdata instead of comparing with it")
@@ -56,6 +57,41 @@ func TestCorpusWebhookConfigurationsAreJudgedAsRecorded(t *testing.T) {
 	}
 }
 
+// TestCorpusWebhookConfigurationsAreReadByTheMeshAsByTheAPIServer holds the
+// mesh to the same verdicts, and to errors that are at least as clear: they
+// name every field that kube-apiserver's name, and a line.
+func TestCorpusWebhookConfigurationsAreReadByTheMeshAsByTheAPIServer(t *testing.T) {
+	recorded := readVerdicts(t)
+	for _, file := range corpusConfigurations(t) {
+		name := filepath.Base(file)
+		t.Run(name, func(t *testing.T) {
+			objects, problems := config.Decode(name, readFile(t, file))
+			err, theirs := problems.Err(), recorded[name]
+			if accepted := err == nil && len(objects) == 1; accepted != theirs.Accepted {
+				t.Fatalf("the mesh says %v to %d objects, kube-apiserver: %+v", err, len(objects), theirs)
+			}
+			if err == nil {
+				return
+			}
+			for _, field := range fieldPath.FindAllString(noClientConfig.ReplaceAllString(theirs.Message, ""), -1) {
+				if !strings.Contains(err.Error(), field) {
+					t.Errorf("the mesh says %v, which does not name %s; kube-apiserver says %s", err, field, theirs.Message)
+				}
+			}
+			if line := regexp.MustCompile(regexp.QuoteMeta(name) + `:[1-9]\d*: `); !line.MatchString(err.Error()) || !fieldPath.MatchString(err.Error()) {
+				t.Errorf("the mesh says %v, want a line and a field", err)
+			}
+		})
+	}
+}
+
+// fieldPath is how Kubernetes names a field of a webhook configuration.
+var fieldPath = regexp.MustCompile(`\b(?:metadata|webhooks\[\d+\])(?:\.[A-Za-z]+(?:\[\d+\])*)+`)
+
+// noClientConfig is the one complaint that the mesh does not share: a hook
+// without an address is served over streams.
+var noClientConfig = regexp.MustCompile(`webhooks\[\d+\]\.clientConfig: Required value`)
+
 func TestCorpusVerdictsAreStrict(t *testing.T) {
 	const manifest = `
 apiVersion: admissionregistration.k8s.io/v1
@@ -73,16 +109,12 @@ webhoks: []
 // corpusConfigurations are the v1 configurations of the corpus, sorted.
 func corpusConfigurations(t *testing.T) []string {
 	t.Helper()
-	tree, err := build.Find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(tree.Corpus(), "webhookconfigurations", "*.v1.*"))
+	files, err := filepath.Glob(filepath.Join(corpus(t), "webhookconfigurations", "*.v1.*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(files) == 0 {
-		t.Skipf("no corpus in %s", tree.Corpus())
+		t.Fatal("the corpus has no webhook configurations")
 	}
 	return files
 }

@@ -27,13 +27,15 @@ type Caller struct {
 }
 
 // NewCaller makes a caller that trusts the authorities and presents the
-// certificate; its connections are closed when the test ends. keepAlive false
-// makes a new connection for each call.
+// certificate, also to a server that would not have it; an empty one is none.
+// Its connections are closed when the test ends. keepAlive false makes a new
+// connection for each call.
 func NewCaller(t testing.TB, authorities *x509.CertPool, certificate tls.Certificate, keepAlive bool) *Caller {
 	t.Helper()
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12, RootCAs: authorities, Certificates: []tls.Certificate{certificate},
+			MinVersion: tls.VersionTLS12, RootCAs: authorities,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil },
 		},
 		ForceAttemptHTTP2: true,
 		DisableKeepAlives: !keepAlive,
