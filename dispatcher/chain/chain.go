@@ -59,7 +59,8 @@ type Machine interface {
 
 // Codec changes and compares objects.
 type Codec interface {
-	// Apply applies a JSON patch to an object. It returns an error that matches [ErrBadPatch] when the patch cannot be
+	// Apply applies a JSON patch to an object, which is nil when the request has none: then every patch that is not empty
+	// does not apply. It returns an error that matches [ErrBadPatch] when the patch cannot be
 	// decoded (SEMANTICS C20), any other when it does not apply (C21), and changed = false together with the object
 	// itself when nothing differs afterwards (C10).
 	Apply(object, patch []byte) (result []byte, changed bool, err error)
@@ -105,9 +106,18 @@ type call struct {
 	patched  bool // its patch changed the object
 }
 
+// undeclared is the sideEffects of a hook that says nothing about them.
+const undeclared = ""
+
 // begin starts a call, bounded by the hook's own timeout and by the review's deadline. It reports false when no time is
-// left: the call has then ended without being made.
+// left, and for a dry run that reaches a hook which does not declare its side effects, a failure for which its policy
+// decides (SEMANTICS C28): the call has then ended without being made.
 func (c *call) begin(o *Options, now time.Time) bool {
+	if c.hook.SideEffects == undeclared && o.Request.Admission.GetDryRun() {
+		c.state = ended
+		c.result = review.Fail(review.FailureRefused, "it declares no sideEffects, so that a dry run may not reach it")
+		return false
+	}
 	c.deadline = now.Add(c.hook.Timeout)
 	if o.Deadline.Before(c.deadline) {
 		c.deadline = o.Deadline

@@ -119,17 +119,16 @@ func (m *Mutate) apply(c *call) {
 	}
 }
 
-// patch applies the patch of a call. A patch that does not apply is a 500 even for a fail-open hook (SEMANTICS C21).
+// patch applies the patch of a call. A patch that does not apply is a 500 even for a fail-open hook (SEMANTICS C21), and
+// so is one for a request without an object, unless it is empty.
 func (m *Mutate) patch(c *call, patch []byte) {
-	if m.object.Raw == nil {
-		m.finish(m.calls, internal("hook %q patched a request without an object", c.hook.ID.Name), nil)
-		return
-	}
 	raw, changed, err := m.options.Codec.Apply(m.object.Raw, patch)
 	switch {
 	case errors.Is(err, ErrBadPatch):
 		c.fail(review.FailureBadAnswer, err)
 		m.apply(c)
+	case err != nil && m.object.Raw == nil:
+		m.finish(m.calls, internal("hook %q patched a request without an object", c.hook.ID.Name), nil)
 	case err != nil:
 		m.finish(m.calls, internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err), nil)
 	case changed:

@@ -70,9 +70,10 @@ func (v *Validate) begin(now time.Time) {
 		}
 		if !d.Match {
 			c.state, c.why = skipped, d.Skip
-			continue
 		}
-		if status := dryRunConflict(h, v.options.Request.Admission); status != nil {
+	}
+	for _, c := range v.calls {
+		if status := dryRunConflict(c.hook, v.options.Request.Admission); c.state != skipped && status != nil {
 			v.finish(v.calls, status, nil)
 			return
 		}
@@ -163,7 +164,11 @@ func (v *Validate) Wake() time.Time {
 // dryRunConflict is the status of a dry run that a hook with side effects would have to see: it is refused whatever the
 // failure policy says, and the hook is not called (SEMANTICS C28).
 func dryRunConflict(h *match.Hook, req *admissionv1.AdmissionRequest) *admissionv1.Status {
-	if !req.GetDryRun() || h.SideEffects == admissionregistrationv1.SideEffectClassNone || h.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun {
+	switch h.SideEffects {
+	case admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun, undeclared:
+		return nil
+	}
+	if !req.GetDryRun() {
 		return nil
 	}
 	s := internal("hook %q has side effects that a dry run must not have (sideEffects: %s)", h.ID.Name, h.SideEffects)

@@ -133,5 +133,20 @@ func matchError(h *match.Hook, err *apierrors.StatusError) *admissionv1.Status {
 		Reason:  string(s.Reason),
 		Code:    max(s.Code, codeBadRequest),
 		Message: fmt.Sprintf("matching hook %q: %s", h.ID.Name, s.Message),
+		Details: details(s.Details),
 	}
+}
+
+// details is what a status of Kubernetes says about the object and the causes.
+func details(d *metav1.StatusDetails) *admissionv1.StatusDetails {
+	if d == nil {
+		return nil
+	}
+	out := &admissionv1.StatusDetails{
+		Name: d.Name, Group: d.Group, Kind: d.Kind, Uid: string(d.UID), RetryAfterSeconds: d.RetryAfterSeconds,
+	}
+	for _, c := range d.Causes {
+		out.Causes = append(out.Causes, &admissionv1.StatusCause{Reason: string(c.Type), Message: c.Message, Field: c.Field})
+	}
+	return out
 }
