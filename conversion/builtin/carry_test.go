@@ -1,0 +1,120 @@
+package builtin_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+)
+
+func TestOnlyWhatChangedIsCarriedOver(t *testing.T) {
+	cases := map[string]struct{ base, from, to, want string }{
+		"nothing changed": {
+			`{"a":null,"b":[],"n":1.50}`, `{"d":1}`, `{"d":1}`, `{"a":null,"b":[],"n":1.50}`,
+		},
+		"a member is added, changed and removed": {
+			`{"gone":1,"old":1,"x":null}`, `{"gone":1,"old":1}`, `{"old":2,"new":3}`, `{"old":2,"new":3,"x":null}`,
+		},
+		"what somebody else does not know stays": {
+			`{"s":{"known":1,"unknown":2}}`, `{"s":{"known":1}}`, `{"s":{"known":3}}`, `{"s":{"known":3,"unknown":2}}`,
+		},
+		"what goes as a whole takes what is unknown along": {
+			`{"s":{"known":1,"unknown":2}}`, `{"s":{"known":1}}`, `{}`, `{}`,
+		},
+		"a default of somebody else does not come": {
+			`{"s":{}}`, `{"s":{"d":1}}`, `{"s":{"d":1,"n":2}}`, `{"s":{"n":2}}`,
+		},
+		"a default that is changed comes": {
+			`{"s":{}}`, `{"s":{"d":1}}`, `{"s":{"d":2}}`, `{"s":{"d":2}}`,
+		},
+		"what comes below a default brings it along": {
+			`{}`, `{"s":{"d":1}}`, `{"s":{"d":1,"n":2}}`, `{"s":{"d":1,"n":2}}`,
+		},
+		"what was never rewritten is no change": {
+			`{"empty":null,"l":{"a":"b"}}`, `{"l":{"a":"b"}}`, `{"empty":null,"l":{"a":"c"}}`, `{"empty":null,"l":{"a":"c"}}`,
+		},
+		"an item at the front moves nothing": {
+			`{"i":[{"n":"a","u":1},{"n":"b","u":2}]}`, `{"i":[{"n":"a"},{"n":"b"}]}`, `{"i":[{"n":"x"},{"n":"a"},{"n":"b"}]}`,
+			`{"i":[{"n":"x"},{"n":"a","u":1},{"n":"b","u":2}]}`,
+		},
+		"an item that goes moves nothing": {
+			`{"i":[{"n":"a","u":1},{"n":"b","u":2},{"n":"c","u":3}]}`, `{"i":[{"n":"a"},{"n":"b"},{"n":"c"}]}`, `{"i":[{"n":"a"},{"n":"c"}]}`,
+			`{"i":[{"n":"a","u":1},{"n":"c","u":3}]}`,
+		},
+		"an item in the middle changes alone": {
+			`{"i":[{"n":"a","u":1},{"n":"b","u":2},{"n":"c","u":3}]}`, `{"i":[{"n":"a"},{"n":"b"},{"n":"c"}]}`, `{"i":[{"n":"a"},{"n":"b","v":4},{"n":"c"}]}`,
+			`{"i":[{"n":"a","u":1},{"n":"b","u":2,"v":4},{"n":"c","u":3}]}`,
+		},
+		"all items go": {
+			`{"i":[{"n":"a","u":1}]}`, `{"i":[{"n":"a"}]}`, `{"i":[]}`, `{"i":[]}`,
+		},
+		"an array that somebody else writes otherwise comes whole": {
+			`{"i":["a",null]}`, `{"i":["a"]}`, `{"i":["a","b"]}`, `{"i":["a","b"]}`,
+		},
+		"large numbers keep their digits": {
+			`{"n":9007199254740993,"m":1}`, `{"n":9007199254740993,"m":1}`, `{"n":9007199254740993,"m":9007199254740995}`,
+			`{"n":9007199254740993,"m":9007199254740995}`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := builtin.Carry([]byte(tc.base), []byte(tc.from), []byte(tc.to))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if patch, err := conversion.DiffPatch([]byte(tc.want), got); err != nil || patch != nil {
+				t.Errorf("got %s, want %s: %s %v", got, tc.want, patch, err)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoJSONCannotBeCarriedOver(t *testing.T) {
+	for i := range 3 {
+		documents := [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)}
+		documents[i] = []byte(`{`)
+		if got, err := builtin.Carry(documents[0], documents[1], documents[2]); err == nil {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
+func FuzzCarryingFromTheSameDocumentMakesTheOther(f *testing.F) {
+	f.Add([]byte(`{"a":[1,{"b":null}]}`), []byte(`{"a":[{"b":1.5e3}],"c":{}}`))
+	f.Add([]byte(`{"a":"é\u0000"}`), []byte(`{}`))
+	f.Fuzz(func(t *testing.T, base, to []byte) {
+		if !json.Valid(base) || !json.Valid(to) {
+			return
+		}
+		got, err := builtin.Carry(base, base, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if patch, err := conversion.DiffPatch(to, got); err == nil && patch != nil {
+			t.Errorf("got %s of %s, want %s: %s", got, base, to, patch)
+		}
+	})
+}
+
+func FuzzAnObjectIsOfTheKindThatItSays(f *testing.F) {
+	f.Add(`{"kind":"K","apiVersion":"g/v"}`)
+	f.Add(`{"metadata":{"kind":"x"},"kind":"K"}`)
+	f.Add(`{"kind":null,"apiVersion":[]}`)
+	c := builtin.New(builtin.Options{})
+	f.Fuzz(func(t *testing.T, raw string) {
+		var whole struct{ APIVersion, Kind string }
+		if err := json.Unmarshal([]byte(raw), &whole); err != nil || whole.Kind == "" || strings.Count(whole.APIVersion, "/") > 1 {
+			return
+		}
+		keys := map[string]json.RawMessage{}
+		if err := json.Unmarshal([]byte(raw), &keys); err != nil || keys["kind"] == nil || keys["apiVersion"] == nil || strings.Count(raw, "ind") > 1 {
+			return // told by encoding/json in more ways than Kubernetes reads
+		}
+		kind := whole.APIVersion + " " + whole.Kind
+		if got, err := c.Convert([]byte(raw), at(t, kind)); err != nil || string(got) != raw {
+			t.Errorf("%q is not of kind %q: %s %v", raw, kind, got, err)
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package builtin_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+)
+
+var _ chain.Codec = (*builtin.Codec)(nil)
+
+// counted is a codec and what it counted.
+func counted() (*builtin.Codec, *[]string) {
+	var reasons []string
+	return builtin.New(builtin.Options{StayedRaw: func(r string) { reasons = append(reasons, r) }}), &reasons
+}
+
+func TestAPatchedObjectIsDecodedAndDefaultedBeforeTheNextHookSeesIt(t *testing.T) {
+	object := asServed(t, pod)
+	cases := map[string]struct {
+		patch   string
+		want    string // a patch that makes of the object what is wanted
+		changed bool
+	}{
+		"a new container gets its defaults": {
+			`[{"op":"add","path":"/spec/containers/-","value":{"name":"side","image":"side"}}]`,
+			`[{"op":"add","path":"/spec/containers/1","value":{"name":"side","image":"side","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}}]`,
+			true,
+		},
+		"a default that a hook takes away comes back, and is a change": {
+			`[{"op":"remove","path":"/spec/restartPolicy"}]`, `[]`, true,
+		},
+		"a field that is set to null gets its default": {
+			`[{"op":"replace","path":"/spec/dnsPolicy","value":null}]`, `[]`, true,
+		},
+		"what means the same is no change": {
+			`[{"op":"add","path":"/spec/tolerations","value":[]}]`, `[]`, false,
+		},
+		"a patch that undoes itself is no change": {
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"remove","path":"/metadata/labels"}]`, `[]`, false,
+		},
+		"an empty patch is no change": {`[]`, `[]`, false},
+		"a null patch is no change":   {`null`, `[]`, false},
+		"quantities are written in one way": {
+			`[{"op":"add","path":"/spec/containers/0/resources/limits","value":{"cpu":"1000m"}}]`,
+			`[{"op":"replace","path":"/spec/containers/0/resources","value":{"limits":{"cpu":"1"},"requests":{"cpu":"1"}}}]`,
+			true,
+		},
+		"the kind cannot be taken away": {
+			`[{"op":"remove","path":"/kind"},{"op":"remove","path":"/apiVersion"},{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c, reasons := counted()
+			got, changed, err := c.Apply(object, []byte(tc.patch))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if changed != tc.changed {
+				t.Errorf("changed is %v", changed)
+			}
+			equalJSON(t, apply(t, object, []byte(tc.want)), got)
+			if len(*reasons) > 0 {
+				t.Errorf("stayed raw: %v", *reasons)
+			}
+		})
+	}
+}
+
+func TestAnUnchangedObjectIsReturnedItself(t *testing.T) {
+	c, _ := counted()
+	for _, object := range [][]byte{asServed(t, pod), []byte(pod)} {
+		got, changed, err := c.Apply(object, []byte(`[{"op":"add","path":"/spec/tolerations","value":[]}]`))
+		if err != nil || changed || &got[0] != &object[0] {
+			t.Errorf("changed %v, error %v, object %s", changed, err, got)
+		}
+	}
+}
+
+func TestAnotherSpellingOfTheSameIsNoChangeButIsSeenByTheNextHook(t *testing.T) {
+	c, _ := counted()
+	role := `{"kind":"Role","apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"r"},"rules":null}`
+	got, changed, err := c.Apply([]byte(role), []byte(`[{"op":"replace","path":"/rules","value":[]}]`))
+	if err != nil || changed {
+		t.Fatalf("changed %v, error %v", changed, err)
+	}
+	if want := strings.Replace(role, "null", "[]", 1); string(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAPatchIsAppliedToTheJSONThatTheHookSaw(t *testing.T) {
+	// What an older API server writes: fields that ours leaves out.
+	object := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","creationTimestamp":null},"spec":{"containers":[{"name":"main","image":"main:1","resources":{}}]},"status":{}}`
+	c, _ := counted()
+	patch := `[{"op":"test","path":"/metadata/creationTimestamp","value":null},{"op":"test","path":"/status","value":{}},{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`
+	got, changed, err := c.Apply([]byte(object), []byte(patch))
+	if err != nil || !changed {
+		t.Fatalf("changed %v, error %v", changed, err)
+	}
+	if !bytes.Contains(got, []byte(`"labels":{"a":"b"}`)) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAPatchThatDoesNotFitIsAnErrorOfTheRequestAndOneThatIsNoneOfTheHook(t *testing.T) {
+	cases := map[string]struct {
+		patch  string
+		ofHook bool
+	}{
+		"no JSON":                  {`{`, true},
+		"no list":                  {`{"op":"add"}`, true},
+		"a test that fails":        {`[{"op":"test","path":"/kind","value":"Node"}]`, false},
+		"a path that is not there": {`[{"op":"remove","path":"/metadata/labels"}]`, false},
+		"a value of another type":  {`[{"op":"replace","path":"/spec/containers","value":"none"}]`, false},
+		"a quantity that is none":  {`[{"op":"add","path":"/spec/containers/0/resources","value":{"limits":{"cpu":"much"}}}]`, false},
+		"an unknown kind":          {`[{"op":"replace","path":"/kind","value":"Pot"}]`, false},
+		"an unknown version":       {`[{"op":"replace","path":"/apiVersion","value":"v2"}]`, false},
+		"a custom kind":            {`[{"op":"replace","path":"/apiVersion","value":"example.com/v1"}]`, false},
+		"an internal version":      {`[{"op":"replace","path":"/apiVersion","value":"__internal"}]`, false},
+		"a number for a kind":      {`[{"op":"replace","path":"/kind","value":1}]`, false},
+		"a kind that is no Pod":    {`[{"op":"replace","path":"/kind","value":"Secret"},{"op":"remove","path":"/spec"}]`, false},
+		"no object":                {`[{"op":"replace","path":"","value":[]}]`, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c, reasons := counted()
+			got, changed, err := c.Apply(asServed(t, pod), []byte(tc.patch))
+			if err == nil || got != nil || changed {
+				t.Fatalf("got %s, changed %v, error %v", got, changed, err)
+			}
+			if errors.Is(err, conversion.ErrUndecodable) != tc.ofHook {
+				t.Errorf("error %v", err)
+			}
+			if len(*reasons) > 0 {
+				t.Errorf("stayed raw: %v", *reasons)
+			}
+		})
+	}
+}
+
+func TestAPatchToAnotherVersionOfTheSameKindIsUndone(t *testing.T) {
+	c, _ := counted()
+	deployment := asServed(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
+	got, changed, err := c.Apply(deployment, []byte(`[{"op":"replace","path":"/apiVersion","value":"apps/v1beta2"}]`))
+	if err != nil || !changed {
+		t.Fatalf("changed %v, error %v", changed, err)
+	}
+	equalJSON(t, deployment, got)
+}
+
+func TestAnObjectThatOurTypesDoNotHoldStaysJSONAndLosesNothing(t *testing.T) {
+	const label = `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`
+	newer := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"containers":[{"name":"main","image":"main:1","turbo":{"level":9007199254740993}}]}}`
+	cases := map[string]struct {
+		object, patch string
+		reasons       []string
+	}{
+		"a field of a newer cluster":           {newer, label, []string{builtin.ReasonUnknownFields}},
+		"a field that a hook adds":             {pod, `[{"op":"add","path":"/spec/turbo","value":1.50}]`, []string{builtin.ReasonUnknownFields}},
+		"a field twice":                        {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","name":"q"}}`, label, []string{builtin.ReasonUnknownFields}},
+		"a field in other case":                {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"Spec":{}}`, label, []string{builtin.ReasonUnknownFields}},
+		"a field of another type":              {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":[]}`, label, []string{builtin.ReasonUndecodable}},
+		"a kind of a newer cluster":            {`{"kind":"Pod","apiVersion":"v2","metadata":{"name":"p"}}`, label, []string{builtin.ReasonUnknownKind}},
+		"a kind that is gone":                  {`{"kind":"PodSecurityPolicy","apiVersion":"policy/v1beta1","metadata":{"name":"p"}}`, label, []string{builtin.ReasonUnknownKind}},
+		"an internal version":                  {`{"kind":"Deployment","apiVersion":"apps/__internal","metadata":{"name":"p"}}`, label, []string{builtin.ReasonUnknownKind}},
+		"an object that does not say its kind": {`{"apiVersion":"v1","metadata":{"name":"p"}}`, label, []string{builtin.ReasonUnknownKind}},
+		"a custom resource is not counted":     {`{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"p"},"size":1.50}`, label, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c, reasons := counted()
+			got, changed, err := c.Apply([]byte(tc.object), []byte(tc.patch))
+			if err != nil || !changed {
+				t.Fatalf("changed %v, error %v", changed, err)
+			}
+			want, wantChanged, err := chain.RawCodec{}.Apply([]byte(tc.object), []byte(tc.patch))
+			if err != nil || !wantChanged || !bytes.Equal(want, got) {
+				t.Errorf("got %s, want %s, error %v", got, want, err)
+			}
+			if diff := cmp.Diff(tc.reasons, *reasons); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAPatchMustFitAnObjectOfANewerClusterToo(t *testing.T) {
+	newer := []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"turbo":1,"containers":[{"name":"main"}]}}`)
+	for name, patch := range map[string]string{
+		"a value of another type": `[{"op":"replace","path":"/spec/containers","value":"none"}]`,
+		"another kind":            `[{"op":"replace","path":"/kind","value":"Secret"}]`,
+		"a custom kind":           `[{"op":"replace","path":"/apiVersion","value":"example.com/v1"}]`,
+	} {
+		c, reasons := counted()
+		got, changed, err := c.Apply(newer, []byte(patch))
+		if err == nil || got != nil || changed || len(*reasons) > 0 {
+			t.Errorf("%s: got %s, changed %v, error %v, stayed raw %v", name, got, changed, err, *reasons)
+		}
+	}
+}
+
+func TestACustomResourceDefinitionIsABuiltInKind(t *testing.T) {
+	c, reasons := counted()
+	crd := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[]}}`
+	got, changed, err := c.Apply([]byte(crd), []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
+	if err != nil || !changed || len(*reasons) > 0 {
+		t.Fatalf("changed %v, error %v, stayed raw %v", changed, err, *reasons)
+	}
+	for _, def := range []string{`"singular":"widget"`, `"listKind":"WidgetList"`, `"conversion":{"strategy":"None"}`} {
+		if !bytes.Contains(got, []byte(def)) {
+			t.Errorf("no %s in %s", def, got)
+		}
+	}
+}
+
+func TestWhatTheAPIServerSentIsWrittenTheSameWay(t *testing.T) {
+	c, _ := counted()
+	object := asServed(t, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"html":"<a href=\"&\">\u2028</a>","z":"1","a":"2"}}`)
+	got, _, err := c.Apply(object, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := bytes.Replace(object, []byte(`"name":"c"`), []byte(`"name":"c","labels":{"a":"b"}`), 1); !bytes.Equal(want, got) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func ExampleCodec_Apply() {
+	c := builtin.New(builtin.Options{})
+	service := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`
+	result, changed, err := c.Apply([]byte(service), []byte(`[{"op":"add","path":"/metadata/labels","value":{"team":"a"}}]`))
+	fmt.Println(string(result), changed, err)
+	// Output:
+	// {"kind":"Service","apiVersion":"v1","metadata":{"name":"s","labels":{"team":"a"}},"spec":{"ports":[{"protocol":"TCP","port":80,"targetPort":80}],"type":"ClusterIP","sessionAffinity":"None","internalTrafficPolicy":"Cluster"},"status":{"loadBalancer":{}}} true <nil>
+}

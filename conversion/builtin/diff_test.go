@@ -1,0 +1,148 @@
+package builtin_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+)
+
+// older is a Pod as an API server wrote it that knew fewer defaults than our types, and wrote more empty fields.
+const older = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","creationTimestamp":null},"spec":{"containers":[{"name":"main","image":"main:1","resources":{},"tty":false}],"volumes":[]},"status":{}}`
+
+func TestThePatchOfAllHooksHoldsWhatTheyChangedAndNothingElse(t *testing.T) {
+	newer := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","creationTimestamp":null},"spec":{"containers":[{"name":"main","image":"main:1","turbo":{"level":1.50}}]}}`
+	cases := map[string]struct {
+		object  string
+		patches []string
+		want    string
+	}{
+		"nothing": {older, nil, ``},
+		"labels": {
+			older, []string{`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"add","path":"/metadata/labels/c","value":"d"}]`},
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b","c":"d"}}]`,
+		},
+		"a default that the API server does not know changes": {
+			older, []string{`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"replace","path":"/spec/restartPolicy","value":"Never"}]`},
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"add","path":"/spec/restartPolicy","value":"Never"}]`,
+		},
+		"a field that was written empty is filled": {
+			older, []string{`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"add","path":"/spec/volumes","value":[{"name":"v","emptyDir":{}}]}]`},
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"add","path":"/spec/volumes/0","value":{"emptyDir":{},"name":"v"}}]`,
+		},
+		"one hook undoes what another did": {
+			older, []string{`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"remove","path":"/metadata/labels"}]`}, ``,
+		},
+		"a hook takes something away": {
+			older, []string{`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"remove","path":"/metadata/name"}]`},
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"remove","path":"/metadata/name"}]`,
+		},
+		"a newer cluster": {
+			newer, []string{`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"replace","path":"/spec/containers/0/image","value":"main:2"}]`},
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"replace","path":"/spec/containers/0/image","value":"main:2"}]`,
+		},
+		"the last hook of a newer cluster adds a field that we do not know": {
+			older, []string{`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"add","path":"/spec/containers/0/turbo","value":1.50}]`},
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"add","path":"/spec/containers/0/turbo","value":1.50}]`,
+		},
+		"the first hook of a newer cluster adds a field that we do not know": {
+			older, []string{`[{"op":"add","path":"/spec/containers/0/turbo","value":1.50}]`, `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`},
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"add","path":"/spec/containers/0/turbo","value":1.50}]`,
+		},
+		"a custom resource": {
+			`{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w","creationTimestamp":null},"size":1.50}`,
+			[]string{`[{"op":"add","path":"/size2","value":1}]`, `[{"op":"remove","path":"/size"}]`},
+			`[{"op":"remove","path":"/size"},{"op":"add","path":"/size2","value":1}]`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := builtin.New(builtin.Options{})
+			object := []byte(tc.object)
+			for _, patch := range tc.patches {
+				var err error
+				if object, _, err = c.Apply(object, []byte(patch)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := c.Diff([]byte(tc.object), object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equalJSON(t, []byte(tc.want), got)
+		})
+	}
+}
+
+func TestADefaultThatFollowsFromAChangeIsInThePatchIfItWouldNotFollowFromIt(t *testing.T) {
+	// The image decides the default of imagePullPolicy, and the hook says what the other image had by default.
+	object := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"containers":[{"name":"main","image":"main"}]}}`
+	c := builtin.New(builtin.Options{})
+	result, _, err := c.Apply([]byte(object), []byte(`[{"op":"replace","path":"/spec/containers/0","value":{"name":"main","image":"main:1","imagePullPolicy":"Always"}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := c.Diff([]byte(object), result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(patch, []byte(`Always`)) {
+		t.Errorf("patch %s", patch)
+	}
+	equalJSON(t, result, asServed(t, string(apply(t, []byte(object), patch))))
+}
+
+func TestThePatchOfRandomHooksAppliesToTheRequestAndMakesTheSameObject(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	c := builtin.New(builtin.Options{})
+	seeds := []string{older, pod, string(asServed(t, pod)), string(asServed(t, deployment))}
+	kinds := []string{"v1 Pod", "v1 Pod", "v1 Pod", "apps/v1 Deployment"}
+	changed := 0
+	for i := range 4000 {
+		from := []byte(seeds[i%len(seeds)])
+		object := from
+		for range 2 {
+			if result, _, err := c.Apply(object, []byte(mutation(r, tree(t, object)))); err == nil {
+				object = result
+			}
+		}
+		patch, err := c.Diff(from, object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if patch == nil {
+			continue
+		}
+		changed++
+		kind := at(t, kinds[i%len(seeds)])
+		got, want := read(t, apply(t, from, patch), kind), read(t, object, kind)
+		if !bytes.Equal(got, want) {
+			t.Fatalf("of %s\npatch %s\nmakes %s\nwant  %s", from, patch, got, want)
+		}
+	}
+	if changed < 1000 {
+		t.Errorf("only %d objects were changed", changed)
+	}
+}
+
+const deployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"},{"name":"d","image":"i:2","ports":[{"containerPort":80}]}]}}}}`
+
+// read is an object as the API server reads it and writes it again: without what it does not know, with its defaults.
+func read(t testing.TB, object []byte, kind schema.GroupVersionKind) []byte {
+	t.Helper()
+	internal := schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal}
+	decoded, _, err := legacyscheme.Codecs.UniversalDecoder(internal).Decode(object, &kind, nil)
+	if err != nil {
+		t.Fatalf("%v: %s", err, object)
+	}
+	out, err := runtime.Encode(legacyscheme.Codecs.LegacyCodec(kind.GroupVersion()), decoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

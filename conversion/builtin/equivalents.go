@@ -1,0 +1,100 @@
+package builtin
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ResourceKind is one way to reach a resource, and the kind that it has there.
+type ResourceKind struct {
+	// Resource is the resource.
+	Resource schema.GroupVersionResource
+	// Subresource is the subresource; empty for the resource itself.
+	Subresource string
+	// Kind is the kind of the objects.
+	Kind schema.GroupVersionKind
+}
+
+// Equivalents knows which built-in resources of one API server are the same, as its EquivalentResourceRegistry does
+// (k8s.io/apimachinery/pkg/runtime). It never changes and may be used concurrently.
+type Equivalents struct {
+	ways map[string][]ResourceKind // by resource and subresource, as in a path
+	own  map[schema.GroupResource]bool
+}
+
+// Discovered returns what an API server with these resources considers equivalent. The versions of a group come in the
+// order in which its discovery lists them: it is the order in which it installs them. The order of the groups is known.
+//
+// Groups that are not built in are left out: each CustomResourceDefinition is a world of its own, and so is each
+// aggregated API.
+func Discovered(lists []*metav1.APIResourceList) *Equivalents {
+	e := &Equivalents{ways: map[string][]ResourceKind{}, own: map[schema.GroupResource]bool{}}
+	for _, list := range inInstallOrder(lists) {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue // inInstallOrder left none
+		}
+		for i := range list.APIResources {
+			e.add(gv, &list.APIResources[i])
+		}
+	}
+	return e
+}
+
+// add takes a resource in, after all that are there already.
+func (e *Equivalents) add(gv schema.GroupVersion, r *metav1.APIResource) {
+	resource, subresource, _ := strings.Cut(r.Name, "/")
+	way := ResourceKind{Resource: gv.WithResource(resource), Subresource: subresource, Kind: gv.WithKind(r.Kind)}
+	if r.Version != "" {
+		way.Kind.Group, way.Kind.Version = r.Group, r.Version
+	}
+	e.ways[r.Name] = append(e.ways[r.Name], way)
+	e.own[way.Resource.GroupResource()] = true
+}
+
+// For returns the ways to reach a resource, in the order in which the API server tries them, with the given one among
+// them; none for a resource that is not built in. The slice must not be changed.
+//
+// What makes resources the same is the place where the API server keeps them, and for built-in ones that follows from
+// the name alone, whatever the group (DefaultStorageFactory.ResourcePrefix of k8s.io/apiserver/pkg/server/storage).
+func (e *Equivalents) For(resource schema.GroupVersionResource, subresource string) []ResourceKind {
+	if !e.own[resource.GroupResource()] {
+		return nil
+	}
+	if subresource == "" {
+		return e.ways[resource.Resource]
+	}
+	return e.ways[resource.Resource+"/"+subresource]
+}
+
+// inInstallOrder sorts by group, and drops the groups that are not built in.
+func inInstallOrder(lists []*metav1.APIResourceList) []*metav1.APIResourceList {
+	groups := installOrder()
+	rank := func(l *metav1.APIResourceList) int {
+		gv, err := schema.ParseGroupVersion(l.GroupVersion)
+		if err != nil {
+			return -1
+		}
+		return slices.Index(groups, gv.Group)
+	}
+	sorted := slices.DeleteFunc(slices.Clone(lists), func(l *metav1.APIResourceList) bool { return rank(l) < 0 })
+	slices.SortStableFunc(sorted, func(a, b *metav1.APIResourceList) int { return cmp.Compare(rank(a), rank(b)) })
+	return sorted
+}
+
+// installOrder is the order in which kube-apiserver installs its groups: CompletedConfig.StorageProviders of
+// k8s.io/kubernetes/pkg/controlplane, with extensions where it was while it was served, and the two groups that servers
+// of their own install.
+func installOrder() []string {
+	return []string{
+		"", "internal.apiserver.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
+		"certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "extensions", "networking.k8s.io", "node.k8s.io",
+		"policy", "rbac.authorization.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io",
+		"flowcontrol.apiserver.k8s.io", "apps", "admissionregistration.k8s.io", "events.k8s.io", "resource.k8s.io",
+		"apiextensions.k8s.io", "apiregistration.k8s.io",
+	}
+}
