@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -50,14 +51,13 @@ func remark(resp *admissionv1.AdmissionResponse, c *call) {
 	if c.state != ended {
 		return
 	}
-	if v := c.result.Verdict; v != nil {
+	if v := cmp.Or(c.result.Verdict, c.said); v != nil {
 		resp.Warnings = append(resp.Warnings, v.GetWarnings()...)
 		for key, value := range v.GetAuditAnnotations() {
 			annotate(resp, c.hook.ID.Name+"."+key, value)
 		}
-		return
 	}
-	if c.hook.FailurePolicy == admissionregistrationv1.Ignore {
+	if c.result.Failure != nil && c.hook.FailurePolicy == admissionregistrationv1.Ignore {
 		kind := c.result.Failure.Kind
 		resp.Warnings = append(resp.Warnings,
 			fmt.Sprintf("hook %q failed (%s) and was skipped: its failure policy is Ignore", c.hook.ID.Name, kind))

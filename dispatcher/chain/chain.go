@@ -10,6 +10,8 @@ package chain
 import (
 	"time"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -103,7 +105,8 @@ type call struct {
 	why      string // of skipped
 	deadline time.Time
 	result   review.Result
-	patched  bool // its patch changed the object
+	patched  bool                           // its patch changed the object
+	said     *admissionv1.AdmissionResponse // the verdict of a call that has failed for its patch
 }
 
 // undeclared is the sideEffects of a hook that says nothing about them.

@@ -1,7 +1,9 @@
 package chain
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -119,16 +121,19 @@ func (m *Mutate) apply(c *call) {
 	}
 }
 
-// patch applies the patch of a call. A patch that does not apply is a 500 even for a fail-open hook (SEMANTICS C21), and
-// so is one for a request without an object, unless it is empty.
+// patch applies the patch of a call, with the checks of callAttrMutatingHook in
+// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating in their order. A patch that does not apply is a 500 even for a
+// fail-open hook (SEMANTICS C21), and so is one for a request without an object, unless it is empty.
 func (m *Mutate) patch(c *call, patch []byte) {
 	raw, changed, err := m.options.Codec.Apply(m.object.Raw, patch)
+	patchType := c.result.Verdict.GetPatchType()
 	switch {
 	case errors.Is(err, ErrBadPatch):
-		c.fail(review.FailureBadAnswer, err)
-		m.apply(c)
+		m.spoil(c, err)
 	case err != nil && m.object.Raw == nil:
 		m.finish(m.calls, internal("hook %q patched a request without an object", c.hook.ID.Name), nil)
+	case patchType != jsonPatch && !emptyPatch(patch):
+		m.spoil(c, fmt.Errorf("unknown patch type %q, want %q", patchType, jsonPatch))
 	case err != nil:
 		m.finish(m.calls, internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err), nil)
 	case changed:
@@ -137,6 +142,18 @@ func (m *Mutate) patch(c *call, patch []byte) {
 		m.object = Object{Raw: raw, Revision: m.object.Revision + 1}
 		m.changed()
 	}
+}
+
+// spoil lets a call whose patch cannot be used have the effect of a failed one.
+func (m *Mutate) spoil(c *call, err error) {
+	c.spoil(err)
+	m.apply(c)
+}
+
+// emptyPatch reports whether a patch that can be decoded has no operations.
+func emptyPatch(patch []byte) bool {
+	var operations []json.RawMessage
+	return json.Unmarshal(patch, &operations) == nil && len(operations) == 0
 }
 
 // endRound goes to the second round if there is something to ask again, or makes the answer.

@@ -61,6 +61,13 @@ func (c *call) interpret() meaning {
 	return fails
 }
 
+// spoil makes a failure of a call whose verdict is well-formed and carries a patch that cannot be used. What it says
+// beside the patch counts (SEMANTICS C43).
+func (c *call) spoil(err error) {
+	c.said = c.result.Verdict
+	c.fail(review.FailureBadAnswer, err)
+}
+
 // fail replaces the verdict of a call by a failure.
 func (c *call) fail(kind review.FailureKind, err error) {
 	c.result.Verdict = nil
@@ -68,7 +75,7 @@ func (c *call) fail(kind review.FailureKind, err error) {
 }
 
 // wellFormed checks an allowing verdict as k8s.io/apiserver/pkg/admission/plugin/webhook/request
-// VerifyAdmissionResponse does for v1.
+// VerifyAdmissionResponse does for v1. Which type a patch has is looked at when it is applied.
 func wellFormed(stage admissionv1.Stage, v *admissionv1.AdmissionResponse) error {
 	hasPatch, hasType := len(v.GetPatch()) > 0, v.GetPatchType() != ""
 	switch {
@@ -78,8 +85,6 @@ func wellFormed(stage admissionv1.Stage, v *admissionv1.AdmissionResponse) error
 		return errors.New("a patch without a patch type")
 	case hasType && !hasPatch:
 		return errors.New("a patch type without a patch")
-	case hasType && v.GetPatchType() != jsonPatch:
-		return fmt.Errorf("unknown patch type %q, want %q", v.GetPatchType(), jsonPatch)
 	}
 	return nil
 }
