@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // reviewField is the number of ConnectResponse.review.
@@ -17,12 +19,11 @@ const reviewField = 2
 
 // encode encodes a review frame: its head, and behind it the body that all hosts share, as one length-delimited field.
 // Concatenated they are a ConnectResponse for every protobuf implementation.
-func encode(head *hostv1.Review, f *frame) (out *Outgoing, size int, err error) {
+func encode(head *hostv1.Review, body conversion.Body) (out *Outgoing, size int, err error) {
 	first, err := protobuf.Marshal(head)
 	if err != nil {
 		return nil, 0, fmt.Errorf("encoding the head of a review: %w", err)
 	}
-	body := f.tickets[0].batch.Body
 	b := make([]byte, 0, len(first)+2*protowire.SizeVarint(1<<28))
 	b = protowire.AppendTag(b, reviewField, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(len(first)+body.Len()))

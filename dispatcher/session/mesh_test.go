@@ -179,8 +179,8 @@ func (h *host) Send(f *Outgoing) error {
 
 func (h *host) Recv() (*hostv1.ConnectRequest, error) {
 	select {
-	case f, ok := <-h.in:
-		if !ok {
+	case f := <-h.in:
+		if f == nil { // or closed: a clean end
 			return nil, io.EOF
 		}
 		return f, nil

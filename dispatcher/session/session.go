@@ -10,6 +10,7 @@ import (
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -222,8 +223,9 @@ func (s *Session) next() (out *Outgoing, ok bool, err error) {
 		s.mu.Lock()
 		control, f := s.state.next(now)
 		var head *hostv1.Review
-		if f != nil {
-			head = f.head(now)
+		var body conversion.Body
+		if f != nil { // its calls may end while it is encoded
+			head, body = f.head(now), f.tickets[0].batch.Body
 		}
 		s.publish()
 		limit := s.state.maxFrame
@@ -234,7 +236,7 @@ func (s *Session) next() (out *Outgoing, ok bool, err error) {
 		case f == nil:
 			return nil, false, nil
 		}
-		out, size, err := encode(head, f)
+		out, size, err := encode(head, body)
 		if err != nil {
 			return nil, false, err
 		}
