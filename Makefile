@@ -45,7 +45,7 @@ unit: ## Tests of this module under the race detector
 .PHONY: e2e
 e2e: ## Tests against a real kube-apiserver and etcd, both built once and cached
 	go vet -C e2e ./... # compiles on all cores; -p 1 below would not, but prints progress as it happens
-	go test -C e2e -p 1 -v -timeout 20m $(TESTFLAGS) ./...
+	go test -C e2e -p 1 -count=1 -v -timeout 20m $(TESTFLAGS) ./... # -count=1: a result is of the programs as they are now
 
 .PHONY: lint
 lint: $(BUF) $(LINT) ## Lint code and contract

@@ -38,6 +38,8 @@ const (
 type road struct {
 	*mesh.Mesh
 	dispatcher *mesh.Dispatcher
+	// bridge is the URL that kube-apiserver calls.
+	bridge string
 	// name is the road's own: entries carry it, and select the namespaces that
 	// are labelled with it.
 	name      string
@@ -60,7 +62,8 @@ func newRoadWith(t *testing.T, options mesh.Options, configurations ...metav1.Ob
 	options.Portcullis, options.Callers = portcullis, cluster.Authority()
 	options.Documents = append(documents(t, configurations...), clusterDocument(t))
 	m := mesh.New(t, options)
-	r := &road{Mesh: m, dispatcher: m.Serve(t), name: strings.ToLower("road-" + rand.Text())}
+	d := m.Serve(t)
+	r := &road{Mesh: m, dispatcher: d, bridge: d.Bridge, name: strings.ToLower("road-" + rand.Text())}
 	r.namespace = r.newNamespace(t, nil)
 	return r
 }
@@ -125,7 +128,7 @@ func (r *road) mutate(t *testing.T, operations ...admissionregistrationv1.Operat
 
 func (r *road) entry(stage string, operations []admissionregistrationv1.OperationType) kube.Hook {
 	hook := onPods(entryName, operations...)
-	hook.URL = r.dispatcher.URL(clusterName, stage)
+	hook.URL = r.bridge + "/v1/clusters/" + clusterName + "/" + stage
 	hook.CABundle = r.Authority().PEM()
 	hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{roadLabel: r.name}}
 	return hook

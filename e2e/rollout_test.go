@@ -67,6 +67,30 @@ func TestADispatcherIsRestartedAndItsHostReconnects(t *testing.T) {
 	}
 }
 
+func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
+	const hook, rounds = "steady.example.com", 2
+	r := newRoad(t, kube.Validating("steady", onPods(hook)))
+	dispatchers := []*mesh.Dispatcher{r.dispatcher, r.Serve(t)}
+	r.hostProcess(t, "-validate="+hook, "-delay=20ms")
+	r.bridge = mesh.Balance(t, dispatchers...)
+	r.validate(t)
+	flow := newTraffic(t, r.createDry)
+
+	for range rounds {
+		for _, d := range dispatchers {
+			eventually(t, "all are ready", func() error {
+				return errors.Join(dispatchers[0].Ready(t.Context()), dispatchers[1].Ready(t.Context()))
+			})
+			flow.await(t, between)
+			d.Stop(t)
+			flow.await(t, between)
+			d.Start(t)
+		}
+	}
+
+	flow.wantNoFailure(t)
+}
+
 func TestTheCertificateIsReplacedWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	const hook, rotations = "rotated.example.com", 3
 	r := newRoad(t, kube.Validating("rotated", onPods(hook)))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,10 +71,10 @@ func (d *Dispatcher) Start(t testing.TB) {
 	started, err := process.Start(process.Command{
 		Path: m.options.Portcullis,
 		Args: []string{
-			"serve", "--config=" + m.path("config"), "--ready-file=" + readyFile,
+			"serve", "--config=" + m.ConfigDir(), "--ready-file=" + readyFile,
 			"--listen=" + d.Bridge[len("https://"):], "--listen-hosts=" + d.Hosts, "--listen-admin=" + d.Admin[len("http://"):],
 			"--tls-cert=" + m.path("dispatcher.crt"), "--tls-key=" + m.path("dispatcher.key"),
-			"--tls-ca=" + m.path("callers-ca.crt"), "--hosts-tls-ca=" + m.path("mesh-ca.crt"),
+			"--tls-ca=" + m.path("callers-ca.crt"), "--hosts-tls-ca=" + m.AuthorityFile(),
 			"--stop-delay=100ms", "--drain-timeout=5s",
 			"--ready-timeout=10m", // so that ready means that hosts serve
 		},
@@ -86,9 +87,12 @@ func (d *Dispatcher) Start(t testing.TB) {
 	d.process = started
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	err = started.Await(ctx, func(context.Context) error { return ReadReadyFile(readyFile, &d.Addresses) })
-	if err != nil {
+	var now Addresses
+	if err := started.Await(ctx, func(context.Context) error { return ReadReadyFile(readyFile, &now) }); err != nil {
 		t.Fatal(err)
+	}
+	if d.Addresses != now { // a balancer reads them meanwhile
+		d.Addresses = now
 	}
 }
 
@@ -121,24 +125,36 @@ func (d *Dispatcher) URL(cluster, stage string) string {
 func (d *Dispatcher) Log() string { return d.mesh.path(d.name + ".log") }
 
 // Ready is an error, with the reasons, while the dispatcher says that it is
-// not ready.
+// not ready: every hook needs a host, for example.
 func (d *Dispatcher) Ready(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.Admin+"/readyz", nil)
-	if err != nil {
-		return err
+	_, err := d.get(ctx, "/readyz")
+	return err
+}
+
+// HasMetric is an error unless the dispatcher's metrics hold the line.
+func (d *Dispatcher) HasMetric(ctx context.Context, line string) error {
+	metrics, err := d.get(ctx, "/metrics")
+	if err == nil && !strings.Contains(metrics, "\n"+line+"\n") {
+		err = fmt.Errorf("no metric %q in:\n%s", line, metrics)
 	}
-	request.Close = true // a test may look for connections that were left open
+	return err
+}
+
+// get asks the admin port.
+func (d *Dispatcher) get(ctx context.Context, path string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.Admin+path, nil)
+	if err != nil {
+		return "", err
+	}
+	request.Close = true // the tests look for connections that were left open
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer response.Body.Close()
-	reasons, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %s", path, response.Status, body)
 	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("readyz: %s: %s", response.Status, reasons)
-	}
-	return nil
+	return string(body), err
 }

@@ -19,12 +19,12 @@ import (
 // rotation. It drains when the test ends.
 func (m *Mesh) Host(t testing.TB, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
 	t.Helper()
-	cert, key := m.certify(t, identity)
+	cert, key := m.Certify(t, identity)
 	log := newLog(t)
 	host, err := hostsdk.New(hostsdk.Options{
 		Name:        identity,
 		Dispatchers: m.addresses(),
-		TLS:         hostsdk.TLSFiles(cert, key, m.path("mesh-ca.crt")),
+		TLS:         hostsdk.TLSFiles(cert, key, m.AuthorityFile()),
 		Logger:      slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {
@@ -71,10 +71,10 @@ func (m *Mesh) HostProcess(t testing.TB, options HostOptions) HostProcess {
 	t.Helper()
 	m.started++
 	name := fmt.Sprintf("host-%d", m.started)
-	cert, key := m.certify(t, options.Identity)
+	cert, key := m.Certify(t, options.Identity)
 	args := append([]string{
 		"-name=" + options.Identity, "-ready-file=" + m.path(name+".ready"),
-		"-cert=" + cert, "-key=" + key, "-ca=" + m.path("mesh-ca.crt"),
+		"-cert=" + cert, "-key=" + key, "-ca=" + m.AuthorityFile(),
 	}, options.Args...)
 	for _, address := range m.addresses() {
 		args = append(args, "-dispatcher="+address)
@@ -117,8 +117,8 @@ func (h HostProcess) Drain(t testing.TB) {
 	}
 }
 
-// certify makes the certificate of a host.
-func (m *Mesh) certify(t testing.TB, identity string) (cert, key string) {
+// Certify makes the certificate of a host, as files.
+func (m *Mesh) Certify(t testing.TB, identity string) (cert, key string) {
 	t.Helper()
 	pair, err := m.authority.Client(identity)
 	if err != nil {

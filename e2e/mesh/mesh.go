@@ -52,7 +52,7 @@ func New(t testing.TB, options Options) *Mesh {
 		t.Fatal(err)
 	}
 	m := &Mesh{options: options, authority: authority, dir: t.TempDir()}
-	if err := os.Mkdir(m.path("config"), 0o755); err != nil {
+	if err := os.Mkdir(m.ConfigDir(), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	m.write(t, "mesh-ca.crt", authority.PEM())
@@ -64,6 +64,12 @@ func New(t testing.TB, options Options) *Mesh {
 
 // Authority signs the certificates of dispatchers and hosts.
 func (m *Mesh) Authority() *pki.Authority { return m.authority }
+
+// AuthorityFile is a file with the authority's certificate.
+func (m *Mesh) AuthorityFile() string { return m.path("mesh-ca.crt") }
+
+// ConfigDir is the directory of the configuration.
+func (m *Mesh) ConfigDir() string { return m.path("config") }
 
 // RotateCertificate gives the dispatchers a new certificate, as a file that
 // they find changed.
@@ -84,7 +90,7 @@ func (m *Mesh) RotateCertificate(t testing.TB) pki.Pair {
 func (m *Mesh) Configure(t testing.TB, name string, documents ...string) {
 	t.Helper()
 	m.write(t, "next.yaml", []byte(strings.Join(documents, "\n---\n")))
-	if err := os.Rename(m.path("next.yaml"), m.path("config", name+".yaml")); err != nil {
+	if err := os.Rename(m.path("next.yaml"), filepath.Join(m.ConfigDir(), name+".yaml")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -123,9 +129,7 @@ spec:
 `, name, identity, kubeconfig)
 }
 
-func (m *Mesh) path(elements ...string) string {
-	return filepath.Join(append([]string{m.dir}, elements...)...)
-}
+func (m *Mesh) path(name string) string { return filepath.Join(m.dir, name) }
 
 func (m *Mesh) write(t testing.TB, name string, data []byte) {
 	t.Helper()

@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"context"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+
+	"github.com/portcullis-mesh/portcullis/e2e/kube"
+)
+
+// TestTheEntriesThatRegisterPrintsCallEachHookOnce puts what `portcullis
+// cluster register` prints into the cluster, unchanged. Hooks that fail open
+// and hooks that fail closed stand behind entries of their own there.
+func TestTheEntriesThatRegisterPrintsCallEachHookOnce(t *testing.T) {
+	const closed, open, label = "closed.example.com", "open.example.com", "label.example.com"
+	failsOpen := onPods(open)
+	failsOpen.FailurePolicy = admissionregistrationv1.Ignore
+	r := newRoad(t, kube.Validating("judges", onPods(closed), failsOpen), kube.Mutating("labels", onPods(label)))
+	var mu sync.Mutex
+	calls := map[string]int{}
+	count := func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if q.Namespace() == r.namespace { // entries are those of the whole cluster
+			calls[q.Hook]++
+		}
+		return hostsdk.Allow(), nil
+	}
+	r.host(t, func(h *hostsdk.Host) {
+		h.Validate(closed, count)
+		h.Validate(open, count)
+		h.Mutate(label, count)
+	})
+	r.register(t)
+
+	if _, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "pod")); err != nil {
+		t.Fatalf("create a pod: %v", err)
+	}
+
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff(map[string]int{closed: 1, open: 1, label: 1}, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// register installs what the command prints.
+func (r *road) register(t *testing.T) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), portcullis, "cluster", "register", clusterName, "--print", "--name="+r.name,
+		"--config="+r.ConfigDir(), "--url="+r.bridge, "--ca="+r.AuthorityFile()).Output()
+	if err != nil {
+		t.Fatalf("portcullis cluster register: %v", err)
+	}
+	objects, problems := config.Decode("register", out)
+	if err := problems.Err(); err != nil || len(objects) != 2 {
+		t.Fatalf("%d configurations were printed: %v\n%s", len(objects), err, out)
+	}
+	for _, o := range objects {
+		if o.Validating != nil {
+			cluster.InstallValidating(t, o.Validating)
+		} else {
+			cluster.InstallMutating(t, o.Mutating)
+		}
+	}
+}
