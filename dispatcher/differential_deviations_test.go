@@ -1,0 +1,214 @@
+package dispatcher_test
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/utils/ptr"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/oracle"
+)
+
+// deviation is a row of docs/deviations.md. It explains a difference by asking kube-apiserver another question: what it
+// would have answered if the thing that Portcullis does differently had not come up.
+type deviation struct {
+	id string
+	// explains reports whether the deviation is part of how the outcomes differ. It may move what is expected towards
+	// what was got, for the next ones.
+	explains func(x *explanation) bool
+}
+
+// deviations are those of docs/deviations.md, in the order in which they are tried. D5 cannot be seen here: the API server
+// defaults what it stores, and the oracle does the same; TestAnAbsentSelectorSelectsEverything of dispatcher/match holds it.
+func deviations() []deviation {
+	return []deviation{
+		{"D4", (*explanation).exemptReview},
+		{"D2", (*explanation).noTimeLeft},
+		{"D1", (*explanation).denialFirst},
+		{"D3", (*explanation).denialsFold},
+		{"D6", (*explanation).wholeFractions},
+	}
+}
+
+// explanation is a difference on its way to being explained.
+type explanation struct {
+	lab        *laboratory
+	experiment *experiment
+	edits      []edit // of the question that want answers
+	want, got  outcome
+}
+
+// settled reports whether nothing is left to be explained.
+func (x *explanation) settled() bool { return differ(x.want, x.got) == "" }
+
+// ask asks kube-apiserver about the experiment with other answers of the hooks, on top of those so far.
+func (x *explanation) ask(e edit) outcome {
+	return x.lab.kubernetes(x.experiment, append(slices.Clone(x.edits), e)...)
+}
+
+// exemptReview is D4: token and access reviews are never sent to hooks.
+func (x *explanation) exemptReview() bool {
+	r := x.experiment.Request.GetResource()
+	exempt := map[string][]string{
+		"authentication.k8s.io": {"selfsubjectreviews", "tokenreviews"},
+		"authorization.k8s.io":  {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
+	}
+	if !slices.Contains(exempt[r.GetGroup()], r.GetResource()) {
+		return false
+	}
+	x.want = outcome{Allowed: true, Object: canonicalJSON(x.experiment.Request.GetObject().GetRaw()), Audit: map[string]string{}}
+	return true
+}
+
+// noTimeLeft is D2: when the time of a request ends at a fail-open mutating hook, those left follow their own policies, as
+// if each had failed, in place of a 504. Nobody is called any more.
+func (x *explanation) noTimeLeft() bool {
+	if x.experiment.Stage != mutate || x.experiment.Deadline == 0 || x.want.Status.Code != 504 {
+		return false
+	}
+	var over bool
+	failing := x.ask(func(_ string, a oracle.Answer) oracle.Answer {
+		if over = over || a.Hang; over {
+			return oracle.Answer{Drop: true}
+		}
+		return a
+	})
+	if len(failing.Calls) < len(x.want.Calls) {
+		return false
+	}
+	failing.Calls = failing.Calls[:len(x.want.Calls)]
+	x.want = failing
+	return true
+}
+
+// denialFirst is D1: a denial is read before everything else in an answer. It is a denial without the patch.
+func (x *explanation) denialFirst() bool {
+	malformed := false
+	mend := func(_ string, a oracle.Answer) oracle.Answer {
+		if a.Response != nil && !a.Response.Allowed && (a.Response.Patch != nil || a.Response.PatchType != nil) {
+			malformed = true
+			a.Response = a.Response.DeepCopy()
+			a.Response.Patch, a.Response.PatchType = nil, nil
+		}
+		return a
+	}
+	mended := x.ask(mend)
+	if malformed {
+		x.want, x.edits = mended, append(x.edits, mend)
+	}
+	return malformed
+}
+
+// denialsFold is D3: denials are folded before failures, and both in the order of the hooks. After a denial the others are
+// not waited for, if they have no side effects, and a dry run that a hook cannot take part in is refused before any call:
+// what is not waited for leaves no trace.
+func (x *explanation) denialsFold() bool {
+	if x.experiment.Stage != validate || x.want.Allowed || x.got.Allowed {
+		return false
+	}
+	possible, early := x.refusals()
+	if !slices.Contains(possible, x.got.Status) {
+		return false
+	}
+	x.want.Status = x.got.Status
+	if early && contained(x.got, x.want) {
+		x.want.Calls, x.want.Warnings, x.want.Audit, x.want.FailedOpen = x.got.Calls, x.got.Warnings, x.got.Audit, x.got.FailedOpen
+	}
+	return true
+}
+
+// refusals are those that may count for Portcullis, and whether they end the review before every call has. They come from
+// asking about each hook alone, while the others allow, and about the same request in earnest if it is a dry run: what
+// matches stays the same, since no condition of the test looks at dryRun, and so does what the hooks say.
+func (x *explanation) refusals() (possible []status, early bool) {
+	dryRun := x.experiment.Request.GetDryRun()
+	earnest := *x
+	earnest.experiment = x.experiment.clone()
+	earnest.experiment.Request = inEarnest(x.experiment.Request)
+	matching := earnest.ask(func(string, oracle.Answer) oracle.Answer { return oracle.Allow() })
+	var denials, failures, conflicts []status
+	waited := false // for a denial: those behind it come too late
+	for _, h := range x.experiment.world.hooks(x.experiment.Stage) {
+		if !slices.ContainsFunc(matching.Calls, func(c call) bool { return c.Key == h.key }) {
+			continue
+		}
+		alone := earnest.ask(func(other string, a oracle.Answer) oracle.Answer {
+			if other == h.key {
+				return a
+			}
+			return oracle.Allow()
+		})
+		switch effects := ptr.Deref(h.SideEffects, ""); {
+		case dryRun && effects == "":
+			if ptr.Deref(h.FailurePolicy, "") != admissionregistrationv1.Ignore {
+				failures = append(failures, status{Code: 500, Reason: internalError, Message: sharedMessage(`failed calling hook "` + h.Name + `": `)})
+			}
+		case dryRun && (effects == admissionregistrationv1.SideEffectClassSome || effects == admissionregistrationv1.SideEffectClassUnknown):
+			conflicts = append(conflicts, status{Code: 400, Reason: "BadRequest", Message: sharedMessage(`admission webhook "` + h.Name + `" does not support dry run`)})
+		case alone.Allowed:
+		case !strings.Contains(alone.Status.Message, "denied the request"):
+			failures = append(failures, alone.Status)
+		case !waited:
+			denials = append(denials, alone.Status)
+			waited = effects != admissionregistrationv1.SideEffectClassNone
+		}
+	}
+	switch {
+	case len(conflicts) > 0:
+		return conflicts[:1], true
+	case len(denials) > 0:
+		return denials, true
+	}
+	return failures[:min(len(failures), 1)], false
+}
+
+// wholeFractions is D6: numbers keep their spelling. kube-apiserver writes a whole fraction as an integer when it encodes
+// the object for the next patch, which then counts as the change of that patch.
+func (x *explanation) wholeFractions() bool {
+	spelt := false
+	respell := func(_ string, a oracle.Answer) oracle.Answer {
+		if a.Response != nil && bytes.Contains(a.Response.Patch, []byte(wholeFraction)) {
+			spelt = true
+			a.Response = a.Response.DeepCopy()
+			a.Response.Patch = bytes.ReplaceAll(a.Response.Patch, []byte(wholeFraction), []byte(wholeNumber))
+		}
+		return a
+	}
+	respelt := x.ask(respell)
+	if spelt {
+		x.want, x.edits = respelt, append(x.edits, respell)
+	}
+	return spelt
+}
+
+// contained reports whether everything on the side of a is also on that of b.
+func contained(a, b outcome) bool {
+	return within(a.Calls, b.Calls) && within(a.Warnings, b.Warnings) && within(a.FailedOpen, b.FailedOpen) &&
+		within(slices.Collect(maps.Keys(a.Audit)), slices.Collect(maps.Keys(b.Audit)))
+}
+
+// within reports whether each of a is in b, at least as often.
+func within[T comparable](a, b []T) bool {
+	left := map[T]int{}
+	for _, v := range b {
+		left[v]++
+	}
+	for _, v := range a {
+		if left[v]--; left[v] < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// inEarnest is a request that is no dry run.
+func inEarnest(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
+	r = cloneRequest(r)
+	r.DryRun = nil
+	return r
+}

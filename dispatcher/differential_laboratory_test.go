@@ -1,0 +1,254 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	k8sadmissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
+	webhookrequest "k8s.io/apiserver/pkg/admission/plugin/webhook/request"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/oracle"
+)
+
+// laboratory runs experiments of one world: through kube-apiserver's plugins, and through a dispatcher. It runs one at a
+// time.
+type laboratory struct {
+	t          *testing.T
+	oracle     *oracle.Oracle
+	dispatcher *dispatcher.Dispatcher
+	idle       func() // returns when no handler runs any more
+
+	mu       sync.Mutex
+	original *performance            // behind the oracle
+	ours     map[string]*performance // behind the dispatcher, by uid of the review: calls that were given up may come late
+	uid      int
+}
+
+// newLaboratory starts a world. It ends with the test.
+func newLaboratory(t *testing.T, w *world) *laboratory {
+	t.Helper()
+	l := &laboratory{t: t, ours: map[string]*performance{}, idle: func() {}}
+	o := oracle.Options{Namespaces: w.Namespaces, Scripts: map[string]oracle.Script{}, Custom: w.Custom}
+	for _, c := range w.Configurations {
+		if c.Stage == validate {
+			o.Validating = append(o.Validating, c.validating())
+		} else {
+			o.Mutating = append(o.Mutating, c.mutating())
+		}
+	}
+	for _, stage := range []admissionv1.Stage{mutate, validate} {
+		for _, h := range w.hooks(stage) {
+			o.Scripts[h.key] = func(_ context.Context, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
+				return l.current().play(h.key, r)
+			}
+		}
+	}
+	l.oracle = oracle.New(t, o)
+	k := told{w.snapshot(), w.Namespaces}
+	if w.Streams {
+		l.overStreams(w, k)
+		return l
+	}
+	backend := inprocess.NewFunc(func(h *match.Hook) inprocess.Handler {
+		return func(ctx context.Context, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			return verdict(ctx, l.play(keyOf(h), r))
+		}
+	})
+	l.idle = backend.Wait
+	var err error
+	if l.dispatcher, err = dispatcher.New(dispatcher.Options{Snapshots: k, Namespaces: k, Streams: backend}); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// overStreams has the hooks served by a host, over sessions in memory. Hosts tell hooks of one name apart by their
+// configuration.
+func (l *laboratory) overStreams(w *world, k told) {
+	m := newMeshOf(l.t, k.snapshot, k)
+	l.dispatcher = m.dispatcher
+	if len(k.snapshot.Hooks()) == 0 {
+		return
+	}
+	serve := func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		return respond(ctx, l.play(oracle.Key(r.Configuration, r.Hook, 0), r.Admission))
+	}
+	m.host("one", func(h *hostsdk.Host) {
+		for stage, register := range map[admissionv1.Stage]func(string, hostsdk.Handler, ...hostsdk.HookOption){
+			mutate: h.Mutate, validate: h.Validate,
+		} {
+			registered := map[string]bool{}
+			for _, hook := range w.hooks(stage) {
+				if !registered[hook.Name] {
+					registered[hook.Name] = true
+					register(hook.Name, serve)
+				}
+			}
+		}
+	})
+}
+
+// current is what is on behind the oracle, which runs one review at a time and waits for its hooks.
+func (l *laboratory) current() *performance {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.original
+}
+
+// play answers a call of the dispatcher. What the hook sees is compared as an ordinary webhook would see it.
+func (l *laboratory) play(key string, r *admissionv1.AdmissionRequest) oracle.Answer {
+	l.mu.Lock()
+	p := l.ours[r.GetUid()]
+	l.mu.Unlock()
+	if p == nil {
+		return oracle.Allow() // nobody waits for it any more
+	}
+	raw, err := conversion.EncodeReviewRequest(nil, &admissionv1.ReviewRequest{Request: r})
+	var seen k8sadmissionv1.AdmissionReview
+	if err == nil {
+		err = json.Unmarshal(raw, &seen)
+	}
+	if err != nil {
+		l.t.Errorf("the request of hook %s cannot be written as JSON: %v", key, err)
+		return oracle.Allow()
+	}
+	return p.play(key, seen.Request)
+}
+
+// kubernetes is what kube-apiserver makes of e, with the edits of the hooks' answers.
+func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
+	l.t.Helper()
+	p := &performance{scripts: e.Scripts, edits: edits}
+	l.mu.Lock()
+	l.original = p
+	l.mu.Unlock()
+	ctx, done := e.context(l.t)
+	defer done()
+	got, err := l.oracle.Run(ctx, e.Stage, e.Request)
+	if err != nil {
+		l.t.Fatalf("no API server would send this: %v\n%s", err, e)
+	}
+	return fromKubernetes(e, got, p.recorded())
+}
+
+// portcullis is what the dispatcher makes of e.
+func (l *laboratory) portcullis(e *experiment) outcome {
+	l.t.Helper()
+	p := &performance{scripts: e.Scripts}
+	l.mu.Lock()
+	l.uid++
+	uid := fmt.Sprintf("uid-%d", l.uid)
+	l.ours[uid] = p
+	l.mu.Unlock()
+	sent := l.sent(e, uid)
+	ctx, done := e.context(l.t)
+	defer done()
+	answer, err := l.dispatcher.Review(ctx, &review.Request{Stage: e.Stage, Admission: sent, Explain: e.Explain})
+	if err != nil {
+		l.t.Fatalf("no answer: %v\n%s", err, e)
+	}
+	l.idle()
+	l.mu.Lock()
+	delete(l.ours, uid)
+	l.mu.Unlock()
+	if answer.Response.GetUid() != uid {
+		l.t.Errorf("the answer has uid %q, want %q", answer.Response.GetUid(), uid)
+	}
+	return fromPortcullis(e, sent, answer, p.recorded())
+}
+
+// sent is the request as an API server sends it: with its objects encoded anew, and read by the JSON edge.
+func (l *laboratory) sent(e *experiment, uid string) *admissionv1.AdmissionRequest {
+	l.t.Helper()
+	attributes, err := l.oracle.Attributes(e.Request)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	versioned, err := admission.NewVersionedAttributes(attributes, attributes.GetKind(), admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	original := webhookrequest.CreateV1AdmissionReview("u", versioned, &generic.WebhookInvocation{
+		Kind: attributes.GetKind(), Resource: attributes.GetResource(), Subresource: attributes.GetSubresource(),
+	})
+	original.SetGroupVersionKind(k8sadmissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
+	body, err := json.Marshal(original)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	decoded, err := conversion.DecodeReview(body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	sent := proto.CloneOf(decoded.GetRequest())
+	sent.Uid, sent.Cluster = uid, "c"
+	return sent
+}
+
+// context bounds the review as its caller would.
+func (e *experiment) context(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	if e.Deadline == 0 {
+		return context.WithTimeout(t.Context(), time.Minute) // so that only deadlines of experiments ever pass
+	}
+	return context.WithTimeout(t.Context(), e.Deadline)
+}
+
+// judgement is the comparison of both.
+type judgement struct {
+	want, got  outcome
+	deviations []string // that explain how they differ
+	difference string   // that nothing explains
+}
+
+// patience is how much longer the deadline gets before a difference counts: a busy machine is no difference.
+const patience = 10
+
+// judge runs an experiment through both.
+func (l *laboratory) judge(e *experiment) judgement {
+	l.t.Helper()
+	j := l.compare(e)
+	if j.difference != "" && e.Deadline > 0 {
+		e = e.clone()
+		e.Deadline *= patience
+		j = l.compare(e)
+	}
+	return j
+}
+
+func (l *laboratory) compare(e *experiment) judgement {
+	l.t.Helper()
+	j := judgement{want: l.kubernetes(e), got: l.portcullis(e)}
+	j.difference = differ(j.want, j.got)
+	if j.difference == "" {
+		return j
+	}
+	x := &explanation{lab: l, experiment: e, want: j.want, got: j.got}
+	for _, d := range deviations() {
+		if d.explains(x) {
+			j.deviations = append(j.deviations, d.id)
+		}
+		if x.settled() {
+			j.difference = ""
+			return j
+		}
+	}
+	j.deviations = nil
+	return j
+}

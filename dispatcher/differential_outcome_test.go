@@ -1,0 +1,277 @@
+package dispatcher_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/oracle"
+)
+
+// outcome is how a request ended, in words that kube-apiserver and Portcullis share.
+type outcome struct {
+	Allowed bool
+	Status  status
+	// Object is the final object as canonical JSON; empty when there is none or the request was refused.
+	Object  string
+	Patched bool // not compared: by the object
+	// Warnings are those of hooks, sorted.
+	Warnings []string
+	// Audit is the annotations of hooks, by "<hook>.<key>".
+	Audit map[string]string
+	// FailedOpen are the hooks that failed and were skipped, by name, sorted.
+	FailedOpen []string
+	// Mutated are the calls whose patches changed the object, if the experiment explains: round, configuration, hook.
+	Mutated []string
+	// Calls are what the hooks were asked: in order if they mutate, else sorted.
+	Calls []call
+}
+
+// status is what the client gets when a request is refused.
+type status struct {
+	Code    int32
+	Reason  string
+	Message string
+	Details string
+}
+
+// rewording says how Portcullis names things: it is a mesh of hooks behind one webhook of the API server, which puts its
+// own name in front.
+type rewording struct {
+	pattern *regexp.Regexp
+	shared  string
+}
+
+// rewordings are the one place that maps messages of both to words that they share. What no pattern matches is compared
+// as it is.
+var rewordings = []rewording{
+	{regexp.MustCompile(`^(?:admission webhook|hook) ("[^"]*") denied the request`), `$1 denied the request`},
+	{regexp.MustCompile(`(?s)^(?:Internal error occurred: failed calling webhook|failed calling hook) ("[^"]*"): .*$`), `failed calling $1`},
+	{regexp.MustCompile(`^admission webhook ("[^"]*") does not support dry run$`), `$1 does not support dry run`},
+	{regexp.MustCompile(`^hook ("[^"]*") has side effects that a dry run must not have .*$`), `$1 does not support dry run`},
+	{regexp.MustCompile(`^Internal error occurred: admission webhook ("[^"]*") attempted to modify the object, which is not supported for this operation$`), `$1 patched no object`},
+	{regexp.MustCompile(`^hook ("[^"]*") patched a request without an object$`), `$1 patched no object`},
+	{regexp.MustCompile(`(?s)^patch of hook "[^"]*" does not apply: .*$`), `a patch does not apply`},
+	{regexp.MustCompile(`^matching hook "[^"]*": `), ``},
+}
+
+// sharedMessage is a message in shared words.
+func sharedMessage(message string) string {
+	for _, r := range rewordings {
+		if r.pattern.MatchString(message) {
+			return r.pattern.ReplaceAllString(message, r.shared)
+		}
+	}
+	return message
+}
+
+// internalError is the reason of refusals that are nobody's verdict. Their details repeat the message.
+const internalError = "InternalError"
+
+func newStatus(code int32, reason, message string, details *metav1.StatusDetails) status {
+	s := status{Code: code, Reason: reason, Message: sharedMessage(message)}
+	if reason != internalError && details != nil {
+		s.Details = canonical(details)
+	}
+	return s
+}
+
+// The annotations that the plugins of kube-apiserver make themselves.
+const (
+	patchAnnotation    = "patch.webhook.admission.k8s.io/"
+	mutationAnnotation = "mutation.webhook.admission.k8s.io/"
+	failedOpen         = "failed-open."
+)
+
+// fromKubernetes is what the oracle says, in shared words.
+func fromKubernetes(e *experiment, o oracle.Outcome, calls []call) outcome {
+	out := outcome{Allowed: o.Allowed, Object: canonicalJSON(o.FinalObject), Warnings: slices.Sorted(slices.Values(o.Warnings)), Audit: map[string]string{}}
+	if !o.Allowed {
+		out.Status = newStatus(o.Code, string(o.Reason), inapplicable(o.Message), o.Details)
+	}
+	for key, value := range o.Audit {
+		switch {
+		case strings.HasPrefix(key, failedOpen):
+			out.FailedOpen = append(out.FailedOpen, value)
+		case strings.HasPrefix(key, patchAnnotation): // values of patches stay out of our annotations
+		case strings.HasPrefix(key, mutationAnnotation):
+			out.mutation(e, key, value)
+		default:
+			out.Audit[strings.Replace(key, "/", ".", 1)] = value
+		}
+	}
+	return out.settle(e, calls)
+}
+
+// patchErrors are the beginnings of what kube-apiserver says of patches that do not apply, or to something that is no
+// object any more: it says nothing of hooks then.
+var patchErrors = regexp.MustCompile(`(?s)^Internal error occurred: (?:` + strings.Join([]string{
+	`(add|remove|replace|move|copy|test)(ing)? `, `error in (add|remove|replace|move|copy|test) for path`, `testing (path|value)`, `jsonpatch `,
+	`Unexpected kind`, `unexpected GroupVersion string`, `unexpected kind`, `couldn't get version/kind`, `Object 'Kind' is missing`, `json: cannot unmarshal`, `Unable to access`,
+	`Invalid index`, `Missing operation`, `Unable to copy`, `Accumulated size`,
+}, "|") + `).*$`)
+
+// inapplicable is the message of a patch that does not apply as Portcullis begins it, and every other as it is.
+func inapplicable(message string) string {
+	if patchErrors.MatchString(message) {
+		return `a patch does not apply`
+	}
+	return message
+}
+
+// mutation takes note of kube-apiserver's own word on what a call did.
+func (o *outcome) mutation(e *experiment, key, value string) {
+	var m struct {
+		Configuration, Webhook string
+		Mutated                bool
+	}
+	if err := json.Unmarshal([]byte(value), &m); err != nil || !m.Mutated || !e.Explain {
+		return
+	}
+	round := key[len(mutationAnnotation)+len("round_") : strings.Index(key, "_index_")]
+	o.Mutated = append(o.Mutated, fmt.Sprintf("round %s: %s/%s", round, m.Configuration, m.Webhook))
+}
+
+// openWarning is what Portcullis tells the client of a hook that failed open; kube-apiserver tells the audit log alone.
+var openWarning = regexp.MustCompile(`^hook ("[^"]*") failed \([a-z_]+\) and was skipped: its failure policy is Ignore$`)
+
+// fromPortcullis is an answer in shared words.
+func fromPortcullis(e *experiment, sent *admissionv1.AdmissionRequest, a review.Answer, calls []call) outcome {
+	r := a.Response
+	out := outcome{Allowed: r.GetAllowed(), Audit: map[string]string{}}
+	if s := r.GetStatus(); !out.Allowed {
+		out.Status = newStatus(s.GetCode(), s.GetReason(), s.GetMessage(), detailsOf(s))
+	} else {
+		out.Object, out.Patched = finalObject(sent, r), len(r.GetPatch()) > 0
+	}
+	warned := map[string]bool{}
+	for _, w := range r.GetWarnings() {
+		if m := openWarning.FindStringSubmatch(w); m != nil {
+			warned[strings.Trim(m[1], `"`)] = true
+			continue
+		}
+		out.Warnings = append(out.Warnings, w)
+	}
+	slices.Sort(out.Warnings)
+	for key, value := range r.GetAuditAnnotations() {
+		name, open := strings.CutPrefix(key, failedOpen)
+		switch {
+		case open && warned[name]:
+			out.FailedOpen = append(out.FailedOpen, name)
+		case value == droppedUpstream: // we mend keys that the API server does not accept
+		default:
+			out.Audit[key] = value
+		}
+	}
+	for _, o := range a.Outcomes {
+		if o.GetOutcome() == "patched" {
+			out.Mutated = append(out.Mutated, fmt.Sprintf("round %d: %s/%s", o.GetRound(), o.GetConfiguration(), o.GetHook()))
+		}
+	}
+	return out.settle(e, calls)
+}
+
+// finalObject is what the API server makes of the answer.
+func finalObject(sent *admissionv1.AdmissionRequest, r *admissionv1.AdmissionResponse) string {
+	patched, err := conversion.ApplyPatch(sent.GetObject().GetRaw(), r.GetPatch())
+	switch {
+	case err != nil:
+		return err.Error()
+	case (len(r.GetPatch()) > 0) != (r.GetPatchType() == "JSONPatch"):
+		return "patch without a type or a type without a patch: " + r.String()
+	}
+	return canonicalJSON(patched.Raw)
+}
+
+// detailsOf are details in the types of Kubernetes.
+func detailsOf(s *admissionv1.Status) *metav1.StatusDetails {
+	d := s.GetDetails()
+	if d == nil {
+		return nil
+	}
+	all := &metav1.StatusDetails{
+		Name: d.GetName(), Group: d.GetGroup(), Kind: d.GetKind(), UID: types.UID(d.GetUid()), RetryAfterSeconds: d.GetRetryAfterSeconds(),
+	}
+	for _, c := range d.GetCauses() {
+		all.Causes = append(all.Causes, metav1.StatusCause{Type: metav1.CauseType(c.GetReason()), Message: c.GetMessage(), Field: c.GetField()})
+	}
+	return all
+}
+
+// settle makes outcomes comparable whose order means nothing.
+func (o outcome) settle(e *experiment, calls []call) outcome {
+	o.Calls = calls
+	if e.Stage == admissionv1.Stage_STAGE_VALIDATE {
+		slices.SortFunc(o.Calls, func(a, b call) int { return strings.Compare(a.Key, b.Key) })
+	}
+	slices.Sort(o.FailedOpen)
+	o.FailedOpen = slices.Compact(o.FailedOpen)
+	slices.Sort(o.Mutated)
+	return o
+}
+
+// reinvoked reports whether a hook was called twice.
+func (o outcome) reinvoked() bool {
+	seen := map[string]bool{}
+	for _, c := range o.Calls {
+		if seen[c.Key] {
+			return true
+		}
+		seen[c.Key] = true
+	}
+	return false
+}
+
+// String is the outcome for a person.
+func (o outcome) String() string {
+	called := make([]string, 0, len(o.Calls))
+	for _, c := range o.Calls {
+		called = append(called, c.Key)
+	}
+	return fmt.Sprintf("allowed %t %+v\n  object %s\n  called %v\n  failed open %v, mutated %v, warnings %q, audit %v",
+		o.Allowed, o.Status, o.Object, called, o.FailedOpen, o.Mutated, o.Warnings, slices.Sorted(maps.Keys(o.Audit)))
+}
+
+// differ is how two outcomes differ; empty if they do not.
+func differ(want, got outcome) string {
+	want.Patched, got.Patched = false, false
+	return cmp.Diff(want, got, cmp.FilterValues(func(a, b []string) bool { return len(a) == 0 && len(b) == 0 }, cmp.Ignore()),
+		cmp.FilterValues(func(a, b []call) bool { return len(a) == 0 && len(b) == 0 }, cmp.Ignore()))
+}
+
+// canonical is a value as JSON without zero values, with sorted names.
+func canonical(value any) string {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return canonicalJSON(raw)
+}
+
+// canonicalJSON is a document as Kubernetes would write it again: names sorted, whole fractions as integers.
+func canonicalJSON(raw []byte) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	var value any
+	if err := utiljson.Unmarshal(raw, &value); err != nil {
+		return fmt.Sprintf("%v: %s", err, raw)
+	}
+	again, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(again)
+}

@@ -1,0 +1,257 @@
+package dispatcher_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// chance makes worlds and experiments out of few names, so that they meet often. The same seed makes the same.
+type chance struct{ *rand.Rand }
+
+func newChance(seed uint64) chance { return chance{rand.New(rand.NewPCG(seed, 0))} }
+
+func pick[T any](r chance, from ...T) T { return from[r.IntN(len(from))] }
+
+// some picks one to three.
+func some[T any](r chance, from ...T) []T {
+	var out []T
+	for range 1 + r.IntN(3) {
+		out = append(out, pick(r, from...))
+	}
+	return out
+}
+
+// in is true in one of n cases.
+func (r chance) in(n int) bool { return r.IntN(n) == 0 }
+
+// oneSecond is the shortest time that a hook can ask for: the one that scripts let pass.
+const oneSecond = 1
+
+// world is a cluster with up to four configurations of each kind. Names collide: of configurations of both kinds, of
+// hooks in several, and, for all but hosts, which could not tell them apart, of hooks within one.
+func (r chance) world() *world {
+	w := &world{
+		Namespaces: map[string]map[string]string{"dev": {"env": "dev"}, "prod": {"env": "prod", "tier": "dev"}, "bare": nil},
+		Custom:     !r.in(4), Streams: r.in(8),
+	}
+	for _, stage := range []admissionv1.Stage{mutate, validate} {
+		names := []string{"a", "b", "ab", "a.b", "B"}
+		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		for _, name := range names[:1+r.IntN(4)] {
+			c := configuration{Name: name, Stage: stage}
+			for range 1 + r.IntN(3) {
+				h := r.webhook(stage)
+				if taken := slices.ContainsFunc(c.Webhooks, func(other admissionregistrationv1.MutatingWebhook) bool { return other.Name == h.Name }); taken && w.Streams {
+					continue
+				}
+				c.Webhooks = append(c.Webhooks, h)
+			}
+			w.Configurations = append(w.Configurations, c)
+		}
+	}
+	return w
+}
+
+// webhook leaves out what may be left out, and now and then what may not: old objects in a cluster's storage have not seen
+// today's validation.
+func (r chance) webhook(stage admissionv1.Stage) admissionregistrationv1.MutatingWebhook {
+	h := admissionregistrationv1.MutatingWebhook{
+		Name: pick(r, "one.test.dev", "two.test.dev", "three.test.dev"), AdmissionReviewVersions: []string{"v1"},
+		Rules: r.rules(), NamespaceSelector: r.selector(), ObjectSelector: r.selector(), MatchConditions: r.conditions(),
+		FailurePolicy:  maybe(r, admissionregistrationv1.Ignore, admissionregistrationv1.Ignore, admissionregistrationv1.Fail),
+		MatchPolicy:    maybe(r, admissionregistrationv1.Exact, admissionregistrationv1.Equivalent),
+		TimeoutSeconds: maybe[int32](r, 10, 30),
+	}
+	if stage == mutate {
+		h.ReinvocationPolicy = maybe(r, admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
+	}
+	effects := pick(r, admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun)
+	switch {
+	case r.in(16):
+		effects = pick(r, admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown)
+	case r.in(30):
+		return h
+	}
+	h.SideEffects = &effects
+	if r.in(100) {
+		h.TimeoutSeconds = new(int32)
+		*h.TimeoutSeconds = oneSecond
+	}
+	return h
+}
+
+// maybe picks one, or nil.
+func maybe[T any](r chance, from ...T) *T {
+	if r.in(4) {
+		return nil
+	}
+	picked := pick(r, from...)
+	return &picked
+}
+
+func (r chance) rules() []admissionregistrationv1.RuleWithOperations {
+	if !r.in(3) {
+		return []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"*"},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+		}}
+	}
+	var rules []admissionregistrationv1.RuleWithOperations
+	for range 1 + r.IntN(3) {
+		rules = append(rules, admissionregistrationv1.RuleWithOperations{
+			Operations: some[admissionregistrationv1.OperationType](r, "*", "*", "CREATE", "UPDATE", "DELETE", "CONNECT"),
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: some(r, "*", "", "test.dev"), APIVersions: some(r, "*", "v1", "v1beta1"),
+				Resources: some(r, "*", "*/*", "widgets", "widgets/*", "*/status", "pods", "pods/*", "pods/exec", "*/exec", "namespaces", "gadgets"),
+				Scope:     maybe(r, admissionregistrationv1.AllScopes, admissionregistrationv1.NamespacedScope, admissionregistrationv1.ClusterScope),
+			},
+		})
+	}
+	return rules
+}
+
+func (r chance) selector() *metav1.LabelSelector {
+	switch {
+	case r.in(2):
+		return nil
+	case r.in(80): // cannot be parsed
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "env", Operator: "Near"}}}
+	case r.in(3):
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"env": pick(r, "dev", "prod")}}
+	}
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{pick(r,
+		metav1.LabelSelectorRequirement{Key: pick(r, "env", "tier", "skip"), Operator: pick(r, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)},
+		metav1.LabelSelectorRequirement{Key: "env", Operator: pick(r, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn), Values: some(r, "dev", "prod", "")},
+	)}}
+}
+
+// conditions do not look at dryRun: a deviation is explained by asking about the same request in earnest.
+func (r chance) conditions() []admissionregistrationv1.MatchCondition {
+	if !r.in(4) {
+		return nil
+	}
+	expressions := []string{
+		`true`, `1 > 2`, `request.operation != "DELETE"`, `object != null && has(object.metadata.labels) && object.metadata.labels.size() > 0`,
+		`oldObject == null`, `request.userInfo.username == "jane"`, `"ops" in request.userInfo.groups`, `request.namespace != "prod"`,
+		`!has(object.spec.flag)`, `object == null || !has(object.spec) || !has(object.spec.flag)`,
+		`object.spec.size < 3`, // an error for objects without one, and for some that have one
+	}
+	if r.in(10) {
+		expressions = []string{`object.missing.missing == 1`, `"not a bool"`, `syntax error`}
+	}
+	var out []admissionregistrationv1.MatchCondition
+	for i, e := range some(r, expressions...) {
+		out = append(out, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("c%d", i), Expression: e})
+	}
+	return out
+}
+
+// endpoint is something that can be asked for.
+type endpoint struct {
+	group, version, kind, resource, sub string
+	cluster                             bool
+}
+
+// endpoints are those that a world serves.
+func (w *world) endpoints() []endpoint {
+	widgets := endpoint{"test.dev", "v1", "Widget", "widgets", "", false}
+	all := []endpoint{
+		widgets, widgets, widgets, widgets, widgets, widgets, widgets, widgets, widgets, widgets,
+		{"test.dev", "v1beta1", "Widget", "widgets", "", false}, {"test.dev", "v1", "Widget", "widgets", "status", false},
+		{"test.dev", "v1", "Gadget", "gadgets", "", true},
+	}
+	if !w.Custom {
+		return append(all, endpoint{"", "v1", "PodExecOptions", "pods", "exec", false}, endpoint{"", "v1", "PodExecOptions", "pods", "exec", false})
+	}
+	return append(all,
+		endpoint{"", "v1", "Pod", "pods", "", false}, endpoint{"", "v1", "Namespace", "namespaces", "", true},
+		endpoint{"", "v1", "Namespace", "namespaces", "finalize", true},
+		endpoint{"admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "", true},
+		endpoint{"authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "", true},
+		endpoint{"authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews", "", false},
+	)
+}
+
+// experiment is a request, and what the hooks make of it.
+func (r chance) experiment(w *world) *experiment {
+	e := &experiment{
+		world: w, Stage: pick(r, mutate, mutate, mutate, validate, validate), Request: r.request(w), Scripts: map[string]script{}, Explain: r.in(4),
+	}
+	if r.in(60) {
+		e.Deadline = 120 * time.Millisecond
+	}
+	for _, h := range w.hooks(e.Stage) {
+		s := scripting{chance: r, experiment: e, hook: h}
+		if script := s.script(); script != nil {
+			e.Scripts[h.key] = script
+		}
+	}
+	return e
+}
+
+// request is a request as a client makes it.
+func (r chance) request(w *world) *admissionv1.AdmissionRequest {
+	e := pick(r, w.endpoints()...)
+	req := &admissionv1.AdmissionRequest{
+		Kind:        &admissionv1.GroupVersionKind{Group: e.group, Version: e.version, Kind: e.kind},
+		Resource:    &admissionv1.GroupVersionResource{Group: e.group, Version: e.version, Resource: e.resource},
+		SubResource: e.sub, Name: pick(r, "", "dev", "x"), Operation: pick(r, "CREATE", "CREATE", "UPDATE", "UPDATE", "DELETE"),
+		UserInfo: &admissionv1.UserInfo{
+			Username: pick(r, "jane", "joe"), Uid: pick(r, "", "u1"), Groups: some(r, "ops", "dev"),
+			Extra: map[string]*admissionv1.ExtraValue{"team": {Items: some(r, "a", "b")}},
+		},
+	}
+	if !e.cluster || (e.resource == "namespaces" && !r.in(4)) {
+		req.Namespace = pick(r, "dev", "dev", "dev", "dev", "dev", "prod", "prod", "bare", "missing")
+	}
+	if e.kind == "PodExecOptions" {
+		req.Operation, req.Object = "CONNECT", object(map[string]any{"stdin": true, "command": []any{"sh"}}, e)
+		return req
+	}
+	if r.in(4) {
+		dryRun := true
+		req.DryRun = &dryRun
+	}
+	if req.Operation != "DELETE" {
+		req.Object = object(r.content(), e)
+	}
+	if req.Operation != "CREATE" {
+		req.OldObject = object(r.content(), e)
+	}
+	kind := map[string]string{"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}[req.Operation]
+	req.Options = &admissionv1.Object{Raw: []byte(`{"kind":"` + kind + `","apiVersion":"meta.k8s.io/v1"}`)}
+	return req
+}
+
+// content is an object that hooks can change: labels that selectors look at, a list, numbers of every kind.
+func (r chance) content() map[string]any {
+	metadata := map[string]any{"name": "x", "annotations": map[string]any{"note": "<é & \u2028>"}}
+	if !r.in(5) {
+		metadata["labels"] = pick[any](r, map[string]any{"env": "dev"}, map[string]any{"env": "prod", "skip": ""}, map[string]any{}, nil)
+	}
+	if r.in(4) {
+		delete(metadata, "name")
+		metadata["generateName"] = "x-"
+	}
+	spec := map[string]any{"list": []any{"start"}, "size": pick[any](r, 1, 3, 1.5, "large"), "big": 9007199254740993}
+	if r.in(4) {
+		spec["flag"] = true
+	}
+	if r.in(3) {
+		spec["nothing"], spec["empty"] = nil, map[string]any{}
+	}
+	return map[string]any{"metadata": metadata, "spec": spec}
+}
+
+func object(content map[string]any, e endpoint) *admissionv1.Object {
+	content["kind"], content["apiVersion"] = e.kind, strings.TrimPrefix(e.group+"/"+e.version, "/")
+	return &admissionv1.Object{Raw: []byte(canonical(content))}
+}

@@ -1,0 +1,195 @@
+package dispatcher_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	k8sadmissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/oracle"
+)
+
+// script is what a hook does: the first step whose condition holds. No such step: it allows.
+type script []step
+
+// step is what a hook does to objects that have a field.
+type step struct {
+	has string // a path with dots; empty holds for all
+	act act
+}
+
+// String is the step for a person.
+func (s step) String() string {
+	if s.has == "" {
+		return s.act.name
+	}
+	return fmt.Sprintf("if it has %s: %s", s.has, s.act.name)
+}
+
+// act is an answer, which may depend on the object. object is nil when the request has none.
+type act struct {
+	name string
+	say  func(object map[string]any) oracle.Answer
+}
+
+// always is an act that does not look at the object.
+func always(name string, a oracle.Answer) act {
+	return act{name, func(map[string]any) oracle.Answer { return a }}
+}
+
+// answer plays the script.
+func (s script) answer(object map[string]any) oracle.Answer {
+	for _, step := range s {
+		if step.has == "" {
+			return step.act.say(object)
+		}
+		if _, found, _ := unstructured.NestedFieldNoCopy(object, strings.Split(step.has, ".")...); found {
+			return step.act.say(object)
+		}
+	}
+	return oracle.Allow()
+}
+
+// edit changes the answers of hooks: for the question what would have been, had they said something else.
+type edit func(key string, a oracle.Answer) oracle.Answer
+
+// call is one call of a hook.
+type call struct {
+	Key    string
+	Object string // as canonical JSON
+	Rest   string // of the request
+}
+
+// performance is the scripts of one experiment played once.
+type performance struct {
+	scripts map[string]script
+	edits   []edit
+
+	mu    sync.Mutex
+	calls []call
+}
+
+// play answers one call, and takes note of it.
+func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := call{Key: key, Object: canonicalJSON(r.Object.Raw)}
+	rest := *r
+	rest.UID, rest.Object.Raw = "", nil
+	c.Rest = canonical(rest)
+	p.calls = append(p.calls, c)
+	var object map[string]any
+	_ = utiljson.Unmarshal(r.Object.Raw, &object) // what cannot be read has no fields
+	answer := p.scripts[key].answer(object)
+	for _, e := range p.edits {
+		answer = e(key, answer)
+	}
+	return answer
+}
+
+func (p *performance) recorded() []call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]call(nil), p.calls...)
+}
+
+// errScripted is what a hook without a verdict fails with.
+var errScripted = errors.New("scripted failure")
+
+// verdict is the answer as a hook of ours gives it: what an HTTP caller makes a failed call of is an error.
+func verdict(ctx context.Context, a oracle.Answer) (*admissionv1.AdmissionResponse, error) {
+	if a.Hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if broken(a) {
+		return nil, errScripted
+	}
+	r := a.Response
+	v := &admissionv1.AdmissionResponse{
+		Allowed: r.Allowed, Status: statusMessage(r.Result), Patch: r.Patch, Warnings: r.Warnings, AuditAnnotations: r.AuditAnnotations,
+	}
+	if r.PatchType != nil {
+		v.PatchType = string(*r.PatchType)
+	}
+	return v, nil
+}
+
+// broken reports whether an answer carries no AdmissionResponse at all.
+func broken(a oracle.Answer) bool {
+	if a.Drop || a.Body != nil || a.Code >= http.StatusMultipleChoices || a.Response == nil {
+		return true
+	}
+	if a.Edit == nil {
+		return false
+	}
+	review := k8sadmissionv1.AdmissionReview{Response: a.Response.DeepCopy()}
+	review.SetGroupVersionKind(k8sadmissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
+	review.Response.UID = "u"
+	want := review.GroupVersionKind()
+	a.Edit(&review)
+	return review.Response == nil || review.Response.UID != "u" || review.GroupVersionKind() != want
+}
+
+func statusMessage(s *metav1.Status) *admissionv1.Status {
+	if s == nil {
+		return nil
+	}
+	m := &admissionv1.Status{Status: s.Status, Message: s.Message, Reason: string(s.Reason), Code: s.Code}
+	if d := s.Details; d != nil {
+		m.Details = &admissionv1.StatusDetails{
+			Name: d.Name, Group: d.Group, Kind: d.Kind, Uid: string(d.UID), RetryAfterSeconds: d.RetryAfterSeconds,
+		}
+		for _, c := range d.Causes {
+			m.Details.Causes = append(m.Details.Causes, &admissionv1.StatusCause{Reason: string(c.Type), Message: c.Message, Field: c.Field})
+		}
+	}
+	return m
+}
+
+// sayable reports whether users of the SDK can give an answer: it sees to it that verdicts are well-formed, and has
+// defaults of its own for denials.
+func sayable(a oracle.Answer) bool {
+	r := a.Response
+	switch {
+	case broken(a):
+		return true
+	case r.Allowed && r.Patch == nil:
+		return r.PatchType == nil
+	case r.Allowed:
+		return r.PatchType != nil && *r.PatchType == k8sadmissionv1.PatchTypeJSONPatch && json.Valid(r.Patch) && bytes.HasPrefix(bytes.TrimSpace(r.Patch), []byte("["))
+	case r.Patch != nil || r.PatchType != nil || r.Result == nil:
+		return false
+	}
+	d := r.Result.Details
+	return r.Result.Code != 0 && r.Result.Reason != "" && (d == nil || (d.Name == "" && d.RetryAfterSeconds == 0 && len(d.Causes) > 0))
+}
+
+// respond is verdict for hooks that are written with the SDK.
+func respond(ctx context.Context, a oracle.Answer) (*hostsdk.Response, error) {
+	v, err := verdict(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	s := v.GetStatus()
+	r := &hostsdk.Response{
+		Allowed: v.GetAllowed(), Patch: v.GetPatch(), Warnings: v.GetWarnings(), Audit: v.GetAuditAnnotations(),
+		Message: s.GetMessage(), Code: s.GetCode(), Reason: s.GetReason(),
+	}
+	for _, c := range s.GetDetails().GetCauses() {
+		r.Causes = append(r.Causes, hostsdk.Cause{Field: c.GetField(), Message: c.GetMessage(), Reason: c.GetReason()})
+	}
+	return r, nil
+}

@@ -1,0 +1,165 @@
+package dispatcher_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/oracle"
+)
+
+// world is a cluster and how its hooks are reached. It is data: what runs it is a laboratory.
+type world struct {
+	Configurations []configuration
+	// Namespaces are those that exist.
+	Namespaces map[string]map[string]string
+	// Custom makes objects of every kind custom resources. Otherwise what connections carry is built in. All other
+	// built-in kinds come in here once objects are defaulted after a patch (SEMANTICS C34).
+	Custom bool
+	// Streams carries the calls over real sessions, instead of in process.
+	Streams bool
+}
+
+// configuration is a webhook configuration of either kind.
+type configuration struct {
+	Name     string
+	Stage    admissionv1.Stage
+	Webhooks []admissionregistrationv1.MutatingWebhook // those that validate leave reinvocationPolicy alone
+}
+
+// validating is the configuration as its kind, of hooks that validate.
+func (c *configuration) validating() *admissionregistrationv1.ValidatingWebhookConfiguration {
+	v := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: c.Name}}
+	for i := range c.Webhooks {
+		h := c.Webhooks[i].DeepCopy()
+		v.Webhooks = append(v.Webhooks, admissionregistrationv1.ValidatingWebhook{
+			Name: h.Name, ClientConfig: h.ClientConfig, Rules: h.Rules, FailurePolicy: h.FailurePolicy, MatchPolicy: h.MatchPolicy,
+			NamespaceSelector: h.NamespaceSelector, ObjectSelector: h.ObjectSelector, SideEffects: h.SideEffects,
+			TimeoutSeconds: h.TimeoutSeconds, AdmissionReviewVersions: h.AdmissionReviewVersions, MatchConditions: h.MatchConditions,
+		})
+	}
+	return v
+}
+
+// mutating is the configuration as its kind, of hooks that mutate.
+func (c *configuration) mutating() *admissionregistrationv1.MutatingWebhookConfiguration {
+	m := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: c.Name}}
+	for i := range c.Webhooks {
+		m.Webhooks = append(m.Webhooks, *c.Webhooks[i].DeepCopy())
+	}
+	return m
+}
+
+// experiment is one request in a world, and what its hooks do.
+type experiment struct {
+	world    *world
+	Stage    admissionv1.Stage
+	Request  *admissionv1.AdmissionRequest
+	Scripts  map[string]script // by key; hooks without one allow
+	Deadline time.Duration     // of the whole review; 0 is none
+	Explain  bool
+}
+
+// clone copies everything that shrinking changes.
+func (e *experiment) clone() *experiment {
+	c, w := *e, *e.world
+	c.world, c.Scripts = &w, maps.Clone(e.Scripts)
+	w.Configurations = slices.Clone(w.Configurations)
+	for i := range w.Configurations {
+		w.Configurations[i].Webhooks = w.Configurations[i].mutating().Webhooks
+	}
+	return &c
+}
+
+// String is the experiment for a person who has to understand it.
+func (e *experiment) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s of %s\n", e.Stage, e.Request)
+	fmt.Fprintf(&out, "custom %t, streams %t, deadline %s, explain %t, namespaces %v\n",
+		e.world.Custom, e.world.Streams, e.Deadline, e.Explain, e.world.Namespaces)
+	for _, h := range e.world.hooks(e.Stage) {
+		fmt.Fprintf(&out, "hook %s %s\n", h.key, canonical(h.MutatingWebhook))
+		for _, s := range e.Scripts[h.key] {
+			fmt.Fprintf(&out, "    %s\n", s)
+		}
+	}
+	return out.String()
+}
+
+// scripted is a hook and its key: configuration, name, and how many of the name come before it.
+type scripted struct {
+	*admissionregistrationv1.MutatingWebhook
+
+	key string
+}
+
+// hooks are those of a stage, in the order of Kubernetes.
+func (w *world) hooks(stage admissionv1.Stage) []scripted {
+	var all []scripted
+	for _, c := range slices.SortedFunc(slices.Values(w.Configurations), func(a, b configuration) int { return strings.Compare(a.Name, b.Name) }) {
+		if c.Stage != stage {
+			continue
+		}
+		seen := map[string]int{}
+		for i := range c.Webhooks {
+			h := &c.Webhooks[i]
+			all = append(all, scripted{h, oracle.Key(c.Name, h.Name, seen[h.Name])})
+			seen[h.Name]++
+		}
+	}
+	return all
+}
+
+// keyOf is the key of a compiled hook.
+func keyOf(h *match.Hook) string { return oracle.Key(h.ID.Configuration, h.ID.Name, h.ID.Index) }
+
+// snapshot is the world's configuration as the dispatcher has it: with the API server's defaults, all served over
+// streams.
+func (w *world) snapshot() *match.Snapshot {
+	in := match.Input{Revision: "r1"}
+	for _, c := range w.Configurations {
+		o := match.Object{Mutating: c.mutating()}
+		if c.Stage == validate {
+			o = match.Object{Validating: c.validating()}
+			legacyscheme.Scheme.Default(o.Validating)
+		} else {
+			legacyscheme.Scheme.Default(o.Mutating)
+		}
+		in.Objects = append(in.Objects, o)
+		in.Routes = append(in.Routes, match.RouteBinding{
+			Configuration: c.Name, Stage: c.Stage, Route: match.Route{Stream: true, Hosts: []string{"host"}},
+		})
+	}
+	snapshot, _ := match.Compile(in) // findings are expected: not every selector can be parsed
+	return snapshot
+}
+
+// told is what the dispatcher knows of a world.
+type told struct {
+	snapshot   *match.Snapshot
+	namespaces map[string]map[string]string
+}
+
+var _ knowledge = told{}
+
+func (k told) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot, nil }
+
+func (k told) NamespaceLabels(_ context.Context, _, name string) (map[string]string, error) {
+	labels, ok := k.namespaces[name]
+	if !ok {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}
+	return labels, nil
+}
