@@ -2,7 +2,6 @@ package session
 
 import (
 	"container/list"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,8 +12,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// errNobody is why a call of a hook without hosts fails.
-var errNobody = errors.New("no host serves the hook")
+// nobody is why a call of a hook without hosts fails.
+const nobody = "no host serves the hook"
 
 // pool is the sessions that serve one hook, and the calls that wait for one of them. Its sessions change under the
 // registry's lock and are read without one.
@@ -26,6 +25,7 @@ type pool struct {
 	mu      sync.Mutex // taken after the registry's and before a session's
 	waiting list.List  // of *ticket, oldest first
 	empty   time.Time  // since when there is no session; zero while there is one
+	gone    bool       // the hook was removed
 }
 
 // newPool is a pool without sessions.
@@ -38,10 +38,7 @@ func newPool(r *Registry, now time.Time) *pool {
 // pick chooses a session with room for a ticket: the less loaded of two random ones, else any; nil if there is none.
 func (p *pool) pick(t *ticket, now time.Time) *Session {
 	sessions := *p.sessions.Load()
-	strict := p.mostlyAlive(sessions, now)
-	fits := func(s *Session) bool {
-		return s != t.avoid && s.takes(t.cluster()) && !(strict && s.suspect(now)) && s.room.Load() > 0
-	}
+	fits := func(s *Session) bool { return s.room.Load() > 0 && s != t.avoid && s.takes(t.cluster()) }
 	if len(sessions) > 2 {
 		i, j := two(len(sessions))
 		a, b := sessions[i], sessions[j]
@@ -49,24 +46,25 @@ func (p *pool) pick(t *ticket, now time.Time) *Session {
 			a, b = b, a
 		}
 		for _, s := range [...]*Session{a, b} {
-			if fits(s) {
+			if fits(s) && !s.suspect(now) {
 				return s
 			}
 		}
 	}
+	strict := p.mostlyAlive(now)
 	var best *Session
 	for _, s := range sessions {
-		if fits(s) && (best == nil || s.load.Load() < best.load.Load()) {
+		if fits(s) && !(strict && s.suspect(now)) && (best == nil || s.load.Load() < best.load.Load()) {
 			best = s
 		}
 	}
 	return best
 }
 
-// mostlyAlive reports whether silence may keep sessions from being picked: never more than half of a pool at a time, since
-// a pause of our own looks like silence of everybody.
-func (p *pool) mostlyAlive(sessions []*Session, now time.Time) bool {
-	silent := 0
+// mostlyAlive reports whether silence may be held against a session: never against more than half of a pool at a time,
+// since a pause of our own looks like silence of everybody.
+func (p *pool) mostlyAlive(now time.Time) bool {
+	sessions, silent := *p.sessions.Load(), 0
 	for _, s := range sessions {
 		if s.suspect(now) {
 			silent++
@@ -81,77 +79,65 @@ func (p *pool) wait(t *ticket, now time.Time) *review.Failure {
 	defer p.mu.Unlock()
 	switch {
 	case p.absent(now):
-		return &review.Failure{Kind: review.FailureUnavailable, Err: errNobody, NotStarted: true}
+		return notStarted(review.FailureUnavailable, nobody)
 	case p.waiting.Len() >= MaxWaiting:
-		return &review.Failure{
-			Kind: review.FailureOverload, NotStarted: true,
-			Err: fmt.Errorf("every replica is busy and %d calls wait already", MaxWaiting),
-		}
+		return notStarted(review.FailureOverload, fmt.Sprintf("every replica is busy and %d calls wait already", MaxWaiting))
 	}
-	p.enqueue(t, p.waiting.PushBack)
+	t.queue.Store(p)
+	if !t.ended.Load() { // else it was cancelled on the way
+		t.element, t.queued = p.waiting.PushBack(t), now
+		p.registry.queued.Add(1)
+	}
 	return nil
 }
 
 // absent reports whether nobody has served the hook for longer than a restart takes. The lock is held.
 func (p *pool) absent(now time.Time) bool {
-	return !p.empty.IsZero() && now.Sub(p.empty) >= AbsenceGrace
+	return p.gone || !p.empty.IsZero() && now.Sub(p.empty) >= AbsenceGrace
 }
 
-// drain gives waiting calls to sessions that have room.
+// drain gives waiting calls to sessions that have room, the oldest first. The lock is held all the while: a call is
+// always in the queue or on a session, where whoever cancels it or frees a slot finds it.
 func (p *pool) drain() {
-	for {
-		t, s := p.next(time.Now())
-		if t == nil {
-			return
-		}
-		if s.submit([]*ticket{t}) == 0 { // the slot went to somebody else
-			p.requeue(t)
-			return
+	if p.registry.queued.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for e := p.waiting.Front(); e != nil && p.room(); {
+		t := ticketIn(e)
+		e = e.Next()
+		if p.seat(t, now) {
+			p.unqueue(t)
 		}
 	}
 }
 
-// next takes the oldest waiting ticket that a session has room for, and the session.
-func (p *pool) next(now time.Time) (*ticket, *Session) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for e := p.waiting.Front(); e != nil; e = e.Next() {
-		t := ticketIn(e)
+// room reports whether any session has room.
+func (p *pool) room() bool {
+	return slices.ContainsFunc(*p.sessions.Load(), func(s *Session) bool { return s.room.Load() > 0 })
+}
+
+// seat hands a call that waits to a session, if one takes it.
+func (p *pool) seat(t *ticket, now time.Time) bool {
+	for {
 		s := p.pick(t, now)
 		if s == nil && t.avoid != nil {
 			t.avoid = nil // better the same session again than none
-			s = p.pick(t, now)
+			continue
 		}
-		if s != nil {
-			p.unqueue(t)
-			return t, s
+		if s == nil || s.submit([]*ticket{t}) > 0 {
+			return s != nil
 		}
 	}
-	return nil, nil
-}
-
-// requeue puts a ticket back where it was: it has waited longest.
-func (p *pool) requeue(t *ticket) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.enqueue(t, p.waiting.PushFront)
-}
-
-// enqueue puts a ticket into the queue, unless it was cancelled on the way. The lock is held.
-func (p *pool) enqueue(t *ticket, push func(any) *list.Element) {
-	t.queue.Store(p)
-	if t.ended.Load() {
-		return
-	}
-	t.element = push(t)
-	p.registry.queued.Add(1)
 }
 
 // forget takes a ticket that was cancelled out of the queue.
 func (p *pool) forget(t *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t.element != nil {
+	if t.queue.Load() == p && t.element != nil {
 		p.unqueue(t)
 	}
 }
@@ -169,36 +155,50 @@ func (p *pool) unqueue(t *ticket) {
 	p.registry.queued.Add(-1)
 }
 
-// expire fails the calls whose time is over, and all of them if nobody has come back.
+// expire fails the calls whose time is over, and those that nobody has come back to serve.
 func (p *pool) expire(now time.Time) {
 	if p.registry.queued.Load() == 0 {
 		return
 	}
-	p.fail(func(t *ticket) bool {
-		return p.absent(now) || now.After(t.call().Deadline)
+	p.fail(func(t *ticket) *review.Failure {
+		switch {
+		case p.absent(now), now.Sub(t.queued) >= AbsenceGrace && !p.serves(t.cluster()):
+			return notStarted(review.FailureUnavailable, nobody)
+		case now.After(t.call().Deadline):
+			return notStarted(review.FailureTimeout, "every replica was busy until the deadline")
+		}
+		return nil
 	})
 }
 
-// abandon fails everything that waits: the hook is gone.
-func (p *pool) abandon() { p.fail(func(*ticket) bool { return true }) }
+// serves reports whether any session wants reviews of a cluster.
+func (p *pool) serves(cluster string) bool {
+	return slices.ContainsFunc(*p.sessions.Load(), func(s *Session) bool { return s.takes(cluster) })
+}
 
-// fail ends the waiting calls that over says are over.
-func (p *pool) fail(over func(*ticket) bool) {
-	var ended []*ticket
+// abandon fails everything that waits, and that still comes: the hook is gone.
+func (p *pool) abandon() {
+	p.mu.Lock()
+	p.gone = true
+	p.mu.Unlock()
+	p.fail(func(*ticket) *review.Failure { return notStarted(review.FailureUnavailable, nobody) })
+}
+
+// fail ends the waiting calls for which why has a reason.
+func (p *pool) fail(why func(*ticket) *review.Failure) {
+	ended := make(map[*ticket]*review.Failure)
 	p.mu.Lock()
 	for e := p.waiting.Front(); e != nil; {
-		next := e.Next()
-		if t := ticketIn(e); over(t) {
-			ended = append(ended, t)
+		t := ticketIn(e)
+		e = e.Next()
+		if f := why(t); f != nil {
+			ended[t] = f
 			p.unqueue(t)
 		}
-		e = next
 	}
 	p.mu.Unlock()
-	for _, t := range ended {
-		t.finish(review.Result{Failure: &review.Failure{
-			Kind: review.FailureUnavailable, Err: errNobody, NotStarted: true,
-		}})
+	for t, f := range ended {
+		t.finish(review.Result{Failure: f})
 	}
 }
 

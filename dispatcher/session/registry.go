@@ -96,6 +96,7 @@ func (r *Registry) Run(ctx context.Context) error {
 			}
 			for _, p := range r.view.Load().pools {
 				p.expire(now)
+				p.drain() // a silent session may be good enough by now
 			}
 		case <-ctx.Done():
 			return nil
@@ -136,7 +137,7 @@ func (r *Registry) place(todo []*ticket) {
 		t := todo[0]
 		p := v.pools[t.call().Hook.ID]
 		if p == nil {
-			t.finish(notStarted(review.FailureUnavailable, "no route grants the hook to a host"))
+			t.finish(review.Result{Failure: notStarted(review.FailureUnavailable, "no route grants the hook to a host")})
 			todo = todo[1:]
 			continue
 		}
@@ -152,6 +153,11 @@ func (r *Registry) place(todo []*ticket) {
 			r.wait(p, t)
 			todo = todo[1:]
 			continue
+		}
+		for _, t := range here[:n] {
+			if t.ended.Load() { // cancelled before it had a seat
+				t.leave()
+			}
 		}
 		todo = slices.Concat(elsewhere, here[n:])
 	}
@@ -198,9 +204,6 @@ func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
 
 // freed lets calls that wait have the slots that became free.
 func (r *Registry) freed(s *Session) {
-	if r.queued.Load() == 0 {
-		return
-	}
 	for _, p := range *s.pools.Load() {
 		p.drain()
 	}

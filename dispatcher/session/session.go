@@ -88,11 +88,11 @@ func (s *Session) locked(f func(*state) []finished) {
 	freed := s.state.room() > before
 	s.mu.Unlock()
 	s.wakeWriter()
+	if freed { // first, so that who waits comes before who comes
+		s.registry.freed(s)
+	}
 	for _, x := range done {
 		s.registry.settle(s, x.ticket, x.result)
-	}
-	if freed {
-		s.registry.freed(s)
 	}
 }
 
@@ -110,7 +110,8 @@ func (s *Session) wakeWriter() {
 	}
 }
 
-// submit takes as many of the tickets, in order, as there is room for; they are of one batch. It returns how many.
+// submit takes as many of the tickets, in order, as there is room for; they are of one batch. It returns how many. Who
+// cancels a ticket meanwhile may not know of its seat: see [Registry.place].
 func (s *Session) submit(tickets []*ticket) int {
 	s.mu.Lock()
 	n := min(s.state.room(), len(tickets))
@@ -126,11 +127,6 @@ func (s *Session) submit(tickets []*ticket) int {
 	s.mu.Unlock()
 	if n > 0 {
 		s.wakeWriter()
-	}
-	for _, t := range tickets[:n] {
-		if t.ended.Load() { // cancelled before it had a seat
-			s.cancel(t.at.Load().frame, t)
-		}
 	}
 	return n
 }
@@ -221,6 +217,7 @@ func (s *Session) next() (out *Outgoing, ok bool, err error) {
 	for {
 		now := time.Now()
 		s.mu.Lock()
+		before := s.state.room()
 		control, f := s.state.next(now)
 		var head *hostv1.Review
 		var body conversion.Body
@@ -228,8 +225,11 @@ func (s *Session) next() (out *Outgoing, ok bool, err error) {
 			head, body = f.head(now), f.tickets[0].batch.Body
 		}
 		s.publish()
-		limit := s.state.maxFrame
+		limit, freed := s.state.maxFrame, s.state.room() > before
 		s.mu.Unlock()
+		if freed {
+			s.registry.freed(s)
+		}
 		switch {
 		case control != nil:
 			return &Outgoing{Message: control}, true, nil

@@ -227,7 +227,8 @@ func resultOf(v *hostv1.Verdict) review.Result {
 	case *hostv1.Verdict_Cancelled:
 		return review.Fail(review.FailureTimeout, "the handler stopped without a verdict")
 	case *hostv1.Verdict_Refused:
-		return notStarted(review.FailureRefused, "the host refused: "+orElse(x.Refused.GetReason(), "no reason"))
+		return review.Result{Failure: notStarted(
+			review.FailureRefused, "the host refused: "+orElse(x.Refused.GetReason(), "no reason"))}
 	}
 	return review.Fail(review.FailureBadAnswer, "a verdict without an outcome")
 }
@@ -240,9 +241,9 @@ func orElse(text, otherwise string) string {
 	return text
 }
 
-// notStarted is the result of a call that no handler has seen.
-func notStarted(kind review.FailureKind, why string) review.Result {
-	return review.Result{Failure: &review.Failure{Kind: kind, Err: errors.New(why), NotStarted: true}}
+// notStarted is the failure of a call that no handler has seen.
+func notStarted(kind review.FailureKind, why string) *review.Failure {
+	return &review.Failure{Kind: kind, Err: errors.New(why), NotStarted: true}
 }
 
 // notStarted ends the calls behind the last one that a leaving host has started.
@@ -250,7 +251,9 @@ func (s *state) notStarted(last uint64) []finished {
 	var out []finished
 	for id, f := range s.calls {
 		if id > last || f.sent.IsZero() {
-			out = append(out, s.drop(f, notStarted(review.FailureRefused, "the host is leaving"))...)
+			out = append(out, s.drop(f, review.Result{
+				Failure: notStarted(review.FailureRefused, "the host is leaving"),
+			})...)
 		}
 	}
 	s.queue = nil

@@ -24,6 +24,7 @@ type ticket struct {
 	at       atomic.Pointer[seat] // where it was submitted last
 	queue    atomic.Pointer[pool] // where it waited last
 	element  *list.Element        // in queue, nil while it does not wait; guarded by the pool's lock
+	queued   time.Time            // when it began to wait; likewise
 	attempts int                  // owned by whoever places the ticket
 	avoid    *Session             // the session that failed it last; likewise
 	lost     bool                 // a session ended while a handler may have had it; likewise
@@ -45,12 +46,17 @@ func (t *ticket) finish(r review.Result) {
 	}
 }
 
-// cancel ends the ticket and tells the session that has it.
+// cancel ends the ticket, wherever it is.
 func (t *ticket) cancel() {
 	t.finish(review.Fail(review.FailureCancelled, "no longer waited for"))
 	if p := t.queue.Load(); p != nil {
 		p.forget(t)
 	}
+	t.leave()
+}
+
+// leave tells the session that has an ended ticket.
+func (t *ticket) leave() {
 	if s := t.at.Load(); s != nil {
 		s.session.cancel(s.frame, t)
 	}

@@ -1,0 +1,151 @@
+package session
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// pong is a sign of life.
+func pong() *hostv1.ConnectRequest {
+	return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}
+}
+
+// alive lets time pass in which the hosts answer pings.
+func alive(d time.Duration, hosts ...*host) {
+	for ; d > 0; d -= PingInterval {
+		elapse(min(d, PingInterval))
+		for _, h := range hosts {
+			h.say(pong())
+		}
+	}
+}
+
+// call is a call of the first hook of the snapshot.
+func (m *mesh) call() *dispatcher.Batch {
+	return &dispatcher.Batch{
+		Request: &admissionv1.AdmissionRequest{},
+		Calls:   []dispatcher.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(10 * time.Second)}},
+	}
+}
+
+func TestASlotThatTheWriterFreesGoesToACallThatWaits(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.dial("host", 1)
+		h.say(with(hello("one", "a"), func(h *hostv1.Hello) { h.MaxOutstanding = 3 }))
+		h.hear()
+		m.review("a") // fills the host's end of the stream
+		m.review("a") // is being written
+		cancelled, hold := make(chan struct{}), make(chan struct{})
+		defer close(hold)
+		cancel := m.registry.Start(t.Context(), m.call(), func(int, review.Result) {
+			close(cancelled)
+			<-hold
+		})
+		waits := m.review("a")
+		go cancel(0)
+		<-cancelled // and its slot not free yet
+		for _, r := range []*hostv1.Review{h.review(), h.review(), h.review()} {
+			h.allow(r, 0)
+		}
+		waits.want("a", "allowed")
+	})
+}
+
+func TestWhoWaitsComesBeforeWhoComes(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		third := make(chan review.Result, 1)
+		m.registry.Start(t.Context(), m.call(), func(int, review.Result) {
+			m.registry.Start(t.Context(), m.call(), func(_ int, r review.Result) { third <- r })
+		})
+		synctest.Wait()
+		second := m.review("a")
+		h.allow(h.review(), 0)
+		h.allow(h.review(), 0)
+		second.want("a", "allowed")
+		h.allow(h.review(), 0)
+		if r := <-third; r.Failure != nil {
+			t.Error(r.Failure)
+		}
+	})
+}
+
+func TestACallWaitsForASilentSessionToSpeakAgain(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		busy := m.connect("busy", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		m.review("a")
+		r := busy.review()
+		silent := m.connect("silent", &hostv1.Hello{}, "a")
+		alive(2*time.Second, busy)
+		got := m.review("a")
+		if f := silent.hear(); f != nil {
+			t.Fatalf("a silent session got %v", f)
+		}
+		silent.say(pong())
+		elapse(tick)
+		silent.allow(silent.review(), 0)
+		got.want("a", "allowed")
+		busy.allow(r, 0)
+	})
+}
+
+func TestACallThatWaitedInVainSaysWhy(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		m.review("a")
+		r := h.review()
+		got := m.review("a")
+		alive(11*time.Second, h)
+		got.want("a", "timeout")
+		h.allow(r, 0)
+	})
+}
+
+func TestACallOfAClusterThatNobodyServesFailsSoon(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{Clusters: []string{"east"}}, "a")
+		got := m.review("a")
+		got.want("a", "pending") // somebody may come
+		alive(AbsenceGrace+tick, h)
+		got.want("a", "unavailable")
+	})
+}
+
+func TestACallThatComesToAQueueAfterItsHookWasRemovedFailsAtOnce(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		batch, former := m.call(), m.registry.view.Load().pools[m.snapshot.Hooks()[0].ID]
+		m.configure("b")
+		got := make(chan review.Result, 1)
+		m.registry.wait(former, &ticket{batch: batch, done: func(_ int, r review.Result) { got <- r }})
+		select {
+		case r := <-got:
+			if r.Failure.Kind != review.FailureUnavailable {
+				t.Errorf("got %v", r.Failure)
+			}
+		default:
+			t.Error("it waits, and nobody looks at it")
+		}
+	})
+}
+
+func TestATicketIsForgottenByTheQueueThatItIsInOnly(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		before, now := newPool(m.registry, time.Now()), newPool(m.registry, time.Now())
+		k := &ticket{batch: m.call(), done: func(int, review.Result) {}}
+		if f := now.wait(k, time.Now()); f != nil {
+			t.Fatal(f)
+		}
+		before.forget(k)
+		if now.waiting.Len() != 1 || k.element == nil {
+			t.Error("forgotten by a queue that it was in before")
+		}
+		now.abandon()
+	})
+}
