@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -107,7 +108,7 @@ func fromKubernetes(e *experiment, o oracle.Outcome, calls []call) outcome {
 			out.FailedOpen = append(out.FailedOpen, value)
 		case strings.HasPrefix(key, patchAnnotation): // values of patches stay out of our annotations
 		case strings.HasPrefix(key, mutationAnnotation):
-			out.mutation(e, key, value)
+			out.Mutated = append(out.Mutated, mutation(e, key, value)...)
 		default:
 			out.Audit[strings.Replace(key, "/", ".", 1)] = value
 		}
@@ -131,17 +132,14 @@ func inapplicable(message string) string {
 	return message
 }
 
-// mutation takes note of kube-apiserver's own word on what a call did.
-func (o *outcome) mutation(e *experiment, key, value string) {
-	var m struct {
-		Configuration, Webhook string
-		Mutated                bool
-	}
+// mutation is kube-apiserver's own word on what a call did, if it changed the object and the experiment explains.
+func mutation(e *experiment, key, value string) []string {
+	var m mutating.MutationAuditAnnotation
 	if err := json.Unmarshal([]byte(value), &m); err != nil || !m.Mutated || !e.Explain {
-		return
+		return nil
 	}
 	round := key[len(mutationAnnotation)+len("round_") : strings.Index(key, "_index_")]
-	o.Mutated = append(o.Mutated, fmt.Sprintf("round %s: %s/%s", round, m.Configuration, m.Webhook))
+	return []string{fmt.Sprintf("round %s: %s/%s", round, m.Configuration, m.Webhook)}
 }
 
 // openWarning is what Portcullis tells the client of a hook that failed open; kube-apiserver tells the audit log alone.

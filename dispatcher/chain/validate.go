@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"slices"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -164,11 +165,10 @@ func (v *Validate) Wake() time.Time {
 // dryRunConflict is the status of a dry run that a hook with side effects would have to see: it is refused whatever the
 // failure policy says, and the hook is not called (SEMANTICS C28).
 func dryRunConflict(h *match.Hook, req *admissionv1.AdmissionRequest) *admissionv1.Status {
-	switch h.SideEffects {
-	case admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun, undeclared:
-		return nil
+	harmless := []admissionregistrationv1.SideEffectClass{
+		admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun, undeclared,
 	}
-	if !req.GetDryRun() {
+	if !req.GetDryRun() || slices.Contains(harmless, h.SideEffects) {
 		return nil
 	}
 	s := internal("hook %q has side effects that a dry run must not have (sideEffects: %s)", h.ID.Name, h.SideEffects)
