@@ -31,10 +31,8 @@ func (RawCodec) Apply(object, patch []byte) ([]byte, bool, error) {
 // stillReadable refuses a patch that takes away what makes a document an object of Kubernetes: a kind, and an apiVersion
 // that can be parsed if there is one. kube-apiserver decodes the result of every patch, objects without a type too.
 func stillReadable(from, to []byte) error {
-	if readable(from) != nil {
-		return nil // there was nothing to take away
-	}
-	if err := readable(to); err != nil {
+	err := readable(to)
+	if err != nil && readable(from) == nil {
 		return fmt.Errorf("the patched object cannot be read: %w", err)
 	}
 	return nil
