@@ -34,7 +34,8 @@ const (
 	SuspectAfter = 1500 * time.Millisecond
 	// LostAfter is the silence, or the time a write may take, after which a session is given up and its calls fail over.
 	LostAfter = 3 * time.Second
-	// HostSilence is the silence after which a host shall redial.
+	// HostSilence is the silence after which a host shall redial, so that its session is given up in any case. Up to then
+	// no session is lost for silence while more than half of those of a hook are silent: it may be us who paused.
 	HostSilence = 5 * time.Second
 	// AbsenceGrace is how long calls of a hook wait for a host when the last one has just left: a restarted host is back
 	// sooner. After it they fail at once, so that a dead host with failurePolicy Ignore costs a write no time.

@@ -253,6 +253,29 @@ func TestAReviewLargerThanTheHostTakesIsNotSent(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		small := m.connect("one", &hostv1.Hello{MaxFrameBytes: 20}, "a")
 		m.review("a").want("a", "too_large")
+func TestNoMoreThanHalfOfAHooksSessionsAreLostForSilenceAtATime(t *testing.T) {
+	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
+		one := m.connect("one", &hostv1.Hello{}, "a")
+		m.connect("two", &hostv1.Hello{}, "a")
+		one.say(pong())
+		got := m.review("a")
+		elapse(LostAfter + 2*tick) // as if we had paused
+		got.want("a", "pending")
+		if n := len(m.registry.all()); n != 2 {
+			t.Fatalf("%d sessions are left", n)
+		}
+		one.say(pong())
+		elapse(2 * tick) // now half of them speak
+		if n := len(m.registry.all()); n != 1 {
+			t.Errorf("%d sessions are left", n)
+		}
+		elapse(HostSilence + 2*tick) // and now even the host has given up
+		if n := len(m.registry.all()); n != 0 {
+			t.Errorf("%d sessions are left", n)
+		}
+	})
+}
+
 		if f := small.hear(); f != nil {
 			t.Errorf("got %v", f)
 		}

@@ -161,8 +161,9 @@ func (s *Session) close(cause error) {
 
 // tick looks at the time.
 func (s *Session) tick(now time.Time) {
+	patience := s.patience(now)
 	s.mu.Lock()
-	err := s.state.tick(now)
+	err := s.state.tick(now, patience)
 	due := len(s.state.control) > 0
 	s.mu.Unlock()
 	if err != nil {
@@ -170,6 +171,18 @@ func (s *Session) tick(now time.Time) {
 	} else if due {
 		s.wakeWriter()
 	}
+}
+
+// patience is how long the session may be silent.
+func (s *Session) patience(now time.Time) time.Duration {
+	if s.suspect(now) {
+		for _, p := range *s.pools.Load() {
+			if !p.mostlyAlive(now) {
+				return HostSilence
+			}
+		}
+	}
+	return LostAfter
 }
 
 // read moves frames from the stream to the state until either ends.

@@ -295,14 +295,14 @@ func (s *state) drain(deadline, now time.Time, peers []*hostv1.Peer) {
 	}}})
 }
 
-// tick looks at the time. It returns an error when the session has to end.
-func (s *state) tick(now time.Time) error {
+// tick looks at the time. It returns an error when the session has to end, as it has to after patience without a frame.
+func (s *state) tick(now time.Time, patience time.Duration) error {
 	switch {
 	case !s.deadline.IsZero() && (s.idle() || now.After(s.deadline)):
 		return errDispClose
 	case !s.writing.IsZero() && now.Sub(s.writing) > LostAfter:
 		return errStuck
-	case now.Sub(s.heard) > LostAfter:
+	case now.Sub(s.heard) > patience:
 		return errSilent
 	case now.Sub(s.heard) >= PingInterval && now.Sub(s.pinged) >= PingInterval:
 		s.pinged = now

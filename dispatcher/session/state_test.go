@@ -93,7 +93,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		w.now = epoch.Add(after)
-		if err := w.state.tick(w.now); err != nil {
+		if err := w.state.tick(w.now, LostAfter); err != nil {
 			fmt.Fprintf(&w.out, "end: %v\n", err)
 		}
 	case "end":
