@@ -330,13 +330,13 @@ func (r *Registry) join(s *Session) error {
 		r.mu.Unlock()
 		return ErrClosed
 	}
-	var replaced *Session
+	var replaced []*Session
 	for _, other := range r.sessions {
 		if other.hello.GetInstance() == s.hello.GetInstance() && other.identity == s.identity {
-			replaced = other
+			replaced = append(replaced, other)
 		}
 	}
-	if len(r.sessions) >= MaxSessions && replaced == nil {
+	if len(r.sessions)-len(replaced) >= MaxSessions {
 		r.mu.Unlock()
 		return errTooMany
 	}
@@ -347,8 +347,8 @@ func (r *Registry) join(s *Session) error {
 		p.add(s)
 	}
 	r.mu.Unlock()
-	if replaced != nil {
-		replaced.close(errReplaced)
+	for _, other := range replaced {
+		other.close(errReplaced)
 	}
 	for _, p := range pools {
 		p.drain()

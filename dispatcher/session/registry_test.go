@@ -249,7 +249,27 @@ func TestASecondSessionOfAnInstanceReplacesTheFirst(t *testing.T) {
 	})
 }
 
-func TestAReviewLargerThanTheHostTakesIsNotSent(t *testing.T) {
+func TestEverySessionOfAnInstanceIsReplaced(t *testing.T) {
+	for range 20 { // the registry holds them in a map
+		inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+			var joined []*Session
+			for range 3 {
+				s := newSession(m.registry, string('1'+rune(len(joined))), "host", hello("one", "a").GetHello())
+				if err := m.registry.join(s); err != nil {
+					t.Fatal(err)
+				}
+				joined = append(joined, s) // and it does not leave
+			}
+			for i, s := range joined {
+				if replaced := s.cause() == errReplaced; replaced != (i < 2) { //nolint:errorlint // never wrapped
+					t.Errorf("session %d is replaced: %t", i, replaced)
+				}
+			}
+		})
+	}
+}
+
+func TestACancelledCallIsNotKeptInMemory(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		small := m.connect("one", &hostv1.Hello{MaxFrameBytes: 20}, "a")
 		m.review("a").want("a", "too_large")
