@@ -33,21 +33,33 @@ const (
 // Whether a hook may send a patch, and patch and patch type fit together, is left to the caller: the message shows it, but
 // for a patch type that is there and empty, which is refused here (v1).
 //
-// It differs in that a denial is read first and stays a denial (SEMANTICS C22): when an answer would be refused, but says
-// "allowed": false of its own, under the right uid (v1), the result is a denial with whatever else could be read, also of
-// an answer that was cut off. An answer that does not begin with "{" is refused, though Kubernetes would go on to try YAML
-// and protobuf. The error is an *Error without UID.
+// It differs in that a denial is read first and stays a denial (SEMANTICS C22): what DecodeDenial finds in an answer that
+// would be refused is the result. An answer that does not begin with "{" is refused, though Kubernetes would go on to try
+// YAML and protobuf. The error is an *Error without UID.
 func DecodeResponse(body []byte, apiVersion, uid string) (*admissionv1.AdmissionResponse, error) {
-	d := &responseDecoder{decoder: decoder{scanner: scanner{data: body}}}
-	d.answer()
-	d.end()
-	if err := d.rejection(apiVersion, uid); err != nil {
-		if d.denies(apiVersion, uid) {
-			return d.message(apiVersion), nil
-		}
+	d := decodeResponse(body)
+	if err := d.rejection(apiVersion, uid); err != nil && !d.denies(apiVersion, uid) {
 		return nil, err
 	}
 	return d.message(apiVersion), nil
+}
+
+// DecodeDenial finds the denial in an answer about which something is wrong: it says "allowed": false of its own, under
+// the right uid (v1). The result is a denial with whatever else could be read, also of an answer that was cut off; nil
+// when there is none.
+func DecodeDenial(body []byte, apiVersion, uid string) *admissionv1.AdmissionResponse {
+	d := decodeResponse(body)
+	if !d.denies(apiVersion, uid) {
+		return nil
+	}
+	return d.message(apiVersion)
+}
+
+func decodeResponse(body []byte) *responseDecoder {
+	d := &responseDecoder{decoder: decoder{scanner: scanner{data: body}}}
+	d.answer()
+	d.end()
+	return d
 }
 
 // responseDecoder reads an answer in one pass. It goes on after a field of the wrong type, for the sake of a denial.
@@ -72,6 +84,8 @@ type response struct {
 // rejection says why the answer is none; nil when it is one.
 func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
 	switch {
+	case len(d.data) == 0:
+		return badRequest(ReasonNotJSON, "the answer is empty, want an %s", reviewKind)
 	case !bytes.HasPrefix(bytes.TrimLeft(d.data, " \t\r\n"), []byte("{")):
 		return badRequest(ReasonNotJSON, "the answer is not a JSON object, want an %s: it begins with %.40q", reviewKind, d.data)
 	case d.err != nil:
@@ -107,7 +121,7 @@ func (d *responseDecoder) inVersion(apiVersion string) bool {
 	return false
 }
 
-// denies says whether an answer that would be refused has denied before.
+// denies says whether the answer says of its own that it denies.
 func (d *responseDecoder) denies(apiVersion, uid string) bool {
 	r := d.response
 	return r != nil && r.said && !r.allowed && (apiVersion != versionV1 || r.uid == uid)

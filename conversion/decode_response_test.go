@@ -110,6 +110,7 @@ func checkResponse(t testing.TB, o responseOracle, body []byte, apiVersion strin
 			}
 		}
 	}
+	checkDenial(t, body, apiVersion, got)
 	if err == nil {
 		if _, err := proto.Marshal(got); err != nil {
 			t.Fatalf("the response does not marshal: %v\n%q", err, body)
@@ -121,6 +122,19 @@ func checkResponse(t testing.TB, o responseOracle, body []byte, apiVersion strin
 		t.Fatalf("%v and an incomplete error %+v", got, err)
 	}
 	return nil, refused
+}
+
+// checkDenial holds DecodeDenial against what DecodeResponse made of the same answer.
+func checkDenial(t testing.TB, body []byte, apiVersion string, got *admissionv1.AdmissionResponse) {
+	t.Helper()
+	denial := conversion.DecodeDenial(body, apiVersion, askedUID)
+	switch {
+	case denial == nil:
+	case !proto.Equal(denial, got) || denial.GetAllowed():
+		t.Fatalf("DecodeDenial says %v, DecodeResponse %v\n%q", denial, got, body)
+	case !bytes.Contains(body, []byte("false")):
+		t.Fatalf("DecodeDenial says %v of an answer that does not\n%q", denial, body)
+	}
 }
 
 // answer is an AdmissionReview with the given members in its response, behind the uid.
@@ -227,6 +241,18 @@ func TestDecodeResponseAsKubernetes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestDecodeDenialWantsItSaid(t *testing.T) {
+	for body, want := range map[string]bool{
+		answer(`,"allowed":false`): true, answer(`,"allowed":true,"allowed":false`): true, answer(`,"allowed":false,"x`): true,
+		answer(``): false, answer(`,"allowed":null`): false, answer(`,"allowed":true`): false, answer(`,"allowed":false,"allowed":true`): false, "": false,
+		strings.Replace(answer(`,"allowed":false`), "0df", "1df", 1): false,
+	} {
+		if got := conversion.DecodeDenial([]byte(body), apiV1, askedUID); (got != nil) != want {
+			t.Errorf("%v of %s", got, body)
+		}
 	}
 }
 
