@@ -17,7 +17,7 @@ const (
 	// MaxVerdictBytes is the largest frame that a host may send. A patch may rewrite a whole object of 3 MiB; base64 does
 	// not apply here.
 	MaxVerdictBytes = 4 << 20
-	// MaxOffers is the most hooks that one host may offer.
+	// MaxOffers is the most hooks that one host may offer, and the most clusters that it may name.
 	MaxOffers = 1024
 	// MaxNameBytes bounds every name in Hello.
 	MaxNameBytes = 512

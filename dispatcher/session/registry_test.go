@@ -1,14 +1,18 @@
 package session
 
 import (
+	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"google.golang.org/grpc/codes"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -168,6 +172,30 @@ func TestWhatALeavingHostHasNotStartedGoesElsewhereWhateverItsSideEffects(t *tes
 	})
 }
 
+func TestALeavingHostMayRefuseWhatWasOnItsWay(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		const many = MaxStrays + 1
+		one := m.connect("one", &hostv1.Hello{MaxOutstanding: many + 1}, "a")
+		got := m.review("a")
+		started := one.review()
+		batch := m.call()
+		batch.Calls = slices.Repeat(batch.Calls, many)
+		cancel := m.registry.Start(t.Context(), batch, func(int, review.Result) {})
+		on := one.review()
+		one.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{
+			Drain: &hostv1.HostDrain{LastStartedCallId: started.GetCallId()},
+		}})
+		for i := range on.GetHooks() {
+			one.say(verdict(on, uint32(i), &hostv1.Verdict{Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{}}}))
+		}
+		one.allow(started, 0)
+		got.want("a", "allowed")
+		for i := range batch.Calls {
+			cancel(i) // they wait for another host
+		}
+	})
+}
+
 func TestARefusedCallGoesElsewhere(t *testing.T) {
 	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
 		one := m.connect("one", &hostv1.Hello{}, "a")
@@ -225,6 +253,29 @@ func TestASilentSessionIsNotPickedThenLost(t *testing.T) {
 	})
 }
 
+func TestNoMoreThanHalfOfAHooksSessionsAreLostForSilenceAtATime(t *testing.T) {
+	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
+		one := m.connect("one", &hostv1.Hello{}, "a")
+		m.connect("two", &hostv1.Hello{}, "a")
+		one.say(pong())
+		got := m.review("a")
+		elapse(LostAfter + 2*tick) // as if we had paused
+		got.want("a", "pending")
+		if n := len(m.registry.all()); n != 2 {
+			t.Fatalf("%d sessions are left", n)
+		}
+		one.say(pong())
+		elapse(2 * tick) // now half of them speak
+		if n := len(m.registry.all()); n != 1 {
+			t.Errorf("%d sessions are left", n)
+		}
+		elapse(HostSilence + 2*tick) // and now even the host has given up
+		if n := len(m.registry.all()); n != 0 {
+			t.Errorf("%d sessions are left", n)
+		}
+	})
+}
+
 func TestSilenceOfAllKeepsNobodyFromBeingPicked(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{}, "a")
@@ -271,31 +322,30 @@ func TestEverySessionOfAnInstanceIsReplaced(t *testing.T) {
 
 func TestACancelledCallIsNotKeptInMemory(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		small := m.connect("one", &hostv1.Hello{MaxFrameBytes: 20}, "a")
-		m.review("a").want("a", "too_large")
-func TestNoMoreThanHalfOfAHooksSessionsAreLostForSilenceAtATime(t *testing.T) {
-	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
-		one := m.connect("one", &hostv1.Hello{}, "a")
-		m.connect("two", &hostv1.Hello{}, "a")
-		one.say(pong())
-		got := m.review("a")
-		elapse(LostAfter + 2*tick) // as if we had paused
-		got.want("a", "pending")
-		if n := len(m.registry.all()); n != 2 {
-			t.Fatalf("%d sessions are left", n)
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 2}, "a")
+		start := func() (weak.Pointer[dispatcher.Batch], func(int)) {
+			batch := m.call()
+			return weak.Make(batch), m.registry.Start(t.Context(), batch, func(int, review.Result) {})
 		}
-		one.say(pong())
-		elapse(2 * tick) // now half of them speak
-		if n := len(m.registry.all()); n != 1 {
-			t.Errorf("%d sessions are left", n)
+		batch, cancel := start()
+		r := h.review()
+		cancel(0)
+		runtime.GC()
+		if batch.Value() != nil {
+			t.Error("a call that its host does not answer holds the review")
 		}
-		elapse(HostSilence + 2*tick) // and now even the host has given up
-		if n := len(m.registry.all()); n != 0 {
-			t.Errorf("%d sessions are left", n)
+		h.hear() // Cancel
+		h.allow(r, 0)
+		if taken := m.registry.all()[0].load.Load(); taken != 0 {
+			t.Errorf("%d slots are still taken", taken)
 		}
 	})
 }
 
+func TestAReviewLargerThanTheHostTakesIsNotSent(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		small := m.connect("one", &hostv1.Hello{MaxFrameBytes: 20}, "a")
+		m.review("a").want("a", "too_large")
 		if f := small.hear(); f != nil {
 			t.Errorf("got %v", f)
 		}
@@ -404,6 +454,13 @@ func TestBadFirstFrames(t *testing.T) {
 		{"too many hooks", with(hello("x"), func(h *hostv1.Hello) { h.Hooks = offers }), codes.ResourceExhausted},
 		{"a second lane", with(hello("x", "a"), func(h *hostv1.Hello) { h.Lane, h.JoinSession = 1, "s" }), codes.FailedPrecondition},
 		{"a name without end", hello(string(make([]byte, MaxNameBytes+1)), "a"), codes.InvalidArgument},
+		{"a hook with such a name", hello("x", string(make([]byte, MaxNameBytes+1))), codes.InvalidArgument},
+		{"a cluster with such a name", with(hello("x", "a"), func(h *hostv1.Hello) {
+			h.Clusters = []string{string(make([]byte, MaxNameBytes+1))}
+		}), codes.InvalidArgument},
+		{"too many clusters", with(hello("x", "a"), func(h *hostv1.Hello) {
+			h.Clusters = make([]string, MaxOffers+1)
+		}), codes.ResourceExhausted},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,10 +137,21 @@ func checkHello(h *hostv1.Hello) error {
 		return status.Errorf(codes.ResourceExhausted, "Hello offers %d hooks, at most %d are taken", len(h.GetHooks()), MaxOffers)
 	case h.GetLane() != 0 || h.GetJoinSession() != "":
 		return status.Error(codes.FailedPrecondition, "this dispatcher serves one lane only")
-	case len(h.GetInstance()) > MaxNameBytes || len(h.GetHost()) > MaxNameBytes:
+	case len(h.GetClusters()) > MaxOffers:
+		return status.Errorf(codes.ResourceExhausted, "Hello names %d clusters, at most %d are taken", len(h.GetClusters()), MaxOffers)
+	case slices.ContainsFunc(names(h), func(name string) bool { return len(name) > MaxNameBytes }):
 		return status.Errorf(codes.InvalidArgument, "a name in Hello is longer than %d bytes", MaxNameBytes)
 	}
 	return nil
+}
+
+// names are the names that a host says in Hello.
+func names(h *hostv1.Hello) []string {
+	out := append([]string{h.GetInstance(), h.GetHost(), h.GetSdk(), h.GetSdkVersion(), h.GetZone()}, h.GetClusters()...)
+	for _, o := range h.GetHooks() {
+		out = append(out, o.GetName())
+	}
+	return out
 }
 
 // statusOf is the end of a session as the host sees it.

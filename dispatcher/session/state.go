@@ -56,6 +56,7 @@ type state struct {
 	pings    uint64
 	writing  time.Time // when the writer took what it is writing; zero when it is idle
 	strays   int
+	nobody   *ticket   // in the place of calls that were cancelled, so that they are not kept until the host answers
 	deadline time.Time // of our own drain; zero when we do not drain
 }
 
@@ -67,7 +68,9 @@ func newState(now time.Time, hello *hostv1.Hello) *state {
 		calls:    make(map[uint64]*frame),
 		heard:    now,
 		pinged:   now,
+		nobody:   &ticket{},
 	}
+	s.nobody.ended.Store(true)
 	if n := hello.GetMaxFrameBytes(); n > 0 {
 		s.maxFrame = int(n)
 	}
@@ -152,6 +155,7 @@ func (s *state) cancel(id uint64, t *ticket) {
 		s.free(f, i)
 		return
 	}
+	f.tickets[i] = s.nobody
 	s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Cancel{
 		Cancel: &hostv1.Cancel{CallId: id, HookIndexes: []uint32{uint32(i)}},
 	}})
@@ -200,14 +204,20 @@ func (s *state) stray() error {
 // verdict ends a pair.
 func (s *state) verdict(now time.Time, v *hostv1.Verdict) ([]finished, error) {
 	f, i := s.calls[v.GetCallId()], int(v.GetHookIndex())
+	if f == nil && s.draining && v.GetCallId() <= s.lastID {
+		return nil, nil // the host refuses what was on its way when it said that it leaves
+	}
 	if f == nil || f.sent.IsZero() || i >= len(f.tickets) || f.tickets[i] == nil {
 		return nil, s.stray()
 	}
 	t := f.tickets[i]
 	s.free(f, i)
+	if t == s.nobody {
+		return nil, nil
+	}
 	r := resultOf(v)
 	r.Timing.Queued = f.sent.Sub(t.begun)
-	r.Timing.Host = time.Duration(v.GetQueueUs()+v.GetHandleUs()) * time.Microsecond
+	r.Timing.Host = (time.Duration(v.GetQueueUs()) + time.Duration(v.GetHandleUs())) * time.Microsecond
 	r.Timing.Wire = max(0, now.Sub(f.sent)-r.Timing.Host)
 	return []finished{{t, r}}, nil
 }
@@ -264,9 +274,12 @@ func (s *state) notStarted(last uint64) []finished {
 func (s *state) drop(f *frame, r review.Result) []finished {
 	var out []finished
 	for i, t := range f.tickets {
-		if t != nil {
+		if t == nil {
+			continue
+		}
+		s.free(f, i)
+		if t != s.nobody {
 			out = append(out, finished{t, r})
-			s.free(f, i)
 		}
 	}
 	return out
