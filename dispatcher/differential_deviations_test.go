@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"bytes"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,15 +19,15 @@ import (
 // would have answered if the thing that Portcullis does differently had not come up.
 type deviation struct {
 	id string
-	// explains reports whether the deviation is part of how the outcomes differ. It may move what is expected towards
-	// what was got, for the next ones.
+	// explains reports whether the deviation is part of how the outcomes differ. It takes its part out of the difference.
 	explains func(x *explanation) bool
 }
 
 // deviations are those of docs/deviations.md, in the order in which they are tried. D5 cannot be seen here: the API server
-// defaults what it stores, and the oracle does the same; TestAnAbsentSelectorSelectsEverything of dispatcher/match holds it.
+// defaults what it stores, and so does the oracle.
 func deviations() []deviation {
 	return []deviation{
+		{"D7", (*explanation).failingOpenIsTold},
 		{"D4", (*explanation).exemptReview},
 		{"D2", (*explanation).noTimeLeft},
 		{"D1", (*explanation).denialFirst},
@@ -49,6 +50,27 @@ func (x *explanation) settled() bool { return differ(x.want, x.got) == "" }
 // ask asks kube-apiserver about the experiment with other answers of the hooks, on top of those so far.
 func (x *explanation) ask(e edit) outcome {
 	return x.lab.kubernetes(x.experiment, append(slices.Clone(x.edits), e)...)
+}
+
+// openWarning is what Portcullis tells the client of a hook that failed open.
+var openWarning = regexp.MustCompile(`^hook "([^"]*)" failed \([a-z_]+\) and was skipped: its failure policy is Ignore$`)
+
+// failingOpenIsTold is D7: each hook that failed open is in a warning too.
+func (x *explanation) failingOpenIsTold() bool {
+	var others, told []string
+	for _, w := range x.got.Warnings {
+		if m := openWarning.FindStringSubmatch(w); m != nil {
+			told = append(told, m[1])
+			continue
+		}
+		others = append(others, w)
+	}
+	slices.Sort(told)
+	if len(told) == 0 || !slices.Equal(slices.Compact(told), x.got.FailedOpen) {
+		return false
+	}
+	x.got.Warnings = others
+	return true
 }
 
 // exemptReview is D4: token and access reviews are never sent to hooks.

@@ -28,7 +28,7 @@ type outcome struct {
 	// Object is the final object as canonical JSON; empty when there is none or the request was refused.
 	Object  string
 	Patched bool // not compared: by the object
-	// Warnings are those of hooks, sorted.
+	// Warnings are sorted.
 	Warnings []string
 	// Audit is the annotations of hooks, by "<hook>.<key>".
 	Audit map[string]string
@@ -142,9 +142,6 @@ func mutation(e *experiment, key, value string) []string {
 	return []string{fmt.Sprintf("round %s: %s/%s", round, m.Configuration, m.Webhook)}
 }
 
-// openWarning is what Portcullis tells the client of a hook that failed open; kube-apiserver tells the audit log alone.
-var openWarning = regexp.MustCompile(`^hook ("[^"]*") failed \([a-z_]+\) and was skipped: its failure policy is Ignore$`)
-
 // fromPortcullis is an answer in shared words.
 func fromPortcullis(e *experiment, sent *admissionv1.AdmissionRequest, a review.Answer, calls []call) outcome {
 	r := a.Response
@@ -154,19 +151,11 @@ func fromPortcullis(e *experiment, sent *admissionv1.AdmissionRequest, a review.
 	} else {
 		out.Object, out.Patched = finalObject(sent, r), len(r.GetPatch()) > 0
 	}
-	warned := map[string]bool{}
-	for _, w := range r.GetWarnings() {
-		if m := openWarning.FindStringSubmatch(w); m != nil {
-			warned[strings.Trim(m[1], `"`)] = true
-			continue
-		}
-		out.Warnings = append(out.Warnings, w)
-	}
-	slices.Sort(out.Warnings)
+	out.Warnings = slices.Sorted(slices.Values(r.GetWarnings()))
 	for key, value := range r.GetAuditAnnotations() {
 		name, open := strings.CutPrefix(key, failedOpen)
 		switch {
-		case open && warned[name]:
+		case open:
 			out.FailedOpen = append(out.FailedOpen, name)
 		case value == droppedUpstream: // we mend keys that the API server does not accept
 		default:

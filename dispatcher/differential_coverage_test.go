@@ -1,0 +1,66 @@
+package dispatcher_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// The pages that say what is compared are compared with what there is.
+
+func TestTheTableOfSemanticsNamesEveryRuleAndTestsThatExist(t *testing.T) {
+	page := read(t, "../docs/semantics-coverage.md")
+	for i, row := range regexp.MustCompile(`(?m)^\| C(\d+) \|`).FindAllSubmatch(page, -1) {
+		if want := strconv.Itoa(i + 1); string(row[1]) != want {
+			t.Fatalf("row C%s stands where C%s should", row[1], want)
+		}
+	}
+	names := regexp.MustCompile("`([a-z0-9/]+)\\.(Test[A-Za-z0-9]+)`").FindAllSubmatch(page, -1)
+	if len(names) == 0 {
+		t.Fatal("the page names no test")
+	}
+	for _, name := range names {
+		if directory, test := string(name[1]), string(name[2]); !declared(t, directory, test) {
+			t.Errorf("%s.%s does not exist", directory, test)
+		}
+	}
+}
+
+func declared(t *testing.T, directory, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", directory, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		return bytes.Contains(read(t, file), []byte("\nfunc "+test+"("))
+	})
+}
+
+func TestEachDeviationOfThePageHasItsPredicate(t *testing.T) {
+	want := []string{"D5"} // the oracle cannot show it
+	for _, d := range deviations() {
+		want = append(want, d.id)
+	}
+	var got []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (D\d+) \|`).FindAllSubmatch(read(t, "../docs/deviations.md"), -1) {
+		got = append(got, string(row[1]))
+	}
+	slices.Sort(want)
+	if !slices.Equal(want, got) {
+		t.Errorf("docs/deviations.md lists %v, the test accepts %v", got, want)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
