@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,11 +92,12 @@ type issueCommand struct {
 
 func newCertsIssueCommand() *cobra.Command {
 	var c issueCommand
+	roles := []string{"server", "host", "client"}
 	cmd := &cobra.Command{
 		Use:   "issue server|host|client",
 		Short: "Issue a certificate",
 		Long: `Issue makes a key and a certificate for it, signed by the authority in --dir, and writes both. Files of that name are
-replaced: that is how a certificate is renewed.
+replaced: that is how a certificate is renewed. Those of another identity are not: give each its --name.
 
   server   a dispatcher: the names and addresses by which API servers and hosts reach it (--dns, --ip)
   host     a host: the identity that a HookRoute names in spec.hosts
@@ -103,8 +105,13 @@ replaced: that is how a certificate is renewed.
 		Example: `  portcullis certs issue server --dir certs --dns portcullis.example.com --ip 10.0.0.7
   portcullis certs issue host --dir certs --identity spiffe://mesh/imagepolicy --name imagepolicy
   portcullis certs issue client --dir certs --identity kube-apiserver --ttl 720h`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"server", "host", "client"},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(roles, args[0]) {
+				return errors.New("say for whom: server, host or client")
+			}
+			return nil
+		},
+		ValidArgs: roles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd.OutOrStdout(), args[0])
 		},
@@ -146,7 +153,19 @@ func (c *issueCommand) run(out io.Writer, role string) error {
 		return err
 	}
 	cert, key := pairFiles(c.out, c.name)
+	if err := c.mayReplace(cert); err != nil {
+		return err
+	}
 	return writePair(out, pair, cert, key)
+}
+
+// mayReplace says whether a certificate may be written to the file: a renewal may, another holder's key must not get lost.
+func (c *issueCommand) mayReplace(file string) error {
+	there, err := readCertificates(file, time.Now())
+	if err != nil || there[0].Identity == c.spec.Identity {
+		return nil //nolint:nilerr // what is no certificate is nobody's
+	}
+	return fmt.Errorf("%s is of another identity, %q: name the files of this one with --name, or remove it", file, there[0].Identity)
 }
 
 // pairFiles are the files of a certificate and its key.

@@ -43,7 +43,12 @@ func newCertsShowCommand() *cobra.Command {
 		Long: `Show reads PEM files and prints every certificate in them: the identity that the mesh sees, what it may be used for, its
 names and addresses, and when it expires.`,
 		Example: "  portcullis certs show certs/*.crt\n  portcullis certs show server.crt -o json",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				return errors.New("name the files to show, for example certs/*.crt")
+			}
+			return nil
+		},
 	}
 	output := outputFlag(cmd, "json for tools (default: text)", formatJSON)
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {

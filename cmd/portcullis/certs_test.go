@@ -101,6 +101,21 @@ func TestCertsIssueReplacesACertificateWhenAskedAgain(t *testing.T) {
 	}
 }
 
+func TestCertsIssueKeepsTheKeyOfAnotherIdentity(t *testing.T) {
+	dir := authority(t)
+	issue := func(args ...string) ran {
+		return execute(t, newCertsCommand(), nil, append([]string{"issue", "host", "--dir", dir}, args...)...)
+	}
+	if r := issue("--identity", "spiffe://mesh/a"); r.code != 0 {
+		t.Fatal(r.notes)
+	}
+	issue("--identity", "spiffe://mesh/b").fails(t, "spiffe://mesh/a", "--name")
+	checkFiles(t, dir, "host")
+	if r := issue("--identity", "spiffe://mesh/b", "--name", "b"); r.code != 0 {
+		t.Error(r.notes)
+	}
+}
+
 func TestCertsSaysWhatIsWrong(t *testing.T) {
 	dir := authority(t)
 	tests := map[string]struct {
@@ -109,8 +124,8 @@ func TestCertsSaysWhatIsWrong(t *testing.T) {
 	}{
 		"an authority is never replaced":         {[]string{"authority", "--dir", dir}, "is there already"},
 		"an authority has to hold for a while":   {[]string{"authority", "--dir", t.TempDir(), "--ttl", "-1h"}, "--ttl"},
-		"a role is needed":                       {[]string{"issue", "--dir", dir}, "accepts 1 arg"},
-		"a role that is not known":               {[]string{"issue", "peer", "--dir", dir}, "peer"},
+		"a role is needed":                       {[]string{"issue", "--dir", dir}, "server, host or client"},
+		"a role that is not known":               {[]string{"issue", "peer", "--dir", dir}, "server, host or client"},
 		"a server needs a name":                  {[]string{"issue", "server", "--dir", dir, "--identity", "x"}, "give it --dns or --ip"},
 		"a host needs an identity":               {[]string{"issue", "host", "--dir", dir}, "give it --identity"},
 		"the authority's files are not a leaf's": {[]string{"issue", "client", "--dir", dir, "--identity", "a", "--name", "ca"}, "--name"},
@@ -120,7 +135,7 @@ func TestCertsSaysWhatIsWrong(t *testing.T) {
 		"a leaf is no authority":                 {[]string{"issue", "client", "--dir", leafAsAuthority(t), "--identity", "a"}, "not one of an authority"},
 		"a key is no certificate":                {[]string{"show", filepath.Join(dir, "ca.key")}, "name the .crt file"},
 		"a file that is not there":               {[]string{"show", "/nowhere.crt"}, "/nowhere.crt"},
-		"something to show is needed":            {[]string{"show"}, "requires at least 1 arg"},
+		"something to show is needed":            {[]string{"show"}, "name the files to show"},
 		"a certificate that is not one":          {[]string{"show", write(t, "x.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")}, "x.crt"},
 		"a form of output that there is not":     {[]string{"show", "-o", "yaml", filepath.Join(dir, "ca.crt")}, "use json"},
 		"a directory that cannot be written to":  {[]string{"issue", "client", "--dir", dir, "--identity", "a", "--out", "/nowhere"}, "/nowhere"},
