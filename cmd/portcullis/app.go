@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -191,6 +194,9 @@ func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *sl
 	if err != nil {
 		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
 	}
+	if err := checkServes(f.cert); err != nil {
+		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
+	}
 	labels := prometheus.Labels{"listener": listener}
 	return r, errors.Join(
 		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -202,6 +208,18 @@ func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *sl
 			Help: "Time until the first of the trusted authorities lapses, in seconds.",
 		}, r.CASecondsToExpiry)),
 	)
+}
+
+// checkServes refuses a certificate that every client would refuse, where the operator sees it rather than each of them.
+func checkServes(file string) error {
+	shown, err := readCertificates(file, time.Now())
+	if err != nil {
+		return err
+	}
+	if leaf := shown[0]; slices.Contains(leaf.Uses, "client") && !slices.Contains(leaf.Uses, "server") && !slices.Contains(leaf.Uses, "any") {
+		return fmt.Errorf("%s is for clients only: name that of a server (`portcullis certs issue server` makes one)", file)
+	}
+	return nil
 }
 
 // caller is the identity of the other end of a gRPC channel.
@@ -356,6 +374,17 @@ func (a *app) info(l listeners) readyInfo {
 		Admin:  "http://" + l.admin.Addr().String(),
 		CA:     a.config.tls.ca,
 	}
+}
+
+// removeReadyFile removes what an earlier process said of itself: whoever waits for the file must not find that.
+func removeReadyFile(file string) error {
+	if file == "" {
+		return nil
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("ready file: %w", err)
+	}
+	return nil
 }
 
 // writeReadyFile writes the file whole or not at all.

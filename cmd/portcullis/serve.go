@@ -2,7 +2,8 @@ package main
 
 import (
 	"cmp"
-	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,9 @@ type serveConfig struct {
 	logFormat    string
 	logLevel     string
 }
+
+// ignoreBadUsage describes a flag that serve and dev share.
+const ignoreBadUsage = "start although documents of the configuration are bad: their hooks are not called"
 
 // tlsFiles are the PEM files of one listener.
 type tlsFiles struct{ cert, key, ca string }
@@ -66,9 +70,12 @@ connections as they become idle, tells the hosts, and stops when the last review
     --tls-cert tls.crt --tls-key tls.key --tls-ca clients-ca.crt`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(c.config) == 0 || c.tls.cert == "" || c.tls.key == "" || c.tls.ca == "" {
-				return errors.New("serve needs --config, --tls-cert, --tls-key and --tls-ca; " +
-					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing")
+			if missing := c.missing(); len(missing) > 0 {
+				return fmt.Errorf("serve needs %s; "+
+					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
+			}
+			if err := removeReadyFile(c.readyFile); err != nil {
+				return err
 			}
 			return serve(cmd.Context(), c, cmd.ErrOrStderr(), func(info readyInfo) error {
 				return writeReadyFile(c.readyFile, info)
@@ -79,12 +86,27 @@ connections as they become idle, tells the hosts, and stops when the last review
 	return withSettings(cmd)
 }
 
+// missing are the flags that serve cannot do without and that nobody gave.
+func (c *serveConfig) missing() []string {
+	var out []string
+	for _, f := range []struct {
+		flag  string
+		given bool
+	}{
+		{"--config", len(c.config) > 0}, {"--tls-cert", c.tls.cert != ""}, {"--tls-key", c.tls.key != ""}, {"--tls-ca", c.tls.ca != ""},
+	} {
+		if !f.given {
+			out = append(out, f.flag)
+		}
+	}
+	return out
+}
+
 // bind makes the flags.
 func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.id, "id", "", "name of this dispatcher, unique per process start (default: random)")
 	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration; may be given several times")
-	f.BoolVar(&c.ignoreBad, "ignore-bad-documents", false,
-		"start although documents of the configuration are bad: their hooks are not called")
+	f.BoolVar(&c.ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
 	f.StringVar(&c.listen, "listen", ":8443", "address for API servers")
 	f.StringVar(&c.listenHosts, "listen-hosts", ":8444", "address for hosts")
 	f.StringVar(&c.listenAdmin, "listen-admin", "127.0.0.1:8445", "address for probes and metrics, without TLS")

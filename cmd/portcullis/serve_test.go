@@ -1,6 +1,12 @@
 package main
 
-import "testing"
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 func TestFilesOfTheHostsListenerAreFilledUp(t *testing.T) {
 	bridge := tlsFiles{cert: "tls.crt", key: "tls.key", ca: "ca.crt"}
@@ -16,5 +22,45 @@ func TestFilesOfTheHostsListenerAreFilledUp(t *testing.T) {
 				t.Errorf("files = %+v, want %+v", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestServeSaysWhatIsWrong(t *testing.T) {
+	dir := authority(t)
+	for _, args := range [][]string{{"client", "--identity", "a"}, {"server", "--dns", "localhost"}} {
+		if r := execute(t, newCertsCommand(), nil, append([]string{"issue", "--dir", dir}, args...)...); r.code != 0 {
+			t.Fatal(r.notes)
+		}
+	}
+	files := func(name string) []string {
+		cert, key := pairFiles(dir, name)
+		return []string{"--config", dir, "--tls-cert", cert, "--tls-key", key}
+	}
+	ca := filepath.Join(dir, "ca.crt")
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"nothing given: everything is missing": {nil, "serve needs --config, --tls-cert, --tls-key, --tls-ca;"},
+		"one flag is missing":                  {files("server"), "serve needs --tls-ca;"},
+		"the certificate of a client":          {append(files("client"), "--tls-ca", ca), "is for clients only"},
+		"the key of another certificate":       {append(files("server"), "--tls-ca", ca, "--tls-key", filepath.Join(dir, "client.key")), "does not match"},
+		"a ready file that cannot be removed":  {append(files("server"), "--tls-ca", ca, "--ready-file", dir), "ready file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			execute(t, newServeCommand(), nil, tc.args...).fails(t, tc.want)
+		})
+	}
+}
+
+func TestTheReadyFileOfAnEarlierProcessIsRemoved(t *testing.T) {
+	file := write(t, "ready.json", "{}")
+	for range 2 { // the second time it is gone already
+		if err := removeReadyFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is there: %v", err)
 	}
 }
