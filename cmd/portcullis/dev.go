@@ -36,6 +36,7 @@ var samples embed.FS
 
 func newDevCommand() *cobra.Command {
 	var dataDir, readyFile, listen, listenHosts, listenAdmin, logLevel string
+	var ignoreBad bool
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything in one process, with samples",
@@ -48,6 +49,9 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
   portcullis dev --data-dir ./portcullis-dev --ready-file ready.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := removeReadyFile(readyFile); err != nil {
+				return err
+			}
 			dir, remove, err := devDir(dataDir)
 			if err != nil {
 				return err
@@ -55,7 +59,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 			defer remove()
 			d := dev{dir: dir, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr(), readyFile: readyFile}
 			return d.run(cmd.Context(), serveConfig{
-				config: []string{d.path("config")}, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
+				config: []string{d.path("config")}, ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
 				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
 				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second,
 				logFormat: "text", logLevel: logLevel,
@@ -64,6 +68,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&dataDir, "data-dir", "", "directory for configuration and certificates (default: a temporary one)")
+	f.BoolVar(&ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
 	f.StringVar(&readyFile, "ready-file", "", "write addresses and certificates there, as JSON, once everything serves")
 	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
 	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
@@ -204,8 +209,11 @@ func (d *dev) host(ctx context.Context, info readyInfo) error {
 			return nil
 		}
 		info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
+		if err := writeReadyFile(d.readyFile, info); err != nil {
+			return err
+		}
 		d.explain(info)
-		return writeReadyFile(d.readyFile, info)
+		return nil
 	})
 	return g.Wait()
 }
@@ -236,9 +244,9 @@ from the first:
 
 What each hook said, and why others were not called:
 
-  portcullis review -f %s --stage validate --explain --server %s --ca %s --cert %s --key %s
+  %s review -f %s --stage validate --explain --server %s --ca %s --cert %s --key %s
 
 Ctrl-C stops it.
 `, devCluster, devAPIServer, d.path("config"), info.Admin, info.Hosts, curl("validate"), curl("mutate"),
-		d.path("pod.json"), info.Hosts, info.CA, info.ClientCert, info.ClientKey)
+		os.Args[0], d.path("pod.json"), info.Hosts, info.CA, info.ClientCert, info.ClientKey)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
 )
 
-// addSampleHooks registers the hooks of the sample configuration.
+// addSampleHooks registers the hooks of the sample configuration. It is there to be edited, and its rules may come to cover
+// DELETE, where there is no object.
 func addSampleHooks(h *hostsdk.Host) {
 	h.Validate("pinned-images.portcullis.dev", kube.Validate(pinnedImages))
 	h.Mutate("owner.portcullis.dev", kube.Mutate(owner))
@@ -20,6 +21,9 @@ func addSampleHooks(h *hostsdk.Host) {
 
 // pinnedImages denies Pods whose images may change under their name.
 func pinnedImages(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	if pod == nil {
+		return hostsdk.Allow(), nil
+	}
 	for i, c := range pod.Spec.Containers {
 		name := c.Image[strings.LastIndex(c.Image, "/")+1:]
 		_, tag, tagged := strings.Cut(name, ":")
@@ -33,12 +37,18 @@ func pinnedImages(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*host
 
 // owner labels a Pod with who made it.
 func owner(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+	if pod == nil {
+		return hostsdk.Allow(), nil
+	}
 	label(pod, "portcullis.dev/owner", strings.Map(labelRune, r.Username()))
 	return hostsdk.Allow(), nil
 }
 
 // costCenter sees the label that owner has set: mutating hooks run in order.
 func costCenter(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	if pod == nil {
+		return hostsdk.Allow(), nil
+	}
 	label(pod, "portcullis.dev/cost-center", "of-"+pod.Labels["portcullis.dev/owner"])
 	return hostsdk.Allow(), nil
 }
