@@ -76,6 +76,9 @@ The exit code is 0 when the review is allowed, 1 when it is denied, 2 when there
 }
 
 func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) error {
+	if c.timeout <= 0 {
+		return fmt.Errorf("--timeout %s: must be more than nothing", c.timeout)
+	}
 	request, err := c.read(in)
 	if err != nil {
 		return err
@@ -108,11 +111,12 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 	return nil
 }
 
-// read reads the request, for the cluster that is spoken for.
+// read reads the request, one that an API server could send, for the cluster that is spoken for.
 func (c *reviewCommand) read(in io.Reader) (*admissionv1.AdmissionRequest, error) {
 	if c.file == "" {
 		return nil, errors.New(`name the file with the review: -f FILE, or -f - for standard input`)
 	}
+	operations := []string{"CREATE", "UPDATE", "DELETE", "CONNECT"}
 	name := c.file
 	if name == "-" {
 		name = "standard input"
@@ -127,6 +131,10 @@ func (c *reviewCommand) read(in io.Reader) (*admissionv1.AdmissionRequest, error
 	request, err := readReview(in)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if !slices.Contains(operations, request.GetOperation()) {
+		return nil, fmt.Errorf("%s: the operation of the request is %q: no rule could name it; use %s",
+			name, request.GetOperation(), strings.Join(operations, ", "))
 	}
 	request.Cluster = c.cluster
 	return request, nil

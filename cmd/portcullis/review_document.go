@@ -88,6 +88,9 @@ func asReview(data []byte) ([]byte, error) {
 		Operation json.RawMessage `json:"operation"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &head); err != nil {
+		if json.Valid(data) {
+			return nil, errors.New("not an AdmissionReview: the document must be an object, with kind and request")
+		}
 		return nil, fmt.Errorf("not an AdmissionReview: %w", err)
 	}
 	var kind string

@@ -60,6 +60,9 @@ func (t *target) fromReadyFile() error {
 	if err := json.Unmarshal(data, &info); err != nil {
 		return fmt.Errorf("ready file %s: %w", t.readyFile, err)
 	}
+	if t.server == "" && info.Hosts == "" {
+		return fmt.Errorf("ready file %s: it names no listener for hosts: is it what a running mesh wrote?", t.readyFile)
+	}
 	t.server = cmp.Or(t.server, info.Hosts)
 	t.tls.ca = cmp.Or(t.tls.ca, info.CA)
 	if t.tls.cert == "" && t.tls.key == "" {

@@ -274,6 +274,9 @@ func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
 		"a file that is there":  {[]string{"-f", "/nowhere.json"}, "/nowhere.json"},
 		"a ready file that is":  {[]string{"-f", "-", "--ready-file", "/nowhere.json"}, "is the mesh running"},
 		"a ready file of JSON":  {[]string{"-f", "-", "--ready-file", write(t, "f", "{")}, "ready file"},
+		"a ready file of ours":  {[]string{"-f", "-", "--ready-file", write(t, "f", "{}")}, "names no listener for hosts"},
+		"time":                  {[]string{"-f", "-", "--timeout", "0s"}, "--timeout"},
+		"an operation":          {[]string{"-f", write(t, "f", `{"uid":"u","kind":{"kind":"Pod"},"operation":"MAKE"}`)}, "CREATE, UPDATE, DELETE, CONNECT"},
 		"a stage that there is": {[]string{"-f", "-", "--stage", "all"}, "use mutate or validate"},
 	}
 	for name, tt := range tests {
@@ -315,7 +318,7 @@ func TestReadReview(t *testing.T) {
 		"several documents are too many":   {document: "a: 1\n---\nb: 2\n", want: "several documents"},
 		"an empty file is no document":     {document: "# nothing\n", want: "no document"},
 		"neither JSON nor YAML":            {document: "a: b: c", want: "neither JSON nor YAML"},
-		"a list is no review":              {document: "- a\n", want: "not an AdmissionReview"},
+		"a list is no review":              {document: "- a\n", want: "must be an object"},
 		"broken JSON":                      {document: `{"kind":`, want: "not an AdmissionReview"},
 		"a version that is not read":       {document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2","request":{"uid":"u"}}`, want: "is not supported"},
 		"a review without a request":       {document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, want: "has no request"},
