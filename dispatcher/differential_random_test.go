@@ -98,7 +98,7 @@ func maybe[T any](r chance, from ...T) *T {
 }
 
 func (r chance) rules() []admissionregistrationv1.RuleWithOperations {
-	if !r.in(3) {
+	if !r.in(4) {
 		return []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"*"},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
@@ -120,9 +120,9 @@ func (r chance) rules() []admissionregistrationv1.RuleWithOperations {
 
 func (r chance) selector() *metav1.LabelSelector {
 	switch {
-	case r.in(2):
+	case !r.in(3):
 		return nil
-	case r.in(80): // cannot be parsed
+	case r.in(60): // cannot be parsed
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "env", Operator: "Near"}}}
 	case r.in(3):
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"env": pick(r, "dev", "prod")}}
@@ -135,7 +135,7 @@ func (r chance) selector() *metav1.LabelSelector {
 
 // conditions do not look at dryRun: a deviation is explained by asking about the same request in earnest.
 func (r chance) conditions() []admissionregistrationv1.MatchCondition {
-	if !r.in(4) {
+	if !r.in(5) {
 		return nil
 	}
 	expressions := []string{
