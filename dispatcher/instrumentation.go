@@ -12,10 +12,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -94,6 +92,9 @@ func (i *instrumentation) endReview(
 		outcome = "denied"
 	}
 	i.reviews.WithLabelValues(typeLabel(r.Stage), outcome).Observe(took.Seconds())
+	for _, hook := range a.FailedOpen {
+		i.failOpen.WithLabelValues(hook, typeLabel(r.Stage)).Inc()
+	}
 	if span.IsRecording() {
 		span.SetAttributes(
 			attribute.String("portcullis.outcome", outcome), attribute.String("portcullis.revision", a.Revision))
@@ -125,9 +126,6 @@ func (i *instrumentation) endCall(f *flight, r *review.Request, result review.Re
 	outcome := callOutcome(result)
 	i.calls.WithLabelValues(f.hook.ID.Name, typeLabel(r.Stage), operationLabel(r.Admission.GetOperation()), outcome).
 		Observe(time.Since(f.begun).Seconds())
-	if failedOpen(f.hook, result) {
-		i.failOpen.WithLabelValues(f.hook.ID.Name, typeLabel(r.Stage)).Inc()
-	}
 	if f.span.IsRecording() {
 		t := result.Timing
 		f.span.SetAttributes(
@@ -142,11 +140,6 @@ func (i *instrumentation) endCall(f *flight, r *review.Request, result review.Re
 		}
 	}
 	f.span.End()
-}
-
-// failedOpen reports whether a result let a request pass unjudged.
-func failedOpen(h *match.Hook, r review.Result) bool {
-	return r.Failure != nil && r.Failure.Kind != review.FailureCancelled && h.FailurePolicy == admissionregistrationv1.Ignore
 }
 
 // callOutcome is a result as a label.

@@ -48,12 +48,13 @@ type run struct {
 	revision uint32
 }
 
-// loop drives the machine until it has an answer.
+// loop drives the machine until it has an answer. All results that have come are looked at before the time is: a verdict
+// counts however late it is read.
 func (x *run) loop(ctx context.Context) (review.Answer, error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	defer x.cancelAll()
-	for {
+	for over := error(nil); ; {
 		start, cancel := x.machine.Next(time.Now())
 		for _, c := range cancel {
 			x.stop(c.ID, c.Kind)
@@ -62,6 +63,9 @@ func (x *run) loop(ctx context.Context) (review.Answer, error) {
 			x.explain(&answer)
 			return answer, nil
 		}
+		if over != nil {
+			return review.Answer{}, over
+		}
 		x.start(ctx, start)
 		timer.Reset(time.Until(x.machine.Wake()))
 		select {
@@ -69,22 +73,18 @@ func (x *run) loop(ctx context.Context) (review.Answer, error) {
 			x.deliver(d)
 		case <-timer.C:
 		case <-ctx.Done():
-			return review.Answer{}, context.Cause(ctx)
+			over = context.Cause(ctx)
+		}
+		for len(x.results) > 0 {
+			x.deliver(<-x.results)
 		}
 	}
 }
 
-// deliver hands the machine a result and all others that wait.
+// deliver hands the machine a result.
 func (x *run) deliver(d delivery) {
-	for {
-		x.land(d.id, d.result)
-		x.machine.Deliver(d.id, d.result)
-		select {
-		case d = <-x.results:
-		default:
-			return
-		}
-	}
+	x.land(d.id, d.result)
+	x.machine.Deliver(d.id, d.result)
 }
 
 // start hands calls to their backends: those of one backend as one batch.

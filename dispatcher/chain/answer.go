@@ -35,10 +35,10 @@ func (f *folder) finish(calls []*call, status *admissionv1.Status, patch []byte)
 	if status == nil && len(patch) > 0 {
 		resp.Patch, resp.PatchType = patch, jsonPatch
 	}
-	for _, c := range calls {
-		remark(resp, c)
-	}
 	f.answer = review.Answer{Response: resp, Revision: f.options.Revision}
+	for _, c := range calls {
+		f.remark(c)
+	}
 	if f.options.Request.Explain {
 		f.answer.Outcomes = outcomes(calls)
 	}
@@ -47,10 +47,11 @@ func (f *folder) finish(calls []*call, status *admissionv1.Status, patch []byte)
 
 // remark adds what a call says beside allow and deny: its warnings and annotations, also those of a denial (SEMANTICS
 // C43), and a trace of every hook that failed open.
-func remark(resp *admissionv1.AdmissionResponse, c *call) {
+func (f *folder) remark(c *call) {
 	if c.state != ended {
 		return
 	}
+	resp := f.answer.Response
 	if v := cmp.Or(c.result.Verdict, c.said); v != nil {
 		resp.Warnings = append(resp.Warnings, v.GetWarnings()...)
 		for key, value := range v.GetAuditAnnotations() {
@@ -59,6 +60,7 @@ func remark(resp *admissionv1.AdmissionResponse, c *call) {
 	}
 	if c.result.Failure != nil && c.hook.FailurePolicy == admissionregistrationv1.Ignore {
 		kind := c.result.Failure.Kind
+		f.answer.FailedOpen = append(f.answer.FailedOpen, c.hook.ID.Name)
 		resp.Warnings = append(resp.Warnings,
 			fmt.Sprintf("hook %q failed (%s) and was skipped: its failure policy is Ignore", c.hook.ID.Name, kind))
 		annotate(resp, "failed-open."+c.hook.ID.Name, kind.String())

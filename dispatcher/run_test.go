@@ -1,0 +1,139 @@
+package dispatcher_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// start is a backend.
+type start func(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int)
+
+func (s start) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
+	return s(ctx, b, done)
+}
+
+// over makes a dispatcher whose hooks are served by a backend.
+func over(t *testing.T, snapshot *match.Snapshot, backend dispatcher.Backend) (*dispatcher.Dispatcher, *prometheus.Registry) {
+	t.Helper()
+	metrics := prometheus.NewRegistry()
+	d, err := dispatcher.New(dispatcher.Options{
+		Snapshots: static{snapshot}, Namespaces: static{snapshot}, Streams: backend, Metrics: metrics,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, metrics
+}
+
+// TestAVerdictThatIsThereCountsHoweverLateItIsRead has a process that stood still until even the caller had given up.
+func TestAVerdictThatIsThereCountsHoweverLateItIsRead(t *testing.T) {
+	for _, stage := range []admissionv1.Stage{validate, mutate} {
+		for range 20 { // a select chooses at random
+			synctest.Test(t, func(t *testing.T) {
+				validating, mutating := []hook{{name: "v.test.dev", ignore: true}}, []hook{{name: "m.test.dev", ignore: true}}
+				d, _ := over(t, compile(t, validating, mutating), start(
+					func(ctx context.Context, _ *dispatcher.Batch, done func(int, review.Result)) func(int) {
+						done(0, review.Result{Verdict: &admissionv1.AdmissionResponse{}})
+						<-ctx.Done()
+						return func(int) {}
+					}))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				a, err := d.Review(ctx, podReview(stage, `{}`))
+				if err != nil || a.Response.GetAllowed() || !strings.Contains(a.Response.GetStatus().GetMessage(), "denied") {
+					t.Errorf("got %v, %v; want the denial", a.Response, err)
+				}
+			})
+		}
+	}
+}
+
+func TestAReviewThatNobodyWaitsForIsNotJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cancelled := make(chan int, 1)
+		d, _ := over(t, compile(t, []hook{{name: "a.test.dev"}}, nil), start(
+			func(_ context.Context, _ *dispatcher.Batch, done func(int, review.Result)) func(int) {
+				return func(i int) {
+					done(i, review.Fail(review.FailureCancelled, "cancelled"))
+					cancelled <- i
+				}
+			}))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if a, err := d.Review(ctx, podReview(validate, `{}`)); err == nil {
+			t.Errorf("got %v", a.Response)
+		}
+		<-cancelled
+	})
+}
+
+func TestEveryCallThatFailsOpenIsCounted(t *testing.T) {
+	validating, mutating := []hook{{name: "v.test.dev", ignore: true}}, []hook{{name: "m.test.dev", ignore: true}}
+	snapshot := compile(t, validating, mutating)
+	verdict := func(v *admissionv1.AdmissionResponse) review.Result { return review.Result{Verdict: v} }
+	for _, test := range []struct {
+		name   string
+		stage  admissionv1.Stage
+		late   bool
+		result review.Result
+		want   float64
+	}{
+		{"a failure", validate, false, review.Fail(review.FailureLost, "lost"), 1},
+		{"a verdict that breaks the contract", validate, false,
+			verdict(&admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[]`)}), 1},
+		{"a patch that cannot be decoded", mutate, false,
+			verdict(&admissionv1.AdmissionResponse{Allowed: true, PatchType: "JSONPatch", Patch: []byte(`{`)}), 1},
+		{"no time left to call it", mutate, true, review.Result{}, 1},
+		{"an allow", validate, false, verdict(&admissionv1.AdmissionResponse{Allowed: true}), 0},
+		{"a denial", validate, false, verdict(&admissionv1.AdmissionResponse{}), 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, metrics := over(t, snapshot, start(
+				func(_ context.Context, _ *dispatcher.Batch, done func(int, review.Result)) func(int) {
+					done(0, test.result)
+					return func(int) {}
+				}))
+			deadline := time.Now().Add(time.Minute)
+			if test.late {
+				deadline = time.Now()
+			}
+			ctx, cancel := context.WithDeadline(t.Context(), deadline)
+			defer cancel()
+			if _, err := d.Review(ctx, podReview(test.stage, `{}`)); err != nil {
+				t.Fatal(err)
+			}
+			if n := sum(t, metrics, "portcullis_hook_fail_open_count"); n != test.want {
+				t.Errorf("%v are counted, want %v", n, test.want)
+			}
+		})
+	}
+}
+
+// sum is the sum of a counter over its labels.
+func sum(t *testing.T, metrics *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				total += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return total
+}
