@@ -99,8 +99,11 @@ class Session:
                     for (call, index), cancelled in self.running.items():
                         if call == frame.cancel.call_id and index in (frame.cancel.hook_indexes or [index]):
                             cancelled.set()
-            # "welcome" and "hook_state" say how our offers stand, "drain" that the dispatcher will end the stream.
-            # A frame of a type that we do not know (None) is ignored.
+            case "welcome" | "hook_state":  # How our offers stand, at first and since: what nothing grants is never asked.
+                for state in [*frame.welcome.hooks, frame.hook_state]:
+                    if state.name:
+                        print(f"{state.name}: {host.State.Name(state.state)} {state.message}", file=sys.stderr)
+            # "drain" says that the dispatcher will end the stream. A frame of a type that we do not know (None) is ignored.
 
     def start(self, review, index, hook):
         """Starts a handler, or refuses: what was never started may go to another replica, whatever it does."""
