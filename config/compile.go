@@ -70,6 +70,9 @@ func problemOf(f match.Finding, byKey map[Key]*Object) Problem {
 	kind, object, _ := strings.Cut(name, "/")
 	key := Key{Kind: kind, Name: object}
 	if o, ok := byKey[key]; ok {
+		if o.APIVersion == admissionregistrationV1alpha1 {
+			path = externalField(path)
+		}
 		return at(o, f.Severity, f.Code, path, f.Message)
 	}
 	return Problem{Severity: f.Severity, Code: f.Code, File: f.Source, Key: key, Field: path, Message: f.Message}

@@ -26,7 +26,7 @@ import (
 
 // Key identifies an object of the configuration.
 type Key struct {
-	// Kind is the kind of the document.
+	// Kind is the kind of the document; of an ExternalAdmissionHookConfiguration it is ValidatingWebhookConfiguration.
 	Kind string
 	// Name is metadata.name.
 	Name string
@@ -38,6 +38,8 @@ func (k Key) String() string { return k.Kind + "/" + k.Name }
 // Object is one document that was read, defaulted and found valid. Exactly one of the pointers is set. It is immutable.
 type Object struct {
 	Key
+	// APIVersion is the version that the document is written in, for example admissionregistration.k8s.io/v1beta1.
+	APIVersion string
 	// Source is the name of the source that listed it; empty when a single file was decoded.
 	Source string
 	// File is where the document was read from; empty when it comes from no file.
@@ -45,7 +47,7 @@ type Object struct {
 	// Line is the first line of the document in File, counted from 1.
 	Line int
 
-	// Validating is a ValidatingWebhookConfiguration with the defaults of its version.
+	// Validating is a ValidatingWebhookConfiguration, or what else says the same, with the defaults of its version.
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
 	// Mutating is a MutatingWebhookConfiguration with the defaults of its version.
 	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
@@ -102,6 +104,8 @@ const (
 	CodeKept = "kept"
 	// CodeNoCaller: nobody may send reviews of the cluster.
 	CodeNoCaller = "no-caller"
+	// CodeFailClosed: a hook fails closed where its version lets it begin with failing open only.
+	CodeFailClosed = "fail-closed"
 	// CodeSource: a source does not work as it should.
 	CodeSource = "source"
 	// CodeInternal: a fault of this program.

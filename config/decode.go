@@ -9,11 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -31,8 +29,8 @@ const (
 // with the defaults of their version, and a problem for each rule that the others break, with its line. A document is
 // accepted exactly when it has no problem of match.SeverityError.
 //
-// The kinds of admissionregistration.k8s.io/v1 are accepted or refused as kube-apiserver does on create with strict
-// field validation; the exceptions stand at readValidating.
+// The kinds of admissionregistration.k8s.io are accepted or refused as kube-apiserver does on create with strict field
+// validation, in the version they are written in (SEMANTICS C36, C46); the exceptions stand at readValidating.
 func Decode(file string, data []byte) ([]Object, Problems) {
 	f := &fileReader{file: file}
 	f.read(data)
@@ -106,9 +104,14 @@ type head struct {
 
 // fault reports a problem of this document. An empty path is the document as a whole.
 func (d *document) fault(code, path, message string) {
+	d.say(match.SeverityError, code, path, message)
+}
+
+// say reports a problem of this document of any severity.
+func (d *document) say(severity match.Severity, code, path, message string) {
 	path = d.prefix + path
 	d.report(Problem{
-		Code: code, Line: d.lineOf(path), Key: d.key, Field: strings.TrimSuffix(path, "."), Message: message,
+		Severity: severity, Code: code, Line: d.lineOf(path), Key: d.key, Field: strings.TrimSuffix(path, "."), Message: message,
 	})
 }
 
@@ -170,7 +173,7 @@ func (d *document) readTop() {
 func (d *document) head() (head, bool) {
 	var h head
 	err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &h)
-	d.key = Key{Kind: h.Kind, Name: h.Metadata.Name}
+	d.key = keyOf(h)
 	switch {
 	case h.Kind != "" && h.APIVersion != "":
 		return h, true
@@ -259,21 +262,29 @@ func (d *document) mistyped(err error) {
 // badBundle is the path of the first caBundle that is not base64: the decoder does not say which it was.
 func (d *document) badBundle() string {
 	var doc struct {
-		Webhooks []struct {
-			ClientConfig struct {
-				CABundle string `json:"caBundle"`
-			} `json:"clientConfig"`
-		} `json:"webhooks"`
+		Webhooks []clientOf `json:"webhooks"`
+		External []clientOf `json:"externalAdmissionHooks"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &doc); err != nil {
 		return ""
 	}
-	for i, hook := range doc.Webhooks {
+	hooks, list := doc.Webhooks, "webhooks"
+	if len(doc.External) > 0 {
+		hooks, list = doc.External, externalHooksField
+	}
+	for i, hook := range hooks {
 		if _, err := base64.StdEncoding.DecodeString(hook.ClientConfig.CABundle); err != nil {
-			return fmt.Sprintf("webhooks[%d].clientConfig.caBundle", i)
+			return fmt.Sprintf("%s[%d].clientConfig.caBundle", list, i)
 		}
 	}
 	return ""
+}
+
+// clientOf is the caBundle of a hook as it is written.
+type clientOf struct {
+	ClientConfig struct {
+		CABundle string `json:"caBundle"`
+	} `json:"clientConfig"`
 }
 
 // article puts a word of JSON into a sentence: "number 5" stays, "string" becomes "a string".
@@ -309,65 +320,4 @@ func typeName(t reflect.Type) string {
 	default:
 		return t.String()
 	}
-}
-
-// readKinds is what there is to read, for messages.
-const readKinds = "the kinds that are read are ValidatingWebhookConfiguration and MutatingWebhookConfiguration of " +
-	admissionregistrationV1 + ", " + kinds.HookRouteKind + " and " + kinds.ClusterKind + " of " + kinds.APIVersion + ", and List of v1"
-
-// read reads a document of one of our kinds.
-func (d *document) read(h head) {
-	if d.count++; d.count > MaxDocuments {
-		if d.count == MaxDocuments+1 {
-			d.report(Problem{Code: CodeLimit, Message: fmt.Sprintf("the file has more than %d documents: split it", MaxDocuments)})
-		}
-		return
-	}
-	o := Object{Key: d.key, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, "."))}
-	ok := false
-	switch h.APIVersion + " " + h.Kind {
-	case admissionregistrationV1 + " ValidatingWebhookConfiguration":
-		o.Validating, ok = readAs(d, readValidating)
-	case admissionregistrationV1 + " MutatingWebhookConfiguration":
-		o.Mutating, ok = readAs(d, readMutating)
-	case kinds.APIVersion + " " + kinds.HookRouteKind:
-		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
-	case kinds.APIVersion + " " + kinds.ClusterKind:
-		o.Cluster, ok = readAs(d, (*kinds.Cluster).Validate)
-	default:
-		d.fault(CodeKind, "apiVersion", unread(h))
-	}
-	if !ok {
-		return
-	}
-	if err := o.seal(); err != nil {
-		d.fault(CodeInternal, "", err.Error())
-		return
-	}
-	d.objects = append(d.objects, o)
-}
-
-// readAs reads the document as a T; complete sets defaults and returns what is not valid.
-func readAs[T any](d *document, complete func(*T) field.ErrorList) (*T, bool) {
-	into := new(T)
-	if !d.decode(into) {
-		return nil, false
-	}
-	errs := complete(into)
-	for _, err := range errs {
-		d.fault(CodeInvalid, err.Field, err.ErrorBody())
-	}
-	return into, len(errs) == 0
-}
-
-// unread says why a kind is not read.
-func unread(h head) string {
-	group, version, _ := strings.Cut(h.APIVersion, "/")
-	switch {
-	case group == "admissionregistration.k8s.io" && version == "v1beta1" && strings.HasSuffix(h.Kind, "WebhookConfiguration"):
-		return h.APIVersion + " is not read: rewrite the document for " + admissionregistrationV1
-	case strings.HasSuffix(h.Kind, "List"):
-		return "a list of this kind is not read: put the documents into a List of v1, or into one file with `---` between them"
-	}
-	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds
 }

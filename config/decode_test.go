@@ -66,7 +66,7 @@ func lines(problems Problems) []string {
 
 func TestDecode(t *testing.T) {
 	const streams = `the kinds that are read are ValidatingWebhookConfiguration and MutatingWebhookConfiguration of ` +
-		`admissionregistration.k8s.io/v1, HookRoute and Cluster of portcullis.dev/v1, and List of v1`
+		`admissionregistration.k8s.io/v1 and v1beta1, ExternalAdmissionHookConfiguration of admissionregistration.k8s.io/v1alpha1, HookRoute and Cluster of portcullis.dev/v1, and List of v1`
 	for _, tc := range []struct {
 		name     string
 		data     string
@@ -222,12 +222,12 @@ items:
 		},
 		{
 			name: "Kinds that are not read are refused with those that are.",
-			data: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: admissionregistration.k8s.io/v1beta1\nkind: ValidatingWebhookConfiguration\n" +
+			data: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: admissionregistration.k8s.io/v1beta2\nkind: ValidatingWebhookConfiguration\n" +
 				"---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfigurationList\n",
 			objects: []string{},
 			problems: []string{
 				`f.yaml:1: Pod "p": apiVersion: Pod of v1 is not read: ` + streams,
-				"f.yaml:5: ValidatingWebhookConfiguration: apiVersion: admissionregistration.k8s.io/v1beta1 is not read: rewrite the document for admissionregistration.k8s.io/v1",
+				"f.yaml:5: ValidatingWebhookConfiguration: apiVersion: ValidatingWebhookConfiguration of admissionregistration.k8s.io/v1beta2 is not read: " + streams,
 				"f.yaml:8: ValidatingWebhookConfigurationList: apiVersion: a list of this kind is not read: " +
 					"put the documents into a List of v1, or into one file with `---` between them",
 			},

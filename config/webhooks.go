@@ -1,6 +1,8 @@
 package config
 
 import (
+	"strings"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -9,8 +11,18 @@ import (
 	"k8s.io/kubernetes/pkg/apis/admissionregistration/validation"
 )
 
-// admissionregistrationV1 is the apiVersion of webhook configurations.
-const admissionregistrationV1 = "admissionregistration.k8s.io/v1"
+// The apiVersions of webhook configurations.
+const (
+	admissionregistrationV1       = "admissionregistration.k8s.io/v1"
+	admissionregistrationV1beta1  = "admissionregistration.k8s.io/v1beta1"
+	admissionregistrationV1alpha1 = "admissionregistration.k8s.io/v1alpha1"
+)
+
+// The kinds of webhook configurations.
+const (
+	validatingKind = "ValidatingWebhookConfiguration"
+	mutatingKind   = "MutatingWebhookConfiguration"
+)
 
 // streamURL stands in for an empty clientConfig while Kubernetes' validation looks at a hook that streams will serve.
 const streamURL = "https://streams.invalid/"
@@ -23,6 +35,21 @@ const streamURL = "https://streams.invalid/"
 func readValidating(c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
 	errs := createMeta(&c.ObjectMeta)
 	defaultsv1.SetObjectDefaults_ValidatingWebhookConfiguration(c)
+	return append(errs, validateValidating(c, validation.ValidateValidatingWebhookConfiguration)...)
+}
+
+// readMutating is readValidating for the other kind.
+func readMutating(c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	errs := createMeta(&c.ObjectMeta)
+	defaultsv1.SetObjectDefaults_MutatingWebhookConfiguration(c)
+	return append(errs, validateMutating(c, validation.ValidateMutatingWebhookConfiguration)...)
+}
+
+// validateValidating asks Kubernetes' rules about a configuration that has its defaults.
+func validateValidating(
+	c *admissionregistrationv1.ValidatingWebhookConfiguration,
+	rules func(*admissionregistration.ValidatingWebhookConfiguration) field.ErrorList,
+) field.ErrorList {
 	checked := c.DeepCopy() // the conversion shares memory
 	for i := range checked.Webhooks {
 		fillStream(&checked.Webhooks[i].ClientConfig)
@@ -30,15 +57,16 @@ func readValidating(c *admissionregistrationv1.ValidatingWebhookConfiguration) f
 	var internal admissionregistration.ValidatingWebhookConfiguration
 	err := defaultsv1.Convert_v1_ValidatingWebhookConfiguration_To_admissionregistration_ValidatingWebhookConfiguration(checked, &internal, nil)
 	if err != nil {
-		return append(errs, field.InternalError(nil, err))
+		return field.ErrorList{field.InternalError(nil, err)}
 	}
-	return append(errs, validation.ValidateValidatingWebhookConfiguration(&internal)...)
+	return nameService(rules(&internal))
 }
 
-// readMutating is readValidating for the other kind.
-func readMutating(c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
-	errs := createMeta(&c.ObjectMeta)
-	defaultsv1.SetObjectDefaults_MutatingWebhookConfiguration(c)
+// validateMutating is validateValidating for the other kind.
+func validateMutating(
+	c *admissionregistrationv1.MutatingWebhookConfiguration,
+	rules func(*admissionregistration.MutatingWebhookConfiguration) field.ErrorList,
+) field.ErrorList {
 	checked := c.DeepCopy() // the conversion shares memory
 	for i := range checked.Webhooks {
 		fillStream(&checked.Webhooks[i].ClientConfig)
@@ -46,9 +74,23 @@ func readMutating(c *admissionregistrationv1.MutatingWebhookConfiguration) field
 	var internal admissionregistration.MutatingWebhookConfiguration
 	err := defaultsv1.Convert_v1_MutatingWebhookConfiguration_To_admissionregistration_MutatingWebhookConfiguration(checked, &internal, nil)
 	if err != nil {
-		return append(errs, field.InternalError(nil, err))
+		return field.ErrorList{field.InternalError(nil, err)}
 	}
-	return append(errs, validation.ValidateMutatingWebhookConfiguration(&internal)...)
+	return nameService(rules(&internal))
+}
+
+// nameService puts right which field of a service is missing: Kubernetes' validation hands name and namespace to
+// webhook.ValidateWebhookService the wrong way round, so that it asks for the one that is there.
+func nameService(errs field.ErrorList) field.ErrorList {
+	const name, namespace = ".clientConfig.service.name", ".clientConfig.service.namespace"
+	for _, err := range errs {
+		if hook, ok := strings.CutSuffix(err.Field, namespace); ok {
+			err.Field = hook + name
+		} else if hook, ok := strings.CutSuffix(err.Field, name); ok {
+			err.Field = hook + namespace
+		}
+	}
+	return errs
 }
 
 // createMeta does to metadata what kube-apiserver does before it validates a new cluster-scoped object: it wipes what

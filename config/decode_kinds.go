@@ -1,0 +1,109 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// readKinds is what there is to read, for messages.
+const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
+	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " of " + admissionregistrationV1alpha1 + ", " +
+	kinds.HookRouteKind + " and " + kinds.ClusterKind + " of " + kinds.APIVersion + ", and List of v1"
+
+// read reads a document of one of our kinds.
+func (d *document) read(h head) {
+	if d.count++; d.count > MaxDocuments {
+		if d.count == MaxDocuments+1 {
+			d.report(Problem{Code: CodeLimit, Message: fmt.Sprintf("the file has more than %d documents: split it", MaxDocuments)})
+		}
+		return
+	}
+	o := Object{Key: d.key, APIVersion: h.APIVersion, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, "."))}
+	ok := false
+	switch h.APIVersion + " " + h.Kind {
+	case admissionregistrationV1 + " " + validatingKind:
+		o.Validating, ok = readAs(d, readValidating)
+	case admissionregistrationV1 + " " + mutatingKind:
+		o.Mutating, ok = readAs(d, readMutating)
+	case admissionregistrationV1beta1 + " " + validatingKind:
+		o.Validating, ok = readThrough(d, readValidatingV1beta1)
+	case admissionregistrationV1beta1 + " " + mutatingKind:
+		o.Mutating, ok = readThrough(d, readMutatingV1beta1)
+	case admissionregistrationV1alpha1 + " " + externalHooksKind:
+		o.Validating, ok = readThrough(d, readExternalHooks)
+		d.warnClosed(o.Validating)
+	case kinds.APIVersion + " " + kinds.HookRouteKind:
+		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
+	case kinds.APIVersion + " " + kinds.ClusterKind:
+		o.Cluster, ok = readAs(d, (*kinds.Cluster).Validate)
+	default:
+		d.fault(CodeKind, "apiVersion", unread(h))
+	}
+	if !ok {
+		return
+	}
+	if err := o.seal(); err != nil {
+		d.fault(CodeInternal, "", err.Error())
+		return
+	}
+	d.objects = append(d.objects, o)
+}
+
+// readAs reads the document as a T; complete sets defaults and returns what is not valid.
+func readAs[T any](d *document, complete func(*T) field.ErrorList) (*T, bool) {
+	return readThrough(d, func(into *T) (*T, field.ErrorList) { return into, complete(into) })
+}
+
+// readThrough reads the document as a T and returns what complete makes of it, if that finds nothing that is not valid.
+func readThrough[T, U any](d *document, complete func(*T) (*U, field.ErrorList)) (*U, bool) {
+	into := new(T)
+	if !d.decode(into) {
+		return nil, false
+	}
+	completed, errs := complete(into)
+	for _, err := range errs {
+		d.fault(CodeInvalid, err.Field, err.ErrorBody())
+	}
+	return completed, len(errs) == 0
+}
+
+// keyOf is the object that the document is. An ExternalAdmissionHookConfiguration is the ValidatingWebhookConfiguration of
+// its name: no API server had both kinds, hooks and routes name them alike, and who rewrites one as the other has one
+// object all the time.
+func keyOf(h head) Key {
+	if h.Kind == externalHooksKind && h.APIVersion == admissionregistrationV1alpha1 {
+		h.Kind = validatingKind
+	}
+	return Key{Kind: h.Kind, Name: h.Metadata.Name}
+}
+
+// unread says why a kind is not read.
+func unread(h head) string {
+	switch {
+	case strings.HasSuffix(h.Kind, "List"):
+		return "a list of this kind is not read: put the documents into a List of v1, or into one file with `---` between them"
+	case h.APIVersion == admissionregistrationV1alpha1 && h.Kind == initializersKind:
+		return "initializers are not served yet: remove the document, or make its initializers mutating webhooks"
+	}
+	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds
+}
+
+// warnClosed warns about hooks of v1alpha1 that fail closed: Kubernetes 1.7 let none begin so (spec of its dynamic
+// configuration), and a file cannot tell whether it is a beginning. It does nothing when c could not be read.
+func (d *document) warnClosed(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+	if c == nil {
+		return
+	}
+	for i, hook := range c.Webhooks {
+		if hook.FailurePolicy != nil && *hook.FailurePolicy == admissionregistrationv1.Fail {
+			d.say(match.SeverityWarning, CodeFailClosed, fmt.Sprintf("%s[%d].failurePolicy", externalHooksField, i),
+				"the hook fails closed, which Kubernetes 1.7 refused: begin with Ignore, and close it when it is known to work")
+		}
+	}
+}
