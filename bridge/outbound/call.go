@@ -1,0 +1,84 @@
+package outbound
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// call is one webhook that is asked. Whoever finishes it first decides its result.
+type call struct {
+	dispatcher.Call
+	cluster  string
+	question *question
+	cancel   context.CancelFunc
+	done     func(review.Result)
+	once     sync.Once
+}
+
+// finish ends the call, once. It may be called from any goroutine.
+func (x *call) finish(r review.Result) {
+	x.once.Do(func() {
+		x.cancel()
+		x.done(r)
+	})
+}
+
+// run is the goroutine of a call.
+func (c *Client) run(ctx context.Context, x *call) {
+	defer c.leave(x)
+	x.finish(c.ask(ctx, x))
+}
+
+// ask calls the webhook. A panic is a failure of this call alone.
+func (c *Client) ask(ctx context.Context, x *call) (result review.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			result = review.Fail(review.FailurePanic, "panic while calling the webhook: %v\n%s", p, debug.Stack())
+		}
+	}()
+	begun := time.Now()
+	e, f := c.prepare(ctx, x)
+	if f != nil {
+		return review.Result{Failure: f}
+	}
+	t, f := c.targets.acquire(e.endpoint)
+	if f != nil {
+		return review.Result{Failure: f}
+	}
+	defer c.targets.release(t)
+	if f = c.wait(ctx, t); f != nil {
+		return review.Result{Failure: f, Timing: review.Timing{Queued: time.Since(begun)}}
+	}
+	defer c.yield(t)
+	sent := time.Now()
+	result.Verdict, result.Failure = c.exchange(ctx, t.carrier.Load(), e)
+	result.Timing = review.Timing{Queued: sent.Sub(begun), Wire: time.Since(sent), Instance: e.url.Host}
+	return result
+}
+
+// wait takes a place among the calls to a target, and then among all calls.
+func (c *Client) wait(ctx context.Context, t *target) *review.Failure {
+	select {
+	case t.slots <- struct{}{}:
+	case <-ctx.Done():
+		return notYet(endOf(ctx, "waiting for other calls to the same webhook"))
+	}
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		<-t.slots
+		return notYet(endOf(ctx, "waiting for other webhook calls"))
+	}
+}
+
+// yield gives the places back.
+func (c *Client) yield(t *target) {
+	<-c.slots
+	<-t.slots
+}

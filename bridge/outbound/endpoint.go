@@ -1,0 +1,87 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// defaultPort is that of services and URLs that do not say.
+const defaultPort = 443
+
+// endpoint is where a webhook is.
+type endpoint struct {
+	url     url.URL // without query
+	service Service // zero for a webhook with a URL; never with a cluster, which only the resolver looks at
+	address string  // what to dial for a service; empty for a webhook with a URL
+	ca      []byte  // PEM; empty means the system's roots
+}
+
+// locate finds the webhook that a clientConfig describes, as ClientManager of k8s.io/apiserver/pkg/util/webhook does:
+// a service goes before a URL, and of the path what path.Join leaves is called.
+func (c *Client) locate(ctx context.Context, cluster string, cc *admissionregistrationv1.WebhookClientConfig) (*endpoint, error) {
+	if cc.Service != nil {
+		return c.locateService(ctx, cluster, cc)
+	}
+	if cc.URL == nil || *cc.URL == "" {
+		return nil, errors.New("the webhook has neither url nor service in its clientConfig")
+	}
+	u, err := url.Parse(*cc.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the url in clientConfig: %w", err)
+	}
+	if u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("the url in clientConfig is %q, want https://host[:port][/path]", u.Redacted())
+	}
+	return &endpoint{url: url.URL{Scheme: u.Scheme, Host: u.Host, Path: path.Join("/", u.Path)}, ca: cc.CABundle}, nil
+}
+
+func (c *Client) locateService(ctx context.Context, cluster string, cc *admissionregistrationv1.WebhookClientConfig) (*endpoint, error) {
+	s := Service{Cluster: cluster, Namespace: cc.Service.Namespace, Name: cc.Service.Name, Port: defaultPort}
+	if cc.Service.Port != nil && *cc.Service.Port != 0 {
+		s.Port = *cc.Service.Port
+	}
+	address, err := c.options.Resolver.Resolve(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("resolving the service in clientConfig: %w", err)
+	}
+	s.Cluster = ""
+	e := &endpoint{service: s, address: address, ca: cc.CABundle}
+	e.url = url.URL{Scheme: "https", Host: net.JoinHostPort(s.Host(), strconv.Itoa(int(s.Port))), Path: "/"}
+	if cc.Service.Path != nil {
+		e.url.Path = path.Join("/", *cc.Service.Path)
+	}
+	return e, nil
+}
+
+// isService says whether the endpoint is a service.
+func (e *endpoint) isService() bool { return e.service.Name != "" }
+
+// hostPort names a webhook with a URL to an identity resolver.
+func (e *endpoint) hostPort() string {
+	if e.url.Port() == "" {
+		return net.JoinHostPort(e.url.Hostname(), strconv.Itoa(defaultPort))
+	}
+	return e.url.Host
+}
+
+// takesHTTP2 says whether HTTP/2 may be spoken: only to this machine. To others HTTP/1.1 is spoken, as kube-apiserver
+// does, since calls over one connection all go to one of a service's replicas (SEMANTICS C38).
+func (e *endpoint) takesHTTP2() bool {
+	if e.isService() {
+		return false
+	}
+	if strings.EqualFold(e.url.Hostname(), "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(e.url.Hostname())
+	return err == nil && ip.IsLoopback()
+}

@@ -1,0 +1,132 @@
+package outbound
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// userAgent is how webhooks know us.
+const userAgent = "portcullis-admission"
+
+// exchange is a review on its way to a webhook and back.
+type exchange struct {
+	*endpoint
+	call     *call
+	version  string // of the AdmissionReview
+	uid      string
+	payload  *payload
+	received bool // a connection was had: the webhook may have seen the review
+}
+
+// prepare finds out what to send, and where to.
+func (c *Client) prepare(ctx context.Context, x *call) (*exchange, *review.Failure) {
+	version := negotiate(x.Hook.ReviewVersions)
+	if version == "" {
+		return nil, notStarted(review.FailureUnavailable,
+			"the webhook takes none of the AdmissionReview versions that are spoken here (v1, v1beta1): it takes %q", x.Hook.ReviewVersions)
+	}
+	shared, err := x.question.in(version)
+	if err != nil {
+		return nil, notStarted(review.FailureRefused, "%w", err)
+	}
+	e, err := c.locate(ctx, x.cluster, &x.Hook.ClientConfig)
+	if err != nil {
+		return nil, notStarted(review.FailureUnavailable, "%w", err)
+	}
+	uid := uuid.NewString()
+	return &exchange{endpoint: e, call: x, version: version, uid: uid, payload: newPayload(shared, uid)}, nil
+}
+
+// exchange sends the review, again when the webhook asks for it, and reads the answer.
+func (c *Client) exchange(ctx context.Context, via http.RoundTripper, e *exchange) (*admissionv1.AdmissionResponse, *review.Failure) {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { e.received = true }})
+	for attempt := 0; ; attempt++ {
+		resp, err := via.RoundTrip(e.request(ctx))
+		if err != nil {
+			return nil, e.unanswered(ctx, err)
+		}
+		pause, again := retryAfter(resp)
+		if !again || attempt == MaxRetries || time.Now().Add(pause).After(e.call.Deadline) {
+			return c.answer(ctx, e, resp)
+		}
+		discard(resp)
+		c.seeing.retries.Inc()
+		if !sleep(ctx, pause) {
+			return nil, endOf(ctx, "waiting to retry, as the webhook asked with "+resp.Status)
+		}
+	}
+}
+
+// request makes one request.
+func (e *exchange) request(ctx context.Context) *http.Request {
+	to := e.url
+	to.RawQuery = "timeout=" + roundedUp(time.Until(e.call.Deadline)).String()
+	r := &http.Request{
+		Method: http.MethodPost, URL: &to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{
+			"Content-Type": {"application/json"}, "Accept": {"application/json, */*"}, "User-Agent": {userAgent},
+		},
+		Body:          e.payload.open(),
+		GetBody:       func() (io.ReadCloser, error) { return e.payload.open(), nil },
+		ContentLength: e.payload.len(),
+	}
+	if e.call.Span.IsValid() {
+		propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(ctx, e.call.Span), propagation.HeaderCarrier(r.Header))
+	}
+	return r.WithContext(ctx)
+}
+
+// roundedUp is the timeout that a webhook is told: whole seconds, rounded up (SEMANTICS C36).
+func roundedUp(d time.Duration) time.Duration {
+	return max(d+time.Second-1, time.Second).Truncate(time.Second)
+}
+
+// retryAfter says whether a webhook asks to be asked again, and when: checkWait of k8s.io/client-go/rest.
+func retryAfter(resp *http.Response) (pause time.Duration, again bool) {
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode < http.StatusInternalServerError {
+		return 0, false
+	}
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil {
+		return 0, false // Absent, or a date, which client-go does not read either.
+	}
+	const day = 24 * 60 * 60 // Longer than any call, and no duration overflows.
+	return time.Duration(min(max(seconds, 0), day)) * time.Second, true
+}
+
+// sleep says whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// unanswered is the failure of a call that got no answer.
+func (e *exchange) unanswered(ctx context.Context, err error) *review.Failure {
+	switch {
+	case ctx.Err() != nil && e.received:
+		return endOf(ctx, "waiting for the answer of "+e.url.Host)
+	case ctx.Err() != nil:
+		return notYet(endOf(ctx, "connecting to "+e.url.Host))
+	case e.received:
+		return failure(review.FailureLost, "%s did not answer: %w", e.url.Host, err)
+	}
+	return notStarted(review.FailureUnavailable, "connecting to %s: %w", e.url.Host, err)
+}

@@ -1,0 +1,33 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// failure is why a call has no verdict.
+func failure(kind review.FailureKind, format string, args ...any) *review.Failure {
+	return &review.Failure{Kind: kind, Err: fmt.Errorf(format, args...)}
+}
+
+// notStarted is a failure before anything was sent to the webhook.
+func notStarted(kind review.FailureKind, format string, args ...any) *review.Failure {
+	return &review.Failure{Kind: kind, Err: fmt.Errorf(format, args...), NotStarted: true}
+}
+
+// notYet marks a failure as one before anything was sent.
+func notYet(f *review.Failure) *review.Failure {
+	f.NotStarted = true
+	return f
+}
+
+// endOf is the failure of a call whose context has ended.
+func endOf(ctx context.Context, while string) *review.Failure {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return failure(review.FailureTimeout, "the time of the call ended while %s", while)
+	}
+	return failure(review.FailureCancelled, "no longer waited for, while %s", while)
+}

@@ -1,0 +1,325 @@
+package outbound
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/oracle"
+)
+
+// reply is what the webhook of a comparison sends, to both callers.
+type reply struct {
+	status int
+	header http.Header
+	body   string // %UID% is the uid of the review
+	drop   bool   // the connection is closed in its place
+}
+
+func (r reply) String() string {
+	return fmt.Sprintf("HTTP %d %v drop=%v %s", r.status, r.header, r.drop, r.body)
+}
+
+// comparison is one hook, called by kube-apiserver's own code and by a dispatcher with this package.
+type comparison struct {
+	t          testing.TB
+	stage      admissionv1.Stage
+	oracle     *oracle.Oracle
+	dispatcher *dispatcher.Dispatcher
+
+	mu    sync.Mutex
+	reply reply
+	calls int
+}
+
+// outcome is how a review ended, for its client.
+type outcome struct {
+	Allowed  bool
+	Code     int32
+	Reason   string
+	Message  string // of a denial, from its hook
+	Object   any    // of an allowed review
+	Warnings []string
+	Calls    int
+}
+
+// fixed is a configuration, and a namespace, that do not change.
+type fixed struct{ snapshot *match.Snapshot }
+
+func (f fixed) Fresh(context.Context) (*match.Snapshot, error) { return f.snapshot, nil }
+
+func (fixed) NamespaceLabels(context.Context, string, string) (map[string]string, error) {
+	return map[string]string{}, nil
+}
+
+func newComparison(t testing.TB, stage admissionv1.Stage, policy admissionregistrationv1.FailurePolicyType, version string) *comparison {
+	t.Helper()
+	x := &comparison{t: t, stage: stage}
+	w := serve(t, x.answer)
+	url, none, seconds, equivalent := w.URL+"/hook", admissionregistrationv1.SideEffectClassNone, int32(10), admissionregistrationv1.Equivalent
+	never := admissionregistrationv1.NeverReinvocationPolicy
+	rules := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{"*"},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+	}}
+	client := admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: w.ca}
+	meta := metav1.ObjectMeta{Name: "c"}
+	options := oracle.Options{Namespaces: map[string]map[string]string{"default": {}}}
+	in := match.Input{Revision: "r"}
+	if stage == admissionv1.Stage_STAGE_VALIDATE {
+		c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "hook.example.com", ClientConfig: client, Rules: rules, FailurePolicy: &policy, SideEffects: &none, MatchPolicy: &equivalent,
+			TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{version},
+		}}}
+		options.Validating, in.Objects = []*admissionregistrationv1.ValidatingWebhookConfiguration{c}, []match.Object{{Validating: c}}
+	} else {
+		c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "hook.example.com", ClientConfig: client, Rules: rules, FailurePolicy: &policy, SideEffects: &none, MatchPolicy: &equivalent,
+			TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{version}, ReinvocationPolicy: &never,
+		}}}
+		options.Mutating, in.Objects = []*admissionregistrationv1.MutatingWebhookConfiguration{c}, []match.Object{{Mutating: c}}
+	}
+	snapshot, _ := match.Compile(in)
+	d, err := dispatcher.New(dispatcher.Options{
+		Snapshots: fixed{snapshot}, Namespaces: fixed{snapshot}, Streams: newClient(t, Options{}), Webhooks: newClient(t, Options{}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.oracle, x.dispatcher = oracle.New(t, options), d
+	return x
+}
+
+// answer is the webhook.
+func (x *comparison) answer(w http.ResponseWriter, r *http.Request) {
+	got := readReview(x.t, r)
+	x.mu.Lock()
+	x.calls++
+	reply := x.reply
+	x.mu.Unlock()
+	if got == nil || reply.drop {
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range reply.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(reply.status)
+	_, _ = io.WriteString(w, withUID(reply.body, string(got.Request.UID)))
+}
+
+// begin makes the webhook answer with a reply from now on.
+func (x *comparison) begin(r reply) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.reply, x.calls = r, 0
+}
+
+// called is how often the webhook was called since.
+func (x *comparison) called() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.calls
+}
+
+// kubernetes is what kube-apiserver's code makes of a reply, and whether it calls that a failure of the webhook.
+func (x *comparison) kubernetes(r reply) (out outcome, failed bool) {
+	x.t.Helper()
+	x.begin(r)
+	got, err := x.oracle.Run(x.t.Context(), x.stage, createWidget())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	out = outcome{Allowed: got.Allowed, Code: got.Code, Reason: string(got.Reason), Warnings: got.Warnings, Calls: x.called()}
+	if got.Allowed {
+		out.Object = decoded(x.t, got.FinalObject)
+	}
+	out.Message, failed = messageOf(got.Message)
+	for key := range got.Audit {
+		failed = failed || strings.HasPrefix(key, "failed-open.")
+	}
+	return out, failed
+}
+
+// ours is what a dispatcher makes of it.
+func (x *comparison) ours(r reply) (out outcome, failed bool) {
+	x.t.Helper()
+	x.begin(r)
+	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
+	defer cancel()
+	request := createWidget()
+	a, err := x.dispatcher.Review(ctx, &review.Request{Stage: x.stage, Admission: request, Explain: true})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	resp := a.Response
+	out = outcome{Allowed: resp.GetAllowed(), Code: resp.GetStatus().GetCode(), Reason: resp.GetStatus().GetReason(), Calls: x.called()}
+	out.Message, failed = messageOf(resp.GetStatus().GetMessage())
+	failed = failed || a.Outcomes[0].GetOutcome() == "failed-open"
+	for _, w := range resp.GetWarnings() {
+		if !strings.HasSuffix(w, "its failure policy is Ignore") { // That is ours: a hook that failed open is named.
+			out.Warnings = append(out.Warnings, w)
+		}
+	}
+	if resp.GetAllowed() {
+		patched, err := conversion.ApplyPatch(request.GetObject().GetRaw(), resp.GetPatch())
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		out.Object = decoded(x.t, patched.Raw)
+	}
+	return out, failed
+}
+
+// messageOf is what a hook said in a denial; a failure to call it says nothing that has to be the same.
+func messageOf(message string) (said string, failed bool) {
+	if strings.HasPrefix(message, "Internal error occurred: failed calling webhook") || strings.HasPrefix(message, "failed calling hook") {
+		return "", true
+	}
+	if _, said, denied := strings.Cut(message, "denied the request"); denied {
+		return said, false
+	}
+	return "", false
+}
+
+func decoded(t testing.TB, raw []byte) any {
+	t.Helper()
+	var out any
+	if err := utiljson.Unmarshal(raw, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// check compares what becomes of a reply. It returns how it ended.
+func (x *comparison) check(r reply) string {
+	x.t.Helper()
+	wanted, wantFailed := x.kubernetes(r)
+	got, failed := x.ours(r)
+	if wantFailed && !failed && !got.Allowed && saysNo(r.body) {
+		return "D1"
+	}
+	if diff := cmp.Diff(wanted, got); diff != "" || wantFailed != failed {
+		x.t.Errorf("%v\nfailed %v, Kubernetes says %v (-Kubernetes +ours):\n%s", r, failed, wantFailed, diff)
+	}
+	switch {
+	case failed:
+		return "failed"
+	case got.Allowed:
+		return "allowed"
+	}
+	return "denied"
+}
+
+// saysNo says whether a reply that kube-apiserver calls a failure may count as a denial: it says so of its own, or it
+// would be one but for its patch, which the chain reads later than that it does not allow.
+func saysNo(body string) bool {
+	return strings.Contains(body, `"allowed":false`) ||
+		strings.Contains(body, `"patch`) && !strings.Contains(body, `"allowed":true`)
+}
+
+// replies makes replies, right and wrong ones.
+type replies struct{ *rand.Rand }
+
+func (s replies) oneOf(choices ...string) string { return choices[s.IntN(len(choices))] }
+
+// rarely is one of the choices, but mostly usual.
+func (s replies) rarely(usual string, choices ...string) string {
+	if s.IntN(12) > 0 {
+		return usual
+	}
+	return s.oneOf(choices...)
+}
+
+func (s replies) next(version string) reply {
+	r := reply{status: http.StatusOK, header: http.Header{}, drop: s.IntN(40) == 0}
+	if s.IntN(8) == 0 {
+		// Without those whose Location would be followed: that redirects are not is a deviation.
+		r.status = []int{201, 204, 206, 207, 300, 304, 400, 403, 404, 409, 413, 429, 500, 502, 503}[s.IntN(15)]
+	}
+	if s.IntN(60) == 0 {
+		r.status, r.header["Retry-After"] = 503, []string{"0"}
+	}
+	r.header["Content-Type"] = []string{s.rarely("application/json", "text/plain", "application/json; charset", "", "text/html; charset=utf-8", ";")}
+	r.body = fmt.Sprintf(`{"kind":%s,"apiVersion":%s,"response":%s}`,
+		s.rarely(`"AdmissionReview"`, `"Status"`, `""`, `null`, `1`),
+		s.rarely(`"admission.k8s.io/`+version+`"`, `"admission.k8s.io/v1"`, `"admission.k8s.io/v1beta1"`, `"v1"`, `""`),
+		s.rarely(s.response(), "null", "[]", "{}"))
+	switch s.IntN(30) {
+	case 0:
+		r.body = r.body[:s.IntN(len(r.body))]
+	case 1:
+		r.body = s.oneOf("", "ok", "<html>", "null", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"message":"no"}`)
+	}
+	if r.status == http.StatusNoContent || r.status == http.StatusNotModified {
+		r.body = ""
+	}
+	return r
+}
+
+func (s replies) response() string {
+	members := []string{`"uid":` + s.rarely(`"%UID%"`, `"x"`, `""`, `5`)}
+	add := func(name, value string) { members = append(members, `"`+name+`":`+value) }
+	add("allowed", s.rarely(s.oneOf("true", "true", "false"), "null", `"true"`))
+	if s.IntN(3) == 0 {
+		add("status", s.rarely(fmt.Sprintf(`{"code":%s,"message":%s,"reason":%s,"status":%s}`, s.oneOf("0", "200", "400", "403", "409", "422", "429", "500"),
+			s.oneOf(`""`, `"not signed"`), s.oneOf(`""`, `"Forbidden"`), s.oneOf(`""`, `"Failure"`, `"Success"`)), "null", `"no"`, "{}"))
+	}
+	if s.IntN(3) == 0 {
+		// {"op":"add","path":"/spec/added","value":1}; null; []; {}; a removal of what is not there
+		add("patch", s.rarely(`"W3sib3AiOiJhZGQiLCJwYXRoIjoiL3NwZWMvYWRkZWQiLCJ2YWx1ZSI6MX1d"`, `"bnVsbA=="`, `"W10="`, `"e30="`, `""`, `"?"`, "null",
+			`"W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL25vbmUifV0="`))
+	}
+	if s.IntN(3) == 0 {
+		add("patchType", s.rarely(`"JSONPatch"`, `""`, `"MergePatch"`, "null", "1"))
+	}
+	if s.IntN(4) == 0 {
+		add("warnings", s.rarely(`["careful"]`, `"careful"`, `[1]`, `[]`, "null"))
+	}
+	if s.IntN(8) == 0 {
+		add("auditAnnotations", s.rarely(`{"a":"b"}`, `{"a":1}`, "[]", "null"))
+	}
+	return "{" + strings.Join(members, ",") + "}"
+}
+
+// TestRepliesMeanWhatKubernetesMakesOfThem sends the same replies to kube-apiserver's own callHook and to a dispatcher.
+func TestRepliesMeanWhatKubernetesMakesOfThem(t *testing.T) {
+	const each = 400
+	seed := uint64(0)
+	for _, stage := range []admissionv1.Stage{admissionv1.Stage_STAGE_VALIDATE, admissionv1.Stage_STAGE_MUTATE} {
+		for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
+			for _, version := range []string{"v1", "v1beta1"} {
+				t.Run(fmt.Sprintf("%s %s %s", stage, policy, version), func(t *testing.T) {
+					x := newComparison(t, stage, policy, version)
+					seed++
+					random := replies{rand.New(rand.NewPCG(1, seed))}
+					ended := map[string]int{}
+					for range each {
+						ended[x.check(random.next(version))]++
+						if t.Failed() {
+							return
+						}
+					}
+					if ended["allowed"] < each/20 || ended["denied"] < each/20 || ended["failed"] < each/20 {
+						t.Errorf("the test says little: %v", ended)
+					}
+					t.Log(ended)
+				})
+			}
+		}
+	}
+}

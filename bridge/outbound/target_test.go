@@ -1,0 +1,164 @@
+package outbound
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// carriers is a table of targets whose carriers are counted.
+type carriers struct {
+	*targets
+	now           time.Time
+	opened, idled []string
+	renew         bool
+	err           error
+}
+
+func newCarriers(o Options) *carriers {
+	c := &carriers{now: time.Now()}
+	o.defaults()
+	c.targets = newTargets(o, func(e *endpoint) (*carrier, error) {
+		c.opened = append(c.opened, e.url.Host)
+		if c.err != nil {
+			return nil, c.err
+		}
+		return &carrier{renew: c.renew, idle: func() { c.idled = append(c.idled, e.url.Host) }}, nil
+	})
+	return c
+}
+
+func at(i int) *endpoint { return &endpoint{url: url.URL{Host: fmt.Sprintf("%d.example.com", i)}} }
+
+// acquire is that of targets, at the time of the test.
+func (c *carriers) acquire(t *testing.T, e *endpoint) *target {
+	t.Helper()
+	x, unused, f := c.enter(e, c.now)
+	for _, u := range unused {
+		u.close()
+	}
+	if f != nil {
+		t.Fatal(f)
+	}
+	if err := x.open(); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func (c *carriers) use(t *testing.T, e *endpoint) *target {
+	t.Helper()
+	x := c.acquire(t, e)
+	c.release(x)
+	return x
+}
+
+func (c *carriers) want(t *testing.T, targets, opened, idled int) {
+	t.Helper()
+	if c.len() != targets || len(c.opened) != opened || len(c.idled) != idled {
+		t.Errorf("%d targets, %d opened %v, %d closed %v; want %d, %d and %d",
+			c.len(), len(c.opened), c.opened, len(c.idled), c.idled, targets, opened, idled)
+	}
+}
+
+func TestTargetsAreToldApartByAllThatMatters(t *testing.T) {
+	c := newCarriers(Options{})
+	service := Service{Namespace: "n", Name: "s", Port: 443}
+	for _, e := range []*endpoint{
+		at(1), at(2),
+		{url: at(1).url, ca: []byte("a")}, {url: at(1).url, ca: []byte("b")},
+		{url: at(1).url, service: service}, {url: at(1).url, service: service, address: "a:1"}, {url: at(1).url, service: service, address: "b:1"},
+	} {
+		if first, again := c.use(t, e), c.use(t, e); first != again {
+			t.Errorf("%v: two targets", e)
+		}
+	}
+	c.want(t, 7, 7, 0)
+	path := at(1)
+	path.url.Path = "/other"
+	c.use(t, path)
+	c.want(t, 7, 7, 0)
+	c.close()
+	c.want(t, 0, 7, 7)
+}
+
+func TestTheTargetThatWasNotUsedForLongestMakesRoom(t *testing.T) {
+	c := newCarriers(Options{MaxTargets: 2})
+	c.use(t, at(1))
+	c.use(t, at(2))
+	c.use(t, at(1))
+	c.use(t, at(3))
+	c.want(t, 2, 3, 1)
+	if c.idled[0] != "2.example.com" {
+		t.Errorf("%s made room", c.idled[0])
+	}
+}
+
+func TestATargetInUseClosesWhenItIsReleased(t *testing.T) {
+	c := newCarriers(Options{MaxTargets: 1})
+	x := c.acquire(t, at(1))
+	c.use(t, at(2))
+	c.want(t, 1, 2, 0)
+	c.release(x)
+	c.want(t, 1, 2, 1)
+}
+
+func TestTargetsThatNobodyUsesAreForgotten(t *testing.T) {
+	c := newCarriers(Options{})
+	busy := c.acquire(t, at(1))
+	c.use(t, at(2))
+	c.use(t, at(3))
+	c.now = c.now.Add(ForgetAfter)
+	c.use(t, at(3))
+	c.use(t, at(4))
+	c.want(t, 4, 4, 0)
+	c.release(busy)
+	c.now = c.now.Add(1)
+	c.use(t, at(5))
+	c.want(t, 3, 5, 2)
+}
+
+func TestConnectionsWithACertificateFromFilesAreRenewed(t *testing.T) {
+	c := newCarriers(Options{})
+	c.renew = true
+	x := c.acquire(t, at(1))
+	c.now = c.now.Add(RenewAfter)
+	c.use(t, at(1))
+	c.want(t, 1, 1, 0)
+	c.now = c.now.Add(1)
+	c.use(t, at(1))
+	c.want(t, 1, 2, 0)
+	c.release(x)
+	c.want(t, 1, 2, 1)
+}
+
+func TestAFailureToOpenIsNotRemembered(t *testing.T) {
+	c := newCarriers(Options{})
+	c.err = errors.New("no such file")
+	for range 2 {
+		if _, f := c.targets.acquire(at(1)); f == nil || f.Kind != review.FailureUnavailable || !errors.Is(f, c.err) {
+			t.Errorf("failure %v", f)
+		}
+	}
+	c.want(t, 0, 2, 0)
+}
+
+func TestAPanicWhileOpeningIsNotRememberedEither(t *testing.T) {
+	c := newCarriers(Options{})
+	c.carry = func(*endpoint) (*carrier, error) { panic("boom") }
+	for range 2 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			_, _ = c.targets.acquire(at(1))
+		}()
+	}
+	c.want(t, 0, 0, 0)
+}

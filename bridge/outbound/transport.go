@@ -1,0 +1,110 @@
+package outbound
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+const (
+	// writeBufferBytes is what is collected before it is written to a connection: a usual review with its head.
+	writeBufferBytes = 16 << 10
+	// The health check of HTTP/2 connections: apimachinery's.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+)
+
+// carrier carries requests to one target.
+type carrier struct {
+	http.RoundTripper
+	idle  func() // closes the connections that carry nothing
+	renew bool   // the client certificate came from files
+}
+
+// open makes the carrier of a target as ClientManager of k8s.io/apiserver/pkg/util/webhook and the transports of client-go
+// make it: CA bundle, server name, protocol, credentials and proxy.
+func (c *Client) open(e *endpoint) (*carrier, error) {
+	cfg, err := c.config(e)
+	if err != nil {
+		return nil, err
+	}
+	tc, err := cfg.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := transport.TLSConfigFor(tc)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	t := &http.Transport{
+		Proxy:                  c.options.Proxy,
+		DialContext:            tc.DialHolder.Dial,
+		TLSClientConfig:        tlsConfig,
+		TLSHandshakeTimeout:    TLSHandshakeTimeout,
+		MaxIdleConnsPerHost:    c.options.MaxTargetCalls, // A burst leaves its connections to the next one.
+		IdleConnTimeout:        IdleTimeout,
+		MaxResponseHeaderBytes: MaxAnswerHeaderBytes,
+		WriteBufferSize:        writeBufferBytes,
+		Protocols:              new(http.Protocols),
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(e.takesHTTP2())
+	wrapped, err := transport.HTTPWrappersForConfig(tc, t)
+	if err != nil {
+		return nil, err
+	}
+	return &carrier{RoundTripper: wrapped, idle: t.CloseIdleConnections, renew: tc.TLS.ReloadTLSFiles}, nil
+}
+
+// config says how and as whom a target is called: hookClientConfig of k8s.io/apiserver/pkg/util/webhook.
+func (c *Client) config(e *endpoint) (*rest.Config, error) {
+	found, err := c.identity(e)
+	if err != nil {
+		return nil, err
+	}
+	cfg := rest.CopyConfig(found)
+	cfg.UserAgent = "" // The request has it.
+	if !e.takesHTTP2() {
+		cfg.NextProtos = []string{"http/1.1"}
+	}
+	if e.isService() && cfg.ServerName == "" {
+		cfg.ServerName = e.service.Host()
+	}
+	if len(cfg.CAData) > 0 {
+		cfg.CAData = append(cfg.CAData, '\n')
+	}
+	cfg.CAData = append(cfg.CAData, e.ca...)
+	cfg.Dial = c.dialer(e)
+	return cfg, nil
+}
+
+func (c *Client) identity(e *endpoint) (*rest.Config, error) {
+	if e.isService() {
+		return c.options.Identities.ClientConfigForService(e.service.Name, e.service.Namespace, int(e.service.Port))
+	}
+	return c.options.Identities.ClientConfigFor(e.hostPort())
+}
+
+// dialer dials the address of a service in place of its name. Any other name is a proxy's.
+func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address string) (net.Conn, error) {
+	host, address := e.url.Host, e.address
+	return func(ctx context.Context, network, to string) (net.Conn, error) {
+		if address != "" && to == host {
+			to = address
+		}
+		inner, err := c.network.dial(ctx, network, to)
+		if err == nil {
+			c.seeing.opened.Inc()
+		}
+		return inner, err
+	}
+}
