@@ -292,6 +292,11 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 		return err
 	}
 	defer l.close()
+	return a.serve(ctx, l, started)
+}
+
+// serve is run, on open listeners.
+func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) error) error {
 	edge, err := bridge.NewServer(bridge.ServerOptions{
 		Handler: a.bridge, TLS: a.edgeTLS, Logger: a.log,
 		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
@@ -299,20 +304,30 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 	if err != nil {
 		return err
 	}
-	// What reviews depend on lives until the last of them is answered.
+	// What reviews depend on lives until the last of them is answered, also when a part fails.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
-	g, gctx := errgroup.WithContext(background)
+	g, failed := errgroup.WithContext(background)
 	serving, stopServing := context.WithCancel(ctx)
 	defer stopServing()
-	context.AfterFunc(gctx, stopServing) // a part that fails ends the others
+	context.AfterFunc(failed, stopServing) // a part that fails ends the others
 
-	g.Go(func() error { return a.store.Run(gctx) })
-	g.Go(func() error { return a.clusters.Run(gctx) })
-	g.Go(func() error { return a.registry.Run(gctx) })
-	g.Go(func() error { return a.grpc.Serve(l.hosts) })
+	g.Go(func() error { return a.store.Run(background) })
+	g.Go(func() error { return a.clusters.Run(background) })
+	g.Go(func() error { return a.registry.Run(background) })
 	g.Go(func() error {
 		if err := a.admin.Serve(l.admin); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	if err := a.firstConfiguration(serving); err != nil {
+		a.stop(background, stopBackground)
+		return errors.Join(err, g.Wait())
+	}
+	context.AfterFunc(serving, a.health.Shutdown)
+	g.Go(func() error {
+		if err := a.grpc.Serve(l.hosts); !errors.Is(err, grpc.ErrServerStopped) {
 			return err
 		}
 		return nil
@@ -321,10 +336,6 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 		defer a.stop(background, stopBackground)
 		return edge.Serve(serving, l.bridge)
 	})
-	if err := a.firstConfiguration(ctx); err != nil {
-		stopServing()
-		return errors.Join(err, g.Wait())
-	}
 	info := a.info(l)
 	a.log.Info("serving", "bridge", info.Bridge, "hosts", info.Hosts, "admin", info.Admin)
 	if err := started(info); err != nil {
@@ -339,7 +350,6 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 
 // stop ends what is behind the bridge, once that has drained.
 func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
-	a.health.Shutdown()
 	ctx, cancel := context.WithTimeout(ctx, a.config.drainTimeout)
 	defer cancel()
 	a.registry.Drain(ctx, a.config.drainTimeout)
@@ -350,7 +360,7 @@ func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 
 // firstConfiguration waits for the first configuration. A document that is bad from the start has no last good version: its
 // hooks would not be called, and what they refuse would pass. The process does not start on it, so that the replicas that
-// know a good version go on.
+// know a good version go on. Nothing is judged before.
 func (a *app) firstConfiguration(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.config.readyTimeout)
 	defer cancel()
