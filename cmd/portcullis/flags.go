@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -58,7 +59,11 @@ func applyFile(flags *pflag.FlagSet, file string) error {
 		return fmt.Errorf("settings: %w", err)
 	}
 	var settings map[string]any
-	if err := yaml.UnmarshalStrict(data, &settings); err != nil {
+	asWritten := func(d *json.Decoder) *json.Decoder { // else 16777216 becomes 1.6777216e+07
+		d.UseNumber()
+		return d
+	}
+	if err := yaml.UnmarshalStrict(data, &settings, asWritten); err != nil {
 		return fmt.Errorf("settings %s: %w", file, err)
 	}
 	var errs []error

@@ -20,7 +20,7 @@ func settable() (*cobra.Command, *serveConfig) {
 
 func TestTheCommandLineWinsOverVariablesAndTheyOverTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "settings.yaml")
-	text := "listen: file:1\nlisten-hosts: file:2\nlisten-admin: file:3\nconfig: [a, b]\nmax-body-bytes: 1024\nstop-delay: 3s\n"
+	text := "listen: file:1\nlisten-hosts: file:2\nlisten-admin: file:3\nconfig: [a, b]\nmax-body-bytes: 16777216\nstop-delay: 3s\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestTheCommandLineWinsOverVariablesAndTheyOverTheFile(t *testing.T) {
 	if c.listen != "line:1" || c.listenHosts != "variable:2" || c.listenAdmin != "file:3" {
 		t.Errorf("got %q, %q, %q", c.listen, c.listenHosts, c.listenAdmin)
 	}
-	if !slices.Equal(c.config, []string{"a", "b"}) || c.maxBody != 1024 || c.stopDelay.String() != "3s" {
+	if !slices.Equal(c.config, []string{"a", "b"}) || c.maxBody != 16<<20 || c.stopDelay.String() != "3s" {
 		t.Errorf("got %v, %d, %s", c.config, c.maxBody, c.stopDelay)
 	}
 }
