@@ -10,10 +10,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// corpus is the path of a directory of the corpus of real documents.
-func corpus(t testing.TB, dir string) string {
+// corpus is the path of the corpus of real webhook configurations.
+func corpus(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join("..", "..", "shared", "corpus", dir)
+	path := filepath.Join("..", "..", "shared", "corpus", "webhookconfigurations")
 	if _, err := os.Stat(path); err != nil {
 		t.Skip("the corpus of real documents is not here")
 	}

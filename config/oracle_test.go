@@ -122,7 +122,7 @@ func weCreate(name string, body []byte) error {
 }
 
 func TestRealConfigurationsAreAcceptedExactlyWhenTheAPIServerAcceptsThem(t *testing.T) {
-	dir := corpus(t, "webhookconfigurations")
+	dir := corpus(t)
 	v1, err := filepath.Glob(filepath.Join(dir, "*.v1.*"))
 	if err != nil || len(v1) == 0 {
 		t.Fatal("no files:", err)
@@ -157,7 +157,7 @@ func TestRealConfigurationsAreAcceptedExactlyWhenTheAPIServerAcceptsThem(t *test
 
 // TestRealV1alpha1Configurations says what becomes of each: no code of today knows these kinds.
 func TestRealV1alpha1Configurations(t *testing.T) {
-	dir := corpus(t, "webhookconfigurations")
+	dir := corpus(t)
 	const initializers = "initializers are not served yet"
 	for file, want := range map[string][]string{
 		"istio-initializer-2018.v1alpha1.yaml":           {initializers},
@@ -192,7 +192,7 @@ func TestRealV1alpha1Configurations(t *testing.T) {
 // TestTheHookOfARealListIsReadOnceItsPlaceholderIsFilled: the other items are errors of their own.
 func TestTheHookOfARealListIsReadOnceItsPlaceholderIsFilled(t *testing.T) {
 	const file = "namespace-reservation-list.v1alpha1.yaml"
-	body, err := os.ReadFile(filepath.Join(corpus(t, "webhookconfigurations"), file))
+	body, err := os.ReadFile(filepath.Join(corpus(t), file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func deviates(body []byte) bool {
 // realDocuments are the accepted configurations of the corpus, in v1.
 func realDocuments(t testing.TB) []map[string]any {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(corpus(t, "webhookconfigurations"), "*.v1.*"))
+	files, err := filepath.Glob(filepath.Join(corpus(t), "*.v1.*"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -285,7 +285,7 @@ func TestAnExternalHookConfigurationIsTheValidatingOneOfItsName(t *testing.T) {
 // betaDocuments are the v1beta1 files of the corpus.
 func betaDocuments(t testing.TB) map[string][]byte {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(corpus(t, "webhookconfigurations"), "*.v1beta1.*"))
+	files, err := filepath.Glob(filepath.Join(corpus(t), "*.v1beta1.*"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files:", err)
 	}
