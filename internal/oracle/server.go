@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // server is every scripted hook, each at its own path of one HTTPS server.
@@ -24,12 +26,13 @@ type server struct {
 
 	mu      sync.Mutex
 	called  []string
-	running int        // scripts that have not ended
-	ended   *sync.Cond // one has
+	answers map[types.UID]Answer // of the calls in called
+	running int                  // scripts that have not ended
+	ended   *sync.Cond           // one has
 }
 
 func newServer(t testing.TB, o Options) *server {
-	s := &server{options: o}
+	s := &server{options: o, answers: map[types.UID]Answer{}}
 	s.ended = sync.NewCond(&s.mu)
 	s.http = httptest.NewUnstartedServer(s)
 	s.http.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // callers that give up are part of the script
@@ -59,7 +62,7 @@ func (s *server) script(key string) Script {
 func (s *server) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.called = nil
+	s.called, s.answers = nil, map[types.UID]Answer{}
 }
 
 // end returns the hooks that were called since begin, in the order in which the calls arrived. It waits for the
@@ -73,11 +76,23 @@ func (s *server) end() []string {
 	return s.called
 }
 
-func (s *server) enter(key string) {
+func (s *server) enter() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.called = append(s.called, key)
 	s.running++
+}
+
+// answer asks the script of a hook. A request that net/http sends again, since its connection went away before the answer,
+// has the uid of the first: it is the same call, and gets the same answer.
+func (s *server) answer(ctx context.Context, key string, r *admissionv1.AdmissionRequest) Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, again := s.answers[r.UID]
+	if !again {
+		a = s.script(key)(ctx, r)
+		s.called, s.answers[r.UID] = append(s.called, key), a
+	}
+	return a
 }
 
 func (s *server) leave() {
@@ -90,7 +105,7 @@ func (s *server) leave() {
 // ServeHTTP implements http.Handler.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := strings.TrimPrefix(r.URL.Path, "/")
-	s.enter(key)
+	s.enter()
 	defer s.leave()
 	// Only a request that was read to its end notices that its caller has gone.
 	body, err := io.ReadAll(r.Body)
@@ -102,7 +117,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not an AdmissionReview", http.StatusBadRequest)
 		return
 	}
-	answer := s.script(key)(r.Context(), review.Request)
+	answer := s.answer(r.Context(), key, review.Request)
 	wait(r, answer)
 	answer.send(w, &review)
 }
