@@ -76,9 +76,12 @@ func answers(ctx context.Context, caller *mesh.Caller, url string, body []byte) 
 		return fmt.Errorf("no answer: %w", err)
 	}
 	var said struct {
-		Kind, Message string
-		Code          int
-		Response      struct{ UID string }
+		Kind     string `json:"kind"`
+		Message  string `json:"message"`
+		Code     int    `json:"code"`
+		Response struct {
+			UID string `json:"uid"`
+		} `json:"response"`
 	}
 	if err := json.Unmarshal(answer.Body, &said); err != nil {
 		return fmt.Errorf("status %d with a body that is not JSON: %s", answer.Status, answer.Body)

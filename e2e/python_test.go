@@ -39,14 +39,14 @@ func TestAHostWithoutAnSDKServesARealDispatcher(t *testing.T) {
 	flow := newTraffic(t, r.createDry)
 	start(r)
 	eventually(t, "a second replica is there", func() error { return r.dispatcher.HasMetric(t.Context(), "portcullis_host_sessions 2") })
-	flow.await(t, between)
+	flow.await(t)
 	if err := first.Stop(0); err != nil {
 		t.Error(err)
 	}
 	if err := first.Err(); err != nil {
 		t.Errorf("the drained host ended with %v\n%s", err, first.Tail(20))
 	}
-	flow.await(t, between)
+	flow.await(t)
 	flow.wantNoFailure(t)
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -16,9 +17,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 	"github.com/portcullis-mesh/portcullis/e2e/pki"
 )
-
-// between is how many requests are answered between two steps of a rollout.
-const between = 20
 
 func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	const hook, replicas, rounds = "rolled.example.com", 2, 4
@@ -37,11 +35,35 @@ func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 
 	for round := range rounds * replicas {
 		i := round % replicas
-		flow.await(t, between)
+		flow.await(t)
 		hosts[i].Drain(t)
-		flow.await(t, between)
+		flow.await(t)
 		hosts[i] = start()
 	}
+
+	flow.wantNoFailure(t)
+}
+
+func TestAHostThatHangsAsAWholeIsLeftOutAndNoRequestFails(t *testing.T) {
+	const hook = "frozen.example.com"
+	r := newRoad(t, kube.Validating("frozen", onPods(hook)))
+	frozen := r.hostProcess(t, "-validate="+hook, "-delay=20ms")
+	r.hostProcess(t, "-validate="+hook, "-delay=20ms")
+	r.validate(t)
+	flow := newTraffic(t, r.createDry)
+	flow.await(t)
+
+	// Neither TCP nor gRPC notices: the process just does nothing any more.
+	if err := frozen.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its session is ended", func() error { return r.dispatcher.HasMetric(t.Context(), "portcullis_host_sessions 1") })
+	flow.await(t)
+	if err := frozen.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it dials again", func() error { return r.dispatcher.HasMetric(t.Context(), "portcullis_host_sessions 2") })
+	flow.await(t)
 
 	flow.wantNoFailure(t)
 }
@@ -81,9 +103,9 @@ func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 			eventually(t, "all are ready", func() error {
 				return errors.Join(dispatchers[0].Ready(t.Context()), dispatchers[1].Ready(t.Context()))
 			})
-			flow.await(t, between)
+			flow.await(t)
 			d.Stop(t)
-			flow.await(t, between)
+			flow.await(t)
 			d.Start(t)
 		}
 	}
@@ -102,7 +124,7 @@ func TestTheCertificateIsReplacedWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	for range rotations {
 		pair := r.RotateCertificate(t)
 		eventually(t, "new connections get the new certificate", func() error { return r.serves(t.Context(), pair) })
-		flow.await(t, between)
+		flow.await(t)
 	}
 
 	flow.wantNoFailure(t)

@@ -1,9 +1,8 @@
 package e2e
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +29,7 @@ func TestOneTraceLeadsFromTheClientIntoTheHost(t *testing.T) {
 		Program: testhost, Identity: hostName, Args: []string{"-validate=" + hook}, Env: append(export, "OTEL_SERVICE_NAME=testhost"),
 	})
 	r.validate(t)
-	trace, client := randomID(16), randomID(8)
+	trace, client := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), fmt.Sprintf("%016x", rand.Uint64())
 
 	err := cluster.Client().CoreV1().RESTClient().Post().Namespace(r.namespace).Resource("pods").
 		VersionedParams(&metav1.CreateOptions{}, metav1.ParameterCodec).
@@ -64,10 +63,4 @@ func ancestry(spans []collector.Span, name string) (road, root string) {
 		root = spans[i].Parent
 		next = func(s collector.Span) bool { return s.ID == root }
 	}
-}
-
-func randomID(bytes int) string {
-	id := make([]byte, bytes)
-	rand.Read(id)
-	return hex.EncodeToString(id)
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 )
@@ -11,6 +10,8 @@ import (
 const (
 	// trafficClients is how many clients create Pods at a time.
 	trafficClients = 4
+	// between is how many requests are answered between two steps of a test.
+	between = 20
 	// maxTrafficErrors is how many errors are kept; one is enough to fail.
 	maxTrafficErrors = 5
 )
@@ -26,8 +27,8 @@ type traffic struct {
 	errs   []error // the first of failed
 }
 
-// newTraffic has several clients repeat send until the test, or Stop, ends
-// it.
+// newTraffic has several clients repeat send until the test ends, or
+// wantNoFailure does it. A request that is under way is always finished.
 func newTraffic(t *testing.T, send func(context.Context) error) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -35,7 +36,7 @@ func newTraffic(t *testing.T, send func(context.Context) error) *traffic {
 	for range trafficClients {
 		f.clients.Go(func() {
 			for ctx.Err() == nil {
-				f.count(ctx, send(ctx))
+				f.count(send(t.Context()))
 			}
 		})
 	}
@@ -46,10 +47,7 @@ func newTraffic(t *testing.T, send func(context.Context) error) *traffic {
 	return f
 }
 
-func (f *traffic) count(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return // the client gave up, which says nothing about the mesh
-	}
+func (f *traffic) count(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent++
@@ -62,11 +60,11 @@ func (f *traffic) count(ctx context.Context, err error) {
 	}
 }
 
-// await returns when n more requests have been answered.
-func (f *traffic) await(t *testing.T, n int) {
+// await returns when some more requests have been answered.
+func (f *traffic) await(t *testing.T) {
 	t.Helper()
-	target := f.total() + n
-	eventually(t, fmt.Sprintf("%d more requests are answered", n), func() error {
+	target := f.total() + between
+	eventually(t, "more requests are answered", func() error {
 		if f.total() < target {
 			return errors.New("not yet")
 		}

@@ -120,7 +120,7 @@ func (c *Cluster) awaitMarker(ctx context.Context, name string) error {
 		return apierrors.IsInternalError(last) && strings.Contains(last.Error(), name), nil
 	})
 	if err != nil {
-		return fmt.Errorf("webhook configurations take no effect: %w (last answer: %v)", err, last)
+		return fmt.Errorf("webhook configurations take no effect: %w", errors.Join(err, last))
 	}
 	return nil
 }

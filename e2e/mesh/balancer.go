@@ -73,7 +73,7 @@ func splice(ctx context.Context, client, server net.Conn) {
 	for from, to := range map[net.Conn]net.Conn{client: server, server: client} {
 		both.Go(func() {
 			defer cancel()
-			io.Copy(to, from) // an end is an end, whatever its reason
+			_, _ = io.Copy(to, from) // an end is an end, whatever its reason
 		})
 	}
 	both.Wait()

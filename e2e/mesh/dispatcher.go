@@ -108,21 +108,10 @@ func (d *Dispatcher) Stop(t testing.TB) {
 	}
 }
 
-// Terminate asks the dispatcher to stop and does not wait: see Stop.
-func (d *Dispatcher) Terminate(t testing.TB) {
-	t.Helper()
-	if err := d.process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // URL is where the reviews of a stage of a cluster are posted.
 func (d *Dispatcher) URL(cluster, stage string) string {
 	return d.Bridge + "/v1/clusters/" + cluster + "/" + stage
 }
-
-// Log is the path of the dispatcher's log.
-func (d *Dispatcher) Log() string { return d.mesh.path(d.name + ".log") }
 
 // Ready is an error, with the reasons, while the dispatcher says that it is
 // not ready: every hook needs a host, for example.

@@ -37,7 +37,7 @@ func beParent(script string) {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	fmt.Println(child.Pid())
+	fmt.Fprintln(os.Stdout, child.Pid())
 	<-child.Exited()
 }
 
