@@ -54,6 +54,8 @@ func ServerOptions() []grpc.ServerOption {
 		// One host needs two streams at most, and health checks.
 		grpc.MaxConcurrentStreams(16),
 		grpc.ConnectionTimeout(HelloTimeout),
+		// Stop returns when no stream can start goroutines any more: Wait is called behind it.
+		grpc.WaitForHandlers(true),
 	}
 }
 
