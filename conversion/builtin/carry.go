@@ -8,8 +8,8 @@ import (
 )
 
 // Carry returns base with what is different between from and to, three JSON objects of one kind; from is base as somebody
-// else writes it: with defaults, without what is empty, or without fields that he does not know. What from and to have in
-// common stays as it is in base, also what neither of them has.
+// else writes it: with defaults, without what is empty, without fields that he does not know, or with the items of an
+// array in another order. What from and to have in common stays as it is in base, also what neither of them has.
 //
 // So an object of a newer cluster loses nothing on the way to a hook in another version and back: base is the object,
 // from is it converted to the other version and back, to is what the hook made of it, converted back.
@@ -43,8 +43,10 @@ func carry(base, from, to any) any {
 	case []any:
 		b, isB := base.([]any)
 		f, isF := from.([]any)
-		if isB && isF && len(b) == len(f) {
-			return carryItems(b, f, to)
+		if isB && isF {
+			if aligned, ok := align(b, f); ok {
+				return carryItems(aligned, f, to)
+			}
 		}
 	}
 	return to
@@ -73,7 +75,49 @@ func member(of map[string]any, name string) any {
 	return absent{}
 }
 
-// carryItems takes the items at both ends that are the same for those of base, and the others one by one: item i of from
+// align returns the items of base in the order of from; false when they are not the same items.
+func align(base, from []any) ([]any, bool) {
+	if len(base) != len(from) {
+		return nil, false
+	}
+	aligned, taken := make([]any, len(base)), make([]bool, len(base))
+	for i := range from {
+		for step := range base {
+			at := (i + step) % len(base) // mostly it is where it was
+			if !taken[at] && rewritten(base[at], from[i]) {
+				aligned[i], taken[at] = base[at], true
+				break
+			}
+		}
+		if aligned[i] == nil {
+			return nil, false
+		}
+	}
+	return aligned, true
+}
+
+// rewritten says whether from can be what somebody else makes of base.
+func rewritten(base, from any) bool {
+	switch from := from.(type) {
+	case map[string]any:
+		b, ok := base.(map[string]any)
+		for name, v := range from {
+			if own, common := b[name]; common && !rewritten(own, v) {
+				return false
+			}
+		}
+		return ok
+	case []any:
+		b, ok := base.([]any)
+		if ok {
+			_, ok = align(b, from)
+		}
+		return ok
+	}
+	return base == from
+}
+
+// carryItems takes the items at both ends that are the same for those of base, and the others one by one. Item i of from
 // is item i of base.
 func carryItems(base, from, to []any) []any {
 	same := func(i, j int) bool { return reflect.DeepEqual(to[i], from[j]) || reflect.DeepEqual(to[i], base[j]) }

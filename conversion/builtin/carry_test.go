@@ -53,6 +53,22 @@ func TestOnlyWhatChangedIsCarriedOver(t *testing.T) {
 		"an array that somebody else writes otherwise comes whole": {
 			`{"i":["a",null]}`, `{"i":["a"]}`, `{"i":["a","b"]}`, `{"i":["a","b"]}`,
 		},
+		"items come in another order when one of them changes": {
+			`{"i":[{"n":"a","u":1},{"n":"b","u":2}]}`, `{"i":[{"n":"b"},{"n":"a"}]}`, `{"i":[{"n":"b"},{"n":"a","v":3}]}`,
+			`{"i":[{"n":"b","u":2},{"n":"a","u":1,"v":3}]}`,
+		},
+		"items come in no other order when none of them changes": {
+			`{"i":[{"n":"a","u":1},{"n":"b","u":2}]}`, `{"i":[{"n":"b"},{"n":"a"}],"c":1}`, `{"i":[{"n":"b"},{"n":"a"}],"c":2}`,
+			`{"i":[{"n":"a","u":1},{"n":"b","u":2}],"c":2}`,
+		},
+		"items that are not told apart come whole": {
+			`{"i":[{"n":"a","u":1},{"n":"b","u":2}]}`, `{"i":[{"n":"A"},{"n":"b"}]}`, `{"i":[{"n":"A","v":3},{"n":"b"}]}`,
+			`{"i":[{"n":"A","v":3},{"n":"b"}]}`,
+		},
+		"items of items are told apart": {
+			`{"i":[{"p":[{"n":1}],"u":1},{"p":[{"n":2}],"u":2}]}`, `{"i":[{"p":[{"n":2}]},{"p":[{"n":1}]}]}`, `{"i":[{"p":[{"n":2}],"v":3},{"p":[{"n":1}]}]}`,
+			`{"i":[{"p":[{"n":2}],"u":2,"v":3},{"p":[{"n":1}],"u":1}]}`,
+		},
 		"large numbers keep their digits": {
 			`{"n":9007199254740993,"m":1}`, `{"n":9007199254740993,"m":1}`, `{"n":9007199254740993,"m":9007199254740995}`,
 			`{"n":9007199254740993,"m":9007199254740995}`,
@@ -104,7 +120,10 @@ func FuzzAnObjectIsOfTheKindThatItSays(f *testing.F) {
 	f.Add(`{"kind":null,"apiVersion":[]}`)
 	c := builtin.New(builtin.Options{})
 	f.Fuzz(func(t *testing.T, raw string) {
-		var whole struct{ APIVersion, Kind string }
+		var whole struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+		}
 		if err := json.Unmarshal([]byte(raw), &whole); err != nil || whole.Kind == "" || strings.Count(whole.APIVersion, "/") > 1 {
 			return
 		}

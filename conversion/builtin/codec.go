@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,34 +12,36 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// Why an object of a built-in group stayed JSON.
+// Why an object of a built-in group is not wholly known.
 const (
-	// ReasonUnknownFields: the object, or what a hook made of it, has fields that our types do not know.
+	// ReasonUnknownFields: it has fields that our types do not know. They are kept aside, and the rest is treated as ever.
 	ReasonUnknownFields = "unknown_fields"
-	// ReasonUnknownKind: our types do not hold the kind in this version, but its group.
+	// ReasonAmbiguous: it has a field twice, or very many unknown ones; it stays JSON.
+	ReasonAmbiguous = "ambiguous"
+	// ReasonUnknownKind: our types hold its group, but not its kind in this version; it stays JSON.
 	ReasonUnknownKind = "unknown_kind"
-	// ReasonUndecodable: the API server sent what our types cannot hold.
+	// ReasonUndecodable: the API server sent what our types cannot hold; it stays JSON.
 	ReasonUndecodable = "undecodable"
 )
 
 // Options configure a Codec.
 type Options struct {
-	// StayedRaw is called, from any goroutine, each time a patch is applied to an object of a built-in group as to mere
-	// JSON, with one of the Reason constants; nil: nobody is told.
-	StayedRaw func(reason string)
+	// NotKnown is called, from any goroutine, each time that a patch is applied to an object of a built-in group that our
+	// types do not wholly know, with one of the Reason constants; nil: nobody is told.
+	NotKnown func(reason string)
 }
 
 // Codec changes, compares and converts objects of built-in kinds. Its methods may be called concurrently.
 type Codec struct {
-	types     types
-	stayedRaw func(reason string)
+	types    types
+	notKnown func(reason string)
 }
 
 // New returns a codec for all the kinds that the package documents.
 func New(o Options) *Codec {
-	c := &Codec{types: newTypes(), stayedRaw: o.StayedRaw}
-	if c.stayedRaw == nil {
-		c.stayedRaw = func(string) {}
+	c := &Codec{types: newTypes(), notKnown: o.NotKnown}
+	if c.notKnown == nil {
+		c.notKnown = func(string) {}
 	}
 	return c
 }
@@ -48,12 +51,12 @@ func New(o Options) *Codec {
 // out is decoded into a new object of the same kind, compared, defaulted and encoded anew.
 //
 // changed is whether a hook that was asked before has to be asked again: whether the two objects differ before
-// defaulting. The result is what the next hook sees. It is object itself if it would be written no differently; now and
-// then it is another spelling of the same ([] for null) and changed is false.
+// defaulting. The result is what the next hook sees, also when changed is false: then it is object itself, if the patch
+// does nothing to the JSON, or the same in other words ([] for null).
 //
-// An object whose kind is not built in is patched as JSON, and so is one with fields that the types do not know, before
-// or after the patch: a cluster newer than they are loses no field. Nothing is defaulted then, and changed is whether the
-// JSON differs.
+// An object whose kind is not built in is patched as mere JSON. Of one that is, a cluster newer than our types loses no
+// field: what they do not know goes along unseen, and is a change when it changes. The API server of a cluster that is
+// not newer would drop such fields where a hook adds them; it still will, when it reads our answer.
 //
 // An error that matches conversion.ErrUndecodable is the hook's (SEMANTICS C20); any other says that the patch does not
 // fit the object (C21).
@@ -62,34 +65,36 @@ func (c *Codec) Apply(object, patch []byte) (result []byte, changed bool, err er
 	if err != nil || !patched.Changed {
 		return patched.Raw, false, err
 	}
-	before, loss := c.types.read(object)
-	if loss != nil && !errors.Is(loss, ErrUnknownFields) {
-		c.reportRaw(object, loss)
+	before, err := c.types.read(object)
+	if err != nil {
+		c.reportRaw(object, err)
 		return patched.Raw, true, nil
 	}
 	after, err := c.reread(patched.Raw, before.kind)
-	if (err == nil && loss != nil || errors.Is(err, ErrUnknownFields)) && after.kind == before.kind {
-		c.stayedRaw(ReasonUnknownFields)
+	switch {
+	case errors.Is(err, errAmbiguous):
+		c.notKnown(ReasonAmbiguous)
 		return patched.Raw, true, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, false, fmt.Errorf("the patched object: %w", err)
 	}
-	return c.settle(object, before, after)
+	if result, changed, err = settle(before, after); err == nil && (before.rest != nil || after.rest != nil) {
+		c.notKnown(ReasonUnknownFields)
+	}
+	return result, changed, err
 }
 
 // settle compares an object with what it was before, then gives it its defaults and encodes it.
-func (c *Codec) settle(object []byte, before, after typed) (result []byte, changed bool, err error) {
-	changed = !apiequality.Semantic.DeepEqual(before.object, after.object)
+func settle(before, after typed) (result []byte, changed bool, err error) {
+	changed = !apiequality.Semantic.DeepEqual(before.object, after.object) || !reflect.DeepEqual(before.rest, after.rest)
 	after.setDefaults()
-	if after, err = after.as(before.kind); err != nil {
+	own, err := after.as(before.kind)
+	if err != nil {
 		return nil, false, fmt.Errorf("the patch changes the kind of the object: %w", err)
 	}
-	if result, err = after.encode(); err != nil {
+	own.rest = after.rest // whatever the version
+	if result, err = own.encode(); err != nil {
 		return nil, false, fmt.Errorf("encode the patched object: %w", err)
-	}
-	if !changed && before.writtenAs(result) {
-		return object, false, nil
 	}
 	return result, changed, nil
 }
@@ -112,10 +117,15 @@ func (c *Codec) reread(raw []byte, kind schema.GroupVersionKind) (typed, error) 
 
 // reportRaw tells why an object is not known as its Go type, unless it is a custom resource.
 func (c *Codec) reportRaw(object []byte, err error) {
-	if !errors.Is(err, ErrUnknownKind) {
-		c.stayedRaw(ReasonUndecodable)
-	} else if kind, err := kindOf(object); err == nil && c.types.hasGroup(kind.Group) {
-		c.stayedRaw(ReasonUnknownKind)
+	switch {
+	case errors.Is(err, errAmbiguous):
+		c.notKnown(ReasonAmbiguous)
+	case !errors.Is(err, ErrUnknownKind):
+		c.notKnown(ReasonUndecodable)
+	default:
+		if kind, err := kindOf(object); err == nil && c.types.hasGroup(kind.Group) {
+			c.notKnown(ReasonUnknownKind)
+		}
 	}
 }
 
@@ -145,7 +155,7 @@ func (c *Codec) Diff(from, to []byte) ([]byte, error) {
 	return conversion.DiffPatch(from, target)
 }
 
-// normal returns an object decoded, defaulted and encoded; false when it cannot be without a loss.
+// normal returns an object decoded, defaulted and encoded; false when it stays JSON.
 func (c *Codec) normal(raw []byte) ([]byte, bool) {
 	d, err := c.types.read(raw)
 	if err != nil {

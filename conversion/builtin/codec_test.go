@@ -19,7 +19,7 @@ var _ chain.Codec = (*builtin.Codec)(nil)
 // counted is a codec and what it counted.
 func counted() (*builtin.Codec, *[]string) {
 	var reasons []string
-	return builtin.New(builtin.Options{StayedRaw: func(r string) { reasons = append(reasons, r) }}), &reasons
+	return builtin.New(builtin.Options{NotKnown: func(r string) { reasons = append(reasons, r) }}), &reasons
 }
 
 func TestAPatchedObjectIsDecodedAndDefaultedBeforeTheNextHookSeesIt(t *testing.T) {
@@ -70,18 +70,23 @@ func TestAPatchedObjectIsDecodedAndDefaultedBeforeTheNextHookSeesIt(t *testing.T
 			}
 			equalJSON(t, apply(t, object, []byte(tc.want)), got)
 			if len(*reasons) > 0 {
-				t.Errorf("stayed raw: %v", *reasons)
+				t.Errorf("not known: %v", *reasons)
 			}
 		})
 	}
 }
 
-func TestAnUnchangedObjectIsReturnedItself(t *testing.T) {
+func TestAnObjectIsReturnedItselfIfThePatchDoesNothing(t *testing.T) {
 	c, _ := counted()
-	for _, object := range [][]byte{asServed(t, pod), []byte(pod)} {
-		got, changed, err := c.Apply(object, []byte(`[{"op":"add","path":"/spec/tolerations","value":[]}]`))
-		if err != nil || changed || &got[0] != &object[0] {
-			t.Errorf("changed %v, error %v, object %s", changed, err, got)
+	for _, object := range [][]byte{asServed(t, pod), []byte(pod), []byte(`{"kind":"Widget","apiVersion":"example.com/v1"}`)} {
+		for _, patch := range []string{`[]`, `null`, `[{"op":"test","path":"/spec/turbo","value":null}]`} {
+			got, changed, err := c.Apply(object, []byte(patch))
+			if strings.Contains(patch, "test") && bytes.Contains(object, []byte("Widget")) {
+				continue // it has no spec
+			}
+			if err != nil || changed || &got[0] != &object[0] {
+				t.Errorf("%s: changed %v, error %v, object %s", patch, changed, err, got)
+			}
 		}
 	}
 }
@@ -142,7 +147,7 @@ func TestAPatchThatDoesNotFitIsAnErrorOfTheRequestAndOneThatIsNoneOfTheHook(t *t
 				t.Errorf("error %v", err)
 			}
 			if len(*reasons) > 0 {
-				t.Errorf("stayed raw: %v", *reasons)
+				t.Errorf("not known: %v", *reasons)
 			}
 		})
 	}
@@ -158,17 +163,78 @@ func TestAPatchToAnotherVersionOfTheSameKindIsUndone(t *testing.T) {
 	equalJSON(t, deployment, got)
 }
 
-func TestAnObjectThatOurTypesDoNotHoldStaysJSONAndLosesNothing(t *testing.T) {
+// newer is a Pod of a cluster newer than our types.
+const newer = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"containers":[{"name":"main","image":"main:1","turbo":{"level":9007199254740993}}],"turbo":null}}`
+
+func TestFieldsThatOurTypesDoNotKnowGoAlong(t *testing.T) {
 	const label = `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`
-	newer := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"containers":[{"name":"main","image":"main:1","turbo":{"level":9007199254740993}}]}}`
+	const side = `[{"op":"add","path":"/spec/containers/0","value":{"name":"side","image":"side","resources":{"turbo":1.50}}}]`
+	cases := map[string]struct {
+		object, patch string
+		want          []string // is in the result
+		unwanted      string   // is not
+		changed       bool
+	}{
+		"of a newer cluster": {
+			newer, label, []string{`"turbo":{"level":9007199254740993}`, `"turbo":null`, `"labels":{"a":"b"}`, `"dnsPolicy":"ClusterFirst"`}, "", true,
+		},
+		"of a hook": {
+			string(asServed(t, pod)), side, []string{`"resources":{"turbo":1.50}`, `"imagePullPolicy":"Always"`}, "", true,
+		},
+		"of both": {
+			newer, side, []string{`"turbo":{"level":9007199254740993}`, `"resources":{"turbo":1.50}`, `"imagePullPolicy":"Always"`}, "", true,
+		},
+		"and may be changed": {
+			newer, `[{"op":"replace","path":"/spec/containers/0/turbo/level","value":2}]`, []string{`"turbo":{"level":2}`}, `9007`, true,
+		},
+		"and may be taken away": {
+			newer, `[{"op":"remove","path":"/spec/containers/0/turbo"}]`, []string{`"turbo":null`}, `level`, true,
+		},
+		"and the object with them is no other when it is only spelled otherwise": {
+			newer, `[{"op":"add","path":"/spec/tolerations","value":[]}]`, []string{`"turbo":{"level":9007199254740993}`}, `tolerations`, false,
+		},
+		"and go with what they are in": {
+			newer, `[{"op":"replace","path":"/spec/containers","value":[{"name":"other"}]}]`, []string{`"turbo":null`}, `level`, true,
+		},
+		"in other case too": {
+			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"Spec":{"a":[{}]}}`, label, []string{`"Spec":{"a":[{}]}`}, "", true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c, reasons := counted()
+			got, changed, err := c.Apply([]byte(tc.object), []byte(tc.patch))
+			if err != nil || changed != tc.changed {
+				t.Fatalf("changed %v, error %v", changed, err)
+			}
+			for _, want := range tc.want {
+				if !bytes.Contains(got, []byte(want)) {
+					t.Errorf("no %s in %s", want, got)
+				}
+			}
+			if tc.unwanted != "" && bytes.Contains(got, []byte(tc.unwanted)) {
+				t.Errorf("%s in %s", tc.unwanted, got)
+			}
+			if diff := cmp.Diff([]string{builtin.ReasonUnknownFields}, *reasons); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnObjectThatOurTypesDoNotHoldStaysJSON(t *testing.T) {
+	const label = `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`
+	var many strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&many, `,"turbo%d":%d`, i, i)
+	}
 	cases := map[string]struct {
 		object, patch string
 		reasons       []string
 	}{
-		"a field of a newer cluster":           {newer, label, []string{builtin.ReasonUnknownFields}},
-		"a field that a hook adds":             {pod, `[{"op":"add","path":"/spec/turbo","value":1.50}]`, []string{builtin.ReasonUnknownFields}},
-		"a field twice":                        {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","name":"q"}}`, label, []string{builtin.ReasonUnknownFields}},
-		"a field in other case":                {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"Spec":{}}`, label, []string{builtin.ReasonUnknownFields}},
+		"a field twice":                        {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","name":"q"}}`, label, []string{builtin.ReasonAmbiguous}},
+		"a field twice by a hook":              {pod, `[{"op":"add","path":"/metadata/labels","value":{"a":"b","a":"c"}}]`, []string{builtin.ReasonAmbiguous}},
+		"very many fields that nobody knows":   {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"}` + many.String() + `}`, label, []string{builtin.ReasonAmbiguous}},
 		"a field of another type":              {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":[]}`, label, []string{builtin.ReasonUndecodable}},
 		"a kind of a newer cluster":            {`{"kind":"Pod","apiVersion":"v2","metadata":{"name":"p"}}`, label, []string{builtin.ReasonUnknownKind}},
 		"a kind that is gone":                  {`{"kind":"PodSecurityPolicy","apiVersion":"policy/v1beta1","metadata":{"name":"p"}}`, label, []string{builtin.ReasonUnknownKind}},
@@ -195,17 +261,36 @@ func TestAnObjectThatOurTypesDoNotHoldStaysJSONAndLosesNothing(t *testing.T) {
 }
 
 func TestAPatchMustFitAnObjectOfANewerClusterToo(t *testing.T) {
-	newer := []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"turbo":1,"containers":[{"name":"main"}]}}`)
 	for name, patch := range map[string]string{
 		"a value of another type": `[{"op":"replace","path":"/spec/containers","value":"none"}]`,
 		"another kind":            `[{"op":"replace","path":"/kind","value":"Secret"}]`,
 		"a custom kind":           `[{"op":"replace","path":"/apiVersion","value":"example.com/v1"}]`,
 	} {
 		c, reasons := counted()
-		got, changed, err := c.Apply(newer, []byte(patch))
-		if err == nil || got != nil || changed || len(*reasons) > 0 {
-			t.Errorf("%s: got %s, changed %v, error %v, stayed raw %v", name, got, changed, err, *reasons)
+		got, changed, err := c.Apply([]byte(newer), []byte(patch))
+		if err == nil || got != nil || changed {
+			t.Errorf("%s: got %s, changed %v, error %v, not known %v", name, got, changed, err, *reasons)
 		}
+	}
+}
+
+func TestTheSchemasOfACustomResourceDefinitionLoseNothing(t *testing.T) {
+	// Parts of a schema are decoded by code that tells nobody what it does not know.
+	crd := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},"turbo":false,"spec":{"group":"example.com","scope":"Namespaced",` +
+		`"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","turbo":1,"properties":{"a.b":{"type":"array",` +
+		`"items":{"type":"string","turbo":2},"default":[1.50]},"c":{"type":"object","additionalProperties":{"turbo":{"x":3}}}},"required":[]}}}]}}`
+	c, reasons := counted()
+	got, changed, err := c.Apply([]byte(crd), []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
+	if err != nil || !changed {
+		t.Fatalf("changed %v, error %v", changed, err)
+	}
+	for _, want := range []string{`"turbo":false`, `"turbo":1`, `"items":{"turbo":2,"type":"string"}`, `"additionalProperties":{"turbo":{"x":3}}`, `[1.50]`, `"listKind":"WidgetList"`} {
+		if !bytes.Contains(got, []byte(want)) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+	if diff := cmp.Diff([]string{builtin.ReasonUnknownFields}, *reasons); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
 	}
 }
 
@@ -214,7 +299,7 @@ func TestACustomResourceDefinitionIsABuiltInKind(t *testing.T) {
 	crd := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[]}}`
 	got, changed, err := c.Apply([]byte(crd), []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
 	if err != nil || !changed || len(*reasons) > 0 {
-		t.Fatalf("changed %v, error %v, stayed raw %v", changed, err, *reasons)
+		t.Fatalf("changed %v, error %v, not known %v", changed, err, *reasons)
 	}
 	for _, def := range []string{`"singular":"widget"`, `"listKind":"WidgetList"`, `"conversion":{"strategy":"None"}`} {
 		if !bytes.Contains(got, []byte(def)) {
@@ -232,6 +317,30 @@ func TestWhatTheAPIServerSentIsWrittenTheSameWay(t *testing.T) {
 	}
 	if want := bytes.Replace(object, []byte(`"name":"c"`), []byte(`"name":"c","labels":{"a":"b"}`), 1); !bytes.Equal(want, got) {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAPatchChangesNothingButWhatItSaysInObjectsThatTheAPIServerSent(t *testing.T) {
+	objects := map[string][]byte{}
+	for _, family := range families() {
+		for _, kind := range family {
+			objects[kind] = convert(t, inVersion(t, at(t, family[0])), at(t, kind))
+			objects[kind] = asServed(t, string(objects[kind])) // a client's, in that version
+		}
+	}
+	c, reasons := counted()
+	for name, object := range objects {
+		got, changed, err := c.Apply(object, []byte(`[{"op":"add","path":"/metadata/generation","value":7}]`))
+		if err != nil || !changed || len(*reasons) > 0 {
+			t.Fatalf("%s: changed %v, error %v, not known %v", name, changed, err, *reasons)
+		}
+		patch, err := c.Diff(object, got)
+		if err != nil || string(patch) != `[{"op":"add","path":"/metadata/generation","value":7}]` {
+			t.Errorf("%s: patch %s, error %v", name, patch, err)
+		}
+		if raw, err := conversion.DiffPatch(object, got); err != nil || !bytes.Equal(raw, patch) {
+			t.Errorf("%s: changes %s, error %v", name, raw, err)
+		}
 	}
 }
 

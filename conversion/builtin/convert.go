@@ -1,16 +1,15 @@
 package builtin
 
 import (
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Convert returns an object in another version of its kind, by way of Kubernetes' internal version, as the API server
-// converts it for a hook with matchPolicy Equivalent (SEMANTICS C13, C14). What the object's own version has by default
-// is there; the other version's defaults are not set, as upstream. An object that is in the version already is returned
-// as it is.
+// converts it for a hook with matchPolicy Equivalent (SEMANTICS C13, C14). Nothing is defaulted, as upstream: objects in
+// reviews have their own version's defaults, and get the other's only with a patch, by Apply. An object that is in the
+// version already is returned as it is.
 //
 // The error wraps ErrUnknownKind when our types do not hold one of the two versions. It wraps ErrUnknownFields when the
 // object has fields that they do not know, and then the object is returned too, without them: whether that will do is
@@ -23,20 +22,20 @@ func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) 
 	if from == to {
 		return raw, nil
 	}
-	d, loss := c.types.decode(raw, from)
-	if loss != nil && !errors.Is(loss, ErrUnknownFields) {
-		return nil, fmt.Errorf("convert to %s: %w", name(to), loss)
+	d, err := c.types.decode(raw, from)
+	if err != nil {
+		return nil, fmt.Errorf("convert to %s: %w", name(to), err)
 	}
-	d.setDefaults()
-	if d, err = d.as(to); err != nil {
-		return nil, fmt.Errorf("convert %s to %s: %w", name(from), name(to), err)
-	}
-	out, err := d.encode()
+	converted, err := d.as(to)
 	if err != nil {
 		return nil, fmt.Errorf("convert %s to %s: %w", name(from), name(to), err)
 	}
-	if loss != nil {
-		return out, fmt.Errorf("convert to %s: %w", name(to), loss)
+	out, err := converted.encode()
+	if err != nil {
+		return nil, fmt.Errorf("convert %s to %s: %w", name(from), name(to), err)
+	}
+	if d.rest != nil {
+		return out, fmt.Errorf("convert %s to %s: %w", name(from), name(to), ErrUnknownFields)
 	}
 	return out, nil
 }

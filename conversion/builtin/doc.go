@@ -27,6 +27,10 @@
 //   - storage.k8s.io v1, v1beta1, v1alpha1
 //   - storagemigration.k8s.io v1beta1
 //
+// A cluster newer than that may send fields which the types do not know. They are no reason to treat an object otherwise:
+// they are kept aside while it is decoded, and put back where they were when it is encoded. Objects that are nothing but
+// JSON to us would be worse than incomplete ones, for hooks rely on defaults that the hooks before them made necessary.
+//
 // What older clusters may still serve and these modules have forgotten: autoscaling v2beta1 and v2beta2, PodSecurityPolicy,
 // the batch v2alpha1 CronJob, and most v1alpha1 versions. Such objects, and custom resources, are changed as JSON, and are
 // not converted. An APIService is changed as JSON too.

@@ -1,6 +1,7 @@
 package builtin_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -9,11 +10,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,20 +27,42 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // pod is the least that makes a Pod, as a user writes it.
 const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default"},"spec":{"containers":[{"name":"main","image":"main:1"}]}}`
 
-// asServed is an object as an API server of our types' version would send it: decoded, defaulted and encoded by it.
+// asServed is an object as an API server of our types' version sends it to hooks: decoded, defaulted, converted to the
+// internal version and from there to the object's own.
 func asServed(t testing.TB, object string) []byte {
 	t.Helper()
-	c := builtin.New(builtin.Options{StayedRaw: func(reason string) { t.Fatalf("%s: %s", reason, object) }})
-	const mark = "builtin.example.com/mark"
-	marked, _, err := c.Apply([]byte(object), []byte(`[{"op":"add","path":"/metadata/finalizers","value":["`+mark+`"]}]`))
+	return servedAs(t, []byte(object), kindIn(t, []byte(object)))
+}
+
+// servedAs is asServed for an object that need not say its kind.
+func servedAs(t testing.TB, object []byte, kind schema.GroupVersionKind) []byte {
+	t.Helper()
+	codecs := legacyscheme.Codecs
+	if kind.Group == apiextensions.GroupName {
+		scheme := runtime.NewScheme()
+		install.Install(scheme)
+		codecs = serializer.NewCodecFactory(scheme)
+	}
+	internal := schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal}
+	decoded, _, err := codecs.UniversalDecoder(internal).Decode(object, &kind, nil)
+	if err != nil {
+		t.Fatalf("%v: %s", err, object)
+	}
+	out, err := runtime.Encode(codecs.LegacyCodec(kind.GroupVersion()), decoded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, _, err := c.Apply(marked, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`))
-	if err != nil {
-		t.Fatal(err)
+	return bytes.TrimSpace(out)
+}
+
+// kindIn is the kind that an object says that it is.
+func kindIn(t testing.TB, object []byte) schema.GroupVersionKind {
+	t.Helper()
+	var named metav1.TypeMeta
+	if err := json.Unmarshal(object, &named); err != nil {
+		t.Fatalf("%v: %s", err, object)
 	}
-	return out
+	return named.GroupVersionKind()
 }
 
 // corpusObjects are the objects of the corpus as JSON, by the name of their file.
@@ -97,4 +125,14 @@ func apply(t testing.TB, object, patch []byte) []byte {
 		t.Fatalf("%v: %s to %s", err, patch, object)
 	}
 	return p.Raw
+}
+
+// prioritized are the versions of a group in the order in which an API server of our types' version installs them.
+func prioritized(t testing.TB, group string) []schema.GroupVersion {
+	t.Helper()
+	gvs := legacyscheme.Scheme.PrioritizedVersionsForGroup(group)
+	if len(gvs) == 0 {
+		t.Fatalf("no versions of group %q", group)
+	}
+	return gvs
 }

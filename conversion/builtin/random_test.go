@@ -29,6 +29,43 @@ func mutation(r *rand.Rand, object any) string {
 	return "[" + strings.Join(operations, ",") + "]"
 }
 
+// gentle is a random patch whose values are of the type of what they replace, so that it mostly fits.
+func gentle(r *rand.Rand, object any) string {
+	places := slices.DeleteFunc(paths(object, "", nil), func(p string) bool { return p == "/kind" || p == "/apiVersion" })
+	place := places[r.IntN(len(places))]
+	if r.IntN(3) == 0 {
+		return `[{"op":"remove","path":"` + place + `"}]`
+	}
+	var value string
+	switch v := find(object, place).(type) {
+	case string:
+		value = []string{`""`, strconv.Quote(v), strconv.Quote(v + "x")}[r.IntN(3)]
+	case float64:
+		value = []string{"0", "1", "7"}[r.IntN(3)]
+	case bool:
+		value = strconv.FormatBool(r.IntN(2) == 0)
+	case []any:
+		value = []string{"[]", "null"}[r.IntN(2)]
+	default:
+		value = []string{"{}", "null"}[r.IntN(2)]
+	}
+	return `[{"op":"replace","path":"` + place + `","value":` + value + `}]`
+}
+
+// find is what a JSON pointer points to.
+func find(v any, pointer string) any {
+	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		switch of := v.(type) {
+		case map[string]any:
+			v = of[strings.NewReplacer("~1", "/", "~0", "~").Replace(token)]
+		case []any:
+			i, _ := strconv.Atoi(token)
+			v = of[i]
+		}
+	}
+	return v
+}
+
 // paths are the JSON pointers to all that is in an object.
 func paths(v any, at string, to []string) []string {
 	switch v := v.(type) {

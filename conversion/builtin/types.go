@@ -42,8 +42,7 @@ import (
 // they are, or long gone.
 var ErrUnknownKind = errors.New("builtin: unknown kind")
 
-// ErrUnknownFields means that an object has fields that our Kubernetes types do not know, as those of a newer cluster do,
-// or has a field twice: as a Go type it would lose them.
+// ErrUnknownFields means that an object has fields that our Kubernetes types do not know, as those of a newer cluster do.
 var ErrUnknownFields = errors.New("builtin: unknown fields")
 
 // types are the schemes of the API servers that make up a kube-apiserver. They share no kind.
@@ -83,10 +82,11 @@ type typed struct {
 	scheme *runtime.Scheme
 	kind   schema.GroupVersionKind
 	object runtime.Object
+	// rest is what the type does not know; nil when it knows everything.
+	rest any
 }
 
-// read decodes an object of the kind that it names itself. The error wraps ErrUnknownKind; or ErrUnknownFields, and the
-// object is there without them.
+// read decodes an object of the kind that it names itself. The error wraps ErrUnknownKind, or errAmbiguous.
 func (t types) read(raw []byte) (typed, error) {
 	kind, err := kindOf(raw)
 	if err != nil {
@@ -105,23 +105,23 @@ func (t types) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 	if err != nil {
 		return typed{}, err
 	}
-	unknown, err := kjson.UnmarshalStrict(raw, object)
+	strict, err := kjson.UnmarshalStrict(raw, object)
 	if err != nil {
 		return typed{}, fmt.Errorf("decode as %s: %w", name(kind), err)
 	}
-	d := typed{scheme: s, kind: kind, object: object}
-	if len(unknown) > 0 {
-		return d, fmt.Errorf("%w of %s: %w", ErrUnknownFields, name(kind), errors.Join(unknown...))
+	rest, err := restOf(raw, object, strict)
+	if err != nil {
+		return typed{}, fmt.Errorf("decode as %s: %w", name(kind), err)
 	}
-	return d, nil
+	return typed{scheme: s, kind: kind, object: object, rest: rest}, nil
 }
 
 // setDefaults sets the defaults of the kind.
 func (d typed) setDefaults() { d.scheme.Default(d.object) }
 
 // as returns the object in another version, by way of the internal one, as ConvertToGVK of
-// k8s.io/apiserver/pkg/admission does (SEMANTICS C14). d must not be used any more. The error wraps ErrUnknownKind when
-// there is no such version.
+// k8s.io/apiserver/pkg/admission does (SEMANTICS C14). What the type does not know is lost, unless the version is the same.
+// d must not be used any more. The error wraps ErrUnknownKind when there is no such version.
 func (d typed) as(kind schema.GroupVersionKind) (typed, error) {
 	if kind == d.kind {
 		return d, nil
@@ -146,17 +146,14 @@ func (d typed) as(kind schema.GroupVersionKind) (typed, error) {
 	return typed{scheme: d.scheme, kind: kind, object: object}, nil
 }
 
-// encode returns the JSON of the object as the API server would write it into a review.
+// encode returns the JSON of the object as the API server would write it into a review, with what the type does not know.
 func (d typed) encode() ([]byte, error) {
 	d.object.GetObjectKind().SetGroupVersionKind(d.kind)
-	return json.Marshal(d.object)
-}
-
-// writtenAs says whether the object, defaulted and encoded, is the given JSON.
-func (d typed) writtenAs(raw []byte) bool {
-	d.setDefaults()
-	own, err := d.encode()
-	return err == nil && bytes.Equal(own, raw)
+	raw, err := json.Marshal(d.object)
+	if err != nil || d.rest == nil {
+		return raw, err
+	}
+	return json.Marshal(join(parse(raw), d.rest))
 }
 
 // kindOf reads what an object says that it is, no further than it has to. What is not there is empty.
@@ -165,23 +162,24 @@ func kindOf(raw []byte) (schema.GroupVersionKind, error) {
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
 		return schema.GroupVersionKind{}, errors.New("not a JSON object")
 	}
-	found := map[string]string{}
+	found := map[json.Token]string{}
 	for d.More() && len(found) < 2 {
-		key, err := d.Token()
+		member, err := d.Token()
 		if err != nil {
 			return schema.GroupVersionKind{}, fmt.Errorf("read the kind: %w", err)
 		}
-		var value any = new(json.RawMessage)
-		text := new(string)
-		if key == "apiVersion" || key == "kind" {
-			value = text
-		}
-		if err := d.Decode(value); err != nil {
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
 			return schema.GroupVersionKind{}, fmt.Errorf("read the kind: %w", err)
 		}
-		if value == text {
-			found[key.(string)] = *text
+		if member != "apiVersion" && member != "kind" {
+			continue
 		}
+		var text string
+		if err := json.Unmarshal(value, &text); err != nil {
+			return schema.GroupVersionKind{}, fmt.Errorf("read the kind: %w", err)
+		}
+		found[member] = text
 	}
 	return schema.FromAPIVersionAndKind(found["apiVersion"], found["kind"]), nil
 }

@@ -1,0 +1,281 @@
+package builtin_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+)
+
+// The equivalent kinds of deployments and of their scale, as the proposal lists them, and today's kinds with several
+// versions.
+func families() [][]string {
+	return [][]string{
+		{"apps/v1 Deployment", "apps/v1beta2 Deployment", "apps/v1beta1 Deployment", "extensions/v1beta1 Deployment"},
+		{"autoscaling/v1 Scale", "apps/v1beta2 Scale", "apps/v1beta1 Scale", "extensions/v1beta1 Scale"},
+		{"apps/v1 StatefulSet", "apps/v1beta2 StatefulSet", "apps/v1beta1 StatefulSet"},
+		{"apps/v1 DaemonSet", "apps/v1beta2 DaemonSet", "extensions/v1beta1 DaemonSet"},
+		{"apps/v1 ReplicaSet", "apps/v1beta2 ReplicaSet", "extensions/v1beta1 ReplicaSet"},
+		{"autoscaling/v2 HorizontalPodAutoscaler", "autoscaling/v1 HorizontalPodAutoscaler"},
+		{"policy/v1 PodDisruptionBudget", "policy/v1beta1 PodDisruptionBudget"},
+		{"networking.k8s.io/v1 Ingress", "networking.k8s.io/v1beta1 Ingress", "extensions/v1beta1 Ingress"},
+		{"networking.k8s.io/v1 NetworkPolicy", "extensions/v1beta1 NetworkPolicy"},
+		{"batch/v1 CronJob", "batch/v1beta1 CronJob"},
+		{"v1 Event", "events.k8s.io/v1 Event", "events.k8s.io/v1beta1 Event"},
+		{"flowcontrol.apiserver.k8s.io/v1 FlowSchema", "flowcontrol.apiserver.k8s.io/v1beta3 FlowSchema", "flowcontrol.apiserver.k8s.io/v1beta1 FlowSchema"},
+		{"resource.k8s.io/v1 ResourceClaim", "resource.k8s.io/v1beta2 ResourceClaim", "resource.k8s.io/v1beta1 ResourceClaim"},
+		{"apiextensions.k8s.io/v1 CustomResourceDefinition", "apiextensions.k8s.io/v1beta1 CustomResourceDefinition"},
+	}
+}
+
+// samples are objects in the first version of their family.
+func samples() map[string]string {
+	return map[string]string{
+		"Deployment":              `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
+		"Scale":                   `{"metadata":{"name":"d"},"spec":{"replicas":3},"status":{"replicas":2,"selector":"a=b,c=d"}}`,
+		"StatefulSet":             `{"metadata":{"name":"s"},"spec":{"serviceName":"s","selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
+		"DaemonSet":               `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
+		"ReplicaSet":              `{"metadata":{"name":"r"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
+		"HorizontalPodAutoscaler": `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"memory","target":{"type":"AverageValue","averageValue":"1Gi"}}},{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":80}}}],"behavior":{"scaleDown":{"stabilizationWindowSeconds":60}}}}`,
+		"PodDisruptionBudget":     `{"metadata":{"name":"p"},"spec":{"maxUnavailable":"10%","selector":{"matchLabels":{"a":"b"}}}}`,
+		"Ingress":                 `{"metadata":{"name":"i"},"spec":{"rules":[{"host":"h","http":{"paths":[{"path":"/","pathType":"Prefix","backend":{"service":{"name":"s","port":{"name":"http"}}}}]}}]}}`,
+		"NetworkPolicy":           `{"metadata":{"name":"n"},"spec":{"podSelector":{},"policyTypes":["Ingress"],"ingress":[{"from":[{"namespaceSelector":{}}],"ports":[{"port":80}]}]}}`,
+		"CronJob":                 `{"metadata":{"name":"c"},"spec":{"schedule":"* * * * *","timeZone":"Etc/UTC","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`,
+		"Event":                   `{"metadata":{"name":"e","namespace":"n"},"involvedObject":{"kind":"Pod","namespace":"n","name":"p"},"reason":"r","message":"m","type":"Normal","firstTimestamp":"2024-01-02T03:04:05Z","lastTimestamp":"2024-01-02T03:04:05Z","count":2,"source":{"component":"c"},"eventTime":null,"reportingComponent":"","reportingInstance":""}`,
+		"FlowSchema":              `{"metadata":{"name":"f"},"spec":{"priorityLevelConfiguration":{"name":"p"},"matchingPrecedence":5}}`,
+		"ResourceClaim":           `{"metadata":{"name":"r","namespace":"n"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","count":2}}]}}}`,
+		"CustomResourceDefinition": `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},` +
+			`"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object"}}}},"subresources":{"status":{}}}]}}`,
+	}
+}
+
+// inVersion is a sample of a kind as an API server writes it.
+func inVersion(t testing.TB, kind schema.GroupVersionKind) []byte {
+	t.Helper()
+	apiVersion, name := kind.ToAPIVersionAndKind()
+	return asServed(t, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, apiVersion, name)+samples()[kind.Kind][1:])
+}
+
+func convert(t testing.TB, raw []byte, to schema.GroupVersionKind) []byte {
+	t.Helper()
+	got, err := builtin.New(builtin.Options{}).Convert(raw, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestAnObjectIsTheSameInEveryEquivalentVersion(t *testing.T) {
+	for _, family := range families() {
+		first := at(t, family[0])
+		object := inVersion(t, first)
+		for _, kind := range family {
+			t.Run(strings.ReplaceAll(kind, "/", "."), func(t *testing.T) {
+				there := convert(t, object, at(t, kind))
+				if !bytes.Contains(there, fmt.Appendf(nil, `"apiVersion":%q`, at(t, kind).GroupVersion())) {
+					t.Errorf("not in %s: %s", kind, there)
+				}
+				equalJSON(t, object, convert(t, there, first))
+				for _, other := range family[1:] { // not only by way of the first
+					equalJSON(t, convert(t, object, at(t, other)), convert(t, there, at(t, other)))
+				}
+			})
+		}
+	}
+}
+
+func TestVersionsDifferWhereTheyShould(t *testing.T) {
+	cases := map[string]struct{ from, to, has string }{
+		"metrics of an HPA are an annotation in v1":       {"autoscaling/v2 HorizontalPodAutoscaler", "autoscaling/v1 HorizontalPodAutoscaler", `"autoscaling.alpha.kubernetes.io/metrics":"[{\"type\":\"Resource\",\"resource\":{\"name\":\"memory\"`},
+		"cpu of an HPA has a field of its own in v1":      {"autoscaling/v2 HorizontalPodAutoscaler", "autoscaling/v1 HorizontalPodAutoscaler", `"targetCPUUtilizationPercentage":80`},
+		"behavior of an HPA is an annotation in v1":       {"autoscaling/v2 HorizontalPodAutoscaler", "autoscaling/v1 HorizontalPodAutoscaler", `"autoscaling.alpha.kubernetes.io/behavior"`},
+		"the backend of an Ingress is flat in v1beta1":    {"networking.k8s.io/v1 Ingress", "networking.k8s.io/v1beta1 Ingress", `"backend":{"serviceName":"s","servicePort":"http"}`},
+		"the backend of an Ingress is flat in extensions": {"networking.k8s.io/v1 Ingress", "extensions/v1beta1 Ingress", `"backend":{"serviceName":"s","servicePort":"http"}`},
+		"the selector of a Scale is a map in old apps":    {"autoscaling/v1 Scale", "apps/v1beta1 Scale", `"selector":{"a":"b","c":"d"}`},
+		"an involved object is regarded in events.k8s.io": {"v1 Event", "events.k8s.io/v1 Event", `"regarding":{"kind":"Pod","namespace":"n","name":"p"}`},
+		"CRD v1beta1 has the schema at the top":           {"apiextensions.k8s.io/v1 CustomResourceDefinition", "apiextensions.k8s.io/v1beta1 CustomResourceDefinition", `"validation":{"openAPIV3Schema":`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := convert(t, inVersion(t, at(t, tc.from)), at(t, tc.to))
+			if !bytes.Contains(got, []byte(tc.has)) {
+				t.Errorf("no %s in %s", tc.has, got)
+			}
+		})
+	}
+}
+
+func TestAnObjectInTheVersionAlreadyIsReturnedItself(t *testing.T) {
+	raw := []byte(`{"apiVersion":"example.com/v1","kind":"Widget","unknown":1.50}`)
+	if got := convert(t, raw, at(t, "example.com/v1 Widget")); &got[0] != &raw[0] {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestTheCPUMetricOfAnHPAComesLastWhenItComesFromV1(t *testing.T) {
+	v1, v2 := at(t, "autoscaling/v1 HorizontalPodAutoscaler"), at(t, "autoscaling/v2 HorizontalPodAutoscaler")
+	object := inVersion(t, v2)
+	turned := apply(t, object, []byte(`[{"op":"move","from":"/spec/metrics/1","path":"/spec/metrics/0"}]`))
+	equalJSON(t, object, convert(t, convert(t, turned, v1), v2))
+}
+
+func TestWhatOurTypesDoNotHoldIsNotConverted(t *testing.T) {
+	cases := map[string]struct {
+		object, to string
+		want       string
+	}{
+		"a version that is gone": {
+			`{"apiVersion":"autoscaling/v2beta2","kind":"HorizontalPodAutoscaler"}`, "autoscaling/v2 HorizontalPodAutoscaler",
+			"convert to autoscaling/v2 HorizontalPodAutoscaler: builtin: unknown kind autoscaling/v2beta2 HorizontalPodAutoscaler: it is not among the built-in types of Kubernetes v1.36",
+		},
+		"into a version that is gone": {
+			`{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler"}`, "autoscaling/v2beta2 HorizontalPodAutoscaler",
+			"convert autoscaling/v2 HorizontalPodAutoscaler to autoscaling/v2beta2 HorizontalPodAutoscaler: builtin: unknown kind autoscaling/v2beta2 HorizontalPodAutoscaler: it is not among the built-in types of Kubernetes v1.36",
+		},
+		"into an internal version": {
+			`{"apiVersion":"apps/v1","kind":"Deployment"}`, "apps/__internal Deployment",
+			"convert apps/v1 Deployment to apps/__internal Deployment: builtin: unknown kind apps/__internal Deployment: it is not among the built-in types of Kubernetes v1.36",
+		},
+		"a custom resource": {
+			`{"apiVersion":"example.com/v1","kind":"Widget"}`, "example.com/v2 Widget",
+			"convert to example.com/v2 Widget: builtin: unknown kind example.com/v1 Widget: it is not among the built-in types of Kubernetes v1.36",
+		},
+		"nobody knows what": {
+			`{"metadata":{}}`, "apps/v1 Deployment",
+			"convert to apps/v1 Deployment: builtin: unknown kind: the object lacks apiVersion or kind",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := builtin.New(builtin.Options{}).Convert([]byte(tc.object), at(t, tc.to))
+			if !errors.Is(err, builtin.ErrUnknownKind) || got != nil {
+				t.Fatalf("got %s, error %v", got, err)
+			}
+			if diff := cmp.Diff(tc.want, err.Error()); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeConvertedIsAnError(t *testing.T) {
+	for name, object := range map[string]string{
+		"another kind": pod,
+		"no object":    `[]`,
+		"no JSON":      `{"kind":"Deployment","apiVersion":"apps/v1beta1"`,
+		"undecodable":  `{"kind":"Deployment","apiVersion":"apps/v1beta1","spec":[]}`,
+	} {
+		got, err := builtin.New(builtin.Options{}).Convert([]byte(object), at(t, "apps/v1 Deployment"))
+		if err == nil || got != nil || errors.Is(err, builtin.ErrUnknownKind) || errors.Is(err, builtin.ErrUnknownFields) {
+			t.Errorf("%s: got %s, error %v", name, got, err)
+		}
+	}
+}
+
+func TestAnObjectOfANewerClusterLosesNothingOnTheWayToAHookInAnotherVersionAndBack(t *testing.T) {
+	c := builtin.New(builtin.Options{})
+	v1, v2 := at(t, "autoscaling/v1 HorizontalPodAutoscaler"), at(t, "autoscaling/v2 HorizontalPodAutoscaler")
+	object := apply(t, inVersion(t, v2), []byte(`[{"op":"add","path":"/spec/turbo","value":1.50},{"op":"add","path":"/spec/metrics/1/resource/turbo","value":{"level":9007199254740993}}]`))
+	lossy := func(raw []byte, to schema.GroupVersionKind) []byte {
+		got, err := c.Convert(raw, to)
+		if err != nil && !errors.Is(err, builtin.ErrUnknownFields) {
+			t.Fatal(err)
+		}
+		return got
+	}
+	view, err := c.Convert(object, v1)
+	if !errors.Is(err, builtin.ErrUnknownFields) || !bytes.Contains(view, []byte(`"targetCPUUtilizationPercentage":80`)) {
+		t.Fatalf("got %s, error %v", view, err)
+	}
+	changed, _, err := c.Apply(view, []byte(`[{"op":"replace","path":"/spec/maxReplicas","value":7},{"op":"replace","path":"/spec/targetCPUUtilizationPercentage","value":50}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := builtin.Carry(object, lossy(view, v2), lossy(changed, v2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := conversion.DiffPatch(object, got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equalJSON(t, []byte(`[{"op":"replace","path":"/spec/maxReplicas","value":7},{"op":"replace","path":"/spec/metrics/1/resource/target/averageUtilization","value":50}]`), patch)
+}
+
+func TestTheCorpusObjectsConvertIntoEachOther(t *testing.T) {
+	pairs := map[string][]string{
+		"guestbook Deployment":  {"guestbook-frontend.apps-v1.yaml", "guestbook-frontend.apps-v1beta2.yaml", "guestbook-frontend.extensions-v1beta1.yaml"},
+		"cassandra StatefulSet": {"cassandra-statefulset.apps-v1.yaml", "cassandra-statefulset.apps-v1beta1.yaml"},
+		"newrelic DaemonSet":    {"newrelic-daemonset.apps-v1.yaml", "newrelic-daemonset.extensions-v1beta1.yaml"},
+		"nginx Ingress":         {"nginx-test-ingress.networking-v1.yaml", "nginx-test-ingress.networking-v1beta1.yaml", "nginx-test-ingress.extensions-v1beta1.yaml"},
+		"activator PDB":         {"knative-activator-pdb.policy-v1.yaml", "knative-activator-pdb.policy-v1beta1.yaml"},
+		"prometheusrules CRD":   {"prometheusrules-crd.apiextensions-v1.yaml", "prometheusrules-crd.apiextensions-v1beta1.yaml"},
+	}
+	objects := corpusObjects(t)
+	for name, files := range pairs {
+		t.Run(name, func(t *testing.T) {
+			for _, from := range files {
+				for _, to := range files {
+					object, kind := asServed(t, string(objects[from])), kindIn(t, objects[to])
+					there := convert(t, object, kind)
+					back := convert(t, there, kindIn(t, objects[from]))
+					equalJSON(t, there, convert(t, back, kind))
+					if name != "cassandra StatefulSet" { // v1beta1 alone tells an absent status.observedGeneration from 0
+						equalJSON(t, object, back)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestTheCorpusObjectsThatWereTheSameToTheirAuthorsAreSoToKubernetes(t *testing.T) {
+	objects := corpusObjects(t)
+	get := func(file, kind string) []byte {
+		return convert(t, asServed(t, string(objects[file])), at(t, kind))
+	}
+	equalJSON(t, get("guestbook-frontend.apps-v1.yaml", "apps/v1 Deployment"), get("guestbook-frontend.apps-v1beta2.yaml", "apps/v1 Deployment"))
+	equalJSON(t, get("nginx-test-ingress.extensions-v1beta1.yaml", "networking.k8s.io/v1 Ingress"), get("nginx-test-ingress.networking-v1beta1.yaml", "networking.k8s.io/v1 Ingress"))
+}
+
+func TestTheCorpusObjectsThatOurTypesHaveForgottenAreNamed(t *testing.T) {
+	c := builtin.New(builtin.Options{})
+	var forgotten []string
+	for file, object := range corpusObjects(t) {
+		kind := kindIn(t, object)
+		to := kind
+		to.Version = "v0"
+		if _, err := c.Convert(object, to); !errors.Is(err, builtin.ErrUnknownKind) {
+			t.Errorf("%s: %v", file, err)
+		} else if !strings.Contains(err.Error(), "/v0 ") || strings.Contains(err.Error(), "unknown kind "+kind.GroupVersion().String()) {
+			forgotten = append(forgotten, kind.GroupVersion().String()+" "+kind.Kind)
+		}
+	}
+	slices.Sort(forgotten)
+	want := []string{
+		"apps/v1alpha1 PetSet", "autoscaling/v2beta1 HorizontalPodAutoscaler", "autoscaling/v2beta2 HorizontalPodAutoscaler", "extensions/v1beta1 PodSecurityPolicy",
+	}
+	if diff := cmp.Diff(want, forgotten); diff != "" {
+		t.Errorf("forgotten (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryFamilyHasASample(t *testing.T) {
+	var names []string
+	for _, family := range families() {
+		names = append(names, at(t, family[0]).Kind)
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(samples())), names); diff != "" {
+		t.Error(diff)
+	}
+}
