@@ -5,6 +5,7 @@ package inprocess
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -25,6 +26,10 @@ type Find func(h *match.Hook) Handler
 
 // Backend calls handlers. It is safe for concurrent use.
 type Backend struct {
+	// Logger gets the panics of handlers, of which an answer says no more than that they happened; nil means nowhere. It is
+	// set before the first call.
+	Logger *slog.Logger
+
 	find    Find
 	running sync.WaitGroup
 }
@@ -76,7 +81,10 @@ func (b *Backend) handle(ctx context.Context, hook *match.Hook, r *admissionv1.A
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			result = review.Fail(review.FailurePanic, "handler of %q panicked: %v\n%s", hook.ID.Name, p, debug.Stack())
+			if b.Logger != nil {
+				b.Logger.ErrorContext(ctx, "handler panicked", "hook", hook.ID.Name, "panic", p, "stack", string(debug.Stack()))
+			}
+			result = review.Fail(review.FailurePanic, "the handler panicked")
 		}
 	}()
 	begun := time.Now()
