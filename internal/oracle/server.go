@@ -109,7 +109,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.leave()
 	// Only a request that was read to its end notices that its caller has gone.
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
+	if err != nil || r.Context().Err() != nil {
 		return
 	}
 	var review admissionv1.AdmissionReview
