@@ -18,11 +18,20 @@ import (
 // errTooLarge ends the reading of an answer.
 var errTooLarge = errors.New("the answer is larger than")
 
-// answer reads an answer. What client-go's Result.Into and conversion.DecodeResponse take is a verdict; about the rest
-// something is wrong, but a denial in it counts (docs/deviations.md, D1).
+// answer reads an answer.
 func (c *Client) answer(ctx context.Context, e *exchange, resp *http.Response) (*admissionv1.AdmissionResponse, *review.Failure) {
 	body, err := readAll(resp, c.options.MaxAnswerBytes)
-	if f := wrong(ctx, e, resp, body, err); f != nil {
+	verdict, f := e.verdict(resp, body, err)
+	if f != nil && ctx.Err() != nil { // What a webhook says when we hang up is no answer.
+		return nil, endOf(ctx, "reading the answer of "+e.url.Host)
+	}
+	return verdict, f
+}
+
+// verdict makes a verdict of an answer: of what client-go's Result.Into and conversion.DecodeResponse take. About the rest
+// something is wrong, but a denial in it counts (docs/deviations.md, D1).
+func (e *exchange) verdict(resp *http.Response, body []byte, readErr error) (*admissionv1.AdmissionResponse, *review.Failure) {
+	if f := wrong(resp, body, readErr); f != nil {
 		if denial := conversion.DecodeDenial(body, e.version, e.uid); denial != nil {
 			return denial, nil
 		}
@@ -39,11 +48,13 @@ func (c *Client) answer(ctx context.Context, e *exchange, resp *http.Response) (
 }
 
 // wrong says what is wrong with an answer before it is looked into; nil when nothing is.
-func wrong(ctx context.Context, e *exchange, resp *http.Response, body []byte, readErr error) *review.Failure {
-	if readErr != nil {
-		return unread(ctx, e, readErr)
-	}
-	if resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusPartialContent {
+func wrong(resp *http.Response, body []byte, readErr error) *review.Failure {
+	switch {
+	case errors.Is(readErr, errTooLarge):
+		return failure(review.FailureBadAnswer, "%w", readErr)
+	case readErr != nil:
+		return failure(review.FailureLost, "the answer was cut off: %w", readErr)
+	case resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusPartialContent:
 		return refusal(resp, body)
 	}
 	if contentType := resp.Header.Get("Content-Type"); contentType != "" {
@@ -74,17 +85,6 @@ func readAll(resp *http.Response, limit int) ([]byte, error) {
 func discard(resp *http.Response) {
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, drainBytes)
-}
-
-// unread is the failure of a call whose answer could not be read to its end.
-func unread(ctx context.Context, e *exchange, err error) *review.Failure {
-	switch {
-	case errors.Is(err, errTooLarge):
-		return failure(review.FailureBadAnswer, "%w", err)
-	case ctx.Err() != nil:
-		return endOf(ctx, "reading the answer of "+e.url.Host)
-	}
-	return failure(review.FailureLost, "the answer was cut off: %w", err)
 }
 
 // refusal is the failure of a call that the webhook answered with an HTTP status other than of success.

@@ -31,6 +31,9 @@ type reply struct {
 	drop   bool   // the connection is closed in its place
 }
 
+// allowance is where a redirect leads.
+var allowance = reply{status: http.StatusOK, body: in("v1", `,"allowed":true`)}
+
 func (r reply) String() string {
 	return fmt.Sprintf("HTTP %d %v drop=%v %s", r.status, r.header, r.drop, r.body)
 }
@@ -114,6 +117,9 @@ func (x *comparison) answer(w http.ResponseWriter, r *http.Request) {
 	x.mu.Unlock()
 	if got == nil || reply.drop {
 		panic(http.ErrAbortHandler)
+	}
+	if r.URL.Path == "/moved" {
+		reply = allowance
 	}
 	for name, values := range reply.header {
 		w.Header()[name] = values
@@ -321,5 +327,17 @@ func TestRepliesMeanWhatKubernetesMakesOfThem(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestKubernetesFollowsRedirects shows the deviation.
+func TestKubernetesFollowsRedirects(t *testing.T) {
+	x := newComparison(t, admissionv1.Stage_STAGE_VALIDATE, admissionregistrationv1.Fail, "v1")
+	moved := reply{status: http.StatusTemporaryRedirect, header: http.Header{"Location": {"/moved"}}}
+	if got, _ := x.kubernetes(moved); !got.Allowed || got.Calls != 2 {
+		t.Errorf("Kubernetes: %+v", got)
+	}
+	if got, failed := x.ours(moved); got.Allowed || got.Calls != 1 || !failed {
+		t.Errorf("ours: %+v, failed %v", got, failed)
 	}
 }
