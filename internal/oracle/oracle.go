@@ -109,10 +109,6 @@ func (o *Oracle) Run(ctx context.Context, stage admissionv1.Stage, req *admissio
 	o.hooks.begin()
 	r := &recorder{Attributes: attributes, annotations: map[string]string{}}
 	refusal := o.admit(warning.WithWarningRecorder(ctx, r), stage, r)
-	if ctx.Err() != nil {
-		// What was sent and given up may lie unread in a connection: it must not arrive in the next review.
-		o.hooks.http.CloseClientConnections()
-	}
 	return r.outcome(refusal, o.hooks.end(), gvkOf(req))
 }
 
