@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // Why a caller may not send reviews of a cluster. Log it; the caller is told neither.
@@ -182,9 +183,26 @@ func (r *Registry) Authorize(identity, cluster string) error {
 	return nil
 }
 
+// Cluster returns what is known about a cluster. It is never nil: what a review needs of an unknown cluster is an error.
+// It implements the dispatcher's Clusters.
+func (r *Registry) Cluster(name string) match.Cluster { return member{registry: r, name: name} }
+
+// member is a cluster as reviews see it.
+type member struct {
+	match.Unknown
+
+	registry *Registry
+	name     string
+}
+
+// NamespaceLabels implements [match.Cluster].
+func (m member) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	return m.registry.NamespaceLabels(ctx, m.name, name)
+}
+
 // NamespaceLabels returns the labels that a namespace of the cluster has now; they must not be changed. An error that
 // apierrors.IsNotFound recognises says that there is no such namespace; any other, that it cannot be told. It waits for
-// the cluster no longer than ctx. It implements the dispatcher's Namespaces.
+// the cluster no longer than ctx.
 func (r *Registry) NamespaceLabels(ctx context.Context, cluster, name string) (map[string]string, error) {
 	e, ok := (*r.current.Load())[cluster]
 	if !ok {

@@ -60,7 +60,7 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 		}
 	}
 	l.oracle = oracle.New(t, o)
-	k := told{w.snapshot(), w.Namespaces}
+	k := told{snapshot: w.snapshot(), namespaces: w.Namespaces}
 	if w.Streams {
 		l.overStreams(w, k)
 		return l
@@ -72,7 +72,7 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 	})
 	l.idle = backend.Wait
 	var err error
-	if l.dispatcher, err = dispatcher.New(dispatcher.Options{Snapshots: k, Namespaces: k, Streams: backend}); err != nil {
+	if l.dispatcher, err = dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend}); err != nil {
 		t.Fatal(err)
 	}
 	return l

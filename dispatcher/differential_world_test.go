@@ -148,6 +148,8 @@ func (w *world) snapshot() *match.Snapshot {
 
 // told is what the dispatcher knows of a world.
 type told struct {
+	match.Unknown
+
 	snapshot   *match.Snapshot
 	namespaces map[string]map[string]string
 }
@@ -156,7 +158,9 @@ var _ knowledge = told{}
 
 func (k told) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot, nil }
 
-func (k told) NamespaceLabels(_ context.Context, _, name string) (map[string]string, error) {
+func (k told) Cluster(string) match.Cluster { return k }
+
+func (k told) NamespaceLabels(_ context.Context, name string) (map[string]string, error) {
 	labels, ok := k.namespaces[name]
 	if !ok {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)

@@ -41,11 +41,10 @@ type Snapshots interface {
 	Fresh(ctx context.Context) (*match.Snapshot, error)
 }
 
-// Namespaces knows the labels of namespaces.
-type Namespaces interface {
-	// NamespaceLabels returns the labels of a namespace of a cluster; they are not changed. A missing namespace is an error
-	// that apierrors.IsNotFound recognises. It may be called concurrently.
-	NamespaceLabels(ctx context.Context, cluster, name string) (map[string]string, error)
+// Clusters knows the clusters that send reviews.
+type Clusters interface {
+	// Cluster returns what a review does not carry about its cluster; never nil. It may be called concurrently.
+	Cluster(name string) match.Cluster
 }
 
 // Backend carries calls to whoever serves the hooks.
@@ -83,8 +82,8 @@ type Call struct {
 type Options struct {
 	// Snapshots is the configuration.
 	Snapshots Snapshots
-	// Namespaces knows the labels of namespaces.
-	Namespaces Namespaces
+	// Clusters knows the clusters that send reviews.
+	Clusters Clusters
 	// Streams carries calls to hooks that are served over host streams.
 	Streams Backend
 	// Webhooks carries calls to hooks that are served as JSON webhooks; nil means that such calls fail.
@@ -101,19 +100,19 @@ type Options struct {
 
 // Dispatcher judges reviews.
 type Dispatcher struct {
-	snapshots  Snapshots
-	namespaces Namespaces
-	streams    Backend
-	webhooks   Backend
-	codec      chain.Codec
-	seeing     *instrumentation
-	log        *slog.Logger
+	snapshots Snapshots
+	clusters  Clusters
+	streams   Backend
+	webhooks  Backend
+	codec     chain.Codec
+	seeing    *instrumentation
+	log       *slog.Logger
 }
 
 // New makes a dispatcher. It does no I/O.
 func New(o Options) (*Dispatcher, error) {
-	if o.Snapshots == nil || o.Namespaces == nil || o.Streams == nil {
-		return nil, errors.New("dispatcher: Snapshots, Namespaces and Streams are required")
+	if o.Snapshots == nil || o.Clusters == nil || o.Streams == nil {
+		return nil, errors.New("dispatcher: Snapshots, Clusters and Streams are required")
 	}
 	if o.Webhooks == nil {
 		o.Webhooks = noBackend{}
@@ -129,7 +128,7 @@ func New(o Options) (*Dispatcher, error) {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
 	return &Dispatcher{
-		snapshots: o.Snapshots, namespaces: o.Namespaces, streams: o.Streams, webhooks: o.Webhooks,
+		snapshots: o.Snapshots, clusters: o.Clusters, streams: o.Streams, webhooks: o.Webhooks,
 		codec: o.Codec, seeing: seeing, log: o.Logger,
 	}, nil
 }
@@ -159,9 +158,8 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 
 // newRun prepares a review under one snapshot, which judges it from start to end.
 func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request) *run {
-	attributes := match.NewAttributes(r.Admission)
-	labels := d.namespaceLabels(r)
-	matching := matcher{attributes: attributes, labels: labels}
+	attributes := match.NewAttributes(r.Admission, d.clusterOf(r))
+	matching := matcher{attributes: attributes}
 	options := chain.Options{
 		Request:  r,
 		Revision: snapshot.Revision(),
@@ -176,7 +174,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	if r.Explain {
 		// What the chain skips it says itself, as the object was when it was matched.
 		x.skipped = slices.DeleteFunc(
-			snapshot.Explain(ctx, r.Admission.GetCluster(), r.Stage, attributes, labels),
+			snapshot.Explain(ctx, r.Admission.GetCluster(), r.Stage, attributes),
 			func(s match.Skipped) bool { return slices.Contains(options.Hooks, s.Hook) })
 	}
 	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {
@@ -198,38 +196,49 @@ func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes
 type matcher struct {
 	attributes *match.Attributes
 	revision   uint32
-	labels     match.NamespaceLabels
 }
 
 func (m *matcher) match(ctx context.Context, h *match.Hook, o chain.Object) match.Decision {
 	if o.Revision != m.revision {
 		m.attributes, m.revision = m.attributes.WithObject(o.Raw), o.Revision
 	}
-	return h.Matches(ctx, m.attributes, m.labels)
+	return h.Matches(ctx, m.attributes)
 }
 
-// namespaceLabels looks a namespace up at most once per review: in the facts that a bridge sent, else in the cluster's
-// context.
-func (d *Dispatcher) namespaceLabels(r *review.Request) match.NamespaceLabels {
-	type entry struct {
-		labels map[string]string
-		err    error
+// clusterOf is the cluster of a review, for that review alone.
+func (d *Dispatcher) clusterOf(r *review.Request) match.Cluster {
+	return &cluster{Cluster: d.clusters.Cluster(r.Admission.GetCluster()), request: r}
+}
+
+// cluster is a cluster as one review knows it: a namespace is looked up at most once, in the facts that a bridge sent,
+// else in the cluster's context. It belongs to the goroutine of the review.
+type cluster struct {
+	match.Cluster
+
+	request    *review.Request
+	namespaces map[string]namespace
+}
+
+// namespace is what a look-up has told.
+type namespace struct {
+	labels map[string]string
+	err    error
+}
+
+// NamespaceLabels implements [match.Cluster].
+func (c *cluster) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	if f := c.request.Facts; f.GetNamespaceExists() && name == c.request.Admission.GetNamespace() {
+		return f.GetNamespaceLabels(), nil
 	}
-	var known map[string]entry
-	return func(ctx context.Context, name string) (map[string]string, error) {
-		if f := r.Facts; f.GetNamespaceExists() && name == r.Admission.GetNamespace() {
-			return f.GetNamespaceLabels(), nil
+	known, ok := c.namespaces[name]
+	if !ok {
+		known.labels, known.err = c.Cluster.NamespaceLabels(ctx, name)
+		if c.namespaces == nil {
+			c.namespaces = make(map[string]namespace, 1)
 		}
-		if e, ok := known[name]; ok {
-			return e.labels, e.err
-		}
-		labels, err := d.namespaces.NamespaceLabels(ctx, r.Admission.GetCluster(), name)
-		if known == nil {
-			known = make(map[string]entry, 1)
-		}
-		known[name] = entry{labels, err}
-		return labels, err
+		c.namespaces[name] = known
 	}
+	return known.labels, known.err
 }
 
 // withDefaultTimeout gives a context without a deadline the default one.

@@ -55,25 +55,27 @@ type hook struct {
 }
 
 // static is a configuration, and namespaces, that do not change.
-type static struct{ snapshot *match.Snapshot }
+type static struct {
+	match.Unknown
+
+	snapshot *match.Snapshot
+}
 
 func (s static) Fresh(context.Context) (*match.Snapshot, error) { return s.snapshot, nil }
 
-func (s static) NamespaceLabels(context.Context, string, string) (map[string]string, error) {
-	return nil, errors.New("no namespaces here")
-}
+func (s static) Cluster(string) match.Cluster { return s }
 
 // newMesh starts a dispatcher whose hooks are granted to every host.
 func newMesh(t *testing.T, validating, mutating []hook) *mesh {
 	t.Helper()
 	snapshot := compile(t, validating, mutating)
-	return newMeshOf(t, snapshot, static{snapshot})
+	return newMeshOf(t, snapshot, static{snapshot: snapshot})
 }
 
 // knowledge is what a dispatcher is told.
 type knowledge interface {
 	dispatcher.Snapshots
-	dispatcher.Namespaces
+	dispatcher.Clusters
 }
 
 // newMeshOf starts a dispatcher that knows what k does; hosts may serve what the snapshot grants to "host".
@@ -92,7 +94,7 @@ func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge) *mesh {
 	server := grpc.NewServer(session.ServerOptions()...)
 	hostv1.RegisterHostServiceServer(server, hosts)
 	m.dispatcher, err = dispatcher.New(dispatcher.Options{
-		Snapshots: k, Namespaces: k, Streams: registry,
+		Snapshots: k, Clusters: k, Streams: registry,
 		Metrics: m.metrics, TracerProvider: m.provider,
 	})
 	if err != nil {

@@ -157,7 +157,7 @@ func (s *apiServer) serve(hooks []hook) {
 	snapshot := compile(s.t, nil, hooks)
 	var err error
 	s.dispatcher, err = dispatcher.New(dispatcher.Options{
-		Snapshots: static{snapshot}, Namespaces: static{snapshot}, Streams: inprocess.New(handlers),
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: inprocess.New(handlers),
 	})
 	if err != nil {
 		s.t.Fatal(err)

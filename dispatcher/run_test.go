@@ -28,7 +28,7 @@ func over(t *testing.T, snapshot *match.Snapshot, backend dispatcher.Backend) (*
 	t.Helper()
 	metrics := prometheus.NewRegistry()
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: static{snapshot}, Namespaces: static{snapshot}, Streams: backend, Metrics: metrics,
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: backend, Metrics: metrics,
 	})
 	if err != nil {
 		t.Fatal(err)

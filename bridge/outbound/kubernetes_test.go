@@ -62,11 +62,17 @@ type outcome struct {
 }
 
 // fixed is a configuration, and a namespace, that do not change.
-type fixed struct{ snapshot *match.Snapshot }
+type fixed struct {
+	match.Unknown
+
+	snapshot *match.Snapshot
+}
 
 func (f fixed) Fresh(context.Context) (*match.Snapshot, error) { return f.snapshot, nil }
 
-func (fixed) NamespaceLabels(context.Context, string, string) (map[string]string, error) {
+func (f fixed) Cluster(string) match.Cluster { return f }
+
+func (fixed) NamespaceLabels(context.Context, string) (map[string]string, error) {
 	return map[string]string{}, nil
 }
 
@@ -99,7 +105,7 @@ func newComparison(t testing.TB, stage admissionv1.Stage, policy admissionregist
 	}
 	snapshot, _ := match.Compile(in)
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: fixed{snapshot}, Namespaces: fixed{snapshot}, Streams: newClient(t, Options{}), Webhooks: newClient(t, Options{}),
+		Snapshots: fixed{snapshot: snapshot}, Clusters: fixed{snapshot: snapshot}, Streams: newClient(t, Options{}), Webhooks: newClient(t, Options{}),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -119,6 +119,8 @@ func golden(t *testing.T, name, got string) {
 }
 
 // namespaces are the labels of every namespace: those that API servers give it.
-func namespaces(_ context.Context, name string) (map[string]string, error) {
+type namespaces struct{ match.Unknown }
+
+func (namespaces) NamespaceLabels(_ context.Context, name string) (map[string]string, error) {
 	return map[string]string{"kubernetes.io/metadata.name": name, "env": "of-" + name}, nil
 }

@@ -49,7 +49,7 @@ type world struct {
 func (w world) check() {
 	kept := !excluded(w.request) && w.request.GetNamespace() != "portcullis-system"
 	for _, stage := range []admissionv1.Stage{mutate, validate} {
-		covering := w.hooks.Candidates("prod-1", stage, match.NewAttributes(w.request))
+		covering := w.hooks.Candidates("prod-1", stage, match.NewAttributes(w.request, namespaces{}))
 		matching := w.matching(w.hooks, stage)
 		closed := kept && slices.ContainsFunc(matching, failsClosed)
 		open := kept && slices.ContainsFunc(matching, failsOpen)
@@ -75,9 +75,9 @@ func (w world) see(stage admissionv1.Stage, name string, must, may bool) {
 }
 
 func (w world) matching(s *match.Snapshot, stage admissionv1.Stage) []*match.Hook {
-	a := match.NewAttributes(w.request)
+	a := match.NewAttributes(w.request, namespaces{})
 	return slices.DeleteFunc(s.Candidates("prod-1", stage, a), func(h *match.Hook) bool {
-		d := h.Matches(w.t.Context(), a, namespaces)
+		d := h.Matches(w.t.Context(), a)
 		if d.Err != nil {
 			w.t.Fatal(d.Err)
 		}

@@ -149,7 +149,7 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 func (a *app) wireRoad(metrics prometheus.Registerer) error {
 	judge, err := dispatcher.New(dispatcher.Options{
 		Snapshots:      a.store,
-		Namespaces:     a.clusters,
+		Clusters:       a.clusters,
 		Streams:        a.registry,
 		TracerProvider: a.telemetry.TracerProvider,
 		Metrics:        metrics,

@@ -7,22 +7,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-)
 
-// ResourceKind is one way to reach a resource, and the kind that it has there.
-type ResourceKind struct {
-	// Resource is the resource.
-	Resource schema.GroupVersionResource
-	// Subresource is the subresource; empty for the resource itself.
-	Subresource string
-	// Kind is the kind of the objects.
-	Kind schema.GroupVersionKind
-}
+	"github.com/portcullis-mesh/portcullis/conversion"
+)
 
 // Equivalents knows which built-in resources of one API server are the same, as its EquivalentResourceRegistry does
 // (k8s.io/apimachinery/pkg/runtime). It never changes and may be used concurrently.
 type Equivalents struct {
-	ways map[string][]ResourceKind // by resource and subresource, as in a path
+	ways map[string][]conversion.ResourceKind // by resource and subresource, as in a path
 	own  map[schema.GroupResource]bool
 }
 
@@ -32,7 +24,7 @@ type Equivalents struct {
 // Groups that are not built in are left out: each CustomResourceDefinition is a world of its own, and so is each
 // aggregated API.
 func Discovered(lists []*metav1.APIResourceList) *Equivalents {
-	e := &Equivalents{ways: map[string][]ResourceKind{}, own: map[schema.GroupResource]bool{}}
+	e := &Equivalents{ways: map[string][]conversion.ResourceKind{}, own: map[schema.GroupResource]bool{}}
 	for _, list := range inInstallOrder(lists) {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
@@ -48,7 +40,7 @@ func Discovered(lists []*metav1.APIResourceList) *Equivalents {
 // add takes a resource in, after all that are there already.
 func (e *Equivalents) add(gv schema.GroupVersion, r *metav1.APIResource) {
 	resource, subresource, _ := strings.Cut(r.Name, "/")
-	way := ResourceKind{Resource: gv.WithResource(resource), Subresource: subresource, Kind: gv.WithKind(r.Kind)}
+	way := conversion.ResourceKind{Resource: gv.WithResource(resource), Subresource: subresource, Kind: gv.WithKind(r.Kind)}
 	if r.Version != "" {
 		way.Kind.Group, way.Kind.Version = r.Group, r.Version
 	}
@@ -61,7 +53,7 @@ func (e *Equivalents) add(gv schema.GroupVersion, r *metav1.APIResource) {
 //
 // What makes resources the same is the place where the API server keeps them, and for built-in ones that follows from
 // the name alone, whatever the group (DefaultStorageFactory.ResourcePrefix of k8s.io/apiserver/pkg/server/storage).
-func (e *Equivalents) For(resource schema.GroupVersionResource, subresource string) []ResourceKind {
+func (e *Equivalents) For(resource schema.GroupVersionResource, subresource string) []conversion.ResourceKind {
 	if !e.own[resource.GroupResource()] {
 		return nil
 	}

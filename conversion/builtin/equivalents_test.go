@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 )
 
@@ -43,7 +44,7 @@ func resource(t testing.TB, text string) (schema.GroupVersionResource, string) {
 }
 
 // text is ways as people write them.
-func text(ways []builtin.ResourceKind) []string {
+func text(ways []conversion.ResourceKind) []string {
 	var out []string
 	for _, w := range ways {
 		p := path.Join(w.Resource.Resource, w.Subresource)
@@ -133,9 +134,9 @@ func TestTheEquivalentsAreThoseOfKubernetesOwnRegistry(t *testing.T) {
 		}
 		for _, r := range list.APIResources {
 			gvr, sub := resource(t, gv.String()+" "+r.Name)
-			var want []builtin.ResourceKind
+			var want []conversion.ResourceKind
 			for _, other := range registry.EquivalentResourcesFor(gvr, sub) {
-				want = append(want, builtin.ResourceKind{Resource: other, Subresource: sub, Kind: registry.KindFor(other, sub)})
+				want = append(want, conversion.ResourceKind{Resource: other, Subresource: sub, Kind: registry.KindFor(other, sub)})
 			}
 			if diff := cmp.Diff(text(want), text(e.For(gvr, sub))); diff != "" {
 				t.Errorf("%s %s (-want +got):\n%s", gv, r.Name, diff)

@@ -18,6 +18,7 @@ type Attributes struct {
 // request is what stays the same while hooks change the object.
 type request struct {
 	req       *admissionv1.AdmissionRequest
+	cluster   Cluster
 	operation operation
 	// resource is what the object is in, original what the client asked for. They differ only when the API server has
 	// converted the object for the entry that led here.
@@ -25,10 +26,11 @@ type request struct {
 	old                *object
 }
 
-// NewAttributes is req as matching sees it. It keeps req, which must not change afterwards.
-func NewAttributes(req *admissionv1.AdmissionRequest) *Attributes {
+// NewAttributes is a request of a cluster as matching sees it. It keeps req, which must not change afterwards.
+func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attributes {
 	r := &request{
 		req:       req,
+		cluster:   cluster,
 		operation: operationOf(req.GetOperation()),
 		resource:  gvr(req.GetResource()),
 		old:       newObject(req.GetOldObject()),

@@ -1,7 +1,6 @@
 package match_test
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +24,7 @@ func TestReviewsOfIdentitiesAndPermissionsAreSentToNobody(t *testing.T) {
 		group, name, _ := strings.Cut(resource, "/")
 		a := match.NewAttributes(&admissionv1.AdmissionRequest{
 			Operation: "CREATE", Resource: &admissionv1.GroupVersionResource{Group: group, Version: "v1", Resource: name},
-		})
+		}, match.Unknown{})
 		if got := len(snapshot.Candidates("", validate, a)) == 0; got != exempt || a.Exempt() != exempt {
 			t.Errorf("%s: exempt %v, want %v", resource, got, exempt)
 		}
@@ -38,19 +37,19 @@ func TestMutatedObjectsAreSelectedByWhatTheyAreNow(t *testing.T) {
 	o.Mutating.Webhooks[0].MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `object.metadata.name == "q"`}}
 	hook := compile(t, match.Input{Objects: []match.Object{o}}).Hooks()[0]
 
-	before := match.NewAttributes(createPod())
-	if d := hook.Matches(t.Context(), before, nil); d.Skip != match.SkipObjectSelector {
+	before := match.NewAttributes(createPod(), match.Unknown{})
+	if d := hook.Matches(t.Context(), before); d.Skip != match.SkipObjectSelector {
 		t.Errorf("before: %+v", d)
 	}
 	labelled := before.WithObject([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","labels":{"env":"prod"}}}`))
-	if d := hook.Matches(t.Context(), labelled, nil); d.Skip != match.SkipConditions {
+	if d := hook.Matches(t.Context(), labelled); d.Skip != match.SkipConditions {
 		t.Errorf("labelled: %+v", d)
 	}
 	named := labelled.WithObject([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"q","labels":{"env":"prod"}}}`))
-	if d := hook.Matches(t.Context(), named, nil); !d.Match {
+	if d := hook.Matches(t.Context(), named); !d.Match {
 		t.Errorf("named: %+v", d)
 	}
-	if d := hook.Matches(t.Context(), before, nil); d.Skip != match.SkipObjectSelector {
+	if d := hook.Matches(t.Context(), before); d.Skip != match.SkipObjectSelector {
 		t.Errorf("the first object has changed: %+v", d)
 	}
 }
@@ -62,7 +61,7 @@ func TestAnObjectWhoseLabelsCannotBeReadRefusesTheReview(t *testing.T) {
 	for _, raw := range []string{"", "not JSON", `{"metadata":`} {
 		req := createPod()
 		req.Object = &admissionv1.Object{Raw: []byte(raw)}
-		if d := hook.Matches(t.Context(), match.NewAttributes(req), nil); d.Err == nil || d.Err.ErrStatus.Code != 400 {
+		if d := hook.Matches(t.Context(), match.NewAttributes(req, match.Unknown{})); d.Err == nil || d.Err.ErrStatus.Code != 400 {
 			t.Errorf("%q: %+v", raw, d)
 		}
 	}
@@ -71,19 +70,15 @@ func TestAnObjectWhoseLabelsCannotBeReadRefusesTheReview(t *testing.T) {
 func TestNamespacesAreAskedForOnlyWhenASelectorNeedsThem(t *testing.T) {
 	o := validating("", "a", "hook.io")
 	hook := compile(t, match.Input{Objects: []match.Object{o}}).Hooks()[0]
-	nobody := func(context.Context, string) (map[string]string, error) {
-		t.Error("the namespace is read")
-		return nil, nil //nolint:nilnil // never
-	}
-	if d := hook.Matches(t.Context(), match.NewAttributes(createPod()), nobody); !d.Match {
+	if d := hook.Matches(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); !d.Match {
 		t.Errorf("%+v", d)
 	}
 	o.Validating.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"env": "dev"}}
 	hook = compile(t, match.Input{Objects: []match.Object{o}}).Hooks()[0]
-	if d := hook.Matches(t.Context(), match.NewAttributes(createPod()), namespaceLabels); !d.Match {
+	if d := hook.Matches(t.Context(), match.NewAttributes(createPod(), namespaces{})); !d.Match {
 		t.Errorf("%+v", d)
 	}
-	if d := hook.Matches(t.Context(), match.NewAttributes(createPod()), nil); d.Err == nil || d.Err.ErrStatus.Code != 500 {
+	if d := hook.Matches(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); d.Err == nil || d.Err.ErrStatus.Code != 500 {
 		t.Errorf("without a source of namespaces: %+v", d)
 	}
 }
@@ -113,10 +108,10 @@ func TestAConvertedObjectReachesHooksByWhatTheClientAskedFor(t *testing.T) {
 			req := createPod()
 			req.Resource = &admissionv1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 			req.RequestResource = &admissionv1.GroupVersionResource{Group: "apps", Version: "v1beta1", Resource: "deployments"}
-			a := match.NewAttributes(req)
+			a := match.NewAttributes(req, match.Unknown{})
 			got := "none"
 			for _, h := range snapshot.Candidates("c", validate, a) {
-				got = outcome(h.Matches(t.Context(), a, nil))
+				got = outcome(h.Matches(t.Context(), a))
 			}
 			if got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
@@ -130,7 +125,7 @@ func TestReinvocationIsForHooksThatAskedForIt(t *testing.T) {
 	o := mutating("", "a", "one.io", "two.io")
 	o.Mutating.Webhooks[1].ReinvocationPolicy = &ifNeeded
 	snapshot := compile(t, match.Input{Objects: []match.Object{o, validating("", "a", "three.io")}})
-	got := ids(snapshot.Candidates("c", reinvoke, match.NewAttributes(createPod())))
+	got := ids(snapshot.Candidates("c", reinvoke, match.NewAttributes(createPod(), match.Unknown{})))
 	if diff := cmp.Diff([]match.HookID{{Stage: mutate, Configuration: "a", Name: "two.io"}}, got); diff != "" {
 		t.Errorf("candidates (-want +got):\n%s", diff)
 	}
@@ -149,7 +144,7 @@ func TestRulesOfAnySizeAreFound(t *testing.T) {
 		for group, want := range map[string]int{names[n-1]: 1, "other": 0} {
 			req := createPod()
 			req.Resource = &admissionv1.GroupVersionResource{Group: group, Version: "v1", Resource: names[n/2]}
-			if got := snapshot.Candidates("", validate, match.NewAttributes(req)); len(got) != want {
+			if got := snapshot.Candidates("", validate, match.NewAttributes(req, match.Unknown{})); len(got) != want {
 				t.Errorf("%d groups and resources: %d candidates in group %s, want %d", n, len(got), group, want)
 			}
 		}
@@ -163,13 +158,13 @@ func TestASnapshotAndItsAttributesMayBeUsedByManyAtOnce(t *testing.T) {
 		o.Validating.Webhooks[i].MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `object.metadata.name == "p"`}}
 	}
 	snapshot := compile(t, match.Input{Objects: []match.Object{o}})
-	a := match.NewAttributes(createPod())
+	a := match.NewAttributes(createPod(), match.Unknown{})
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
 			hooks := snapshot.Candidates("", validate, a)
 			for _, h := range hooks {
-				if d := h.Matches(t.Context(), a, nil); !d.Match {
+				if d := h.Matches(t.Context(), a); !d.Match {
 					t.Errorf("%+v", d)
 				}
 			}

@@ -53,7 +53,7 @@ func BenchmarkCandidates(b *testing.B) {
 			snapshot, req := manyHooks(b, others), createPod()
 			b.ReportAllocs()
 			for b.Loop() {
-				if got := snapshot.Candidates("c", validate, match.NewAttributes(req)); len(got) != 8 {
+				if got := snapshot.Candidates("c", validate, match.NewAttributes(req, match.Unknown{})); len(got) != 8 {
 					b.Fatalf("%d candidates", len(got))
 				}
 			}
@@ -78,9 +78,9 @@ func BenchmarkMatches(b *testing.B) {
 				`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","labels":{"env":"dev"}},"spec":{"x":%q}}`, padding)}
 			b.ReportAllocs()
 			for b.Loop() {
-				a := match.NewAttributes(req)
+				a := match.NewAttributes(req, match.Unknown{})
 				for _, h := range snapshot.Candidates("c", validate, a) {
-					if d := h.Matches(b.Context(), a, nil); !d.Match {
+					if d := h.Matches(b.Context(), a); !d.Match {
 						b.Fatalf("%+v", d)
 					}
 				}
@@ -106,7 +106,7 @@ func BenchmarkCompile(b *testing.B) {
 func TestARequestThatNoHookWantsAllocatesNothing(t *testing.T) {
 	o := validating("", "a", "hook.io")
 	o.Validating.Webhooks[0].Rules = rule("*", "apps", "v1", "deployments", "*/status")
-	snapshot, a := compile(t, match.Input{Objects: []match.Object{o}}), match.NewAttributes(createPod())
+	snapshot, a := compile(t, match.Input{Objects: []match.Object{o}}), match.NewAttributes(createPod(), match.Unknown{})
 	if n := testing.AllocsPerRun(100, func() { snapshot.Candidates("c", validate, a) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -7,6 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // Reasons for which a hook is not called. They are metric labels: the set is closed.
@@ -25,15 +27,13 @@ const (
 	SkipExempt = "exempt"
 )
 
-// NamespaceLabels returns the labels of a namespace. It is asked only when a hook with a namespaceSelector needs them;
-// the caller sees to it that they are read at most once per review. An error for which apierrors.IsNotFound holds
-// refuses the review with 404, any other with 500. It must be safe for concurrent use if Matches is called so.
-type NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
-
 // Decision is whether a hook is called: exactly one of Match, Skip and Err is set.
 type Decision struct {
 	// Match is true when the hook is to be called.
 	Match bool
+	// As is how the hook, which is to be called, sees the request: in the version that its rules name. It is nil when that
+	// is the version in which the object came.
+	As *conversion.ResourceKind
 	// Skip is the reason for which it is not, one of the Skip constants.
 	Skip string
 	// Err refuses the whole review with its status, whatever the failure policy (SEMANTICS C12).
@@ -45,8 +45,8 @@ type Decision struct {
 // Matches decides whether the hook is called, as ShouldCallHook of kube-apiserver does (SEMANTICS C12): selectors,
 // rules, only then the selectors' errors, and conditions last. ctx bounds the look-up of the namespace and the
 // evaluation of conditions.
-func (h *Hook) Matches(ctx context.Context, a *Attributes, ns NamespaceLabels) Decision {
-	inNamespace, nsErr := h.matchNamespace(ctx, a, ns)
+func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
+	inNamespace, nsErr := h.matchNamespace(ctx, a)
 	if !inNamespace && nsErr == nil {
 		return Decision{Skip: SkipNamespaceSelector}
 	}
@@ -90,7 +90,7 @@ type selector struct {
 }
 
 // matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16).
-func (h *Hook) matchNamespace(ctx context.Context, a *Attributes, ns NamespaceLabels) (bool, *apierrors.StatusError) {
+func (h *Hook) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierrors.StatusError) {
 	isNamespace := a.original.Resource == "namespaces"
 	if a.req.GetNamespace() == "" && !isNamespace {
 		return true, nil
@@ -101,7 +101,7 @@ func (h *Hook) matchNamespace(ctx context.Context, a *Attributes, ns NamespaceLa
 	if h.namespaceSelector.Empty() {
 		return true, nil
 	}
-	set, err := a.namespaceLabels(ctx, ns)
+	set, err := a.namespaceLabels(ctx)
 	if err != nil {
 		return false, namespaceError(err)
 	}

@@ -25,14 +25,14 @@ type Skipped struct {
 // Explain lists every hook of the stage that would not be called for the request, in order, and why. It looks at all
 // hooks: it is for people, not for the road of a review.
 func (s *Snapshot) Explain(
-	ctx context.Context, cluster string, stage admissionv1.Stage, a *Attributes, ns NamespaceLabels,
+	ctx context.Context, cluster string, stage admissionv1.Stage, a *Attributes,
 ) []Skipped {
 	var skipped []Skipped
 	for _, h := range s.hooks {
 		if !slices.Contains(h.stages(), stage) {
 			continue
 		}
-		if skip, reason := h.explain(ctx, cluster, a, ns); reason != "" {
+		if skip, reason := h.explain(ctx, cluster, a); reason != "" {
 			skipped = append(skipped, Skipped{Hook: h, Skip: skip, Reason: reason})
 		}
 	}
@@ -40,7 +40,7 @@ func (s *Snapshot) Explain(
 }
 
 // explain returns no reason for a hook that would be called.
-func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes, ns NamespaceLabels) (skip, reason string) {
+func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip, reason string) {
 	switch {
 	case a.Exempt():
 		return SkipExempt, fmt.Sprintf("requests about %s are never sent to hooks", a.original.GroupResource())
@@ -50,9 +50,9 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes, ns Na
 		// Kubernetes looks at the selectors first; whoever asks why wants to know about the rules first.
 		return SkipRules, h.explainRules(a)
 	}
-	switch d := h.Matches(ctx, a, ns); d.Skip {
+	switch d := h.Matches(ctx, a); d.Skip {
 	case SkipNamespaceSelector:
-		return d.Skip, h.explainNamespace(ctx, a, ns)
+		return d.Skip, h.explainNamespace(ctx, a)
 	case SkipObjectSelector:
 		return d.Skip, fmt.Sprintf("objectSelector %q matches neither the object nor the old one", h.objectSelector)
 	case SkipConditions:
@@ -85,8 +85,8 @@ func (h *Hook) explainRules(a *Attributes) string {
 	return text.String()
 }
 
-func (h *Hook) explainNamespace(ctx context.Context, a *Attributes, ns NamespaceLabels) string {
-	set, err := a.namespaceLabels(ctx, ns)
+func (h *Hook) explainNamespace(ctx context.Context, a *Attributes) string {
+	set, err := a.namespaceLabels(ctx)
 	if err != nil { // it was read a moment ago
 		return fmt.Sprintf("namespaceSelector %q does not match", h.namespaceSelector)
 	}

@@ -66,7 +66,7 @@ func TestExplainSaysThatNobodySeesConfigurationAboutAdmission(t *testing.T) {
 func explain(t *testing.T, s *match.Snapshot, req *admissionv1.AdmissionRequest) map[string]string {
 	t.Helper()
 	reasons := map[string]string{}
-	for _, skipped := range s.Explain(t.Context(), "c", validate, match.NewAttributes(req), namespaceLabels) {
+	for _, skipped := range s.Explain(t.Context(), "c", validate, match.NewAttributes(req, namespaces{})) {
 		reasons[skipped.Hook.ID.Name] = skipped.Skip + ": " + skipped.Reason
 	}
 	return reasons

@@ -38,7 +38,10 @@ func errBroken() error {
 	return apierrors.NewForbidden(corev1.Resource("namespaces"), "broken", errors.New("not for you"))
 }
 
-func namespaceLabels(_ context.Context, name string) (map[string]string, error) {
+// namespaces is a cluster of which the namespaces are known.
+type namespaces struct{ match.Unknown }
+
+func (namespaces) NamespaceLabels(_ context.Context, name string) (map[string]string, error) {
 	if name == "broken" {
 		return nil, errBroken()
 	}
@@ -147,7 +150,7 @@ func TestEveryDecisionIsThatOfKubernetes(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := k.shouldCall(t, accessor, a)
-			got := hook.Matches(t.Context(), match.NewAttributes(k.sent(t, req, a)), namespaceLabels)
+			got := hook.Matches(t.Context(), match.NewAttributes(k.sent(t, req, a), namespaces{}))
 			if diff := differ(want, got); diff != "" {
 				t.Fatalf("hook %+v\nrequest %v\ndecision (-want +got):\n%s", w, req, diff)
 			}
@@ -207,7 +210,7 @@ func TestTheIndexFindsExactlyWhatAScanWithKubernetesOwnRulesFinds(t *testing.T) 
 			cluster := pick(r, "a", "b", "c")
 			stage := pick(r, admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE, admissionv1.Stage_STAGE_REINVOKE)
 			want := scan(snapshot, originals, cluster, stage, a)
-			got := snapshot.Candidates(cluster, stage, match.NewAttributes(req))
+			got := snapshot.Candidates(cluster, stage, match.NewAttributes(req, match.Unknown{}))
 			if diff := cmp.Diff(ids(want), ids(got)); diff != "" {
 				t.Fatalf("seed %d, cluster %s, stage %s, request %v\ncandidates (-want +got):\n%s", seed, cluster, stage, req, diff)
 			}
@@ -297,7 +300,7 @@ func TestWhatIsExemptIsWhatKubernetesExempts(t *testing.T) {
 			a := match.NewAttributes(&admissionv1.AdmissionRequest{
 				Kind: &admissionv1.GroupVersionKind{Group: group, Version: "v1", Kind: kind}, Operation: "CREATE",
 				Resource: &admissionv1.GroupVersionResource{Group: group, Version: "v1", Resource: "whatever"},
-			})
+			}, match.Unknown{})
 			if a.Exempt() != want {
 				t.Errorf("%s/%s: exempt %v, want %v", group, kind, a.Exempt(), want)
 			}

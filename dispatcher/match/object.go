@@ -48,12 +48,9 @@ func (o *object) decode() {
 	}
 }
 
-// errNoNamespaceLabels is the error of a review whose caller gave no way to read namespaces.
-var errNoNamespaceLabels = errors.New("nothing is known about namespaces of this cluster: give the Cluster a source of namespaces")
-
 // namespaceLabels is GetNamespaceLabels of k8s.io/apiserver's predicates/namespace: a Namespace that is being written
 // is selected by its new labels, everything else by the labels that its namespace has now (SEMANTICS C16).
-func (a *Attributes) namespaceLabels(ctx context.Context, ns NamespaceLabels) (labels.Set, error) {
+func (a *Attributes) namespaceLabels(ctx context.Context) (labels.Set, error) {
 	if a.writesNamespace() {
 		set, ok, err := a.object.labelSet(a.operation)
 		if err == nil && !ok {
@@ -61,10 +58,7 @@ func (a *Attributes) namespaceLabels(ctx context.Context, ns NamespaceLabels) (l
 		}
 		return set, err
 	}
-	if ns == nil {
-		return nil, errNoNamespaceLabels
-	}
-	return ns(ctx, a.req.GetNamespace())
+	return a.cluster.NamespaceLabels(ctx, a.req.GetNamespace())
 }
 
 func (a *Attributes) writesNamespace() bool {

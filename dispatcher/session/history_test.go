@@ -85,7 +85,7 @@ func playHistory(t *testing.T, seed uint64) {
 		h := &history{mesh: m, seed: seed, calm: make(chan struct{}), finished: make(chan struct{})}
 		h.books.hooks, h.books.started = map[string][]*match.Hook{}, map[string]int{}
 		h.configure(0, h.rand(0))
-		judge, err := dispatcher.New(dispatcher.Options{Snapshots: h, Namespaces: h, Streams: counting{h}})
+		judge, err := dispatcher.New(dispatcher.Options{Snapshots: h, Clusters: h, Streams: counting{h}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,10 +152,8 @@ func (c counting) Start(ctx context.Context, b *dispatcher.Batch, done func(int,
 // Fresh implements [dispatcher.Snapshots].
 func (h *history) Fresh(context.Context) (*match.Snapshot, error) { return h.snapshot.Load(), nil }
 
-// NamespaceLabels implements [dispatcher.Namespaces].
-func (h *history) NamespaceLabels(context.Context, string, string) (map[string]string, error) {
-	return map[string]string{}, nil
-}
+// Cluster implements [dispatcher.Clusters]. No hook asks.
+func (h *history) Cluster(string) match.Cluster { return match.Unknown{} }
 
 // configure puts a random configuration into force. The names of hooks say what they are: "ignore" is fail-open, "effects"
 // has side effects.

@@ -1,0 +1,56 @@
+package match
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+)
+
+// Cluster is what a review does not carry about the cluster that it comes from. Each part is asked only when a hook
+// needs it. What is known has a bound on its age: past it the answer is an error, never an old answer. All methods may be
+// called concurrently.
+type Cluster interface {
+	// NamespaceLabels returns the labels of a namespace; they are not changed. A missing namespace is an error that
+	// apierrors.IsNotFound recognises and refuses the review with 404, any other refuses it with 500. The caller sees to
+	// it that a namespace is read at most once per review.
+	NamespaceLabels(ctx context.Context, name string) (map[string]string, error)
+	// Equivalents returns the ways in which the cluster serves a resource, in the order in which its API server tries
+	// them, the given one among them; none for a resource that it serves in one way only, or does not know
+	// (EquivalentResourceMapper of k8s.io/apimachinery; SEMANTICS C13). It answers from memory. The slice must not be
+	// changed.
+	Equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error)
+	// Convert returns a JSON object of the cluster in another version of its kind, with all the fields of object that
+	// have a place there. It may call the cluster's conversion webhook: ctx bounds it. object is not changed, and may be
+	// returned.
+	Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error)
+	// Authorizer decides what matchConditions ask of the cluster's permissions; nil when there is nobody to ask, which
+	// fails the conditions that do.
+	Authorizer() authorizer.Authorizer
+}
+
+// Unknown is a cluster about which nothing is known. What a review needs of it is an error.
+type Unknown struct{}
+
+var _ Cluster = Unknown{}
+
+// NamespaceLabels implements [Cluster].
+func (Unknown) NamespaceLabels(context.Context, string) (map[string]string, error) {
+	return nil, errors.New("nothing is known about namespaces of this cluster: give the Cluster a source of namespaces")
+}
+
+// Equivalents implements [Cluster]: every resource is served in one way.
+func (Unknown) Equivalents(schema.GroupVersionResource, string) ([]conversion.ResourceKind, error) {
+	return nil, nil
+}
+
+// Convert implements [Cluster].
+func (Unknown) Convert(context.Context, []byte, schema.GroupVersionKind) ([]byte, error) {
+	return nil, errors.New("nothing is known about conversions of this cluster")
+}
+
+// Authorizer implements [Cluster].
+func (Unknown) Authorizer() authorizer.Authorizer { return nil }
