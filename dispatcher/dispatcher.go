@@ -118,7 +118,7 @@ func New(o Options) (*Dispatcher, error) {
 		o.Webhooks = noBackend{}
 	}
 	if o.Codec == nil {
-		o.Codec = chain.RawCodec{}
+		o.Codec = conversion.Raw{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

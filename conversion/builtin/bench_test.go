@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
-	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 )
 
 // benchmarkObjects are Pods of two sizes and the corpus objects that our types hold, as an API server sends them.
@@ -66,7 +66,7 @@ func BenchmarkApply(b *testing.B) {
 func BenchmarkApplyRaw(b *testing.B) {
 	each(b, func(b *testing.B, object []byte) {
 		for b.Loop() {
-			if _, _, err := (chain.RawCodec{}).Apply(object, []byte(label)); err != nil {
+			if _, _, err := (conversion.Raw{}).Apply(object, []byte(label)); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -68,13 +68,13 @@ func (c *Codec) Apply(object, patch []byte) (result []byte, changed bool, err er
 	before, err := c.types.read(object)
 	if err != nil {
 		c.reportRaw(object, err)
-		return patched.Raw, true, nil
+		return asJSON(object, patched)
 	}
 	after, err := c.reread(patched.Raw, before.kind)
 	switch {
 	case errors.Is(err, errAmbiguous):
 		c.notKnown(ReasonAmbiguous)
-		return patched.Raw, true, nil
+		return asJSON(object, patched)
 	case err != nil:
 		return nil, false, fmt.Errorf("the patched object: %w", err)
 	}
@@ -82,6 +82,14 @@ func (c *Codec) Apply(object, patch []byte) (result []byte, changed bool, err er
 		c.notKnown(ReasonUnknownFields)
 	}
 	return result, changed, err
+}
+
+// asJSON is the end of Apply for an object that stays JSON.
+func asJSON(object []byte, patched conversion.Patched) ([]byte, bool, error) {
+	if err := conversion.StillReadable(object, patched.Raw); err != nil {
+		return nil, false, err
+	}
+	return patched.Raw, true, nil
 }
 
 // settle compares an object with what it was before, then gives it its defaults and encodes it.

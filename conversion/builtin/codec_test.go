@@ -249,7 +249,7 @@ func TestAnObjectThatOurTypesDoNotHoldStaysJSON(t *testing.T) {
 			if err != nil || !changed {
 				t.Fatalf("changed %v, error %v", changed, err)
 			}
-			want, wantChanged, err := chain.RawCodec{}.Apply([]byte(tc.object), []byte(tc.patch))
+			want, wantChanged, err := conversion.Raw{}.Apply([]byte(tc.object), []byte(tc.patch))
 			if err != nil || !wantChanged || !bytes.Equal(want, got) {
 				t.Errorf("got %s, want %s, error %v", got, want, err)
 			}
@@ -257,6 +257,43 @@ func TestAnObjectThatOurTypesDoNotHoldStaysJSON(t *testing.T) {
 				t.Errorf("reasons (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestAnObjectThatStaysJSONIsRefusedWhatKubernetesCannotReadToo(t *testing.T) {
+	objects := map[string]string{
+		"a custom resource":     `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"p"},"size":1.50}`,
+		"a kind that is gone":   `{"kind":"PodSecurityPolicy","apiVersion":"policy/v1beta1","metadata":{"name":"p"}}`,
+		"a field twice":         `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","name":"q"}}`,
+		"a field of a new type": `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":[]}`,
+	}
+	for name, object := range objects {
+		for _, patch := range []string{
+			`[{"op":"remove","path":"/kind"}]`,
+			`[{"op":"replace","path":"/apiVersion","value":"a/b/c"}]`,
+			`[{"op":"replace","path":"/kind","value":1}]`,
+		} {
+			c, _ := counted()
+			got, changed, err := c.Apply([]byte(object), []byte(patch))
+			if !errors.Is(err, conversion.ErrInapplicable) || got != nil || changed {
+				t.Errorf("%s: %s: got %s, changed %v, error %v", name, patch, got, changed, err)
+			}
+		}
+	}
+}
+
+func TestARequestWithoutAnObjectTakesNoPatchButAnEmptyOne(t *testing.T) {
+	for patch, want := range map[string]error{
+		``: nil, `[]`: nil, `null`: nil,
+		`[{"op":"add","path":"/a","value":1}]`:         conversion.ErrInapplicable,
+		`[{"op":"replace","path":"","value":{"a":1}}]`: conversion.ErrInapplicable,
+		`{`: conversion.ErrUndecodable,
+	} {
+		c, reasons := counted()
+		got, changed, err := c.Apply(nil, []byte(patch))
+		if !errors.Is(err, want) || got != nil || changed || len(*reasons) > 0 {
+			t.Errorf("%s: got %s, changed %v, error %v, want %v", patch, got, changed, err, want)
+		}
 	}
 }
 

@@ -17,10 +17,13 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
+
+var _ chain.Codec = conversion.Raw{}
 
 // TestScenarios plays the stories in testdata: each line of input is an event, the output is what the machine does.
 // Run with -rewrite to write down new behaviour, and read the difference before it is committed.
@@ -87,7 +90,7 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 		Request:  &review.Request{Stage: stage, Admission: request, Explain: d.HasArg("explain")},
 		Revision: "r1",
 		Match:    w.match,
-		Codec:    chain.RawCodec{},
+		Codec:    conversion.Raw{},
 		Deadline: epoch.Add(duration(t, budget)),
 	}
 	for line := range strings.Lines(d.Input) {

@@ -10,13 +10,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // ErrBadPatch marks a patch that cannot be decoded: a failure of the hook, so that its failure policy decides
 // (SEMANTICS C20). A patch that decodes but does not apply is an error whatever the policy says (C21).
-var ErrBadPatch = errors.New("chain: patch cannot be decoded")
+var ErrBadPatch = conversion.ErrUndecodable
 
 // jsonPatch is the only patch type that Kubernetes knows.
 const jsonPatch = "JSONPatch"
