@@ -3,6 +3,7 @@ package match
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -11,8 +12,7 @@ import (
 type Attributes struct {
 	*request
 
-	object     *object
-	conditions conditionInput
+	object *object
 }
 
 // request is what stays the same while hooks change the object.
@@ -20,10 +20,11 @@ type request struct {
 	req       *admissionv1.AdmissionRequest
 	cluster   Cluster
 	operation operation
-	// resource is what the object is in, original what the client asked for. They differ only when the API server has
-	// converted the object for the entry that led here.
-	resource, original schema.GroupVersionResource
-	old                *object
+	// came is how the objects came, original what the client asked for. They differ only when the API server has converted
+	// the objects for the entry that led here.
+	came, original conversion.ResourceKind
+	old            *object
+	record         record
 }
 
 // NewAttributes is a request of a cluster as matching sees it. It keeps req, which must not change afterwards.
@@ -32,12 +33,17 @@ func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attribut
 		req:       req,
 		cluster:   cluster,
 		operation: operationOf(req.GetOperation()),
-		resource:  gvr(req.GetResource()),
-		old:       newObject(req.GetOldObject()),
+		came: conversion.ResourceKind{
+			Resource: gvr(req.GetResource()), Subresource: req.GetSubResource(), Kind: gvk(req.GetKind()),
+		},
+		old: newObject(req.GetOldObject()),
 	}
-	r.original = r.resource
+	r.original = r.came
 	if asked := req.GetRequestResource(); asked != nil {
-		r.original = gvr(asked)
+		r.original.Resource = gvr(asked)
+	}
+	if asked := req.GetRequestKind(); asked != nil {
+		r.original.Kind = gvk(asked)
 	}
 	return &Attributes{request: r, object: newObject(req.GetObject())}
 }
@@ -51,8 +57,8 @@ func (a *Attributes) WithObject(raw []byte) *Attributes {
 // Exempt reports whether the request is never sent to hooks: configuration about admission itself, which could lock
 // its own repair out, and reviews of identities and permissions, which hooks' own calls depend on (SEMANTICS C19).
 func (a *Attributes) Exempt() bool {
-	kind := a.originalKind()
-	return exemptKind(kind.Group, kind.Kind) || exemptResource(a.original.Group, a.original.Resource)
+	return exemptKind(a.original.Kind.Group, a.original.Kind.Kind) ||
+		exemptResource(a.original.Resource.Group, a.original.Resource.Resource)
 }
 
 // exemptKind is IsExemptAdmissionConfigurationResource of k8s.io/apiserver. It goes by kind, not by resource.
@@ -85,15 +91,7 @@ func exemptResource(group, resource string) bool {
 }
 
 // converted reports whether the API server has converted the object to another version than the client asked for.
-func (r *request) converted() bool { return r.resource != r.original }
-
-// originalKind is the kind that the client asked for.
-func (r *request) originalKind() schema.GroupVersionKind {
-	if k := r.req.GetRequestKind(); k != nil {
-		return gvk(k)
-	}
-	return gvk(r.req.GetKind())
-}
+func (r *request) converted() bool { return r.came.Resource != r.original.Resource }
 
 // namespaced reports whether rules of scope Namespaced, rather than Cluster, cover the request on resource. A
 // Namespace is not namespaced although requests about it carry its own name as their namespace (SEMANTICS C15).

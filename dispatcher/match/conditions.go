@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -39,69 +41,76 @@ func compileConditions(compiler cel.ConditionCompiler, w *webhook) (matchconditi
 	return matchconditions.NewMatcher(compiled, w.FailurePolicy, "webhook", matcherType, w.Name), compiled.CompilationErrors()
 }
 
-// matchConditions evaluates the conditions of the hook: a false one skips the hook, whatever the others say; else a
-// failed one refuses the review with 403 or, with failurePolicy Ignore, skips the hook (SEMANTICS C18).
-func (h *Hook) matchConditions(ctx context.Context, a *Attributes) Decision {
+// matchConditions evaluates the conditions of the hook on the request as the hook sees it: a false one skips the hook,
+// whatever the others say; else a failed one refuses the review with 403 or, with failurePolicy Ignore, skips the hook
+// (SEMANTICS C18).
+func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversion.ResourceKind) Decision {
 	if h.conditions == nil {
-		return Decision{Match: true}
+		return Decision{Match: true, As: as}
 	}
-	input, err := a.conditions.get(a)
+	input, err := a.versioned(ctx, a.seenKind(as))
 	if err != nil {
 		return Decision{Err: apierrors.NewInternalError(err)}
 	}
-	// The authorizer of the cluster comes in here; without one, what asks it fails to evaluate.
-	result := h.conditions.Match(ctx, input, nil, nil)
+	result := h.conditions.Match(ctx, input, nil, a.cluster.Authorizer())
 	switch {
 	case result.Error != nil:
-		return Decision{Err: apierrors.NewForbidden(a.original.GroupResource(), a.req.GetName(), result.Error)}
+		return Decision{Err: apierrors.NewForbidden(a.original.Resource.GroupResource(), a.req.GetName(), result.Error)}
 	case !result.Matches:
-		return Decision{Skip: SkipConditions, condition: result.FailedConditionName}
+		return Decision{Skip: SkipConditions, As: as, condition: result.FailedConditionName}
 	}
-	return Decision{Match: true}
+	return Decision{Match: true, As: as}
 }
 
-// conditionInput is a request as conditions see it, decoded once and only if a hook has conditions.
-type conditionInput struct {
-	once       sync.Once
-	attributes *admission.VersionedAttributes
-	err        error
-}
-
-func (c *conditionInput) get(a *Attributes) (*admission.VersionedAttributes, error) {
-	c.once.Do(func() { c.attributes, c.err = versioned(a) })
-	return c.attributes, c.err
-}
-
-// versioned is the request in the types of k8s.io/apiserver. The objects are in the version in which they came.
-func versioned(a *Attributes) (*admission.VersionedAttributes, error) {
-	object, err := a.object.decoded()
+// versioned is the request in the types of k8s.io/apiserver, with its objects in a version of their kind. All else is what
+// the client asked for (NewVersionedAttributes of k8s.io/apiserver/pkg/admission).
+func (a *Attributes) versioned(ctx context.Context, kind schema.GroupVersionKind) (*admission.VersionedAttributes, error) {
+	object, err := a.object.decodedIn(ctx, a.request, kind)
 	if err != nil {
-		return nil, fmt.Errorf("the object is not JSON: %w", err)
+		return nil, fmt.Errorf("the object: %w", err)
 	}
-	old, err := a.old.decoded()
+	old, err := a.old.decodedIn(ctx, a.request, kind)
 	if err != nil {
-		return nil, fmt.Errorf("the old object is not JSON: %w", err)
+		return nil, fmt.Errorf("the old object: %w", err)
 	}
-	options, err := newObject(a.req.GetOptions()).decoded()
+	attributes, err := a.record.get(a.request)
 	if err != nil {
-		return nil, fmt.Errorf("the options are not JSON: %w", err)
+		return nil, fmt.Errorf("the options: %w", err)
 	}
-	record := admission.NewAttributesRecord(object, old, a.originalKind(), a.req.GetNamespace(), a.req.GetName(),
-		a.original, a.req.GetSubResource(), admission.Operation(a.req.GetOperation()), options, a.req.GetDryRun(),
-		userInfo(a.req.GetUserInfo()))
 	return &admission.VersionedAttributes{
-		Attributes: record, VersionedObject: object, VersionedOldObject: old, VersionedKind: gvk(a.req.GetKind()),
+		Attributes: attributes, VersionedObject: object, VersionedOldObject: old, VersionedKind: kind,
 	}, nil
 }
 
-// decoded is the object as CEL sees it. An absent object is a nil interface.
-func (o *object) decoded() (runtime.Object, error) {
-	if o == nil {
-		return nil, nil //nolint:nilnil // absence is a value of a request
+// record is what conditions see of a request besides its objects, made once and only if a hook has conditions.
+type record struct {
+	once       sync.Once
+	attributes admission.Attributes
+	err        error
+}
+
+func (c *record) get(r *request) (admission.Attributes, error) {
+	c.once.Do(func() { c.attributes, c.err = newRecord(r) })
+	return c.attributes, c.err
+}
+
+func newRecord(r *request) (admission.Attributes, error) {
+	var options runtime.Object
+	if o := newObject(r.req.GetOptions()); o != nil {
+		var err error
+		if options, err = decode(o.raw); err != nil {
+			return nil, err
+		}
 	}
+	return admission.NewAttributesRecord(nil, nil, r.original.Kind, r.req.GetNamespace(), r.req.GetName(),
+		r.original.Resource, r.original.Subresource, admission.Operation(r.req.GetOperation()), options, r.req.GetDryRun(),
+		userInfo(r.req.GetUserInfo())), nil
+}
+
+func decode(raw []byte) (runtime.Object, error) {
 	var content map[string]any
-	if err := utiljson.Unmarshal(o.raw, &content); err != nil {
-		return nil, err
+	if err := utiljson.Unmarshal(raw, &content); err != nil {
+		return nil, fmt.Errorf("no JSON object: %w", err)
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }

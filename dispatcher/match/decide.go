@@ -64,14 +64,14 @@ func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
 	case !h.understands(a):
 		return Decision{Err: errConversion(h, a)}
 	}
-	return h.matchConditions(ctx, a)
+	return h.matchConditions(ctx, a, nil)
 }
 
 // understands reports whether the object is in a version that the rules of the hook name. It is not if the client asked
 // for one that they name and the API server converted the object for the entry that led here: kube-apiserver would
 // convert it back.
 func (h *Hook) understands(a *Attributes) bool {
-	return !a.converted() || h.coversResource(a.request, a.resource)
+	return !a.converted() || h.coversResource(a.request, a.came.Resource)
 }
 
 // errConversion refuses a review as kube-apiserver does when an object cannot be converted: neither leaving the hook
@@ -79,7 +79,7 @@ func (h *Hook) understands(a *Attributes) bool {
 func errConversion(h *Hook, a *Attributes) *apierrors.StatusError {
 	return apierrors.NewInternalError(fmt.Errorf(
 		"hook %q takes %s, which the client asked for, but the API server sent %s: let the entry name the same versions as its hooks",
-		h.ID.Name, a.original, a.resource))
+		h.ID.Name, a.original.Resource, a.came.Resource))
 }
 
 // selector is a label selector, or the error that evaluating it yields.
@@ -91,7 +91,7 @@ type selector struct {
 
 // matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16).
 func (h *Hook) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierrors.StatusError) {
-	isNamespace := a.original.Resource == "namespaces"
+	isNamespace := a.original.Resource.Resource == "namespaces"
 	if a.req.GetNamespace() == "" && !isNamespace {
 		return true, nil
 	}

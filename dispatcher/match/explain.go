@@ -43,7 +43,7 @@ func (s *Snapshot) Explain(
 func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip, reason string) {
 	switch {
 	case a.Exempt():
-		return SkipExempt, fmt.Sprintf("requests about %s are never sent to hooks", a.original.GroupResource())
+		return SkipExempt, fmt.Sprintf("requests about %s are never sent to hooks", a.original.Resource.GroupResource())
 	case !h.Serves(cluster):
 		return SkipCluster, h.explainCluster(cluster)
 	case !h.covers(a):
@@ -80,7 +80,7 @@ func (h *Hook) explainRules(a *Attributes) string {
 			fmt.Fprintf(&text, ", and %d more", len(h.rules)-i)
 			break
 		}
-		fmt.Fprintf(&text, "; rules[%d] does not by its %s", i, mismatch(&h.rules[i], a.request, a.original))
+		fmt.Fprintf(&text, "; rules[%d] does not by its %s", i, mismatch(&h.rules[i], a.request, a.original.Resource))
 	}
 	return text.String()
 }
@@ -103,7 +103,7 @@ func explainCondition(name string) string {
 
 // resourceName is what the client asked for, as rules write it: group/version, resource/subresource.
 func resourceName(a *Attributes) string {
-	name := a.original.GroupVersion().String() + " " + a.original.Resource
+	name := a.original.Resource.GroupVersion().String() + " " + a.original.Resource.Resource
 	if sub := a.req.GetSubResource(); sub != "" {
 		name += "/" + sub
 	}

@@ -198,9 +198,9 @@ func (x *index) collect(lists [][]*Hook, in tableKey, a *Attributes) [][]*Hook {
 	if t == nil {
 		return lists
 	}
-	lists = t.collect(lists, a.key(a.original))
+	lists = t.collect(lists, a.key(a.original.Resource))
 	if a.converted() {
-		lists = t.collect(lists, a.key(a.resource))
+		lists = t.collect(lists, a.key(a.came.Resource))
 	}
 	return lists
 }

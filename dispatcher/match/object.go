@@ -12,7 +12,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// object is one object of a request, of which matching reads the labels only, once, and only if a hook asks.
+// object is one object of a request. Its labels, and what it is in other versions, are made once and only if a hook asks.
 type object struct {
 	raw  []byte
 	once sync.Once
@@ -20,6 +20,9 @@ type object struct {
 	found  bool
 	labels labels.Set
 	err    error
+
+	mu       sync.Mutex
+	versions []*version // grows under mu
 }
 
 // newObject returns nil for an absent object.
@@ -62,7 +65,7 @@ func (a *Attributes) namespaceLabels(ctx context.Context) (labels.Set, error) {
 }
 
 func (a *Attributes) writesNamespace() bool {
-	return a.original.Resource == "namespaces" && a.req.GetSubResource() == "" &&
+	return a.original.Resource.Resource == "namespaces" && a.req.GetSubResource() == "" &&
 		(a.operation == create || a.operation == update)
 }
 

@@ -14,11 +14,11 @@ const wildcard = "*"
 // covers reports whether the rules of the hook cover the request, exactly or through the conversion that the API
 // server has already made for the entry that led here.
 func (h *Hook) covers(a *Attributes) bool {
-	if h.coversResource(a.request, a.original) {
+	if h.coversResource(a.request, a.original.Resource) {
 		return true
 	}
 	// Other equivalents of the resource come in here once the cluster says which there are (SEMANTICS C13).
-	return a.converted() && h.MatchPolicy == admissionregistrationv1.Equivalent && h.coversResource(a.request, a.resource)
+	return a.converted() && h.MatchPolicy == admissionregistrationv1.Equivalent && h.coversResource(a.request, a.came.Resource)
 }
 
 // coversResource reports whether any rule covers the operation of the request on resource.

@@ -1,0 +1,85 @@
+package match
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+)
+
+// In returns the object and the old object as a hook sees them whose [Decision] says as: converted by the cluster, each
+// once per version, or as they came if as is nil or names the kind in which they came. What is absent is nil. The error is
+// that of the conversion; it refuses the review with 500, whatever the failure policy (SEMANTICS C21). It is remembered as
+// well: ctx bounds the conversion for the first who asks. The slices must not be changed.
+func (a *Attributes) In(ctx context.Context, as *conversion.ResourceKind) (object, oldObject []byte, err error) {
+	kind := a.seenKind(as)
+	if object, err = a.object.in(ctx, a.request, kind); err != nil {
+		return nil, nil, err
+	}
+	if oldObject, err = a.old.in(ctx, a.request, kind); err != nil {
+		return nil, nil, err
+	}
+	return object, oldObject, nil
+}
+
+// seenKind is the kind in which a hook sees the objects whose Decision says as.
+func (r *request) seenKind(as *conversion.ResourceKind) schema.GroupVersionKind {
+	if as == nil {
+		return r.came.Kind
+	}
+	return as.Kind
+}
+
+// in returns the object in a version of its kind; nil when there is none.
+func (o *object) in(ctx context.Context, r *request, kind schema.GroupVersionKind) ([]byte, error) {
+	if o == nil {
+		return nil, nil
+	}
+	if kind == r.came.Kind {
+		return o.raw, nil
+	}
+	v := o.version(kind)
+	v.convert.Do(func() { v.raw, v.err = r.cluster.Convert(ctx, o.raw, kind) })
+	return v.raw, v.err
+}
+
+// decodedIn returns the object in a version of its kind as CEL sees it. An absent object is a nil interface.
+func (o *object) decodedIn(ctx context.Context, r *request, kind schema.GroupVersionKind) (runtime.Object, error) {
+	raw, err := o.in(ctx, r, kind)
+	if o == nil || err != nil {
+		return nil, err
+	}
+	v := o.version(kind)
+	v.decode.Do(func() { v.decoded, v.undecodable = decode(raw) })
+	return v.decoded, v.undecodable
+}
+
+// version is an object in one version of its kind. Each half is written once.
+type version struct {
+	kind schema.GroupVersionKind
+
+	convert sync.Once
+	raw     []byte
+	err     error
+
+	decode      sync.Once
+	decoded     runtime.Object
+	undecodable error
+}
+
+// version returns the place for the object in a version. An object has few: a list is enough.
+func (o *object) version(kind schema.GroupVersionKind) *version {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, v := range o.versions {
+		if v.kind == kind {
+			return v
+		}
+	}
+	v := &version{kind: kind}
+	o.versions = append(o.versions, v)
+	return v
+}
