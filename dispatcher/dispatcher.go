@@ -158,14 +158,20 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 
 // newRun prepares a review under one snapshot, which judges it from start to end.
 func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request) *run {
-	attributes := match.NewAttributes(r.Admission, d.clusterOf(r))
-	matching := matcher{attributes: attributes}
+	subject := newSubject(r, d.clusters.Cluster(r.Admission.GetCluster()))
+	attributes := subject.attributes
 	options := chain.Options{
 		Request:  r,
 		Revision: snapshot.Revision(),
 		Hooks:    candidates(snapshot, r, attributes),
 		Match: func(h *match.Hook, o chain.Object) match.Decision {
-			return matching.match(ctx, h, o)
+			return subject.match(ctx, h, o)
+		},
+		View: func(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
+			return subject.view(ctx, o, as)
+		},
+		Return: func(o chain.Object, seen, changed []byte) ([]byte, error) {
+			return subject.restore(ctx, o, seen, changed)
 		},
 		Codec:    d.codec,
 		Deadline: answerBy(ctx, time.Now()),
@@ -190,55 +196,6 @@ func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes
 	return slices.DeleteFunc(snapshot.Candidates(r.Admission.GetCluster(), r.Stage, a), func(h *match.Hook) bool {
 		return !h.In(r.Entry)
 	})
-}
-
-// matcher matches hooks against the object as mutated so far.
-type matcher struct {
-	attributes *match.Attributes
-	revision   uint32
-}
-
-func (m *matcher) match(ctx context.Context, h *match.Hook, o chain.Object) match.Decision {
-	if o.Revision != m.revision {
-		m.attributes, m.revision = m.attributes.WithObject(o.Raw), o.Revision
-	}
-	return h.Matches(ctx, m.attributes)
-}
-
-// clusterOf is the cluster of a review, for that review alone.
-func (d *Dispatcher) clusterOf(r *review.Request) match.Cluster {
-	return &cluster{Cluster: d.clusters.Cluster(r.Admission.GetCluster()), request: r}
-}
-
-// cluster is a cluster as one review knows it: a namespace is looked up at most once, in the facts that a bridge sent,
-// else in the cluster's context. It belongs to the goroutine of the review.
-type cluster struct {
-	match.Cluster
-
-	request    *review.Request
-	namespaces map[string]namespace
-}
-
-// namespace is what a look-up has told.
-type namespace struct {
-	labels map[string]string
-	err    error
-}
-
-// NamespaceLabels implements [match.Cluster].
-func (c *cluster) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	if f := c.request.Facts; f.GetNamespaceExists() && name == c.request.Admission.GetNamespace() {
-		return f.GetNamespaceLabels(), nil
-	}
-	known, ok := c.namespaces[name]
-	if !ok {
-		known.labels, known.err = c.Cluster.NamespaceLabels(ctx, name)
-		if c.namespaces == nil {
-			c.namespaces = make(map[string]namespace, 1)
-		}
-		c.namespaces[name] = known
-	}
-	return known.labels, known.err
 }
 
 // withDefaultTimeout gives a context without a deadline the default one.

@@ -43,9 +43,15 @@ type run struct {
 	flights    []flight // by call id; ids of hooks that were skipped have none
 	skipped    []match.Skipped
 
-	message  *admissionv1.AdmissionRequest // of revision, for backends
-	body     conversion.Body
+	views    []*view // of revision
 	revision uint32
+}
+
+// view is the request as the hooks of one version see it.
+type view struct {
+	of      *chain.View // nil is the version in which it came
+	message *admissionv1.AdmissionRequest
+	body    conversion.Body // empty until a stream needs it
 }
 
 // loop drives the machine until it has an answer. All results that have come are looked at before the time is: a verdict
@@ -87,30 +93,31 @@ func (x *run) deliver(d delivery) {
 	x.machine.Deliver(d.id, d.result)
 }
 
-// start hands calls to their backends: those of one backend as one batch.
+// start hands calls to their backends: those of one backend that see the same version as one batch.
 func (x *run) start(ctx context.Context, calls []chain.Call) {
-	if len(calls) == 0 {
-		return
-	}
-	x.encode(calls[0].Object)
-	var streams, webhooks []chain.Call
-	for _, c := range calls {
-		if c.Hook.Route.Stream {
-			streams = append(streams, c)
-		} else {
-			webhooks = append(webhooks, c)
+	for len(calls) > 0 {
+		v, stream := x.view(calls[0]), calls[0].Hook.Route.Stream
+		var same, others []chain.Call
+		for _, c := range calls {
+			if c.Hook.Route.Stream == stream && x.view(c) == v {
+				same = append(same, c)
+			} else {
+				others = append(others, c)
+			}
 		}
+		x.startOn(ctx, v, same, stream)
+		calls = others
 	}
-	x.startOn(ctx, x.dispatcher.streams, streams)
-	x.startOn(ctx, x.dispatcher.webhooks, webhooks)
 }
 
-// startOn hands calls to one backend.
-func (x *run) startOn(ctx context.Context, backend Backend, calls []chain.Call) {
-	if len(calls) == 0 {
-		return
+// startOn hands calls that see the same to one backend.
+func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream bool) {
+	backend := x.dispatcher.webhooks
+	if stream {
+		backend = x.dispatcher.streams
+		x.encode(v)
 	}
-	batch := &Batch{Request: x.message, Body: x.body, Calls: make([]Call, len(calls))}
+	batch := &Batch{Request: v.message, Body: v.body, Calls: make([]Call, len(calls))}
 	ids := make([]int, len(calls))
 	for i, c := range calls {
 		span := x.dispatcher.seeing.beginCall(ctx, c)
@@ -124,17 +131,27 @@ func (x *run) startOn(ctx context.Context, backend Backend, calls []chain.Call) 
 	}
 }
 
-// encode makes the body of the object that the calls see, unless it is that of the calls before.
-func (x *run) encode(o chain.Object) {
-	if x.message != nil && x.revision == o.Revision {
-		return
+// view is the request as a hook sees it: made once for all hooks that see the same object in the same version.
+func (x *run) view(c chain.Call) *view {
+	if x.revision != c.Object.Revision {
+		x.views, x.revision = nil, c.Object.Revision
 	}
-	x.message, x.revision = x.request.Admission, o.Revision
-	if o.Revision > 0 {
-		x.message = withObject(x.request.Admission, o)
+	for _, v := range x.views {
+		if v.of == c.View {
+			return v
+		}
 	}
-	x.body = conversion.EncodeBody(x.message)
-	x.dispatcher.seeing.encoded(x.body.Len())
+	v := &view{of: c.View, message: message(x.request.Admission, c.Object, c.View)}
+	x.views = append(x.views, v)
+	return v
+}
+
+// encode makes the body of a view for streams, once.
+func (x *run) encode(v *view) {
+	if v.body.Len() == 0 {
+		v.body = conversion.EncodeBody(v.message)
+		x.dispatcher.seeing.encoded(v.body.Len())
+	}
 }
 
 // flight keeps a call by its id.
@@ -175,20 +192,5 @@ func (x *run) explain(a *review.Answer) {
 		a.Outcomes = append(a.Outcomes, &admissionv1.HookOutcome{
 			Configuration: s.Hook.ID.Configuration, Hook: s.Hook.ID.Name, Outcome: "skipped", Reason: s.Reason,
 		})
-	}
-}
-
-// withObject is a request with another object. The parts that stay are shared.
-func withObject(r *admissionv1.AdmissionRequest, o chain.Object) *admissionv1.AdmissionRequest {
-	return &admissionv1.AdmissionRequest{
-		Uid: r.GetUid(), Cluster: r.GetCluster(),
-		Kind: r.GetKind(), Resource: r.GetResource(), SubResource: r.GetSubResource(),
-		RequestKind: r.GetRequestKind(), RequestResource: r.GetRequestResource(),
-		RequestSubResource: r.GetRequestSubResource(),
-		Name:               r.GetName(), Namespace: r.GetNamespace(), Operation: r.GetOperation(),
-		UserInfo: r.GetUserInfo(), OldObject: r.GetOldObject(), Options: r.GetOptions(), DryRun: r.DryRun,
-		Object:         &admissionv1.Object{ContentType: r.GetObject().GetContentType(), Raw: o.Raw},
-		ObjectRevision: o.Revision,
-		Projection:     r.GetProjection(),
 	}
 }

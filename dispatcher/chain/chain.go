@@ -12,6 +12,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -24,14 +25,24 @@ type Object struct {
 	Revision uint32
 }
 
+// View is a request in the version that a hook takes. It is never written.
+type View struct {
+	// As is the version.
+	As conversion.ResourceKind
+	// Object and OldObject are the objects in it; nil where the request has none.
+	Object, OldObject []byte
+}
+
 // Call is one hook that the shell has to ask.
 type Call struct {
 	// ID names the call in this review.
 	ID int
 	// Hook is who is asked.
 	Hook *match.Hook
-	// Object is what the hook sees.
+	// Object is the object of the review, in the version in which it came.
 	Object Object
+	// View is what the hook sees instead, if it takes another version; nil is Object itself.
+	View *View
 	// Round is 0, or 1 for a reinvocation.
 	Round uint32
 	// Deadline is when a verdict comes too late.
@@ -63,8 +74,9 @@ type Machine interface {
 type Codec interface {
 	// Apply applies a JSON patch to an object, which is nil when the request has none: then every patch that is not empty
 	// does not apply. It returns an error that matches [ErrBadPatch] when the patch cannot be
-	// decoded (SEMANTICS C20), any other when it does not apply (C21), and changed = false together with the object
-	// itself when nothing differs afterwards (C10).
+	// decoded (SEMANTICS C20), any other when it does not apply (C21). The result is what the next hook sees. changed is
+	// whether hooks that were asked before have to be asked again (C10): an object whose defaults alone were filled in, or
+	// that is only written differently, has not changed.
 	Apply(object, patch []byte) (result []byte, changed bool, err error)
 	// Diff returns the JSON patch that leads from one object to another.
 	Diff(from, to []byte) ([]byte, error)
@@ -80,6 +92,12 @@ type Options struct {
 	Hooks []*match.Hook
 	// Match says whether a hook applies to the object as it is now.
 	Match func(h *match.Hook, object Object) match.Decision
+	// View returns the request as hooks see it that take another version than the one in which it came: the same View for
+	// the same object and version. It is needed when Match names versions.
+	View func(o Object, as conversion.ResourceKind) (*View, error)
+	// Return returns the object with the change that such a hook made, in the version in which it came: seen is the object
+	// of its View, changed what became of it. It is needed by [NewMutate], when Match names versions.
+	Return func(o Object, seen, changed []byte) ([]byte, error)
 	// Codec applies and makes patches; needed by [NewMutate] only.
 	Codec Codec
 	// Deadline is when the answer has to be ready; it bounds all calls together.
@@ -101,30 +119,32 @@ const (
 type call struct {
 	hook     *match.Hook
 	round    uint32
+	view     *View  // what the hook sees, if it takes another version than that of the request
+	seen     []byte // the object as the hook sees it
 	state    state
 	why      string // of skipped
+	limit    time.Duration // the time that it may take
 	deadline time.Time
 	result   review.Result
 	patched  bool                           // its patch changed the object
+	verbatim bool                           // ... as the caller sent it, so that the patch is good for the caller too
 	said     *admissionv1.AdmissionResponse // the verdict of a call that has failed for its patch
 }
 
 // undeclared is the sideEffects of a hook that says nothing about them.
 const undeclared = ""
 
-// begin starts a call, bounded by the hook's own timeout and by the review's deadline. It reports false when no time is
-// left, and for a dry run that reaches a hook which does not declare its side effects, a failure for which its policy
-// decides (SEMANTICS C28): the call has then ended without being made.
-func (c *call) begin(o *Options, now time.Time) bool {
+// begin starts a call, bounded by the hook's own timeout and by its share of the review's time. It reports false when no
+// time is left, and for a dry run that reaches a hook which does not declare its side effects, a failure for which its
+// policy decides (SEMANTICS C28): the call has then ended without being made.
+func (c *call) begin(o *Options, now time.Time, share time.Duration) bool {
 	if c.hook.SideEffects == undeclared && o.Request.Admission.GetDryRun() {
 		c.state = ended
 		c.result = review.Fail(review.FailureRefused, "it declares no sideEffects, so that a dry run may not reach it")
 		return false
 	}
-	c.deadline = now.Add(c.hook.Timeout)
-	if o.Deadline.Before(c.deadline) {
-		c.deadline = o.Deadline
-	}
+	c.limit = min(c.hook.Timeout, share)
+	c.deadline = now.Add(c.limit)
 	if !now.Before(c.deadline) {
 		c.state = ended
 		c.result = review.Fail(review.FailureTimeout, "no time left to call it")
@@ -140,6 +160,26 @@ func (c *call) expire(now time.Time) bool {
 		return false
 	}
 	c.state = ended
-	c.result = review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", c.hook.Timeout)
+	if c.limit < c.hook.Timeout {
+		c.result = review.Fail(review.FailureTimeout,
+			"no verdict within %s, the time that was left for it (timeout %s)", c.limit, c.hook.Timeout)
+	} else {
+		c.result = review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", c.hook.Timeout)
+	}
 	return true
+}
+
+// see brings the object into the version that the hook takes. What cannot be converted refuses the review, whatever the
+// failure policy (SEMANTICS C21).
+func (c *call) see(o *Options, object Object, as *conversion.ResourceKind) *admissionv1.Status {
+	c.seen = object.Raw
+	if as == nil {
+		return nil
+	}
+	view, err := o.View(object, *as)
+	if err != nil {
+		return internal("hook %q takes %s, and the object cannot be converted: %v", c.hook.ID.Name, as.Kind.GroupVersion(), err)
+	}
+	c.view, c.seen = view, view.Object
+	return nil
 }

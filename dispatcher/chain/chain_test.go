@@ -65,11 +65,13 @@ type world struct {
 type rule struct {
 	contains string
 	err      *apierrors.StatusError
+	as       *conversion.ResourceKind
 }
 
 // begin makes a machine. Arguments: budget, dryrun, delete, explain. Input: "object JSON" (default {}), and a hook a
 // line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
-// (matching fails with 404).
+// (matching fails with 404), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
+// nothing can be converted to).
 func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	stage := admissionv1.Stage_STAGE_VALIDATE
@@ -90,6 +92,8 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 		Request:  &review.Request{Stage: stage, Admission: request, Explain: d.HasArg("explain")},
 		Revision: "r1",
 		Match:    w.match,
+		View:     view,
+		Return:   restore,
 		Codec:    conversion.Raw{},
 		Deadline: epoch.Add(duration(t, budget)),
 	}
@@ -131,6 +135,8 @@ func (w *world) hook(t *testing.T, stage admissionv1.Stage, words []string) *mat
 			h.SideEffects = admissionregistrationv1.SideEffectClass(value)
 		case "if":
 			w.rules[h] = rule{contains: `"` + value + `"`}
+		case "as":
+			w.rules[h] = rule{as: &conversion.ResourceKind{Kind: schema.GroupVersionKind{Version: value, Kind: "Thing"}}}
 		case "missing":
 			w.rules[h] = rule{err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "gone")}
 		default:
@@ -146,9 +152,24 @@ func (w *world) match(h *match.Hook, o chain.Object) match.Decision {
 	case r.err != nil:
 		return match.Decision{Err: r.err}
 	case bytes.Contains(o.Raw, []byte(r.contains)):
-		return match.Decision{Match: true}
+		return match.Decision{Match: true, As: r.as}
 	}
 	return match.Decision{Skip: match.SkipObjectSelector}
+}
+
+// view and restore convert to and from the other versions of stories.
+func view(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
+	if as.Kind.Version == "broken" {
+		return nil, errors.New("no such version")
+	}
+	return &chain.View{As: as, Object: bytes.ReplaceAll(o.Raw, []byte(`"name"`), []byte(`"title"`))}, nil
+}
+
+func restore(_ chain.Object, _, changed []byte) ([]byte, error) {
+	if bytes.Contains(changed, []byte(`"onewa`)) {
+		return nil, errors.New("no way back")
+	}
+	return bytes.ReplaceAll(changed, []byte(`"title"`), []byte(`"name"`)), nil
 }
 
 // deliver reports a result: deliver ID allow|deny|patch|raw|fail, with code=, message=, warning=, audit=KEY, type=; the patch is the input.
@@ -199,8 +220,12 @@ func (w *world) next() string {
 	var out strings.Builder
 	start, cancel := w.machine.Next(w.now)
 	for _, c := range start {
-		fmt.Fprintf(&out, "start %d %s round=%d revision=%d object=%s by=%s\n",
-			c.ID, c.Hook.ID.Name, c.Round, c.Object.Revision, c.Object.Raw, c.Deadline.Sub(epoch))
+		seen, as := c.Object.Raw, ""
+		if c.View != nil {
+			seen, as = c.View.Object, " as="+c.View.As.Kind.Version
+		}
+		fmt.Fprintf(&out, "start %d %s round=%d revision=%d object=%s%s by=%s\n",
+			c.ID, c.Hook.ID.Name, c.Round, c.Object.Revision, seen, as, c.Deadline.Sub(epoch))
 	}
 	for _, c := range cancel {
 		fmt.Fprintf(&out, "cancel %d %s\n", c.ID, c.Kind)

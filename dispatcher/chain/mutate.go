@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,16 +87,39 @@ func (m *Mutate) advance(now time.Time) []Call {
 		c.state, c.why = skipped, "nothing changed since it was called"
 		return nil
 	}
-	if status := dryRunConflict(h, m.options.Request.Admission); status != nil {
+	status := c.see(m.options, m.object, d.As)
+	if status == nil {
+		status = dryRunConflict(h, m.options.Request.Admission)
+	}
+	if status != nil {
 		m.finish(m.calls, status, nil)
 		return nil
 	}
 	m.current = c
-	if !c.begin(m.options, now) {
+	if !c.begin(m.options, now, m.share(h, now)) {
 		return nil
 	}
-	m.start[0] = Call{ID: len(m.calls) - 1, Hook: h, Object: m.object, Round: m.round, Deadline: c.deadline}
+	m.start[0] = Call{
+		ID: len(m.calls) - 1, Hook: h, Object: m.object, View: c.view, Round: m.round, Deadline: c.deadline,
+	}
 	return m.start[:]
+}
+
+// share is the part of the time left that a hook may take. While others may come after it, a hook that hangs may not use
+// up theirs: it gets half of what is left, or more if its timeout is a greater part of all that are still to run.
+// Together they would otherwise be a request that fails although each is fail-open (docs/deviations.md, D2).
+func (m *Mutate) share(h *match.Hook, now time.Time) time.Duration {
+	left := m.options.Deadline.Sub(now)
+	all := h.Timeout
+	for _, later := range m.options.Hooks[m.next:] {
+		if m.round < lastRound || m.wants(later) {
+			all += later.Timeout
+		}
+	}
+	if all <= left || all == h.Timeout {
+		return left
+	}
+	return max(left/2, time.Duration(float64(left)*(float64(h.Timeout)/float64(all))))
 }
 
 // Deliver implements [Machine].
@@ -125,7 +149,7 @@ func (m *Mutate) apply(c *call) {
 // k8s.io/apiserver/pkg/admission/plugin/webhook/mutating in their order. A patch that does not apply is a 500 even for a
 // fail-open hook (SEMANTICS C21), and so is one for a request without an object, unless it is empty.
 func (m *Mutate) patch(c *call, patch []byte) {
-	raw, changed, err := m.options.Codec.Apply(m.object.Raw, patch)
+	raw, changed, err := m.options.Codec.Apply(c.seen, patch)
 	patchType := c.result.Verdict.GetPatchType()
 	switch {
 	case errors.Is(err, ErrBadPatch):
@@ -136,12 +160,31 @@ func (m *Mutate) patch(c *call, patch []byte) {
 		m.spoil(c, fmt.Errorf("unknown patch type %q, want %q", patchType, jsonPatch))
 	case err != nil:
 		m.finish(m.calls, internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err), nil)
-	case changed:
+	default:
+		m.adopt(c, raw, changed)
+	}
+}
+
+// adopt makes what a hook made of the object the object that the next one sees.
+func (m *Mutate) adopt(c *call, raw []byte, changed bool) {
+	if !changed && bytes.Equal(raw, c.seen) {
+		return
+	}
+	if c.view != nil {
+		var err error
+		if raw, err = m.options.Return(m.object, c.seen, raw); err != nil {
+			m.finish(m.calls, internal("the change of hook %q cannot be converted back from %s: %v",
+				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err), nil)
+			return
+		}
+	}
+	if changed {
 		c.patched = true
+		c.verbatim = c.view == nil && m.object.Revision == 0
 		m.patches = append(m.patches, c)
-		m.object = Object{Raw: raw, Revision: m.object.Revision + 1}
 		m.changed()
 	}
+	m.object = Object{Raw: raw, Revision: m.object.Revision + 1}
 }
 
 // spoil lets a call whose patch cannot be used have the effect of a failed one.
@@ -171,12 +214,12 @@ func (m *Mutate) endRound() {
 }
 
 // patchOfAll is the patch that leads from the request's object to the last one: that of the only hook that changed it
-// verbatim, or the difference.
+// verbatim, if the hook saw what the caller has, or the difference.
 func (m *Mutate) patchOfAll() ([]byte, error) {
-	switch len(m.patches) {
-	case 0:
+	switch {
+	case len(m.patches) == 0:
 		return nil, nil
-	case 1:
+	case len(m.patches) == 1 && m.patches[0].verbatim:
 		return m.patches[0].result.Verdict.GetPatch(), nil
 	}
 	return m.options.Codec.Diff(m.options.Request.Admission.GetObject().GetRaw(), m.object.Raw)

@@ -71,6 +71,11 @@ func (v *Validate) begin(now time.Time) {
 		}
 		if !d.Match {
 			c.state, c.why = skipped, d.Skip
+			continue
+		}
+		if status := c.see(v.options, object, d.As); status != nil {
+			v.finish(v.calls, status, nil)
+			return
 		}
 	}
 	for _, c := range v.calls {
@@ -84,11 +89,11 @@ func (v *Validate) begin(now time.Time) {
 			continue
 		}
 		v.open++
-		if !c.begin(v.options, now) {
+		if !c.begin(v.options, now, v.options.Deadline.Sub(now)) {
 			v.settle(c)
 			continue
 		}
-		v.start = append(v.start, Call{ID: id, Hook: c.hook, Object: object, Deadline: c.deadline})
+		v.start = append(v.start, Call{ID: id, Hook: c.hook, Object: object, View: c.view, Deadline: c.deadline})
 	}
 }
 

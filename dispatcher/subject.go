@@ -1,0 +1,147 @@
+package dispatcher
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// subject is what a review is about: its request, with the object as mutated so far, in the versions that its hooks take.
+// It belongs to the goroutine of the review.
+type subject struct {
+	request    *admissionv1.AdmissionRequest
+	cluster    match.Cluster
+	attributes *match.Attributes
+	revision   uint32 // of the object in attributes and views
+	views      []*chain.View
+}
+
+func newSubject(r *review.Request, of match.Cluster) *subject {
+	own := &cluster{Cluster: of, request: r}
+	return &subject{request: r.Admission, cluster: own, attributes: match.NewAttributes(r.Admission, own)}
+}
+
+// at is the request with an object as mutated so far.
+func (s *subject) at(o chain.Object) *match.Attributes {
+	if o.Revision != s.revision {
+		s.attributes, s.revision, s.views = s.attributes.WithObject(o.Raw), o.Revision, nil
+	}
+	return s.attributes
+}
+
+// match says whether a hook applies.
+func (s *subject) match(ctx context.Context, h *match.Hook, o chain.Object) match.Decision {
+	return h.Matches(ctx, s.at(o))
+}
+
+// view is chain.Options.View.
+func (s *subject) view(ctx context.Context, o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
+	attributes := s.at(o)
+	for _, v := range s.views {
+		if v.As == as {
+			return v, nil
+		}
+	}
+	object, old, err := attributes.In(ctx, &as)
+	if err != nil {
+		return nil, err
+	}
+	v := &chain.View{As: as, Object: object, OldObject: old}
+	s.views = append(s.views, v)
+	return v, nil
+}
+
+// restore is chain.Options.Return. What a hook saw is converted back beside what it made of it: their difference is what
+// it changed, and nothing that has no place in its version is lost.
+func (s *subject) restore(ctx context.Context, o chain.Object, seen, changed []byte) ([]byte, error) {
+	kind := s.request.GetKind()
+	to := schema.GroupVersionKind{Group: kind.GetGroup(), Version: kind.GetVersion(), Kind: kind.GetKind()}
+	from, err := s.cluster.Convert(ctx, seen, to)
+	if err != nil {
+		return nil, err
+	}
+	back, err := s.cluster.Convert(ctx, changed, to)
+	if err != nil {
+		return nil, err
+	}
+	return conversion.Carry(o.Raw, from, back)
+}
+
+// message is a request with the object as mutated so far, as hooks see it that take a version. The parts that stay are
+// shared.
+func message(r *admissionv1.AdmissionRequest, o chain.Object, v *chain.View) *admissionv1.AdmissionRequest {
+	if o.Revision == 0 && v == nil {
+		return r
+	}
+	m := &admissionv1.AdmissionRequest{
+		Uid: r.GetUid(), Cluster: r.GetCluster(),
+		Kind: r.GetKind(), Resource: r.GetResource(), SubResource: r.GetSubResource(),
+		RequestKind: r.GetRequestKind(), RequestResource: r.GetRequestResource(),
+		RequestSubResource: r.GetRequestSubResource(),
+		Name:               r.GetName(), Namespace: r.GetNamespace(), Operation: r.GetOperation(),
+		UserInfo: r.GetUserInfo(), OldObject: r.GetOldObject(), Options: r.GetOptions(), DryRun: r.DryRun,
+		Object:         withRaw(r.GetObject(), o.Raw),
+		ObjectRevision: o.Revision,
+		Projection:     r.GetProjection(),
+	}
+	if v == nil {
+		return m
+	}
+	if m.GetRequestKind() == nil {
+		m.RequestKind, m.RequestResource, m.RequestSubResource = r.GetKind(), r.GetResource(), r.GetSubResource()
+	}
+	kind, resource := v.As.Kind, v.As.Resource
+	m.Kind = &admissionv1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind}
+	m.Resource = &admissionv1.GroupVersionResource{
+		Group: resource.Group, Version: resource.Version, Resource: resource.Resource,
+	}
+	m.SubResource = v.As.Subresource
+	m.Object, m.OldObject = withRaw(r.GetObject(), v.Object), withRaw(r.GetOldObject(), v.OldObject)
+	return m
+}
+
+// withRaw is an object with other content, if there is one.
+func withRaw(o *admissionv1.Object, raw []byte) *admissionv1.Object {
+	if o == nil {
+		return nil
+	}
+	return &admissionv1.Object{ContentType: o.GetContentType(), Raw: raw}
+}
+
+// cluster is a cluster as one review knows it: a namespace is looked up at most once, in the facts that a bridge sent,
+// else in the cluster's context. It belongs to the goroutine of the review.
+type cluster struct {
+	match.Cluster
+
+	request    *review.Request
+	namespaces map[string]namespace
+}
+
+// namespace is what a look-up has told.
+type namespace struct {
+	labels map[string]string
+	err    error
+}
+
+// NamespaceLabels implements [match.Cluster].
+func (c *cluster) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	if f := c.request.Facts; f.GetNamespaceExists() && name == c.request.Admission.GetNamespace() {
+		return f.GetNamespaceLabels(), nil
+	}
+	known, ok := c.namespaces[name]
+	if !ok {
+		known.labels, known.err = c.Cluster.NamespaceLabels(ctx, name)
+		if c.namespaces == nil {
+			c.namespaces = make(map[string]namespace, 1)
+		}
+		c.namespaces[name] = known
+	}
+	return known.labels, known.err
+}
