@@ -31,6 +31,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/cluster"
 	"github.com/portcullis-mesh/portcullis/config"
@@ -42,6 +43,9 @@ import (
 
 // reviewHeadroom is what a review may take as a message beyond its JSON: tags, lengths, and what the caller adds.
 const reviewHeadroom = 64 << 10
+
+// hangUpTimeout bounds the end of calls to webhooks for which nobody waits any more, and of their connections.
+const hangUpTimeout = 5 * time.Second
 
 // readyInfo is what the ready file says: where to find the process, and with which certificates.
 type readyInfo struct {
@@ -62,6 +66,7 @@ type app struct {
 	clusters  *cluster.Registry
 	registry  *session.Registry
 	hosts     *session.Server
+	webhooks  *outbound.Client
 	bridge    *bridge.Bridge
 	grpc      *grpc.Server
 	health    *health.Server
@@ -119,6 +124,9 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 		return nil, err
 	}
 	a.hosts = session.NewServer(a.registry, caller)
+	if a.webhooks, err = c.webhooks.client(metrics); err != nil {
+		return nil, err
+	}
 	a.clusters = cluster.New(cluster.Options{Logger: log})
 	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.config})
 	if err != nil {
@@ -151,6 +159,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Snapshots:      a.store,
 		Clusters:       a.clusters,
 		Streams:        a.registry,
+		Webhooks:       a.webhooks,
 		TracerProvider: a.telemetry.TracerProvider,
 		Metrics:        metrics,
 		Logger:         a.log,
@@ -354,8 +363,18 @@ func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	defer cancel()
 	a.registry.Drain(ctx, a.config.drainTimeout)
 	a.grpc.Stop()
+	a.hangUp(context.WithoutCancel(ctx))
 	_ = a.admin.Close()
 	stopBackground()
+}
+
+// hangUp closes the connections to webhooks, once nobody waits for a call any more.
+func (a *app) hangUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
+	defer cancel()
+	if err := a.webhooks.Close(ctx); err != nil {
+		a.log.Warn("connections to webhooks are left open", "error", err)
+	}
 }
 
 // firstConfiguration waits for the first configuration. A document that is bad from the start has no last good version: its

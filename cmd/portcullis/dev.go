@@ -37,6 +37,7 @@ var samples embed.FS
 func newDevCommand() *cobra.Command {
 	var dataDir, readyFile, listen, listenHosts, listenAdmin, logLevel string
 	var ignoreBad bool
+	var webhooks webhookConfig
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything in one process, with samples",
@@ -61,6 +62,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 			return d.run(cmd.Context(), serveConfig{
 				config: []string{d.path("config")}, ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
 				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
+				webhooks:     webhooks,
 				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second,
 				logFormat: "text", logLevel: logLevel,
 			})
@@ -73,6 +75,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
 	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
 	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")
+	webhooks.bind(f)
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
 	return withSettings(cmd)
 }

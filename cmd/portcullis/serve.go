@@ -22,6 +22,7 @@ type serveConfig struct {
 	listenAdmin  string
 	tls          tlsFiles
 	hostsTLS     tlsFiles
+	webhooks     webhookConfig
 	readyFile    string
 	maxBody      int64
 	maxInflight  int64
@@ -61,13 +62,19 @@ func newServeCommand() *cobra.Command {
   --listen-admin   /healthz, /readyz and /metrics over HTTP
 
 The configuration is read from the files and directories named by --config, and again whenever they change: webhook
-configurations of admissionregistration.k8s.io/v1, and HookRoutes and Clusters of portcullis.dev/v1. Certificates and
+configurations of admissionregistration.k8s.io, and HookRoutes and Clusters of portcullis.dev/v1. Certificates and
 authorities are reloaded when their files change. Traces are exported as the OTEL_* variables say.
+
+A hook is served over streams if its HookRoute says so. Any other is called over HTTPS by its clientConfig, as kube-apiserver
+would call it: as whom, says --webhook-kubeconfig; where the services of clusters are that this process is not part of, says
+--webhook-service.
 
 SIGTERM stops it without losing a request: it turns unready, waits --stop-delay for the load balancers to notice, ends
 connections as they become idle, tells the hosts, and stops when the last review is answered or after --drain-timeout.`,
 		Example: `  portcullis serve --config /etc/portcullis/conf.d \
-    --tls-cert tls.crt --tls-key tls.key --tls-ca clients-ca.crt`,
+    --tls-cert tls.crt --tls-key tls.key --tls-ca clients-ca.crt
+  portcullis serve --settings serve.yaml --webhook-kubeconfig webhooks.kubeconfig \
+    --webhook-service prod-1/policy/imagepolicy=imagepolicy.prod-1.example.com:8443`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if missing := c.missing(); len(missing) > 0 {
@@ -116,6 +123,7 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.hostsTLS.cert, "hosts-tls-cert", "", "PEM file of the certificate for hosts (default: --tls-cert)")
 	f.StringVar(&c.hostsTLS.key, "hosts-tls-key", "", "PEM file of its key (default: --tls-key)")
 	f.StringVar(&c.hostsTLS.ca, "hosts-tls-ca", "", "PEM file of the authorities of hosts (default: --tls-ca)")
+	c.webhooks.bind(f)
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, once every listener serves")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
 	f.Int64Var(&c.maxInflight, "max-inflight-bytes", bridge.DefaultMaxInflightBytes, "most bytes of reviews held at a time")
