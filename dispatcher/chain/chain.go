@@ -122,7 +122,7 @@ type call struct {
 	view     *View  // what the hook sees, if it takes another version than that of the request
 	seen     []byte // the object as the hook sees it
 	state    state
-	why      string // of skipped
+	why      string        // of skipped
 	limit    time.Duration // the time that it may take
 	deadline time.Time
 	result   review.Result
