@@ -30,7 +30,7 @@ import (
 )
 
 // newChain makes both plugins as kube-apiserver makes them, with an API that holds what the options say.
-func newChain(t testing.TB, o Options, hooks *server) (admission.Interface, error) {
+func newChain(t testing.TB, o Options, hooks *hooks) (admission.Interface, error) {
 	client := fake.NewSimpleClientset(stored(o, hooks)...)
 	w := &wiring{client: client, informers: informers.NewSharedInformerFactory(client, 0), authorizer: o.Authorizer}
 	plugins := admission.NewPlugins()
@@ -55,7 +55,7 @@ func newChain(t testing.TB, o Options, hooks *server) (admission.Interface, erro
 }
 
 // stored is what the API server's storage holds.
-func stored(o Options, hooks *server) []runtime.Object {
+func stored(o Options, hooks *hooks) []runtime.Object {
 	var all []runtime.Object
 	for name, labels := range o.Namespaces {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})

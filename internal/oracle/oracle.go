@@ -68,7 +68,7 @@ type Oracle struct {
 	chain   admission.Interface
 	objects admission.ObjectInterfaces
 	custom  bool
-	hooks   *server
+	hooks   *hooks
 
 	mu sync.Mutex // one review at a time, so that calls can be told apart
 }
@@ -77,7 +77,7 @@ type Oracle struct {
 func New(t testing.TB, o Options) *Oracle {
 	t.Helper()
 	silence()
-	hooks := newServer(t, o)
+	hooks := newHooks(t, o)
 	chain, err := newChain(t, o, hooks)
 	if err != nil {
 		t.Fatalf("oracle: %v", err)

@@ -3,13 +3,14 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Script is a hook: it answers one review. ctx ends when the caller gives up.
+// Script is a hook: it answers one attempt at a call. ctx ends when the caller gives up, and knows the Call.
 type Script func(ctx context.Context, request *admissionv1.AdmissionRequest) Answer
 
 // Answer is what a hook sends back. The zero Answer is an AdmissionReview without a response.
@@ -20,14 +21,50 @@ type Answer struct {
 	Edit func(*admissionv1.AdmissionReview)
 	// Body is sent in place of an AdmissionReview.
 	Body []byte
+	// Cut is how many bytes at its end are not sent.
+	Cut int
 	// Code is the HTTP status; 0 means 200.
 	Code int
+	// Header is added to the answer, or replaces what is in it.
+	Header http.Header
 	// Delay is how long the hook takes.
 	Delay time.Duration
-	// Hang leaves the caller without an answer until it gives up.
+	// Hang leaves the caller without an answer until it gives up, or, with Cut, without its end.
 	Hang bool
-	// Drop closes the connection in place of an answer.
+	// Drop closes the connection in place of an answer, or, with Cut, of its end.
 	Drop bool
+	// Before are the answers to the first attempts at a call: this one is for a caller that comes again, as it was asked
+	// to. Those of them have no effect.
+	Before []Answer
+}
+
+// attempt is the answer to the n-th attempt at a call.
+func (a Answer) attempt(n int) Answer {
+	if n < len(a.Before) {
+		return a.Before[n]
+	}
+	return a
+}
+
+// Call is how a script was called.
+type Call struct {
+	// Version is the apiVersion of the AdmissionReview.
+	Version string
+	// Timeout is what the caller said about its patience: a duration in whole seconds.
+	Timeout string
+}
+
+// callKey is the key of a Call in a context.
+type callKey struct{}
+
+func withCall(ctx context.Context, c Call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+// CallOf is the Call to which a script's context belongs.
+func CallOf(ctx context.Context) Call {
+	c, _ := ctx.Value(callKey{}).(Call)
+	return c
 }
 
 // Always is a script that gives the same answer every time.

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,21 +19,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// server is every scripted hook, each at its own path of one HTTPS server.
-type server struct {
-	options Options
-	http    *httptest.Server
-	ca      []byte
+// Play is every scripted hook of a server: it answers one attempt at a call of the hook at a path. ctx ends when the caller
+// gives up, and knows the Call. One is played at a time.
+type Play func(ctx context.Context, path string, request *admissionv1.AdmissionRequest) Answer
+
+// Webhooks is an HTTPS server with scripted hooks, each at a path of its own.
+type Webhooks struct {
+	play Play
+	http *httptest.Server
+	ca   []byte
 
 	mu      sync.Mutex
-	called  []string
-	answers map[types.UID]Answer // of the calls in called
-	running int                  // scripts that have not ended
-	ended   *sync.Cond           // one has
+	calls   map[types.UID]*progress
+	running int        // attempts that have not ended
+	ended   *sync.Cond // one has
 }
 
-func newServer(t testing.TB, o Options) *server {
-	s := &server{options: o, answers: map[types.UID]Answer{}}
+// progress is how far a call is, which the hook may want to see again.
+type progress struct {
+	attempts int
+	last     Answer
+}
+
+// NewWebhooks starts a server. It ends with the test.
+func NewWebhooks(t testing.TB, play Play) *Webhooks {
+	t.Helper()
+	s := &Webhooks{play: play, calls: map[types.UID]*progress{}}
 	s.ended = sync.NewCond(&s.mu)
 	s.http = httptest.NewUnstartedServer(s)
 	s.http.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // callers that give up are part of the script
@@ -42,69 +54,55 @@ func newServer(t testing.TB, o Options) *server {
 	return s
 }
 
-// point makes c lead to the script of a hook, if it has one.
-func (s *server) point(key string, c *admissionregistrationv1.WebhookClientConfig) {
-	if s.script(key) == nil {
-		return
-	}
-	url := s.http.URL + "/" + key
-	*c = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: s.ca}
+// ClientConfig leads to the hook at a path.
+func (s *Webhooks) ClientConfig(path string) admissionregistrationv1.WebhookClientConfig {
+	url := s.http.URL + "/" + path
+	return admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: s.ca}
 }
 
-func (s *server) script(key string) Script {
-	if script, ok := s.options.Scripts[key]; ok {
-		return script
-	}
-	return s.options.Default
-}
-
-// begin forgets the calls of the review before.
-func (s *server) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.called, s.answers = nil, map[types.UID]Answer{}
-}
-
-// end returns the hooks that were called since begin, in the order in which the calls arrived. It waits for the
-// scripts that are still running: their callers have given up, so they end.
-func (s *server) end() []string {
+// Wait returns when no attempt is under way. Callers that have given up are not waited for long: their hooks end.
+func (s *Webhooks) Wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.running > 0 {
 		s.ended.Wait()
 	}
-	return s.called
 }
 
-func (s *server) enter() {
+func (s *Webhooks) enter() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running++
 }
 
-// answer asks the script of a hook. A request that net/http sends again, since its connection went away before the answer,
-// has the uid of the first: it is the same call, and gets the same answer.
-func (s *server) answer(ctx context.Context, key string, r *admissionv1.AdmissionRequest) Answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a, again := s.answers[r.UID]
-	if !again {
-		a = s.script(key)(ctx, r)
-		s.called, s.answers[r.UID] = append(s.called, key), a
-	}
-	return a
-}
-
-func (s *server) leave() {
+func (s *Webhooks) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
 	s.ended.Broadcast()
 }
 
+// answer asks the script of a hook. A request that net/http sends again, since its connection went away before the answer,
+// has the uid of the first, and is the same attempt: it gets the same answer. Other requests of one uid are new attempts,
+// for which the hook has asked.
+func (s *Webhooks) answer(ctx context.Context, path string, r *admissionv1.AdmissionRequest) Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.calls[r.UID]
+	if p == nil {
+		p = &progress{}
+		s.calls[r.UID] = p
+	}
+	if p.attempts > 0 && p.last.Drop {
+		return p.last
+	}
+	p.last = s.play(ctx, path, r).attempt(p.attempts)
+	p.attempts++
+	return p.last
+}
+
 // ServeHTTP implements http.Handler.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key := strings.TrimPrefix(r.URL.Path, "/")
+func (s *Webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.enter()
 	defer s.leave()
 	// Only a request that was read to its end notices that its caller has gone.
@@ -117,28 +115,30 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not an AdmissionReview", http.StatusBadRequest)
 		return
 	}
-	answer := s.answer(r.Context(), key, review.Request)
-	wait(r, answer)
-	answer.send(w, &review)
+	ctx := withCall(r.Context(), Call{Version: review.APIVersion, Timeout: r.URL.Query().Get("timeout")})
+	answer := s.answer(ctx, strings.TrimPrefix(r.URL.Path, "/"), review.Request)
+	if !answer.Hang || answer.Cut > 0 {
+		pause(ctx, answer.Delay)
+		answer.send(w, &review)
+	}
+	if answer.Hang {
+		<-ctx.Done()
+	}
 }
 
-// wait takes the time that the script takes.
-func wait(r *http.Request, a Answer) {
-	if a.Hang {
-		<-r.Context().Done()
-		return
-	}
-	timer := time.NewTimer(a.Delay)
+// pause takes the time that the script takes.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-r.Context().Done():
+	case <-ctx.Done():
 	}
 }
 
 // send answers review, in the version in which it came.
 func (a Answer) send(w http.ResponseWriter, review *admissionv1.AdmissionReview) {
-	if a.Drop {
+	if a.Drop && a.Cut == 0 {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to close the connection
 	}
 	body := a.Body
@@ -146,10 +146,17 @@ func (a Answer) send(w http.ResponseWriter, review *admissionv1.AdmissionReview)
 		body = a.encode(review)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	maps.Copy(w.Header(), a.Header)
 	if a.Code != 0 {
 		w.WriteHeader(a.Code)
 	}
-	_, _ = w.Write(body)
+	_, _ = w.Write(body[:max(len(body)-a.Cut, 0)])
+	if a.Drop || a.Hang {
+		_ = http.NewResponseController(w).Flush()
+	}
+	if a.Drop {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // as above
+	}
 }
 
 func (a Answer) encode(request *admissionv1.AdmissionReview) []byte {
