@@ -35,7 +35,7 @@ func (Raw) Diff(from, to []byte) ([]byte, error) { return DiffPatch(from, to) }
 func StillReadable(from, to []byte) error {
 	err := readable(to)
 	if err != nil && readable(from) == nil {
-		return fmt.Errorf("%w: the patched object cannot be read: %w", ErrInapplicable, err)
+		return fmt.Errorf("the patched object cannot be read: %w", err)
 	}
 	return nil
 }

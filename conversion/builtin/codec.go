@@ -152,7 +152,7 @@ func (c *Codec) Diff(from, to []byte) ([]byte, error) {
 	if bytes.Equal(before, from) {
 		return conversion.DiffPatch(from, after)
 	}
-	target, err := Carry(from, before, after)
+	target, err := conversion.Carry(from, before, after)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 //
 // The error wraps ErrUnknownKind when our types do not hold one of the two versions. It wraps ErrUnknownFields when the
 // object has fields that they do not know, and then the object is returned too, without them: whether that will do is
-// the caller's to decide. See Carry for the way back.
+// the caller's to decide. See conversion.Carry for the way back.
 func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) {
 	from, err := kindOf(raw)
 	if err != nil {

@@ -200,7 +200,7 @@ func TestAnObjectOfANewerClusterLosesNothingOnTheWayToAHookInAnotherVersionAndBa
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := builtin.Carry(object, lossy(view, v2), lossy(changed, v2))
+	got, err := conversion.Carry(object, lossy(view, v2), lossy(changed, v2))
 	if err != nil {
 		t.Fatal(err)
 	}

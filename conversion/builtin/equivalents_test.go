@@ -99,6 +99,58 @@ func TestResourcesAreEquivalentInTheOrderInWhichTheAPIServerInstallsThem(t *test
 	}
 }
 
+func TestAllVersionsEverServedAreEquivalentInAClusterOfWhichNothingIsKnown(t *testing.T) {
+	known := builtin.Known()
+	for from, want := range map[string][]string{
+		"apps/v1 deployments": {
+			"extensions/v1beta1 deployments is extensions/v1beta1 Deployment", "apps/v1 deployments is apps/v1 Deployment",
+			"apps/v1beta2 deployments is apps/v1beta2 Deployment", "apps/v1beta1 deployments is apps/v1beta1 Deployment",
+		},
+		"apps/v1 statefulsets/scale": {
+			"apps/v1 statefulsets/scale is autoscaling/v1 Scale", "apps/v1beta2 statefulsets/scale is apps/v1beta2 Scale",
+			"apps/v1beta1 statefulsets/scale is apps/v1beta1 Scale",
+		},
+		"autoscaling/v1 horizontalpodautoscalers": {
+			"autoscaling/v2 horizontalpodautoscalers is autoscaling/v2 HorizontalPodAutoscaler",
+			"autoscaling/v1 horizontalpodautoscalers is autoscaling/v1 HorizontalPodAutoscaler",
+			"autoscaling/v2beta2 horizontalpodautoscalers is autoscaling/v2beta2 HorizontalPodAutoscaler",
+			"autoscaling/v2beta1 horizontalpodautoscalers is autoscaling/v2beta1 HorizontalPodAutoscaler",
+		},
+		"policy/v1 poddisruptionbudgets": {
+			"policy/v1 poddisruptionbudgets is policy/v1 PodDisruptionBudget",
+			"policy/v1beta1 poddisruptionbudgets is policy/v1beta1 PodDisruptionBudget",
+		},
+		"v1 pods":                nil,
+		"example.com/v1 widgets": nil,
+	} {
+		gvr, sub := resource(t, from)
+		if diff := cmp.Diff(want, text(known.For(gvr, sub))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", from, diff)
+		}
+	}
+}
+
+// TestNoneOfTheEquivalentsOfAnAPIServerIsMissingInAClusterOfWhichNothingIsKnown compares with a kube-apiserver of our
+// types' version that serves everything.
+func TestNoneOfTheEquivalentsOfAnAPIServerIsMissingInAClusterOfWhichNothingIsKnown(t *testing.T) {
+	lists := discovery(t)
+	known, exact := builtin.Known(), builtin.Discovered(lists)
+	for _, list := range lists {
+		for _, r := range list.APIResources {
+			gvr, sub := resource(t, list.GroupVersion+" "+r.Name)
+			want := exact.For(gvr, sub)
+			if len(want) < 2 {
+				continue
+			}
+			for _, way := range want {
+				if !slices.Contains(known.For(gvr, sub), way) {
+					t.Errorf("%s %s: no %v", list.GroupVersion, r.Name, way)
+				}
+			}
+		}
+	}
+}
+
 func TestWhatIsNotBuiltInIsLeftOutOfDiscovery(t *testing.T) {
 	e := builtin.Discovered([]*metav1.APIResourceList{
 		{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment"}}},

@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 )
 
 // Served returns what an API server with these group versions considers equivalent, for a cluster that cannot be asked
@@ -18,6 +19,30 @@ func Served(versions []schema.GroupVersion) *Equivalents {
 		lists = append(lists, listed(gv))
 	}
 	return Discovered(lists)
+}
+
+// Known returns what is equivalent in a cluster of which nothing is known: all the ways in which Kubernetes has ever served
+// a built-in resource. No API server serves them all, so that a hook may be found to match that the cluster's own API
+// server would not have called, and the version that it takes may be one that our types cannot convert to; but none is
+// passed over.
+func Known() *Equivalents {
+	var all []schema.GroupVersion
+	for line := range strings.Lines(served) {
+		columns := strings.Split(line, "|")
+		if len(columns) < 3 {
+			continue
+		}
+		for _, text := range expand(columns[2]) {
+			if gv, err := schema.ParseGroupVersion(text); err == nil && !slices.Contains(all, gv) {
+				all = append(all, gv)
+			}
+		}
+	}
+	// As discovery lists versions, whatever the order of the lines.
+	slices.SortStableFunc(all, func(a, b schema.GroupVersion) int {
+		return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+	})
+	return Served(all)
 }
 
 // listed is what discovery says, or said, of a group version.

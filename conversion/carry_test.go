@@ -1,12 +1,10 @@
-package builtin_test
+package conversion_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 )
 
 func TestOnlyWhatChangedIsCarriedOver(t *testing.T) {
@@ -76,7 +74,7 @@ func TestOnlyWhatChangedIsCarriedOver(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := builtin.Carry([]byte(tc.base), []byte(tc.from), []byte(tc.to))
+			got, err := conversion.Carry([]byte(tc.base), []byte(tc.from), []byte(tc.to))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +89,7 @@ func TestWhatIsNoJSONCannotBeCarriedOver(t *testing.T) {
 	for i := range 3 {
 		documents := [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)}
 		documents[i] = []byte(`{`)
-		if got, err := builtin.Carry(documents[0], documents[1], documents[2]); err == nil {
+		if got, err := conversion.Carry(documents[0], documents[1], documents[2]); err == nil {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -104,36 +102,12 @@ func FuzzCarryingFromTheSameDocumentMakesTheOther(f *testing.F) {
 		if !json.Valid(base) || !json.Valid(to) {
 			return
 		}
-		got, err := builtin.Carry(base, base, to)
+		got, err := conversion.Carry(base, base, to)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if patch, err := conversion.DiffPatch(to, got); err == nil && patch != nil {
 			t.Errorf("got %s of %s, want %s: %s", got, base, to, patch)
-		}
-	})
-}
-
-func FuzzAnObjectIsOfTheKindThatItSays(f *testing.F) {
-	f.Add(`{"kind":"K","apiVersion":"g/v"}`)
-	f.Add(`{"metadata":{"kind":"x"},"kind":"K"}`)
-	f.Add(`{"kind":null,"apiVersion":[]}`)
-	c := builtin.New(builtin.Options{})
-	f.Fuzz(func(t *testing.T, raw string) {
-		var whole struct {
-			APIVersion string `json:"apiVersion"`
-			Kind       string `json:"kind"`
-		}
-		if err := json.Unmarshal([]byte(raw), &whole); err != nil || whole.Kind == "" || strings.Count(whole.APIVersion, "/") > 1 {
-			return
-		}
-		keys := map[string]json.RawMessage{}
-		if err := json.Unmarshal([]byte(raw), &keys); err != nil || keys["kind"] == nil || keys["apiVersion"] == nil || strings.Count(raw, "ind") > 1 {
-			return // told by encoding/json in more ways than Kubernetes reads
-		}
-		kind := whole.APIVersion + " " + whole.Kind
-		if got, err := c.Convert([]byte(raw), at(t, kind)); err != nil || string(got) != raw {
-			t.Errorf("%q is not of kind %q: %s %v", raw, kind, got, err)
 		}
 	})
 }
