@@ -1,0 +1,92 @@
+package custom
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+)
+
+// reviewKind is the kind of what conversion webhooks read and write.
+const reviewKind = "ConversionReview"
+
+// negotiate picks the first of the conversionReviewVersions that is spoken here, as an apiVersion; empty when there is
+// none: createConversionReviewObjects of webhook_converter.go.
+func negotiate(versions []string) string {
+	for _, v := range versions {
+		switch v {
+		case apiextensionsv1.SchemeGroupVersion.Version:
+			return apiextensionsv1.SchemeGroupVersion.String()
+		case apiextensionsv1beta1.SchemeGroupVersion.Version:
+			return apiextensionsv1beta1.SchemeGroupVersion.String()
+		}
+	}
+	return ""
+}
+
+// encodeReview asks for the conversion of one object. Both versions are written alike, with the empty response that the
+// original sends along.
+func encodeReview(version, uid string, to schema.GroupVersion, raw []byte) ([]byte, error) {
+	return json.Marshal(&apiextensionsv1.ConversionReview{
+		TypeMeta: metav1.TypeMeta{Kind: reviewKind, APIVersion: version},
+		Request: &apiextensionsv1.ConversionRequest{
+			UID: types.UID(uid), DesiredAPIVersion: to.String(), Objects: []runtime.RawExtension{{Raw: raw}},
+		},
+		Response: &apiextensionsv1.ConversionResponse{},
+	})
+}
+
+// decodeAnswer returns the one object of an answer: getConvertedObjectsFromResponse of webhook_converter.go, after the
+// decoding of its client.
+func decodeAnswer(body []byte, version, uid string) ([]byte, error) {
+	review, err := readReview(body, version)
+	if err != nil {
+		return nil, fmt.Errorf("reading its answer: %w", err)
+	}
+	response := review.Response
+	switch {
+	case response == nil:
+		return nil, errors.New("no response provided")
+	// v1beta1 has never had these two checks, for compatibility.
+	case version == apiextensionsv1.SchemeGroupVersion.String() && review.TypeMeta != metav1.TypeMeta{Kind: reviewKind, APIVersion: version}:
+		return nil, fmt.Errorf("expected a response of %s, %s, got %q, %q", version, reviewKind, review.APIVersion, review.Kind)
+	case version == apiextensionsv1.SchemeGroupVersion.String() && string(response.UID) != uid:
+		return nil, fmt.Errorf("expected response.uid=%q, got %.100q", uid, response.UID)
+	case response.Result.Status != metav1.StatusSuccess && response.Result.Message != "":
+		return nil, fmt.Errorf("it said: %s", response.Result.Message)
+	case response.Result.Status != metav1.StatusSuccess:
+		return nil, fmt.Errorf("response.result.status was %.100q, not %q", response.Result.Status, metav1.StatusSuccess)
+	case len(response.ConvertedObjects) != 1:
+		return nil, fmt.Errorf("returned %d objects, expected 1", len(response.ConvertedObjects))
+	}
+	return response.ConvertedObjects[0].Raw, nil
+}
+
+// readReview reads a ConversionReview as the codec of the original's client does: Serializer.Decode of
+// k8s.io/apimachinery/pkg/runtime/serializer/json into a ConversionReview of that version. Kind and apiVersion are found
+// whatever their case and may be missing, all other fields are told by case.
+func readReview(body []byte, version string) (*apiextensionsv1.ConversionReview, error) {
+	kind, err := serializer.DefaultMetaFactory.Interpret(body)
+	if err != nil {
+		return nil, err
+	}
+	want := schema.FromAPIVersionAndKind(version, reviewKind)
+	kind.Kind = cmp.Or(kind.Kind, want.Kind)
+	if kind.Version == "" && (kind.Group == "" || kind.Group == want.Group) {
+		kind.Group, kind.Version = want.Group, want.Version
+	}
+	if *kind != want {
+		return nil, fmt.Errorf("it is %s, want %s", kind, want)
+	}
+	review := &apiextensionsv1.ConversionReview{}
+	return review, kjson.UnmarshalCaseSensitivePreserveInts(body, review)
+}
