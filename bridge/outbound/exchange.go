@@ -26,8 +26,14 @@ type exchange struct {
 	call     *call
 	version  string // of the AdmissionReview
 	uid      string
-	payload  *payload
+	payload  body
 	received bool // a connection was had: the webhook may have seen the review
+}
+
+// body is what is sent, as often as it takes.
+type body interface {
+	len() int64
+	open() io.ReadCloser // from the beginning
 }
 
 // prepare finds out what to send, and where to.
@@ -49,8 +55,17 @@ func (c *Client) prepare(ctx context.Context, x *call) (*exchange, *review.Failu
 	return &exchange{endpoint: e, call: x, version: version, uid: uid, payload: newPayload(shared, uid)}, nil
 }
 
-// exchange sends the review, again when the webhook asks for it, and reads the answer.
+// exchange sends the review and reads the answer.
 func (c *Client) exchange(ctx context.Context, via http.RoundTripper, e *exchange) (*admissionv1.AdmissionResponse, *review.Failure) {
+	resp, f := c.send(ctx, via, e)
+	if f != nil {
+		return nil, f
+	}
+	return c.answer(ctx, e, resp)
+}
+
+// send sends the review, again when the webhook asks for it. Whoever gets the answer closes it.
+func (c *Client) send(ctx context.Context, via http.RoundTripper, e *exchange) (*http.Response, *review.Failure) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { e.received = true }})
 	for attempt := 0; ; attempt++ {
 		resp, err := via.RoundTrip(e.request(ctx))
@@ -59,7 +74,7 @@ func (c *Client) exchange(ctx context.Context, via http.RoundTripper, e *exchang
 		}
 		pause, again := retryAfter(resp)
 		if !again || attempt == MaxRetries || time.Now().Add(pause).After(e.call.Deadline) {
-			return c.answer(ctx, e, resp)
+			return resp, nil
 		}
 		discard(resp)
 		c.seeing.retries.Inc()
