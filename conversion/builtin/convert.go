@@ -1,6 +1,8 @@
 package builtin
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,9 +13,10 @@ import (
 // reviews have their own version's defaults, and get the other's only with a patch, by Apply. An object that is in the
 // version already is returned as it is.
 //
-// The error wraps ErrUnknownKind when our types do not hold one of the two versions. It wraps ErrUnknownFields when the
-// object has fields that they do not know, and then the object is returned too, without them: whether that will do is
-// the caller's to decide. See conversion.Carry for the way back.
+// Fields that our types do not know stay at their path, if there is such a place in the other version and nothing in it
+// yet; the others are left out. conversion.Carry brings what a hook made of the result back to an object that has them.
+//
+// The error wraps ErrUnknownKind when our types do not hold one of the two versions.
 func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) {
 	from, err := kindOf(raw)
 	if err != nil {
@@ -23,19 +26,64 @@ func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) 
 		return raw, nil
 	}
 	d, err := c.types.decode(raw, from)
-	if err != nil {
+	switch {
+	case errors.Is(err, errAmbiguous): // without what is not known, then
+		c.notKnown(ReasonAmbiguous)
+	case err != nil:
 		return nil, fmt.Errorf("convert to %s: %w", name(to), err)
 	}
+	rest := d.rest
 	converted, err := d.as(to)
 	if err != nil {
 		return nil, fmt.Errorf("convert %s to %s: %w", name(from), name(to), err)
 	}
 	out, err := converted.encode()
+	if err == nil && rest != nil {
+		c.notKnown(ReasonUnknownFields)
+		out, err = c.graft(out, rest, to)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("convert %s to %s: %w", name(from), name(to), err)
 	}
-	if d.rest != nil {
-		return out, fmt.Errorf("convert %s to %s: %w", name(from), name(to), ErrUnknownFields)
-	}
 	return out, nil
+}
+
+// graft adds what the version before did not know to a converted object, where the version that it is in now does not
+// know it either: of one name, the two may mean different things.
+func (c *Codec) graft(converted []byte, rest any, kind schema.GroupVersionKind) ([]byte, error) {
+	all, err := json.Marshal(graft(parse(converted), rest))
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.types.decode(all, kind)
+	if err != nil || d.rest == nil {
+		return converted, nil //nolint:nilerr // what does not fit is left out
+	}
+	return json.Marshal(graft(parse(converted), d.rest))
+}
+
+// graft adds a rest to an object of another type than it was picked from: where the way to it leads through what the
+// object has, and to what it has not.
+func graft(object, rest any) any {
+	switch rest := rest.(type) {
+	case map[string]any:
+		o, ok := object.(map[string]any)
+		for name, v := range rest {
+			own, has := o[name]
+			if w, isWhole := v.(whole); ok && isWhole && !has {
+				o[name] = w.value
+			} else if has {
+				o[name] = graft(own, v)
+			}
+		}
+	case []any:
+		o, ok := object.([]any)
+		if !ok || len(o) != len(rest) {
+			return object
+		}
+		for i := range rest {
+			o[i] = graft(o[i], rest[i])
+		}
+	}
+	return object
 }

@@ -22,6 +22,8 @@ func families() [][]string {
 	return [][]string{
 		{"apps/v1 Deployment", "apps/v1beta2 Deployment", "apps/v1beta1 Deployment", "extensions/v1beta1 Deployment"},
 		{"autoscaling/v1 Scale", "apps/v1beta2 Scale", "apps/v1beta1 Scale", "extensions/v1beta1 Scale"},
+		{"apps/v1beta1 DeploymentRollback", "extensions/v1beta1 DeploymentRollback"},
+		{"policy/v1 Eviction", "policy/v1beta1 Eviction"},
 		{"apps/v1 StatefulSet", "apps/v1beta2 StatefulSet", "apps/v1beta1 StatefulSet"},
 		{"apps/v1 DaemonSet", "apps/v1beta2 DaemonSet", "extensions/v1beta1 DaemonSet"},
 		{"apps/v1 ReplicaSet", "apps/v1beta2 ReplicaSet", "extensions/v1beta1 ReplicaSet"},
@@ -42,6 +44,8 @@ func samples() map[string]string {
 	return map[string]string{
 		"Deployment":              `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 		"Scale":                   `{"metadata":{"name":"d"},"spec":{"replicas":3},"status":{"replicas":2,"selector":"a=b,c=d"}}`,
+		"DeploymentRollback":      `{"name":"d","updatedAnnotations":{"a":"b"},"rollbackTo":{"revision":2}}`,
+		"Eviction":                `{"metadata":{"name":"p","namespace":"n"},"deleteOptions":{"gracePeriodSeconds":5,"dryRun":["All"],"preconditions":{"uid":"u"}}}`,
 		"StatefulSet":             `{"metadata":{"name":"s"},"spec":{"serviceName":"s","selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 		"DaemonSet":               `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 		"ReplicaSet":              `{"metadata":{"name":"r"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
@@ -121,6 +125,24 @@ func TestAnObjectInTheVersionAlreadyIsReturnedItself(t *testing.T) {
 	}
 }
 
+func TestObjectsOfSubresourcesWithOneVersionAreChangedAsTheirTypes(t *testing.T) {
+	for object, patch := range map[string]string{
+		`{"kind":"Binding","apiVersion":"v1","metadata":{"name":"p"},"target":{"kind":"Node","name":"n"}}`:                               `[{"op":"replace","path":"/target/name","value":"m"}]`,
+		`{"kind":"PodExecOptions","apiVersion":"v1","stdin":true,"command":["sh"]}`:                                                      `[{"op":"replace","path":"/command","value":["true"]}]`,
+		`{"kind":"PodProxyOptions","apiVersion":"v1","path":"/a"}`:                                                                       `[{"op":"replace","path":"/path","value":"/b"}]`,
+		`{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","metadata":{},"spec":{"audiences":["a"],"boundObjectRef":null}}`: `[{"op":"replace","path":"/spec/audiences/0","value":"b"}]`,
+	} {
+		c, reasons := counted()
+		served := asServed(t, object)
+		got, changed, err := c.Apply(served, []byte(patch))
+		if err != nil || !changed || len(*reasons) > 0 {
+			t.Fatalf("%s: changed %v, error %v, not known %v", object, changed, err, *reasons)
+		}
+		equalJSON(t, asServed(t, string(apply(t, served, []byte(patch)))), got)
+		equalJSON(t, served, convert(t, served, kindIn(t, served)))
+	}
+}
+
 func TestTheCPUMetricOfAnHPAComesLastWhenItComesFromV1(t *testing.T) {
 	v1, v2 := at(t, "autoscaling/v1 HorizontalPodAutoscaler"), at(t, "autoscaling/v2 HorizontalPodAutoscaler")
 	object := inVersion(t, v2)
@@ -175,32 +197,35 @@ func TestWhatCannotBeConvertedIsAnError(t *testing.T) {
 		"undecodable":  `{"kind":"Deployment","apiVersion":"apps/v1beta1","spec":[]}`,
 	} {
 		got, err := builtin.New(builtin.Options{}).Convert([]byte(object), at(t, "apps/v1 Deployment"))
-		if err == nil || got != nil || errors.Is(err, builtin.ErrUnknownKind) || errors.Is(err, builtin.ErrUnknownFields) {
+		if err == nil || got != nil || errors.Is(err, builtin.ErrUnknownKind) {
 			t.Errorf("%s: got %s, error %v", name, got, err)
 		}
 	}
 }
 
 func TestAnObjectOfANewerClusterLosesNothingOnTheWayToAHookInAnotherVersionAndBack(t *testing.T) {
-	c := builtin.New(builtin.Options{})
+	c, reasons := counted()
 	v1, v2 := at(t, "autoscaling/v1 HorizontalPodAutoscaler"), at(t, "autoscaling/v2 HorizontalPodAutoscaler")
 	object := apply(t, inVersion(t, v2), []byte(`[{"op":"add","path":"/spec/turbo","value":1.50},{"op":"add","path":"/spec/metrics/1/resource/turbo","value":{"level":9007199254740993}}]`))
-	lossy := func(raw []byte, to schema.GroupVersionKind) []byte {
-		got, err := c.Convert(raw, to)
-		if err != nil && !errors.Is(err, builtin.ErrUnknownFields) {
-			t.Fatal(err)
-		}
-		return got
-	}
 	view, err := c.Convert(object, v1)
-	if !errors.Is(err, builtin.ErrUnknownFields) || !bytes.Contains(view, []byte(`"targetCPUUtilizationPercentage":80`)) {
+	if err != nil || !bytes.Contains(view, []byte(`"turbo":1.50`)) || !bytes.Contains(view, []byte(`"targetCPUUtilizationPercentage":80`)) {
 		t.Fatalf("got %s, error %v", view, err)
 	}
 	changed, _, err := c.Apply(view, []byte(`[{"op":"replace","path":"/spec/maxReplicas","value":7},{"op":"replace","path":"/spec/targetCPUUtilizationPercentage","value":50}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := conversion.Carry(object, lossy(view, v2), lossy(changed, v2))
+	patch := back(t, object, convert(t, view, v2), convert(t, changed, v2))
+	equalJSON(t, []byte(`[{"op":"replace","path":"/spec/maxReplicas","value":7},{"op":"replace","path":"/spec/metrics/1/resource/target/averageUtilization","value":50}]`), patch)
+	if diff := cmp.Diff([]string{builtin.ReasonUnknownFields, builtin.ReasonUnknownFields}, *reasons); diff != "" { // Convert and Apply
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+}
+
+// back is what a hook changed that saw an object in another version.
+func back(t *testing.T, object, seen, changed []byte) []byte {
+	t.Helper()
+	got, err := conversion.Carry(object, seen, changed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +233,68 @@ func TestAnObjectOfANewerClusterLosesNothingOnTheWayToAHookInAnotherVersionAndBa
 	if err != nil {
 		t.Fatal(err)
 	}
-	equalJSON(t, []byte(`[{"op":"replace","path":"/spec/maxReplicas","value":7},{"op":"replace","path":"/spec/metrics/1/resource/target/averageUtilization","value":50}]`), patch)
+	return patch
+}
+
+func TestAFieldThatNobodyKnowsStaysWhereItIsIfThereIsSuchAPlaceInTheOtherVersion(t *testing.T) {
+	const turbo = `{"level":9007199254740993}`
+	cases := map[string]struct {
+		from, to string
+		path     string // of the field
+		there    bool
+	}{
+		"at the top":                             {"apps/v1 Deployment", "extensions/v1beta1 Deployment", "/turbo", true},
+		"in the metadata":                        {"apps/v1 Deployment", "apps/v1beta1 Deployment", "/metadata/turbo", true},
+		"in a container":                         {"apps/v1 Deployment", "apps/v1beta1 Deployment", "/spec/template/spec/containers/0/turbo", true},
+		"below an empty struct":                  {"apps/v1 Deployment", "extensions/v1beta1 Deployment", "/spec/template/spec/containers/0/resources/turbo", true},
+		"of a scale":                             {"autoscaling/v1 Scale", "apps/v1beta2 Scale", "/spec/turbo", true},
+		"of a schema that both versions have":    {"apiextensions.k8s.io/v1 CustomResourceDefinition", "apiextensions.k8s.io/v1beta1 CustomResourceDefinition", "/spec/versions/0/turbo", true},
+		"of a schema that lies elsewhere":        {"apiextensions.k8s.io/v1 CustomResourceDefinition", "apiextensions.k8s.io/v1beta1 CustomResourceDefinition", "/spec/versions/0/schema/openAPIV3Schema/turbo", false},
+		"in a list that is an annotation there":  {"autoscaling/v2 HorizontalPodAutoscaler", "autoscaling/v1 HorizontalPodAutoscaler", "/spec/metrics/0/turbo", false},
+		"in a struct that is flat there":         {"networking.k8s.io/v1 Ingress", "networking.k8s.io/v1beta1 Ingress", "/spec/rules/0/http/paths/0/backend/service/turbo", false},
+		"by a name that has a meaning there":     {"apps/v1 Deployment", "apps/v1beta1 Deployment", "/spec/rollbackTo", false},
+		"by a name that has another type there":  {"networking.k8s.io/v1 Ingress", "extensions/v1beta1 Ingress", "/spec/backend", false},
+		"by a name that is in use there already": {"v1 Event", "events.k8s.io/v1 Event", "/deprecatedCount", false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			object := apply(t, inVersion(t, at(t, tc.from)), fmt.Appendf(nil, `[{"op":"add","path":%q,"value":%s}]`, tc.path, turbo))
+			c, reasons := counted()
+			there, err := c.Convert(object, at(t, tc.to))
+			if err != nil || bytes.Contains(there, []byte(turbo)) != tc.there {
+				t.Fatalf("got %s, error %v", there, err)
+			}
+			if tc.there {
+				equalJSON(t, there, apply(t, there, fmt.Appendf(nil, `[{"op":"replace","path":%q,"value":%s}]`, tc.path, turbo)))
+			} else {
+				equalJSON(t, convert(t, inVersion(t, at(t, tc.from)), at(t, tc.to)), there)
+			}
+			if diff := cmp.Diff([]string{builtin.ReasonUnknownFields}, *reasons); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+			// The way back, of a hook that changes something else.
+			changed, _, err := c.Apply(there, []byte(`[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			patch := back(t, object, convert(t, there, at(t, tc.from)), convert(t, changed, at(t, tc.from)))
+			if want := `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`; string(patch) != want {
+				t.Errorf("patch %s, want %s", patch, want)
+			}
+		})
+	}
+}
+
+func TestAnObjectWithAFieldTwiceIsConvertedWithoutWhatOurTypesDoNotKnow(t *testing.T) {
+	c, reasons := counted()
+	got, err := c.Convert([]byte(`{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"a","name":"b","turbo":1},"spec":{}}`), at(t, "apps/v1beta1 Scale"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equalJSON(t, []byte(`{"kind":"Scale","apiVersion":"apps/v1beta1","metadata":{"name":"b"},"spec":{},"status":{"replicas":0}}`), got)
+	if diff := cmp.Diff([]string{builtin.ReasonAmbiguous}, *reasons); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
 }
 
 func TestTheCorpusObjectsConvertIntoEachOther(t *testing.T) {

@@ -42,9 +42,6 @@ import (
 // they are, or long gone.
 var ErrUnknownKind = errors.New("builtin: unknown kind")
 
-// ErrUnknownFields means that an object has fields that our Kubernetes types do not know, as those of a newer cluster do.
-var ErrUnknownFields = errors.New("builtin: unknown fields")
-
 // types are the schemes of the API servers that make up a kube-apiserver. They share no kind.
 type types []*runtime.Scheme
 
@@ -95,7 +92,8 @@ func (t types) read(raw []byte) (typed, error) {
 	return t.decode(raw, kind)
 }
 
-// decode decodes an object into a new one of the kind. Errors are those of read.
+// decode decodes an object into a new one of the kind. Errors are those of read; with errAmbiguous the object is returned
+// too, without what the type does not know.
 func (t types) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 	s := t.scheme(kind)
 	if s == nil {
@@ -109,11 +107,11 @@ func (t types) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 	if err != nil {
 		return typed{}, fmt.Errorf("decode as %s: %w", name(kind), err)
 	}
-	rest, err := restOf(raw, object, strict)
-	if err != nil {
-		return typed{}, fmt.Errorf("decode as %s: %w", name(kind), err)
+	d := typed{scheme: s, kind: kind, object: object}
+	if d.rest, err = restOf(raw, object, strict); err != nil {
+		return d, fmt.Errorf("decode as %s: %w", name(kind), err)
 	}
-	return typed{scheme: s, kind: kind, object: object, rest: rest}, nil
+	return d, nil
 }
 
 // setDefaults sets the defaults of the kind.
