@@ -1,6 +1,9 @@
 package match
 
 import (
+	"slices"
+	"sync"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -20,11 +23,20 @@ type request struct {
 	req       *admissionv1.AdmissionRequest
 	cluster   Cluster
 	operation operation
-	// came is how the objects came, original what the client asked for. They differ only when the API server has converted
-	// the objects for the entry that led here.
-	came, original conversion.ResourceKind
-	old            *object
-	record         record
+	// came is how the objects came, original what the client asked for: came, unless the API server has converted the
+	// objects for the entry that led here.
+	came        conversion.ResourceKind
+	original    *conversion.ResourceKind
+	old         *object
+	equivalents equivalents
+	record      record
+}
+
+// equivalents are the ways to reach what the client asked for, looked up once and only if a hook's rules call for it.
+type equivalents struct {
+	once sync.Once
+	ways []conversion.ResourceKind
+	err  error
 }
 
 // NewAttributes is a request of a cluster as matching sees it. It keeps req, which must not change afterwards.
@@ -38,12 +50,11 @@ func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attribut
 		},
 		old: newObject(req.GetOldObject()),
 	}
-	r.original = r.came
-	if asked := req.GetRequestResource(); asked != nil {
-		r.original.Resource = gvr(asked)
-	}
-	if asked := req.GetRequestKind(); asked != nil {
-		r.original.Kind = gvk(asked)
+	r.original = &r.came
+	if asked := req.GetRequestResource(); asked != nil && gvr(asked) != r.came.Resource {
+		r.original = &conversion.ResourceKind{
+			Resource: gvr(asked), Subresource: req.GetSubResource(), Kind: gvk(req.GetRequestKind()),
+		}
 	}
 	return &Attributes{request: r, object: newObject(req.GetObject())}
 }
@@ -57,7 +68,8 @@ func (a *Attributes) WithObject(raw []byte) *Attributes {
 // Exempt reports whether the request is never sent to hooks: configuration about admission itself, which could lock
 // its own repair out, and reviews of identities and permissions, which hooks' own calls depend on (SEMANTICS C19).
 func (a *Attributes) Exempt() bool {
-	return exemptKind(a.original.Kind.Group, a.original.Kind.Kind) ||
+	// No conversion leads into the exempt groups or out of them.
+	return exemptKind(a.came.Kind.Group, a.came.Kind.Kind) ||
 		exemptResource(a.original.Resource.Group, a.original.Resource.Resource)
 }
 
@@ -90,8 +102,25 @@ func exemptResource(group, resource string) bool {
 	return false
 }
 
+// ways are the ways to reach what the client asked for, that one among them, in the order in which the API server tries
+// them. The way by which the objects came is among them too, even if the cluster is said not to have it. The slice must
+// not be changed.
+func (r *request) ways() ([]conversion.ResourceKind, error) {
+	r.equivalents.once.Do(func() {
+		ways, err := r.cluster.Equivalents(r.original.Resource, r.original.Subresource)
+		if err == nil && r.converted() && !slices.ContainsFunc(ways, r.isCame) {
+			ways = append(slices.Clone(ways), r.came)
+		}
+		r.equivalents.ways, r.equivalents.err = ways, err
+	})
+	return r.equivalents.ways, r.equivalents.err
+}
+
+// isCame reports whether the objects came that way.
+func (r *request) isCame(way conversion.ResourceKind) bool { return way.Resource == r.came.Resource }
+
 // converted reports whether the API server has converted the object to another version than the client asked for.
-func (r *request) converted() bool { return r.came.Resource != r.original.Resource }
+func (r *request) converted() bool { return r.original != &r.came }
 
 // namespaced reports whether rules of scope Namespaced, rather than Cluster, cover the request on resource. A
 // Namespace is not namespaced although requests about it carry its own name as their namespace (SEMANTICS C15).

@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -86,18 +88,40 @@ func TestNamespacesAreAskedForOnlyWhenASelectorNeedsThem(t *testing.T) {
 // The client asked for apps/v1beta1, and the cluster's entry made the API server convert the object to apps/v1.
 func TestAConvertedObjectReachesHooksByWhatTheClientAskedFor(t *testing.T) {
 	exact, equivalent := admissionregistrationv1.Exact, admissionregistrationv1.Equivalent
+	deployments := func(versions ...string) []conversion.ResourceKind {
+		var ways []conversion.ResourceKind
+		for _, v := range versions {
+			ways = append(ways, way("apps", v, "deployments", "Deployment"))
+		}
+		return ways
+	}
+	known := deployments("v1", "v1beta1", "v1beta2")
+	closed := errors.New("closed")
 	for name, tc := range map[string]struct {
 		policy   *admissionregistrationv1.MatchPolicyType
 		versions []string
+		ways     []conversion.ResourceKind
+		way      error // back
 		want     string
 	}{
-		"Exact hooks of the version that the client asked for alone cannot be served": {&exact, []string{"v1beta1"}, "500"},
-		"Exact hooks of another version do not see it":                                {&exact, []string{"v1"}, "none"},
-		"Exact hooks of both see it":                                                  {&exact, []string{"v1", "v1beta1"}, "match"},
-		"Equivalent hooks of the version that came see it":                            {&equivalent, []string{"v1"}, "match"},
-		"Equivalent hooks of the version that the client asked for cannot be served":  {&equivalent, []string{"v1beta1"}, "500"},
-		"Equivalent hooks of neither do not see it":                                   {&equivalent, []string{"v1beta2"}, "none"},
-		"hooks of every version see it":                                               {&exact, []string{"*"}, "match"},
+		"Exact hooks of the version that the client asked for see that":      {&exact, []string{"v1beta1"}, known, nil, "v1beta1"},
+		"... and fail the review if there is no way back":                    {&exact, []string{"v1beta1"}, known, closed, "500"},
+		"Exact hooks of another version do not see it":                       {&exact, []string{"v1"}, known, nil, "none"},
+		"Exact hooks of both see what the client asked for":                  {&exact, []string{"v1", "v1beta1"}, known, nil, "v1beta1"},
+		"... or what came, if there is no way back":                          {&exact, []string{"v1", "v1beta1"}, known, closed, "as it came"},
+		"hooks of every version see what the client asked for":               {&exact, []string{"*"}, known, nil, "v1beta1"},
+		"... as Kubernetes has it even if they are Equivalent":               {&equivalent, []string{"*"}, known, nil, "v1beta1"},
+		"Equivalent hooks of the version that came see it":                   {&equivalent, []string{"v1"}, known, closed, "as it came"},
+		"... even if nothing is known about the cluster":                     {&equivalent, []string{"v1"}, nil, closed, "as it came"},
+		"... and if what is known is that it has other versions":             {&equivalent, []string{"v1"}, known[1:], closed, "as it came"},
+		"Equivalent hooks of the version that the client asked for see that": {&equivalent, []string{"v1beta1"}, nil, nil, "v1beta1"},
+		"Equivalent hooks of a third version see that":                       {&equivalent, []string{"v1beta2"}, known, nil, "v1beta2"},
+		"... and fail the review if there is no way to it":                   {&equivalent, []string{"v1beta2"}, known, closed, "500"},
+		"Equivalent hooks of a third version and of the one that came see the one that the cluster serves first": {
+			&equivalent, []string{"v1", "v1beta2"}, deployments("v1beta2", "v1beta1", "v1"), nil, "v1beta2"},
+		"... or what came, if there is no way to it": {
+			&equivalent, []string{"v1", "v1beta2"}, deployments("v1beta2", "v1beta1", "v1"), closed, "as it came"},
+		"Equivalent hooks of a version that the cluster does not have do not see it": {&equivalent, []string{"v1beta2"}, nil, nil, "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := validating("", "a", "hook.io")
@@ -106,17 +130,37 @@ func TestAConvertedObjectReachesHooksByWhatTheClientAskedFor(t *testing.T) {
 			o.Validating.Webhooks[0].Rules[0].APIVersions = tc.versions
 			snapshot, _ := match.Compile(match.Input{Objects: []match.Object{o}})
 			req := createPod()
+			req.Kind = &admissionv1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 			req.Resource = &admissionv1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+			req.RequestKind = &admissionv1.GroupVersionKind{Group: "apps", Version: "v1beta1", Kind: "Deployment"}
 			req.RequestResource = &admissionv1.GroupVersionResource{Group: "apps", Version: "v1beta1", Resource: "deployments"}
-			a := match.NewAttributes(req, match.Unknown{})
+			a := match.NewAttributes(req, &laboratory{ways: tc.ways, convertError: tc.way})
 			got := "none"
 			for _, h := range snapshot.Candidates("c", validate, a) {
-				got = outcome(h.Matches(t.Context(), a))
+				d := h.Matches(t.Context(), a)
+				if got = outcome(d); d.Match {
+					got = version(d.As)
+				}
 			}
 			if got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// A review that says what was asked for, and not of which kind that is, cannot be converted back.
+func TestAConvertedObjectWithoutTheKindThatWasAskedForHasNoWayBack(t *testing.T) {
+	o := validating("", "a", "hook.io")
+	o.Validating.Webhooks[0].Rules = rule("*", "apps", "v1beta1", "deployments")
+	snapshot := compile(t, match.Input{Objects: []match.Object{o}})
+	req := createPod()
+	req.Kind = &admissionv1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	req.Resource = &admissionv1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	req.RequestResource = &admissionv1.GroupVersionResource{Group: "apps", Version: "v1beta1", Resource: "deployments"}
+	d := snapshot.Hooks()[0].Matches(t.Context(), match.NewAttributes(req, &laboratory{}))
+	if d.Err == nil || d.Err.ErrStatus.Code != 500 {
+		t.Errorf("%+v", d)
 	}
 }
 

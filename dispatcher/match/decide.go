@@ -31,8 +31,9 @@ const (
 type Decision struct {
 	// Match is true when the hook is to be called.
 	Match bool
-	// As is how the hook, which is to be called, sees the request: in the version that its rules name. It is nil when that
-	// is the version in which the object came.
+	// As is how the hook sees the request: in the version that its rules name. It is nil when that is the version in which
+	// the object came, and has a meaning only with Match and SkipConditions. It belongs to the attributes and must not be
+	// changed.
 	As *conversion.ResourceKind
 	// Skip is the reason for which it is not, one of the Skip constants.
 	Skip string
@@ -54,32 +55,47 @@ func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
 	if !selected && objErr == nil {
 		return Decision{Skip: SkipObjectSelector}
 	}
+	way, covered, err := h.covers(a.request)
 	switch {
-	case !h.covers(a):
+	case err != nil:
+		return Decision{Err: err}
+	case !covered:
 		return Decision{Skip: SkipRules}
 	case nsErr != nil:
 		return Decision{Err: nsErr}
 	case objErr != nil:
 		return Decision{Err: objErr}
-	case !h.understands(a):
-		return Decision{Err: errConversion(h, a)}
 	}
-	return h.matchConditions(ctx, a, nil)
+	as, err := h.sees(ctx, a, way)
+	if err != nil {
+		return Decision{Err: err}
+	}
+	return h.matchConditions(ctx, a, as)
 }
 
-// understands reports whether the object is in a version that the rules of the hook name. It is not if the client asked
-// for one that they name and the API server converted the object for the entry that led here: kube-apiserver would
-// convert it back.
-func (h *Hook) understands(a *Attributes) bool {
-	return !a.converted() || h.coversResource(a.request, a.came.Resource)
-}
-
-// errConversion refuses a review as kube-apiserver does when an object cannot be converted: neither leaving the hook
-// out nor sending it a version that it never asked for would be what was configured.
-func errConversion(h *Hook, a *Attributes) *apierrors.StatusError {
-	return apierrors.NewInternalError(fmt.Errorf(
-		"hook %q takes %s, which the client asked for, but the API server sent %s: let the entry name the same versions as its hooks",
-		h.ID.Name, a.original.Resource, a.came.Resource))
+// sees is the version in which the hook sees the request that its rules cover as way; nil for that in which it came.
+//
+// If the API server has converted the objects for the entry that led here, way may be what they were before, and
+// converting them again what kube-apiserver would not have had to do. Where that is impossible, a hook whose rules name the
+// version that came sees that one. Another would have to be left out or to be sent a version that it never asked for:
+// neither is what was configured, and the review is refused as for every object that cannot be converted.
+func (h *Hook) sees(ctx context.Context, a *Attributes, way *conversion.ResourceKind) (*conversion.ResourceKind, *apierrors.StatusError) {
+	if a.isCame(*way) {
+		return nil, nil
+	}
+	if !a.converted() {
+		return way, nil
+	}
+	_, _, err := a.In(ctx, way)
+	switch {
+	case err == nil:
+		return way, nil
+	case h.coversResource(a.request, a.came.Resource):
+		return nil, nil
+	}
+	return nil, apierrors.NewInternalError(fmt.Errorf(
+		"hook %q takes %s, but the API server sent %s, and the way back is closed: %w: let the entry name the same versions as its hooks",
+		h.ID.Name, way.Resource, a.came.Resource, err))
 }
 
 // selector is a label selector, or the error that evaluating it yields.

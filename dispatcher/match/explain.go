@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -46,8 +49,9 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 		return SkipExempt, fmt.Sprintf("requests about %s are never sent to hooks", a.original.Resource.GroupResource())
 	case !h.Serves(cluster):
 		return SkipCluster, h.explainCluster(cluster)
-	case !h.covers(a):
-		// Kubernetes looks at the selectors first; whoever asks why wants to know about the rules first.
+	}
+	// Kubernetes looks at the selectors first; whoever asks why wants to know about the rules first.
+	if _, ok, err := h.covers(a.request); !ok && err == nil {
 		return SkipRules, h.explainRules(a)
 	}
 	switch d := h.Matches(ctx, a); d.Skip {
@@ -56,7 +60,7 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 	case SkipObjectSelector:
 		return d.Skip, fmt.Sprintf("objectSelector %q matches neither the object nor the old one", h.objectSelector)
 	case SkipConditions:
-		return d.Skip, explainCondition(d.condition)
+		return d.Skip, explainCondition(d)
 	default:
 		if d.Err != nil {
 			return "", "the review is refused: " + d.Err.Error()
@@ -74,7 +78,7 @@ func (h *Hook) explainCluster(cluster string) string {
 
 func (h *Hook) explainRules(a *Attributes) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "no rule covers %s of %s", a.req.GetOperation(), resourceName(a))
+	fmt.Fprintf(&text, "no rule covers %s of %s", a.req.GetOperation(), resourceName(a.original))
 	for i := range h.rules {
 		if i == maxExplainedRules {
 			fmt.Fprintf(&text, ", and %d more", len(h.rules)-i)
@@ -82,7 +86,30 @@ func (h *Hook) explainRules(a *Attributes) string {
 		}
 		fmt.Fprintf(&text, "; rules[%d] does not by its %s", i, mismatch(&h.rules[i], a.request, a.original.Resource))
 	}
+	h.explainEquivalents(&text, a)
 	return text.String()
+}
+
+// explainEquivalents adds what equivalents of the resource do or would do for the hook.
+func (h *Hook) explainEquivalents(text *strings.Builder, a *Attributes) {
+	ways, err := a.ways()
+	if err != nil { // what depends on it is refused, and does not come here
+		return
+	}
+	if way := h.equivalent(a.request, ways); way != nil {
+		fmt.Fprintf(text, "; the rules cover the equivalent %s, but matchPolicy is %s", resourceName(way), h.MatchPolicy)
+		return
+	}
+	if h.MatchPolicy != admissionregistrationv1.Equivalent {
+		return
+	}
+	separator := "; nor does any cover the equivalent "
+	for i := range ways {
+		if ways[i].Resource != a.original.Resource {
+			text.WriteString(separator + resourceName(&ways[i]))
+			separator = ", "
+		}
+	}
 }
 
 func (h *Hook) explainNamespace(ctx context.Context, a *Attributes) string {
@@ -94,18 +121,22 @@ func (h *Hook) explainNamespace(ctx context.Context, a *Attributes) string {
 		h.namespaceSelector, set, a.req.GetNamespace())
 }
 
-func explainCondition(name string) string {
-	if name == "" {
-		return "a matchCondition failed to evaluate, and failurePolicy Ignore leaves the hook out"
+func explainCondition(d Decision) string {
+	seen := ""
+	if d.As != nil {
+		seen = fmt.Sprintf(" for %s %s", d.As.Kind.GroupVersion(), d.As.Kind.Kind)
 	}
-	return fmt.Sprintf("matchCondition %q is false", name)
+	if d.condition == "" {
+		return fmt.Sprintf("a matchCondition failed to evaluate%s, and failurePolicy Ignore leaves the hook out", seen)
+	}
+	return fmt.Sprintf("matchCondition %q is false%s", d.condition, seen)
 }
 
-// resourceName is what the client asked for, as rules write it: group/version, resource/subresource.
-func resourceName(a *Attributes) string {
-	name := a.original.Resource.GroupVersion().String() + " " + a.original.Resource.Resource
-	if sub := a.req.GetSubResource(); sub != "" {
-		name += "/" + sub
+// resourceName is a resource as rules write it: group/version, resource/subresource.
+func resourceName(r *conversion.ResourceKind) string {
+	name := r.Resource.GroupVersion().String() + " " + r.Resource.Resource
+	if r.Subresource != "" {
+		name += "/" + r.Subresource
 	}
 	return name
 }

@@ -8,6 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -17,7 +18,8 @@ import (
 const maxRuleKeys = 1024
 
 // index finds hooks by what their rules name. Operations and clusters choose a table; group, resource and subresource,
-// each by name or by wildcard, choose the hooks in it. Versions and scope stay to be checked.
+// each by name or by wildcard, choose the hooks in it. Versions and scope stay to be checked. A request whose resource has
+// equivalents looks for these too, among the hooks with matchPolicy Equivalent only.
 type index struct {
 	tables map[tableKey]*table
 }
@@ -58,6 +60,16 @@ func operationOf(name string) operation {
 
 // table holds the hooks of one stage and operation.
 type table struct {
+	all shelf
+	// equivalent are those of all with matchPolicy Equivalent that a request could reach by an equivalent resource alone: a
+	// rule for all groups and resources is found by every name.
+	equivalent shelf
+	// others are the hooks in equivalent, in order.
+	others []*Hook
+}
+
+// shelf files hooks by what their rules name.
+type shelf struct {
 	// shapes are the combinations of wildcards that occur, so that a request looks only for those.
 	shapes []shape
 	hooks  map[ruleKey][]*Hook
@@ -107,10 +119,9 @@ func (x *index) file(h *Hook, rule *admissionregistrationv1.RuleWithOperations) 
 	for _, cluster := range h.clusters() {
 		for _, stage := range h.stages() {
 			for o := range operations {
-				if !filedUnder(rule.Operations, o) {
-					continue
+				if filedUnder(rule.Operations, o) {
+					x.table(tableKey{cluster, stage, o}).add(h, keys)
 				}
-				x.table(tableKey{cluster, stage, o}).add(h, keys)
 			}
 		}
 	}
@@ -119,7 +130,7 @@ func (x *index) file(h *Hook, rule *admissionregistrationv1.RuleWithOperations) 
 func (x *index) table(k tableKey) *table {
 	t := x.tables[k]
 	if t == nil {
-		t = &table{hooks: map[ruleKey][]*Hook{}}
+		t = &table{all: shelf{hooks: map[ruleKey][]*Hook{}}, equivalent: shelf{hooks: map[ruleKey][]*Hook{}}}
 		x.tables[k] = t
 	}
 	return t
@@ -127,14 +138,27 @@ func (x *index) table(k tableKey) *table {
 
 func (t *table) add(h *Hook, keys []ruleKey) {
 	for _, k := range keys {
-		if s := k.shape(); !slices.Contains(t.shapes, s) {
-			t.shapes = append(t.shapes, s)
-		}
-		// Hooks are filed in order: one that is here already is the last.
-		if list := t.hooks[k]; len(list) == 0 || list[len(list)-1] != h {
-			t.hooks[k] = append(list, h)
+		t.all.add(h, k)
+		if h.MatchPolicy == admissionregistrationv1.Equivalent && (k.group != wildcard || k.resource != wildcard) {
+			t.equivalent.add(h, k)
+			t.others = appendNew(t.others, h)
 		}
 	}
+}
+
+func (f *shelf) add(h *Hook, k ruleKey) {
+	if s := k.shape(); !slices.Contains(f.shapes, s) {
+		f.shapes = append(f.shapes, s)
+	}
+	f.hooks[k] = appendNew(f.hooks[k], h)
+}
+
+// appendNew appends h unless it is there. Hooks are filed in order: one that is there is the last.
+func appendNew(list []*Hook, h *Hook) []*Hook {
+	if len(list) > 0 && list[len(list)-1] == h {
+		return list
+	}
+	return append(list, h)
 }
 
 // clusters are the table keys for the clusters whose reviews the hook sees.
@@ -198,16 +222,34 @@ func (x *index) collect(lists [][]*Hook, in tableKey, a *Attributes) [][]*Hook {
 	if t == nil {
 		return lists
 	}
-	lists = t.collect(lists, a.key(a.original.Resource))
-	if a.converted() {
-		lists = t.collect(lists, a.key(a.came.Resource))
+	lists = t.all.collect(lists, a.key(a.original.Resource))
+	if len(t.others) == 0 {
+		return lists
+	}
+	ways, err := a.ways()
+	if err != nil {
+		return append(lists, t.others) // any of them may be reached
+	}
+	for i := range ways {
+		if a.isNewName(ways, i) {
+			lists = t.equivalent.collect(lists, a.key(ways[i].Resource))
+		}
 	}
 	return lists
 }
 
-func (t *table) collect(lists [][]*Hook, k ruleKey) [][]*Hook {
-	for _, s := range t.shapes {
-		if list := t.hooks[k.blank(s)]; len(list) > 0 {
+// isNewName reports whether ways[i] has another group or name than what the client asked for, and than the ways before:
+// the index knows no versions.
+func (r *request) isNewName(ways []conversion.ResourceKind, i int) bool {
+	name := ways[i].Resource.GroupResource()
+	return name != r.original.Resource.GroupResource() && !slices.ContainsFunc(ways[:i], func(w conversion.ResourceKind) bool {
+		return w.Resource.GroupResource() == name
+	})
+}
+
+func (f *shelf) collect(lists [][]*Hook, k ruleKey) [][]*Hook {
+	for _, s := range f.shapes {
+		if list := f.hooks[k.blank(s)]; len(list) > 0 {
 			lists = append(lists, list)
 		}
 	}

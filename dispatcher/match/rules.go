@@ -1,24 +1,65 @@
 package match
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // wildcard stands for everything in a rule.
 const wildcard = "*"
 
-// covers reports whether the rules of the hook cover the request, exactly or through the conversion that the API
-// server has already made for the entry that led here.
-func (h *Hook) covers(a *Attributes) bool {
-	if h.coversResource(a.request, a.original.Resource) {
-		return true
+// covers reports whether the rules of the hook cover the request, and as which resource: the one that the client asked
+// for if any rule names it, else, with matchPolicy Equivalent, the first of its equivalents that the first rule names that
+// names any (ShouldCallHook; SEMANTICS C13). The error refuses a review that reaches the hook by a resource of unknown
+// kind, or may reach it by equivalents that are not known.
+func (h *Hook) covers(r *request) (way *conversion.ResourceKind, ok bool, err *apierrors.StatusError) {
+	if h.coversResource(r, r.original.Resource) {
+		return r.original, true, nil
 	}
-	// Other equivalents of the resource come in here once the cluster says which there are (SEMANTICS C13).
-	return a.converted() && h.MatchPolicy == admissionregistrationv1.Equivalent && h.coversResource(a.request, a.came.Resource)
+	if h.MatchPolicy != admissionregistrationv1.Equivalent {
+		return nil, false, nil
+	}
+	ways, unknown := r.ways()
+	if unknown != nil && h.mayCover(r) {
+		return nil, false, apierrors.NewInternalError(fmt.Errorf(
+			"hook %q has matchPolicy Equivalent, and what is equivalent to %s is not known: %w", h.ID.Name, r.original.Resource, unknown))
+	}
+	if way = h.equivalent(r, ways); way == nil {
+		return nil, false, nil
+	}
+	if way.Kind.Empty() {
+		return nil, false, apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", way.Resource))
+	}
+	return way, true, nil
+}
+
+// equivalent is the way by which the rules reach the request: earlier rules first, then earlier ways; nil for none.
+func (h *Hook) equivalent(r *request, ways []conversion.ResourceKind) *conversion.ResourceKind {
+	for i := range h.rules {
+		for j := range ways {
+			if ways[j].Resource != r.original.Resource && mismatch(&h.rules[i], r, ways[j].Resource) == "" {
+				return &ways[j]
+			}
+		}
+	}
+	return nil
+}
+
+// mayCover reports whether the rules could cover an equivalent of the resource. Equivalents have one name, in whatever
+// group and version: Kubernetes makes no others.
+func (h *Hook) mayCover(r *request) bool {
+	every := []string{wildcard}
+	return slices.ContainsFunc(h.rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		rule.APIGroups, rule.APIVersions, rule.Scope = every, every, nil
+		return mismatch(&rule, r, r.original.Resource) == ""
+	})
 }
 
 // coversResource reports whether any rule covers the operation of the request on resource.

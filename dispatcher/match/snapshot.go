@@ -29,6 +29,9 @@ func (s *Snapshot) Hooks() []*Hook { return s.hooks }
 // Candidates are the hooks of the stage whose rules cover the request, in order. It is empty for requests that hooks
 // never see (SEMANTICS C19). For STAGE_REINVOKE they are the mutating hooks with reinvocationPolicy IfNeeded. Selectors
 // and conditions are not looked at: ask Hook.Matches. The slice belongs to the caller.
+//
+// Hooks with matchPolicy Equivalent are among them if their rules cover an equivalent. Where that cannot be told, because
+// the cluster does not know what is equivalent or of which kind it is, they are too, and Hook.Matches refuses the review.
 func (s *Snapshot) Candidates(cluster string, stage admissionv1.Stage, a *Attributes) []*Hook {
 	if a.Exempt() {
 		return nil
@@ -36,7 +39,7 @@ func (s *Snapshot) Candidates(cluster string, stage admissionv1.Stage, a *Attrib
 	found := s.index.lookup(cluster, stage, a)
 	matching := found[:0]
 	for _, h := range found {
-		if h.covers(a) {
+		if _, ok, err := h.covers(a.request); ok || err != nil {
 			matching = append(matching, h)
 		}
 	}

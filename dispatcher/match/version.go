@@ -2,6 +2,7 @@ package match
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +41,9 @@ func (o *object) in(ctx context.Context, r *request, kind schema.GroupVersionKin
 	}
 	if kind == r.came.Kind {
 		return o.raw, nil
+	}
+	if kind.Empty() {
+		return nil, errors.New("unknown kind")
 	}
 	v := o.version(kind)
 	v.convert.Do(func() { v.raw, v.err = r.cluster.Convert(ctx, o.raw, kind) })

@@ -13,29 +13,51 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// converter is a cluster that converts by writing down what it was asked.
-type converter struct {
+// laboratory is a cluster that serves every resource in the same ways, and converts by writing down what it was asked.
+type laboratory struct {
 	match.Unknown
 
-	asked []string
-	err   error
+	ways            []conversion.ResourceKind
+	equivalentError error
+	convertError    error
+
+	asked   []string // conversions
+	lookups int      // of equivalents
 }
 
-func (c *converter) Convert(_ context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
+func (c *laboratory) Equivalents(schema.GroupVersionResource, string) ([]conversion.ResourceKind, error) {
+	c.lookups++
+	return c.ways, c.equivalentError
+}
+
+func (c *laboratory) Convert(_ context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
 	c.asked = append(c.asked, string(object)+" to "+to.Version)
-	return []byte(string(object) + "-" + to.Version), c.err
+	return []byte(string(object) + "-" + to.Version), c.convertError
 }
 
-func version(v string) *conversion.ResourceKind {
-	return &conversion.ResourceKind{
-		Resource: schema.GroupVersionResource{Version: v, Resource: "pods"}, Kind: schema.GroupVersionKind{Version: v, Kind: "Pod"},
+// way is a resource and its kind, whose version is the resource's.
+func way(group, version, resource, kind string) conversion.ResourceKind {
+	gv := schema.GroupVersion{Group: group, Version: version}
+	return conversion.ResourceKind{Resource: gv.WithResource(resource), Kind: gv.WithKind(kind)}
+}
+
+// version is the version in which a hook sees a request.
+func version(as *conversion.ResourceKind) string {
+	if as == nil {
+		return "as it came"
 	}
+	return as.Kind.Version
+}
+
+func pods(version string) *conversion.ResourceKind {
+	w := way("", version, "pods", "Pod")
+	return &w
 }
 
 func TestObjectsAreConvertedOncePerVersion(t *testing.T) {
 	req := createPod()
 	req.Object, req.OldObject = &admissionv1.Object{Raw: []byte("new")}, &admissionv1.Object{Raw: []byte("old")}
-	cluster := &converter{}
+	cluster := &laboratory{}
 	a := match.NewAttributes(req, cluster)
 	in := func(a *match.Attributes, as *conversion.ResourceKind, wantObject, wantOld string) {
 		t.Helper()
@@ -46,10 +68,10 @@ func TestObjectsAreConvertedOncePerVersion(t *testing.T) {
 	}
 	for range 2 {
 		in(a, nil, "new", "old")
-		in(a, version("v1"), "new", "old")
-		in(a, version("v2"), "new-v2", "old-v2")
-		in(a, version("v3"), "new-v3", "old-v3")
-		in(a.WithObject([]byte("newer")), version("v2"), "newer-v2", "old-v2")
+		in(a, pods("v1"), "new", "old")
+		in(a, pods("v2"), "new-v2", "old-v2")
+		in(a, pods("v3"), "new-v3", "old-v3")
+		in(a.WithObject([]byte("newer")), pods("v2"), "newer-v2", "old-v2")
 	}
 	want := []string{"new to v2", "old to v2", "new to v3", "old to v3", "newer to v2", "newer to v2"}
 	if !slices.Equal(cluster.asked, want) {
@@ -60,17 +82,17 @@ func TestObjectsAreConvertedOncePerVersion(t *testing.T) {
 func TestAbsentObjectsAreAbsentInEveryVersion(t *testing.T) {
 	req := createPod()
 	req.Object, req.OldObject = nil, &admissionv1.Object{Raw: []byte("null")}
-	object, old, err := match.NewAttributes(req, match.Unknown{}).In(t.Context(), version("v2"))
+	object, old, err := match.NewAttributes(req, match.Unknown{}).In(t.Context(), pods("v2"))
 	if object != nil || old != nil || err != nil {
 		t.Errorf("got %q, %q and error %v", object, old, err)
 	}
 }
 
 func TestAConversionThatFailsFailsForEveryHook(t *testing.T) {
-	cluster := &converter{err: errors.New("no such version")}
+	cluster := &laboratory{convertError: errors.New("no such version")}
 	a := match.NewAttributes(createPod(), cluster)
 	for range 2 {
-		if object, old, err := a.In(t.Context(), version("v2")); !errors.Is(err, cluster.err) || object != nil || old != nil {
+		if object, old, err := a.In(t.Context(), pods("v2")); !errors.Is(err, cluster.convertError) || object != nil || old != nil {
 			t.Errorf("got %q, %q and error %v", object, old, err)
 		}
 	}
