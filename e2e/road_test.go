@@ -56,11 +56,13 @@ func newRoad(t *testing.T, configurations ...metav1.Object) *road {
 	return newRoadWith(t, mesh.Options{}, configurations...)
 }
 
-// newRoadWith is newRoad with some options of the mesh.
+// newRoadWith is newRoad with some options of the mesh, further documents
+// among them.
 func newRoadWith(t *testing.T, options mesh.Options, configurations ...metav1.Object) *road {
 	t.Helper()
 	options.Portcullis, options.Callers = portcullis, cluster.Authority()
-	options.Documents = append(documents(t, configurations...), clusterDocument(t))
+	options.Documents = append(options.Documents, documents(t, configurations...)...)
+	options.Documents = append(options.Documents, clusterDocument(t))
 	m := mesh.New(t, options)
 	d := m.Serve(t)
 	r := &road{Mesh: m, dispatcher: d, bridge: d.Bridge, name: strings.ToLower("road-" + rand.Text())}

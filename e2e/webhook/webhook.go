@@ -29,6 +29,10 @@ type Script func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 type Call struct {
 	// Client is the common name of the certificate that the caller presented.
 	Client string
+	// Header is the head of the HTTP request; the holder must not change it.
+	Header http.Header
+	// Version is the apiVersion of the review.
+	Version string
 	// URL is the path and query that were asked for.
 	URL *url.URL
 	// Request is the review's request; the holder must not change it.
@@ -45,11 +49,11 @@ type Server struct {
 }
 
 // Serve starts a webhook on a free port of 127.0.0.1, with a certificate of
-// authority, for callers with a certificate of the same. It ends with the
-// test.
-func Serve(t testing.TB, authority *pki.Authority, script Script) *Server {
+// authority, also for names, for callers with a certificate of the same. It
+// ends with the test.
+func Serve(t testing.TB, authority *pki.Authority, script Script, names ...string) *Server {
 	t.Helper()
-	pair, err := authority.Server("127.0.0.1")
+	pair, err := authority.Server(append([]string{"127.0.0.1"}, names...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +77,16 @@ func Serve(t testing.TB, authority *pki.Authority, script Script) *Server {
 // URL is the server's address without a path.
 func (s *Server) URL() string { return s.http.URL }
 
+// Address is the host:port that the server listens on.
+func (s *Server) Address() string { return s.http.Listener.Addr().String() }
+
+// Kill ends the server before the test does: connections are refused from
+// then on.
+func (s *Server) Kill() {
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
 // Calls are the calls so far, in the order of their arrival.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
@@ -90,7 +104,10 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the review has no request", http.StatusBadRequest)
 		return
 	}
-	s.record(Call{Client: r.TLS.PeerCertificates[0].Subject.CommonName, URL: r.URL, Request: review.Request})
+	s.record(Call{
+		Client: r.TLS.PeerCertificates[0].Subject.CommonName, Header: r.Header, URL: r.URL,
+		Version: review.APIVersion, Request: review.Request,
+	})
 	response := s.script(review.Request)
 	response.UID = review.Request.UID
 	w.Header().Set("Content-Type", "application/json")
