@@ -14,20 +14,32 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // scope is the instrumentation scope of the spans.
 const scope = "github.com/portcullis-mesh/portcullis/dispatcher"
 
-// instrumentation is what operators see of the dispatcher. Labels are bounded: names of configured hooks, and closed sets.
+// buckets are seconds, from a good hook to the longest time that one may take. They hold all bounds of kube-apiserver's
+// own histogram of webhooks, so that what is computed from its buckets can be computed from these.
+var buckets = [...]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25}
+
+// instrumentation is what operators see of the dispatcher. What kube-apiserver counts of its webhooks is counted here of
+// hooks, by the same labels (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics): docs/operations.md has the table. The
+// label "stage" is spelt as everywhere in Portcullis, the label "type" as kube-apiserver spells it. All labels are names
+// of configured hooks or from closed sets.
 type instrumentation struct {
-	tracer   trace.Tracer
-	reviews  *prometheus.HistogramVec // stage, outcome
-	calls    *prometheus.HistogramVec // name, type, operation, outcome
-	failOpen *prometheus.CounterVec   // name, type
-	encodes  prometheus.Counter
-	bytes    prometheus.Counter
+	tracer     trace.Tracer
+	reviews    *prometheus.HistogramVec // stage, outcome
+	durations  *prometheus.HistogramVec // name, type, operation, rejected
+	requests   *prometheus.CounterVec   // name, type, operation, code, rejected
+	rejections *prometheus.CounterVec   // name, type, operation, error_type, rejection_code
+	failOpen   *prometheus.CounterVec   // name, type
+	failures   *prometheus.CounterVec   // name, type, kind
+	skipped    *prometheus.CounterVec   // name, type, reason
+	encodes    prometheus.Counter
+	bytes      prometheus.Counter
 }
 
 // newInstrumentation makes the instruments and registers them if there is a registry.
@@ -35,19 +47,21 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 	if provider == nil {
 		provider = noop.NewTracerProvider()
 	}
-	// 1 ms to 34 s: from a good hook to the longest write that an API server waits for.
-	buckets := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 34}
 	i := &instrumentation{
-		tracer: provider.Tracer(scope),
-		reviews: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "portcullis_review_duration_seconds", Help: "Time to judge one review.", Buckets: buckets,
-		}, []string{"stage", "outcome"}),
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "portcullis_hook_duration_seconds", Help: "Time of one call of one hook.", Buckets: buckets,
-		}, []string{"name", "type", "operation", "outcome"}),
-		failOpen: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portcullis_hook_fail_open_count", Help: "Calls without a verdict that failure policy Ignore let pass.",
-		}, []string{"name", "type"}),
+		tracer:  provider.Tracer(scope),
+		reviews: histogram("portcullis_review_duration_seconds", "Time to judge one review.", "stage", "outcome"),
+		durations: histogram("portcullis_hook_admission_duration_seconds", "Time of one call of one hook.",
+			"name", "type", "operation", "rejected"),
+		requests: counters("portcullis_hook_request_total", "Calls of hooks, by the HTTP status that stands for the result.",
+			"name", "type", "operation", "code", "rejected"),
+		rejections: counters("portcullis_hook_rejection_total", "Reviews that were refused for a hook.",
+			"name", "type", "operation", "error_type", "rejection_code"),
+		failOpen: counters("portcullis_hook_fail_open_total", "Calls without a verdict that failurePolicy Ignore let pass.",
+			"name", "type"),
+		failures: counters("portcullis_hook_failures_total", "Calls without a verdict, by what went wrong.",
+			"name", "type", "kind"),
+		skipped: counters("portcullis_hook_skipped_total", "Reviews that the rules of a hook cover and that it was not asked about.",
+			"name", "type", "reason"),
 		encodes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portcullis_review_encodings_total", Help: "Encodings of a request for hosts.",
 		}),
@@ -58,8 +72,30 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 	if registry == nil {
 		return i, nil
 	}
-	return i, errors.Join(registry.Register(i.reviews), registry.Register(i.calls), registry.Register(i.failOpen),
-		registry.Register(i.encodes), registry.Register(i.bytes))
+	var errs []error
+	for _, c := range []prometheus.Collector{
+		i.reviews, i.durations, i.requests, i.rejections, i.failOpen, i.failures, i.skipped, i.encodes, i.bytes, conditionMetrics{},
+	} {
+		errs = append(errs, registry.Register(c))
+	}
+	return i, errors.Join(errs...)
+}
+
+func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets[:]}, labels)
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+// observe records a time, with the trace in which it was taken if that is kept.
+func observe(o prometheus.Observer, took time.Duration, span trace.SpanContext) {
+	if exemplars, ok := o.(prometheus.ExemplarObserver); ok && span.IsSampled() {
+		exemplars.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": span.TraceID().String()})
+		return
+	}
+	o.Observe(took.Seconds())
 }
 
 // beginReview starts the span of a review.
@@ -70,7 +106,7 @@ func (i *instrumentation) beginReview(ctx context.Context, r *review.Request) (c
 		span.SetAttributes(
 			attribute.String("k8s.cluster.name", a.GetCluster()),
 			attribute.String("k8s.namespace.name", a.GetNamespace()),
-			attribute.String("portcullis.stage", typeLabel(r.Stage)),
+			attribute.String("portcullis.stage", stageLabel(r.Stage)),
 			attribute.String("portcullis.uid", a.GetUid()),
 			attribute.String("portcullis.operation", a.GetOperation()),
 			attribute.String("portcullis.resource", a.GetResource().GetResource()),
@@ -91,10 +127,7 @@ func (i *instrumentation) endReview(
 	case !a.Response.GetAllowed():
 		outcome = "denied"
 	}
-	i.reviews.WithLabelValues(typeLabel(r.Stage), outcome).Observe(took.Seconds())
-	for _, hook := range a.FailedOpen {
-		i.failOpen.WithLabelValues(hook, typeLabel(r.Stage)).Inc()
-	}
+	observe(i.reviews.WithLabelValues(stageLabel(r.Stage), outcome), took, span.SpanContext())
 	if span.IsRecording() {
 		span.SetAttributes(
 			attribute.String("portcullis.outcome", outcome), attribute.String("portcullis.revision", a.Revision))
@@ -121,50 +154,26 @@ func (i *instrumentation) beginCall(ctx context.Context, c chain.Call) trace.Spa
 	return span
 }
 
-// endCall records how a call ended.
-func (i *instrumentation) endCall(f *flight, r *review.Request, result review.Result) {
-	outcome := callOutcome(result)
-	i.calls.WithLabelValues(f.hook.ID.Name, typeLabel(r.Stage), operationLabel(r.Admission.GetOperation()), outcome).
-		Observe(time.Since(f.begun).Seconds())
-	if f.span.IsRecording() {
-		t := result.Timing
-		f.span.SetAttributes(
-			attribute.String("portcullis.outcome", outcome),
-			attribute.String("portcullis.host.instance", t.Instance),
-			attribute.Int64("portcullis.queued_us", t.Queued.Microseconds()),
-			attribute.Int64("portcullis.wire_us", t.Wire.Microseconds()),
-			attribute.Int64("portcullis.host_us", t.Host.Microseconds()),
-		)
-		if result.Failure != nil {
-			f.span.SetStatus(codes.Error, result.Failure.Error())
-		}
-	}
-	f.span.End()
-}
-
-// callOutcome is a result as a label.
-func callOutcome(r review.Result) string {
-	switch {
-	case r.Failure != nil:
-		return r.Failure.Kind.String()
-	case r.Verdict.GetAllowed():
-		return "allowed"
-	}
-	return "denied"
-}
-
-// typeLabel is a stage as kube-apiserver's own metrics call it.
-func typeLabel(s admissionv1.Stage) string {
+// stageLabel is a stage as the paths of the bridge spell it.
+func stageLabel(s admissionv1.Stage) string {
 	switch s {
-	case admissionv1.Stage_STAGE_VALIDATE:
-		return "validating"
 	case admissionv1.Stage_STAGE_MUTATE:
-		return "admit"
+		return "mutate"
+	case admissionv1.Stage_STAGE_VALIDATE:
+		return "validate"
 	case admissionv1.Stage_STAGE_REINVOKE:
 		return "reinvoke"
 	case admissionv1.Stage_STAGE_ADMIT, admissionv1.Stage_STAGE_UNSPECIFIED:
 	}
 	return "other"
+}
+
+// typeLabel is the type of a hook as kube-apiserver's own metrics of webhooks call it.
+func typeLabel(h *match.Hook) string {
+	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
+		return "validating"
+	}
+	return "admit"
 }
 
 // operationLabel keeps the label bounded whatever a caller sends.

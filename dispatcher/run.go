@@ -31,6 +31,7 @@ type flight struct {
 	begun  time.Time
 	span   trace.Span
 	landed bool
+	ended  time.Time // once it has landed
 }
 
 // run is one review in progress: the shell around a machine. It belongs to the goroutine of the review; only results may
@@ -59,11 +60,12 @@ type view struct {
 func (x *run) loop(ctx context.Context) (review.Answer, error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	defer x.report(ctx)
 	defer x.cancelAll()
 	for over := error(nil); ; {
 		start, cancel := x.machine.Next(time.Now())
 		for _, c := range cancel {
-			x.stop(c.ID, c.Kind)
+			x.stop(c.ID)
 		}
 		if answer, ok := x.machine.Answer(); ok {
 			x.explain(&answer)
@@ -89,7 +91,7 @@ func (x *run) loop(ctx context.Context) (review.Answer, error) {
 
 // deliver hands the machine a result.
 func (x *run) deliver(d delivery) {
-	x.land(d.id, d.result)
+	x.land(d.id)
 	x.machine.Deliver(d.id, d.result)
 }
 
@@ -162,27 +164,25 @@ func (x *run) flight(id int, f flight) {
 	x.flights[id] = f
 }
 
-// land ends a call for the eyes of operators, once.
-func (x *run) land(id int, r review.Result) {
-	f := &x.flights[id]
-	if !f.landed {
-		f.landed = true
-		x.dispatcher.seeing.endCall(f, x.request, r)
+// land takes note of when a call ended, once. What came of it is known when the review is over.
+func (x *run) land(id int) {
+	if f := &x.flights[id]; !f.landed {
+		f.landed, f.ended = true, time.Now()
 	}
 }
 
 // stop ends a call whose result is no longer wanted.
-func (x *run) stop(id int, why review.FailureKind) {
+func (x *run) stop(id int) {
 	if f := &x.flights[id]; !f.landed {
 		f.cancel(f.index)
-		x.land(id, review.Fail(why, "no longer waited for"))
+		x.land(id)
 	}
 }
 
 // cancelAll ends the calls that nobody waits for any more.
 func (x *run) cancelAll() {
 	for id := range x.flights {
-		x.stop(id, review.FailureCancelled)
+		x.stop(id)
 	}
 }
 

@@ -113,7 +113,7 @@ func TestEveryCallThatFailsOpenIsCounted(t *testing.T) {
 			if _, err := d.Review(ctx, podReview(test.stage, `{}`)); err != nil {
 				t.Fatal(err)
 			}
-			if n := sum(t, metrics, "portcullis_hook_fail_open_count"); n != test.want {
+			if n := sum(t, metrics, "portcullis_hook_fail_open_total"); n != test.want {
 				t.Errorf("%v are counted, want %v", n, test.want)
 			}
 		})

@@ -40,7 +40,7 @@ func (f *folder) finish(calls []*call, status *admissionv1.Status, patch []byte)
 		f.remark(c)
 	}
 	if f.options.Request.Explain {
-		f.answer.Outcomes = outcomes(calls)
+		f.answer.Outcomes = explained(calls)
 	}
 	f.done = true
 }
@@ -60,7 +60,6 @@ func (f *folder) remark(c *call) {
 	}
 	if c.result.Failure != nil && c.hook.FailurePolicy == admissionregistrationv1.Ignore {
 		kind := c.result.Failure.Kind
-		f.answer.FailedOpen = append(f.answer.FailedOpen, c.hook.ID.Name)
 		resp.Warnings = append(resp.Warnings,
 			fmt.Sprintf("hook %q failed (%s) and was skipped: its failure policy is Ignore", c.hook.ID.Name, kind))
 		annotate(resp, "failed-open."+c.hook.ID.Name, kind.String())
@@ -95,44 +94,6 @@ func auditKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	digest := hex.EncodeToString(sum[:6])
 	return strings.Trim(clean[:min(len(clean), maxAuditKey-1-len(digest))]+"-"+digest, "-_.")
-}
-
-// outcomes lists what happened to each hook.
-func outcomes(calls []*call) []*admissionv1.HookOutcome {
-	out := make([]*admissionv1.HookOutcome, 0, len(calls))
-	for _, c := range calls {
-		o := &admissionv1.HookOutcome{
-			Configuration: c.hook.ID.Configuration,
-			Hook:          c.hook.ID.Name,
-			Round:         c.round,
-			QueuedUs:      uint32(c.result.Timing.Queued.Microseconds()),
-			WireUs:        uint32(c.result.Timing.Wire.Microseconds()),
-			HostUs:        uint32(c.result.Timing.Host.Microseconds()),
-			Instance:      c.result.Timing.Instance,
-		}
-		o.Outcome, o.Reason = c.outcome()
-		out = append(out, o)
-	}
-	return out
-}
-
-// outcome is a call in the words of HookOutcome.
-func (c *call) outcome() (outcome, reason string) {
-	switch {
-	case c.state == skipped:
-		return "skipped", c.why
-	case c.state != ended:
-		return "skipped", "the review was decided without it"
-	case c.result.Failure != nil && c.hook.FailurePolicy == admissionregistrationv1.Ignore:
-		return "failed-open", c.result.Failure.Error()
-	case c.result.Failure != nil:
-		return "failed", c.result.Failure.Error()
-	case !c.result.Verdict.GetAllowed():
-		return "denied", c.result.Verdict.GetStatus().GetMessage()
-	case c.patched:
-		return "patched", ""
-	}
-	return "allowed", ""
 }
 
 // Answer implements [Machine].

@@ -8,6 +8,7 @@
 package chain
 
 import (
+	"iter"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -68,6 +69,8 @@ type Machine interface {
 	Wake() time.Time
 	// Answer returns the answer once there is one; it stays the same from then on.
 	Answer() (review.Answer, bool)
+	// Outcomes is what came so far of each hook that was considered, in order: all rounds, also those that were skipped.
+	Outcomes() iter.Seq[Outcome]
 }
 
 // Codec changes and compares objects.
@@ -129,6 +132,7 @@ type call struct {
 	patched  bool                           // its patch changed the object
 	verbatim bool                           // ... as the caller sent it, so that the patch is good for the caller too
 	said     *admissionv1.AdmissionResponse // the verdict of a call that has failed for its patch
+	refused  *admissionv1.Status            // of a review that ended for this hook, whatever its policy says
 }
 
 // undeclared is the sideEffects of a hook that says nothing about them.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -76,7 +77,7 @@ func (m *Mutate) advance(now time.Time) []Call {
 	m.calls = append(m.calls, c)
 	d := m.options.Match(h, m.object)
 	if d.Err != nil {
-		m.finish(m.calls, matchError(h, d.Err), nil)
+		m.finish(m.calls, c.refuse(matchError(h, d.Err)), nil)
 		return nil
 	}
 	if !d.Match {
@@ -84,7 +85,7 @@ func (m *Mutate) advance(now time.Time) []Call {
 		return nil
 	}
 	if m.round == lastRound && !m.wants(h) {
-		c.state, c.why = skipped, "nothing changed since it was called"
+		c.state, c.why = skipped, m.unwanted(h)
 		return nil
 	}
 	status := c.see(m.options, m.object, d.As)
@@ -92,7 +93,7 @@ func (m *Mutate) advance(now time.Time) []Call {
 		status = dryRunConflict(h, m.options.Request.Admission)
 	}
 	if status != nil {
-		m.finish(m.calls, status, nil)
+		m.finish(m.calls, c.refuse(status), nil)
 		return nil
 	}
 	m.current = c
@@ -155,11 +156,11 @@ func (m *Mutate) patch(c *call, patch []byte) {
 	case errors.Is(err, ErrBadPatch):
 		m.spoil(c, err)
 	case err != nil && m.object.Raw == nil:
-		m.finish(m.calls, internal("hook %q patched a request without an object", c.hook.ID.Name), nil)
+		m.finish(m.calls, c.refuse(internal("hook %q patched a request without an object", c.hook.ID.Name)), nil)
 	case patchType != jsonPatch && !emptyPatch(patch):
 		m.spoil(c, fmt.Errorf("unknown patch type %q, want %q", patchType, jsonPatch))
 	case err != nil:
-		m.finish(m.calls, internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err), nil)
+		m.finish(m.calls, c.refuse(internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err)), nil)
 	default:
 		m.adopt(c, raw, changed)
 	}
@@ -173,8 +174,8 @@ func (m *Mutate) adopt(c *call, raw []byte, changed bool) {
 	if c.view != nil {
 		var err error
 		if raw, err = m.options.Return(m.object, c.seen, raw); err != nil {
-			m.finish(m.calls, internal("the change of hook %q cannot be converted back from %s: %v",
-				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err), nil)
+			m.finish(m.calls, c.refuse(internal("the change of hook %q cannot be converted back from %s: %v",
+				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err)), nil)
 			return
 		}
 	}
@@ -225,6 +226,9 @@ func (m *Mutate) patchOfAll() ([]byte, error) {
 	return m.options.Codec.Diff(m.options.Request.Admission.GetObject().GetRaw(), m.object.Raw)
 }
 
+// Outcomes implements [Machine].
+func (m *Mutate) Outcomes() iter.Seq[Outcome] { return outcomesOf(m.calls) }
+
 // Wake implements [Machine].
 func (m *Mutate) Wake() time.Time {
 	if m.current == nil || m.current.state != started {
@@ -256,3 +260,14 @@ func (r *reinvocation) invoked(h *match.Hook) {
 
 // wants reports whether a hook has to be asked again.
 func (r *reinvocation) wants(h *match.Hook) bool { return slices.Contains(r.flagged, h) }
+
+// unwanted says why a hook is not asked again.
+func (r *reinvocation) unwanted(h *match.Hook) string {
+	switch {
+	case h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy:
+		return "its reinvocationPolicy is Never"
+	case !slices.Contains(r.pending, h):
+		return "it was not called in the first round"
+	}
+	return "nothing changed since it was called"
+}

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -66,7 +67,7 @@ func (v *Validate) begin(now time.Time) {
 		v.calls = append(v.calls, c)
 		d := v.options.Match(h, object)
 		if d.Err != nil {
-			v.finish(v.calls, matchError(h, d.Err), nil)
+			v.finish(v.calls, c.refuse(matchError(h, d.Err)), nil)
 			return
 		}
 		if !d.Match {
@@ -74,13 +75,13 @@ func (v *Validate) begin(now time.Time) {
 			continue
 		}
 		if status := c.see(v.options, object, d.As); status != nil {
-			v.finish(v.calls, status, nil)
+			v.finish(v.calls, c.refuse(status), nil)
 			return
 		}
 	}
 	for _, c := range v.calls {
 		if status := dryRunConflict(c.hook, v.options.Request.Admission); c.state != skipped && status != nil {
-			v.finish(v.calls, status, nil)
+			v.finish(v.calls, c.refuse(status), nil)
 			return
 		}
 	}
@@ -155,6 +156,9 @@ func (v *Validate) fold() {
 	}
 	v.finish(v.calls, status, nil)
 }
+
+// Outcomes implements [Machine].
+func (v *Validate) Outcomes() iter.Seq[Outcome] { return outcomesOf(v.calls) }
 
 // Wake implements [Machine].
 func (v *Validate) Wake() time.Time {

@@ -116,8 +116,6 @@ type Answer struct {
 	Response *admissionv1.AdmissionResponse
 	// Revision is the digest of the configuration that judged.
 	Revision string
-	// FailedOpen are the names of the hooks without a verdict whose failure policy let the request pass, one for each call.
-	FailedOpen []string
 	// Outcomes is what happened to each hook that was called, in order; with Request.Explain also why others were not.
 	Outcomes []*admissionv1.HookOutcome
 }

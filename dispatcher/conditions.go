@@ -1,0 +1,63 @@
+package dispatcher
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// Names of the metrics of matchConditions, upstream and here.
+const (
+	conditionsUpstream = "apiserver_admission_match_condition_"
+	conditionsHere     = "portcullis_hook_match_condition_"
+)
+
+// conditionMetrics are the metrics of matchConditions. They are evaluated by kube-apiserver's own code, which counts what
+// it does in a registry of the process; here they get names of their own. Several dispatchers in one process show the same.
+type conditionMetrics struct{}
+
+// Describe implements [prometheus.Collector]: what there is depends on the conditions that have been met.
+func (conditionMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (conditionMetrics) Collect(out chan<- prometheus.Metric) {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+	}
+	for _, f := range families {
+		name, ok := strings.CutPrefix(f.GetName(), conditionsUpstream)
+		for _, m := range f.GetMetric() {
+			if ok {
+				out <- gathered{describe(conditionsHere+name, f.GetHelp(), m), m}
+			}
+		}
+	}
+}
+
+// describe is the description of a gathered metric under another name.
+func describe(name, help string, m *dto.Metric) *prometheus.Desc {
+	var labels []string
+	for _, l := range m.GetLabel() {
+		labels = append(labels, l.GetName())
+	}
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// gathered is a metric that another registry has gathered.
+type gathered struct {
+	desc   *prometheus.Desc
+	metric *dto.Metric
+}
+
+// Desc implements [prometheus.Metric].
+func (g gathered) Desc() *prometheus.Desc { return g.desc }
+
+// Write implements [prometheus.Metric].
+func (g gathered) Write(to *dto.Metric) error {
+	proto.Merge(to, g.metric)
+	return nil
+}

@@ -1,0 +1,135 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// What stands for results that have no HTTP status of their own, as in kube-apiserver's metrics of webhooks.
+const (
+	codeAllowed = 200
+	codeFailed  = 503
+	codeRefused = 0
+	maxCode     = 600 // larger codes count as this one, so that the label stays bounded
+)
+
+// Values of the label error_type, those of k8s.io/apiserver/pkg/admission/metrics.
+const (
+	rejectedByVerdict  = "no_error"
+	rejectedForFailure = "calling_webhook_error"
+	rejectedForReview  = "apiserver_internal_error"
+)
+
+// report tells operators what came of the hooks of a review, once nothing more can come: only then is it known whether a
+// verdict counted. The log is told of failures alone; it and the span are where the operator finds what a host said, of
+// which the client is not told.
+func (x *run) report(ctx context.Context) {
+	for o := range x.machine.Outcomes() {
+		var f *flight
+		if o.ID < len(x.flights) && x.flights[o.ID].hook != nil {
+			f = &x.flights[o.ID]
+			x.dispatcher.seeing.endCall(f, o)
+		}
+		x.dispatcher.seeing.count(x.request, o, f)
+		if o.Effect == chain.FailedOpen || o.Effect == chain.FailedClosed {
+			x.logFailure(ctx, o)
+		}
+	}
+}
+
+// logFailure logs a call without a verdict.
+func (x *run) logFailure(ctx context.Context, o chain.Outcome) {
+	x.dispatcher.log.LogAttrs(ctx, slog.LevelWarn, "hook failed",
+		slog.String("uid", x.request.Admission.GetUid()),
+		slog.String("cluster", x.request.Admission.GetCluster()),
+		slog.String("configuration", o.Hook.ID.Configuration),
+		slog.String("hook", o.Hook.ID.Name),
+		slog.Uint64("round", uint64(o.Round)),
+		slog.String("kind", o.Failure.Kind.String()),
+		slog.String("policy", string(o.Hook.FailurePolicy)),
+		slog.String("instance", o.Timing.Instance),
+		slog.Any("error", o.Failure.Err))
+}
+
+// endCall ends the span of a call.
+func (i *instrumentation) endCall(f *flight, o chain.Outcome) {
+	if f.span.IsRecording() {
+		t := o.Timing
+		f.span.SetAttributes(
+			attribute.String("portcullis.outcome", spanOutcome(o)),
+			attribute.String("portcullis.host.instance", t.Instance),
+			attribute.Int64("portcullis.queued_us", t.Queued.Microseconds()),
+			attribute.Int64("portcullis.wire_us", t.Wire.Microseconds()),
+			attribute.Int64("portcullis.host_us", t.Host.Microseconds()),
+		)
+		if o.Failure != nil || o.Effect == chain.Refused {
+			f.span.SetStatus(codes.Error, o.Reason)
+		}
+	}
+	f.span.End(trace.WithTimestamp(f.ended))
+}
+
+// spanOutcome is what came of a call that was made: a verdict, or the kind of its failure.
+func spanOutcome(o chain.Outcome) string {
+	switch {
+	case o.Effect == chain.Undecided:
+		return review.FailureCancelled.String()
+	case o.Failure != nil:
+		return o.Failure.Kind.String()
+	}
+	return o.Effect.String()
+}
+
+// count counts what came of a hook, as mutatingDispatcher and validatingDispatcher of kube-apiserver do. f is nil for one
+// that was not called. Calls that were given up are counted as failures alone: nobody knows what they would have taken.
+func (i *instrumentation) count(r *review.Request, o chain.Outcome, f *flight) {
+	name, kind, operation := o.Hook.ID.Name, typeLabel(o.Hook), operationLabel(r.Admission.GetOperation())
+	if o.Failure != nil {
+		i.failures.WithLabelValues(name, kind, o.Failure.Kind.String()).Inc()
+	}
+	var code int
+	var errorType string // of a rejection
+	switch o.Effect {
+	case chain.Undecided:
+		if f != nil {
+			i.failures.WithLabelValues(name, kind, review.FailureCancelled.String()).Inc()
+		}
+		return
+	case chain.Skipped:
+		if o.Round == 0 {
+			i.skipped.WithLabelValues(name, kind, o.Reason).Inc()
+		}
+		return
+	case chain.Allowed, chain.Patched:
+		code = codeAllowed
+	case chain.FailedOpen:
+		code = codeFailed
+		i.failOpen.WithLabelValues(name, kind).Inc()
+	case chain.FailedClosed:
+		code, errorType = codeFailed, rejectedForFailure
+	case chain.Denied:
+		code, errorType = min(int(o.Code), maxCode), rejectedByVerdict
+	case chain.Refused:
+		code, errorType = codeRefused, rejectedForReview
+	}
+	status, rejected := strconv.Itoa(code), strconv.FormatBool(errorType != "")
+	if errorType != "" {
+		i.rejections.WithLabelValues(name, kind, operation, errorType, status).Inc()
+	}
+	i.requests.WithLabelValues(name, kind, operation, status, rejected).Inc()
+	if f != nil {
+		observe(i.durations.WithLabelValues(name, kind, operation, rejected), f.took(), f.span.SpanContext())
+	}
+}
+
+// took is the time of a call that has ended.
+func (f *flight) took() time.Duration { return f.ended.Sub(f.begun) }
