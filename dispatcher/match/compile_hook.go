@@ -2,7 +2,6 @@ package match
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +31,6 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 	c.route(h, at)
 	c.selectors(h, w, at)
 	c.matchConditions(h, w, at)
-	c.equivalents(h, at)
 	return h
 }
 
@@ -79,25 +77,10 @@ func (c *compiler) matchConditions(h *Hook, w *webhook, report report) {
 	}
 	for i, condition := range w.MatchConditions {
 		if strings.Contains(condition.Expression, "authorizer") {
-			report(SeverityWarning, CodeAuthorizer, fmt.Sprintf(".matchConditions[%d]", i),
-				"nothing answers for the cluster's authorizer yet, so what asks it fails: "+conditionPolicy(h.FailurePolicy))
+			report(SeverityInfo, CodeAuthorizer, fmt.Sprintf(".matchConditions[%d]", i),
+				"in clusters whose authorizer cannot be asked the condition fails: "+conditionPolicy(h.FailurePolicy))
 		}
 	}
-}
-
-// equivalents says so where matchPolicy Equivalent could mean more than it does yet: what the API server does not
-// convert for its own entry is matched exactly.
-func (c *compiler) equivalents(h *Hook, report report) {
-	if h.MatchPolicy != admissionregistrationv1.Equivalent || !slices.ContainsFunc(h.rules, namesVersions) {
-		return
-	}
-	report(SeverityInfo, CodeEquivalent, ".matchPolicy", "requests in other versions than the rules name reach the hook only "+
-		"if the cluster's own entry has matchPolicy Equivalent too and names these versions")
-}
-
-// namesVersions reports whether other versions of what the rule names could exist that it does not cover.
-func namesVersions(r admissionregistrationv1.RuleWithOperations) bool {
-	return !slices.Contains(r.APIGroups, wildcard) || !slices.Contains(r.APIVersions, wildcard)
 }
 
 // newSelector compiles s. An absent selector selects everything, as the API's own default has it.

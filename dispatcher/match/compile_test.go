@@ -176,7 +176,7 @@ func TestAnEmptyClientConfigMeansStreams(t *testing.T) {
 
 func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
-	equivalent, ignore := admissionregistrationv1.Equivalent, admissionregistrationv1.Ignore
+	ignore := admissionregistrationv1.Ignore
 	for name, tc := range map[string]struct {
 		in   func(*match.Input, *admissionregistrationv1.ValidatingWebhook)
 		want []string
@@ -191,11 +191,7 @@ func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
 		"a condition that asks the authorizer": {func(_ *match.Input, w *admissionregistrationv1.ValidatingWebhook) {
 			w.FailurePolicy = &ignore
 			w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "x", Expression: "true"}, {Name: "y", Expression: `authorizer.path("/").check("get").allowed()`}}
-		}, []string{`warning: a.yaml: ValidatingWebhookConfiguration/a webhooks[0].matchConditions[1]: *authorizer* failurePolicy Ignore leaves the hook out* (authorizer)`}},
-		"Equivalent with rules that name versions": {func(_ *match.Input, w *admissionregistrationv1.ValidatingWebhook) {
-			w.MatchPolicy, w.Rules = &equivalent, rule("*", "apps", "v1", "deployments")
-		}, []string{`info: a.yaml: ValidatingWebhookConfiguration/a webhooks[0].matchPolicy: *entry* (equivalent)`}},
-		"Equivalent with rules that cover every version": {func(_ *match.Input, w *admissionregistrationv1.ValidatingWebhook) { w.MatchPolicy = &equivalent }, nil},
+		}, []string{`info: a.yaml: ValidatingWebhookConfiguration/a webhooks[0].matchConditions[1]: *authorizer* failurePolicy Ignore leaves the hook out* (authorizer)`}},
 		"a second object of the same name": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			o := validating("", "a", "other.io")
 			o.Source = "b.yaml"

@@ -67,15 +67,15 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 func (a *Attributes) versioned(ctx context.Context, kind schema.GroupVersionKind) (*admission.VersionedAttributes, error) {
 	object, err := a.object.decodedIn(ctx, a.request, kind)
 	if err != nil {
-		return nil, fmt.Errorf("the object: %w", err)
+		return nil, err
 	}
 	old, err := a.old.decodedIn(ctx, a.request, kind)
 	if err != nil {
-		return nil, fmt.Errorf("the old object: %w", err)
+		return nil, err
 	}
 	attributes, err := a.record.get(a.request)
 	if err != nil {
-		return nil, fmt.Errorf("the options: %w", err)
+		return nil, err
 	}
 	return &admission.VersionedAttributes{
 		Attributes: attributes, VersionedObject: object, VersionedOldObject: old, VersionedKind: kind,
@@ -110,7 +110,7 @@ func newRecord(r *request) (admission.Attributes, error) {
 func decode(raw []byte) (runtime.Object, error) {
 	var content map[string]any
 	if err := utiljson.Unmarshal(raw, &content); err != nil {
-		return nil, fmt.Errorf("no JSON object: %w", err)
+		return nil, fmt.Errorf("an object of the request is not JSON: %w", err)
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }

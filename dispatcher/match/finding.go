@@ -25,10 +25,8 @@ const (
 	CodeSelector = "selector"
 	// CodeCondition: a matchCondition does not compile; the failurePolicy of the hook decides about every review.
 	CodeCondition = "condition"
-	// CodeAuthorizer: a matchCondition asks the authorizer, which nothing answers for yet.
+	// CodeAuthorizer: a matchCondition asks the authorizer, which not every cluster need have (Cluster.Authorizer).
 	CodeAuthorizer = "authorizer"
-	// CodeEquivalent: matchPolicy Equivalent works only for versions that the API server itself converts.
-	CodeEquivalent = "equivalent"
 	// CodeNoHost: the hook is served over streams and no host identity is granted.
 	CodeNoHost = "no-host"
 	// CodeRouteUnused: the route names no hook of this configuration.
