@@ -59,7 +59,7 @@ func (x *exchange) admit(params map[string]string) *refusal {
 // names.
 func (x *exchange) route(params map[string]string) *refusal {
 	entry, named := params["entry"]
-	x.stage = stageOf(x.request.URL.Path)
+	x.stage, x.enforces = stageOf(x.request.URL.Path)
 	if x.stage == admissionv1.Stage_STAGE_UNSPECIFIED || params["request.cluster"] == "" || (named && entry == "") {
 		return notFound()
 	}
@@ -69,26 +69,29 @@ func (x *exchange) route(params map[string]string) *refusal {
 
 func notFound() *refusal {
 	return reject(http.StatusNotFound, metav1.StatusReasonNotFound,
-		"no such path: post to /v1/clusters/{cluster}/{mutate|validate|reinvoke|admit}, with /{entry} behind it if you like")
+		"no such path: post to /v1/clusters/{cluster}/{mutate|validate|reinvoke|admit|enforce}, with /{entry} behind it if you like")
 }
 
-// stageOf reads the stage from a path of gateway.yaml: the segment behind the cluster.
-func stageOf(path string) admissionv1.Stage {
+// stageOf reads the stage from a path of gateway.yaml, the segment behind the cluster, and whether it is asked for by the
+// protocol of /enforce.
+func stageOf(path string) (stage admissionv1.Stage, enforces bool) {
 	segments := strings.SplitN(path, "/", 6) // "", v1, clusters, {cluster}, stage, entry
 	if len(segments) < 5 {
-		return admissionv1.Stage_STAGE_UNSPECIFIED
+		return admissionv1.Stage_STAGE_UNSPECIFIED, false
 	}
 	switch segments[4] {
 	case "mutate":
-		return admissionv1.Stage_STAGE_MUTATE
+		return admissionv1.Stage_STAGE_MUTATE, false
 	case "validate":
-		return admissionv1.Stage_STAGE_VALIDATE
+		return admissionv1.Stage_STAGE_VALIDATE, false
 	case "reinvoke":
-		return admissionv1.Stage_STAGE_REINVOKE
+		return admissionv1.Stage_STAGE_REINVOKE, false
 	case "admit":
-		return admissionv1.Stage_STAGE_ADMIT
+		return admissionv1.Stage_STAGE_ADMIT, false
+	case "enforce":
+		return admissionv1.Stage_STAGE_VALIDATE, true
 	default:
-		return admissionv1.Stage_STAGE_UNSPECIFIED
+		return admissionv1.Stage_STAGE_UNSPECIFIED, false
 	}
 }
 

@@ -138,7 +138,8 @@ func New(options Options) (*Bridge, error) {
 	return b, nil
 }
 
-// Handler returns the JSON edge: POST /v1/clusters/{cluster}/{stage} and /v1/clusters/{cluster}/{stage}/{entry}.
+// Handler returns the JSON edge: POST /v1/clusters/{cluster}/{stage} and /v1/clusters/{cluster}/{stage}/{entry}, and the
+// same with enforce for a stage (enforce.go).
 func (b *Bridge) Handler() http.Handler { return b }
 
 // AdmissionService returns the gRPC edge, for a listener with TLS: it takes the caller's identity from the channel.

@@ -28,6 +28,7 @@ type exchange struct {
 
 	// From the URL and the channel, once they are known to be right.
 	stage          admissionv1.Stage
+	enforces       bool // the protocol is that of /enforce
 	cluster, entry string
 
 	body  []byte
@@ -37,6 +38,7 @@ type exchange struct {
 	uid, apiVersion string
 
 	refused *refusal // why no hook sees the review; nil otherwise
+	verdict int      // HTTP status of an answer that the gateway writes
 	outcome outcome
 	code    int // HTTP status; 0 until it is written
 	span    trace.Span
@@ -45,7 +47,7 @@ type exchange struct {
 func newExchange(b *Bridge, w http.ResponseWriter, r *http.Request) *exchange {
 	return &exchange{
 		bridge: b, writer: w, control: http.NewResponseController(w), request: r, started: time.Now(),
-		span: noop.Span{}, outcome: outcomeBroken,
+		span: noop.Span{}, outcome: outcomeBroken, verdict: http.StatusOK,
 	}
 }
 
@@ -81,19 +83,36 @@ func (x *exchange) readUntil(t time.Time) { _ = x.control.SetReadDeadline(t) }
 
 func (x *exchange) writeUntil(t time.Time) { _ = x.control.SetWriteDeadline(t) }
 
-// refuse answers with a refusal: as a denial when the uid is known, else, and when the entry's own policy shall decide,
-// as an HTTP status.
+// refuse answers with a refusal: as a denial when there is a review to deny, else, and when the entry's own policy shall
+// decide, as an HTTP status.
 func (x *exchange) refuse(r *refusal) {
 	x.refused, x.outcome = r, r.outcome
-	if x.uid != "" && r.outcome != outcomeUnjudged {
-		body, err := conversion.EncodeReview(nil, r.denial(x.uid, x.apiVersion))
-		if err == nil {
-			x.answer(http.StatusOK, body)
+	r.headers(x.Header())
+	if r.outcome != outcomeUnjudged {
+		if code, body := x.denial(r); body != nil {
+			x.answer(code, body)
 			return
 		}
 	}
-	r.headers(x.Header())
 	x.answer(r.code, r.status())
+}
+
+// denial is a refusal as the denial of the review, in the protocol of its exchange. There is none when it is not known
+// what to deny: a review needs a uid, and /enforce a caller who may ask.
+func (x *exchange) denial(r *refusal) (code int, body []byte) {
+	denial, err := r.denial(x.uid, x.apiVersion), error(nil)
+	switch {
+	case x.enforces && x.cluster != "":
+		code = http.StatusBadRequest
+		body, err = enforced{denial}.body()
+	case !x.enforces && x.uid != "":
+		code = http.StatusOK
+		body, err = conversion.EncodeReview(nil, denial)
+	}
+	if err != nil {
+		return 0, nil
+	}
+	return code, body
 }
 
 func (x *exchange) answer(code int, body []byte) {
@@ -111,6 +130,10 @@ func (x *exchange) WriteHeader(code int) {
 		return
 	}
 	x.code = code
+	if code == http.StatusNoContent { // the gateway describes a body in any case
+		x.Header().Del("Content-Type")
+		x.Header().Del("Content-Length")
+	}
 	if !x.bridge.Ready() {
 		x.Header().Set("Connection", "close")
 	}
@@ -120,8 +143,10 @@ func (x *exchange) WriteHeader(code int) {
 // Write is part of http.ResponseWriter. It never fails: whoever is gone, or does not read, needs no answer, and the
 // gateway would write a line about it to standard error.
 func (x *exchange) Write(body []byte) (int, error) {
-	x.WriteHeader(http.StatusOK)
-	_, _ = x.writer.Write(body)
+	x.WriteHeader(x.verdict)
+	if len(body) > 0 {
+		_, _ = x.writer.Write(body)
+	}
 	return len(body), nil
 }
 

@@ -48,7 +48,7 @@ func trusted(identity string) *tls.ConnectionState {
 }
 
 // Whatever comes: there is an answer, it is JSON, it never allows what no hook allowed, and a uid that is known is
-// answered with 200 unless nothing may judge.
+// answered with 200 unless nothing may judge. Behind /enforce the status is the verdict.
 func FuzzHandler(f *testing.F) {
 	good := reviewOf("u1", 0)
 	const contentType = "application/json"
@@ -60,6 +60,11 @@ func FuzzHandler(f *testing.F) {
 	f.Add(http.MethodPost, validatePath, "", contentType, "", []byte(good[:150]), byte(allowing), int64(200))
 	f.Add(http.MethodGet, "/v1/clusters//mutate/", "timeout=%", "text/plain", "gzip", []byte("{"), byte(allowing), int64(1))
 	f.Add("\x00", "*", "&;", contentType+";;", "identity", []byte(nil), byte(allowing), int64(0))
+	for mood := range byte(5) {
+		f.Add(http.MethodPost, enforcePath, "", contentType, "", []byte(specOf(goodSpec)), mood, int64(-1))
+	}
+	f.Add(http.MethodPost, enforcePath, "", contentType, "", []byte(reviewOf("u1", fuzzLimit+1)), byte(allowing), int64(-1))
+	f.Add(http.MethodPost, enforcePath, "", "text/plain", "", []byte("{}"), byte(allowing), int64(-1))
 	f.Add(http.MethodPost, "/v1/clusters/prod-1/validate:x", "", contentType, "", []byte(good), byte(allowing), int64(-1))
 
 	var bridges []*Bridge
@@ -87,8 +92,34 @@ func FuzzHandler(f *testing.F) {
 // fuzzLimit keeps the bodies of the fuzzer small.
 const fuzzLimit = 2000
 
+func checkEnforced(t *testing.T, r *http.Request, w *httptest.ResponseRecorder, body []byte, mood byte) {
+	t.Helper()
+	if !slices.Contains([]int{204, 400, 404, 405, 503}, w.Code) {
+		t.Fatalf("status = %d, want one of the protocol", w.Code)
+	}
+	if w.Code == http.StatusServiceUnavailable && mood%5 != 0 {
+		t.Errorf("503 although there was somebody to judge")
+	}
+	if w.Code == http.StatusNoContent {
+		if _, err := decodeEnforce(body); err != nil || mood%5 != allowing || r.ContentLength > int64(len(body)) || w.Body.Len() > 0 {
+			t.Errorf("admitted what no hook saw (error %v), or with a body", err)
+		}
+		return
+	}
+	var answer struct {
+		Status any `json:"status"`
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Status == nil {
+		t.Errorf("the answer has no status (error %v): %q", err, w.Body)
+	}
+}
+
 func checkFuzzed(t *testing.T, r *http.Request, w *httptest.ResponseRecorder, body []byte, mood byte) {
 	t.Helper()
+	if strings.HasPrefix(r.URL.Path, enforcePath) {
+		checkEnforced(t, r, w, body, mood)
+		return
+	}
 	known := []int{200, 400, 403, 404, 405, 413, 415, 503}
 	if !slices.Contains(known, w.Code) {
 		t.Fatalf("status = %d, want one of the table", w.Code)

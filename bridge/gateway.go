@@ -24,6 +24,7 @@ func newMux(b *Bridge) (*runtime.ServeMux, error) {
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler{}),
 		runtime.WithMiddlewares(b.admit),
+		runtime.WithForwardResponseRewriter(inProtocol),
 		runtime.WithErrorHandler(refuseError),
 		runtime.WithRoutingErrorHandler(refuseRoute),
 		runtime.WithWriteContentLength(),
@@ -115,7 +116,11 @@ func (marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 
 // decode reads the review into the gateway's message.
 func (x *exchange) decode(into *admissionv1.ReviewRequest) error {
-	decoded, err := conversion.DecodeReview(x.body)
+	read := conversion.DecodeReview
+	if x.enforces {
+		read = decodeEnforce
+	}
+	decoded, err := read(x.body)
 	if err != nil {
 		x.refused = malformed(err)
 		if refused := (*conversion.Error)(nil); errors.As(err, &refused) {
@@ -130,11 +135,14 @@ func (x *exchange) decode(into *admissionv1.ReviewRequest) error {
 
 // Marshal writes the answer.
 func (marshaler) Marshal(v any) ([]byte, error) {
-	response, ok := v.(*admissionv1.ReviewResponse)
-	if !ok {
+	switch answer := v.(type) {
+	case *admissionv1.ReviewResponse:
+		return conversion.EncodeReview(nil, answer)
+	case enforced:
+		return answer.body()
+	default:
 		return nil, fmt.Errorf("encoding %T: only reviews are answered here", v)
 	}
-	return conversion.EncodeReview(nil, response)
 }
 
 // Unmarshal is not used by the gateway for unary calls.

@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	edgeJSON  = "json"
-	edgeGRPC  = "grpc"
-	stageNone = "none"
+	edgeJSON    = "json"
+	edgeEnforce = "enforce"
+	edgeGRPC    = "grpc"
+	stageNone   = "none"
 )
 
 // instrumentation is everything that the bridge counts. Labels take values from closed sets alone.
@@ -30,7 +31,7 @@ func newInstrumentation(held func() int64) *instrumentation {
 	return &instrumentation{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portcullis_bridge_requests_total",
-			Help: "Reviews answered at the edge, by edge (json, grpc), stage, outcome and HTTP status.",
+			Help: "Reviews answered at the edge, by edge (json, enforce, grpc), stage, outcome and HTTP status.",
 		}, []string{"edge", "stage", "outcome", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "portcullis_bridge_request_duration_seconds",
@@ -87,8 +88,12 @@ func (i *instrumentation) observe(m measured) {
 }
 
 func (i *instrumentation) observeExchange(x *exchange) {
+	edge := edgeJSON
+	if x.enforces {
+		edge = edgeEnforce
+	}
 	i.observe(measured{
-		edge: edgeJSON, stage: x.stage, outcome: x.outcome, code: x.code, bytes: len(x.body),
+		edge: edge, stage: x.stage, outcome: x.outcome, code: x.code, bytes: len(x.body),
 		took: time.Since(x.started), span: x.span.SpanContext(),
 	})
 }

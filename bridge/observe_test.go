@@ -121,7 +121,7 @@ func TestMetrics(t *testing.T) {
 	ask(t, client, e.url("/nowhere"), "")
 
 	want := `
-# HELP portcullis_bridge_requests_total Reviews answered at the edge, by edge (json, grpc), stage, outcome and HTTP status.
+# HELP portcullis_bridge_requests_total Reviews answered at the edge, by edge (json, enforce, grpc), stage, outcome and HTTP status.
 # TYPE portcullis_bridge_requests_total counter
 portcullis_bridge_requests_total{code="200",edge="json",outcome="allowed",stage="validate"} 2
 portcullis_bridge_requests_total{code="200",edge="json",outcome="broken",stage="validate"} 1

@@ -36,7 +36,8 @@ import (
 //	unknown path                                       404              -                      rejected
 //	method other than POST                             405 Allow        -                      rejected
 //
-// Statuses other than 200 carry a metav1.Status. Over gRPC the same refusals are codes (service.go).
+// Statuses other than 200 carry a metav1.Status. Over gRPC the same refusals are codes (service.go). The protocol of
+// /enforce has another rule: see enforce.go.
 
 // outcome sorts answers for the metrics: a closed set.
 type outcome string
@@ -103,13 +104,18 @@ func broken() *refusal {
 		"portcullis: internal error; the dispatcher's log says more"}
 }
 
-// malformed is the refusal for a document that conversion did not read.
+// malformed is the refusal for a document that was not read.
 func malformed(err error) *refusal {
-	var refused *conversion.Error
-	if !errors.As(err, &refused) {
+	var unread *conversion.Error
+	var refused *refusal
+	switch {
+	case errors.As(err, &unread):
+		return reject(int(unread.Code), metav1.StatusReasonBadRequest, "%s", unread.Message)
+	case errors.As(err, &refused):
+		return refused
+	default:
 		return broken()
 	}
-	return reject(int(refused.Code), metav1.StatusReasonBadRequest, "%s", refused.Message)
 }
 
 // denial is the refusal as an answer to a review whose uid is known.

@@ -1,0 +1,130 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"google.golang.org/protobuf/proto"
+	k8sadmission "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// The protocol of /enforce is the "generic external admission webhook" of the proposal that began it all (Extension of
+// Admission Control via Initializers and External Admission Enforcement). The status is the verdict, so that a caller
+// needs no AdmissionReview to read one:
+//
+//	204  admitted, and there is nothing more to say: no body
+//	200  admitted; the body says more: warnings, annotations for the audit log
+//	400  rejected: the caller answers its own client with the field "status" of the body, a metav1.Status
+//
+// Every other status is no verdict, and a matter of the caller's failurePolicy: 401, 403, 404 and 405, by which nobody
+// who may ask is told anything about an object; 429 and 503 with Retry-After, when nothing may judge now. For a caller who
+// may speak for the cluster everything else that keeps a document from being judged is a rejection, whose code is in
+// "status": a 413 of its own would be an allow behind failurePolicy Ignore, by padding.
+//
+// What the proposal leaves open, and what is chosen here:
+//
+//   - It does not mutate ("this API explicitly does not allow mutations"): the validating hooks are asked, all at once.
+//     Initializers and mutating hooks belong before it; /admit runs both kinds of hooks.
+//   - The body is read in the proposal's own form, an AdmissionReview with "spec" (enforce_spec.go), and in today's, with
+//     "request".
+//   - The body of the answer is an AdmissionReview, "spec" left out as it may be, with "status", and beside it "response"
+//     of today's form, the one place where warnings and annotations have a name.
+//   - The proposal expects protobuf in the end: that is the AdmissionService. Here it is JSON.
+//   - Asking again is harmless, as it demands ("submission must be idempotent"): nothing is remembered.
+
+// defaultVersion is the apiVersion that the proposal shows, for answers to who did not say.
+const defaultVersion = "admission.k8s.io/v1"
+
+// enforced is a response to be written in the protocol of /enforce.
+type enforced struct{ *admissionv1.ReviewResponse }
+
+// verdict is the HTTP status that says what the response says.
+func (e enforced) verdict() int {
+	response := e.GetResponse()
+	switch {
+	case !response.GetAllowed():
+		return http.StatusBadRequest
+	case len(response.GetWarnings()) == 0 && len(response.GetAuditAnnotations()) == 0:
+		return http.StatusNoContent
+	default:
+		return http.StatusOK
+	}
+}
+
+// enforcement is the body of an answer.
+type enforcement struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Status   metav1.Status                   `json:"status"`
+	Response *k8sadmission.AdmissionResponse `json:"response,omitempty"`
+}
+
+// body is what follows the verdict: nothing behind 204.
+func (e enforced) body() ([]byte, error) {
+	if e.verdict() == http.StatusNoContent {
+		return nil, nil
+	}
+	response := e.GetResponse()
+	body := enforcement{
+		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: cmp.Or(e.GetApiVersion(), defaultVersion)},
+		Status:   metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK},
+	}
+	if !response.GetAllowed() {
+		body.Status = statusOf(response.GetStatus())
+	}
+	if response.GetUid() != "" {
+		body.Response = &k8sadmission.AdmissionResponse{
+			UID: types.UID(response.GetUid()), Allowed: response.GetAllowed(),
+			AuditAnnotations: response.GetAuditAnnotations(), Warnings: response.GetWarnings(),
+		}
+		if !response.GetAllowed() {
+			body.Response.Result = &body.Status
+		}
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the answer: %w", err)
+	}
+	return encoded, nil
+}
+
+// statusOf is the status of a denial in Kubernetes' type.
+func statusOf(s *admissionv1.Status) metav1.Status {
+	out := metav1.Status{
+		Status: cmp.Or(s.GetStatus(), metav1.StatusFailure), Message: s.GetMessage(),
+		Reason: metav1.StatusReason(s.GetReason()), Code: max(s.GetCode(), http.StatusBadRequest),
+	}
+	d := s.GetDetails()
+	if d == nil {
+		return out
+	}
+	out.Details = &metav1.StatusDetails{
+		Name: d.GetName(), Group: d.GetGroup(), Kind: d.GetKind(), UID: types.UID(d.GetUid()),
+		RetryAfterSeconds: d.GetRetryAfterSeconds(),
+	}
+	for _, cause := range d.GetCauses() {
+		out.Details.Causes = append(out.Details.Causes, metav1.StatusCause{
+			Type: metav1.CauseType(cause.GetReason()), Message: cause.GetMessage(), Field: cause.GetField(),
+		})
+	}
+	return out
+}
+
+// inProtocol hands the gateway an answer in the protocol of its exchange.
+func inProtocol(ctx context.Context, message proto.Message) (any, error) {
+	x := exchangeOf(ctx)
+	response, ok := message.(*admissionv1.ReviewResponse)
+	if !ok || !x.enforces {
+		return message, nil
+	}
+	answer := enforced{response}
+	x.verdict = answer.verdict()
+	return answer, nil
+}
