@@ -1,24 +1,31 @@
-// Package cluster knows the clusters that send reviews: who may send them, and what a review does not carry.
+// Package cluster knows the clusters that send reviews: who may send them, and what a review does not carry, which is the
+// labels of namespaces, which resources are the same in several versions, how objects are converted between these, and
+// who may do what.
 //
 // A [Registry] is built from Cluster documents and changes with them. Looking something up takes no lock and starts
-// nothing. Its Run owns a watch of the namespaces of each cluster that has a kubeconfig; a cluster that cannot be
-// reached concerns its own reviews alone. What is known about a cluster has a bound on its age: past it the cluster is
-// asked, and when it does not answer there is an error, never an old answer.
+// nothing. Its Run owns what follows each cluster that has a kubeconfig: watches of its namespaces, CustomResourceDefinitions
+// and APIServices, and its discovery. A cluster that cannot be reached concerns its own reviews alone. What is known about
+// a cluster has a bound on its age, [FreshFor]: past it there is an error, never an old answer; a single namespace is read
+// from the cluster first.
+//
+// Conversion between built-in versions is behind an interface, [Builtin]: it is built on all of Kubernetes.
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
 	"github.com/portcullis-mesh/portcullis/config/kinds"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/custom"
 )
 
 // Why a caller may not send reviews of a cluster. Log it; the caller is told neither.
@@ -48,42 +55,70 @@ func (e *AuthorizationError) Error() string {
 // Unwrap returns the reason.
 func (e *AuthorizationError) Unwrap() error { return e.reason }
 
-// Options configure a Registry.
+// Options configure a Registry. All of them may be missing.
 type Options struct {
+	// Builtin knows the resources that are built into kube-apiserver; nil means that there are none: each is then a resource
+	// that is served in one way only.
+	Builtin Builtin
+	// Conversions returns what calls the conversion webhooks of a cluster, by its name; nil means that they cannot be called.
+	Conversions func(cluster string) custom.Caller
 	// Logger is told when a cluster cannot be asked, and when it can be again; nil means nobody is.
 	Logger *slog.Logger
 }
 
 // Registry is the clusters. Its methods may be called concurrently; Run is called once.
 type Registry struct {
-	logger  *slog.Logger
-	reload  time.Duration                     // of kubeconfigs
-	current atomic.Pointer[map[string]*entry] // by name; never changed once it is here
-	changed chan struct{}                     // holds one token while Run has not seen an update
+	logger      *slog.Logger
+	builtin     Builtin
+	known       Equivalents // in a cluster of which nothing is known
+	conversions func(cluster string) custom.Caller
+	reload      time.Duration                     // of kubeconfigs
+	current     atomic.Pointer[map[string]*entry] // by name; never changed once it is here
+	changed     chan struct{}                     // holds one token while Run has not seen an update
 
 	update sync.Mutex // held while current is replaced
 }
 
 // entry is one cluster.
 type entry struct {
-	identities map[string]bool
-	namespaces namespaces
-	remote     *remote // the namespaces, if they come from a kubeconfig
+	identities  map[string]bool
+	namespaces  namespaces
+	resources   resources
+	permissions authorizer.Authorizer // nil when there is nobody to ask
+	remote      *remote               // what asks the cluster, if something does
+	static      []Part                // what is known of the parts if nobody is asked for them
 }
 
 // namespaces is one way to learn the labels of namespaces. A missing namespace is an error that apierrors.IsNotFound
 // recognises. The labels are not changed by either side.
 type namespaces interface {
 	labels(ctx context.Context, name string) (map[string]string, error)
-	status() Status
+}
+
+// resources is one way to learn what a cluster serves. It answers from memory.
+type resources interface {
+	// equivalents is that of match.Cluster.
+	equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error)
+	// definition returns the custom resource of a kind; nil when the kind is none.
+	definition(kind schema.GroupKind) (*definition, error)
 }
 
 // New returns a registry without clusters: it refuses everybody.
 func New(opts Options) *Registry {
-	r := &Registry{logger: opts.Logger, reload: reloadInterval, changed: make(chan struct{}, 1)}
+	r := &Registry{
+		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions,
+		reload: reloadInterval, changed: make(chan struct{}, 1),
+	}
 	if r.logger == nil {
 		r.logger = slog.New(slog.DiscardHandler)
 	}
+	if r.builtin == nil {
+		r.builtin = nothingBuiltin{}
+	}
+	if r.conversions == nil {
+		r.conversions = func(string) custom.Caller { return noCaller{} }
+	}
+	r.known = r.builtin.Known()
 	r.current.Store(&map[string]*entry{})
 	return r
 }
@@ -107,23 +142,36 @@ func (r *Registry) Update(clusters []*kinds.Cluster) {
 
 // entry makes the entry of a document, with the connection that the cluster had before if it is the same.
 func (r *Registry) entry(c *kinds.Cluster, before *entry) *entry {
-	name := c.Metadata.Name
 	e := &entry{identities: make(map[string]bool, len(c.Spec.Identities))}
 	for _, id := range c.Spec.Identities {
 		e.identities[id] = true
 	}
+	if c.Spec.Kubeconfig != "" {
+		e.remote = r.remote(c, c.Spec.Kubeconfig, true, before)
+		e.namespaces, e.resources, e.permissions = e.remote, e.remote, e.remote
+		return e
+	}
+	e.resources, e.static = newStaticResources(&c.Spec, r.builtin, r.known), partsOf(&c.Spec)
 	switch source := c.Spec.Namespaces; {
 	case source == nil:
-		e.namespaces = unknown{}
+		e.namespaces = unknownNamespaces{}
 	case source.Kubeconfig == "":
-		e.namespaces = newStatic(source.Static)
-	case before != nil && before.remote != nil && before.remote.path == source.Kubeconfig:
-		e.remote, e.namespaces = before.remote, before.remote
+		e.namespaces = newStaticNamespaces(source.Static)
 	default:
-		e.remote = newRemote(source.Kubeconfig, r.reload, r.logger.With("cluster", name))
+		e.remote = r.remote(c, source.Kubeconfig, false, before)
 		e.namespaces = e.remote
 	}
 	return e
+}
+
+// remote is what asks a cluster, with the connection that there was before if it is the same.
+func (r *Registry) remote(c *kinds.Cluster, kubeconfig string, whole bool, before *entry) *remote {
+	if before != nil && before.remote.is(kubeconfig, whole) {
+		return before.remote
+	}
+	return newRemote(remoteOptions{
+		path: kubeconfig, whole: whole, reload: r.reload, builtin: r.builtin, logger: r.logger.With("cluster", c.Metadata.Name),
+	})
 }
 
 // Run connects to the clusters that have a kubeconfig, and disconnects from those that are gone, until ctx ends. It
@@ -181,60 +229,4 @@ func (r *Registry) Authorize(identity, cluster string) error {
 		return &AuthorizationError{Identity: identity, Cluster: cluster, reason: ErrNotAllowed}
 	}
 	return nil
-}
-
-// Cluster returns what is known about a cluster. It is never nil: what a review needs of an unknown cluster is an error.
-// It implements the dispatcher's Clusters.
-func (r *Registry) Cluster(name string) match.Cluster { return member{registry: r, name: name} }
-
-// member is a cluster as reviews see it.
-type member struct {
-	match.Unknown
-
-	registry *Registry
-	name     string
-}
-
-// NamespaceLabels implements [match.Cluster].
-func (m member) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	return m.registry.NamespaceLabels(ctx, m.name, name)
-}
-
-// NamespaceLabels returns the labels that a namespace of the cluster has now; they must not be changed. An error that
-// apierrors.IsNotFound recognises says that there is no such namespace; any other, that it cannot be told. It waits for
-// the cluster no longer than ctx.
-func (r *Registry) NamespaceLabels(ctx context.Context, cluster, name string) (map[string]string, error) {
-	e, ok := (*r.current.Load())[cluster]
-	if !ok {
-		return nil, fmt.Errorf("namespaces of cluster %q: %w", cluster, ErrUnknownCluster)
-	}
-	labels, err := e.namespaces.labels(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("namespace %q of cluster %q: %w", name, cluster, err)
-	}
-	return labels, nil
-}
-
-// Status is what is known about a cluster, for operators.
-type Status struct {
-	// Cluster is its name.
-	Cluster string
-	// Source is where the labels of namespaces come from: unknown, static or kubeconfig.
-	Source string
-	// Fresh is true while labels are answered from memory.
-	Fresh bool
-	// Err is why the cluster cannot be asked; nil while it can be.
-	Err error
-}
-
-// Status returns the clusters by name.
-func (r *Registry) Status() []Status {
-	var all []Status
-	for name, e := range *r.current.Load() {
-		s := e.namespaces.status()
-		s.Cluster = name
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	return all
 }

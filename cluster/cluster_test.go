@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -110,8 +112,9 @@ func TestStaticNamespaces(t *testing.T) {
 	if _, err := r.NamespaceLabels(t.Context(), "no", "default"); !errors.Is(err, ErrUnknownCluster) {
 		t.Errorf("an unknown cluster: %v", err)
 	}
-	want := []Status{{Cluster: "dev", Source: "static", Fresh: true}, {Cluster: "unknown", Source: "unknown"}}
-	if diff := cmp.Diff(want, r.Status()); diff != "" {
+	none := []Part{{Name: PartNamespaces, Source: SourceUnknown}, {Name: PartResources, Source: SourceUnknown}, {Name: PartCustomResources, Source: SourceUnknown}}
+	listed := slices.Concat([]Part{{Name: PartNamespaces, Source: SourceStatic, Fresh: true}}, none[1:])
+	if diff := cmp.Diff([]Status{{Cluster: "dev", Parts: listed}, {Cluster: "unknown", Parts: none}}, r.Status()); diff != "" {
 		t.Error("status (-want +got):\n" + diff)
 	}
 }
@@ -132,7 +135,7 @@ func TestNamespacesAreThoseOfTheCluster(t *testing.T) {
 	if got := labels("default")["env"]; got != "dev" {
 		t.Errorf("before the first list: %q", got)
 	}
-	eventually(t, "the watch has begun", func() bool { return r.Status()[0].Fresh })
+	eventually(t, "the watch has begun", func() bool { return r.Status()[0].Parts[0].Fresh })
 	reads := s.liveReads()
 	if got := labels("default")["env"]; got != "dev" || s.liveReads() != reads {
 		t.Errorf("from memory: %q, %d reads", got, s.liveReads()-reads)
@@ -184,7 +187,7 @@ func TestAClusterThatCannotBeReachedConcernsItselfAlone(t *testing.T) {
 	if _, err := r.NamespaceLabels(t.Context(), "later", "default"); err == nil || !strings.Contains(err.Error(), later) {
 		t.Errorf("a missing kubeconfig: %v", err)
 	}
-	if status := r.Status(); status[2].Err == nil {
+	if status := r.Status(); status[2].Parts[0].Err == nil || len(r.Stale()) < 2 {
 		t.Errorf("status %+v", status)
 	}
 	s.kubeconfig(t, later)
@@ -253,7 +256,7 @@ func TestAHundredClustersComeAndGoAndLeaveNothing(t *testing.T) {
 	file := s.kubeconfig(t, filepath.Join(t.TempDir(), "kubeconfig"))
 	r := running(t)
 	r.Update([]*kinds.Cluster{remoteDocument("stays", file)})
-	eventually(t, "the first cluster is watched", func() bool { return s.watched() == 1 && r.Status()[0].Fresh })
+	eventually(t, "the first cluster is watched", func() bool { return s.watched() == 1 && r.Status()[0].Parts[0].Fresh })
 	before := runtime.NumGoroutine()
 	all := []*kinds.Cluster{remoteDocument("stays", file)}
 	for i := range 100 {
@@ -328,22 +331,20 @@ func (s *scripted) reads() int {
 	return s.gets
 }
 
-// linked runs a test with a link to a scripted cluster in a bubble of fake time.
-func linked(t *testing.T, test func(t *testing.T, s *scripted, r *remote)) {
+// linked runs a test with the namespaces of a scripted cluster in a bubble of fake time.
+func linked(t *testing.T, test func(t *testing.T, s *scripted, n *watchedNamespaces)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{labels: map[string]string{"env": "dev"}}
-		l := newLink(s)
-		r := newRemote("", time.Second, nil)
-		r.use(l)
+		n := newWatchedNamespaces(s)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			l.watch(ctx, s)
+			n.follow(ctx)
 		}()
 		synctest.Wait()
-		test(t, s, r)
+		test(t, s, n)
 		cancel()
 		<-done
 	})
@@ -356,45 +357,45 @@ func pass(d time.Duration) {
 }
 
 func TestBookmarksKeepTheMemoryFresh(t *testing.T) {
-	linked(t, func(t *testing.T, s *scripted, r *remote) {
+	linked(t, func(t *testing.T, s *scripted, n *watchedNamespaces) {
 		for range 10 {
 			pass(time.Minute)
 			s.bookmark()
 			synctest.Wait()
 		}
-		if got, err := r.labels(t.Context(), "default"); err != nil || got["env"] != "dev" || s.reads() != 0 {
+		if got, err := n.labels(t.Context(), "default"); err != nil || got["env"] != "dev" || s.reads() != 0 {
 			t.Errorf("%v, %v, %d reads", got, err, s.reads())
 		}
 	})
 }
 
 func TestAfterASilentWatchTheClusterIsAsked(t *testing.T) {
-	linked(t, func(t *testing.T, s *scripted, r *remote) {
+	linked(t, func(t *testing.T, s *scripted, n *watchedNamespaces) {
 		pass(FreshFor)
-		if got, err := r.labels(t.Context(), "default"); err != nil || got["env"] != "dev" || s.reads() != 0 {
+		if got, err := n.labels(t.Context(), "default"); err != nil || got["env"] != "dev" || s.reads() != 0 {
 			t.Errorf("at the bound: %v, %v, %d reads", got, err, s.reads())
 		}
 		s.change(func(s *scripted) { s.labels = map[string]string{"env": "prod"} })
 		pass(time.Millisecond)
-		if got, err := r.labels(t.Context(), "default"); err != nil || got["env"] != "prod" || s.reads() != 1 {
+		if got, err := n.labels(t.Context(), "default"); err != nil || got["env"] != "prod" || s.reads() != 1 {
 			t.Errorf("past the bound: %v, %v, %d reads", got, err, s.reads())
 		}
 		s.change(func(s *scripted) { s.err = errors.New("connection refused") })
-		if got, err := r.labels(t.Context(), "default"); err == nil || apierrors.IsNotFound(err) {
+		if got, err := n.labels(t.Context(), "default"); err == nil || apierrors.IsNotFound(err) {
 			t.Errorf("past the bound and unreachable: %v, %v", got, err)
 		}
 	})
 }
 
 func TestLiveReadsAreBoundedAndEndWithTheirContext(t *testing.T) {
-	linked(t, func(t *testing.T, s *scripted, r *remote) {
+	linked(t, func(t *testing.T, s *scripted, n *watchedNamespaces) {
 		s.change(func(s *scripted) { s.hang = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
 		for range MaxLiveReads + 10 {
 			wg.Go(func() {
-				if _, err := r.labels(ctx, "missing"); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := n.labels(ctx, "missing"); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -405,22 +406,23 @@ func TestLiveReadsAreBoundedAndEndWithTheirContext(t *testing.T) {
 		}
 		wg.Wait()
 		s.change(func(s *scripted) { s.hang = false })
-		if _, err := r.labels(t.Context(), "missing"); err != nil {
+		if _, err := n.labels(t.Context(), "missing"); err != nil {
 			t.Errorf("after the hung reads: %v", err)
 		}
 	})
 }
 
 func TestTheMirrorRefusesWhatIsNoNamespace(t *testing.T) {
-	m := &mirror{}
+	m := &newWatchedNamespaces(nil).mirror
 	for name, err := range map[string]error{
 		"add": m.Add(1), "update": m.Update(1), "delete": m.Delete(1), "replace": m.Replace([]any{1}, ""),
+		"an object of another kind": m.Add(&metav1.PartialObjectMetadataList{}), "a pod": m.Add(&corev1.Pod{}),
 	} {
 		if err == nil {
 			t.Error(name)
 		}
 	}
-	if m.Bookmark("1") != nil || m.fresh() {
+	if m.Bookmark("1") != nil || m.pulse.fresh() {
 		t.Error("a bookmark before the first list makes an empty mirror fresh")
 	}
 }

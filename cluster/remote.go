@@ -2,97 +2,139 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/metadata"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-const (
-	// MaxLiveReads bounds the reads of single namespaces that one cluster gets from us at the same time. More wait.
-	MaxLiveReads = 32
-	// reloadInterval is how often a kubeconfig is read again: it may have changed, or become readable.
-	reloadInterval = 5 * time.Second
-)
+// reloadInterval is how often a kubeconfig is read again: it may have changed, or become readable.
+const reloadInterval = 5 * time.Second
 
-// remote is the namespaces of a cluster that is asked through a kubeconfig. Its methods may be called concurrently; run
-// is called once.
-type remote struct {
-	path   string
-	reload time.Duration // from one reading of the kubeconfig to the next
+// errNotConnected is the error of a cluster to which no connection was tried yet.
+var errNotConnected = fmt.Errorf("the cluster is not connected yet")
+
+// remoteOptions configure a remote.
+type remoteOptions struct {
+	// path is the file of the kubeconfig.
+	path string
+	// whole says that the cluster is asked for everything, not for its namespaces alone.
+	whole bool
+	// reload lies between two readings of the kubeconfig.
+	reload time.Duration
+	// builtin knows the resources that are built in.
+	builtin Builtin
+	// logger is told when the cluster cannot be asked.
 	logger *slog.Logger
+}
+
+// remote is a cluster that is asked through a kubeconfig. Its methods may be called concurrently; run is called once.
+type remote struct {
+	remoteOptions
 
 	current atomic.Pointer[link] // nil before the first attempt
 	tried   chan struct{}        // closed after it
 }
 
-// link is a connection to a cluster, or the reason why there is none.
-type link struct {
-	err    error
-	mirror *mirror
-	get    func(ctx context.Context, name string) (map[string]string, error)
-	slots  chan struct{} // holds a token for each live read
+var (
+	_ namespaces            = (*remote)(nil)
+	_ resources             = (*remote)(nil)
+	_ authorizer.Authorizer = (*remote)(nil)
+)
+
+func newRemote(o remoteOptions) *remote {
+	return &remote{remoteOptions: o, tried: make(chan struct{})}
 }
 
-func newRemote(path string, reload time.Duration, logger *slog.Logger) *remote {
-	return &remote{path: path, reload: reload, logger: logger, tried: make(chan struct{})}
+// is tells whether the remote is what the options ask for.
+func (r *remote) is(path string, whole bool) bool {
+	return r != nil && r.path == path && r.whole == whole
 }
 
-// labels answers as Kubernetes' namespace matcher does: what the watch told, and else what the cluster says now.
-func (r *remote) labels(ctx context.Context, name string) (map[string]string, error) {
+// connected waits until the cluster was tried, and returns the link to it.
+func (r *remote) connected(ctx context.Context) (*link, error) {
 	select {
 	case <-r.tried:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("the cluster is not connected yet: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w", errNotConnected, context.Cause(ctx))
 	}
 	l := r.current.Load()
+	return l, l.err
+}
+
+// labels implements namespaces.
+func (r *remote) labels(ctx context.Context, name string) (map[string]string, error) {
+	l, err := r.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.namespaces.labels(ctx, name)
+}
+
+// Authorize implements authorizer.Authorizer.
+func (r *remote) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	l, err := r.connected(ctx)
+	if err != nil {
+		return authorizer.DecisionNoOpinion, "", err
+	}
+	permissions, err := l.permissions()
+	if err != nil {
+		return authorizer.DecisionNoOpinion, "", err
+	}
+	return permissions.Authorize(ctx, a)
+}
+
+// equivalents implements resources.
+func (r *remote) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
+	l := r.current.Load()
+	if l == nil {
+		return nil, errNotConnected
+	}
 	if l.err != nil {
 		return nil, l.err
 	}
-	if labels, ok := l.mirror.lookup(name); ok {
-		return labels, nil
-	}
-	return l.live(ctx, name)
+	return l.equivalents(resource, subresource)
 }
 
-func (r *remote) status() Status {
-	s := Status{Source: "kubeconfig"}
-	if l := r.current.Load(); l != nil {
-		s.Err, s.Fresh = l.err, l.err == nil && l.mirror.fresh()
+// definition implements resources.
+func (r *remote) definition(kind schema.GroupKind) (*definition, error) {
+	l := r.current.Load()
+	if l == nil {
+		return nil, errNotConnected
 	}
-	return s
+	if l.err != nil {
+		return nil, l.err
+	}
+	c, err := l.definitions()
+	if err != nil {
+		return nil, err
+	}
+	return c.kinds[kind], nil
 }
 
-// live asks the cluster.
-func (l *link) live(ctx context.Context, name string) (map[string]string, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting to read it: %w", context.Cause(ctx))
+// parts tells how current each part is.
+func (r *remote) parts() []Part {
+	names := []string{PartNamespaces}
+	if r.whole {
+		names = append(names, PartResources, PartCustomResources)
 	}
-	defer func() { <-l.slots }()
-	if labels, ok := l.mirror.lookup(name); ok { // the watch may have told while others were served
-		return labels, nil
+	var parts []Part
+	for _, name := range names {
+		p := Part{Name: name, Source: SourceKubeconfig, Err: errNotConnected}
+		if l := r.current.Load(); l != nil {
+			p.Err = l.check(name)
+		}
+		p.Fresh = p.Err == nil
+		parts = append(parts, p)
 	}
-	labels, err := l.get(ctx, name)
-	if apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err) {
-		// Something answered 404, but no API server: that says nothing about the namespace.
-		return nil, errors.New("the cluster cannot be asked: " + err.Error())
-	}
-	return labels, err
+	return parts
 }
 
 // run keeps a link to the cluster until ctx ends.
@@ -112,7 +154,7 @@ func (r *remote) run(ctx context.Context) {
 // fail makes err the reason why there is no link.
 func (r *remote) fail(err error) {
 	if l := r.current.Load(); l == nil || l.err == nil || l.err.Error() != err.Error() {
-		r.logger.Error("namespaces of the cluster cannot be read", "error", err)
+		r.logger.Error("the cluster cannot be asked", "error", err)
 	}
 	r.use(&link{err: err})
 }
@@ -124,26 +166,26 @@ func (r *remote) use(l *link) {
 	}
 }
 
-// connect links to the cluster until ctx ends or the kubeconfig changes.
+// connect links to the cluster until ctx ends or the kubeconfig changes. What was known of the same cluster stays known.
 func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 	httpClient, err := rest.HTTPClientFor(conf.config)
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", r.path, err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport)
-	client, err := metadata.NewForConfigAndClient(conf.config, httpClient)
+	clients, err := newClients(conf.config, httpClient)
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", r.path, err)
 	}
-	resource := client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
-	l := newLink(resource)
+	l := newLink(clients, r.builtin, r.logger)
+	if before := r.current.Load(); before != nil && before.err == nil && before.host == l.host {
+		l.inherit(before)
+	}
 	r.use(l)
 
 	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer l.follow(ctx, r.whole)()
 	defer cancel()
-	wg.Go(func() { l.watch(logr.NewContextWithSlogLogger(ctx, r.logger), resource) })
 	for pause(ctx, r.reload) {
 		// A kubeconfig that cannot be read any more leaves the link as it is: it may be about to be replaced.
 		if next, err := loadKubeconfig(r.path); err == nil && next.digest != conf.digest {
@@ -152,41 +194,6 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 		}
 	}
 	return nil
-}
-
-// reader is the part of a metadata client that is used.
-type reader interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions, subresources ...string) (*metav1.PartialObjectMetadata, error)
-	List(ctx context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
-	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-}
-
-func newLink(namespaces reader) *link {
-	return &link{
-		mirror: &mirror{},
-		slots:  make(chan struct{}, MaxLiveReads),
-		get: func(ctx context.Context, name string) (map[string]string, error) {
-			ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return nil, err
-			}
-			return ns.Labels, nil
-		},
-	}
-}
-
-// watch keeps the mirror until ctx ends. The reflector lists again with a back-off when a watch breaks.
-func (l *link) watch(ctx context.Context, namespaces reader) {
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			return namespaces.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			return namespaces.Watch(ctx, opts)
-		},
-	}
-	options := cache.ReflectorOptions{Name: "namespaces"}
-	cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, l.mirror, options).RunWithContext(ctx)
 }
 
 // pause waits; it reports false when ctx has ended.

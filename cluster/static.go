@@ -3,29 +3,32 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // errNoNamespaces is the error of a cluster whose document says nothing about namespaces.
-var errNoNamespaces = errors.New("its labels are unknown: give the Cluster document spec.namespaces")
+var errNoNamespaces = errors.New("its labels are unknown: give the Cluster document spec.kubeconfig or spec.namespaces")
 
-// unknown is the namespaces of a cluster about which nothing was said.
-type unknown struct{}
+// unknownNamespaces are the namespaces of a cluster about which nothing was said.
+type unknownNamespaces struct{}
 
-func (unknown) labels(context.Context, string) (map[string]string, error) {
+func (unknownNamespaces) labels(context.Context, string) (map[string]string, error) {
 	return nil, errNoNamespaces
 }
 
-func (unknown) status() Status { return Status{Source: "unknown"} }
+// staticNamespaces are those that a document lists.
+type staticNamespaces map[string]map[string]string
 
-// static is the namespaces that a document lists.
-type static map[string]map[string]string
-
-// newStatic adds the label that API servers give every namespace, unless the document says otherwise.
-func newStatic(listed map[string]map[string]string) static {
-	s := make(static, len(listed))
+// newStaticNamespaces adds the label that API servers give every namespace, unless the document says otherwise.
+func newStaticNamespaces(listed map[string]map[string]string) staticNamespaces {
+	s := make(staticNamespaces, len(listed))
 	for name, labels := range listed {
 		all := make(map[string]string, len(labels)+1)
 		all[corev1.LabelMetadataName] = name
@@ -37,7 +40,7 @@ func newStatic(listed map[string]map[string]string) static {
 	return s
 }
 
-func (s static) labels(_ context.Context, name string) (map[string]string, error) {
+func (s staticNamespaces) labels(_ context.Context, name string) (map[string]string, error) {
 	labels, ok := s[name]
 	if !ok {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -45,4 +48,73 @@ func (s static) labels(_ context.Context, name string) (map[string]string, error
 	return labels, nil
 }
 
-func (static) status() Status { return Status{Source: "static", Fresh: true} }
+// staticResources are those that a document lists. It never changes.
+type staticResources struct {
+	listed bool        // whether the document lists group versions
+	served Equivalents // of those; of all that there ever were when it does not
+	known  Equivalents // of all that there ever were
+	custom *catalog
+}
+
+// newStaticResources reads what a document says about resources.
+func newStaticResources(spec *kinds.ClusterSpec, builtin Builtin, known Equivalents) *staticResources {
+	s := &staticResources{listed: len(spec.APIVersions) > 0, served: known, known: known}
+	if s.listed {
+		var versions []schema.GroupVersion
+		for _, text := range spec.APIVersions {
+			gv, _ := schema.ParseGroupVersion(text) // the document is valid
+			versions = append(versions, gv)
+		}
+		s.served = builtin.Served(versions)
+	}
+	definitions := make(map[string]*definition, len(spec.CustomResourceDefinitions))
+	for i := range spec.CustomResourceDefinitions {
+		crd := &spec.CustomResourceDefinitions[i]
+		definitions[crd.Name] = define(crd)
+	}
+	s.custom = newCatalog(definitions)
+	return s
+}
+
+// equivalents implements resources. A resource that is built in, and comes in a version that the document does not list,
+// shows that the list is not complete.
+func (s *staticResources) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
+	if d := s.custom.resources[resource.GroupResource()]; d != nil {
+		ways, err := d.equivalents(resource, subresource)
+		return ways, mend(err, "spec.customResourceDefinitions")
+	}
+	ways := s.served.For(resource, subresource)
+	if !s.listed || len(ways) == 0 && len(s.known.For(resource, subresource)) == 0 {
+		return ways, nil
+	}
+	ways, err := among(ways, resource, subresource)
+	return ways, mend(err, "spec.apiVersions")
+}
+
+// mend says where a document is not complete.
+func mend(err error, path string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: complete %s of the Cluster document", err, path)
+}
+
+// definition implements resources.
+func (s *staticResources) definition(kind schema.GroupKind) (*definition, error) {
+	return s.custom.kinds[kind], nil
+}
+
+// partsOf tells where the parts of a cluster that is not asked for everything come from.
+func partsOf(spec *kinds.ClusterSpec) []Part {
+	part := func(name string, said bool) Part {
+		if said {
+			return Part{Name: name, Source: SourceStatic, Fresh: true}
+		}
+		return Part{Name: name, Source: SourceUnknown}
+	}
+	return []Part{
+		part(PartNamespaces, spec.Namespaces != nil),
+		part(PartResources, spec.APIVersions != nil),
+		part(PartCustomResources, spec.CustomResourceDefinitions != nil),
+	}
+}

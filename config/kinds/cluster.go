@@ -1,13 +1,18 @@
 package kinds
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/portcullis-mesh/portcullis/conversion/custom"
 )
 
 // ClusterKind is the kind of a Cluster.
@@ -31,9 +36,21 @@ type ClusterSpec struct {
 	// Identities are the callers that may send reviews of this cluster: the first URI in a client certificate, else its
 	// common name. Empty means nobody.
 	Identities []string `json:"identities,omitempty"`
-	// Namespaces is where the labels of namespaces come from. Absent means that they are unknown: a review that a
-	// namespaceSelector has to look at is then refused, since neither a match nor a skip would be true.
+	// Kubeconfig is the absolute path of a kubeconfig file for the cluster. The cluster is then asked for all that reviews do
+	// not carry, and the document says none of it: the other fields are absent. Its current context may get, list and watch
+	// namespaces; list and watch customresourcedefinitions and apiservices; and create subjectaccessreviews.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Namespaces is where the labels of namespaces come from. Absent, without Kubeconfig, means that they are unknown: a
+	// review that a namespaceSelector has to look at is then refused, since neither a match nor a skip would be true.
 	Namespaces *NamespaceSource `json:"namespaces,omitempty"`
+	// APIVersions are the group versions of built-in resources that the cluster serves, as in an apiVersion, the versions of
+	// each group in the order of the cluster's discovery. Absent, without Kubeconfig, means that it may serve whatever
+	// Kubernetes ever has.
+	APIVersions []string `json:"apiVersions,omitempty"`
+	// CustomResourceDefinitions are those of the cluster, as it shows them. Group, names, versions with their subresources
+	// and conversion are read, and nothing else. Absent, without Kubeconfig, means that custom resources have the version
+	// alone in which they came.
+	CustomResourceDefinitions []apiextensionsv1.CustomResourceDefinition `json:"customResourceDefinitions,omitempty"`
 }
 
 // NamespaceSource is where the labels of namespaces come from: exactly one of its fields is set.
@@ -51,18 +68,94 @@ func (c *Cluster) Validate() field.ErrorList {
 	errs := c.Metadata.validate(field.NewPath("metadata"))
 	spec := field.NewPath("spec")
 	errs = append(errs, validateIdentities(c.Spec.Identities, spec.Child("identities"))...)
+	if c.Spec.Kubeconfig != "" {
+		return append(errs, c.Spec.validateAsked(spec)...)
+	}
 	if c.Spec.Namespaces != nil {
 		errs = append(errs, c.Spec.Namespaces.validate(spec.Child("namespaces"))...)
 	}
+	errs = append(errs, validateAPIVersions(c.Spec.APIVersions, spec.Child("apiVersions"))...)
+	return append(errs, validateDefinitions(c.Spec.CustomResourceDefinitions, spec.Child("customResourceDefinitions"))...)
+}
+
+// validateAsked checks a cluster that is asked: two answers to the same question are none.
+func (s *ClusterSpec) validateAsked(path *field.Path) field.ErrorList {
+	errs := validateKubeconfig(s.Kubeconfig, path.Child("kubeconfig"))
+	for _, said := range []struct {
+		name string
+		said bool
+	}{
+		{"namespaces", s.Namespaces != nil},
+		{"apiVersions", s.APIVersions != nil},
+		{"customResourceDefinitions", s.CustomResourceDefinitions != nil},
+	} {
+		if said.said {
+			errs = append(errs, field.Forbidden(path.Child(said.name), "the cluster is asked for it: remove it, or spec.kubeconfig"))
+		}
+	}
 	return errs
+}
+
+func validateKubeconfig(file string, path *field.Path) field.ErrorList {
+	if !filepath.IsAbs(file) {
+		return field.ErrorList{field.Invalid(path, file, "must be an absolute path")}
+	}
+	return nil
+}
+
+func validateAPIVersions(versions []string, path *field.Path) field.ErrorList {
+	if versions != nil && len(versions) == 0 {
+		return field.ErrorList{field.Required(path, "name the group versions that the cluster serves, or leave it out")}
+	}
+	errs := validateList(versions, path)
+	for i, version := range versions {
+		if gv, err := schema.ParseGroupVersion(version); err != nil || gv.Version == "" {
+			errs = append(errs, field.Invalid(path.Index(i), version, "must be a group and a version, as in apps/v1, or v1"))
+		}
+	}
+	return errs
+}
+
+// validateDefinitions checks CustomResourceDefinitions as far as they are read.
+func validateDefinitions(crds []apiextensionsv1.CustomResourceDefinition, path *field.Path) field.ErrorList {
+	if len(crds) > MaxListItems {
+		return field.ErrorList{field.TooMany(path, len(crds), MaxListItems)}
+	}
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i := range crds {
+		errs = append(errs, validateDefinition(&crds[i], path.Index(i))...)
+		if name := crds[i].Name; names[name] {
+			errs = append(errs, field.Duplicate(path.Index(i).Child("metadata", "name"), name))
+		}
+		names[crds[i].Name] = true
+	}
+	return errs
+}
+
+func validateDefinition(crd *apiextensionsv1.CustomResourceDefinition, path *field.Path) field.ErrorList {
+	const kind = "CustomResourceDefinition"
+	if crd.APIVersion != apiextensionsv1.SchemeGroupVersion.String() {
+		return field.ErrorList{notSupported(path.Child("apiVersion"), crd.APIVersion, apiextensionsv1.SchemeGroupVersion.String())}
+	}
+	if crd.Kind != kind {
+		return field.ErrorList{notSupported(path.Child("kind"), crd.Kind, kind)}
+	}
+	if want := crd.Spec.Names.Plural + "." + crd.Spec.Group; crd.Name != want {
+		return field.ErrorList{field.Invalid(path.Child("metadata", "name"), crd.Name, fmt.Sprintf("must be spec.names.plural.spec.group, %q", want))}
+	}
+	if _, err := custom.Compile(crd); err != nil {
+		return field.ErrorList{field.Invalid(path.Child("spec"), crd.Name, err.Error())}
+	}
+	return nil
 }
 
 func (n *NamespaceSource) validate(path *field.Path) field.ErrorList {
 	if (n.Kubeconfig == "") == (n.Static == nil) {
 		return field.ErrorList{field.Required(path, "exactly one of kubeconfig and static is required")}
 	}
-	if n.Kubeconfig != "" && !filepath.IsAbs(n.Kubeconfig) {
-		return field.ErrorList{field.Invalid(path.Child("kubeconfig"), n.Kubeconfig, "must be an absolute path")}
+	if n.Kubeconfig != "" {
+		return validateKubeconfig(n.Kubeconfig, path.Child("kubeconfig"))
 	}
 	return validateStatic(n.Static, path.Child("static"))
 }

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+)
+
+// Builtin knows the resources that are built into kube-apiserver. Its methods may be called concurrently.
+type Builtin interface {
+	// Discovered is what an API server with these resources considers equivalent. The lists of a group come in the order in
+	// which its discovery lists the versions. They are not kept.
+	Discovered(lists []*metav1.APIResourceList) Equivalents
+	// Served is the same for an API server that cannot be asked, by the group versions that it serves.
+	Served(versions []schema.GroupVersion) Equivalents
+	// Known is what is equivalent in a cluster of which nothing is known.
+	Known() Equivalents
+	// Convert returns an object in another version of its kind. The error is an ErrUnknownKind when one of the two is not
+	// built in. The object is not changed, and may be returned.
+	Convert(object []byte, to schema.GroupVersionKind) ([]byte, error)
+}
+
+// Equivalents tells which built-in resources are the same. It never changes and may be used concurrently.
+type Equivalents interface {
+	// For returns the ways to reach a resource, in the order in which the API server tries them, with the given one among
+	// them if the API server serves it; none for a resource that is not built in or served in one way only. The slice must
+	// not be changed.
+	For(resource schema.GroupVersionResource, subresource string) []conversion.ResourceKind
+}
+
+// ErrUnknownKind means that a kind is not built into the API server, as far as a Builtin knows.
+var ErrUnknownKind = errors.New("the kind is not built in")
+
+// nothingBuiltin is a Builtin for those who have none.
+type nothingBuiltin struct{}
+
+var (
+	_ Builtin     = nothingBuiltin{}
+	_ Equivalents = nothingBuiltin{}
+)
+
+func (n nothingBuiltin) Discovered([]*metav1.APIResourceList) Equivalents { return n }
+
+func (n nothingBuiltin) Served([]schema.GroupVersion) Equivalents { return n }
+
+func (n nothingBuiltin) Known() Equivalents { return n }
+
+func (nothingBuiltin) For(schema.GroupVersionResource, string) []conversion.ResourceKind { return nil }
+
+func (nothingBuiltin) Convert([]byte, schema.GroupVersionKind) ([]byte, error) {
+	return nil, ErrUnknownKind
+}

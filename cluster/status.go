@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The parts of what is known about a cluster.
+const (
+	// PartNamespaces are the labels of namespaces.
+	PartNamespaces = "namespaces"
+	// PartResources are the resources that the cluster serves, but for custom ones.
+	PartResources = "resources"
+	// PartCustomResources are the CustomResourceDefinitions.
+	PartCustomResources = "custom-resources"
+)
+
+// Where a part comes from.
+const (
+	// SourceKubeconfig: the cluster is asked.
+	SourceKubeconfig = "kubeconfig"
+	// SourceStatic: the document says it.
+	SourceStatic = "static"
+	// SourceUnknown: nobody says it.
+	SourceUnknown = "unknown"
+)
+
+// Status is what is known about a cluster, for operators.
+type Status struct {
+	// Cluster is its name.
+	Cluster string
+	// Parts are the parts, in the order of the constants.
+	Parts []Part
+}
+
+// Part is how current one part of what is known about a cluster is.
+type Part struct {
+	// Name is one of the Part constants.
+	Name string
+	// Source is one of the Source constants.
+	Source string
+	// Fresh is true while reviews are answered from memory.
+	Fresh bool
+	// Err is why they are not, when the cluster is asked; nil while they are.
+	Err error
+}
+
+// Status returns the clusters by name.
+func (r *Registry) Status() []Status {
+	var all []Status
+	for name, e := range *r.current.Load() {
+		all = append(all, Status{Cluster: name, Parts: e.parts()})
+	}
+	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return all
+}
+
+// parts are those of which the cluster is asked, and the others.
+func (e *entry) parts() []Part {
+	if e.remote == nil {
+		return e.static
+	}
+	parts := e.remote.parts()
+	return append(parts, e.static[min(len(parts), len(e.static)):]...)
+}
+
+// Stale says what of the clusters that are asked is not known, or not any more, and why: a sentence for each part, in the
+// order of Status. Reviews that need it are refused.
+func (r *Registry) Stale() []string {
+	var stale []string
+	for _, s := range r.Status() {
+		for _, p := range s.Parts {
+			if p.Err != nil {
+				stale = append(stale, fmt.Sprintf("cluster %q: %s: %v", s.Cluster, p.Name, p.Err))
+			}
+		}
+	}
+	return stale
+}
+
+// freshMetric is the metric of a Registry. Its labels are bounded by the Cluster documents.
+const freshMetric = "portcullis_cluster_context_fresh"
+
+// Describe implements [prometheus.Collector].
+func (r *Registry) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- freshDescription() }
+
+// Collect implements [prometheus.Collector].
+func (r *Registry) Collect(metrics chan<- prometheus.Metric) {
+	description := freshDescription()
+	for _, s := range r.Status() {
+		for _, p := range s.Parts {
+			if p.Source != SourceKubeconfig {
+				continue
+			}
+			fresh := 0.0
+			if p.Fresh {
+				fresh = 1
+			}
+			metrics <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, fresh, s.Cluster, p.Name)
+		}
+	}
+}
+
+func freshDescription() *prometheus.Desc {
+	return prometheus.NewDesc(freshMetric,
+		"1 while what a cluster is asked for is known and current, by cluster and part; reviews that need a part which is not are refused.",
+		[]string{"cluster", "part"}, nil)
+}
