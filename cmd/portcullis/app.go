@@ -35,6 +35,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/cluster"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -127,7 +128,12 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 	if a.webhooks, err = c.webhooks.client(metrics); err != nil {
 		return nil, err
 	}
-	a.clusters = cluster.New(cluster.Options{Logger: log})
+	a.clusters = cluster.New(cluster.Options{
+		Builtin: builtinKinds{builtin.New(builtin.Options{})}, Conversions: a.webhooks.Conversions, Logger: log,
+	})
+	if err := metrics.Register(a.clusters); err != nil {
+		return nil, err
+	}
 	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.config})
 	if err != nil {
 		return nil, err
@@ -255,6 +261,7 @@ func (a *app) missing() []string {
 		out = append(out, "stopping")
 	}
 	if time.Since(a.begun) < a.config.readyTimeout {
+		out = append(out, a.clusters.Stale()...)
 		for _, hook := range a.registry.Ready() {
 			out = append(out, "no host serves "+hook+" yet")
 		}
