@@ -39,31 +39,48 @@ type Patched struct {
 // JSON of an object and is not written; nil, when the request has none, takes no patch. The error wraps ErrUndecodable or
 // ErrInapplicable.
 func ApplyPatch(object, patch []byte) (Patched, error) {
+	p, _, _, err := applyPatch(object, patch)
+	return p, err
+}
+
+// applyPatch is ApplyPatch; from and to are the object before and after, unless no operation was applied.
+func applyPatch(object, patch []byte) (p Patched, from, to node, err error) {
+	raw, applied, err := Patch(object, patch)
+	if err != nil || !applied {
+		return Patched{Raw: raw}, node{}, node{}, err
+	}
+	if from, err = parseObject(object); err != nil {
+		return Patched{}, node{}, node{}, fmt.Errorf("%w: read the object: %w", ErrInapplicable, err)
+	}
+	if to, err = parseObject(raw); err != nil {
+		return Patched{}, node{}, node{}, fmt.Errorf("%w: read the patched object: %w", ErrInapplicable, err)
+	}
+	if equal(&from, &to) {
+		return Patched{Raw: object}, from, to, nil
+	}
+	return Patched{Raw: raw, Changed: true}, from, to, nil
+}
+
+// Patch is ApplyPatch for a caller who finds out himself what the result is, and whether it is another object. applied is
+// whether the patch has any operation; if not, the result is the object itself.
+func Patch(object, patch []byte) (result []byte, applied bool, err error) {
 	if len(patch) == 0 {
-		return Patched{Raw: object}, nil
+		return object, false, nil
 	}
 	operations, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
-		return Patched{}, fmt.Errorf("%w: %w", ErrUndecodable, err)
+		return nil, false, fmt.Errorf("%w: %w", ErrUndecodable, err)
 	}
 	if len(operations) == 0 {
-		return Patched{Raw: object}, nil
+		return object, false, nil
 	}
 	if len(object) == 0 {
-		return Patched{}, fmt.Errorf("%w: the request carries no object that could be changed", ErrInapplicable)
+		return nil, false, fmt.Errorf("%w: the request carries no object that could be changed", ErrInapplicable)
 	}
-	raw, err := apply(operations, object)
-	if err != nil {
-		return Patched{}, fmt.Errorf("%w: %w", ErrInapplicable, err)
+	if result, err = apply(operations, object); err != nil {
+		return nil, false, fmt.Errorf("%w: %w", ErrInapplicable, err)
 	}
-	same, err := sameObject(object, raw)
-	if err != nil {
-		return Patched{}, fmt.Errorf("%w: %w", ErrInapplicable, err)
-	}
-	if same {
-		return Patched{Raw: object}, nil
-	}
-	return Patched{Raw: raw, Changed: true}, nil
+	return result, true, nil
 }
 
 // apply contains the panics of the library: it dereferences nil for a "test" or "replace" of the whole object without a
@@ -75,16 +92,4 @@ func apply(operations jsonpatch.Patch, object []byte) (raw []byte, err error) {
 		}
 	}()
 	return operations.Apply(object)
-}
-
-func sameObject(from, to []byte) (bool, error) {
-	a, err := parseObject(from)
-	if err != nil {
-		return false, fmt.Errorf("read the object: %w", err)
-	}
-	b, err := parseObject(to)
-	if err != nil {
-		return false, fmt.Errorf("read the patched object: %w", err)
-	}
-	return equal(&a, &b), nil
 }

@@ -1,8 +1,10 @@
 package conversion
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,12 +15,14 @@ import (
 // is lost.
 type Raw struct{}
 
-// Apply applies a patch to an object as ApplyPatch does, and refuses what StillReadable refuses. changed is
-// Patched.Changed; the result is the object itself when nothing changed.
+// Apply applies a patch to an object as ApplyPatch does; changed is Patched.Changed, and the result the object itself when
+// nothing changed. A patch is refused that takes away what makes a document an object of Kubernetes: a kind, and an
+// apiVersion that can be parsed if there is one. kube-apiserver decodes the result of every patch, that of objects without
+// a Go type too. An object that was none before the patch need not be one after it.
 func (Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) {
-	p, err := ApplyPatch(object, patch)
-	if err == nil && p.Changed {
-		err = StillReadable(object, p.Raw)
+	p, from, to, err := applyPatch(object, patch)
+	if err == nil && p.Changed && !readAlike(&from, &to) {
+		err = stillReadable(object, p.Raw)
 	}
 	if err != nil {
 		return nil, false, err
@@ -29,10 +33,7 @@ func (Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) 
 // Diff is DiffPatch.
 func (Raw) Diff(from, to []byte) ([]byte, error) { return DiffPatch(from, to) }
 
-// StillReadable refuses a patched object from which the patch took what makes a document an object of Kubernetes: a kind,
-// and an apiVersion that can be parsed if there is one. kube-apiserver decodes the result of every patch, that of objects
-// without a Go type too. An object that was none before the patch need not be one after it.
-func StillReadable(from, to []byte) error {
+func stillReadable(from, to []byte) error {
 	err := readable(to)
 	if err != nil && readable(from) == nil {
 		return fmt.Errorf("the patched object cannot be read: %w", err)
@@ -40,6 +41,7 @@ func StillReadable(from, to []byte) error {
 	return nil
 }
 
+// readable reads an object as kube-apiserver reads one without a Go type.
 func readable(object []byte) error {
 	if _, err := json.DefaultMetaFactory.Interpret(object); err != nil {
 		return err
@@ -49,4 +51,52 @@ func readable(object []byte) error {
 		return errors.New("it has no kind") // The error itself quotes the whole object.
 	}
 	return err
+}
+
+// readAlike is the cheap way to tell that to can be read if from can: they say the same of their kind, and no number is
+// out of range. What else could be wrong has been refused with the parsing. False means that it is not so easy to tell.
+func readAlike(from, to *node) bool {
+	a, plain := typeMeta(from)
+	b, plainToo := typeMeta(to)
+	if !plain || !plainToo {
+		return false
+	}
+	for i := range a {
+		if (a[i] == nil) != (b[i] == nil) || a[i] != nil && !equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return inRange(to)
+}
+
+// typeMeta finds apiVersion and kind; false when there are others that differ in their case alone, for which Kubernetes
+// looks too.
+func typeMeta(object *node) (found [2]*node, plain bool) {
+	plain = true
+	for i, name := range [...]string{"apiVersion", "kind"} {
+		for j := range object.children {
+			switch member := &object.children[j]; {
+			case string(member.name) == name:
+				found[i] = member
+			case bytes.EqualFold(member.name, []byte(name)):
+				plain = false
+			}
+		}
+	}
+	return found, plain
+}
+
+// inRange says whether all numbers can be read as a float64, as Kubernetes reads those that are no int64.
+func inRange(n *node) bool {
+	const surely = 300 // Digits that a float64 has the range for.
+	if n.kind == '0' && (len(n.raw) > surely || bytes.ContainsAny(n.raw, "eE")) {
+		_, err := strconv.ParseFloat(string(n.raw), 64)
+		return err == nil
+	}
+	for i := range n.children {
+		if !inRange(&n.children[i]) {
+			return false
+		}
+	}
+	return true
 }

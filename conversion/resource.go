@@ -1,6 +1,10 @@
 package conversion
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // ResourceKind is one way to reach a resource of an API server, and the kind that its objects have there. It is
 // comparable.
@@ -11,4 +15,32 @@ type ResourceKind struct {
 	Subresource string
 	// Kind is the kind of the objects.
 	Kind schema.GroupVersionKind
+}
+
+// KindOf reads what a JSON object says that it is, no further than it has to. What is not there, or null, is empty.
+func KindOf(object []byte) (schema.GroupVersionKind, error) {
+	d := decoder{scanner: scanner{data: object}}
+	if d.next() != '{' {
+		return schema.GroupVersionKind{}, errNoObject
+	}
+	var apiVersion, kind string
+	for more, missing := d.enter('{'), 2; more && missing > 0; more = d.more('}') {
+		switch string(unescaped(d.name())) {
+		case "apiVersion":
+			d.readString(&apiVersion, "apiVersion")
+			missing--
+		case "kind":
+			d.readString(&kind, "kind")
+			missing--
+		default:
+			d.value()
+		}
+	}
+	switch {
+	case d.err != nil:
+		return schema.GroupVersionKind{}, fmt.Errorf("read the kind: %w", d.err)
+	case d.wrongType != "":
+		return schema.GroupVersionKind{}, fmt.Errorf("read the kind: %s", d.wrongType)
+	}
+	return schema.FromAPIVersionAndKind(apiVersion, kind), nil
 }

@@ -26,7 +26,7 @@ const (
 
 // Options configure a Codec.
 type Options struct {
-	// NotKnown is called, from any goroutine, each time that a patch is applied to an object of a built-in group that our
+	// NotKnown is called, from any goroutine, each time that an object of a built-in group is patched or converted which our
 	// types do not wholly know, with one of the Reason constants; nil: nobody is told.
 	NotKnown func(reason string)
 }
@@ -50,46 +50,71 @@ func New(o Options) *Codec {
 // k8s.io/apiserver/pkg/admission/plugin/webhook/mutating; SEMANTICS C10, C34): to the JSON that the hook saw; what comes
 // out is decoded into a new object of the same kind, compared, defaulted and encoded anew.
 //
-// changed is whether a hook that was asked before has to be asked again: whether the two objects differ before
-// defaulting. The result is what the next hook sees, also when changed is false: then it is object itself, if the patch
-// does nothing to the JSON, or the same in other words ([] for null).
+// The result is what the next hook sees, and changed is whether a hook that was asked before has to be asked again: whether
+// the two objects differ before defaulting. So the result may be another one although changed is false: a patch that
+// changes nothing still fills in the defaults that the object lacks, and may write it otherwise ([] for null). Upstream
+// replaces the object then too. It is object itself if not a byte differs, if the patch has no operations, and if the
+// patch does nothing to an object that is not built in.
 //
 // An object whose kind is not built in is patched as mere JSON. Of one that is, a cluster newer than our types loses no
 // field: what they do not know goes along unseen, and is a change when it changes. The API server of a cluster that is
 // not newer would drop such fields where a hook adds them; it still will, when it reads our answer.
 //
-// An error that matches conversion.ErrUndecodable is the hook's (SEMANTICS C20); any other says that the patch does not
-// fit the object (C21).
+// object is nil when the request has none; it takes no patch but an empty one. An error that matches
+// conversion.ErrUndecodable is the hook's (SEMANTICS C20); any other says that the patch does not fit the object (C21).
 func (c *Codec) Apply(object, patch []byte) (result []byte, changed bool, err error) {
-	patched, err := conversion.ApplyPatch(object, patch)
-	if err != nil || !patched.Changed {
-		return patched.Raw, false, err
+	kind, err := conversion.KindOf(object)
+	if err != nil || c.types.scheme(kind) == nil {
+		return c.applyRaw(object, patch, c.whyRaw(kind))
 	}
-	before, err := c.types.read(object)
+	patched, applied, err := conversion.Patch(object, patch)
+	if err != nil || !applied {
+		return patched, false, err
+	}
+	before, err := c.types.decode(object, kind)
 	if err != nil {
-		c.reportRaw(object, err)
-		return asJSON(object, patched)
+		return c.applyRaw(object, patch, whyNot(err))
 	}
-	after, err := c.reread(patched.Raw, before.kind)
+	after, err := c.reread(patched, kind)
 	switch {
 	case errors.Is(err, errAmbiguous):
-		c.notKnown(ReasonAmbiguous)
-		return asJSON(object, patched)
+		return c.applyRaw(object, patch, ReasonAmbiguous)
 	case err != nil:
 		return nil, false, fmt.Errorf("the patched object: %w", err)
 	}
-	if result, changed, err = settle(before, after); err == nil && (before.rest != nil || after.rest != nil) {
+	result, changed, err = settle(before, after)
+	if err == nil && (before.rest != nil || after.rest != nil) {
 		c.notKnown(ReasonUnknownFields)
+	}
+	if bytes.Equal(result, object) {
+		return object, changed, err
 	}
 	return result, changed, err
 }
 
-// asJSON is the end of Apply for an object that stays JSON.
-func asJSON(object []byte, patched conversion.Patched) ([]byte, bool, error) {
-	if err := conversion.StillReadable(object, patched.Raw); err != nil {
-		return nil, false, err
+// applyRaw is Apply for an object that stays JSON, for a reason that is empty if it need not be told.
+func (c *Codec) applyRaw(object, patch []byte, reason string) (result []byte, changed bool, err error) {
+	result, changed, err = conversion.Raw{}.Apply(object, patch)
+	if changed && reason != "" {
+		c.notKnown(reason)
 	}
-	return patched.Raw, true, nil
+	return result, changed, err
+}
+
+// whyRaw is why an object of a kind is not known as its Go type; a custom resource needs no reason.
+func (c *Codec) whyRaw(kind schema.GroupVersionKind) string {
+	if c.types.hasGroup(kind.Group) {
+		return ReasonUnknownKind
+	}
+	return ""
+}
+
+// whyNot is why an object could not be decoded.
+func whyNot(err error) string {
+	if errors.Is(err, errAmbiguous) {
+		return ReasonAmbiguous
+	}
+	return ReasonUndecodable
 }
 
 // settle compares an object with what it was before, then gives it its defaults and encodes it.
@@ -110,7 +135,7 @@ func settle(before, after typed) (result []byte, changed bool, err error) {
 // reread decodes a patched object that was of a kind before. A patch may take its kind away, and change it to another:
 // it is then decoded as that.
 func (c *Codec) reread(raw []byte, kind schema.GroupVersionKind) (typed, error) {
-	named, err := kindOf(raw)
+	named, err := conversion.KindOf(raw)
 	if err != nil {
 		return typed{}, err
 	}
@@ -123,34 +148,17 @@ func (c *Codec) reread(raw []byte, kind schema.GroupVersionKind) (typed, error) 
 	return c.types.decode(raw, named)
 }
 
-// reportRaw tells why an object is not known as its Go type, unless it is a custom resource.
-func (c *Codec) reportRaw(object []byte, err error) {
-	switch {
-	case errors.Is(err, errAmbiguous):
-		c.notKnown(ReasonAmbiguous)
-	case !errors.Is(err, ErrUnknownKind):
-		c.notKnown(ReasonUndecodable)
-	default:
-		if kind, err := kindOf(object); err == nil && c.types.hasGroup(kind.Group) {
-			c.notKnown(ReasonUnknownKind)
-		}
-	}
-}
-
 // Diff returns the JSON patch that makes of from, the object of a request, what Apply made of it; nil when nothing is to
 // be done. It holds what hooks changed and nothing else: a difference that reading an object as its Go type and writing
 // it again makes by itself (a default that the API server does not know, an empty field that is left out) is not in it.
 func (c *Codec) Diff(from, to []byte) ([]byte, error) {
 	before, ok := c.normal(from)
-	if !ok {
+	if !ok || bytes.Equal(before, from) { // the latter is an API server of our types' version
 		return conversion.DiffPatch(from, to)
 	}
 	after, known := c.normal(to)
 	if !known {
 		after = to
-	}
-	if bytes.Equal(before, from) {
-		return conversion.DiffPatch(from, after)
 	}
 	target, err := conversion.Carry(from, before, after)
 	if err != nil {

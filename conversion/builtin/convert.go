@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // Convert returns an object in another version of its kind, by way of Kubernetes' internal version, as the API server
@@ -18,7 +20,7 @@ import (
 //
 // The error wraps ErrUnknownKind when our types do not hold one of the two versions.
 func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) {
-	from, err := kindOf(raw)
+	from, err := conversion.KindOf(raw)
 	if err != nil {
 		return nil, fmt.Errorf("convert to %s: %w", name(to), err)
 	}
@@ -27,8 +29,8 @@ func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) 
 	}
 	d, err := c.types.decode(raw, from)
 	switch {
-	case errors.Is(err, errAmbiguous): // without what is not known, then
-		c.notKnown(ReasonAmbiguous)
+	case errors.Is(err, errAmbiguous):
+		c.notKnown(ReasonAmbiguous) // and goes without what is not known
 	case err != nil:
 		return nil, fmt.Errorf("convert to %s: %w", name(to), err)
 	}

@@ -1,6 +1,7 @@
 package builtin_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,8 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	k8sadmissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
@@ -30,7 +35,9 @@ type world struct {
 	seen    [][]byte // by the hooks, in order
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld is the API server with hooks on what a rule covers, for a resource that is served in these kinds.
+func newWorld(t *testing.T, rule admissionregistrationv1.Rule, kinds ...schema.GroupVersionKind) *world {
+	t.Helper()
 	w := &world{}
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
 	none := admissionregistrationv1.SideEffectClassNone
@@ -41,7 +48,7 @@ func newWorld(t *testing.T) *world {
 			Name: name, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+				Rule:       rule,
 			}},
 		})
 		scripts[oracle.Key("c", name, 0)] = func(_ context.Context, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
@@ -49,10 +56,14 @@ func newWorld(t *testing.T) *world {
 			return oracle.Patch("%s", w.patches[i])
 		}
 	}
+	equivalents := runtime.NewEquivalentResourceRegistryWithIdentity(func(r schema.GroupResource) string { return r.Resource })
+	for _, kind := range kinds {
+		equivalents.RegisterKindFor(kind.GroupVersion().WithResource(plural(kind)), "", kind)
+	}
 	w.oracle = oracle.New(t, oracle.Options{
 		Mutating:   []*admissionregistrationv1.MutatingWebhookConfiguration{c},
 		Namespaces: map[string]map[string]string{"default": nil},
-		Scripts:    scripts,
+		Scripts:    scripts, Equivalents: equivalents,
 	})
 	return w
 }
@@ -65,7 +76,7 @@ func (w *world) admit(t *testing.T, object []byte) oracle.Outcome {
 	req := &admissionv1.AdmissionRequest{
 		Uid: "u", Name: "n", Namespace: "default", Operation: "CREATE", UserInfo: &admissionv1.UserInfo{Username: "jane"},
 		Kind:     &admissionv1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind},
-		Resource: &admissionv1.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: strings.ToLower(kind.Kind) + "s"},
+		Resource: &admissionv1.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: plural(kind)},
 		Object:   &admissionv1.Object{Raw: object},
 	}
 	out, err := w.oracle.Run(t.Context(), admissionv1.Stage_STAGE_MUTATE, req)
@@ -73,6 +84,17 @@ func (w *world) admit(t *testing.T, object []byte) oracle.Outcome {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// plural is the name of a resource.
+func plural(kind schema.GroupVersionKind) string {
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	return resource.Resource
+}
+
+// everything is a rule that covers all there is.
+func everything() admissionregistrationv1.Rule {
+	return admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}}
 }
 
 // mutated says whether the API server found that the hook changed the object.
@@ -95,7 +117,7 @@ func mutated(t *testing.T, out oracle.Outcome, hook int) bool {
 // Where a hook adds a field that nobody knows, the API server drops it and the codec takes it along, since it cannot know
 // that the cluster is not newer than its types: then the hooks see the same but for these fields.
 func TestTheCodecDoesToObjectsWhatTheAPIServerDoes(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, everything())
 	r := rand.New(rand.NewPCG(3, 4))
 	kinds := []string{"apps/v1 Deployment", "autoscaling/v2 HorizontalPodAutoscaler", "batch/v1 CronJob", "networking.k8s.io/v1 Ingress", "apps/v1 StatefulSet", "extensions/v1beta1 Deployment"}
 	seeds := [][]byte{asServed(t, pod), asServed(t, service), asServed(t, role)}
@@ -129,6 +151,47 @@ func TestTheCodecDoesToObjectsWhatTheAPIServerDoes(t *testing.T) {
 	t.Logf("admitted %d, refused %d, with unknown fields %d", admitted, refused, kept)
 	if admitted < 300 || refused < 300 || kept < 100 {
 		t.Errorf("a lopsided comparison: admitted %d, refused %d, with unknown fields %d", admitted, refused, kept)
+	}
+}
+
+// TestAPatchThatChangesNothingReplacesTheObjectAsInTheAPIServer shows it where an object lacks defaults: in a version that
+// its client did not send it in.
+func TestAPatchThatChangesNothingReplacesTheObjectAsInTheAPIServer(t *testing.T) {
+	extensions := schema.GroupVersion{Group: "extensions", Version: "v1beta1"}
+	w := newWorld(t, admissionregistrationv1.Rule{APIGroups: []string{"extensions"}, APIVersions: []string{"v1beta1"}, Resources: []string{"ingresses"}},
+		schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}.WithKind("Ingress"), extensions.WithKind("Ingress"))
+	object := asServed(t, `{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"name":"i"},"spec":{"rules":[{"http":{"paths":[{"backend":{"service":{"name":"s","port":{"number":80}}}}]}}]}}`)
+	for name, patch := range map[string]string{
+		"the same JSON":              `[{"op":"replace","path":"/metadata/name","value":"i"}]`,
+		"a test alone":               `[{"op":"test","path":"/kind","value":"Ingress"}]`,
+		"there and back":             `[{"op":"add","path":"/metadata/labels","value":{}},{"op":"remove","path":"/metadata/labels"}]`,
+		"the same in another way":    `[{"op":"add","path":"/spec/tls","value":[]}]`,
+		"no operations":              `[]`,
+		"null instead of a pathType": `[{"op":"add","path":"/spec/rules/0/http/paths/0/pathType","value":null}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.patches = [hooks]string{patch, `[]`, `[]`}
+			want := w.admit(t, object)
+			if !want.Allowed || len(w.seen) != hooks {
+				t.Fatalf("%d hooks called: %+v", len(w.seen), want)
+			}
+			view := convert(t, object, extensions.WithKind("Ingress"))
+			result, changed, err := builtin.New(builtin.Options{}).Apply(view, []byte(patch))
+			if err != nil || changed || patch != `[]` && mutated(t, want, 0) {
+				t.Fatalf("changed %v, error %v, in Kubernetes %v", changed, err, want.Audit)
+			}
+			if string(view) != string(w.seen[0]) || string(result) != string(w.seen[1]) {
+				t.Errorf("hooks see %s\nand %s\nin Kubernetes %s\nand %s", view, result, w.seen[0], w.seen[1])
+			}
+			if defaulted := bytes.Contains(result, []byte(`"pathType":"ImplementationSpecific"`)); defaulted != (patch != `[]`) {
+				t.Errorf("defaulted is %v: %s", defaulted, result)
+			}
+			got, err := conversion.Carry(object, convert(t, view, kindIn(t, object)), convert(t, result, kindIn(t, object)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equalJSON(t, want.FinalObject, got)
+		})
 	}
 }
 

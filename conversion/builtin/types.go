@@ -1,7 +1,6 @@
 package builtin
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +35,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 	_ "k8s.io/kubernetes/pkg/apis/storagemigration/install"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // ErrUnknownKind means that our Kubernetes types hold no such kind in this version: it is a custom resource, newer than
@@ -85,7 +86,7 @@ type typed struct {
 
 // read decodes an object of the kind that it names itself. The error wraps ErrUnknownKind, or errAmbiguous.
 func (t types) read(raw []byte) (typed, error) {
-	kind, err := kindOf(raw)
+	kind, err := conversion.KindOf(raw)
 	if err != nil {
 		return typed{}, err
 	}
@@ -152,34 +153,6 @@ func (d typed) encode() ([]byte, error) {
 		return raw, err
 	}
 	return json.Marshal(join(parse(raw), d.rest))
-}
-
-// kindOf reads what an object says that it is, no further than it has to. What is not there is empty.
-func kindOf(raw []byte) (schema.GroupVersionKind, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return schema.GroupVersionKind{}, errors.New("not a JSON object")
-	}
-	found := map[json.Token]string{}
-	for d.More() && len(found) < 2 {
-		member, err := d.Token()
-		if err != nil {
-			return schema.GroupVersionKind{}, fmt.Errorf("read the kind: %w", err)
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return schema.GroupVersionKind{}, fmt.Errorf("read the kind: %w", err)
-		}
-		if member != "apiVersion" && member != "kind" {
-			continue
-		}
-		var text string
-		if err := json.Unmarshal(value, &text); err != nil {
-			return schema.GroupVersionKind{}, fmt.Errorf("read the kind: %w", err)
-		}
-		found[member] = text
-	}
-	return schema.FromAPIVersionAndKind(found["apiVersion"], found["kind"]), nil
 }
 
 func unknownKind(k schema.GroupVersionKind) error {
