@@ -46,7 +46,7 @@ func newReviewCommand() *cobra.Command {
 and what each hook said. With --explain it also lists the hooks that were not called, and why.
 
 It asks what an API server would ask: the mutating hooks first, and then the validating ones about what they made of the
-object. --stage asks for one of them alone. Hooks are really called; set dryRun in the request where they have side effects.
+object. --stage asks for one of them alone, or with admit for both in one review, as a direct caller would. Hooks are really called; set dryRun in the request where they have side effects.
 
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity may send reviews of the cluster.
@@ -69,7 +69,8 @@ The exit code is 0 when the review is allowed, 1 when it is denied, 2 when there
 	f.StringVar(&c.cluster, "cluster", devCluster, "cluster to speak for")
 	f.BoolVar(&c.explain, "explain", false, "also say which hooks were not called, and why")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
-	c.stage = choiceFlag(cmd, "stage", "", "ask for one stage alone (default: mutate, then validate)", "mutate", "validate")
+	c.stage = choiceFlag(cmd, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
+		"mutate", "validate", "admit")
 	c.output = outputFlag(cmd, "json for tools (default: text)", formatJSON)
 	c.target.bind(f)
 	return withSettings(cmd)
@@ -142,6 +143,9 @@ func (c *reviewCommand) read(in io.Reader) (*admissionv1.AdmissionRequest, error
 
 // stages are what to ask for, in order.
 func (c *reviewCommand) stages() []admissionv1.Stage {
+	if c.stage.value == stageWord(admissionv1.Stage_STAGE_ADMIT) {
+		return []admissionv1.Stage{admissionv1.Stage_STAGE_ADMIT}
+	}
 	all := []admissionv1.Stage{admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE}
 	return slices.DeleteFunc(all, func(s admissionv1.Stage) bool { return c.stage.value != "" && c.stage.value != stageWord(s) })
 }

@@ -177,6 +177,21 @@ func TestReviewAsksAsAnAPIServerDoes(t *testing.T) {
 	}
 }
 
+func TestReviewOfAllStagesIsAskedOnce(t *testing.T) {
+	var asked []admissionv1.Stage
+	mesh := startMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+		asked = append(asked, r.GetStage())
+		return sample(r)
+	})
+	r := execute(t, newReviewCommand(), strings.NewReader(review), "-f", "-", "--ready-file", mesh.file(t), "--stage", "admit")
+	if r.code != exitDenied || !strings.Contains(r.out, "admit") {
+		t.Errorf("%+v", r)
+	}
+	if diff := cmp.Diff([]admissionv1.Stage{admissionv1.Stage_STAGE_ADMIT}, asked); diff != "" {
+		t.Errorf("stages (-want +got):\n%s", diff)
+	}
+}
+
 func TestReviewFindsTheMeshByAVariable(t *testing.T) {
 	t.Setenv("PORTCULLIS_READY_FILE", startMesh(t, sample).file(t))
 	if r := execute(t, newReviewCommand(), nil, "-f", write(t, "pod.json", review), "--stage", "mutate"); r.code != 0 {
@@ -277,7 +292,7 @@ func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
 		"a ready file of ours":  {[]string{"-f", "-", "--ready-file", write(t, "f", "{}")}, "names no listener for hosts"},
 		"time":                  {[]string{"-f", "-", "--timeout", "0s"}, "--timeout"},
 		"an operation":          {[]string{"-f", write(t, "f", `{"uid":"u","kind":{"kind":"Pod"},"operation":"MAKE"}`)}, "CREATE, UPDATE, DELETE, CONNECT"},
-		"a stage that there is": {[]string{"-f", "-", "--stage", "all"}, "use mutate or validate"},
+		"a stage that there is": {[]string{"-f", "-", "--stage", "all"}, "use mutate or validate or admit"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
