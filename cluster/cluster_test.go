@@ -39,7 +39,12 @@ func remoteDocument(name, kubeconfig string) *kinds.Cluster {
 // running is a registry that runs until the test ends.
 func running(t *testing.T) *Registry {
 	t.Helper()
-	r := New(Options{})
+	return runningWith(t, Options{})
+}
+
+func runningWith(t *testing.T, o Options) *Registry {
+	t.Helper()
+	r := New(o)
 	r.reload = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
