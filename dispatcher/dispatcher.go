@@ -105,6 +105,7 @@ type Dispatcher struct {
 	streams   Backend
 	webhooks  Backend
 	codec     chain.Codec
+	outputs   *outputs
 	seeing    *instrumentation
 	log       *slog.Logger
 }
@@ -129,7 +130,7 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	return &Dispatcher{
 		snapshots: o.Snapshots, clusters: o.Clusters, streams: o.Streams, webhooks: o.Webhooks,
-		codec: o.Codec, seeing: seeing, log: o.Logger,
+		codec: o.Codec, outputs: newOutputs(), seeing: seeing, log: o.Logger,
 	}, nil
 }
 
@@ -153,7 +154,10 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
-	return d.newRun(ctx, snapshot, r).loop(ctx)
+	if r.Stage == admissionv1.Stage_STAGE_ADMIT {
+		return d.admit(ctx, snapshot, r)
+	}
+	return d.newRun(ctx, snapshot, r).judge(ctx)
 }
 
 // newRun prepares a review under one snapshot, which judges it from start to end.
@@ -176,7 +180,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		Codec:    d.codec,
 		Deadline: answerBy(ctx, time.Now()),
 	}
-	x := &run{dispatcher: d, request: r, results: make(chan delivery, callsPerHook*len(options.Hooks))}
+	x := &run{dispatcher: d, request: r, hooks: options.Hooks, configuration: snapshot.Revision(), results: make(chan delivery, callsPerHook*len(options.Hooks))}
 	if r.Explain {
 		// What the chain skips it says itself, as the object was when it was matched.
 		x.skipped = slices.DeleteFunc(

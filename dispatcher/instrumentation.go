@@ -163,7 +163,9 @@ func stageLabel(s admissionv1.Stage) string {
 		return "validate"
 	case admissionv1.Stage_STAGE_REINVOKE:
 		return "reinvoke"
-	case admissionv1.Stage_STAGE_ADMIT, admissionv1.Stage_STAGE_UNSPECIFIED:
+	case admissionv1.Stage_STAGE_ADMIT:
+		return "admit"
+	case admissionv1.Stage_STAGE_UNSPECIFIED:
 	}
 	return "other"
 }

@@ -32,10 +32,11 @@ func (s *apiServer) admit(object []byte) []byte {
 	s.t.Helper()
 	object = s.plugin(object)
 	output := s.review(mutate, object)
+	// In the first round /reinvoke sees what /mutate has just made: nobody is called.
+	output = s.review(admissionv1.Stage_STAGE_REINVOKE, output)
 	if bytes.Equal(object, output) {
 		return output // nothing changed: nothing is done again
 	}
-	// In the first round /reinvoke sees what /mutate has just made, and changes nothing.
 	object = s.plugin(output)
 	if bytes.Equal(object, output) {
 		return object

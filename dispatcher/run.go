@@ -2,11 +2,13 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"go.opentelemetry.io/otel/trace"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
@@ -37,12 +39,14 @@ type flight struct {
 // run is one review in progress: the shell around a machine. It belongs to the goroutine of the review; only results may
 // be sent to from others.
 type run struct {
-	dispatcher *Dispatcher
-	request    *review.Request
-	machine    chain.Machine
-	results    chan delivery
-	flights    []flight // by call id; ids of hooks that were skipped have none
-	skipped    []match.Skipped
+	dispatcher    *Dispatcher
+	request       *review.Request
+	configuration string        // its revision
+	hooks         []*match.Hook // the candidates
+	machine       chain.Machine
+	results       chan delivery
+	flights       []flight // by call id; ids of hooks that were skipped have none
+	skipped       []match.Skipped
 
 	views    []*view // of revision
 	revision uint32
@@ -53,6 +57,47 @@ type view struct {
 	of      *chain.View // nil is the version in which it came
 	message *admissionv1.AdmissionRequest
 	body    conversion.Body // empty until a stream needs it
+}
+
+// judge answers the review. A reinvocation is answered at once when nobody has changed the object since the hooks put it
+// out.
+func (x *run) judge(ctx context.Context) (review.Answer, error) {
+	reinvocable := slices.ContainsFunc(x.hooks, func(h *match.Hook) bool {
+		return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy
+	})
+	if !reinvocable || x.request.Stage == admissionv1.Stage_STAGE_VALIDATE {
+		return x.loop(ctx)
+	}
+	known := x.dispatcher.outputs
+	if x.request.Stage == admissionv1.Stage_STAGE_REINVOKE && known.recall(x.output(x.request.Admission.GetObject().GetRaw()), time.Now()) {
+		return x.unchanged(), nil
+	}
+	answer, err := x.loop(ctx)
+	if err == nil && answer.Response.GetAllowed() {
+		known.remember(x.output(answer.Object), time.Now())
+	}
+	return answer, err
+}
+
+// output is the digest of an object that the hooks put out.
+func (x *run) output(object []byte) output {
+	return outputOf(x.configuration, x.request.Admission, object)
+}
+
+// unchanged is the answer to a reinvocation that has nothing to ask.
+func (x *run) unchanged() review.Answer {
+	answer := review.Answer{
+		Response: &admissionv1.AdmissionResponse{Uid: x.request.Admission.GetUid(), Allowed: true},
+		Object:   x.request.Admission.GetObject().GetRaw(),
+		Revision: x.configuration,
+	}
+	if x.request.Explain {
+		for _, h := range x.hooks {
+			x.skipped = append(x.skipped, match.Skipped{Hook: h, Reason: "nobody has changed the object since it was called"})
+		}
+		x.explain(&answer)
+	}
+	return answer
 }
 
 // loop drives the machine until it has an answer. All results that have come are looked at before the time is: a verdict

@@ -200,9 +200,11 @@ func emptyPatch(patch []byte) bool {
 	return json.Unmarshal(patch, &operations) == nil && len(operations) == 0
 }
 
-// endRound goes to the second round if there is something to ask again, or makes the answer.
+// endRound goes to the second round if there is something to ask again, or makes the answer. A reinvocation by the API
+// server is a second round already.
 func (m *Mutate) endRound() {
-	if m.round < lastRound && len(m.patches) > 0 {
+	again := m.options.Request.Stage != admissionv1.Stage_STAGE_REINVOKE
+	if again && m.round < lastRound && len(m.patches) > 0 {
 		m.round, m.next = lastRound, 0
 		return
 	}
@@ -212,6 +214,9 @@ func (m *Mutate) endRound() {
 		status = internal("the changes of the mutating hooks cannot be expressed as one patch: %v", err)
 	}
 	m.finish(m.calls, status, patch)
+	if status == nil {
+		m.answer.Object = m.object.Raw
+	}
 }
 
 // patchOfAll is the patch that leads from the request's object to the last one: that of the only hook that changed it

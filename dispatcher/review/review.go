@@ -114,6 +114,8 @@ func (f *Failure) Unwrap() error { return f.Err }
 type Answer struct {
 	// Response is the verdict for the caller, with the uid of the request.
 	Response *admissionv1.AdmissionResponse
+	// Object is the object as mutating hooks left it, if they let it pass; nil without an object. It is never written.
+	Object []byte
 	// Revision is the digest of the configuration that judged.
 	Revision string
 	// Outcomes is what happened to each hook that was called, in order; with Request.Explain also why others were not.

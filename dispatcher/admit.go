@@ -1,0 +1,97 @@
+package dispatcher
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// admit judges a review by all stages, for callers that are no API server: the mutating hooks, their second round among
+// them, and then the validating hooks on what became of the object; all under one snapshot and within the one deadline of
+// ctx. A denial in either stage is the answer. The patch is that of the mutating hooks, and warnings, annotations and
+// outcomes are those of both stages, the mutating hooks' first. What an API server does between its stages (its plugins, and
+// the validation by the schema) is the caller's.
+func (d *Dispatcher) admit(ctx context.Context, snapshot *match.Snapshot, r *review.Request) (review.Answer, error) {
+	first, second := inStage(r, admissionv1.Stage_STAGE_MUTATE), inStage(r, admissionv1.Stage_STAGE_VALIDATE)
+	attributes := match.NewAttributes(r.Admission, d.clusters.Cluster(r.Admission.GetCluster()))
+	validating := candidates(snapshot, second, attributes) // by their rules, which do not look at the object
+
+	early, done := context.WithDeadline(ctx, mutateBy(ctx, time.Now(), validating))
+	mutated, err := d.newRun(early, snapshot, first).judge(early)
+	done()
+	switch {
+	case err != nil:
+		return review.Answer{}, err
+	case !mutated.Response.GetAllowed():
+		if r.Explain {
+			mutated.Outcomes = append(mutated.Outcomes, notReached(validating)...)
+		}
+		return mutated, nil
+	}
+	if !bytes.Equal(mutated.Object, r.Admission.GetObject().GetRaw()) {
+		second.Admission = message(r.Admission, chain.Object{Raw: mutated.Object, Revision: 1}, nil)
+	}
+	validated, err := d.newRun(ctx, snapshot, second).judge(ctx)
+	if err != nil {
+		return review.Answer{}, err
+	}
+	return joined(mutated, validated), nil
+}
+
+// inStage is a review of all stages as one of them sees it.
+func inStage(r *review.Request, stage admissionv1.Stage) *review.Request {
+	one := *r
+	one.Stage = stage
+	return &one
+}
+
+// mutateBy is when the mutating hooks have to be done: what the validating ones may need is left to them, but not more
+// than half of the time there is. A mutating hook that hangs and fails open would else be a refusal, for want of time, by
+// those after it.
+func mutateBy(ctx context.Context, now time.Time, validating []*match.Hook) time.Time {
+	deadline, _ := ctx.Deadline()
+	var need time.Duration // they are called at the same time
+	for _, h := range validating {
+		need = max(need, h.Timeout)
+	}
+	return deadline.Add(-min(need, deadline.Sub(now)/2))
+}
+
+// notReached are the outcomes of validating hooks when a mutating one has refused the request.
+func notReached(hooks []*match.Hook) []*admissionv1.HookOutcome {
+	outcomes := make([]*admissionv1.HookOutcome, 0, len(hooks))
+	for _, h := range hooks {
+		outcomes = append(outcomes, &admissionv1.HookOutcome{
+			Configuration: h.ID.Configuration, Hook: h.ID.Name,
+			Outcome: chain.Skipped.String(), Reason: "the mutating hooks have refused the request",
+		})
+	}
+	return outcomes
+}
+
+// joined is the answer of both stages, of which the first has allowed the request. The first value of an annotation stays.
+func joined(mutated, validated review.Answer) review.Answer {
+	m, v := mutated.Response, validated.Response
+	annotations := make(map[string]string, len(m.GetAuditAnnotations())+len(v.GetAuditAnnotations()))
+	maps.Copy(annotations, v.GetAuditAnnotations())
+	maps.Copy(annotations, m.GetAuditAnnotations())
+	response := &admissionv1.AdmissionResponse{
+		Uid: v.GetUid(), Allowed: v.GetAllowed(), Status: v.GetStatus(),
+		Warnings: slices.Concat(m.GetWarnings(), v.GetWarnings()), AuditAnnotations: annotations,
+	}
+	if v.GetAllowed() {
+		response.Patch, response.PatchType = m.GetPatch(), m.GetPatchType()
+	}
+	return review.Answer{
+		Response: response, Object: mutated.Object, Revision: validated.Revision,
+		Outcomes: slices.Concat(mutated.Outcomes, validated.Outcomes),
+	}
+}
