@@ -13,18 +13,20 @@ import (
 
 // What a review says that it is.
 const (
-	reviewKind     = "AdmissionReview"
-	versionV1      = "admission.k8s.io/v1"
-	versionV1beta1 = "admission.k8s.io/v1beta1"
+	reviewKind      = "AdmissionReview"
+	versionV1       = "admission.k8s.io/v1"
+	versionV1beta1  = "admission.k8s.io/v1beta1"
+	versionV1alpha1 = "admission.k8s.io/v1alpha1"
 )
 
 func supported(apiVersion string) bool {
-	return apiVersion == versionV1 || apiVersion == versionV1beta1
+	return apiVersion == versionV1 || apiVersion == versionV1beta1 || apiVersion == versionV1alpha1
 }
 
-// DecodeReview reads one AdmissionReview, v1 or v1beta1, as Kubernetes' own decoder does; the package comment has the
-// rules. Of the result it sets request and api_version; the objects are sub-slices of body, byte for byte as they came. The
-// error is an *Error; its UID is set whenever the review could be answered with a denial.
+// DecodeReview reads one AdmissionReview, v1, v1beta1 or v1alpha1, as Kubernetes' own decoder does; the package comment has
+// the rules. Of the result it sets request and api_version; the objects are sub-slices of body, byte for byte as they came.
+// A request of v1alpha1 has no uid. The error is an *Error; its APIVersion is set whenever the review could be answered with
+// a denial.
 func DecodeReview(body []byte) (*admissionv1.ReviewRequest, error) {
 	d := decode(body)
 	if err := d.refusal(); err != nil {
@@ -34,8 +36,8 @@ func DecodeReview(body []byte) (*admissionv1.ReviewRequest, error) {
 	return &admissionv1.ReviewRequest{Request: &d.request.AdmissionRequest, ApiVersion: d.apiVersion}, nil
 }
 
-// DecodeHead finds what an answer needs in the front part of a review that is too large to be read whole. ok says that both
-// are known; the other results are empty otherwise.
+// DecodeHead finds what an answer needs in the front part of a review that is too large to be read whole. ok says that it
+// is known; the other results are empty otherwise, and the uid in v1alpha1, which has none.
 func DecodeHead(prefix []byte) (uid, apiVersion string, ok bool) {
 	return decode(prefix).answerable()
 }
@@ -43,13 +45,22 @@ func DecodeHead(prefix []byte) (uid, apiVersion string, ok bool) {
 // decoder reads a review in one pass. It goes on after a field of the wrong type, for the sake of a uid that may follow.
 type decoder struct {
 	scanner
+	alpha            bool // The layout is that of v1alpha1: see v1alpha1.go.
 	kind, apiVersion string
 	request          *request // nil when there is none, or null
 	wrongType        string   // The first field of a wrong type, in words.
 }
 
+// decode reads a review in the layout of today. One that turns out to be of v1alpha1 is read once more, in its own: what
+// another layout holds is unknown to each, and may be anything.
 func decode(body []byte) *decoder {
 	d := &decoder{scanner: scanner{data: body}}
+	d.review()
+	d.end()
+	if d.kind != reviewKind || d.apiVersion != versionV1alpha1 {
+		return d
+	}
+	d = &decoder{scanner: scanner{data: body}, alpha: true}
 	d.review()
 	d.end()
 	return d
@@ -57,7 +68,7 @@ func decode(body []byte) *decoder {
 
 // answerable returns what an answer needs, and whether it is there.
 func (d *decoder) answerable() (uid, apiVersion string, ok bool) {
-	if d.kind != reviewKind || !supported(d.apiVersion) || d.request == nil || d.request.Uid == "" {
+	if d.kind != reviewKind || !supported(d.apiVersion) || d.request == nil || d.request.Uid == "" && !d.alpha {
 		return "", "", false
 	}
 	return d.request.Uid, d.apiVersion, true
@@ -77,8 +88,8 @@ func (d *decoder) refusal() *Error {
 	case !supported(d.apiVersion):
 		return badRequest(ReasonUnsupportedVersion, "AdmissionReview in apiVersion %.100q is not supported: send %s or %s", d.apiVersion, versionV1, versionV1beta1)
 	case d.request == nil:
-		return badRequest(ReasonNoRequest, "the AdmissionReview has no request")
-	case d.request.Uid == "":
+		return badRequest(ReasonNoRequest, "the AdmissionReview has no %s", d.asked())
+	case d.request.Uid == "" && !d.alpha:
 		return badRequest(ReasonNoUID, "the request of the AdmissionReview has no uid")
 	}
 	return nil
@@ -92,9 +103,9 @@ func (d *decoder) review() {
 			d.readString(&d.kind, "kind")
 		case bytes.EqualFold(name, []byte("apiVersion")):
 			d.readString(&d.apiVersion, "apiVersion")
-		case string(name) == "request":
+		case string(name) == d.asked():
 			d.readRequest()
-		case string(name) == "response":
+		case string(name) == d.answered():
 			d.readResponse()
 		default:
 			d.skip()
@@ -108,8 +119,12 @@ func (d *decoder) readResponse() {
 	if d.err != nil {
 		return
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, new(k8sv1.AdmissionResponse)); err != nil && d.wrongType == "" {
-		d.wrongType = fmt.Sprintf("response: %v", err)
+	var into any = new(k8sv1.AdmissionResponse)
+	if d.alpha {
+		into = new(reviewStatus)
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, into); err != nil && d.wrongType == "" {
+		d.wrongType = fmt.Sprintf("%s: %v", d.answered(), err)
 	}
 }
 

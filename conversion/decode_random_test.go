@@ -35,13 +35,19 @@ func (s reviewSource) oneOf(choices ...string) string { return choices[s.IntN(le
 func (s reviewSource) review() string {
 	return s.object([]field{
 		{"kind", func() string { return s.mostly(`"AdmissionReview"`) }},
-		{"apiVersion", func() string { return s.mostly(s.oneOf(`"admission.k8s.io/v1"`, `"admission.k8s.io/v1beta1"`)) }},
+		{"apiVersion", func() string {
+			return s.mostly(s.oneOf(`"admission.k8s.io/v1"`, `"admission.k8s.io/v1beta1"`, `"admission.k8s.io/v1alpha1"`))
+		}},
 		{"request", s.request},
+		{"spec", s.request},
 		{"response", func() string {
 			return s.oneOf("null", `{"allowed":true,"warnings":["w",null],"status":{"code":3}}`, s.value(1))
 		}},
+		{"status", func() string {
+			return s.oneOf("null", `{"allowed":true,"uid":5,"status":{"code":3}}`, s.value(1))
+		}},
 		{"x", func() string { return s.value(2) }},
-	}, 3)
+	}, 4)
 }
 
 func (s reviewSource) request() string {

@@ -14,19 +14,26 @@ type request struct {
 	}
 }
 
+// readRequest reads what is asked. In v1alpha1 it is no pointer in Kubernetes' type, and null changes nothing.
 func (d *decoder) readRequest() {
 	if d.null() {
-		d.request = nil
+		if !d.alpha {
+			d.request = nil
+		}
 		return
 	}
 	if d.next() != '{' {
-		d.mismatch("an object", "request")
+		d.mismatch("an object", d.asked())
 		return
 	}
 	if d.request == nil {
 		d.request = new(request)
 	}
 	for name := range d.members {
+		if d.alpha && !inV1alpha1(name) {
+			d.skip()
+			continue
+		}
 		d.readRequestField(d.request, name)
 	}
 }
@@ -35,7 +42,7 @@ func (d *decoder) readRequest() {
 func (d *decoder) readRequestField(r *request, name []byte) {
 	switch string(name) {
 	case "uid":
-		d.readString(&r.Uid, "request", "uid")
+		d.readString(&r.Uid, d.asked(), "uid")
 	case "kind":
 		if d.readKind(&r.parts.kind, "kind") {
 			r.Kind = &r.parts.kind
@@ -45,19 +52,19 @@ func (d *decoder) readRequestField(r *request, name []byte) {
 			r.Resource = &r.parts.resource
 		}
 	case "subResource":
-		d.readString(&r.SubResource, "request", "subResource")
+		d.readString(&r.SubResource, d.asked(), "subResource")
 	case "requestKind":
 		d.readRequestKind(r)
 	case "requestResource":
 		d.readRequestResource(r)
 	case "requestSubResource":
-		d.readString(&r.RequestSubResource, "request", "requestSubResource")
+		d.readString(&r.RequestSubResource, d.asked(), "requestSubResource")
 	case "name":
-		d.readString(&r.Name, "request", "name")
+		d.readString(&r.Name, d.asked(), "name")
 	case "namespace":
-		d.readString(&r.Namespace, "request", "namespace")
+		d.readString(&r.Namespace, d.asked(), "namespace")
 	case "operation":
-		d.readString(&r.Operation, "request", "operation")
+		d.readString(&r.Operation, d.asked(), "operation")
 	case "userInfo":
 		d.readUser(r)
 	case "object":
@@ -111,11 +118,11 @@ func (d *decoder) readNames(field, third string, group, version, name *string) b
 	for member := range d.members {
 		switch string(member) {
 		case "group":
-			d.readString(group, "request", field, "group")
+			d.readString(group, d.asked(), field, "group")
 		case "version":
-			d.readString(version, "request", field, "version")
+			d.readString(version, d.asked(), field, "version")
 		case third:
-			d.readString(name, "request", field, third)
+			d.readString(name, d.asked(), field, third)
 		default:
 			d.skip()
 		}
@@ -129,7 +136,7 @@ func (d *decoder) enterable(field string) bool {
 		return false
 	}
 	if d.next() != '{' {
-		d.mismatch("an object", "request", field)
+		d.mismatch("an object", d.asked(), field)
 		return false
 	}
 	return true
@@ -145,11 +152,11 @@ func (d *decoder) readUser(r *request) {
 	for name := range d.members {
 		switch string(name) {
 		case "username":
-			d.readString(&user.Username, "request", "userInfo", "username")
+			d.readString(&user.Username, d.asked(), "userInfo", "username")
 		case "uid":
-			d.readString(&user.Uid, "request", "userInfo", "uid")
+			d.readString(&user.Uid, d.asked(), "userInfo", "uid")
 		case "groups":
-			user.Groups = d.readStrings(user.Groups, "request", "userInfo", "groups")
+			user.Groups = d.readStrings(user.Groups, d.asked(), "userInfo", "groups")
 		case "extra":
 			d.readExtra(user)
 		default:
@@ -164,14 +171,14 @@ func (d *decoder) readExtra(user *admissionv1.UserInfo) {
 		return
 	}
 	if d.next() != '{' {
-		d.mismatch("an object", "request", "userInfo", "extra")
+		d.mismatch("an object", d.asked(), "userInfo", "extra")
 		return
 	}
 	if user.Extra == nil {
 		user.Extra = map[string]*admissionv1.ExtraValue{}
 	}
 	for name := range d.members {
-		user.Extra[string(name)] = &admissionv1.ExtraValue{Items: d.readStrings(nil, "request", "userInfo", "extra")}
+		user.Extra[string(name)] = &admissionv1.ExtraValue{Items: d.readStrings(nil, d.asked(), "userInfo", "extra")}
 	}
 }
 
@@ -196,6 +203,6 @@ func (d *decoder) readDryRun(r *request) {
 		r.DryRun = &r.parts.dryRun
 		d.skip()
 	default:
-		d.mismatch("a boolean", "request", "dryRun")
+		d.mismatch("a boolean", d.asked(), "dryRun")
 	}
 }

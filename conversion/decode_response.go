@@ -29,6 +29,8 @@ const (
 //   - v1: kind, apiVersion and uid have to be those of the review.
 //   - v1beta1: kind and apiVersion may be absent, and the uid is not looked at. The patch type is not either: a patch is
 //     a JSON patch.
+//   - v1alpha1, by what the GenericAdmissionWebhook plugin of Kubernetes 1.8 did: kind and apiVersion may be absent, there
+//     is no uid, and no patch. Its verdict is no pointer: an answer without one denies.
 //
 // Whether a hook may send a patch, and patch and patch type fit together, is left to the caller: the message shows it, but
 // for a patch type that is there and empty, which is refused here (v1).
@@ -37,7 +39,7 @@ const (
 // would be refused is the result. An answer that does not begin with "{" is refused, though Kubernetes would go on to try
 // YAML and protobuf. The error is an *Error without UID.
 func DecodeResponse(body []byte, apiVersion, uid string) (*admissionv1.AdmissionResponse, error) {
-	d := decodeResponse(body)
+	d := decodeResponse(body, apiVersion)
 	if err := d.rejection(apiVersion, uid); err != nil && !d.denies(apiVersion, uid) {
 		return nil, err
 	}
@@ -48,15 +50,16 @@ func DecodeResponse(body []byte, apiVersion, uid string) (*admissionv1.Admission
 // the right uid (v1). The result is a denial with whatever else could be read, also of an answer that was cut off; nil
 // when there is none.
 func DecodeDenial(body []byte, apiVersion, uid string) *admissionv1.AdmissionResponse {
-	d := decodeResponse(body)
+	d := decodeResponse(body, apiVersion)
 	if !d.denies(apiVersion, uid) {
 		return nil
 	}
 	return d.message(apiVersion)
 }
 
-func decodeResponse(body []byte) *responseDecoder {
-	d := &responseDecoder{decoder: decoder{scanner: scanner{data: body}}}
+// decodeResponse reads an answer in the layout of the version that was asked in.
+func decodeResponse(body []byte, apiVersion string) *responseDecoder {
+	d := &responseDecoder{decoder: decoder{scanner: scanner{data: body}, alpha: apiVersion == versionV1alpha1}}
 	d.answer()
 	d.end()
 	return d
@@ -96,7 +99,7 @@ func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
 		return badRequest(ReasonWrongKind, "the answer is of kind %.100q, want an %s", d.kind, reviewKind)
 	case !d.inVersion(apiVersion):
 		return badRequest(ReasonUnsupportedVersion, "the answer is in apiVersion %.100q to a review in %s", d.apiVersion, apiVersion)
-	case d.response == nil:
+	case d.response == nil && !d.alpha:
 		return badRequest(ReasonNoResponse, "the answer has no response")
 	case apiVersion != versionV1:
 		return nil
@@ -130,6 +133,9 @@ func (d *responseDecoder) denies(apiVersion, uid string) bool {
 // message is the response as far as it was read.
 func (d *responseDecoder) message(apiVersion string) *admissionv1.AdmissionResponse {
 	r := d.response
+	if r == nil {
+		r = new(response)
+	}
 	m := &admissionv1.AdmissionResponse{
 		Uid: r.uid, Allowed: r.allowed, Status: statusMessage(r.status), Patch: r.patch,
 		AuditAnnotations: r.auditAnnotations, Warnings: r.warnings,
@@ -151,9 +157,9 @@ func (d *responseDecoder) answer() {
 			d.readName(&d.kind, &d.typedKind, "kind", name)
 		case bytes.EqualFold(name, []byte("apiVersion")):
 			d.readName(&d.apiVersion, &d.typedVersion, "apiVersion", name)
-		case string(name) == "request":
+		case string(name) == d.asked():
 			d.readRequest() // Many webhooks send it back. Its types count.
-		case string(name) == "response":
+		case string(name) == d.answered():
 			d.readVerdict()
 		default:
 			d.skip()
@@ -172,17 +178,23 @@ func (d *responseDecoder) readName(sniffed, typed *string, field string, name []
 
 func (d *responseDecoder) readVerdict() {
 	if d.null() {
-		d.response = nil
+		if !d.alpha {
+			d.response = nil
+		}
 		return
 	}
 	if d.next() != '{' {
-		d.mismatch("an object", "response")
+		d.mismatch("an object", d.answered())
 		return
 	}
 	if d.response == nil {
 		d.response = new(response)
 	}
 	for name := range d.members {
+		if d.alpha && !inStatus(name) {
+			d.skip()
+			continue
+		}
 		d.readVerdictField(d.response, name)
 	}
 }
@@ -218,7 +230,7 @@ func (d *responseDecoder) readAllowed(r *response) {
 			r.allowed, r.said = c == 't', true
 		}
 	default:
-		d.mismatch("a boolean", "response", "allowed")
+		d.mismatch("a boolean", d.answered(), "allowed")
 	}
 }
 
@@ -235,7 +247,7 @@ func (d *responseDecoder) readStatus(r *response) {
 	if r.status == nil {
 		r.status = new(metav1.Status)
 	}
-	d.unmarshal(raw, r.status, "response.status")
+	d.unmarshal(raw, r.status, d.answered()+".status")
 }
 
 // readPatch reads []byte as encoding/json does: base64 in a string, but also an array of numbers.

@@ -30,7 +30,7 @@ func checkDecode(t testing.TB, o oracle, body []byte) (*admissionv1.ReviewReques
 	uid, apiVersion, ok := conversion.DecodeHead(body)
 	if err != nil {
 		refused := asError(t, err)
-		if ok != (refused.UID != "") || uid != refused.UID || apiVersion != refused.APIVersion {
+		if ok != (refused.APIVersion != "") || uid != refused.UID || apiVersion != refused.APIVersion {
 			t.Fatalf("DecodeHead says %q %q %v beside %+v", uid, apiVersion, ok, refused)
 		}
 		return nil, refused
@@ -54,7 +54,7 @@ func asError(t testing.TB, err error) *conversion.Error {
 	if !errors.As(err, &refused) {
 		t.Fatalf("%T is no *conversion.Error: %v", err, err)
 	}
-	if refused.Code != 400 || refused.Reason == "" || refused.Message == "" || (refused.UID == "") != (refused.APIVersion == "") {
+	if refused.Code != 400 || refused.Reason == "" || refused.Message == "" || (refused.UID == "") != (refused.APIVersion == "" || refused.APIVersion == apiV1alpha1) {
 		t.Fatalf("incomplete error %+v", refused)
 	}
 	return refused
@@ -82,7 +82,6 @@ func TestDecodeReviewCorpus(t *testing.T) {
 	refused := map[string]string{
 		"connaisseur-broken.v1.json":                          conversion.ReasonNoUID,
 		"namespace-reservation.v1beta1.json":                  conversion.ReasonNoUID,
-		"namespace-reservation-2017.v1alpha1.json":            conversion.ReasonUnsupportedVersion,
 		"gatekeeper-library-capabilities-update.v1beta1.yaml": conversion.ReasonNotJSON,
 		"gatekeeper-library-probes-update.v1beta1.yaml":       conversion.ReasonNotJSON,
 	}
@@ -137,7 +136,7 @@ func TestDecodeReviewAsKubernetes(t *testing.T) {
 		{"a kind that Kubernetes' scheme also knows in the group is refused",
 			strings.Replace(v1(""), "AdmissionReview", "ListOptions", 1), conversion.ReasonWrongKind, ""},
 		{"a review without apiVersion is refused", `{"kind":"AdmissionReview","request":{"uid":"u"}}`, conversion.ReasonUnsupportedVersion, ""},
-		{"v1alpha1 is refused by its name", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1alpha1","spec":{}}`, conversion.ReasonUnsupportedVersion, ""},
+		{"v1alpha1 has a spec in the place of a request", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1alpha1","spec":{}}`, "", ""},
 		{"an unknown version is refused", strings.Replace(v1(""), "/v1", "/v2", 1), conversion.ReasonUnsupportedVersion, ""},
 		{"an apiVersion with two slashes is refused", strings.Replace(v1(""), "/v1", "/v1/", 1), conversion.ReasonUnsupportedVersion, ""},
 		{"another group is refused", strings.Replace(v1(""), "admission.k8s.io", "admission.example.com", 1), conversion.ReasonUnsupportedVersion, ""},

@@ -30,7 +30,13 @@
 //     servers send JSON to webhooks and nothing else, and an HTTP edge that guesses formats is an attack surface.
 //   - Kinds other than AdmissionReview, which Kubernetes' scheme also knows in the group (ListOptions, for example), are
 //     refused, and so are reviews without a request or without a uid: there would be nothing to judge or nobody to answer.
-//   - admission.k8s.io/v1alpha1 is refused by its name for now: there the request lies under "spec".
+//
+// # Reviews of Kubernetes 1.7 and 1.8
+//
+// admission.k8s.io/v1alpha1 is read by the same rules and the types of its time, which no module has any more: what is
+// asked lies under "spec", the verdict under "status", and both are structures, so that null changes nothing. There is no
+// uid, since an answer belongs to the connection that it comes by; no patch, for its webhooks only validated; and no word
+// of the client's own version, options or dryRun. A spec has to be there.
 //
 // # Patches
 //

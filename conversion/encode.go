@@ -8,8 +8,9 @@ import (
 )
 
 // EncodeReview appends to dst the AdmissionReview that answers with resp, in resp.api_version, as Kubernetes' own types
-// would be written; maps come out sorted. Invalid UTF-8 is replaced by U+FFFD. The error is an *Error: there is no
-// response, or api_version is neither v1 nor v1beta1.
+// would be written; maps come out sorted. Invalid UTF-8 is replaced by U+FFFD. In v1alpha1 there is a place for the verdict
+// and its status alone: uid, warnings and audit annotations stay behind. The error is an *Error: there is no response,
+// api_version is none that DecodeReview reads, or a patch is to be allowed in v1alpha1.
 func EncodeReview(dst []byte, resp *admissionv1.ReviewResponse) ([]byte, error) {
 	if !supported(resp.GetApiVersion()) {
 		return dst, unencodable("cannot answer in apiVersion %q: it must repeat that of the review", resp.GetApiVersion())
@@ -20,7 +21,14 @@ func EncodeReview(dst []byte, resp *admissionv1.ReviewResponse) ([]byte, error) 
 	const rest = 512 // A usual answer without its patch.
 	w := jsonWriter(slices.Grow(dst, rest+base64.StdEncoding.EncodedLen(len(resp.GetResponse().GetPatch()))))
 	w.openReview(resp.GetApiVersion())
-	w.response(resp.GetResponse())
+	if resp.GetApiVersion() == versionV1alpha1 {
+		if resp.GetResponse().GetAllowed() && len(resp.GetResponse().GetPatch()) > 0 {
+			return dst, unencodable("cannot answer with a patch in apiVersion %q, which has none", versionV1alpha1)
+		}
+		w.reviewStatus(resp.GetResponse())
+	} else {
+		w.response(resp.GetResponse())
+	}
 	w.raw('}')
 	return w, nil
 }

@@ -11,15 +11,18 @@ const contentTypeJSON = "application/json"
 
 // EncodeReviewRequest appends to dst the AdmissionReview that asks what req asks, in req.api_version; empty means v1. It is
 // what an API server would send, and DecodeReview reads it back. What only the mesh knows (the cluster, the revision of the
-// object) has no place in it. Objects are written as they are, unchecked. The error is an *Error: there is no request,
-// api_version is neither v1 nor v1beta1, or an object is not JSON.
+// object) has no place in it; v1alpha1 has none for the uid, options, dryRun and what the client asked for either. Objects
+// are written as they are, unchecked. The error is an *Error: there is no request, api_version is none that DecodeReview
+// reads, or an object is not JSON.
 func EncodeReviewRequest(dst []byte, req *admissionv1.ReviewRequest) ([]byte, error) {
 	shared, err := EncodeSharedReview(req)
 	if err != nil {
 		return dst, err
 	}
 	dst = append(dst, shared.head...)
-	dst = appendString(dst, req.GetRequest().GetUid())
+	if shared.HasUID() {
+		dst = appendString(dst, req.GetRequest().GetUid())
+	}
 	for _, piece := range shared.tail {
 		dst = append(dst, piece...)
 	}
@@ -32,10 +35,14 @@ type SharedReview struct {
 	head   []byte
 	tail   [][]byte
 	length int
+	noUID  bool
 }
 
 // Head is what stands before the uid, which follows as a JSON string with its quotes. It may not be changed.
 func (s *SharedReview) Head() []byte { return s.head }
+
+// HasUID says whether there is a uid between head and tail. v1alpha1 has none: all webhooks are sent the same.
+func (s *SharedReview) HasUID() bool { return !s.noUID }
 
 // Tail is what stands behind the uid, in pieces. Those that are objects are those of the request, not copies. Neither the
 // list nor the pieces may be changed.
@@ -52,6 +59,9 @@ func EncodeSharedReview(req *admissionv1.ReviewRequest) (*SharedReview, error) {
 		return nil, err
 	}
 	r := req.GetRequest()
+	if apiVersion == versionV1alpha1 {
+		return sharedV1alpha1(r), nil
+	}
 	w := make(jsonWriter, 0, 128)
 	w.openReview(apiVersion)
 	w.name("request")
@@ -80,7 +90,7 @@ func encodable(req *admissionv1.ReviewRequest) (apiVersion string, err error) {
 		apiVersion = versionV1
 	}
 	if !supported(apiVersion) {
-		return "", unencodable("cannot write an AdmissionReview in apiVersion %q: want %s or %s", apiVersion, versionV1, versionV1beta1)
+		return "", unencodable("cannot write an AdmissionReview in apiVersion %q: want %s, %s or %s", apiVersion, versionV1, versionV1beta1, versionV1alpha1)
 	}
 	r := req.GetRequest()
 	if r == nil {

@@ -132,7 +132,7 @@ func TestEncodeRefuses(t *testing.T) {
 	encodeRequest := func(r *admissionv1.ReviewRequest) error { _, err := conversion.EncodeReviewRequest(nil, r); return err }
 	for name, err := range map[string]error{
 		"an answer without a version":     encode(&admissionv1.ReviewResponse{Response: response}),
-		"an answer in an unknown version": encode(&admissionv1.ReviewResponse{Response: response, ApiVersion: "admission.k8s.io/v1alpha1"}),
+		"an answer in an unknown version": encode(&admissionv1.ReviewResponse{Response: response, ApiVersion: "admission.k8s.io/v1alpha2"}),
 		"an answer without a response":    encode(&admissionv1.ReviewResponse{ApiVersion: apiV1}),
 		"no answer":                       encode(nil),
 		"no request":                      encodeRequest(nil),
@@ -240,6 +240,9 @@ func TestReviewRequestRoundTrip(t *testing.T) {
 		second, err := conversion.DecodeReview(body)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", path, err, body)
+		}
+		if first.GetRequest().GetUserInfo() == nil { // Absent and empty are the same, and it is always written.
+			first.Request.UserInfo = &admissionv1.UserInfo{}
 		}
 		if diff := cmp.Diff(first, second, protocmp.Transform()); diff != "" || !proto.Equal(first, second) {
 			t.Errorf("%s does not come back (-first +second):\n%s", path, diff)

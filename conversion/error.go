@@ -24,10 +24,10 @@ const (
 
 // Error says why a document was not read, or could not be written.
 type Error struct {
-	// UID is the uid of the review when it is known: then APIVersion is set as well, and the edge owes an AdmissionReview
-	// with a denial. Empty otherwise.
+	// UID is the uid of the review when the edge owes it an AdmissionReview with a denial, and in v1alpha1, which has no uid,
+	// empty all the same.
 	UID string
-	// APIVersion is the apiVersion to answer in; empty when UID is.
+	// APIVersion is the apiVersion to answer in; empty when there is nobody to answer.
 	APIVersion string
 	// Code is the HTTP status that fits: 400 for documents, 500 for messages.
 	Code int32

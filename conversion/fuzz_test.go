@@ -28,6 +28,7 @@ func FuzzDecodeReview(f *testing.F) {
 	} {
 		f.Add([]byte(v1(members)))
 		f.Add([]byte(strings.Replace(v1(members), "/v1", "/v1beta1", 1)))
+		f.Add([]byte(strings.NewReplacer("/v1", "/v1alpha1", `"request"`, `"spec"`, `"response"`, `"status"`).Replace(v1(members))))
 	}
 	o := newOracle(f)
 	f.Fuzz(func(t *testing.T, body []byte) {

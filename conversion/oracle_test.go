@@ -24,7 +24,7 @@ type oracle struct{ decoder runtime.Decoder }
 func newOracle(t testing.TB) oracle {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{k8sv1.AddToScheme, k8sv1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{k8sv1.AddToScheme, k8sv1beta1.AddToScheme, addV1alpha1} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -48,11 +48,13 @@ func (o oracle) review(body []byte) (*k8sv1.AdmissionReview, error) {
 		review = r
 	case *k8sv1beta1.AdmissionReview:
 		review = fromV1beta1(r)
+	case *alphaReview:
+		review = fromV1alpha1(r)
 	default:
 		return nil, fmt.Errorf("a %T", object)
 	}
 	review.APIVersion, review.Kind = gvk.ToAPIVersionAndKind()
-	if review.Request == nil || review.Request.UID == "" {
+	if review.Request == nil || review.Request.UID == "" && gvk.Version != "v1alpha1" {
 		return nil, fmt.Errorf("no request or no uid")
 	}
 	return review, nil

@@ -38,10 +38,11 @@ type body interface {
 
 // prepare finds out what to send, and where to.
 func (c *Client) prepare(ctx context.Context, x *call) (*exchange, *review.Failure) {
-	version := negotiate(x.Hook.ReviewVersions)
+	version := negotiate(x.Hook)
 	if version == "" {
 		return nil, notStarted(review.FailureUnavailable,
-			"the webhook takes none of the AdmissionReview versions that are spoken here (v1, v1beta1): it takes %q", x.Hook.ReviewVersions)
+			"the webhook takes none of the AdmissionReview versions that are spoken here (v1, v1beta1, and v1alpha1 with those that validate): it takes %q",
+			x.Hook.ReviewVersions)
 	}
 	shared, err := x.question.in(version)
 	if err != nil {

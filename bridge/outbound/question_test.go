@@ -80,11 +80,17 @@ func TestTheFirstKnownVersionIsSpoken(t *testing.T) {
 		{[]string{"v1"}, versionV1},
 		{[]string{"v1beta1", "v1"}, versionV1beta1},
 		{[]string{"v2", "v1alpha1", "v1", "v1beta1"}, versionV1},
+		{[]string{"v1alpha1", "v1beta1"}, versionV1beta1},
+		{[]string{"v2", "v1alpha1"}, versionV1alpha1},
 		{[]string{"v2"}, ""},
 		{nil, ""},
 	} {
-		if got := negotiate(test.takes); got != test.want {
+		h := &match.Hook{ID: match.HookID{Stage: admissionv1.Stage_STAGE_VALIDATE}, ReviewVersions: test.takes}
+		if got := negotiate(h); got != test.want {
 			t.Errorf("%q: %q, want %q", test.takes, got, test.want)
+		}
+		if got := negotiate(mutating(h)); got != test.want && test.want != versionV1alpha1 || got == versionV1alpha1 {
+			t.Errorf("%q: a mutating hook is asked in %q", test.takes, got)
 		}
 	}
 	w := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("called") })
@@ -131,8 +137,64 @@ func TestAReviewIsWrittenOnceForEachVersion(t *testing.T) {
 	}
 	again, _ := q.in(versionV1)
 	other, _ := q.in(versionV1beta1)
-	if first != again || first == other {
-		t.Errorf("v1 %p and %p, v1beta1 %p", first, again, other)
+	oldest, _ := q.in(versionV1alpha1)
+	andAgain, _ := q.in(versionV1alpha1)
+	if first != again || first == other || oldest == first || oldest == other || oldest != andAgain {
+		t.Errorf("v1 %p and %p, v1beta1 %p, v1alpha1 %p and %p", first, again, other, oldest, andAgain)
+	}
+}
+
+func TestAWebhookSeesWhatItTakesAndWhatTheClientAskedFor(t *testing.T) {
+	gvk := func(group, version, kind string) *admissionv1.GroupVersionKind {
+		return &admissionv1.GroupVersionKind{Group: group, Version: version, Kind: kind}
+	}
+	gvr := func(group, version, resource string) *admissionv1.GroupVersionResource {
+		return &admissionv1.GroupVersionResource{Group: group, Version: version, Resource: resource}
+	}
+	const converted = `{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{},"spec":{"replicas":2}}`
+	for name, test := range map[string]struct {
+		change func(*admissionv1.AdmissionRequest)
+		want   string // request.* in their order, between the uid and the name
+	}{
+		"converted for the hook": {
+			func(r *admissionv1.AdmissionRequest) {
+				r.Kind, r.Resource, r.SubResource = gvk("autoscaling", "v1", "Scale"), gvr("apps", "v1", "deployments"), "scale"
+				r.RequestKind, r.RequestResource = gvk("extensions", "v1beta1", "Scale"), gvr("extensions", "v1beta1", "deployments")
+				r.RequestSubResource = "scale"
+				r.Object = &admissionv1.Object{Raw: []byte(converted)}
+			},
+			`"kind":{"group":"autoscaling","version":"v1","kind":"Scale"},"resource":{"group":"apps","version":"v1","resource":"deployments"},` +
+				`"subResource":"scale","requestKind":{"group":"extensions","version":"v1beta1","kind":"Scale"},` +
+				`"requestResource":{"group":"extensions","version":"v1beta1","resource":"deployments"},"requestSubResource":"scale",`,
+		},
+		"from a caller that does not say what it was asked": {
+			func(r *admissionv1.AdmissionRequest) {
+				r.RequestKind, r.RequestResource, r.SubResource = nil, nil, "status"
+			},
+			`"kind":{"group":"example.com","version":"v1","kind":"Widget"},"resource":{"group":"example.com","version":"v1","resource":"widgets"},` +
+				`"subResource":"status","requestKind":{"group":"example.com","version":"v1","kind":"Widget"},` +
+				`"requestResource":{"group":"example.com","version":"v1","resource":"widgets"},"requestSubResource":"status",`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request := createWidget()
+			test.change(request)
+			for _, version := range []string{versionV1, versionV1beta1} {
+				shared, err := newQuestion(request).in(version)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(newPayload(shared, "u").open())
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := `"uid":"u",` + test.want + `"name":"w","namespace":"default","operation":"CREATE","userInfo":{"username":"jane"},` +
+					`"object":` + string(request.GetObject().GetRaw()) + `,"oldObject":null,"dryRun":false,"options":` + string(request.GetOptions().GetRaw())
+				if diff := cmp.Diff(`{"kind":"AdmissionReview","apiVersion":"`+version+`","request":{`+want+`}}`, string(body)); diff != "" {
+					t.Errorf("review (-want +got):\n%s", diff)
+				}
+			}
+		})
 	}
 }
 
@@ -144,7 +206,14 @@ func TestAReviewThatIsNotJSONIsNotSent(t *testing.T) {
 }
 
 func TestAPayloadReadsTheSameHoweverItIsRead(t *testing.T) {
-	request := &admissionv1.ReviewRequest{Request: createWidget(), ApiVersion: versionV1}
+	for _, version := range []string{versionV1, versionV1alpha1} {
+		t.Run(version, func(t *testing.T) { checkPayload(t, version) })
+	}
+}
+
+func checkPayload(t *testing.T, version string) {
+	t.Helper()
+	request := &admissionv1.ReviewRequest{Request: createWidget(), ApiVersion: version}
 	shared, err := conversion.EncodeSharedReview(request)
 	if err != nil {
 		t.Fatal(err)
