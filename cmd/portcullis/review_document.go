@@ -49,6 +49,9 @@ func readReview(in io.Reader) (*admissionv1.AdmissionRequest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if decoded.GetRequest().GetUid() == "" { // v1alpha1 has none
+		decoded.Request.Uid = uuid.NewString()
+	}
 	return decoded.GetRequest(), nil
 }
 
