@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/warning"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -94,11 +99,12 @@ const (
 	patchAnnotation    = "patch.webhook.admission.k8s.io/"
 	mutationAnnotation = "mutation.webhook.admission.k8s.io/"
 	failedOpen         = "failed-open."
+	mutated            = "mutation." // of ours
 )
 
 // fromKubernetes is what the oracle says, in shared words.
 func fromKubernetes(e *experiment, o oracle.Outcome, calls []call) outcome {
-	out := outcome{Allowed: o.Allowed, Object: canonicalJSON(o.FinalObject), Warnings: slices.Sorted(slices.Values(o.Warnings)), Audit: map[string]string{}}
+	out := outcome{Allowed: o.Allowed, Object: canonicalJSON(o.FinalObject), Warnings: heard(o.Warnings), Audit: map[string]string{}}
 	if !o.Allowed {
 		out.Status = newStatus(o.Code, string(o.Reason), inapplicable(o.Message), o.Details)
 	}
@@ -108,7 +114,7 @@ func fromKubernetes(e *experiment, o oracle.Outcome, calls []call) outcome {
 			out.FailedOpen = append(out.FailedOpen, value)
 		case strings.HasPrefix(key, patchAnnotation): // values of patches stay out of our annotations
 		case strings.HasPrefix(key, mutationAnnotation):
-			out.Mutated = append(out.Mutated, mutation(e, key, value)...)
+			out.Mutated = append(out.Mutated, mutation(strings.TrimPrefix(key, mutationAnnotation), value)...)
 		default:
 			out.Audit[strings.Replace(key, "/", ".", 1)] = value
 		}
@@ -132,13 +138,16 @@ func inapplicable(message string) string {
 	return message
 }
 
-// mutation is kube-apiserver's own word on what a call did, if it changed the object and the experiment explains.
-func mutation(e *experiment, key, value string) []string {
+// mutation is what an annotation says of a call that changed the object; place is where in the review it was made.
+func mutation(place, value string) []string {
 	var m mutating.MutationAuditAnnotation
-	if err := json.Unmarshal([]byte(value), &m); err != nil || !m.Mutated || !e.Explain {
+	if err := json.Unmarshal([]byte(value), &m); err != nil {
+		return []string{err.Error()}
+	}
+	if !m.Mutated {
 		return nil
 	}
-	round := key[len(mutationAnnotation)+len("round_") : strings.Index(key, "_index_")]
+	round, _, _ := strings.Cut(strings.TrimPrefix(place, "round_"), "_index_")
 	return []string{fmt.Sprintf("round %s: %s/%s", round, m.Configuration, m.Webhook)}
 }
 
@@ -151,23 +160,65 @@ func fromPortcullis(e *experiment, sent *admissionv1.AdmissionRequest, a review.
 	} else {
 		out.Object, out.Patched = finalObject(sent, r), len(r.GetPatch()) > 0
 	}
-	out.Warnings = slices.Sorted(slices.Values(r.GetWarnings()))
+	out.Warnings = heard(r.GetWarnings())
 	for key, value := range r.GetAuditAnnotations() {
-		name, open := strings.CutPrefix(key, failedOpen)
 		switch {
-		case open:
-			out.FailedOpen = append(out.FailedOpen, name)
+		case strings.HasPrefix(key, failedOpen):
+			out.FailedOpen = append(out.FailedOpen, webhookIn(value))
+		case strings.HasPrefix(key, mutated):
+			out.Mutated = append(out.Mutated, mutation(strings.TrimPrefix(key, mutated), value)...)
+		case key == "revision", strings.HasPrefix(key, "patch."): // of ours alone
 		case value == droppedUpstream: // we mend keys that the API server does not accept
 		default:
 			out.Audit[key] = value
 		}
 	}
+	out = out.settle(e, calls)
+	if told := explained(a); e.Explain && !slices.Equal(told, out.Mutated) {
+		out.Mutated = append(out.Mutated, fmt.Sprintf("explained as %v", told))
+	}
+	return out
+}
+
+// heard is what the API server lets through to the client of warnings that were said, sorted.
+func heard(said []string) []string {
+	if len(said) == 0 {
+		return nil
+	}
+	w := httptest.NewRecorder()
+	filters.WithWarningRecorder(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for _, text := range said {
+			warning.AddWarning(r.Context(), "", text)
+		}
+	})).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+	headers, _ := utilnet.ParseWarningHeaders(w.Header()["Warning"])
+	var texts []string
+	for _, h := range headers {
+		texts = append(texts, h.Text)
+	}
+	slices.Sort(texts)
+	return texts
+}
+
+// explained are the calls that changed the object as the explanation has them.
+func explained(a review.Answer) []string {
+	var told []string
 	for _, o := range a.Outcomes {
 		if o.GetOutcome() == "patched" {
-			out.Mutated = append(out.Mutated, fmt.Sprintf("round %d: %s/%s", o.GetRound(), o.GetConfiguration(), o.GetHook()))
+			told = append(told, fmt.Sprintf("round %d: %s/%s", o.GetRound(), o.GetConfiguration(), o.GetHook()))
 		}
 	}
-	return out.settle(e, calls)
+	slices.Sort(told)
+	return told
+}
+
+// webhookIn is the hook that an annotation of ours names.
+func webhookIn(value string) string {
+	var a struct{ Webhook string }
+	if err := json.Unmarshal([]byte(value), &a); err != nil {
+		return err.Error()
+	}
+	return a.Webhook
 }
 
 // finalObject is what the API server makes of the answer.

@@ -5,7 +5,8 @@ import "errors"
 // Error is a failure with a text for the operator of the mesh. Handlers return one, also wrapped, to say in public why
 // there is no verdict; the text of any other error stays in the process. It is no denial: failurePolicy decides.
 type Error struct {
-	// Message crosses the wire, into logs, traces and warnings of the mesh. It must hold no secrets.
+	// Message crosses the wire, into logs, traces and explanations of the mesh, but not to the client of the cluster. It
+	// must hold no secrets.
 	Message string
 	// Cause is logged by this process and goes nowhere else; may be nil.
 	Cause error

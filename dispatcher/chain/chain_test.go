@@ -253,7 +253,10 @@ func describe(out *strings.Builder, a review.Answer) {
 	}
 	var keys []string
 	for k := range r.GetAuditAnnotations() {
-		keys = append(keys, k)
+		// Every answer names its revision; what is said of patches is TestAudit's.
+		if k != "revision" && !strings.HasPrefix(k, "patch.") {
+			keys = append(keys, k)
+		}
 	}
 	slices.Sort(keys)
 	for _, k := range keys {

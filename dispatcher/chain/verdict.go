@@ -127,7 +127,20 @@ func internal(format string, args ...any) *admissionv1.Status {
 
 // failedCall is the status of a request whose fail-closed hook gave no verdict.
 func failedCall(c *call) *admissionv1.Status {
-	return internal("failed calling hook %q: %s: %v", c.hook.ID.Name, c.result.Failure.Kind, c.result.Failure.Err)
+	return internal("failed calling hook %q: %s: %s", c.hook.ID.Name, c.result.Failure.Kind, c.publicCause())
+}
+
+// publicCause is why there is no verdict, in words for the client. What a host says of an error in its handler is for the
+// operator alone, as the contract promises; so is a stack. Of a webhook the client hears what kube-apiserver would say.
+func (c *call) publicCause() string {
+	f := c.result.Failure
+	switch {
+	case f.Kind == review.FailurePanic:
+		return "its handler panicked; the log of the mesh says more"
+	case f.Kind == review.FailureHandler && c.hook.Route.Stream:
+		return "its handler failed; the log of the mesh says why"
+	}
+	return f.Error()
 }
 
 // matchError is the status of a request whose matching failed: 404 for a missing namespace, 403 for a failed
