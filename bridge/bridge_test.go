@@ -16,6 +16,28 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
+// An API server of long ago gives its reviews no uid, and wants none back; the hooks are given one.
+func TestAReviewWithoutUidsIsGivenOne(t *testing.T) {
+	seen := map[string]bool{}
+	e := serve(t, testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {
+		seen[r.Admission.GetUid()] = true
+		return allow(ctx, r)
+	}))
+	client := e.client(t)
+	for range 2 {
+		if got := ask(t, client, e.url(validatePath), alphaReview); got.status != http.StatusOK || !got.allowed || got.uid != "" {
+			t.Errorf("answer = %+v, want it allowed", got)
+		}
+	}
+	if len(seen) != 2 || seen[""] {
+		t.Errorf("uids = %v, want one for each", seen)
+	}
+	large := strings.Replace(alphaReview, `"alice"`, `"`+strings.Repeat("x", testLimit)+`"`, 1)
+	if got := ask(t, client, e.url(validatePath), large); got.status != http.StatusOK || got.allowed || got.code != http.StatusRequestEntityTooLarge {
+		t.Errorf("answer = %+v, want a denial with 413", got)
+	}
+}
+
 func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 	tests := map[string]struct {
 		path  string
@@ -172,7 +194,9 @@ func TestFailuresOfTheGateway(t *testing.T) {
 	fail := func(uid string) answered {
 		w := httptest.NewRecorder()
 		x := newExchange(b, w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath, nil))
-		x.uid, x.apiVersion = uid, "admission.k8s.io/v1"
+		if uid != "" {
+			x.uid, x.apiVersion = uid, "admission.k8s.io/v1"
+		}
 		refuseError(x.routed().Context(), nil, nil, x, nil, errors.New("secret"))
 		return understand(t, w.Result(), w.Body.Bytes())
 	}

@@ -34,7 +34,7 @@ type exchange struct {
 	body  []byte
 	lease lease
 
-	// Of the review; apiVersion is known when uid is.
+	// Of the review. It can be answered when apiVersion is known; uid is the bridge's own where the version has none.
 	uid, apiVersion string
 
 	refused *refusal // why no hook sees the review; nil otherwise
@@ -98,14 +98,14 @@ func (x *exchange) refuse(r *refusal) {
 }
 
 // denial is a refusal as the denial of the review, in the protocol of its exchange. There is none when it is not known
-// what to deny: a review needs a uid, and /enforce a caller who may ask.
+// what to deny: a review has to be known, and at /enforce a caller who may ask.
 func (x *exchange) denial(r *refusal) (code int, body []byte) {
 	denial, err := r.denial(x.uid, x.apiVersion), error(nil)
 	switch {
 	case x.enforces && x.cluster != "":
 		code = http.StatusBadRequest
 		body, err = enforced{denial}.body()
-	case !x.enforces && x.uid != "":
+	case !x.enforces && x.apiVersion != "":
 		code = http.StatusOK
 		body, err = conversion.EncodeReview(nil, denial)
 	}

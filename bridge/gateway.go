@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/google/uuid"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,6 +16,9 @@ import (
 	gatewayv1 "github.com/portcullis-mesh/portcullis/gen/gateway/portcullis/admission/v1"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
+
+// patchless is the apiVersion of reviews that know no patch: their webhooks validate and do nothing else.
+const patchless = "admission.k8s.io/v1alpha1"
 
 // revisionHeader tells a caller which configuration judged its review.
 const revisionHeader = "Portcullis-Revision"
@@ -128,7 +132,14 @@ func (x *exchange) decode(into *admissionv1.ReviewRequest) error {
 		}
 		return errRefused
 	}
+	if decoded.GetRequest().GetUid() == "" { // v1alpha1 has none
+		decoded.Request.Uid = uuid.NewString()
+	}
 	x.uid, x.apiVersion = decoded.GetRequest().GetUid(), decoded.GetApiVersion()
+	if x.apiVersion == patchless && x.stage != admissionv1.Stage_STAGE_VALIDATE {
+		x.refused = badRequest("a review in %s takes no patch: post it to /v1/clusters/{cluster}/validate", patchless)
+		return errRefused
+	}
 	into.Stage, into.Request, into.ApiVersion = x.stage, decoded.GetRequest(), decoded.GetApiVersion()
 	return nil
 }

@@ -240,6 +240,12 @@ func reviewOf(uid string, size int) string {
 	return head + strings.Repeat("x", max(0, size-len(head)-len(tail))) + tail
 }
 
+// alphaReview is an AdmissionReview as an API server of Kubernetes 1.7 writes it: it has no uid.
+const alphaReview = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1alpha1","spec":{` +
+	`"kind":{"group":"","version":"v1","kind":"Pod"},"object":{"apiVersion":"v1","kind":"Pod"},"operation":"CREATE",` +
+	`"namespace":"default","resource":{"group":"","version":"v1","resource":"pods"},"userInfo":{"username":"alice"}},` +
+	`"status":{"allowed":false}}`
+
 // answered is what a caller makes of an answer.
 type answered struct {
 	status  int
@@ -267,10 +273,23 @@ func understand(t testing.TB, response *http.Response, body []byte) answered {
 		got.code, got.message = status.Code, status.Message
 		return got
 	}
-	var answer k8sadmission.AdmissionReview
+	var answer struct {
+		metav1.TypeMeta
+		Response *k8sadmission.AdmissionResponse `json:"response"`
+		Status   *struct {                       // of v1alpha1
+			Allowed bool           `json:"allowed"`
+			Result  *metav1.Status `json:"status"`
+		} `json:"status"`
+	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&answer); err != nil || answer.Response == nil {
+	err := decoder.Decode(&answer)
+	if alpha := answer.Status; err == nil && answer.APIVersion == patchless && alpha != nil {
+		answer.Response = &k8sadmission.AdmissionResponse{Allowed: alpha.Allowed, Result: alpha.Result}
+	} else if alpha != nil {
+		t.Errorf("a status in %q:\n%s", answer.APIVersion, body)
+	}
+	if err != nil || answer.Response == nil {
 		t.Errorf("the answer is no AdmissionReview: %v\n%s", err, body)
 		return got
 	}

@@ -12,13 +12,14 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Where verdicts become HTTP. One rule: once the uid of a review is known, its answer is 200 with an AdmissionReview.
-// Any other status is to the API server a failure of the entry, and behind an entry with failurePolicy Ignore that is an
-// allow: a review padded past a limit would be one (DESIGN section 4; SEMANTICS C20, C23). What is not the review's doing
-// is left to the entry's policy on purpose: nothing may judge it (stale configuration, stopping), or there is no memory
-// for it now. Those carry Retry-After, with which an API server tries again by itself while its own deadline lasts (C38).
+// Where verdicts become HTTP. One rule: once it is known which review to answer (its version, and the uid that all but
+// v1alpha1 have), the answer is 200 with an AdmissionReview. Any other status is to the API server a failure of the entry,
+// and behind an entry with failurePolicy Ignore that is an allow: a review padded past a limit would be one (DESIGN section
+// 4; SEMANTICS C20, C23). What is not the review's doing is left to the entry's policy on purpose: nothing may judge it
+// (stale configuration, stopping), or there is no memory for it now. Those carry Retry-After, with which an API server
+// tries again by itself while its own deadline lasts (C38).
 //
-//	what happened                                      without a uid    with the uid known     outcome (metric)
+//	what happened                                      review unknown   review known           outcome (metric)
 //	-------------------------------------------------  ---------------  ---------------------  ----------------
 //	the hooks allow                                    -                200 allow              allowed
 //	a hook denies                                      -                200 deny, its code     denied
@@ -28,7 +29,8 @@ import (
 //	body over the limit                                413              200 deny, code 413     rejected
 //	body late (slow sender)                            408              200 deny, code 408     rejected
 //	body cut off, not JSON, malformed, too deep        400              200 deny, code 400     rejected
-//	wrong kind or version, no request                  400              - (no uid to answer)   rejected
+//	wrong kind or version, no request                  400              -                      rejected
+//	v1alpha1, which has no patches, but to validate    -                200 deny, code 400     rejected
 //	?timeout= malformed                                400              -                      rejected
 //	wrong content type, or an encoded body             415              -                      rejected
 //	no client certificate                              401              -                      rejected

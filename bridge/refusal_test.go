@@ -45,8 +45,17 @@ func TestBadInput(t *testing.T) {
 		},
 		"A bare AdmissionRequest": {post(validatePath, `{"uid":"u1","operation":"CREATE"}`), answered{status: 400}, "AdmissionReview", false},
 		"A version of long ago": {
-			post(validatePath, strings.Replace(good, "admission.k8s.io/v1", "admission.k8s.io/v1alpha1", 1)),
-			answered{status: 400}, "admission.k8s.io/v1alpha1", false,
+			post(validatePath, strings.Replace(good, "admission.k8s.io/v1", "admission.k8s.io/v1alpha2", 1)),
+			answered{status: 400}, "admission.k8s.io/v1alpha2", false,
+		},
+		"A version of long ago without spec": {
+			post(validatePath, strings.Replace(good, "admission.k8s.io/v1", patchless, 1)), answered{status: 400}, "no spec", false,
+		},
+		"A version that knows no patches, to be mutated": {
+			post("/v1/clusters/prod-1/mutate", alphaReview), answered{status: 200, code: 400}, "takes no patch", false,
+		},
+		"A version without uids, cut off": {
+			post(validatePath, alphaReview[:len(alphaReview)-1]), answered{status: 200, code: 400}, "malformed JSON", false,
 		},
 		"A review without request": {
 			post(validatePath, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), answered{status: 400}, "no request", false,
