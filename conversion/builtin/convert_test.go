@@ -297,64 +297,6 @@ func TestAnObjectWithAFieldTwiceIsConvertedWithoutWhatOurTypesDoNotKnow(t *testi
 	}
 }
 
-func TestTheCorpusObjectsConvertIntoEachOther(t *testing.T) {
-	pairs := map[string][]string{
-		"guestbook Deployment":  {"guestbook-frontend.apps-v1.yaml", "guestbook-frontend.apps-v1beta2.yaml", "guestbook-frontend.extensions-v1beta1.yaml"},
-		"cassandra StatefulSet": {"cassandra-statefulset.apps-v1.yaml", "cassandra-statefulset.apps-v1beta1.yaml"},
-		"newrelic DaemonSet":    {"newrelic-daemonset.apps-v1.yaml", "newrelic-daemonset.extensions-v1beta1.yaml"},
-		"nginx Ingress":         {"nginx-test-ingress.networking-v1.yaml", "nginx-test-ingress.networking-v1beta1.yaml", "nginx-test-ingress.extensions-v1beta1.yaml"},
-		"activator PDB":         {"knative-activator-pdb.policy-v1.yaml", "knative-activator-pdb.policy-v1beta1.yaml"},
-		"prometheusrules CRD":   {"prometheusrules-crd.apiextensions-v1.yaml", "prometheusrules-crd.apiextensions-v1beta1.yaml"},
-	}
-	objects := corpusObjects(t)
-	for name, files := range pairs {
-		t.Run(name, func(t *testing.T) {
-			for _, from := range files {
-				for _, to := range files {
-					object, kind := asServed(t, string(objects[from])), kindIn(t, objects[to])
-					there := convert(t, object, kind)
-					back := convert(t, there, kindIn(t, objects[from]))
-					equalJSON(t, there, convert(t, back, kind))
-					if name != "cassandra StatefulSet" { // v1beta1 alone tells an absent status.observedGeneration from 0
-						equalJSON(t, object, back)
-					}
-				}
-			}
-		})
-	}
-}
-
-func TestTheCorpusObjectsThatWereTheSameToTheirAuthorsAreSoToKubernetes(t *testing.T) {
-	objects := corpusObjects(t)
-	get := func(file, kind string) []byte {
-		return convert(t, asServed(t, string(objects[file])), at(t, kind))
-	}
-	equalJSON(t, get("guestbook-frontend.apps-v1.yaml", "apps/v1 Deployment"), get("guestbook-frontend.apps-v1beta2.yaml", "apps/v1 Deployment"))
-	equalJSON(t, get("nginx-test-ingress.extensions-v1beta1.yaml", "networking.k8s.io/v1 Ingress"), get("nginx-test-ingress.networking-v1beta1.yaml", "networking.k8s.io/v1 Ingress"))
-}
-
-func TestTheCorpusObjectsThatOurTypesHaveForgottenAreNamed(t *testing.T) {
-	c := builtin.New(builtin.Options{})
-	var forgotten []string
-	for file, object := range corpusObjects(t) {
-		kind := kindIn(t, object)
-		to := kind
-		to.Version = "v0"
-		if _, err := c.Convert(object, to); !errors.Is(err, builtin.ErrUnknownKind) {
-			t.Errorf("%s: %v", file, err)
-		} else if !strings.Contains(err.Error(), "/v0 ") || strings.Contains(err.Error(), "unknown kind "+kind.GroupVersion().String()) {
-			forgotten = append(forgotten, kind.GroupVersion().String()+" "+kind.Kind)
-		}
-	}
-	slices.Sort(forgotten)
-	want := []string{
-		"apps/v1alpha1 PetSet", "autoscaling/v2beta1 HorizontalPodAutoscaler", "autoscaling/v2beta2 HorizontalPodAutoscaler", "extensions/v1beta1 PodSecurityPolicy",
-	}
-	if diff := cmp.Diff(want, forgotten); diff != "" {
-		t.Errorf("forgotten (-want +got):\n%s", diff)
-	}
-}
-
 func TestEveryFamilyHasASample(t *testing.T) {
 	var names []string
 	for _, family := range families() {

@@ -37,6 +37,12 @@ func asServed(t testing.TB, object string) []byte {
 // servedAs is asServed for an object that need not say its kind.
 func servedAs(t testing.TB, object []byte, kind schema.GroupVersionKind) []byte {
 	t.Helper()
+	return servedIn(t, object, kind, kind)
+}
+
+// servedIn is servedAs for a client who asks for the object in another version.
+func servedIn(t testing.TB, object []byte, kind, in schema.GroupVersionKind) []byte {
+	t.Helper()
 	codecs := legacyscheme.Codecs
 	if kind.Group == apiextensions.GroupName {
 		scheme := runtime.NewScheme()
@@ -48,7 +54,7 @@ func servedAs(t testing.TB, object []byte, kind schema.GroupVersionKind) []byte 
 	if err != nil {
 		t.Fatalf("%v: %s", err, object)
 	}
-	out, err := runtime.Encode(codecs.LegacyCodec(kind.GroupVersion()), decoded)
+	out, err := runtime.Encode(codecs.LegacyCodec(in.GroupVersion()), decoded)
 	if err != nil {
 		t.Fatal(err)
 	}
