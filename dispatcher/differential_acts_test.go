@@ -41,8 +41,11 @@ func (s scripting) script() script {
 	return out
 }
 
-// sayableAct is an act that the carrier of the world can carry.
+// sayableAct is an act that the carrier of the hook can carry.
 func (s scripting) sayableAct() act {
+	if s.hook.https {
+		return s.spoken(s.act())
+	}
 	for {
 		if a := s.act(); !s.experiment.world.Streams || sayable(a.say(nil)) {
 			return a

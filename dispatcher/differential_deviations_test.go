@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"bytes"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ func deviations() []deviation {
 		{"D7", (*explanation).failingOpenIsTold},
 		{"D4", (*explanation).exemptReview},
 		{"D2", (*explanation).noTimeLeft},
+		{"D8", (*explanation).redirects},
 		{"D1", (*explanation).denialFirst},
 		{"D3", (*explanation).denialsFold},
 		{"D6", (*explanation).wholeFractions},
@@ -108,11 +110,40 @@ func (x *explanation) noTimeLeft() bool {
 	return true
 }
 
-// denialFirst is D1: a denial is read before everything else in an answer. It is a denial without the patch.
+// redirects is D8: they are not followed, and a call that ends in one has failed.
+func (x *explanation) redirects() bool {
+	redirected := false
+	stay := func(_ string, a oracle.Answer) oracle.Answer {
+		if slices.ContainsFunc(a.Before, func(b oracle.Answer) bool { return b.Header["Location"] != nil }) {
+			redirected = true
+			return oracle.Status(http.StatusInternalServerError)
+		}
+		return a
+	}
+	stayed := x.ask(stay)
+	if redirected {
+		x.want, x.edits = stayed, append(x.edits, stay)
+	}
+	return redirected
+}
+
+// denialFirst is D1: a denial is read before everything else in an answer. It is a denial without the patch, and, of a
+// webhook, without what else may be wrong with its answer.
 func (x *explanation) denialFirst() bool {
+	hooks := map[string]scripted{}
+	for _, h := range x.experiment.world.hooks(x.experiment.Stage) {
+		hooks[h.key] = h
+	}
 	malformed := false
-	mend := func(_ string, a oracle.Answer) oracle.Answer {
-		if a.Response != nil && !a.Response.Allowed && (a.Response.Patch != nil || a.Response.PatchType != nil) {
+	mend := func(key string, a oracle.Answer) oracle.Answer {
+		if a.Response == nil || a.Response.Allowed {
+			return a
+		}
+		if h := hooks[key]; h.https && h.denies(a) {
+			malformed = true
+			a.Edit, a.Cut, a.Code, a.Header, a.Drop = nil, 0, 0, nil, false
+		}
+		if a.Response.Patch != nil || a.Response.PatchType != nil {
 			malformed = true
 			a.Response = a.Response.DeepCopy()
 			a.Response.Patch, a.Response.PatchType = nil, nil
@@ -156,7 +187,8 @@ func (x *explanation) refusals() (possible []status, early bool) {
 	var denials, failures, conflicts []status
 	waited := false // for a denial: those behind it come too late
 	for _, h := range x.experiment.world.hooks(x.experiment.Stage) {
-		if !slices.ContainsFunc(matching.Calls, func(c call) bool { return c.Key == h.key }) {
+		mute := h.https && h.version() == "" // it fails before it is called
+		if !mute && !slices.ContainsFunc(matching.Calls, func(c call) bool { return c.Key == h.key }) {
 			continue
 		}
 		alone := earnest.ask(func(other string, a oracle.Answer) oracle.Answer {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ type laboratory struct {
 	t          *testing.T
 	oracle     *oracle.Oracle
 	dispatcher *dispatcher.Dispatcher
-	idle       func() // returns when no handler runs any more
+	idle       []func() // return when no handler runs any more
 
 	mu       sync.Mutex
 	original *performance            // behind the oracle
@@ -43,7 +44,7 @@ type laboratory struct {
 // newLaboratory starts a world. It ends with the test.
 func newLaboratory(t *testing.T, w *world) *laboratory {
 	t.Helper()
-	l := &laboratory{t: t, ours: map[string]*performance{}, idle: func() {}}
+	l := &laboratory{t: t, ours: map[string]*performance{}}
 	o := oracle.Options{Namespaces: w.Namespaces, Scripts: map[string]oracle.Script{}, Custom: w.Custom}
 	for _, c := range w.Configurations {
 		if c.Stage == validate {
@@ -54,34 +55,44 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 	}
 	for _, stage := range []admissionv1.Stage{mutate, validate} {
 		for _, h := range w.hooks(stage) {
-			o.Scripts[h.key] = func(_ context.Context, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
-				return l.current().play(h.key, r)
+			o.Scripts[h.key] = func(ctx context.Context, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
+				return l.current().play(h.key, r, oracle.CallOf(ctx))
 			}
 		}
 	}
 	l.oracle = oracle.New(t, o)
 	k := told{snapshot: w.snapshot(), namespaces: w.Namespaces}
-	if w.Streams {
-		l.overStreams(w, k)
-		return l
+	var options dispatcher.Options
+	if slices.ContainsFunc(w.Configurations, func(c configuration) bool { return c.HTTPS }) {
+		options.Webhooks = l.overHTTPS()
 	}
+	if w.Streams {
+		l.overStreams(w, k, options)
+	} else {
+		l.inProcess(k, options)
+	}
+	return l
+}
+
+// inProcess has the hooks served by functions.
+func (l *laboratory) inProcess(k told, options dispatcher.Options) {
 	backend := inprocess.NewFunc(func(h *match.Hook) inprocess.Handler {
 		return func(ctx context.Context, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 			return verdict(ctx, l.play(keyOf(h), r))
 		}
 	})
-	l.idle = backend.Wait
+	l.idle = append(l.idle, backend.Wait)
+	options.Snapshots, options.Clusters, options.Streams = k, k, backend
 	var err error
-	if l.dispatcher, err = dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend}); err != nil {
-		t.Fatal(err)
+	if l.dispatcher, err = dispatcher.New(options); err != nil {
+		l.t.Fatal(err)
 	}
-	return l
 }
 
 // overStreams has the hooks served by a host, over sessions in memory. Hosts tell hooks of one name apart by their
 // configuration.
-func (l *laboratory) overStreams(w *world, k told) {
-	m := newMeshOf(l.t, k.snapshot, k)
+func (l *laboratory) overStreams(w *world, k told, options dispatcher.Options) {
+	m := newMeshOf(l.t, k.snapshot, k, func(o *dispatcher.Options) { o.Webhooks, o.Codec = options.Webhooks, options.Codec })
 	l.dispatcher = m.dispatcher
 	if len(k.snapshot.Hooks()) == 0 {
 		return
@@ -95,7 +106,7 @@ func (l *laboratory) overStreams(w *world, k told) {
 		} {
 			registered := map[string]bool{}
 			for _, hook := range w.hooks(stage) {
-				if !registered[hook.Name] {
+				if !hook.https && !registered[hook.Name] {
 					registered[hook.Name] = true
 					register(hook.Name, serve)
 				}
@@ -111,13 +122,18 @@ func (l *laboratory) current() *performance {
 	return l.original
 }
 
+// of is what is on behind the dispatcher for a review; nil when nobody waits for it any more.
+func (l *laboratory) of(uid string) *performance {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ours[uid]
+}
+
 // play answers a call of the dispatcher. What the hook sees is compared as an ordinary webhook would see it.
 func (l *laboratory) play(key string, r *admissionv1.AdmissionRequest) oracle.Answer {
-	l.mu.Lock()
-	p := l.ours[r.GetUid()]
-	l.mu.Unlock()
+	p := l.of(r.GetUid())
 	if p == nil {
-		return oracle.Allow() // nobody waits for it any more
+		return oracle.Allow()
 	}
 	raw, err := conversion.EncodeReviewRequest(nil, &admissionv1.ReviewRequest{Request: r})
 	var seen k8sadmissionv1.AdmissionReview
@@ -128,13 +144,13 @@ func (l *laboratory) play(key string, r *admissionv1.AdmissionRequest) oracle.An
 		l.t.Errorf("the request of hook %s cannot be written as JSON: %v", key, err)
 		return oracle.Allow()
 	}
-	return p.play(key, seen.Request)
+	return p.play(key, seen.Request, oracle.Call{})
 }
 
 // kubernetes is what kube-apiserver makes of e, with the edits of the hooks' answers.
 func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
 	l.t.Helper()
-	p := &performance{scripts: e.Scripts, edits: edits}
+	p := newPerformance(e, edits...)
 	l.mu.Lock()
 	l.original = p
 	l.mu.Unlock()
@@ -150,7 +166,7 @@ func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
 // portcullis is what the dispatcher makes of e.
 func (l *laboratory) portcullis(e *experiment) outcome {
 	l.t.Helper()
-	p := &performance{scripts: e.Scripts}
+	p := newPerformance(e)
 	l.mu.Lock()
 	l.uid++
 	uid := fmt.Sprintf("uid-%d", l.uid)
@@ -163,7 +179,9 @@ func (l *laboratory) portcullis(e *experiment) outcome {
 	if err != nil {
 		l.t.Fatalf("no answer: %v\n%s", err, e)
 	}
-	l.idle()
+	for _, wait := range l.idle {
+		wait()
+	}
 	l.mu.Lock()
 	delete(l.ours, uid)
 	l.mu.Unlock()
@@ -205,7 +223,7 @@ func (l *laboratory) sent(e *experiment, uid string) *admissionv1.AdmissionReque
 func (e *experiment) context(t *testing.T) (context.Context, context.CancelFunc) {
 	t.Helper()
 	if e.Deadline == 0 {
-		return context.WithTimeout(t.Context(), time.Minute) // so that only deadlines of experiments ever pass
+		return context.WithTimeout(t.Context(), time.Hour) // so that only deadlines of experiments ever pass
 	}
 	return context.WithTimeout(t.Context(), e.Deadline)
 }

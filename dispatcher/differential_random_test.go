@@ -3,7 +3,6 @@ package dispatcher_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,13 +45,19 @@ func (r chance) world() *world {
 		names := []string{"a", "b", "ab", "a.b", "B"}
 		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		for _, name := range names[:1+r.IntN(4)] {
-			c := configuration{Name: name, Stage: stage}
+			c := configuration{Name: name, Stage: stage, HTTPS: r.in(3)}
 			for range 1 + r.IntN(3) {
 				h := r.webhook(stage)
-				if taken := slices.ContainsFunc(c.Webhooks, func(other admissionregistrationv1.MutatingWebhook) bool { return other.Name == h.Name }); taken && w.Streams {
-					continue
+				if c.HTTPS {
+					url := "https://webhook.test.dev"
+					h.ClientConfig.URL, h.AdmissionReviewVersions = &url, r.reviewVersions()
+					if name == "B" && len(c.Webhooks) == 0 && r.in(8) { // one at most, since nobody sees whether it was selected
+						h.AdmissionReviewVersions = pick(r, []string{"v2"}, []string{"v1alpha1"}, nil)
+					}
 				}
-				c.Webhooks = append(c.Webhooks, h)
+				if !w.Streams || c.HTTPS || !c.has(h.Name) {
+					c.Webhooks = append(c.Webhooks, h)
+				}
 			}
 			w.Configurations = append(w.Configurations, c)
 		}
@@ -86,6 +91,11 @@ func (r chance) webhook(stage admissionv1.Stage) admissionregistrationv1.Mutatin
 		*h.TimeoutSeconds = oneSecond
 	}
 	return h
+}
+
+// reviewVersions are those that a webhook takes, best first. Hosts are only ever asked in v1.
+func (r chance) reviewVersions() []string {
+	return pick(r, []string{"v1"}, []string{"v1", "v1beta1"}, []string{"v1beta1"}, []string{"v1beta1", "v1"}, []string{"v2", "v1beta1"})
 }
 
 // maybe picks one, or nil.

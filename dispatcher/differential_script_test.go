@@ -70,22 +70,40 @@ type call struct {
 	Key    string
 	Object string // as canonical JSON
 	Rest   string // of the request
+	HTTP   oracle.Call
 }
 
 // performance is the scripts of one experiment played once.
 type performance struct {
 	scripts map[string]script
 	edits   []edit
+	https   map[string]bool // by key
+	hurried bool            // the time of a call depends on how long others took
 
 	mu    sync.Mutex
 	calls []call
 }
 
-// play answers one call, and takes note of it.
-func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
+// newPerformance is an experiment before its first call.
+func newPerformance(e *experiment, edits ...edit) *performance {
+	p := &performance{scripts: e.Scripts, edits: edits, https: map[string]bool{}, hurried: e.Deadline > 0}
+	for _, h := range e.world.hooks(e.Stage) {
+		p.https[h.key] = h.https
+	}
+	return p
+}
+
+// play answers one call, and takes note of it. How it came by HTTPS counts only for hooks that both call so.
+func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came oracle.Call) oracle.Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := call{Key: key, Object: canonicalJSON(r.Object.Raw)}
+	if p.https[key] {
+		c.HTTP = came
+	}
+	if p.hurried {
+		c.HTTP.Timeout = ""
+	}
 	rest := *r
 	rest.UID, rest.Object.Raw = "", nil
 	c.Rest = canonical(rest)

@@ -150,7 +150,28 @@ func (e *experiment) plainerRequest(yield func(*experiment) bool) bool {
 	if e.world.Streams {
 		c = e.clone()
 		c.world.Streams = false
-		return yield(c)
+		if !yield(c) {
+			return false
+		}
+	}
+	return e.fewerWebhooks(yield)
+}
+
+// fewerWebhooks carries the hooks of one configuration otherwise.
+func (e *experiment) fewerWebhooks(yield func(*experiment) bool) bool {
+	for i, c := range e.world.Configurations {
+		if !c.HTTPS {
+			continue
+		}
+		other := e.clone()
+		other.world.Configurations[i].HTTPS = false
+		for j := range c.Webhooks {
+			h := &other.world.Configurations[i].Webhooks[j]
+			h.ClientConfig, h.AdmissionReviewVersions = admissionregistrationv1.WebhookClientConfig{}, []string{"v1"}
+		}
+		if !yield(other) {
+			return false
+		}
 	}
 	return true
 }

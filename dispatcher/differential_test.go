@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -73,7 +74,8 @@ func interesting(cases int) []string {
 		return nil
 	}
 	all := []string{
-		"allowed", "patched", "reinvoked", "failed open", "warned", "annotated", "carried by streams",
+		"allowed", "patched", "reinvoked", "failed open", "warned", "annotated",
+		"in process", "over streams", "over HTTPS", "over HTTPS and in process", "over HTTPS and over streams", "asked in v1", "asked in v1beta1", "asked again",
 		"refused with 400", "refused with 403", "refused with 404", "refused with 422", "refused with 500",
 		"CREATE", "UPDATE", "DELETE", "CONNECT", "dry run",
 	}
@@ -141,12 +143,53 @@ func (y *tally) add(e *experiment, j judgement) {
 	for what, is := range map[string]bool{
 		verdict: true, "patched": j.got.Object != "" && j.got.Patched, "reinvoked": j.got.reinvoked(),
 		"failed open": len(j.got.FailedOpen) > 0, "warned": len(j.got.Warnings) > 0, "annotated": len(j.got.Audit) > 0,
-		"carried by streams": e.world.Streams, "dry run": e.Request.GetDryRun(),
+		"dry run": e.Request.GetDryRun(), e.carriers(j.got.Calls): true,
 	} {
 		if is {
 			y.seen[what]++
 		}
 	}
+	for _, what := range spoken(j.got.Calls) {
+		y.seen[what]++
+	}
+}
+
+// carriers are how the calls of a case were carried.
+func (e *experiment) carriers(calls []call) string {
+	other := "in process"
+	if e.world.Streams {
+		other = "over streams"
+	}
+	https := 0
+	for _, c := range calls {
+		if c.HTTP.Version != "" {
+			https++
+		}
+	}
+	switch {
+	case len(calls) == 0:
+		return "nobody called"
+	case https == 0:
+		return other
+	case https == len(calls):
+		return "over HTTPS"
+	}
+	return "over HTTPS and " + other
+}
+
+// spoken are what was special about calls over HTTPS.
+func spoken(calls []call) []string {
+	var all []string
+	for i, c := range calls {
+		if c.HTTP.Version != "" {
+			all = append(all, "asked in "+path.Base(c.HTTP.Version))
+		}
+		if i > 0 && c == calls[i-1] && c.HTTP.Version != "" {
+			all = append(all, "asked again")
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // String lists the counts, the most frequent first.

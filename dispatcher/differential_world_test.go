@@ -28,7 +28,7 @@ type world struct {
 	// Custom makes objects of every kind custom resources. Otherwise what connections carry is built in. All other
 	// built-in kinds come in here once objects are defaulted after a patch (SEMANTICS C34).
 	Custom bool
-	// Streams carries the calls over real sessions, instead of in process.
+	// Streams carries the calls over real sessions, instead of in process, but for those of webhooks.
 	Streams bool
 }
 
@@ -36,7 +36,13 @@ type world struct {
 type configuration struct {
 	Name     string
 	Stage    admissionv1.Stage
+	HTTPS    bool                                      // the hooks are ordinary webhooks
 	Webhooks []admissionregistrationv1.MutatingWebhook // those that validate leave reinvocationPolicy alone
+}
+
+// has reports whether there is a hook of a name.
+func (c *configuration) has(name string) bool {
+	return slices.ContainsFunc(c.Webhooks, func(h admissionregistrationv1.MutatingWebhook) bool { return h.Name == name })
 }
 
 // validating is the configuration as its kind, of hooks that validate.
@@ -90,7 +96,7 @@ func (e *experiment) String() string {
 	fmt.Fprintf(&out, "custom %t, streams %t, deadline %s, explain %t, namespaces %v\n",
 		e.world.Custom, e.world.Streams, e.Deadline, e.Explain, e.world.Namespaces)
 	for _, h := range e.world.hooks(e.Stage) {
-		fmt.Fprintf(&out, "hook %s %s\n", h.key, canonical(h.MutatingWebhook))
+		fmt.Fprintf(&out, "hook %s, https %t, %s\n", h.key, h.https, canonical(h.MutatingWebhook))
 		for _, s := range e.Scripts[h.key] {
 			fmt.Fprintf(&out, "    %s\n", s)
 		}
@@ -102,7 +108,8 @@ func (e *experiment) String() string {
 type scripted struct {
 	*admissionregistrationv1.MutatingWebhook
 
-	key string
+	key   string
+	https bool
 }
 
 // hooks are those of a stage, in the order of Kubernetes.
@@ -115,7 +122,7 @@ func (w *world) hooks(stage admissionv1.Stage) []scripted {
 		seen := map[string]int{}
 		for i := range c.Webhooks {
 			h := &c.Webhooks[i]
-			all = append(all, scripted{h, oracle.Key(c.Name, h.Name, seen[h.Name])})
+			all = append(all, scripted{h, oracle.Key(c.Name, h.Name, seen[h.Name]), c.HTTPS})
 			seen[h.Name]++
 		}
 	}
@@ -125,8 +132,8 @@ func (w *world) hooks(stage admissionv1.Stage) []scripted {
 // keyOf is the key of a compiled hook.
 func keyOf(h *match.Hook) string { return oracle.Key(h.ID.Configuration, h.ID.Name, h.ID.Index) }
 
-// snapshot is the world's configuration as the dispatcher has it: with the API server's defaults, all served over
-// streams.
+// snapshot is the world's configuration as the dispatcher has it: with the API server's defaults, and all hooks served
+// over streams but the webhooks.
 func (w *world) snapshot() *match.Snapshot {
 	in := match.Input{Revision: "r1"}
 	for _, c := range w.Configurations {
@@ -138,6 +145,9 @@ func (w *world) snapshot() *match.Snapshot {
 			legacyscheme.Scheme.Default(o.Mutating)
 		}
 		in.Objects = append(in.Objects, o)
+		if c.HTTPS {
+			continue
+		}
 		in.Routes = append(in.Routes, match.RouteBinding{
 			Configuration: c.Name, Stage: c.Stage, Route: match.Route{Stream: true, Hosts: []string{"host"}},
 		})

@@ -79,7 +79,7 @@ type knowledge interface {
 }
 
 // newMeshOf starts a dispatcher that knows what k does; hosts may serve what the snapshot grants to "host".
-func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge) *mesh {
+func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge, configure ...func(*dispatcher.Options)) *mesh {
 	t.Helper()
 	m := &mesh{
 		t: t, metrics: prometheus.NewRegistry(), network: bufconn.Listen(1 << 20), spans: tracetest.NewSpanRecorder(),
@@ -93,11 +93,14 @@ func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge) *mesh {
 	hosts := session.NewServer(registry, func(context.Context) string { return "host" })
 	server := grpc.NewServer(session.ServerOptions()...)
 	hostv1.RegisterHostServiceServer(server, hosts)
-	m.dispatcher, err = dispatcher.New(dispatcher.Options{
+	options := dispatcher.Options{
 		Snapshots: k, Clusters: k, Streams: registry,
 		Metrics: m.metrics, TracerProvider: m.provider,
-	})
-	if err != nil {
+	}
+	for _, f := range configure {
+		f(&options)
+	}
+	if m.dispatcher, err = dispatcher.New(options); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
