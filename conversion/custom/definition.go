@@ -8,6 +8,7 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -35,6 +36,7 @@ type Definition struct {
 	kind     string
 	versions map[string]bool
 	ways     map[string][]conversion.ResourceKind // by subresource
+	defaults map[string]*structural.Structural    // by version; none where a schema has none
 	webhook  *webhook                             // nil with strategy None
 }
 
@@ -45,11 +47,12 @@ type webhook struct {
 }
 
 // Compile reads a CustomResourceDefinition, which is not changed or kept. It need not be defaulted: no conversion is
-// strategy None, and where no names were accepted yet (in a file, say) those of the specification count.
+// strategy None, and where no names were accepted yet (in a file, say) those of the specification count. Of the schemas
+// only the defaults are kept.
 //
 // The error says why an API server could not serve the resource either.
 func Compile(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error) {
-	d, err := compile(crd.DeepCopy())
+	d, err := compile(crd)
 	if err != nil {
 		return nil, fmt.Errorf("CustomResourceDefinition %s: %w", crd.Name, err)
 	}
@@ -63,14 +66,22 @@ func compile(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error)
 	}
 	d := &Definition{
 		name: crd.Name, group: crd.Spec.Group, plural: names.Plural, kind: names.Kind,
-		versions: map[string]bool{}, ways: map[string][]conversion.ResourceKind{},
+		versions: map[string]bool{}, ways: map[string][]conversion.ResourceKind{}, defaults: map[string]*structural.Structural{},
 	}
 	if d.group == "" || d.plural == "" || d.kind == "" {
 		return nil, errors.New("its group, its plural or its kind is empty")
 	}
 	for i := range crd.Spec.Versions {
-		if err := d.add(&crd.Spec.Versions[i]); err != nil {
+		v := &crd.Spec.Versions[i]
+		if err := d.add(v); err != nil {
 			return nil, err
+		}
+		defaults, err := defaultsOf(v, crd.Spec.PreserveUnknownFields)
+		if err != nil {
+			return nil, fmt.Errorf("the schema of version %s: %w", v.Name, err)
+		}
+		if defaults != nil {
+			d.defaults[v.Name] = defaults
 		}
 	}
 	if len(d.versions) == 0 {
@@ -116,7 +127,7 @@ func webhookOf(c *apiextensionsv1.CustomResourceConversion) (*webhook, error) {
 	case c.Webhook == nil || c.Webhook.ClientConfig == nil:
 		return nil, errors.New("its conversion has strategy Webhook, and no webhook.clientConfig")
 	}
-	w := &webhook{client: c.Webhook.ClientConfig, version: negotiate(c.Webhook.ConversionReviewVersions)}
+	w := &webhook{client: c.Webhook.ClientConfig.DeepCopy(), version: negotiate(c.Webhook.ConversionReviewVersions)}
 	if w.client.Service == nil && (w.client.URL == nil || *w.client.URL == "") {
 		return nil, errors.New("its conversion webhook has neither url nor service in its clientConfig")
 	}

@@ -7,6 +7,8 @@
 // conversion webhook is asked, one object at a time, and its answer is distrusted as the original distrusts it: it may
 // change everything of an object but its identity and its metadata, of which only labels and annotations are its own.
 //
+// After a patch the defaults of the schema are filled in, by [Definition.Default]: kept of a schema are its defaults alone.
+//
 // Nothing here is a matter of failure policies: who cannot convert an object cannot let it pass either. Each error fails
 // the request.
 //
