@@ -7,6 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -38,11 +39,7 @@ func manyHooks(tb testing.TB, others int) *match.Snapshot {
 		}
 		add(scope, fmt.Sprintf("other-%d", i), rules)
 	}
-	snapshot, findings := match.Compile(in)
-	if len(findings) > 0 {
-		tb.Fatalf("findings: %v", findings)
-	}
-	return snapshot
+	return compile(tb, in)
 }
 
 // BenchmarkCandidates shows that hooks which do not match cost nothing; "ratio" compares with the 8 that match alone.
@@ -63,6 +60,64 @@ func BenchmarkCandidates(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkEquivalents is the same with matchPolicy Equivalent, of a resource that is served in one way and of one that is
+// served in four ways of two groups. No other hook can be reached by them.
+func BenchmarkEquivalents(b *testing.B) {
+	perOp := map[string]float64{}
+	for _, tc := range []struct {
+		name   string
+		others int
+		asked  conversion.ResourceKind
+		ways   []conversion.ResourceKind
+	}{
+		{"one way", 0, *pods("v1"), nil}, {"one way", 10_000, *pods("v1"), nil},
+		{"four ways", 0, deployments()[3], deployments()}, {"four ways", 10_000, deployments()[3], deployments()},
+	} {
+		b.Run(fmt.Sprintf("%s, 8 of %d", tc.name, 8+tc.others), func(b *testing.B) {
+			snapshot, req := equivalentHooks(b, tc.others), requestBy(tc.asked)
+			cluster := &laboratory{ways: tc.ways}
+			b.ReportAllocs()
+			for b.Loop() {
+				if got := snapshot.Candidates("c", validate, match.NewAttributes(req, cluster)); len(got) != 8 {
+					b.Fatalf("%d candidates", len(got))
+				}
+			}
+			took := float64(b.Elapsed()) / float64(b.N)
+			if tc.others == 0 {
+				perOp[tc.name] = took
+			}
+			b.ReportMetric(took/perOp[tc.name], "ratio")
+		})
+	}
+}
+
+// equivalentHooks are hooks of which 8 are for pods and 8 for deployments of any version, half of them named by another
+// group. The others name both groups too, half of them exactly.
+func equivalentHooks(tb testing.TB, others int) *match.Snapshot {
+	tb.Helper()
+	var in match.Input
+	exact, equivalent := admissionregistrationv1.Exact, admissionregistrationv1.Equivalent
+	add := func(name string, policy *admissionregistrationv1.MatchPolicyType, rules []admissionregistrationv1.RuleWithOperations) {
+		o := validating("", name, "hook.io")
+		o.Validating.Webhooks[0].Rules, o.Validating.Webhooks[0].MatchPolicy = rules, policy
+		in.Objects = append(in.Objects, o)
+	}
+	for i := range 8 {
+		add(fmt.Sprintf("pods-%d", i), &equivalent, rule("*", "", "v1", "pods"))
+		group, version := []string{"apps", "extensions"}[i%2], []string{"v1", "v1beta1"}[i%2]
+		add(fmt.Sprintf("deployments-%d", i), &equivalent, rule("*", group, version, "deployments"))
+	}
+	for i := range others {
+		policy, group := []*admissionregistrationv1.MatchPolicyType{&exact, &equivalent}[i%2], []string{"apps", "extensions"}[i/2%2]
+		resource := "deployments/scale"
+		if i%2 == 0 && group == "extensions" {
+			resource = "deployments" // exactly, so that a request by another way must not even see it
+		}
+		add(fmt.Sprintf("other-%d", i), policy, rule("*", group, "v1beta1", resource))
+	}
+	return compile(tb, in)
 }
 
 // BenchmarkMatches is the whole of matching for one review: candidates, and 8 hooks with an objectSelector.
@@ -100,6 +155,19 @@ func BenchmarkCompile(b *testing.B) {
 		if snapshot, _ := match.Compile(in); len(snapshot.Hooks()) != 1000 {
 			b.Fatal("hooks are missing")
 		}
+	}
+}
+
+// TestEquivalentsAllocateNothing: neither the look-up nor the search, where they lead to nobody.
+func TestEquivalentsAllocateNothing(t *testing.T) {
+	o := validating("", "a", "hook.io")
+	equivalent := admissionregistrationv1.Equivalent
+	o.Validating.Webhooks[0].MatchPolicy, o.Validating.Webhooks[0].Rules = &equivalent, rule("*", "extensions", "v9", "deployments/status")
+	snapshot, req, c := compile(t, match.Input{Objects: []match.Object{o}}), requestBy(deployments()[1]), &laboratory{ways: deployments()}
+	attributes := testing.AllocsPerRun(100, func() { match.NewAttributes(req, c) })
+	all := testing.AllocsPerRun(100, func() { snapshot.Candidates("c", validate, match.NewAttributes(req, c)) })
+	if all > attributes || c.lookups == 0 {
+		t.Errorf("%v allocations more, after %d look-ups", all-attributes, c.lookups)
 	}
 }
 

@@ -57,7 +57,7 @@ func validating(scope, name string, hooks ...string) match.Object {
 }
 
 // compile is match.Compile without findings.
-func compile(t *testing.T, in match.Input) *match.Snapshot {
+func compile(t testing.TB, in match.Input) *match.Snapshot {
 	t.Helper()
 	snapshot, findings := match.Compile(in)
 	if len(findings) > 0 {

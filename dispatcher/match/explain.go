@@ -93,7 +93,7 @@ func (h *Hook) explainRules(a *Attributes) string {
 // explainEquivalents adds what equivalents of the resource do or would do for the hook.
 func (h *Hook) explainEquivalents(text *strings.Builder, a *Attributes) {
 	ways, err := a.ways()
-	if err != nil { // what depends on it is refused, and does not come here
+	if err != nil { // a hook that depends on them refuses the review, and does not come here
 		return
 	}
 	if way := h.equivalent(a.request, ways); way != nil {

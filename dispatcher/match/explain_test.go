@@ -1,6 +1,8 @@
 package match_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,10 +65,52 @@ func TestExplainSaysThatNobodySeesConfigurationAboutAdmission(t *testing.T) {
 	}
 }
 
+func TestExplainSaysWhatBecameOfEquivalents(t *testing.T) {
+	o := validating("", "a", "called.io", "exact.io", "further.io", "exactly-further.io", "condition.io")
+	exact, equivalent := admissionregistrationv1.Exact, admissionregistrationv1.Equivalent
+	w := o.Validating.Webhooks
+	for i := range w {
+		w[i].MatchPolicy, w[i].Rules = &equivalent, rule("*", "apps", "v1", "deployments")
+	}
+	w[1].MatchPolicy = &exact
+	w[2].Rules = rule("*", "apps", "v9", "deployments")
+	w[3].MatchPolicy, w[3].Rules = &exact, w[2].Rules
+	w[4].MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "never", Expression: "1 > 2"}}
+	snapshot := compile(t, match.Input{Objects: []match.Object{o}})
+	request := func(c *laboratory) *match.Attributes {
+		req := requestBy(deployments()[3])
+		c.ways = deployments()[1:]
+		return match.NewAttributes(req, c)
+	}
+	const missed = "rules: no rule covers UPDATE of apps/v1beta1 deployments; rules[0] does not by its apiVersions"
+	want := map[string]string{
+		"exact.io":           missed + "; the rules cover the equivalent apps/v1 deployments, but matchPolicy is Exact",
+		"further.io":         missed + "; nor does any cover the equivalent apps/v1 deployments, apps/v1beta2 deployments",
+		"exactly-further.io": missed,
+		"condition.io":       `: the review is refused: Internal error occurred: an object of the request is not JSON: invalid character '-' after top-level value`,
+	}
+	if diff := cmp.Diff(want, reasons(t, snapshot, request(&laboratory{}))); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+	want = map[string]string{"exact.io": missed, "exactly-further.io": missed}
+	for _, hook := range []string{"called.io", "further.io", "condition.io"} {
+		want[hook] = fmt.Sprintf(": the review is refused: Internal error occurred: hook %q has matchPolicy Equivalent, "+
+			"and what is equivalent to apps/v1beta1, Resource=deployments is not known: too old", hook)
+	}
+	if diff := cmp.Diff(want, reasons(t, snapshot, request(&laboratory{equivalentError: errors.New("too old")}))); diff != "" {
+		t.Errorf("reasons if nothing is known (-want +got):\n%s", diff)
+	}
+}
+
 func explain(t *testing.T, s *match.Snapshot, req *admissionv1.AdmissionRequest) map[string]string {
 	t.Helper()
+	return reasons(t, s, match.NewAttributes(req, namespaces{}))
+}
+
+func reasons(t *testing.T, s *match.Snapshot, a *match.Attributes) map[string]string {
+	t.Helper()
 	reasons := map[string]string{}
-	for _, skipped := range s.Explain(t.Context(), "c", validate, match.NewAttributes(req, namespaces{})) {
+	for _, skipped := range s.Explain(t.Context(), "c", validate, a) {
 		reasons[skipped.Hook.ID.Name] = skipped.Skip + ": " + skipped.Reason
 	}
 	return reasons

@@ -15,7 +15,7 @@ import (
 
 // laboratory is a cluster that serves every resource in the same ways, and converts by writing down what it was asked.
 type laboratory struct {
-	match.Unknown
+	namespaces
 
 	ways            []conversion.ResourceKind
 	equivalentError error
