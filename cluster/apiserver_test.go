@@ -283,6 +283,13 @@ func (s *apiServer) liveReads() int {
 	return s.reads
 }
 
+// discovered is how often discovery was asked for.
+func (s *apiServer) discovered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.discoveries
+}
+
 func (s *apiServer) change(edit func(*apiServer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

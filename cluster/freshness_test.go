@@ -117,7 +117,7 @@ func (a *aged) knows() (pods, custom error) {
 
 func TestWhatTheClusterKeepsTellingStaysKnown(t *testing.T) {
 	age(t, func(t *testing.T, a *aged) {
-		before := a.server.discoveries
+		before := a.server.discovered()
 		for range 10 {
 			pass(time.Minute)
 			a.definitions.bookmark()
@@ -126,7 +126,7 @@ func TestWhatTheClusterKeepsTellingStaysKnown(t *testing.T) {
 		if pods, custom := a.knows(); pods != nil || custom != nil {
 			t.Errorf("pods: %v, custom resources: %v", pods, custom)
 		}
-		if got := a.server.discoveries - before; got != int(10*time.Minute/DiscoverEvery) {
+		if got := a.server.discovered() - before; got != int(10*time.Minute/DiscoverEvery) {
 			t.Errorf("%d discoveries in ten minutes", got)
 		}
 	})
@@ -180,7 +180,7 @@ func TestPastTheirBoundCustomResourcesAreAnError(t *testing.T) {
 
 func TestDiscoveryIsNotRepeatedForEveryQuestion(t *testing.T) {
 	age(t, func(t *testing.T, a *aged) {
-		before := a.server.discoveries
+		before := a.server.discovered()
 		unknown, sub := gvr("apps/v7 deployments")
 		for range 1000 {
 			if _, err := a.equivalents(unknown, sub); err == nil {
@@ -188,7 +188,7 @@ func TestDiscoveryIsNotRepeatedForEveryQuestion(t *testing.T) {
 			}
 			pass(10 * time.Millisecond)
 		}
-		if got := a.server.discoveries - before; got < 5 || got > 10 {
+		if got := a.server.discovered() - before; got < 5 || got > 10 {
 			t.Errorf("%d discoveries in ten seconds", got)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -31,6 +32,18 @@ func cluster(change func(*Cluster)) *Cluster {
 	}
 	change(c)
 	return c
+}
+
+// definitions is a cluster with two CustomResourceDefinitions.
+func definitions(change func([]apiextensionsv1.CustomResourceDefinition)) *Cluster {
+	crds := make([]apiextensionsv1.CustomResourceDefinition, 2)
+	for i, plural := range []string{"widgets", "gadgets"} {
+		crds[i].APIVersion, crds[i].Kind, crds[i].Name = "apiextensions.k8s.io/v1", "CustomResourceDefinition", plural+".stable.example.com"
+		crds[i].Spec.Group, crds[i].Spec.Names.Plural, crds[i].Spec.Names.Kind = "stable.example.com", plural, strings.ToUpper(plural)
+		crds[i].Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true}}
+	}
+	change(crds)
+	return cluster(func(c *Cluster) { c.Spec.CustomResourceDefinitions = crds })
 }
 
 func many(n int) []string {
@@ -80,6 +93,31 @@ func TestValidate(t *testing.T) {
 		{"Static namespaces and labels are those of Kubernetes.", cluster(func(c *Cluster) {
 			c.Spec.Namespaces.Static = map[string]map[string]string{"Default": nil, "default": {"a": "b c"}}
 		}), []string{"spec.namespaces.static[Default]: FieldValueInvalid", "spec.namespaces.static[default]: FieldValueInvalid"}},
+		{"A cluster that is asked needs nothing else.", cluster(func(c *Cluster) { c.Spec.Namespaces, c.Spec.Kubeconfig = nil, "/etc/prod-1" }), nil},
+		{"Its kubeconfig is an absolute path.", cluster(func(c *Cluster) { c.Spec.Namespaces, c.Spec.Kubeconfig = nil, "prod-1" }), []string{"spec.kubeconfig: FieldValueInvalid"}},
+		{"What it is asked for the document does not say.", cluster(func(c *Cluster) {
+			c.Spec.Kubeconfig, c.Spec.APIVersions = "/etc/prod-1", []string{}
+			c.Spec.CustomResourceDefinitions = []apiextensionsv1.CustomResourceDefinition{}
+		}), []string{"spec.namespaces: FieldValueForbidden", "spec.apiVersions: FieldValueForbidden", "spec.customResourceDefinitions: FieldValueForbidden"}},
+		{"Group versions are those of an apiVersion.", cluster(func(c *Cluster) { c.Spec.APIVersions = []string{"v1", "apps/v1", "autoscaling/v2beta2"} }), nil},
+		{"... and nothing else.", cluster(func(c *Cluster) { c.Spec.APIVersions = []string{"", "a/b/c", "apps/", "v1", "v1"} }), []string{
+			"spec.apiVersions[4]: FieldValueDuplicate", "spec.apiVersions[0]: FieldValueInvalid",
+			"spec.apiVersions[1]: FieldValueInvalid", "spec.apiVersions[2]: FieldValueInvalid",
+		}},
+		{"A cluster that serves nothing is a slip.", cluster(func(c *Cluster) { c.Spec.APIVersions = []string{} }), []string{"spec.apiVersions: FieldValueRequired"}},
+		{"A definition is as the cluster shows it.", definitions(func([]apiextensionsv1.CustomResourceDefinition) {}), nil},
+		{"It says what it is.", definitions(func(crds []apiextensionsv1.CustomResourceDefinition) {
+			crds[0].APIVersion, crds[1].Kind = "apiextensions.k8s.io/v1beta1", "Widget"
+		}), []string{"spec.customResourceDefinitions[0].apiVersion: FieldValueNotSupported", "spec.customResourceDefinitions[1].kind: FieldValueNotSupported"}},
+		{"Its name is its resource.", definitions(func(crds []apiextensionsv1.CustomResourceDefinition) { crds[0].Spec.Group = "example.com" }),
+			[]string{"spec.customResourceDefinitions[0].metadata.name: FieldValueInvalid"}},
+		{"It has a version.", definitions(func(crds []apiextensionsv1.CustomResourceDefinition) { crds[0].Spec.Versions = nil }),
+			[]string{"spec.customResourceDefinitions[0].spec: FieldValueInvalid"}},
+		{"Its conversion is one that there is.", definitions(func(crds []apiextensionsv1.CustomResourceDefinition) {
+			crds[1].Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
+		}), []string{"spec.customResourceDefinitions[1].spec: FieldValueInvalid"}},
+		{"It stands there once.", definitions(func(crds []apiextensionsv1.CustomResourceDefinition) { crds[1] = crds[0] }),
+			[]string{"spec.customResourceDefinitions[1].metadata.name: FieldValueDuplicate"}},
 		{"An identity is not empty.", cluster(func(c *Cluster) { c.Spec.Identities = []string{""} }), []string{"spec.identities[0]: FieldValueRequired"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -103,6 +141,21 @@ func TestStaticNamespacesAreBounded(t *testing.T) {
 		c := cluster(func(c *Cluster) { c.Spec.Namespaces.Static = static })
 		if errs := c.Validate(); len(errs) != want {
 			t.Errorf("%d namespaces: %v", n, errs)
+		}
+	}
+}
+
+func TestDefinitionsAndVersionsAreBounded(t *testing.T) {
+	for n, want := range map[int]int{MaxListItems: 0, MaxListItems + 1: 1} {
+		one := definitions(func([]apiextensionsv1.CustomResourceDefinition) {}).Spec.CustomResourceDefinitions[0]
+		c := cluster(func(c *Cluster) { c.Spec.APIVersions = many(n) })
+		for _, name := range many(n) {
+			crd := one
+			crd.Name, crd.Spec.Names.Plural = name+".stable.example.com", name
+			c.Spec.CustomResourceDefinitions = append(c.Spec.CustomResourceDefinitions, crd)
+		}
+		if errs := c.Validate(); len(errs) != 2*want {
+			t.Errorf("%d of each: %d errors", n, len(errs))
 		}
 	}
 }
