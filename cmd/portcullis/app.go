@@ -68,6 +68,7 @@ type app struct {
 	registry  *session.Registry
 	hosts     *session.Server
 	webhooks  *outbound.Client
+	codec     *builtin.Codec
 	bridge    *bridge.Bridge
 	grpc      *grpc.Server
 	health    *health.Server
@@ -128,8 +129,11 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 	if a.webhooks, err = c.webhooks.client(metrics); err != nil {
 		return nil, err
 	}
+	if a.codec, err = newCodec(metrics); err != nil {
+		return nil, err
+	}
 	a.clusters = cluster.New(cluster.Options{
-		Builtin: builtinKinds{builtin.New(builtin.Options{})}, Conversions: a.webhooks.Conversions, Logger: log,
+		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Logger: log,
 	})
 	if err := metrics.Register(a.clusters); err != nil {
 		return nil, err
@@ -166,6 +170,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Clusters:       a.clusters,
 		Streams:        a.registry,
 		Webhooks:       a.webhooks,
+		Codec:          a.codec,
 		TracerProvider: a.telemetry.TracerProvider,
 		Metrics:        metrics,
 		Logger:         a.log,
