@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
@@ -325,4 +329,121 @@ func TestAWebhookThatIsAnsweringIsWaitedForWhenTheDispatcherStops(t *testing.T) 
 
 	wantError(t, <-created, http.StatusConflict, "said while the dispatcher stopped")
 	<-stopped
+}
+
+// TestBuiltInObjectsAreDefaultedBetweenWebhooks has one webhook add a container
+// and looks at what the next one is shown.
+func TestBuiltInObjectsAreDefaultedBetweenWebhooks(t *testing.T) {
+	first := webhook.Serve(t, cluster.Authority(), webhook.Patch(
+		`[{"op":"add","path":"/spec/containers/-","value":{"name":"sidecar","image":"registry.example.com/sidecar"}}]`))
+	second := webhook.Serve(t, cluster.Authority(), webhook.Allow)
+	r := newWebhookRoad(t, nil,
+		kube.Mutating("sidecars", atURL(first, "first.example.com", "/"), atURL(second, "second.example.com", "/")))
+	r.mutate(t)
+
+	pod, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "defaulted"))
+	if err != nil {
+		t.Fatalf("create a pod: %v", err)
+	}
+
+	var shown corev1.Pod
+	if err := json.Unmarshal(onlyCallOf(t, second, "defaulted").Request.Object.Raw, &shown); err != nil {
+		t.Fatal(err)
+	}
+	// The API server mounts the service account into what hooks have added only after them.
+	mounts := cmpopts.IgnoreFields(corev1.Container{}, "VolumeMounts")
+	if diff := cmp.Diff(pod.Spec.Containers, shown.Spec.Containers, mounts); diff != "" {
+		t.Errorf("the second webhook saw other containers than the API server made of them (-API server +seen):\n%s", diff)
+	}
+}
+
+// alphaReview is an AdmissionReview of Kubernetes 1.8, as far as the tests
+// look at it.
+type alphaReview struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Spec struct {
+		Operation string                      `json:"operation"`
+		Name      string                      `json:"name"`
+		Resource  metav1.GroupVersionResource `json:"resource"`
+	} `json:"spec"`
+	Status struct {
+		Allowed bool           `json:"allowed"`
+		Result  *metav1.Status `json:"status,omitempty"`
+	} `json:"status"`
+}
+
+// serveAlpha starts a webhook of Kubernetes 1.8 that denies bad names. It has
+// a certificate as a service of that name.
+func serveAlpha(t *testing.T, name string) *httptest.Server {
+	t.Helper()
+	pair, err := cluster.Authority().Server(name + "." + serviceNamespace + ".svc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review alphaReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.APIVersion != "admission.k8s.io/v1alpha1" {
+			http.Error(w, fmt.Sprintf("no review of v1alpha1 (%s): %v", review.APIVersion, err), http.StatusBadRequest)
+			return
+		}
+		review.Status.Allowed = !strings.HasPrefix(review.Spec.Name, "bad")
+		if !review.Status.Allowed {
+			review.Status.Result = &metav1.Status{Code: http.StatusConflict, Message: review.Spec.Operation + " of bad " + review.Spec.Resource.Resource}
+		}
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestHooksAndAPIServersOfKubernetes18MeetThoseOfToday calls a webhook of an
+// ExternalAdmissionHookConfiguration for kube-apiserver, and for a caller that
+// asks as Kubernetes 1.8 did.
+func TestHooksAndAPIServersOfKubernetes18MeetThoseOfToday(t *testing.T) {
+	server := serveAlpha(t, "reservations")
+	r := newWebhookRoad(t, []string{serviceNamespace + "/reservations=" + server.Listener.Addr().String()}, map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1alpha1", "kind": "ExternalAdmissionHookConfiguration",
+		"metadata": map[string]any{"name": "reservations"},
+		"externalAdmissionHooks": []any{map[string]any{
+			"name": "reservations.example.com", "failurePolicy": "Fail",
+			"clientConfig": map[string]any{
+				"service": map[string]any{"namespace": serviceNamespace, "name": "reservations"}, "caBundle": cluster.Authority().PEM(),
+			},
+			"rules": []any{map[string]any{
+				"operations": []any{"CREATE"}, "apiGroups": []any{""}, "apiVersions": []any{"v1"}, "resources": []any{"pods"},
+			}},
+		}},
+	})
+	r.validate(t)
+
+	if _, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "good")); err != nil {
+		t.Errorf("create a good pod: %v", err)
+	}
+	_, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "bad"))
+	wantError(t, err, http.StatusConflict, entryName, `hook "reservations.example.com" denied the request: CREATE of bad pods`)
+
+	caller := mesh.NewCaller(t, r.Authority().Pool(), apiServerCertificate(t), true)
+	for name, allowed := range map[string]bool{"good": true, "bad": false} {
+		answer, err := caller.Post(t.Context(), r.dispatcher.URL(clusterName, "validate"), fmt.Appendf(nil,
+			`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1alpha1","spec":{"kind":{"version":"v1","kind":"Pod"},`+
+				`"resource":{"version":"v1","resource":"pods"},"operation":"CREATE","name":%q,"namespace":%q,"object":{}}}`, name, r.namespace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var review alphaReview
+		if err := json.Unmarshal(answer.Body, &review); err != nil || answer.Status != http.StatusOK {
+			t.Fatalf("status %d, %v: %s", answer.Status, err, answer.Body)
+		}
+		if review.APIVersion != "admission.k8s.io/v1alpha1" || review.Status.Allowed != allowed ||
+			!allowed && (review.Status.Result == nil || review.Status.Result.Code != http.StatusConflict) {
+			t.Errorf("pod %s: %s", name, answer.Body)
+		}
+	}
 }
