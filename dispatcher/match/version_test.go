@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -99,4 +101,40 @@ func TestAConversionThatFailsFailsForEveryHook(t *testing.T) {
 	if len(cluster.asked) != 1 {
 		t.Errorf("conversions: %q", cluster.asked)
 	}
+}
+
+// TestManyHooksMayAskForVersionsAtOnce has a reason only under the race detector.
+func TestManyHooksMayAskForVersionsAtOnce(t *testing.T) {
+	req := requestBy(deployments()[3])
+	req.Object = &admissionv1.Object{Raw: []byte(`{"kind":"Deployment","apiVersion":"apps/v1beta1","metadata":{"name":"d"}}`)}
+	req.OldObject = req.GetObject()
+	o := validating("", "a", "one.io", "two.io", "three.io")
+	equivalent := admissionregistrationv1.Equivalent
+	for i := range o.Validating.Webhooks {
+		w := &o.Validating.Webhooks[i]
+		w.MatchPolicy, w.Rules = &equivalent, rule("*", "apps", []string{"v1", "v1beta2", "v1beta1"}[i], "deployments")
+		w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `object.apiVersion == oldObject.apiVersion`}}
+	}
+	snapshot := compile(t, match.Input{Objects: []match.Object{o}})
+	ways := fixed{deployments()[1].Resource, deployments()[2].Resource, deployments()[3].Resource}
+	a := match.NewAttributes(req, cluster{served: served{EquivalentResourceMapper: ways}})
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			hooks := snapshot.Candidates("", validate, a)
+			for i, h := range hooks {
+				d := h.Matches(t.Context(), a)
+				if want := []string{"v1", "v1beta2", "as it came"}[i]; !d.Match || version(d.As) != want {
+					t.Errorf("%s: %+v, want %s", h.ID.Name, d, want)
+				}
+				if object, old, err := a.In(t.Context(), d.As); len(object) == 0 || len(old) == 0 || err != nil {
+					t.Errorf("%s: %q, %q and error %v", h.ID.Name, object, old, err)
+				}
+			}
+			if len(hooks) != 3 {
+				t.Errorf("%d hooks", len(hooks))
+			}
+		})
+	}
+	all.Wait()
 }
