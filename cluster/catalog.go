@@ -21,12 +21,7 @@ type definition struct {
 
 // define reads a CustomResourceDefinition, which is not changed or kept.
 func define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
-	slim := *crd // the schemas are most of it, and are not looked at
-	slim.Spec.Versions = slices.Clone(crd.Spec.Versions)
-	for i := range slim.Spec.Versions {
-		slim.Spec.Versions[i].Schema = nil
-	}
-	compiled, err := custom.Compile(&slim)
+	compiled, err := custom.Compile(crd)
 	if err != nil {
 		return &definition{
 			resource: schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural},

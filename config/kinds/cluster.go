@@ -47,8 +47,8 @@ type ClusterSpec struct {
 	// each group in the order of the cluster's discovery. Absent, without Kubeconfig, means that it may serve whatever
 	// Kubernetes ever has.
 	APIVersions []string `json:"apiVersions,omitempty"`
-	// CustomResourceDefinitions are those of the cluster, as it shows them. Group, names, versions with their subresources
-	// and conversion are read, and nothing else. Absent, without Kubeconfig, means that custom resources have the version
+	// CustomResourceDefinitions are those of the cluster, as it shows them. Group, names, versions with their subresources,
+	// the defaults in schemas and conversion are read, and nothing else. Absent, without Kubeconfig, means that custom resources have the version
 	// alone in which they came.
 	CustomResourceDefinitions []apiextensionsv1.CustomResourceDefinition `json:"customResourceDefinitions,omitempty"`
 }
