@@ -79,7 +79,7 @@ func TestAKilledHostLetsTheRequestsOfAHookThatFailsOpenPass(t *testing.T) {
 		return auditHas(func(e *auditv1.Event) bool {
 			ref := e.ObjectRef
 			return ref != nil && ref.Namespace == r.namespace && ref.Resource == "pods" &&
-				strings.Contains(e.Annotations[entryName+"/failed-open.round_0_index_0"], `"webhook":"`+fragile+`","kind":"unavailable"`)
+				strings.Contains(e.Annotations[entryName+"/failed-open.validating.round_0_index_0"], `"webhook":"`+fragile+`","kind":"unavailable"`)
 		})
 	})
 }

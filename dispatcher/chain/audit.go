@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -35,7 +37,7 @@ const (
 // least and without an underscore.
 const (
 	auditRevision   = "revision"     // of the configuration that judged
-	auditFailedOpen = "failed-open." // + place: openAudit
+	auditFailedOpen = "failed-open." // + type + place: openAudit
 	auditMutation   = "mutation."    // + place: mutationAudit
 	auditPatch      = "patch."       // + place: patchAudit
 	auditOmitted    = "omitted"      // how many annotations found no room
@@ -89,7 +91,7 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 	for _, c := range calls {
 		if effect, _ := c.effect(); effect == FailedOpen {
 			id := c.hook.ID
-			a.add(auditFailedOpen+place(o.Hooks, c), encoded(openAudit{id.Configuration, id.Name, c.result.Failure.Kind.String()}))
+			a.add(auditFailedOpen+auditType(c.hook)+place(o.Hooks, c), encoded(openAudit{id.Configuration, id.Name, c.result.Failure.Kind.String()}))
 		}
 	}
 	for _, c := range calls {
@@ -109,6 +111,14 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 		a.values[auditOmitted] = strconv.Itoa(a.omitted)
 	}
 	return a.values
+}
+
+// auditType tells failures of both stages apart, which one answer may have, as kube-apiserver's keys do.
+func auditType(h *match.Hook) string {
+	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
+		return "validating."
+	}
+	return "mutation."
 }
 
 // place is where a call stands in a review, in kube-apiserver's words. The index counts the hooks whose rules cover the

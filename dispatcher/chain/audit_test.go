@@ -86,11 +86,11 @@ func TestAuditAnnotationsSayWhoChangedWhatAndWhoWasNotAsked(t *testing.T) {
 		patches("d.test.dev", `[{"op":"test","path":"/spec/again","value":"hunter2"}]`),
 	)
 	want := map[string]string{
-		"revision":                    "r1",
-		"a.test.dev.why":              "because",
-		"a.test.dev.odd_key":          "v",
-		"failed-open.round_0_index_1": `{"configuration":"c","webhook":"b.test.dev","kind":"lost"}`,
-		"mutation.round_0_index_2":    `{"configuration":"c","webhook":"c.test.dev","mutated":true}`,
+		"revision":                             "r1",
+		"a.test.dev.why":                       "because",
+		"a.test.dev.odd_key":                   "v",
+		"failed-open.mutation.round_0_index_1": `{"configuration":"c","webhook":"b.test.dev","kind":"lost"}`,
+		"mutation.round_0_index_2":             `{"configuration":"c","webhook":"c.test.dev","mutated":true}`,
 		"patch.round_0_index_2": `{"configuration":"c","webhook":"c.test.dev","patch":[{"op":"add","path":"/spec"},` +
 			`{"op":"copy","path":"/spec/again","from":"/spec/password"},{"op":"test","path":"/spec/password"}],"patchType":"JSONPatch",` +
 			`"digest":"sha256:` + digestOf + `"}`,
@@ -180,7 +180,7 @@ func TestAuditAnnotationsAreBounded(t *testing.T) {
 				annotates("b.test.dev", map[string]string{"x": strings.Repeat("x", hookAuditBytes/2)}), wide, opens("c.test.dev")},
 			func(t *testing.T, got map[string]string) {
 				t.Helper()
-				if want := []string{"a.test.dev.x", "b.test.dev.x", "failed-open.round_0_index_3", "mutation.round_0_index_2", "omitted", "revision"}; !slices.Equal(keys(got), want) || got["omitted"] != "1" {
+				if want := []string{"a.test.dev.x", "b.test.dev.x", "failed-open.mutation.round_0_index_3", "mutation.round_0_index_2", "omitted", "revision"}; !slices.Equal(keys(got), want) || got["omitted"] != "1" {
 					t.Errorf("got %q, %q omitted", keys(got), got["omitted"])
 				}
 			},
