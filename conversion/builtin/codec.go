@@ -16,7 +16,8 @@ import (
 const (
 	// ReasonUnknownFields: it has fields that our types do not know. They are kept aside, and the rest is treated as ever.
 	ReasonUnknownFields = "unknown_fields"
-	// ReasonAmbiguous: it has a field twice, or very many unknown ones; it stays JSON.
+	// ReasonAmbiguous: it has a field twice, very many unknown ones, or one whose name reads as the path of a known one; it
+	// stays JSON.
 	ReasonAmbiguous = "ambiguous"
 	// ReasonUnknownKind: our types hold its group, but not its kind in this version; it stays JSON.
 	ReasonUnknownKind = "unknown_kind"

@@ -18,7 +18,7 @@ import (
 const maxStrictErrors = 100
 
 // errAmbiguous says that it cannot be told apart what a type does not know of an object.
-var errAmbiguous = errors.New("a field twice, or too many unknown ones")
+var errAmbiguous = errors.New("a field twice, too many unknown ones, or one whose name reads as a path")
 
 // restOf returns what a JSON object has and its Go type has not: a tree that is as the object but for what the type knows,
 // nil if that is all. Arrays in it are as long as in the object. decoded is the object as its type, strict are the errors
@@ -36,9 +36,17 @@ func restOf(raw []byte, decoded runtime.Object, strict []error) (any, error) {
 		}
 		unknown[field.FieldPath()] = true
 	}
-	return pick(parse(raw), "", func(path string, v any) bool {
+	found := 0
+	rest := pick(parse(raw), "", func(path string, v any) bool {
+		if unknown[path] {
+			found++
+		}
 		return unknown[path] || hides && !known[path] && !isEmpty(v)
-	}), nil
+	})
+	if found > len(unknown) { // a name with a dot or a bracket that reads as the path of another
+		return nil, errAmbiguous
+	}
+	return rest, nil
 }
 
 // hidden finds what strictness does not: the schemas of a CustomResourceDefinition decode parts of themselves on their own
