@@ -5,7 +5,8 @@
 // What is real: matching, order, the calls with their AdmissionReviews, timeouts and TLS, the reading of answers,
 // failure policies, patches, reinvocation, and, for built-in kinds, decoding, conversion and defaulting through
 // Kubernetes' own internal types (k8s.io/kubernetes' scheme). Objects of other kinds are unstructured, as custom
-// resources are in a real API server, without pruning and without a schema's defaults.
+// resources are in a real API server, without pruning and without a schema's defaults; the definitions that there are
+// convert them.
 //
 // What is missing: everything around admission. Nothing is authenticated, validated or stored; there are no in-tree
 // plugins between the rounds, no field managers, no audit levels, and the limits that the API server puts on
@@ -22,6 +23,7 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
@@ -29,7 +31,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2" //nolint:depguard // what the plugins log with
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -52,6 +53,8 @@ type Options struct {
 	Authorizer authorizer.Authorizer
 	// Equivalents knows the versions in which a resource is served, for matchPolicy Equivalent; nil knows none.
 	Equivalents runtime.EquivalentResourceMapper
+	// Definitions convert custom resources between their versions; objects of other kinds without a type cannot be.
+	Definitions []*apiextensionsv1.CustomResourceDefinition
 }
 
 // silence keeps the plugins, which log every refusal through one global logger, out of the output of tests.
@@ -82,19 +85,11 @@ func New(t testing.TB, o Options) *Oracle {
 	if err != nil {
 		t.Fatalf("oracle: %v", err)
 	}
-	return &Oracle{chain: chain, objects: newObjectInterfaces(o), custom: o.Custom, hooks: hooks}
-}
-
-func newObjectInterfaces(o Options) admission.ObjectInterfaces {
-	scheme := legacyscheme.Scheme
-	equivalents := o.Equivalents
-	if equivalents == nil {
-		equivalents = runtime.NewEquivalentResourceRegistry()
+	objects, err := newObjectInterfaces(o)
+	if err != nil {
+		t.Fatalf("oracle: %v", err)
 	}
-	return &admission.RuntimeObjectInterfaces{
-		ObjectCreater: scheme, ObjectTyper: scheme, ObjectDefaulter: scheme, ObjectConvertor: scheme,
-		EquivalentResourceMapper: equivalents,
-	}
+	return &Oracle{chain: chain, objects: objects, custom: o.Custom, hooks: hooks}
 }
 
 // Run admits one request through the hooks of a stage: STAGE_MUTATE with Kubernetes' reinvocation, or STAGE_VALIDATE.
