@@ -138,7 +138,7 @@ func (x *exchange) schedule() *refusal {
 	} else {
 		asked = usable
 	}
-	x.deadline = x.started.Add(usable)
+	x.deadline = x.started.Add(after(waited(x.request.Context()), usable))
 	x.readUntil(x.deadline)
 	x.writeUntil(x.started.Add(asked + writeGrace))
 	return nil

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -48,6 +49,11 @@ type ServerOptions struct {
 	StopTimeout time.Duration
 	// ReadHeaderTimeout and IdleTimeout bound connections; 0 is DefaultReadHeaderTimeout and DefaultIdleTimeout.
 	ReadHeaderTimeout, IdleTimeout time.Duration
+	// MaxHandshakes is how many connections may be in their TLS handshake at a time; 0 is DefaultMaxHandshakes. Those
+	// behind them wait in the kernel.
+	MaxHandshakes int
+	// MaxComputingHandshakes is how many of them may compute at a time; 0 is half of the processors, and one at least.
+	MaxComputingHandshakes int
 	// Logger gets what goes wrong on connections, at debug level; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -63,14 +69,25 @@ func NewServer(options ServerOptions) (*Server, error) {
 	if options.Handler == nil || options.TLS == nil {
 		return nil, errors.New("bridge: a server needs a handler and a TLS configuration")
 	}
+	if options.MaxHandshakes < 0 || options.MaxComputingHandshakes < 0 {
+		return nil, errors.New("bridge: a limit on handshakes is below zero")
+	}
 	options.StopTimeout = cmp.Or(options.StopTimeout, DefaultStopTimeout)
+	options.ReadHeaderTimeout = cmp.Or(options.ReadHeaderTimeout, DefaultReadHeaderTimeout)
+	options.MaxHandshakes = cmp.Or(options.MaxHandshakes, DefaultMaxHandshakes)
+	options.MaxComputingHandshakes = cmp.Or(options.MaxComputingHandshakes, defaultComputing())
+	options.TLS = options.TLS.Clone()
+	if len(options.TLS.NextProtos) == 0 {
+		options.TLS.NextProtos = []string{"h2", "http/1.1"}
+	}
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Server{options: options, http: &http.Server{
 		Handler:           options.Handler,
-		TLSConfig:         options.TLS.Clone(), // net/http adds protocols to it
-		ReadHeaderTimeout: cmp.Or(options.ReadHeaderTimeout, DefaultReadHeaderTimeout),
+		TLSConfig:         options.TLS.Clone(), // which tells it to speak HTTP/2; the handshakes are ours
+		ReadHeaderTimeout: options.ReadHeaderTimeout,
+		ConnContext:       withHandshake,
 		IdleTimeout:       cmp.Or(options.IdleTimeout, DefaultIdleTimeout),
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
@@ -91,7 +108,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	// Reviews outlive ctx: its end begins the stop, and must not cancel what the stop waits for.
 	s.http.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	served := make(chan error, 1)
-	go func() { served <- s.http.ServeTLS(listener, "", "") }()
+	secured := newHandshakes(listener, s.options)
+	var shaking sync.WaitGroup
+	shaking.Go(func() { secured.run(context.WithoutCancel(ctx)) })
+	defer shaking.Wait()
+	defer func() { _ = secured.Close() }()
+	go func() { served <- s.http.Serve(secured) }()
 
 	select {
 	case err := <-served:

@@ -1,8 +1,12 @@
 package bridge
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"net/url"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,6 +49,44 @@ func reviewTime(asked, entry time.Duration) time.Duration {
 		usable -= roundingSlack
 	}
 	return max(usable, asked/leastPart)
+}
+
+// handshakeKey is where the context of a connection keeps its arrival.
+type handshakeKey struct{}
+
+// arrival is what the first request of a connection has waited for before it could be sent.
+type arrival struct {
+	handshake time.Duration
+	counted   atomic.Bool
+}
+
+// withHandshake lets the requests of a connection know what its handshake took.
+func withHandshake(ctx context.Context, conn net.Conn) context.Context {
+	secure, ok := conn.(*tls.Conn)
+	if !ok {
+		return ctx
+	}
+	gated, ok := secure.NetConn().(*gatedConn)
+	if !ok {
+		return ctx
+	}
+	return context.WithValue(ctx, handshakeKey{}, &arrival{handshake: gated.took})
+}
+
+// waited is how much of its time the caller of a request has spent on the handshake of its connection: of the first
+// request of each. When many connections come at once, that is seconds.
+func waited(ctx context.Context) time.Duration {
+	a, ok := ctx.Value(handshakeKey{}).(*arrival)
+	if !ok || a.counted.Swap(true) {
+		return 0
+	}
+	return a.handshake
+}
+
+// after is what is left of the time of a review behind a handshake. Half of it is left in any case: a connection may have
+// been opened ahead of its first request.
+func after(handshake, usable time.Duration) time.Duration {
+	return max(usable-handshake, usable/leastPart)
 }
 
 // askedTimeout reads ?timeout=, a Go duration as client-go sends it ("10s"). ok is false when the caller does not say.
