@@ -43,7 +43,8 @@ func newReviewCommand() *cobra.Command {
 		Use:   "review -f FILE",
 		Short: "Send one review to a running mesh and show what each hook said",
 		Long: `Review sends an AdmissionReview, as JSON or YAML, or a bare AdmissionRequest, to a running mesh and prints the verdict
-and what each hook said. With --explain it also lists the hooks that were not called, and why.
+and what each hook said. With --explain it also lists the hooks that were not called, and why, and applies the mutating
+hooks a second time to their own result, as a dry run, to name those that change it again: an API server may call them twice.
 
 It asks what an API server would ask: the mutating hooks first, and then the validating ones about what they made of the
 object. --stage asks for one of them alone, or with admit for both in one review, as a direct caller would. Hooks are really called; set dryRun in the request where they have side effects.
@@ -67,7 +68,7 @@ The exit code is 0 when the review is allowed, 1 when it is denied, 2 when there
 	f := cmd.Flags()
 	f.StringVarP(&c.file, "filename", "f", "", `file with the review; "-" is standard input`)
 	f.StringVar(&c.cluster, "cluster", devCluster, "cluster to speak for")
-	f.BoolVar(&c.explain, "explain", false, "also say which hooks were not called, and why")
+	f.BoolVar(&c.explain, "explain", false, "also say which hooks were not called, and why, and whether the mutating ones are idempotent")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
 	c.stage = choiceFlag(cmd, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")
@@ -101,6 +102,9 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 		}
 		if request, err = patched(request, answer.GetResponse().GetPatch()); err != nil {
 			return fmt.Errorf("%s: the answer's patch: %w", stageWord(stage), err)
+		}
+		if c.explain && stage == admissionv1.Stage_STAGE_MUTATE {
+			r.Stages[len(r.Stages)-1].Idempotency = c.again(ctx, client, request, answer)
 		}
 	}
 	if err := r.write(out, c.output.value); err != nil {

@@ -34,6 +34,8 @@ type stageReport struct {
 	Patch            json.RawMessage   `json:"patch,omitempty"`
 	Revision         string            `json:"revision"`
 	Hooks            []hookReport      `json:"hooks"`
+	// Idempotency is there for mutating hooks that let the request pass, with --explain.
+	Idempotency *idempotencyReport `json:"idempotency,omitempty"`
 }
 
 // causeReport is one cause of a denial.
@@ -133,7 +135,10 @@ func (s *stageReport) write(w io.Writer) error {
 	if err := s.writePatch(w); err != nil {
 		return err
 	}
-	return s.writeHooks(w)
+	if err := s.writeHooks(w); err != nil {
+		return err
+	}
+	return s.Idempotency.write(w)
 }
 
 // verdict is the answer in a few words.

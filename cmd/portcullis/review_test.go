@@ -100,6 +100,10 @@ func (i readyInfo) file(t *testing.T) string {
 // sample answers as a mesh with one hook of each stage and another that is not called.
 func sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 	answer := &admissionv1.ReviewResponse{Revision: "rev-1", Response: &admissionv1.AdmissionResponse{Uid: r.GetRequest().GetUid(), Allowed: true}}
+	if r.GetRequest().GetDryRun() { // the second time
+		answer.Outcomes = []*admissionv1.HookOutcome{{Configuration: "labels", Hook: "label.example.com", Outcome: "patched"}}
+		return answer, nil
+	}
 	if r.GetStage() == admissionv1.Stage_STAGE_MUTATE {
 		answer.Response.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"<b>"}},{"op":"copy","from":"/metadata/name","path":"/metadata/labels/n"}]`)
 		answer.Response.PatchType = "JSONPatch"
