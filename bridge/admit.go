@@ -134,7 +134,7 @@ func (x *exchange) schedule() *refusal {
 	}
 	usable := x.bridge.options.DefaultTimeout
 	if said {
-		usable = reviewTime(asked, x.bridge.options.EntryTimeout(x.cluster, x.entry))
+		usable = reviewTime(asked, x.bridge.options.EntryTimeout(x.cluster, x.stage, x.entry))
 	} else {
 		asked = usable
 	}

@@ -46,6 +46,22 @@ func TestReviewTime(t *testing.T) {
 	}
 }
 
+// An API server says how long it still waits in whole seconds, rounded up. Whatever is left to it, the answer is sent while
+// it waits, and time is left for the way back: for everything but its last second, in which nothing could be done.
+func TestTheAnswerIsSentWhileTheAPIServerWaits(t *testing.T) {
+	for left := time.Second + time.Millisecond; left <= MaxTimeout; left += 7 * time.Millisecond {
+		asked := (left + time.Second - 1).Truncate(time.Second)
+		usable := reviewTime(asked, 0)
+		if usable >= left || (asked > 2*time.Second && usable > left-transportReserve) {
+			t.Errorf("left %v, asked %v: the answer is sent after %v", left, asked, usable)
+		}
+		// An entry whose own timeout is larger cannot have asked for all of it.
+		if got := reviewTime(asked, asked+time.Second); got != usable {
+			t.Errorf("asked %v of an entry with a second more: %v, want %v", asked, got, usable)
+		}
+	}
+}
+
 func TestAskedTimeout(t *testing.T) {
 	tests := map[string]struct {
 		query string
@@ -90,7 +106,9 @@ func TestDeadlinesOfReviews(t *testing.T) {
 		"A caller that does not say is given the default": {validatePath, 7 * time.Second},
 		"A caller that says":                              {validatePath + "?timeout=10s", 8900 * time.Millisecond},
 		"An entry whose timeout is known":                 {validatePath + "/closed?timeout=10s", 9900 * time.Millisecond},
+		"An entry of that name in another stage":          {"/v1/clusters/prod-1/mutate/closed?timeout=10s", 8900 * time.Millisecond},
 		"A caller that asks for too much":                 {validatePath + "?timeout=60s", 28900 * time.Millisecond},
+		"A caller that asks for all stages":               {"/v1/clusters/prod-1/admit?timeout=4s", 2900 * time.Millisecond},
 	}
 	var deadline time.Time
 	options := testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {
@@ -98,8 +116,8 @@ func TestDeadlinesOfReviews(t *testing.T) {
 		return allow(ctx, r)
 	})
 	options.DefaultTimeout = 7 * time.Second
-	options.EntryTimeout = func(cluster, entry string) time.Duration {
-		if cluster == "prod-1" && entry == "closed" {
+	options.EntryTimeout = func(cluster string, stage admissionv1.Stage, entry string) time.Duration {
+		if cluster == "prod-1" && stage == admissionv1.Stage_STAGE_VALIDATE && entry == "closed" {
 			return 10 * time.Second
 		}
 		return 0
