@@ -51,11 +51,15 @@ func (e enforced) verdict() int {
 	switch {
 	case !response.GetAllowed():
 		return http.StatusBadRequest
-	case len(response.GetWarnings()) == 0 && len(response.GetAuditAnnotations()) == 0:
-		return http.StatusNoContent
-	default:
+	case len(response.GetWarnings()) > 0:
 		return http.StatusOK
 	}
+	for _, value := range response.GetAuditAnnotations() {
+		if value != e.GetRevision() { // which is a header too
+			return http.StatusOK
+		}
+	}
+	return http.StatusNoContent
 }
 
 // enforcement is the body of an answer.

@@ -75,6 +75,9 @@ func TestVerdictsOfEnforce(t *testing.T) {
 			&admissionv1.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"failed-open": "a.b.c"}}, 200,
 			metav1.Status{Status: "Success", Code: 200},
 		},
+		"Admitted, with no annotation but the revision": {
+			&admissionv1.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"revision": "r1"}}, 204, metav1.Status{},
+		},
 		"Admitted, with a status that nobody reads": {
 			&admissionv1.AdmissionResponse{Allowed: true, Status: &admissionv1.Status{Code: 500}}, 204, metav1.Status{},
 		},
