@@ -136,15 +136,15 @@ func permissions() authorizer.Authorizer {
 func objectInterfaces(equivalents runtime.EquivalentResourceMapper) admission.ObjectInterfaces {
 	scheme := legacyscheme.Scheme
 	return &admission.RuntimeObjectInterfaces{
-		ObjectCreater: creater{scheme}, ObjectTyper: scheme, ObjectDefaulter: scheme, ObjectConvertor: convertor{scheme},
+		ObjectCreater: maker{scheme}, ObjectTyper: scheme, ObjectDefaulter: scheme, ObjectConvertor: convertor{scheme},
 		EquivalentResourceMapper: equivalents,
 	}
 }
 
-// creater makes custom resources too.
-type creater struct{ runtime.ObjectCreater }
+// maker makes custom resources too.
+type maker struct{ runtime.ObjectCreater }
 
-func (c creater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+func (c maker) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	if kind.Group == "example.com" {
 		return &unstructured.Unstructured{}, nil
 	}
