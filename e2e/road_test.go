@@ -89,10 +89,10 @@ func documents(t *testing.T, configurations ...metav1.Object) []string {
 }
 
 // clusterDocument is the shared cluster in the words of the mesh, which may
-// read its namespaces and no more.
+// ask it for what reviews do not carry, and no more.
 func clusterDocument(t *testing.T) string {
 	t.Helper()
-	config, err := cluster.ConfigFor("portcullis", kube.NamespaceReaders)
+	config, err := cluster.ConfigFor("portcullis", kube.ContextReaders)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,9 +117,9 @@ func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error)
 	}, nil
 }
 
-// closeIdleConnections ends the goroutines of connections that nobody uses
+// CloseIdleConnections ends the goroutines of connections that nobody uses
 // any more, so that a test binary can look for leaked ones.
-func closeIdleConnections(client *kubernetes.Clientset) {
+func CloseIdleConnections(client *kubernetes.Clientset) {
 	if restClient, ok := client.RESTClient().(*rest.RESTClient); ok && restClient.Client != nil {
 		restClient.Client.CloseIdleConnections()
 	}

@@ -133,7 +133,7 @@ func startOnce(ctx context.Context, tree build.Tree, bin programs, opts Options)
 	if err := c.createServiceAccount(ctx, metav1.NamespaceDefault); err != nil {
 		return nil, err
 	}
-	if err := c.letReadNamespaces(ctx); err != nil {
+	if err := c.letReadContext(ctx); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -143,7 +143,7 @@ func startOnce(ctx context.Context, tree build.Tree, bin programs, opts Options)
 // stay until Remove.
 func (c *Cluster) Stop() error {
 	if c.client != nil {
-		closeIdleConnections(c.client)
+		CloseIdleConnections(c.client)
 	}
 	var errs []error
 	for _, p := range []*process.Process{c.apiserver, c.etcd} {

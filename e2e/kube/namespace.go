@@ -33,23 +33,30 @@ func (c *Cluster) Namespace(t testing.TB, labels map[string]string) string {
 	return created.Name
 }
 
-// NamespaceReaders is the group whose users may read namespaces and nothing
-// else: what a mesh needs of a cluster.
-const NamespaceReaders = "e2e:namespace-readers"
+// ContextReaders is the group whose users may ask for what reviews do not
+// carry, and nothing else: what a mesh needs of a cluster
+// (docs/configuration.md).
+const ContextReaders = "e2e:context-readers"
 
-// letReadNamespaces grants it.
-func (c *Cluster) letReadNamespaces(ctx context.Context) error {
-	const name = "e2e-namespace-readers"
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"},
-	}}}
+// letReadContext grants it.
+func (c *Cluster) letReadContext(ctx context.Context) error {
+	const name = "e2e-context-readers"
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
+		{
+			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
+			Verbs: []string{"list", "watch"},
+		},
+		{APIGroups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
+	}}
 	if _, err := c.client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make a role: %w", err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: NamespaceReaders}},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: ContextReaders}},
 	}
 	if _, err := c.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("bind a role: %w", err)

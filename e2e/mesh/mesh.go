@@ -117,15 +117,15 @@ spec:
 `, configuration, strings.Join(hosts, ", "))
 }
 
-// Cluster lets identity send reviews of a cluster, the labels of whose
-// namespaces are read by the kubeconfig.
+// Cluster lets identity send reviews of a cluster, which is asked by the
+// kubeconfig for what they do not carry.
 func Cluster(name, identity, kubeconfig string) string {
 	return fmt.Sprintf(`apiVersion: portcullis.dev/v1
 kind: Cluster
 metadata: {name: %s}
 spec:
   identities: [%s]
-  namespaces: {kubeconfig: %q}
+  kubeconfig: %q
 `, name, identity, kubeconfig)
 }
 
