@@ -58,7 +58,7 @@ func (c *Client) prepare(ctx context.Context, x *call) (*exchange, *review.Failu
 
 // exchange sends the review and reads the answer.
 func (c *Client) exchange(ctx context.Context, via http.RoundTripper, e *exchange) (*admissionv1.AdmissionResponse, *review.Failure) {
-	resp, f := c.send(ctx, via, e)
+	resp, f := c.send(ctx, via, e) //nolint:bodyclose // answer closes it
 	if f != nil {
 		return nil, f
 	}

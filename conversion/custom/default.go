@@ -73,7 +73,7 @@ func carry(raw []byte, before, after map[string]any) ([]byte, error) {
 // that has nothing to do with them. It is nil when there are none.
 func defaultsOf(v *apiextensionsv1.CustomResourceDefinitionVersion, preserveUnknownFields bool) (*schema.Structural, error) {
 	if v.Schema == nil || !hasDefault(v.Schema.OpenAPIV3Schema) {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no defaults are no error, and documented
 	}
 	internal := &apiextensions.CustomResourceValidation{}
 	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(v.Schema, internal, nil); err != nil {
@@ -82,7 +82,7 @@ func defaultsOf(v *apiextensionsv1.CustomResourceDefinitionVersion, preserveUnkn
 	s, err := schema.NewStructural(internal.OpenAPIV3Schema)
 	switch {
 	case preserveUnknownFields && err != nil:
-		return nil, nil // It need not be structural then, and has no defaults.
+		return nil, nil //nolint:nilnil // it need not be structural then, and has no defaults
 	case err != nil:
 		return nil, err
 	case !preserveUnknownFields:

@@ -121,7 +121,7 @@ func (d *Definition) add(v *apiextensionsv1.CustomResourceDefinitionVersion) err
 func webhookOf(c *apiextensionsv1.CustomResourceConversion) (*webhook, error) {
 	switch {
 	case c == nil, c.Strategy == "", c.Strategy == apiextensionsv1.NoneConverter:
-		return nil, nil
+		return nil, nil //nolint:nilnil // strategy None, as documented
 	case c.Strategy != apiextensionsv1.WebhookConverter:
 		return nil, fmt.Errorf("unknown conversion strategy %q: want None or Webhook", c.Strategy)
 	case c.Webhook == nil || c.Webhook.ClientConfig == nil:

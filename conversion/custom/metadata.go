@@ -128,7 +128,7 @@ func appendMember(out []byte, name string, value []byte) []byte {
 	if len(out) > 1 {
 		out = append(out, ',')
 	}
-	quoted, _ := json.Marshal(name) // A string has no error.
+	quoted, _ := json.Marshal(name) //nolint:errchkjson // a string can always be written
 	out = append(out, quoted...)
 	out = append(out, ':')
 	return append(out, value...)

@@ -23,7 +23,7 @@ func (g generator) value(depth int) any {
 	case n == 1 && depth > 0:
 		return []any{g.value(depth - 1), g.value(depth - 1)}
 	case n == 2:
-		return g.Int64() - g.Int64()
+		return int64(g.Uint64())
 	case n == 3:
 		return g.NormFloat64() * 1e6
 	case n == 4:
