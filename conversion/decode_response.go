@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"strings"
 
 	k8sv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -247,7 +248,7 @@ func (d *responseDecoder) readStatus(r *response) {
 	if r.status == nil {
 		r.status = new(metav1.Status)
 	}
-	d.unmarshal(raw, r.status, d.answered()+".status")
+	d.unmarshal(raw, r.status, d.answered(), "status")
 }
 
 // readPatch reads []byte as encoding/json does: base64 in a string, but also an array of numbers.
@@ -267,7 +268,7 @@ func (d *responseDecoder) readPatch(r *response) {
 		r.patch = patch[:n]
 	default:
 		if raw := d.skip(); d.err == nil {
-			d.unmarshal(raw, &r.patch, "response.patch")
+			d.unmarshal(raw, &r.patch, "response", "patch")
 		}
 	}
 }
@@ -304,9 +305,9 @@ func (d *responseDecoder) readAnnotations(r *response) {
 }
 
 // unmarshal reads a value as Kubernetes does, as far as it can be read.
-func (d *responseDecoder) unmarshal(raw []byte, into any, field string) {
+func (d *responseDecoder) unmarshal(raw []byte, into any, path ...string) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, into); err != nil {
-		d.wrongf("%s: %v", field, err)
+		d.wrongf("%s: %v", strings.Join(path, "."), err)
 	}
 }
 
