@@ -122,10 +122,11 @@ func (r *road) validate(t *testing.T, operations ...admissionregistrationv1.Oper
 	cluster.InstallValidating(t, kube.Validating(r.name, r.entry("validate", operations)))
 }
 
-// mutate is validate for mutating reviews.
-func (r *road) mutate(t *testing.T, operations ...admissionregistrationv1.OperationType) {
+// mutate has kube-apiserver send the mesh its mutating reviews of the creation
+// of Pods in the road's namespaces.
+func (r *road) mutate(t *testing.T) {
 	t.Helper()
-	cluster.InstallMutating(t, kube.Mutating(r.name, r.entry("mutate", operations)))
+	cluster.InstallMutating(t, kube.Mutating(r.name, r.entry("mutate", nil)))
 }
 
 func (r *road) entry(stage string, operations []admissionregistrationv1.OperationType) kube.Hook {
