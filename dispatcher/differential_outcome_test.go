@@ -214,7 +214,9 @@ func explained(a review.Answer) []string {
 
 // webhookIn is the hook that an annotation of ours names.
 func webhookIn(value string) string {
-	var a struct{ Webhook string }
+	var a struct {
+		Webhook string `json:"webhook"`
+	}
 	if err := json.Unmarshal([]byte(value), &a); err != nil {
 		return err.Error()
 	}

@@ -23,7 +23,9 @@ const scope = "github.com/portcullis-mesh/portcullis/dispatcher"
 
 // buckets are seconds, from a good hook to the longest time that one may take. They hold all bounds of kube-apiserver's
 // own histogram of webhooks, so that what is computed from its buckets can be computed from these.
-var buckets = [...]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25}
+func buckets() []float64 {
+	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25}
+}
 
 // instrumentation is what operators see of the dispatcher. What kube-apiserver counts of its webhooks is counted here of
 // hooks, by the same labels (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics): docs/operations.md has the table. The
@@ -82,7 +84,7 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 }
 
 func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets[:]}, labels)
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets()}, labels)
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {

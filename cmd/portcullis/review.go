@@ -47,7 +47,8 @@ and what each hook said. With --explain it also lists the hooks that were not ca
 hooks a second time to their own result, as a dry run, to name those that change it again: an API server may call them twice.
 
 It asks what an API server would ask: the mutating hooks first, and then the validating ones about what they made of the
-object. --stage asks for one of them alone, or with admit for both in one review, as a direct caller would. Hooks are really called; set dryRun in the request where they have side effects.
+object. --stage asks for one of them alone, or with admit for both in one review, as a direct caller would. Hooks are really
+called; set dryRun in the request where they have side effects.
 
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity may send reviews of the cluster.
@@ -103,7 +104,7 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 		if request, err = patched(request, answer.GetResponse().GetPatch()); err != nil {
 			return fmt.Errorf("%s: the answer's patch: %w", stageWord(stage), err)
 		}
-		if c.explain && stage == admissionv1.Stage_STAGE_MUTATE {
+		if c.explain && stage != admissionv1.Stage_STAGE_VALIDATE {
 			r.Stages[len(r.Stages)-1].Idempotency = c.again(ctx, client, request, answer)
 		}
 	}

@@ -31,7 +31,7 @@ const (
 	hookAuditBytes = 8 << 10
 )
 
-// stores stores annotations as the API server does, with its own rules for keys.
+// stores keeps annotations as the API server does, with its own rules for keys.
 func stores(t *testing.T, values map[string]string) {
 	t.Helper()
 	record := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, "", "", schema.GroupVersionResource{}, "",
@@ -117,7 +117,7 @@ func TestMutationsAreAnnotatedInTheWordsOfKubernetes(t *testing.T) {
 func TestTheAPIServerAcceptsTheKeysOfWhateverHooksSay(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
-		random := rand.New(rand.NewPCG(seed, 42)) //nolint:gosec // to be repeated
+		random := rand.New(rand.NewPCG(seed, 42))
 		name := strings.Repeat(randomLabel(random, 63)+".", random.IntN(4)) + randomLabel(random, 20) + ".test.dev"
 		own := map[string]string{}
 		for range 1 + random.IntN(4) {
@@ -180,7 +180,10 @@ func TestAuditAnnotationsAreBounded(t *testing.T) {
 				annotates("b.test.dev", map[string]string{"x": strings.Repeat("x", hookAuditBytes/2)}), wide, opens("c.test.dev")},
 			func(t *testing.T, got map[string]string) {
 				t.Helper()
-				if want := []string{"a.test.dev.x", "b.test.dev.x", "failed-open.mutation.round_0_index_3", "mutation.round_0_index_2", "omitted", "revision"}; !slices.Equal(keys(got), want) || got["omitted"] != "1" {
+				want := []string{
+					"a.test.dev.x", "b.test.dev.x", "failed-open.mutation.round_0_index_3", "mutation.round_0_index_2", "omitted", "revision",
+				}
+				if !slices.Equal(keys(got), want) || got["omitted"] != "1" {
 					t.Errorf("got %q, %q omitted", keys(got), got["omitted"])
 				}
 			},
@@ -200,8 +203,10 @@ func TestAuditAnnotationsAreBounded(t *testing.T) {
 			func(t *testing.T, got map[string]string) {
 				t.Helper()
 				var p struct {
-					Patch   []struct{ Path string }
-					Omitted int
+					Patch []struct {
+						Path string `json:"path"`
+					} `json:"patch"`
+					Omitted int `json:"omitted"`
 				}
 				if err := json.Unmarshal([]byte(got["patch.round_0_index_0"]), &p); err != nil {
 					t.Fatal(err)

@@ -15,22 +15,22 @@ import (
 type Effect uint8
 
 const (
-	// Undecided: the review was over before the hook had its say.
+	// Undecided means that the review was over before the hook had its say.
 	Undecided Effect = iota
-	// Skipped: the hook does not apply, or not again.
+	// Skipped means that the hook does not apply, or not again.
 	Skipped
-	// Allowed: the hook had nothing against the request and did not change it.
+	// Allowed means that the hook had nothing against the request and did not change it.
 	Allowed
-	// Patched: the hook changed the object.
+	// Patched means that the hook changed the object.
 	Patched
-	// Denied: the hook refused the request.
+	// Denied means that the hook refused the request.
 	Denied
-	// FailedOpen: there is no verdict, and the failure policy let the review go on.
+	// FailedOpen means that there is no verdict, and the failure policy let the review go on.
 	FailedOpen
-	// FailedClosed: there is no verdict, and the failure policy refused the request.
+	// FailedClosed means that there is no verdict, and the failure policy refused the request.
 	FailedClosed
-	// Refused: the request was refused for this hook whatever its policy says, and not by its verdict: it could not be
-	// matched, has side effects in a dry run, or its patch does not apply.
+	// Refused means that the request was refused for this hook whatever its policy says, and not by its verdict: it could
+	// not be matched, has side effects in a dry run, or its patch does not apply.
 	Refused
 )
 
