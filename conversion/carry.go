@@ -1,11 +1,10 @@
 package conversion
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"reflect"
-)
+import "fmt"
+
+// maxAligning is how many values Carry compares to find out which items of an array are which. Beyond it an array that
+// changes comes whole. It bounds the work: arrays in arrays are compared anew for each place where an item may be.
+const maxAligning = 1 << 20
 
 // Carry returns base with what is different between from and to, three JSON objects of one kind; from is base as somebody
 // else writes it: with defaults, without what is empty, without fields that he does not know, or with the items of an
@@ -14,127 +13,137 @@ import (
 // So an object of a newer cluster loses nothing on the way to a hook in another version and back: base is the object,
 // from is it converted to the other version and back, to is what the hook made of it, converted back.
 func Carry(base, from, to []byte) ([]byte, error) {
-	var trees [3]any
-	for i, raw := range [][]byte{base, from, to} {
-		d := json.NewDecoder(bytes.NewReader(raw))
-		d.UseNumber() // numbers keep their spelling
-		if err := d.Decode(&trees[i]); err != nil {
+	var trees [3]node
+	for i, raw := range [...][]byte{base, from, to} {
+		var err error
+		if trees[i], err = parseObject(raw); err != nil {
 			return nil, fmt.Errorf("carry changes over: %w", err)
 		}
 	}
-	return json.Marshal(carry(trees[0], trees[1], trees[2]))
+	c := carrier{left: maxAligning}
+	out := jsonWriter(make([]byte, 0, len(base)+len(base)/4))
+	out.node(c.value(&trees[0], &trees[1], &trees[2]))
+	return out, nil
 }
 
-// absent stands for a member that is not there.
-type absent struct{}
+// carrier is Carry for trees. A nil node is a member that is not there; a node without raw is new, and consists of its
+// children.
+type carrier struct {
+	left int // values that may still be compared for aligning
+}
 
-// carry is Carry for one value.
-func carry(base, from, to any) any {
-	if reflect.DeepEqual(to, from) || reflect.DeepEqual(to, base) {
+func (c *carrier) value(base, from, to *node) *node {
+	switch {
+	case same(to, from) || same(to, base):
 		return base
-	}
-	switch to := to.(type) {
-	case map[string]any:
-		b, isB := base.(map[string]any)
-		f, isF := from.(map[string]any)
-		if isB && isF {
-			return carryMembers(b, f, to)
-		}
-	case []any:
-		b, isB := base.([]any)
-		f, isF := from.([]any)
-		if isB && isF {
-			if aligned, ok := align(b, f); ok {
-				return carryItems(aligned, f, to)
-			}
+	case to == nil || base == nil || from == nil || to.kind != base.kind || to.kind != from.kind:
+		return to
+	case to.kind == '{':
+		return c.members(base, from, to)
+	case to.kind == '[':
+		if aligned, ok := c.align(base.children, from.children); ok {
+			return c.items(aligned, from.children, to.children)
 		}
 	}
 	return to
 }
 
-func carryMembers(base, from, to map[string]any) map[string]any {
-	out := make(map[string]any, len(base))
-	for _, members := range []map[string]any{base, to} {
-		for name := range members {
-			if _, done := out[name]; done {
-				continue
-			}
-			v := carry(member(base, name), member(from, name), member(to, name))
-			if _, gone := v.(absent); !gone {
-				out[name] = v
-			}
+func same(a, b *node) bool {
+	return a == b || a != nil && b != nil && equal(a, b)
+}
+
+func (c *carrier) members(base, from, to *node) *node {
+	out := &node{kind: '{', children: make([]node, 0, len(base.children)+1)}
+	b, t := base.children, to.children
+	for len(b) > 0 || len(t) > 0 {
+		var v *node
+		switch order := compareFirst(b, t); {
+		case order < 0:
+			v = c.value(&b[0], from.member(b[0].name), nil)
+			b = b[1:]
+		case order > 0:
+			v = c.value(nil, from.member(t[0].name), &t[0])
+			t = t[1:]
+		default:
+			v = c.value(&b[0], from.member(b[0].name), &t[0])
+			v = &node{kind: v.kind, name: b[0].name, raw: v.raw, children: v.children}
+			b, t = b[1:], t[1:]
+		}
+		if v != nil {
+			out.children = append(out.children, *v)
 		}
 	}
 	return out
 }
 
-func member(of map[string]any, name string) any {
-	if v, ok := of[name]; ok {
-		return v
-	}
-	return absent{}
-}
-
 // align returns the items of base in the order of from; false when they are not the same items.
-func align(base, from []any) ([]any, bool) {
+func (c *carrier) align(base, from []node) ([]node, bool) {
 	if len(base) != len(from) {
 		return nil, false
 	}
-	aligned, taken := make([]any, len(base)), make([]bool, len(base))
+	aligned, taken := make([]node, len(base)), make([]bool, len(base))
 	for i := range from {
-		for step := range base {
-			at := (i + step) % len(base) // mostly it is where it was
-			if !taken[at] && rewritten(base[at], from[i]) {
-				aligned[i], taken[at] = base[at], true
-				break
-			}
-		}
-		if aligned[i] == nil {
+		at := c.find(&from[i], i, base, taken)
+		if at < 0 {
 			return nil, false
 		}
+		aligned[i], taken[at] = base[at], true
 	}
 	return aligned, true
 }
 
+// find is the place of an item in base that is not taken; mostly it is where it was.
+func (c *carrier) find(item *node, i int, base []node, taken []bool) int {
+	for step := range base {
+		at := (i + step) % len(base)
+		if !taken[at] && c.rewritten(&base[at], item) {
+			return at
+		}
+	}
+	return -1
+}
+
 // rewritten says whether from can be what somebody else makes of base.
-func rewritten(base, from any) bool {
-	switch from := from.(type) {
-	case map[string]any:
-		b, ok := base.(map[string]any)
-		for name, v := range from {
-			if own, common := b[name]; common && !rewritten(own, v) {
+func (c *carrier) rewritten(base, from *node) bool {
+	if c.left--; c.left < 0 || base.kind != from.kind {
+		return false
+	}
+	switch from.kind {
+	case '{':
+		for i := range from.children {
+			own := base.member(from.children[i].name)
+			if own != nil && !c.rewritten(own, &from.children[i]) {
 				return false
 			}
 		}
-		return ok
-	case []any:
-		b, ok := base.([]any)
-		if ok {
-			_, ok = align(b, from)
-		}
+		return true
+	case '[':
+		_, ok := c.align(base.children, from.children)
 		return ok
 	}
-	return base == from
+	return equal(base, from)
 }
 
-// carryItems takes the items at both ends that are the same for those of base, and the others one by one. Item i of from
-// is item i of base.
-func carryItems(base, from, to []any) []any {
-	same := func(i, j int) bool { return reflect.DeepEqual(to[i], from[j]) || reflect.DeepEqual(to[i], base[j]) }
+// items takes the items at both ends that are the same for those of base, and the others one by one. Item i of from is
+// item i of base.
+func (c *carrier) items(base, from, to []node) *node {
+	unchanged := func(i, j int) bool { return equal(&to[i], &from[j]) || equal(&to[i], &base[j]) }
 	head, tail, short := 0, 0, min(len(from), len(to))
-	for head < short && same(head, head) {
+	for head < short && unchanged(head, head) {
 		head++
 	}
-	for tail < short-head && same(len(to)-1-tail, len(from)-1-tail) {
+	for tail < short-head && unchanged(len(to)-1-tail, len(from)-1-tail) {
 		tail++
 	}
-	out := append([]any{}, base[:head]...)
+	out := &node{kind: '[', children: make([]node, 0, len(to))}
+	out.children = append(out.children, base[:head]...)
 	for i := head; i < len(to)-tail; i++ {
 		if i < len(from)-tail {
-			out = append(out, carry(base[i], from[i], to[i]))
+			out.children = append(out.children, *c.value(&base[i], &from[i], &to[i]))
 		} else {
-			out = append(out, to[i])
+			out.children = append(out.children, to[i])
 		}
 	}
-	return append(out, base[len(base)-tail:]...)
+	out.children = append(out.children, base[len(base)-tail:]...)
+	return out
 }

@@ -13,10 +13,19 @@ type node struct {
 	kind byte
 	// name is the unescaped name, for a member of an object.
 	name []byte
-	// raw is the value as it stands.
+	// raw is the value as it stands; nil when it was made of its children.
 	raw []byte
 	// children are the items of an array, or the members of an object: sorted by name, the last one of each name.
 	children []node
+}
+
+// member finds a member of an object by its name; nil when there is none.
+func (n *node) member(name []byte) *node {
+	at, found := slices.BinarySearchFunc(n.children, name, func(m node, name []byte) int { return bytes.Compare(m.name, name) })
+	if !found {
+		return nil
+	}
+	return &n.children[at]
 }
 
 var errNoObject = errors.New("not a JSON object")
@@ -130,3 +139,27 @@ func sameNumber(a, b []byte) bool {
 
 // isInteger says whether a number has neither fraction nor exponent.
 func isInteger(number []byte) bool { return !bytes.ContainsAny(number, ".eE") }
+
+// node writes a value.
+func (w *jsonWriter) node(n *node) {
+	switch {
+	case n.raw != nil:
+		w.raw(n.raw...)
+	case n.kind == '{':
+		w.raw('{')
+		for i := range n.children {
+			w.key(string(n.children[i].name))
+			w.node(&n.children[i])
+		}
+		w.close('}')
+	default:
+		w.raw('[')
+		for i := range n.children {
+			if i > 0 {
+				w.raw(',')
+			}
+			w.node(&n.children[i])
+		}
+		w.close(']')
+	}
+}

@@ -51,6 +51,31 @@ func each(b *testing.B, run func(b *testing.B, object []byte)) {
 	}
 }
 
+func BenchmarkDecode(b *testing.B) {
+	c := builtin.New(builtin.Options{})
+	each(b, func(b *testing.B, object []byte) {
+		for b.Loop() {
+			if _, err := c.Decode(object); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkDefault finds the defaults set already, as they are in all but the first object of a chain.
+func BenchmarkDefault(b *testing.B) {
+	c := builtin.New(builtin.Options{})
+	each(b, func(b *testing.B, object []byte) {
+		decoded, err := c.Decode(object)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			c.SetDefaults(decoded)
+		}
+	})
+}
+
 func BenchmarkApply(b *testing.B) {
 	c := builtin.New(builtin.Options{})
 	each(b, func(b *testing.B, object []byte) {
@@ -76,6 +101,23 @@ func BenchmarkApplyRaw(b *testing.B) {
 func BenchmarkDiff(b *testing.B) {
 	c := builtin.New(builtin.Options{})
 	each(b, func(b *testing.B, object []byte) {
+		to, _, err := c.Apply(object, []byte(label))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			if _, err := c.Diff(object, to); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkDiffOlder is BenchmarkDiff for an API server that writes objects otherwise than our types do.
+func BenchmarkDiffOlder(b *testing.B) {
+	c := builtin.New(builtin.Options{})
+	each(b, func(b *testing.B, object []byte) {
+		object = apply(b, object, []byte(`[{"op":"add","path":"/metadata/creationTimestamp","value":null}]`))
 		to, _, err := c.Apply(object, []byte(label))
 		if err != nil {
 			b.Fatal(err)

@@ -157,17 +157,15 @@ func (c *Codec) Diff(from, to []byte) ([]byte, error) {
 	if !ok || bytes.Equal(before, from) { // the latter is an API server of our types' version
 		return conversion.DiffPatch(from, to)
 	}
-	after, known := c.normal(to)
-	if !known {
-		after = to
-	}
-	target, err := conversion.Carry(from, before, after)
+	target, err := conversion.Carry(from, before, to)
 	if err != nil {
 		return nil, err
 	}
 	// A default may depend on what a hook changed beside it, and then it has to be in the patch.
-	if again, _ := c.normal(target); known && !bytes.Equal(again, after) {
-		target = after
+	if again, _ := c.normal(target); !bytes.Equal(again, to) {
+		if after, known := c.normal(to); known && !bytes.Equal(again, after) {
+			target = after
+		}
 	}
 	return conversion.DiffPatch(from, target)
 }
