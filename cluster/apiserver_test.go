@@ -206,12 +206,12 @@ func event(kind string, o runtime.Object) metav1.WatchEvent {
 }
 
 // put changes an object of a collection; nil removes it. Watchers are told if tell is true.
-func (s *apiServer) put(at, name string, tell bool, make func(version int) runtime.Object) {
+func (s *apiServer) put(at, name string, tell bool, next func(version int) runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.collections[at]
 	c.version++
-	o, kind := make(c.version), "MODIFIED"
+	o, kind := next(c.version), "MODIFIED"
 	before, ok := c.objects[name]
 	switch {
 	case o == nil:

@@ -17,10 +17,10 @@ import (
 )
 
 // question is what a condition asks about a user.
-func question(name, verb string) authorizer.AttributesRecord {
+func question(name string) authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{
 		User: &user.DefaultInfo{Name: name, Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}}},
-		Verb: verb, Namespace: "shop", APIGroup: "apps", Resource: "deployments", Subresource: "scale", Name: "web", ResourceRequest: true,
+		Verb: "get", Namespace: "shop", APIGroup: "apps", Resource: "deployments", Subresource: "scale", Name: "web", ResourceRequest: true,
 	}
 }
 
@@ -54,7 +54,7 @@ func TestPermissionsAreThoseOfTheCluster(t *testing.T) {
 		{"alice", authorizer.DecisionAllow, false}, {"mallory", authorizer.DecisionDeny, false},
 		{"bob", authorizer.DecisionNoOpinion, false}, {"nobody", authorizer.DecisionNoOpinion, true},
 	} {
-		got, _, err := c.Authorizer().Authorize(t.Context(), question(tc.name, "get"))
+		got, _, err := c.Authorizer().Authorize(t.Context(), question(tc.name))
 		if got != tc.want || (err != nil) != tc.err {
 			t.Errorf("%s: %v, %v", tc.name, got, err)
 		}
@@ -70,7 +70,7 @@ func TestPermissionsAreThoseOfTheCluster(t *testing.T) {
 	}
 	before := asks.Load()
 	for range 10 {
-		if got, _, err := c.Authorizer().Authorize(t.Context(), question("alice", "get")); got != authorizer.DecisionAllow || err != nil {
+		if got, _, err := c.Authorizer().Authorize(t.Context(), question("alice")); got != authorizer.DecisionAllow || err != nil {
 			t.Fatalf("%v, %v", got, err)
 		}
 	}
@@ -81,15 +81,15 @@ func TestPermissionsAreThoseOfTheCluster(t *testing.T) {
 
 func TestWithoutAConnectionNobodyIsAllowed(t *testing.T) {
 	r := New(Options{}) // nothing runs
-	r.Update([]*kinds.Cluster{wholeDocument("prod", "/nowhere")})
+	r.Update([]*kinds.Cluster{wholeDocument("/nowhere")})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, _, err := r.Cluster("prod").Authorizer().Authorize(ctx, question("alice", "get")); got != authorizer.DecisionNoOpinion || err == nil {
+	if got, _, err := r.Cluster("prod").Authorizer().Authorize(ctx, question("alice")); got != authorizer.DecisionNoOpinion || err == nil {
 		t.Errorf("never connected: %v, %v", got, err)
 	}
 	r = running(t)
-	r.Update([]*kinds.Cluster{wholeDocument("prod", "/nowhere")})
-	if got, _, err := r.Cluster("prod").Authorizer().Authorize(t.Context(), question("alice", "get")); got != authorizer.DecisionNoOpinion || err == nil {
+	r.Update([]*kinds.Cluster{wholeDocument("/nowhere")})
+	if got, _, err := r.Cluster("prod").Authorizer().Authorize(t.Context(), question("alice")); got != authorizer.DecisionNoOpinion || err == nil {
 		t.Errorf("without a kubeconfig: %v, %v", got, err)
 	}
 }
@@ -110,7 +110,7 @@ func TestAccessReviewsAreBoundedAndEndWithTheirContext(t *testing.T) {
 	var wg sync.WaitGroup
 	ask := func(name string) {
 		wg.Go(func() {
-			if got, _, err := c.Authorizer().Authorize(ctx, question(name, "get")); got != authorizer.DecisionNoOpinion || err == nil {
+			if got, _, err := c.Authorizer().Authorize(ctx, question(name)); got != authorizer.DecisionNoOpinion || err == nil {
 				t.Errorf("%s: %v, %v", name, got, err)
 			}
 		})

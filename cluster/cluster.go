@@ -99,7 +99,9 @@ type namespaces interface {
 type resources interface {
 	// equivalents is that of match.Cluster.
 	equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error)
-	// definition returns the custom resource of a kind; nil when the kind is none.
+	// custom returns the definition of a custom resource; nil for a resource that is none.
+	custom(resource schema.GroupVersionResource) (*definition, error)
+	// definition returns the definition of the custom resources of a kind; nil for a kind that is none.
 	definition(kind schema.GroupKind) (*definition, error)
 }
 

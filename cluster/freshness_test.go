@@ -211,7 +211,7 @@ func TestPermissionsThatAreMissingAreNamed(t *testing.T) {
 	s.change(func(s *apiServer) { s.forbidden[definitionsPath] = true })
 	r, c := asked(t, s, withKubernetes())
 	eventually(t, "the rest is known", func() bool { return len(r.Stale()) == 1 && strings.Contains(r.Stale()[0], "forbidden") })
-	if got := ways(c, "v1 pods"); !cmp.Equal(got, []string{"v1 v1 Pod"}) {
+	if got := ways(c, "v1 pods"); !cmp.Equal(got, []string{"v1 Pod"}) {
 		t.Errorf("built-in resources: %q", got)
 	}
 	if got := ways(c, "stable.example.com/v1 widgets"); !refused(got, "forbidden") {
@@ -278,7 +278,7 @@ func TestARenewedKubeconfigForgetsNothing(t *testing.T) {
 	s.define(widgets("v1", "v2"))
 	file := s.kubeconfig(t, filepath.Join(t.TempDir(), "kubeconfig"))
 	r := runningWith(t, withKubernetes())
-	r.Update([]*kinds.Cluster{wholeDocument("prod", file)})
+	r.Update([]*kinds.Cluster{wholeDocument(file)})
 	known(t, r)
 	s.breakDown("gone") // so that nothing new can be learnt
 	remote := (*r.current.Load())["prod"].remote
@@ -290,7 +290,7 @@ func TestARenewedKubeconfigForgetsNothing(t *testing.T) {
 	writeFile(t, file, strings.Replace(string(data), "token: t", "token: another", 1))
 	eventually(t, "there is a new link", func() bool { return remote.current.Load() != before })
 	c := r.Cluster("prod")
-	if got := ways(c, "v1 pods"); !cmp.Equal(got, []string{"v1 v1 Pod"}) {
+	if got := ways(c, "v1 pods"); !cmp.Equal(got, []string{"v1 Pod"}) {
 		t.Errorf("pods: %q", got)
 	}
 	if got := ways(c, "stable.example.com/v1 widgets"); len(got) != 2 {
@@ -304,7 +304,7 @@ func TestARenewedKubeconfigForgetsNothing(t *testing.T) {
 
 func TestBeforeTheClusterWasAskedNothingIsKnown(t *testing.T) {
 	r := New(withKubernetes()) // nothing runs
-	r.Update([]*kinds.Cluster{wholeDocument("prod", "/nowhere")})
+	r.Update([]*kinds.Cluster{wholeDocument("/nowhere")})
 	c := r.Cluster("prod")
 	if got := ways(c, "v1 pods"); !refused(got, "not connected yet") {
 		t.Errorf("equivalents: %q", got)
@@ -327,7 +327,7 @@ func TestRunEndsWhileDiscoveryHangs(t *testing.T) {
 	t.Cleanup(hung.Close)
 	s := &apiServer{Server: hung}
 	r := New(withKubernetes())
-	r.Update([]*kinds.Cluster{wholeDocument("prod", s.kubeconfig(t, filepath.Join(t.TempDir(), "kubeconfig")))})
+	r.Update([]*kinds.Cluster{wholeDocument(s.kubeconfig(t, filepath.Join(t.TempDir(), "kubeconfig")))})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

@@ -89,7 +89,7 @@ func readDefinition(obj any) (*definition, error) {
 	}
 	if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) &&
 		!apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
-		return nil, nil
+		return nil, nil //nolint:nilnil // not served is no error, and documented
 	}
 	return define(crd), nil
 }
@@ -139,25 +139,33 @@ func (l *link) definitions() (*catalog, error) {
 	return l.catalog.Load(), nil
 }
 
-// equivalents returns the ways to reach a resource. Built-in resources do not depend on what is known of custom ones, nor
-// the other way round. When nobody has told of the resource, the cluster is asked, for the next time.
-func (l *link) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
-	stale := l.check(PartResources)
-	discovered := l.discovery.current.Load()
-	if stale == nil && discovered.isBuiltin(resource) {
-		return l.answer(discovered.equivalents(resource, subresource))
+// custom returns the definition of a custom resource; nil for a resource that is none. Built-in resources do not depend on
+// what is known of custom ones.
+func (l *link) custom(resource schema.GroupVersionResource) (*definition, error) {
+	if l.check(PartResources) == nil && l.discovery.current.Load().isBuiltin(resource) {
+		return nil, nil //nolint:nilnil // not a custom resource is no error, and documented
 	}
 	custom, err := l.definitions()
 	if err != nil {
 		return nil, err
 	}
-	if d := custom.resources[resource.GroupResource()]; d != nil {
+	return custom.resources[resource.GroupResource()], nil
+}
+
+// equivalents returns the ways to reach a resource. Custom resources do not depend on discovery. When nobody has told of
+// the resource, the cluster is asked, for the next time.
+func (l *link) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
+	d, err := l.custom(resource)
+	if err != nil {
+		return nil, err
+	}
+	if d != nil {
 		return d.equivalents(resource, subresource)
 	}
-	if stale != nil {
-		return nil, stale
+	if err := l.check(PartResources); err != nil {
+		return nil, err
 	}
-	return l.answer(discovered.equivalents(resource, subresource))
+	return l.answer(l.discovery.current.Load().equivalents(resource, subresource))
 }
 
 // answer has the cluster asked again when it was asked too early.

@@ -91,26 +91,38 @@ func (r *remote) Authorize(ctx context.Context, a authorizer.Attributes) (author
 	return permissions.Authorize(ctx, a)
 }
 
-// equivalents implements resources.
-func (r *remote) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
+// known returns the link to the cluster, without waiting.
+func (r *remote) known() (*link, error) {
 	l := r.current.Load()
 	if l == nil {
 		return nil, errNotConnected
 	}
-	if l.err != nil {
-		return nil, l.err
+	return l, l.err
+}
+
+// equivalents implements resources.
+func (r *remote) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
+	l, err := r.known()
+	if err != nil {
+		return nil, err
 	}
 	return l.equivalents(resource, subresource)
 }
 
+// custom implements resources.
+func (r *remote) custom(resource schema.GroupVersionResource) (*definition, error) {
+	l, err := r.known()
+	if err != nil {
+		return nil, err
+	}
+	return l.custom(resource)
+}
+
 // definition implements resources.
 func (r *remote) definition(kind schema.GroupKind) (*definition, error) {
-	l := r.current.Load()
-	if l == nil {
-		return nil, errNotConnected
-	}
-	if l.err != nil {
-		return nil, l.err
+	l, err := r.known()
+	if err != nil {
+		return nil, err
 	}
 	c, err := l.definitions()
 	if err != nil {
@@ -184,7 +196,8 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 	r.use(l)
 
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.follow(ctx, r.whole)()
+	wait := l.follow(ctx, r.whole)
+	defer wait()
 	defer cancel()
 	for pause(ctx, r.reload) {
 		// A kubeconfig that cannot be read any more leaves the link as it is: it may be about to be replaced.

@@ -43,8 +43,8 @@ func (k kubernetes) Convert(object []byte, to schema.GroupVersionKind) ([]byte, 
 // withKubernetes are the options of the program.
 func withKubernetes() Options { return Options{Builtin: kubernetes{builtin.New(builtin.Options{})}} }
 
-func wholeDocument(name, kubeconfig string) *kinds.Cluster {
-	c := document(name, nil, "kube-apiserver")
+func wholeDocument(kubeconfig string) *kinds.Cluster {
+	c := document("prod", nil, "kube-apiserver")
 	c.Spec.Kubeconfig = kubeconfig
 	return c
 }
@@ -53,7 +53,7 @@ func wholeDocument(name, kubeconfig string) *kinds.Cluster {
 func asked(t *testing.T, s *apiServer, o Options) (*Registry, match.Cluster) {
 	t.Helper()
 	r := runningWith(t, o)
-	r.Update([]*kinds.Cluster{wholeDocument("prod", s.kubeconfig(t, filepath.Join(t.TempDir(), "kubeconfig")))})
+	r.Update([]*kinds.Cluster{wholeDocument(s.kubeconfig(t, filepath.Join(t.TempDir(), "kubeconfig")))})
 	return r, r.Cluster("prod")
 }
 
@@ -70,7 +70,7 @@ func gvr(text string) (schema.GroupVersionResource, string) {
 	return gv.WithResource(name), sub
 }
 
-// ways are the equivalents of a resource ("apps/v1 deployments/scale"), as "version kind", or the error.
+// ways are the equivalents of a resource ("apps/v1 deployments/scale"), as "version kind" and the version of the kind if that is another, or the error.
 func ways(c match.Cluster, resource string) []string {
 	r, sub := gvr(resource)
 	ways, err := c.Equivalents(r, sub)
@@ -79,7 +79,11 @@ func ways(c match.Cluster, resource string) []string {
 	}
 	texts := []string{}
 	for _, w := range ways {
-		texts = append(texts, w.Resource.GroupVersion().String()+" "+w.Kind.GroupVersion().String()+" "+w.Kind.Kind)
+		text := w.Resource.GroupVersion().String() + " " + w.Kind.Kind
+		if w.Kind.GroupVersion() != w.Resource.GroupVersion() {
+			text += " of " + w.Kind.GroupVersion().String()
+		}
+		texts = append(texts, text)
 	}
 	return texts
 }
@@ -116,23 +120,23 @@ func TestEquivalentsAreThoseThatTheClusterServes(t *testing.T) {
 			r, c := asked(t, s, withKubernetes())
 			known(t, r)
 			for resource, want := range map[string][]string{
-				"v1 pods":          {"v1 v1 Pod"},
-				"v1 pods/eviction": {"v1 policy/v1 Eviction"},
+				"v1 pods":          {"v1 Pod"},
+				"v1 pods/eviction": {"v1 Eviction of policy/v1"},
 				"apps/v1beta1 deployments": {
-					"extensions/v1beta1 extensions/v1beta1 Deployment", "apps/v1 apps/v1 Deployment",
-					"apps/v1beta2 apps/v1beta2 Deployment", "apps/v1beta1 apps/v1beta1 Deployment",
+					"extensions/v1beta1 Deployment", "apps/v1 Deployment",
+					"apps/v1beta2 Deployment", "apps/v1beta1 Deployment",
 				},
 				"apps/v1 deployments/scale": {
-					"extensions/v1beta1 extensions/v1beta1 Scale", "apps/v1 autoscaling/v1 Scale",
-					"apps/v1beta2 apps/v1beta2 Scale", "apps/v1beta1 apps/v1beta1 Scale",
+					"extensions/v1beta1 Scale", "apps/v1 Scale of autoscaling/v1",
+					"apps/v1beta2 Scale", "apps/v1beta1 Scale",
 				},
 				"autoscaling/v2 horizontalpodautoscalers": {
-					"autoscaling/v1 autoscaling/v1 HorizontalPodAutoscaler", "autoscaling/v2 autoscaling/v2 HorizontalPodAutoscaler",
+					"autoscaling/v1 HorizontalPodAutoscaler", "autoscaling/v2 HorizontalPodAutoscaler",
 				},
 				"wardle.example.com/v1alpha1 flunders": {
-					"wardle.example.com/v1beta1 wardle.example.com/v1beta1 Flunder", "wardle.example.com/v1alpha1 wardle.example.com/v1alpha1 Flunder",
+					"wardle.example.com/v1beta1 Flunder", "wardle.example.com/v1alpha1 Flunder",
 				},
-				"wardle.example.com/v1beta1 fischers": {"wardle.example.com/v1beta1 wardle.example.com/v1beta1 Fischer"},
+				"wardle.example.com/v1beta1 fischers": {"wardle.example.com/v1beta1 Fischer"},
 			} {
 				if diff := cmp.Diff(want, ways(c, resource)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", resource, diff)
@@ -158,7 +162,7 @@ func TestWhatTheClusterDoesNotSayThatItServesIsAnError(t *testing.T) {
 		s.groups[0].versions[0].resources = append(s.groups[0].versions[0].resources, "pods/brandnew Pod")
 	})
 	eventually(t, "being asked for what is unknown makes it known", func() bool {
-		return cmp.Equal(ways(c, "v1 pods/brandnew"), []string{"v1 v1 Pod"})
+		return cmp.Equal(ways(c, "v1 pods/brandnew"), []string{"v1 Pod"})
 	})
 }
 
@@ -171,7 +175,7 @@ func TestAChangeOfAPIServicesIsDiscoveredAtOnce(t *testing.T) {
 	s.change(func(s *apiServer) { s.groups[3].versions = s.groups[3].versions[1:] })
 	s.put(apiServicesPath, "v1.autoscaling", true, func(version int) runtime.Object { return object("v1.autoscaling", nil, version) })
 	eventually(t, "one version is left", func() bool {
-		return cmp.Equal(ways(c, "autoscaling/v2 horizontalpodautoscalers"), []string{"autoscaling/v2 autoscaling/v2 HorizontalPodAutoscaler"})
+		return cmp.Equal(ways(c, "autoscaling/v2 horizontalpodautoscalers"), []string{"autoscaling/v2 HorizontalPodAutoscaler"})
 	})
 }
 
@@ -185,7 +189,7 @@ func TestAServerBehindTheClusterThatDoesNotAnswerConcernsItsOwnGroup(t *testing.
 			})
 			r, c := asked(t, s, withKubernetes())
 			known(t, r)
-			if got := ways(c, "v1 pods"); !cmp.Equal(got, []string{"v1 v1 Pod"}) {
+			if got := ways(c, "v1 pods"); !cmp.Equal(got, []string{"v1 Pod"}) {
 				t.Errorf("pods: %q", got)
 			}
 			if got := ways(c, "wardle.example.com/v1alpha1 flunders"); !refused(got, "discovery of wardle.example.com failed") {
@@ -237,7 +241,7 @@ func TestCustomResourcesAreThoseOfTheCluster(t *testing.T) {
 	s.define(widgets("v1"))
 	r, c := asked(t, s, withKubernetes())
 	known(t, r)
-	const v1, v2 = "stable.example.com/v1 stable.example.com/v1 Widget", "stable.example.com/v2 stable.example.com/v2 Widget"
+	const v1, v2 = "stable.example.com/v1 Widget", "stable.example.com/v2 Widget"
 	if got := ways(c, "stable.example.com/v1 widgets"); !cmp.Equal(got, []string{v1}) {
 		t.Errorf("at first: %q", got)
 	}
@@ -252,7 +256,7 @@ func TestCustomResourcesAreThoseOfTheCluster(t *testing.T) {
 	eventually(t, "a new version is seen", func() bool {
 		return cmp.Equal(ways(c, "stable.example.com/v1 widgets"), []string{v2, v1})
 	})
-	if got := ways(c, "stable.example.com/v1 widgets/scale"); !cmp.Equal(got, []string{"stable.example.com/v2 autoscaling/v1 Scale", "stable.example.com/v1 autoscaling/v1 Scale"}) {
+	if got := ways(c, "stable.example.com/v1 widgets/scale"); !cmp.Equal(got, []string{"stable.example.com/v2 Scale of autoscaling/v1", "stable.example.com/v1 Scale of autoscaling/v1"}) {
 		t.Errorf("scale: %q", got)
 	}
 	got, err := c.Convert(t.Context(), []byte(aWidget), widgetV2)
@@ -381,22 +385,22 @@ func TestAClusterThatIsNotAskedServesWhatItsDocumentSays(t *testing.T) {
 	}{
 		{
 			"Of what the document does not say, all that ever was counts.", "silent", "networking.k8s.io/v1 networkpolicies",
-			[]string{"extensions/v1beta1 extensions/v1beta1 NetworkPolicy", "networking.k8s.io/v1 networking.k8s.io/v1 NetworkPolicy"},
+			[]string{"extensions/v1beta1 NetworkPolicy", "networking.k8s.io/v1 NetworkPolicy"},
 		},
 		{
 			"The versions that the document lists count, in its order.", "listed", "apps/v1 deployments",
-			[]string{"apps/v1 apps/v1 Deployment", "apps/v1beta1 apps/v1beta1 Deployment"},
+			[]string{"apps/v1 Deployment", "apps/v1beta1 Deployment"},
 		},
 		{
 			"They count across groups too.", "listed", "v1 events",
-			[]string{"v1 v1 Event", "events.k8s.io/v1 events.k8s.io/v1 Event"},
+			[]string{"v1 Event", "events.k8s.io/v1 Event"},
 		},
 		{"What was only ever served in one way is not listed.", "listed", "v1 pods", []string{}},
 		{"... nor what is not built in.", "listed", "other.example.com/v1 gizmos", []string{}},
 		{"... nor a custom resource, where nothing is said of them.", "silent", "stable.example.com/v1 widgets", []string{}},
 		{
 			"Custom resources have the versions of their definitions, in order.", "listed", "stable.example.com/v1 widgets",
-			[]string{"stable.example.com/v2 stable.example.com/v2 Widget", "stable.example.com/v1 stable.example.com/v1 Widget"},
+			[]string{"stable.example.com/v2 Widget", "stable.example.com/v1 Widget"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -417,6 +421,37 @@ func TestAClusterThatIsNotAskedServesWhatItsDocumentSays(t *testing.T) {
 	}
 	if r.Cluster("listed").Authorizer() != nil {
 		t.Error("there is somebody to ask")
+	}
+}
+
+func TestDefaultsAreThoseOfTheDefinition(t *testing.T) {
+	crd := widgets("v1", "v2")
+	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{
+		"replicas": {Type: "integer", Default: &apiextensionsv1.JSON{Raw: []byte("1")}},
+	}
+	s := newAPIServer(t)
+	s.define(crd)
+	r, c := asked(t, s, withKubernetes())
+	known(t, r)
+	static := document("static", nil)
+	static.Spec.CustomResourceDefinitions = []apiextensionsv1.CustomResourceDefinition{*crd}
+	r.Update([]*kinds.Cluster{wholeDocument((*r.current.Load())["prod"].remote.path), static})
+	resource, _ := gvr("stable.example.com/v1 widgets")
+	pods, _ := gvr("v1 pods")
+	type defaulter interface {
+		Default(resource schema.GroupVersionResource, object []byte) ([]byte, error)
+	}
+	for name, c := range map[string]match.Cluster{"asked": c, "static": r.Cluster("static")} {
+		got, err := c.(defaulter).Default(resource, []byte(aWidget))
+		if err != nil || !strings.Contains(string(got), `"replicas":1`) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+		if got, err := c.(defaulter).Default(pods, []byte("{}")); err != nil || string(got) != "{}" {
+			t.Errorf("%s: what is built in: %s, %v", name, got, err)
+		}
+	}
+	if _, err := r.Cluster("no").(defaulter).Default(resource, []byte(aWidget)); !errors.Is(err, ErrUnknownCluster) {
+		t.Errorf("an unknown cluster: %v", err)
 	}
 }
 

@@ -50,10 +50,10 @@ func (s staticNamespaces) labels(_ context.Context, name string) (map[string]str
 
 // staticResources are those that a document lists. It never changes.
 type staticResources struct {
-	listed bool        // whether the document lists group versions
-	served Equivalents // of those; of all that there ever were when it does not
-	known  Equivalents // of all that there ever were
-	custom *catalog
+	listed  bool        // whether the document lists group versions
+	served  Equivalents // of those; of all that there ever were when it does not
+	known   Equivalents // of all that there ever were
+	defined *catalog
 }
 
 // newStaticResources reads what a document says about resources.
@@ -72,14 +72,14 @@ func newStaticResources(spec *kinds.ClusterSpec, builtin Builtin, known Equivale
 		crd := &spec.CustomResourceDefinitions[i]
 		definitions[crd.Name] = define(crd)
 	}
-	s.custom = newCatalog(definitions)
+	s.defined = newCatalog(definitions)
 	return s
 }
 
 // equivalents implements resources. A resource that is built in, and comes in a version that the document does not list,
 // shows that the list is not complete.
 func (s *staticResources) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
-	if d := s.custom.resources[resource.GroupResource()]; d != nil {
+	if d := s.defined.resources[resource.GroupResource()]; d != nil {
 		ways, err := d.equivalents(resource, subresource)
 		return ways, mend(err, "spec.customResourceDefinitions")
 	}
@@ -99,9 +99,14 @@ func mend(err error, path string) error {
 	return fmt.Errorf("%w: complete %s of the Cluster document", err, path)
 }
 
+// custom implements resources.
+func (s *staticResources) custom(resource schema.GroupVersionResource) (*definition, error) {
+	return s.defined.resources[resource.GroupResource()], nil
+}
+
 // definition implements resources.
 func (s *staticResources) definition(kind schema.GroupKind) (*definition, error) {
-	return s.custom.kinds[kind], nil
+	return s.defined.kinds[kind], nil
 }
 
 // partsOf tells where the parts of a cluster that is not asked for everything come from.
