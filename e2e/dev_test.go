@@ -34,7 +34,11 @@ type dev struct {
 	dir     string
 	logFile string
 	url     string // without the stage
+	ready   ready
 }
+
+// ready is what the ready file says.
+type ready struct{ Bridge, CA, ClientCert, ClientKey string }
 
 // startDev starts `portcullis dev` and reads from its ready file all that a
 // user would.
@@ -57,21 +61,20 @@ func startDev(t *testing.T) *dev {
 			t.Log(started.Tail(50))
 		}
 	})
-	var ready struct{ Bridge, CA, ClientCert, ClientKey string }
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := started.Await(ctx, func(context.Context) error { return mesh.ReadReadyFile(readyFile, &ready) }); err != nil {
+	if err := started.Await(ctx, func(context.Context) error { return mesh.ReadReadyFile(readyFile, &d.ready) }); err != nil {
 		t.Fatal(err)
 	}
-	certificate, err := tls.LoadX509KeyPair(ready.ClientCert, ready.ClientKey)
+	certificate, err := tls.LoadX509KeyPair(d.ready.ClientCert, d.ready.ClientKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(readFile(t, ready.CA)) {
-		t.Fatalf("%s holds no certificate", ready.CA)
+	if !pool.AppendCertsFromPEM(readFile(t, d.ready.CA)) {
+		t.Fatalf("%s holds no certificate", d.ready.CA)
 	}
-	d.Caller, d.url = mesh.NewCaller(t, pool, certificate, true), ready.Bridge+"/v1/clusters/dev/"
+	d.Caller, d.url = mesh.NewCaller(t, pool, certificate, true), d.ready.Bridge+"/v1/clusters/dev/"
 	return d
 }
 
