@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -152,15 +153,14 @@ func (l *link) custom(resource schema.GroupVersionResource) (*definition, error)
 	return custom.resources[resource.GroupResource()], nil
 }
 
-// equivalents returns the ways to reach a resource. Custom resources do not depend on discovery. When nobody has told of
-// the resource, the cluster is asked, for the next time.
+// equivalents returns the ways to reach a resource. Custom resources do not depend on discovery.
 func (l *link) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
 	d, err := l.custom(resource)
 	if err != nil {
 		return nil, err
 	}
 	if d != nil {
-		return d.equivalents(resource, subresource)
+		return l.answer(d.equivalents(resource, subresource))
 	}
 	if err := l.check(PartResources); err != nil {
 		return nil, err
@@ -168,10 +168,11 @@ func (l *link) equivalents(resource schema.GroupVersionResource, subresource str
 	return l.answer(l.discovery.current.Load().equivalents(resource, subresource))
 }
 
-// answer has the cluster asked again when it was asked too early.
+// answer has the cluster asked, for the next time, when nobody has told of the resource yet.
 func (l *link) answer(ways []conversion.ResourceKind, err error) ([]conversion.ResourceKind, error) {
-	if err != nil {
+	if missing := (*notServedError)(nil); errors.As(err, &missing) {
 		l.discovery.poke()
+		return nil, fmt.Errorf("%w: it is asked again; try again", err)
 	}
 	return ways, err
 }
