@@ -180,3 +180,6 @@ func (c *Codec) normal(raw []byte) ([]byte, bool) {
 	out, err := d.encode()
 	return out, err == nil
 }
+
+// Knows reports whether objects of a kind are handled as their Go type.
+func (c *Codec) Knows(kind schema.GroupVersionKind) bool { return c.types.scheme(kind) != nil }
