@@ -18,6 +18,8 @@ type Builtin interface {
 	Served(versions []schema.GroupVersion) Equivalents
 	// Known is what is equivalent in a cluster of which nothing is known.
 	Known() Equivalents
+	// Knows reports whether a kind is built in.
+	Knows(kind schema.GroupVersionKind) bool
 	// Convert returns an object in another version of its kind. The error is an ErrUnknownKind when one of the two is not
 	// built in. The object is not changed, and may be returned.
 	Convert(object []byte, to schema.GroupVersionKind) ([]byte, error)
@@ -49,6 +51,8 @@ func (n nothingBuiltin) Served([]schema.GroupVersion) Equivalents { return n }
 func (n nothingBuiltin) Known() Equivalents { return n }
 
 func (nothingBuiltin) For(schema.GroupVersionResource, string) []conversion.ResourceKind { return nil }
+
+func (nothingBuiltin) Knows(schema.GroupVersionKind) bool { return false }
 
 func (nothingBuiltin) Convert([]byte, schema.GroupVersionKind) ([]byte, error) {
 	return nil, ErrUnknownKind

@@ -99,20 +99,22 @@ func (m member) convertCustom(ctx context.Context, e *entry, object []byte, to s
 	return d.custom.Convert(ctx, object, to, m.registry.conversions(m.name))
 }
 
-// Default returns an object of a resource with the defaults that the schema of its CustomResourceDefinition has, as the API
-// server fills them in after a patch. Objects of other resources are returned as they are: a codec that knows their types
-// has filled in theirs. object is not changed.
-func (m member) Default(resource schema.GroupVersionResource, object []byte) ([]byte, error) {
+// Default implements [match.Cluster]: the defaults are those of the schema of the CustomResourceDefinition. Objects of
+// built-in kinds do not depend on what is known of the cluster.
+func (m member) Default(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
+	if m.registry.builtin.Knows(kind) {
+		return object, nil
+	}
 	e, err := m.entry()
 	if err != nil {
 		return nil, fmt.Errorf("defaults of cluster %q: %w", m.name, err)
 	}
-	d, err := e.resources.custom(resource)
+	d, err := e.resources.definition(kind.GroupKind())
 	if err == nil && d != nil {
 		err = d.err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("defaults of %s in cluster %q: %w", resource.GroupResource(), m.name, err)
+		return nil, fmt.Errorf("defaults of %s in cluster %q: %w", kind.GroupKind(), m.name, err)
 	}
 	if d == nil {
 		return object, nil

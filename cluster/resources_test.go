@@ -436,21 +436,18 @@ func TestDefaultsAreThoseOfTheDefinition(t *testing.T) {
 	static := document("static", nil)
 	static.Spec.CustomResourceDefinitions = []apiextensionsv1.CustomResourceDefinition{*crd}
 	r.Update([]*kinds.Cluster{wholeDocument((*r.current.Load())["prod"].remote.path), static})
-	resource, _ := gvr("stable.example.com/v1 widgets")
-	pods, _ := gvr("v1 pods")
-	type defaulter interface {
-		Default(resource schema.GroupVersionResource, object []byte) ([]byte, error)
-	}
+	kind := schema.GroupVersionKind{Group: "stable.example.com", Version: "v1", Kind: crd.Spec.Names.Kind}
+	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	for name, c := range map[string]match.Cluster{"asked": c, "static": r.Cluster("static")} {
-		got, err := c.(defaulter).Default(resource, []byte(aWidget))
+		got, err := c.Default(kind, []byte(aWidget))
 		if err != nil || !strings.Contains(string(got), `"replicas":1`) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
-		if got, err := c.(defaulter).Default(pods, []byte("{}")); err != nil || string(got) != "{}" {
+		if got, err := c.Default(pod, []byte("{}")); err != nil || string(got) != "{}" {
 			t.Errorf("%s: what is built in: %s, %v", name, got, err)
 		}
 	}
-	if _, err := r.Cluster("no").(defaulter).Default(resource, []byte(aWidget)); !errors.Is(err, ErrUnknownCluster) {
+	if _, err := r.Cluster("no").Default(kind, []byte(aWidget)); !errors.Is(err, ErrUnknownCluster) {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 }

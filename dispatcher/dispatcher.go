@@ -178,6 +178,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 			return subject.restore(ctx, o, seen, changed)
 		},
 		Codec:    d.codec,
+		Default:  subject.defaults,
 		Deadline: answerBy(ctx, time.Now()),
 	}
 	x := &run{dispatcher: d, request: r, hooks: options.Hooks, configuration: snapshot.Revision(), results: make(chan delivery, callsPerHook*len(options.Hooks))}

@@ -58,11 +58,25 @@ func (s *subject) view(ctx context.Context, o chain.Object, as conversion.Resour
 	return v, nil
 }
 
+// defaults is chain.Options.Default.
+func (s *subject) defaults(patched []byte, v *chain.View) ([]byte, error) {
+	kind := s.kind()
+	if v != nil {
+		kind = v.As.Kind
+	}
+	return s.cluster.Default(kind, patched)
+}
+
+// kind is the kind in which the object came.
+func (s *subject) kind() schema.GroupVersionKind {
+	k := s.request.GetKind()
+	return schema.GroupVersionKind{Group: k.GetGroup(), Version: k.GetVersion(), Kind: k.GetKind()}
+}
+
 // restore is chain.Options.Return. What a hook saw is converted back beside what it made of it: their difference is what
 // it changed, and nothing that has no place in its version is lost.
 func (s *subject) restore(ctx context.Context, o chain.Object, seen, changed []byte) ([]byte, error) {
-	kind := s.request.GetKind()
-	to := schema.GroupVersionKind{Group: kind.GetGroup(), Version: kind.GetVersion(), Kind: kind.GetKind()}
+	to := s.kind()
 	from, err := s.cluster.Convert(ctx, seen, to)
 	if err != nil {
 		return nil, err

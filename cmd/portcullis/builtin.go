@@ -50,6 +50,9 @@ func (builtinKinds) Served(versions []schema.GroupVersion) cluster.Equivalents {
 // Known implements cluster.Builtin.
 func (builtinKinds) Known() cluster.Equivalents { return builtin.Known() }
 
+// Knows implements cluster.Builtin.
+func (k builtinKinds) Knows(kind schema.GroupVersionKind) bool { return k.codec.Knows(kind) }
+
 // Convert implements cluster.Builtin.
 func (k builtinKinds) Convert(object []byte, to schema.GroupVersionKind) ([]byte, error) {
 	converted, err := k.codec.Convert(object, to)

@@ -103,6 +103,9 @@ type Options struct {
 	Return func(o Object, seen, changed []byte) ([]byte, error)
 	// Codec applies and makes patches; needed by [NewMutate] only.
 	Codec Codec
+	// Default returns a patched object, in the version of v, with the defaults that the codec does not know; nil when it
+	// knows all.
+	Default func(patched []byte, v *View) ([]byte, error)
 	// Deadline is when the answer has to be ready; it bounds all calls together.
 	Deadline time.Time
 }

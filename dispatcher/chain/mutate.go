@@ -166,13 +166,19 @@ func (m *Mutate) patch(c *call, patch []byte) {
 	}
 }
 
-// adopt makes what a hook made of the object the object that the next one sees.
+// adopt makes what a hook made of the object, with its defaults, the object that the next one sees.
 func (m *Mutate) adopt(c *call, raw []byte, changed bool) {
+	var err error
+	if m.options.Default != nil && raw != nil {
+		if raw, err = m.options.Default(raw, c.view); err != nil {
+			m.finish(m.calls, c.refuse(internal("what hook %q made of the object cannot be given its defaults: %v", c.hook.ID.Name, err)), nil)
+			return
+		}
+	}
 	if !changed && bytes.Equal(raw, c.seen) {
 		return
 	}
 	if c.view != nil {
-		var err error
 		if raw, err = m.options.Return(m.object, c.seen, raw); err != nil {
 			m.finish(m.calls, c.refuse(internal("the change of hook %q cannot be converted back from %s: %v",
 				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err)), nil)

@@ -27,6 +27,10 @@ type Cluster interface {
 	// have a place there. It may call the cluster's conversion webhook: ctx bounds it. object is not changed, and may be
 	// returned.
 	Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error)
+	// Default returns a JSON object with the defaults of its kind, as the API server fills them in after a patch
+	// (SEMANTICS C34), if they are the cluster's to know: those of a custom resource. Objects of other kinds are returned as
+	// they are. object is not changed, and may be returned.
+	Default(kind schema.GroupVersionKind, object []byte) ([]byte, error)
 	// Authorizer decides what matchConditions ask of the cluster's permissions; nil when there is nobody to ask, which
 	// fails the conditions that do.
 	Authorizer() authorizer.Authorizer
@@ -51,6 +55,9 @@ func (Unknown) Equivalents(schema.GroupVersionResource, string) ([]conversion.Re
 func (Unknown) Convert(context.Context, []byte, schema.GroupVersionKind) ([]byte, error) {
 	return nil, errors.New("nothing is known about conversions of this cluster")
 }
+
+// Default implements [Cluster]: no kind has defaults.
+func (Unknown) Default(_ schema.GroupVersionKind, object []byte) ([]byte, error) { return object, nil }
 
 // Authorizer implements [Cluster].
 func (Unknown) Authorizer() authorizer.Authorizer { return nil }
