@@ -373,3 +373,19 @@ func TestHooksThatAreNotAskedAreCountedByWhatLeavesThemOut(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryAnswerSaysByWhichConfigurationItWasMade(t *testing.T) {
+	w := watch(t, compile(t, []hook{{name: "v.test.dev"}}, []hook{{name: "m.test.dev", needed: true}}),
+		review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}})
+	for _, stage := range []admissionv1.Stage{
+		validate, mutate, admissionv1.Stage_STAGE_REINVOKE, admissionv1.Stage_STAGE_ADMIT, // nobody is asked for the third
+	} {
+		a, err := w.dispatcher.Review(t.Context(), podReview(stage, `{"kind":"Pod","apiVersion":"v1"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]string{"revision": "r1"}, a.Response.GetAuditAnnotations()); diff != "" {
+			t.Errorf("%s: annotations (-want +got):\n%s", stage, diff)
+		}
+	}
+}

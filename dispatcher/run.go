@@ -87,7 +87,10 @@ func (x *run) output(object []byte) output {
 // unchanged is the answer to a reinvocation that has nothing to ask.
 func (x *run) unchanged() review.Answer {
 	answer := review.Answer{
-		Response: &admissionv1.AdmissionResponse{Uid: x.request.Admission.GetUid(), Allowed: true},
+		Response: &admissionv1.AdmissionResponse{
+			Uid: x.request.Admission.GetUid(), Allowed: true,
+			AuditAnnotations: map[string]string{chain.AuditRevision: x.configuration},
+		},
 		Object:   x.request.Admission.GetObject().GetRaw(),
 		Revision: x.configuration,
 	}

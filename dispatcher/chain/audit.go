@@ -33,10 +33,12 @@ const (
 	maxAuditPath = 128
 )
 
+// AuditRevision is the key of the annotation that every answer has: the revision of the configuration that judged.
+const AuditRevision = "revision"
+
 // Keys of our own annotations. No hook's can be one of them: those begin with the hook's name, of three segments at
 // least and without an underscore.
 const (
-	auditRevision   = "revision"     // of the configuration that judged
 	auditFailedOpen = "failed-open." // + type + place: openAudit
 	auditMutation   = "mutation."    // + place: mutationAudit
 	auditPatch      = "patch."       // + place: patchAudit
@@ -87,7 +89,7 @@ type annotations struct {
 // say themselves, also those that deny (SEMANTICS C43), and last where they changed it.
 func annotationsOf(o *Options, calls []*call) map[string]string {
 	a := &annotations{values: make(map[string]string, 1)}
-	a.add(auditRevision, o.Revision)
+	a.add(AuditRevision, o.Revision)
 	for _, c := range calls {
 		if effect, _ := c.effect(); effect == FailedOpen {
 			id := c.hook.ID
