@@ -99,8 +99,6 @@ type namespaces interface {
 type resources interface {
 	// equivalents is that of match.Cluster.
 	equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error)
-	// custom returns the definition of a custom resource; nil for a resource that is none.
-	custom(resource schema.GroupVersionResource) (*definition, error)
 	// definition returns the definition of the custom resources of a kind; nil for a kind that is none.
 	definition(kind schema.GroupKind) (*definition, error)
 }

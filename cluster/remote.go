@@ -109,15 +109,6 @@ func (r *remote) equivalents(resource schema.GroupVersionResource, subresource s
 	return l.equivalents(resource, subresource)
 }
 
-// custom implements resources.
-func (r *remote) custom(resource schema.GroupVersionResource) (*definition, error) {
-	l, err := r.known()
-	if err != nil {
-		return nil, err
-	}
-	return l.custom(resource)
-}
-
 // definition implements resources.
 func (r *remote) definition(kind schema.GroupKind) (*definition, error) {
 	l, err := r.known()

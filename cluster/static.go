@@ -99,11 +99,6 @@ func mend(err error, path string) error {
 	return fmt.Errorf("%w: complete %s of the Cluster document", err, path)
 }
 
-// custom implements resources.
-func (s *staticResources) custom(resource schema.GroupVersionResource) (*definition, error) {
-	return s.defined.resources[resource.GroupResource()], nil
-}
-
 // definition implements resources.
 func (s *staticResources) definition(kind schema.GroupKind) (*definition, error) {
 	return s.defined.kinds[kind], nil
