@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 const (
@@ -37,16 +35,6 @@ type Options struct {
 	OwnNamespace string
 	// Budget bounds the timeouts of the entries.
 	Budget Budget
-	// Equivalents are the resources that the cluster serves in several ways; nil means that there are none. Too many do no
-	// harm: they should be all that the cluster may serve.
-	Equivalents Equivalents
-}
-
-// Equivalents knows which resources of a cluster are the same.
-type Equivalents interface {
-	// Families are the ways to reach each resource, or subresource, that there are several ways to reach. The caller does
-	// not change them.
-	Families() [][]conversion.ResourceKind
 }
 
 // Budget is the longest that one entry of each stage may take, in whole seconds from 1 to 30; 0 is the default. A write

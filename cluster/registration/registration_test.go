@@ -49,7 +49,6 @@ func TestPlanOfRealisticConfigurations(t *testing.T) {
 // hook is a configuration with one webhook, in YAML.
 type hook struct {
 	kind, name, policy, effects, reinvocation string
-	exact                                     bool   // matchPolicy
 	namespace                                 string // the only one that is selected; empty for all
 	rules                                     string // as rule reads them
 	timeout                                   int
@@ -65,10 +64,6 @@ func (h hook) document() *match.Object {
 		effects = admissionregistrationv1.SideEffectClass(h.effects)
 	}
 	seconds := int32(max(h.timeout, 1))
-	matching := admissionregistrationv1.Equivalent
-	if h.exact {
-		matching = admissionregistrationv1.Exact
-	}
 	var rules []admissionregistrationv1.RuleWithOperations
 	for _, r := range strings.Fields(h.rules) {
 		rules = append(rules, rule(r))
@@ -82,7 +77,6 @@ func (h hook) document() *match.Object {
 		again := admissionregistrationv1.ReinvocationPolicyType(h.reinvocation)
 		object.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
-			MatchPolicy:        &matching,
 			ReinvocationPolicy: &again,
 		}}}
 		object.Mutating.Name = h.name
@@ -90,7 +84,6 @@ func (h hook) document() *match.Object {
 	}
 	object.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
-		MatchPolicy: &matching,
 	}}}
 	object.Validating.Name = h.name
 	return object

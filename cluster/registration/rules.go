@@ -117,11 +117,6 @@ func operations() []admissionregistrationv1.OperationType {
 	}
 }
 
-// scopes are those that a request can have.
-func scopes() []string {
-	return []string{string(admissionregistrationv1.ClusterScope), string(admissionregistrationv1.NamespacedScope)}
-}
-
 func newCube(r admissionregistrationv1.RuleWithOperations) cube {
 	c := cube{dimGroup: r.APIGroups, dimVersion: r.APIVersions, dimResource: r.Resources}
 	for _, o := range operations() {
@@ -129,7 +124,7 @@ func newCube(r admissionregistrationv1.RuleWithOperations) cube {
 			c[dimOperation] = append(c[dimOperation], string(o))
 		}
 	}
-	c[dimScope] = scopes()
+	c[dimScope] = []string{string(admissionregistrationv1.ClusterScope), string(admissionregistrationv1.NamespacedScope)}
 	if r.Scope != nil && *r.Scope != admissionregistrationv1.AllScopes {
 		c[dimScope] = []string{string(*r.Scope)}
 	}
@@ -197,11 +192,9 @@ func uncovered(list []atom) []atom {
 	left := slices.DeleteFunc(slices.Collect(maps.Keys(set.all)), func(a atom) bool {
 		return slices.ContainsFunc(set.wild, func(w atom) bool { return w != a && w.covers(a) })
 	})
-	slices.SortFunc(left, compareAtoms)
+	slices.SortFunc(left, func(a, b atom) int { return slices.Compare(a[:], b[:]) })
 	return left
 }
-
-func compareAtoms(a, b atom) int { return slices.Compare(a[:], b[:]) }
 
 // merge joins the cubes that differ in one dimension alone.
 func merge(cubes []cube, dimension int) []cube {
