@@ -225,13 +225,14 @@ func (m *Mutate) endRound() {
 	}
 }
 
-// patchOfAll is the patch that leads from the request's object to the last one: that of the only hook that changed it
-// verbatim, if the hook saw what the caller has, or the difference.
+// patchOfAll is the patch that leads from the request's object to the last one: that of the only hook whose patch made a
+// difference verbatim, if the hook saw what the caller has, or the difference. A patch that is no change may make one: it
+// gives an object that a hook sees in another version the defaults of that version.
 func (m *Mutate) patchOfAll() ([]byte, error) {
 	switch {
-	case len(m.patches) == 0:
+	case m.object.Revision == 0:
 		return nil, nil
-	case len(m.patches) == 1 && m.patches[0].verbatim:
+	case m.object.Revision == 1 && len(m.patches) == 1 && m.patches[0].verbatim:
 		return m.patches[0].result.Verdict.GetPatch(), nil
 	}
 	return m.options.Codec.Diff(m.options.Request.Admission.GetObject().GetRaw(), m.object.Raw)
