@@ -41,8 +41,8 @@ func (c *carrier) value(base, from, to *node) *node {
 	case to.kind == '{':
 		return c.members(base, from, to)
 	case to.kind == '[':
-		if aligned, ok := c.align(base.children, from.children); ok {
-			return c.items(aligned, from.children, to.children)
+		if aligned, ok := c.align(base.elements(), from.elements()); ok {
+			return c.items(aligned, from.elements(), to.elements())
 		}
 	}
 	return to
@@ -53,8 +53,8 @@ func same(a, b *node) bool {
 }
 
 func (c *carrier) members(base, from, to *node) *node {
-	out := &node{kind: '{', children: make([]node, 0, len(base.children)+1)}
-	b, t := base.children, to.children
+	b, t := base.elements(), to.elements()
+	out := &node{kind: '{', parsed: true, children: make([]node, 0, len(b)+1)}
 	for len(b) > 0 || len(t) > 0 {
 		var v *node
 		switch order := compareFirst(b, t); {
@@ -66,7 +66,7 @@ func (c *carrier) members(base, from, to *node) *node {
 			t = t[1:]
 		default:
 			v = c.value(&b[0], from.member(b[0].name), &t[0])
-			v = &node{kind: v.kind, name: b[0].name, raw: v.raw, children: v.children}
+			v.name = b[0].name
 			b, t = b[1:], t[1:]
 		}
 		if v != nil {
@@ -110,15 +110,16 @@ func (c *carrier) rewritten(base, from *node) bool {
 	}
 	switch from.kind {
 	case '{':
-		for i := range from.children {
-			own := base.member(from.children[i].name)
-			if own != nil && !c.rewritten(own, &from.children[i]) {
+		members := from.elements()
+		for i := range members {
+			own := base.member(members[i].name)
+			if own != nil && !c.rewritten(own, &members[i]) {
 				return false
 			}
 		}
 		return true
 	case '[':
-		_, ok := c.align(base.children, from.children)
+		_, ok := c.align(base.elements(), from.elements())
 		return ok
 	}
 	return equal(base, from)
@@ -135,7 +136,7 @@ func (c *carrier) items(base, from, to []node) *node {
 	for tail < short-head && unchanged(len(to)-1-tail, len(from)-1-tail) {
 		tail++
 	}
-	out := &node{kind: '[', children: make([]node, 0, len(to))}
+	out := &node{kind: '[', parsed: true, children: make([]node, 0, len(to))}
 	out.children = append(out.children, base[:head]...)
 	for i := head; i < len(to)-tail; i++ {
 		if i < len(from)-tail {

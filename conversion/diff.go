@@ -44,10 +44,11 @@ type differ struct {
 
 func (d *differ) value(a, b *node) {
 	switch {
+	case bytes.Equal(a.raw, b.raw):
 	case a.kind == '{' && b.kind == '{' && len(d.path) < maxDiffDepth:
-		d.members(a.children, b.children)
+		d.members(a.elements(), b.elements())
 	case a.kind == '[' && b.kind == '[' && len(d.path) < maxDiffDepth:
-		d.items(a.children, b.children)
+		d.items(a.elements(), b.elements())
 	case !equal(a, b):
 		d.operation("replace", b)
 	}

@@ -21,7 +21,7 @@ type Raw struct{}
 // a Go type too. An object that was none before the patch need not be one after it.
 func (Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) {
 	p, from, to, err := applyPatch(object, patch)
-	if err == nil && p.Changed && !readAlike(&from, &to) {
+	if err == nil && p.Changed && !(readAlike(&from, &to) && inRange(patch)) {
 		err = stillReadable(object, p.Raw)
 	}
 	if err != nil {
@@ -53,8 +53,8 @@ func readable(object []byte) error {
 	return err
 }
 
-// readAlike is the cheap way to tell that to can be read if from can: they say the same of their kind, and no number is
-// out of range. What else could be wrong has been refused with the parsing. False means that it is not so easy to tell.
+// readAlike is the cheap way to tell that to can be read if from can, but for numbers that are out of range: they say the
+// same of their kind. What else could be wrong has been refused with the parsing. False means that it is not so easy to tell.
 func readAlike(from, to *node) bool {
 	a, plain := typeMeta(from)
 	b, plainToo := typeMeta(to)
@@ -66,7 +66,7 @@ func readAlike(from, to *node) bool {
 			return false
 		}
 	}
-	return inRange(to)
+	return true
 }
 
 // typeMeta finds apiVersion and kind; false when there are others that differ in their case alone, for which Kubernetes
@@ -74,8 +74,9 @@ func readAlike(from, to *node) bool {
 func typeMeta(object *node) (found [2]*node, plain bool) {
 	plain = true
 	for i, name := range [...]string{"apiVersion", "kind"} {
-		for j := range object.children {
-			switch member := &object.children[j]; {
+		members := object.elements()
+		for j := range members {
+			switch member := &members[j]; {
 			case string(member.name) == name:
 				found[i] = member
 			case bytes.EqualFold(member.name, []byte(name)):
@@ -86,15 +87,22 @@ func typeMeta(object *node) (found [2]*node, plain bool) {
 	return found, plain
 }
 
-// inRange says whether all numbers can be read as a float64, as Kubernetes reads those that are no int64.
-func inRange(n *node) bool {
+// inRange says whether all numbers of a patch can be read as a float64, as Kubernetes reads those that are no int64. Where
+// an object can be read, a number that cannot comes from the patch.
+func inRange(patch []byte) bool {
+	p := parser{scanner: scanner{data: patch}, levels: maxDepth}
+	root := p.parse(nil, 0)
+	return p.err == nil && numbersInRange(&root)
+}
+
+func numbersInRange(n *node) bool {
 	const surely = 300 // Digits that a float64 has the range for.
 	if n.kind == '0' && (len(n.raw) > surely || bytes.ContainsAny(n.raw, "eE")) {
 		_, err := strconv.ParseFloat(string(n.raw), 64)
 		return err == nil
 	}
 	for i := range n.children {
-		if !inRange(&n.children[i]) {
+		if !numbersInRange(&n.children[i]) {
 			return false
 		}
 	}

@@ -7,70 +7,105 @@ import (
 	"strconv"
 )
 
-// node is one value of a document, read as Kubernetes reads objects without a type. It refers to the document.
+// node is one value of a document, read as Kubernetes reads objects without a type. It refers to the document. What is in
+// an array or an object is looked at when it is asked for: two versions of an object are mostly the same to the byte.
 type node struct {
 	// kind is the byte that the value begins with, and '0' for any number.
 	kind byte
+	// depth is how many arrays and objects it stands in.
+	depth uint16
+	// parsed is whether children are what they should be.
+	parsed bool
 	// name is the unescaped name, for a member of an object.
 	name []byte
 	// raw is the value as it stands; nil when it was made of its children.
 	raw []byte
-	// children are the items of an array, or the members of an object: sorted by name, the last one of each name.
+	// children are the items of an array, or the members of an object: sorted by name, the last one of each name. Call
+	// elements.
 	children []node
+}
+
+// maxLazyDepth is how deep values are parsed one level at a time, for which each level is read as often as it is deep.
+// What lies deeper is parsed at once.
+const maxLazyDepth = 64
+
+// elements returns the children.
+func (n *node) elements() []node {
+	if n.parsed || n.kind != '{' && n.kind != '[' {
+		return n.children
+	}
+	p := parser{scanner: scanner{data: n.raw}, stack: make([]node, 0, 16), levels: 1}
+	if n.depth >= maxLazyDepth {
+		p.levels = maxDepth
+	}
+	n.children, n.parsed = p.parse(nil, n.depth).children, true
+	return n.children
 }
 
 // member finds a member of an object by its name; nil when there is none.
 func (n *node) member(name []byte) *node {
-	at, found := slices.BinarySearchFunc(n.children, name, func(m node, name []byte) int { return bytes.Compare(m.name, name) })
+	members := n.elements()
+	at, found := slices.BinarySearchFunc(members, name, func(m node, name []byte) int { return bytes.Compare(m.name, name) })
 	if !found {
 		return nil
 	}
-	return &n.children[at]
+	return &members[at]
 }
 
 var errNoObject = errors.New("not a JSON object")
 
 // parseObject reads a document that is one object.
 func parseObject(raw []byte) (node, error) {
-	p := parser{scanner: scanner{data: raw}, stack: make([]node, 0, 64)}
+	p := parser{scanner: scanner{data: raw}, stack: make([]node, 0, 16), levels: 1}
 	if p.next() != '{' {
 		return node{}, errNoObject
 	}
-	root := p.parse(nil)
+	root := p.parse(nil, 0)
 	p.end()
 	return root, p.err
 }
 
-// parser makes nodes. Children wait on the stack until their number is known, so that they are allocated once.
+// parser makes nodes, as many levels as it has. Children wait on the stack until their number is known, so that they are
+// allocated once.
 type parser struct {
 	scanner
-	stack []node
+	stack  []node
+	levels int
 }
 
-func (p *parser) parse(name []byte) node {
-	n := node{kind: p.next(), name: name}
-	start, base := p.pos, len(p.stack)
-	switch n.kind {
-	case '{':
-		for name := range p.members {
-			p.stack = append(p.stack, p.parse(name))
-		}
-		n.children = lastByName(p.pop(base))
-	case '[':
-		for range p.items {
-			p.stack = append(p.stack, p.parse(nil))
-		}
-		n.children = p.pop(base)
-	case '"', 't', 'f', 'n':
+func (p *parser) parse(name []byte, depth uint16) node {
+	n := node{kind: p.next(), depth: depth, name: name}
+	start := p.pos
+	switch {
+	case (n.kind == '{' || n.kind == '[') && p.levels > 0:
+		n.children, n.parsed = p.elements(n.kind, depth+1), true
+	case n.kind == '-' || '0' <= n.kind && n.kind <= '9':
+		n.kind = '0'
 		p.value()
 	default:
-		n.kind = '0'
 		p.value()
 	}
 	if p.err == nil { // An error has moved p.pos.
 		n.raw = p.data[start:p.pos]
 	}
 	return n
+}
+
+// elements parses what is in an array or an object.
+func (p *parser) elements(kind byte, depth uint16) []node {
+	base := len(p.stack)
+	p.levels--
+	defer func() { p.levels++ }()
+	if kind == '[' {
+		for range p.items {
+			p.stack = append(p.stack, p.parse(nil, depth))
+		}
+		return p.pop(base)
+	}
+	for name := range p.members {
+		p.stack = append(p.stack, p.parse(name, depth))
+	}
+	return lastByName(p.pop(base))
 }
 
 // pop takes the nodes above base off the stack.
@@ -99,15 +134,7 @@ func equal(a, b *node) bool {
 	}
 	switch a.kind {
 	case '{', '[':
-		if len(a.children) != len(b.children) {
-			return false
-		}
-		for i := range a.children {
-			if !bytes.Equal(a.children[i].name, b.children[i].name) || !equal(&a.children[i], &b.children[i]) {
-				return false
-			}
-		}
-		return true
+		return a.raw != nil && bytes.Equal(a.raw, b.raw) || equalElements(a.elements(), b.elements())
 	case '"':
 		return sameString(a.raw, b.raw)
 	case '0':
@@ -115,6 +142,18 @@ func equal(a, b *node) bool {
 	default:
 		return true
 	}
+}
+
+func equalElements(a, b []node) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i].name, b[i].name) || !equal(&a[i], &b[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // sameString compares strings by their text.
@@ -147,7 +186,7 @@ func (w *jsonWriter) node(n *node) {
 		w.raw(n.raw...)
 	case n.kind == '{':
 		w.raw('{')
-		for i := range n.children {
+		for i := range n.children { // Not elements: what has no raw was made of them.
 			w.key(string(n.children[i].name))
 			w.node(&n.children[i])
 		}
