@@ -31,6 +31,8 @@ type Mutate struct {
 	current *call   // started, or ended and not yet applied
 	next    int     // index into Hooks
 	round   uint32
+	// returned is whether the object has been in another version since, and came back with what a hook made of it.
+	returned bool
 	reinvocation
 	start  [1]Call
 	cancel [1]Cancel
@@ -184,6 +186,7 @@ func (m *Mutate) adopt(c *call, raw []byte, changed bool) {
 				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err)), nil)
 			return
 		}
+		m.returned = true
 	}
 	if changed {
 		c.patched = true
@@ -225,14 +228,14 @@ func (m *Mutate) endRound() {
 	}
 }
 
-// patchOfAll is the patch that leads from the request's object to the last one: that of the only hook whose patch made a
-// difference verbatim, if the hook saw what the caller has, or the difference. A patch that is no change may make one: it
-// gives an object that a hook sees in another version the defaults of that version.
+// patchOfAll is the patch that leads from the request's object to the last one: that of the only hook that changed it
+// verbatim, if the hook saw what the caller has, or the difference. What a patch that is no change adds is known to the
+// caller, unless the hook saw another version: then it has that version's defaults.
 func (m *Mutate) patchOfAll() ([]byte, error) {
 	switch {
-	case m.object.Revision == 0:
+	case len(m.patches) == 0 && !m.returned:
 		return nil, nil
-	case m.object.Revision == 1 && len(m.patches) == 1 && m.patches[0].verbatim:
+	case len(m.patches) == 1 && m.patches[0].verbatim && !m.returned:
 		return m.patches[0].result.Verdict.GetPatch(), nil
 	}
 	return m.options.Codec.Diff(m.options.Request.Admission.GetObject().GetRaw(), m.object.Raw)
