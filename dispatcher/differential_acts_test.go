@@ -33,7 +33,7 @@ type scripting struct {
 func (s scripting) script() script {
 	var out script
 	if s.in(3) {
-		out = append(out, step{pick(s.chance, "spec.flag", "metadata.labels.env", "metadata.labels.skip", "spec.by"), s.sayableAct()})
+		out = append(out, step{pick(s.chance, "spec.flag", "metadata.labels.env", "metadata.labels.skip", "spec.by", "spec.paused", "metadata.annotations.seen"), s.sayableAct()})
 	}
 	if !s.in(4) {
 		out = append(out, step{"", s.sayableAct()})
@@ -140,13 +140,13 @@ func (s scripting) denial() act {
 	jsonPatch, other := k8sadmissionv1.PatchTypeJSONPatch, k8sadmissionv1.PatchType("Merge")
 	switch s.IntN(8) {
 	case 0:
-		answer.Response.Patch = []byte(`[{"op":"add","path":"/spec/by","value":1}]`)
+		answer.Response.Patch = []byte(s.fitting())
 		name += " with a patch without a type"
 	case 1:
 		answer.Response.PatchType = &jsonPatch
 		name += " with the type of no patch"
 	case 2:
-		answer.Response.Patch, answer.Response.PatchType = []byte(`[{"op":"add","path":"/spec/by","value":1}]`), pick(s.chance, &jsonPatch, &other)
+		answer.Response.Patch, answer.Response.PatchType = []byte(s.fitting()), pick(s.chance, &jsonPatch, &other)
 		name += " with a patch of type " + string(*answer.Response.PatchType)
 	}
 	return always(name, answer)
@@ -170,6 +170,14 @@ func (s scripting) failure() act {
 	)
 }
 
+// fitting is a patch that makes a difference, as a rule.
+func (s scripting) fitting() string {
+	if s.builtIn() {
+		return `[{"op":"add","path":"/metadata/annotations/by","value":"hook"}]`
+	}
+	return `[{"op":"add","path":"/spec/by","value":1}]`
+}
+
 // malformed is an allowing answer that breaks the contract.
 func (s scripting) malformed() act {
 	typed := func(patch string, kind k8sadmissionv1.PatchType) act {
@@ -177,14 +185,15 @@ func (s scripting) malformed() act {
 		a.Response.PatchType = &kind
 		return always(fmt.Sprintf("patches %s of type %q", patch, kind), a)
 	}
-	untyped := oracle.Patch(`[{"op":"add","path":"/spec/by","value":1}]`)
+	some := s.fitting()
+	untyped := oracle.Patch("%s", some)
 	untyped.Response.PatchType = nil
 	unpatched := oracle.Allow()
 	unpatched.Response.PatchType = new(k8sadmissionv1.PatchType)
 	*unpatched.Response.PatchType = k8sadmissionv1.PatchTypeJSONPatch
 	return pick(s.chance,
 		always("patches without a type", untyped), always("has the type of no patch", unpatched),
-		typed(`[{"op":"add","path":"/spec/by","value":1}]`, "Merge"), typed(`[{"op":"add","path":"/spec/by","value":1}]`, ""), typed(`[]`, "jsonpatch"),
+		typed(some, "Merge"), typed(some, ""), typed(`[]`, "jsonpatch"),
 		typed(`[{`, "JSONPatch"), typed(`{}`, "JSONPatch"), typed(`"x"`, "JSONPatch"), typed(`[1]`, "JSONPatch"), typed(`[] []`, "JSONPatch"),
 	)
 }
@@ -204,14 +213,18 @@ func (s scripting) noChange() act {
 // inapplicable is a patch that does not apply, or to something that is no object afterwards. Those that make the library
 // panic are missing: in kube-apiserver the whole request does (TestApplyPatch of package conversion has them).
 func (s scripting) inapplicable() act {
+	field := "/spec/b"
+	if s.builtIn() {
+		field = "/metadata/labels" // whose type is known
+	}
 	all := []string{
 		`[{"op":"test","path":"/kind","value":"Other"}]`, `[{"op":"remove","path":"/missing"}]`, `[{"op":"replace","path":"/missing/a","value":1}]`,
 		`[{"op":"add","path":"/missing/a","value":1}]`, `[{"op":"add","path":"/spec/list/9","value":1}]`, `[{"op":"merge","path":"/spec"}]`,
-		`[{"op":"move","from":"/missing","path":"/spec/b"}]`, `[{"op":"copy","from":"/missing","path":"/spec/b"}]`, `[null]`,
+		`[{"op":"move","from":"/missing","path":"` + field + `"}]`, `[{"op":"copy","from":"/missing","path":"` + field + `"}]`, `[null]`,
 		`[{"op":"replace","path":"","value":[]}]`, `[{"op":"replace","path":"","value":"x"}]`,
 	}
 	if s.builtIn() { // whose kind and unknown fields do not depend on what a patch leaves
-		return patches("%s", pick(s.chance, all...))
+		return patches("%s", pick(s.chance, append(all, s.mistyped()...)...))
 	}
 	return patches("%s", pick(s.chance, append(all,
 		`[{"op":"remove","path":"/kind"}]`, `[{"op":"replace","path":"/kind","value":7}]`, `[{"op":"replace","path":"/kind","value":""}]`,
@@ -220,14 +233,12 @@ func (s scripting) inapplicable() act {
 }
 
 // builtIn reports whether the object has a type: fields that the type does not know are dropped.
-func (s scripting) builtIn() bool {
-	return !s.experiment.world.Custom && s.experiment.Request.GetResource().GetGroup() == ""
-}
+func (s scripting) builtIn() bool { return s.experiment.typed() }
 
 // change is a patch that makes a difference, to most objects.
 func (s scripting) change() act {
 	if s.builtIn() {
-		return pick(s.chance, patches(`[{"op":"add","path":"/container","value":"main"}]`), patches(`[{"op":"add","path":"/command/-","value":"-x"}]`))
+		return s.typedChange()
 	}
 	env := pick(s.chance, "dev", "prod")
 	switch s.IntN(16) {

@@ -42,17 +42,22 @@ func declared(t *testing.T, directory, test string) bool {
 }
 
 func TestEachDeviationOfThePageHasItsPredicate(t *testing.T) {
-	want := []string{"D5"} // the oracle cannot show it
+	accepted := []string{"D5"} // the oracle cannot show it
 	for _, d := range deviations() {
-		want = append(want, d.id)
+		accepted = append(accepted, d.id)
 	}
-	var got []string
-	for _, row := range regexp.MustCompile(`(?m)^\| (D\d+) \|`).FindAllSubmatch(read(t, "../docs/deviations.md"), -1) {
-		got = append(got, string(row[1]))
+	var listed []string
+	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Z]\d+) \|`).FindAllSubmatch(read(t, "../docs/deviations.md"), -1) {
+		id := string(row[1])
+		listed = append(listed, id)
+		if id[0] == 'D' && !slices.Contains(accepted, id) {
+			t.Errorf("docs/deviations.md lists %s, and the test does not accept it", id)
+		}
 	}
-	slices.Sort(want)
-	if !slices.Equal(want, got) {
-		t.Errorf("docs/deviations.md lists %v, the test accepts %v", got, want)
+	for _, id := range accepted {
+		if !slices.Contains(listed, id) {
+			t.Errorf("the test accepts %s, and docs/deviations.md does not list it", id)
+		}
 	}
 }
 

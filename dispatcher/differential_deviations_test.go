@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -24,17 +27,20 @@ type deviation struct {
 	explains func(x *explanation) bool
 }
 
-// deviations are those of docs/deviations.md, in the order in which they are tried. D5 cannot be seen here: the API server
-// defaults what it stores, and so does the oracle.
+// deviations are those of docs/deviations.md that can be seen here, in the order in which they are tried. D5 cannot: the API
+// server defaults what it stores, and so does the oracle.
 func deviations() []deviation {
 	return []deviation{
 		{"D7", (*explanation).failingOpenIsTold},
 		{"D4", (*explanation).exemptReview},
 		{"D2", (*explanation).noTimeLeft},
+		{"D9", (*explanation).sharedTime},
 		{"D8", (*explanation).redirects},
 		{"D1", (*explanation).denialFirst},
 		{"D3", (*explanation).denialsFold},
 		{"D6", (*explanation).wholeFractions},
+		{"B1", (*explanation).unknownFields},
+		{"B9", (*explanation).writtenAnew},
 	}
 }
 
@@ -92,20 +98,34 @@ func (x *explanation) exemptReview() bool {
 // noTimeLeft is D2: when the time of a request ends at a fail-open mutating hook, those left follow their own policies, as
 // if each had failed, in place of a 504. Nobody is called any more.
 func (x *explanation) noTimeLeft() bool {
+	return len(x.got.Calls) == len(x.want.Calls) && x.outOfTime()
+}
+
+// sharedTime is D9: a fail-open mutating hook that hangs takes its share of the time of a request, in place of all of it
+// and a 504, and those that come after are called as if it had failed.
+func (x *explanation) sharedTime() bool {
+	return len(x.got.Calls) > len(x.want.Calls) && x.outOfTime()
+}
+
+// outOfTime asks what would have been if the hooks that hang had failed, and all behind the last one that was called.
+func (x *explanation) outOfTime() bool {
 	if x.experiment.Stage != mutate || x.experiment.Deadline == 0 || x.want.Status.Code != 504 {
 		return false
 	}
-	var over bool
+	made, last := 0, false // calls, and whether the last one that Portcullis made hangs
 	failing := x.ask(func(_ string, a oracle.Answer) oracle.Answer {
-		if over = over || a.Hang; over {
+		if made++; made <= len(x.got.Calls) {
+			last = a.Hang
+		}
+		if a.Hang || made > len(x.got.Calls) {
 			return oracle.Answer{Drop: true}
 		}
 		return a
 	})
-	if len(failing.Calls) < len(x.want.Calls) {
+	if made > len(x.got.Calls) && !last {
 		return false
 	}
-	failing.Calls = failing.Calls[:len(x.want.Calls)]
+	failing.Calls = failing.Calls[:min(len(failing.Calls), len(x.got.Calls))]
 	x.want = failing
 	return true
 }
@@ -183,12 +203,15 @@ func (x *explanation) refusals() (possible []status, early bool) {
 	earnest := *x
 	earnest.experiment = x.experiment.clone()
 	earnest.experiment.Request = inEarnest(x.experiment.Request)
+	mute := earnest.experiment.unmute()
+	if len(mute) > 0 {
+		earnest.lab = newLaboratory(x.lab.t, earnest.experiment.world)
+	}
 	matching := earnest.ask(func(string, oracle.Answer) oracle.Answer { return oracle.Allow() })
 	var denials, failures, conflicts []status
 	waited := false // for a denial: those behind it come too late
 	for _, h := range x.experiment.world.hooks(x.experiment.Stage) {
-		mute := h.https && h.version() == "" // it fails before it is called
-		if !mute && !slices.ContainsFunc(matching.Calls, func(c call) bool { return c.Key == h.key }) {
+		if !slices.ContainsFunc(matching.Calls, func(c call) bool { return c.Key == h.key }) {
 			continue
 		}
 		alone := earnest.ask(func(other string, a oracle.Answer) oracle.Answer {
@@ -199,11 +222,11 @@ func (x *explanation) refusals() (possible []status, early bool) {
 		})
 		switch effects := ptr.Deref(h.SideEffects, ""); {
 		case dryRun && effects == "":
-			if ptr.Deref(h.FailurePolicy, "") != admissionregistrationv1.Ignore {
-				failures = append(failures, status{Code: 500, Reason: internalError, Message: sharedMessage(`failed calling hook "` + h.Name + `": `)})
-			}
+			failures = append(failures, h.failure()...)
 		case dryRun && (effects == admissionregistrationv1.SideEffectClassSome || effects == admissionregistrationv1.SideEffectClassUnknown):
 			conflicts = append(conflicts, status{Code: 400, Reason: "BadRequest", Message: sharedMessage(`admission webhook "` + h.Name + `" does not support dry run`)})
+		case slices.Contains(mute, h.key):
+			failures = append(failures, h.failure()...)
 		case alone.Allowed:
 		case !strings.Contains(alone.Status.Message, "denied the request"):
 			failures = append(failures, alone.Status)
@@ -219,6 +242,14 @@ func (x *explanation) refusals() (possible []status, early bool) {
 		return denials, true
 	}
 	return failures[:min(len(failures), 1)], false
+}
+
+// failure is the refusal, if any, of a request in which the hook was not called.
+func (h scripted) failure() []status {
+	if ptr.Deref(h.FailurePolicy, "") == admissionregistrationv1.Ignore {
+		return nil
+	}
+	return []status{{Code: 500, Reason: internalError, Message: sharedMessage(`failed calling hook "` + h.Name + `": `)}}
 }
 
 // wholeFractions is D6: numbers keep their spelling. kube-apiserver writes a whole fraction as an integer when it encodes
@@ -238,6 +269,74 @@ func (x *explanation) wholeFractions() bool {
 		x.want, x.edits = respelt, append(x.edits, respell)
 	}
 	return spelt
+}
+
+// unknownFields is B1: what a hook adds that our types do not know goes along to the other hooks, as a change. An API
+// server that does not know it either drops it, here and at the end; one that is newer would treat it like a field of its
+// own, as kube-apiserver does with the one that is written in its place here.
+func (x *explanation) unknownFields() bool {
+	added := false
+	rename := func(_ string, a oracle.Answer) oracle.Answer {
+		if a.Response != nil && bytes.Contains(a.Response.Patch, []byte(madeUp)) {
+			added = true
+			a.Response = a.Response.DeepCopy()
+			a.Response.Patch = bytes.ReplaceAll(a.Response.Patch, []byte(madeUp), []byte(known))
+		}
+		return a
+	}
+	renamed := x.ask(rename)
+	if !added {
+		return false
+	}
+	for i := range renamed.Calls {
+		renamed.Calls[i].Object = withoutKnown(renamed.Calls[i].Object, path.Base(madeUp))
+	}
+	renamed.Object = withoutKnown(renamed.Object, "")
+	x.want, x.edits = renamed, append(x.edits, rename)
+	return true
+}
+
+// writtenAnew is B9: kube-apiserver writes the object anew, from its internal version, between the rounds and where hooks
+// take different versions. The hooks see the same, but for what writing it anew makes of it.
+func (x *explanation) writtenAnew() bool {
+	if !x.experiment.typed() || len(x.want.Calls) != len(x.got.Calls) {
+		return false
+	}
+	anew := false
+	for i, want := range x.want.Calls {
+		got := &x.got.Calls[i]
+		if want.Object != got.Object && rewritten(want.Object) == rewritten(got.Object) {
+			got.Object, anew = want.Object, true
+		}
+	}
+	return anew
+}
+
+// rewritten is an object as an API server reads and writes it.
+func rewritten(object string) string {
+	var o unstructured.Unstructured
+	if err := o.UnmarshalJSON([]byte(object)); err != nil {
+		return object
+	}
+	kind := o.GroupVersionKind()
+	return canonicalJSON(inVersion(o.Object, kind.GroupVersion(), kind))
+}
+
+// withoutKnown is an object with the metadata field known under another name; empty leaves it out.
+func withoutKnown(object, name string) string {
+	var o unstructured.Unstructured
+	if err := utiljson.Unmarshal([]byte(object), &o.Object); err != nil {
+		return object
+	}
+	value, found, _ := unstructured.NestedString(o.Object, "metadata", path.Base(known))
+	if !found {
+		return object
+	}
+	unstructured.RemoveNestedField(o.Object, "metadata", path.Base(known))
+	if name != "" {
+		_ = unstructured.SetNestedField(o.Object, value, "metadata", name)
+	}
+	return canonical(o.Object)
 }
 
 // contained reports whether everything on the side of a is also on that of b.

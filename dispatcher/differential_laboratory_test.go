@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	k8sadmissionv1 "k8s.io/api/admission/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
 	webhookrequest "k8s.io/apiserver/pkg/admission/plugin/webhook/request"
@@ -33,6 +34,7 @@ type laboratory struct {
 	t          *testing.T
 	oracle     *oracle.Oracle
 	dispatcher *dispatcher.Dispatcher
+	told       told
 	idle       []func() // return when no handler runs any more
 
 	mu       sync.Mutex
@@ -45,7 +47,10 @@ type laboratory struct {
 func newLaboratory(t *testing.T, w *world) *laboratory {
 	t.Helper()
 	l := &laboratory{t: t, ours: map[string]*performance{}}
-	o := oracle.Options{Namespaces: w.Namespaces, Scripts: map[string]oracle.Script{}, Custom: w.Custom}
+	o := oracle.Options{
+		Namespaces: w.Namespaces, Scripts: map[string]oracle.Script{}, Custom: w.Custom,
+		Equivalents: w.registry(), Definitions: []*apiextensionsv1.CustomResourceDefinition{w.Definition}, Authorizer: w.authorizer(),
+	}
 	for _, c := range w.Configurations {
 		if c.Stage == validate {
 			o.Validating = append(o.Validating, c.validating())
@@ -61,8 +66,12 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 		}
 	}
 	l.oracle = oracle.New(t, o)
-	k := told{snapshot: w.snapshot(), namespaces: w.Namespaces}
+	k := tell(t, w)
+	l.told = k
 	var options dispatcher.Options
+	if !w.Custom {
+		options.Codec = k.codec
+	}
 	if slices.ContainsFunc(w.Configurations, func(c configuration) bool { return c.HTTPS }) {
 		options.Webhooks = l.overHTTPS()
 	}
@@ -94,7 +103,7 @@ func (l *laboratory) inProcess(k told, options dispatcher.Options) {
 func (l *laboratory) overStreams(w *world, k told, options dispatcher.Options) {
 	m := newMeshOf(l.t, k.snapshot, k, func(o *dispatcher.Options) { o.Webhooks, o.Codec = options.Webhooks, options.Codec })
 	l.dispatcher = m.dispatcher
-	if len(k.snapshot.Hooks()) == 0 {
+	if !slices.ContainsFunc(k.snapshot.Hooks(), func(h *match.Hook) bool { return h.Route.Stream }) {
 		return
 	}
 	serve := func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
@@ -160,6 +169,7 @@ func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
 	if err != nil {
 		l.t.Fatalf("no API server would send this: %v\n%s", err, e)
 	}
+	got.FinalObject = []byte(l.read(e, got.FinalObject))
 	return fromKubernetes(e, got, p.recorded())
 }
 
@@ -188,7 +198,7 @@ func (l *laboratory) portcullis(e *experiment) outcome {
 	if answer.Response.GetUid() != uid {
 		l.t.Errorf("the answer has uid %q, want %q", answer.Response.GetUid(), uid)
 	}
-	return fromPortcullis(e, sent, answer, p.recorded())
+	return fromPortcullis(e, l.finalObject(e, sent, answer.Response), answer, p.recorded())
 }
 
 // sent is the request as an API server sends it: with its objects encoded anew, and read by the JSON edge.
@@ -196,7 +206,7 @@ func (l *laboratory) sent(e *experiment, uid string) *admissionv1.AdmissionReque
 	l.t.Helper()
 	attributes, err := l.oracle.Attributes(e.Request)
 	if err != nil {
-		l.t.Fatal(err)
+		l.t.Fatalf("%v: %s", err, e.Request)
 	}
 	versioned, err := admission.NewVersionedAttributes(attributes, attributes.GetKind(), admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme))
 	if err != nil {
@@ -219,6 +229,33 @@ func (l *laboratory) sent(e *experiment, uid string) *admissionv1.AdmissionReque
 	return sent
 }
 
+// finalObject is what the API server makes of the answer, as canonical JSON.
+func (l *laboratory) finalObject(e *experiment, sent *admissionv1.AdmissionRequest, r *admissionv1.AdmissionResponse) string {
+	l.t.Helper()
+	patched, err := conversion.ApplyPatch(sent.GetObject().GetRaw(), r.GetPatch())
+	switch {
+	case !r.GetAllowed():
+		return ""
+	case err != nil:
+		return err.Error()
+	case (len(r.GetPatch()) > 0) != (r.GetPatchType() == "JSONPatch"):
+		return "patch without a type or a type without a patch: " + r.String()
+	}
+	return l.read(e, patched.Raw)
+}
+
+// read is an object as the API server of the world reads it, and writes it again, as canonical JSON.
+func (l *laboratory) read(e *experiment, raw []byte) string {
+	l.t.Helper()
+	if raw == nil || !e.typed() {
+		return canonicalJSON(raw)
+	}
+	of := e.clone()
+	of.Request = cloneRequest(e.Request)
+	of.Request.Object = &admissionv1.Object{Raw: raw}
+	return canonicalJSON(l.sent(of, "").GetObject().GetRaw())
+}
+
 // context bounds the review as its caller would.
 func (e *experiment) context(t *testing.T) (context.Context, context.CancelFunc) {
 	t.Helper()
@@ -231,6 +268,7 @@ func (e *experiment) context(t *testing.T) (context.Context, context.CancelFunc)
 // judgement is the comparison of both.
 type judgement struct {
 	want, got  outcome
+	authorized bool     // the authorizer was asked
 	deviations []string // that explain how they differ
 	difference string   // that nothing explains
 }
@@ -253,6 +291,7 @@ func (l *laboratory) judge(e *experiment) judgement {
 func (l *laboratory) compare(e *experiment) judgement {
 	l.t.Helper()
 	j := judgement{want: l.kubernetes(e), got: l.portcullis(e)}
+	j.authorized = l.told.asked.Swap(false)
 	j.difference = differ(j.want, j.got)
 	if j.difference == "" {
 		return j

@@ -21,7 +21,6 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
@@ -127,7 +126,7 @@ func fromKubernetes(e *experiment, o oracle.Outcome, calls []call) outcome {
 var patchErrors = regexp.MustCompile(`(?s)^Internal error occurred: (?:` + strings.Join([]string{
 	`(add|remove|replace|move|copy|test)(ing)? `, `error in (add|remove|replace|move|copy|test) for path`, `testing (path|value)`, `jsonpatch `,
 	`Unexpected kind`, `unexpected GroupVersion string`, `unexpected kind`, `couldn't get version/kind`, `Object 'Kind' is missing`, `json: cannot unmarshal`, `Unable to access`,
-	`Invalid index`, `Missing operation`, `Unable to copy`, `Accumulated size`,
+	`parsing time`, `Invalid index`, `Missing operation`, `Unable to copy`, `Accumulated size`,
 }, "|") + `).*$`)
 
 // inapplicable is the message of a patch that does not apply as Portcullis begins it, and every other as it is.
@@ -152,13 +151,13 @@ func mutation(place, value string) []string {
 }
 
 // fromPortcullis is an answer in shared words.
-func fromPortcullis(e *experiment, sent *admissionv1.AdmissionRequest, a review.Answer, calls []call) outcome {
+func fromPortcullis(e *experiment, object string, a review.Answer, calls []call) outcome {
 	r := a.Response
 	out := outcome{Allowed: r.GetAllowed(), Audit: map[string]string{}}
 	if s := r.GetStatus(); !out.Allowed {
 		out.Status = newStatus(s.GetCode(), s.GetReason(), s.GetMessage(), detailsOf(s))
 	} else {
-		out.Object, out.Patched = finalObject(sent, r), len(r.GetPatch()) > 0
+		out.Object, out.Patched = object, len(r.GetPatch()) > 0
 	}
 	out.Warnings = heard(r.GetWarnings())
 	for key, value := range r.GetAuditAnnotations() {
@@ -221,18 +220,6 @@ func webhookIn(value string) string {
 		return err.Error()
 	}
 	return a.Webhook
-}
-
-// finalObject is what the API server makes of the answer.
-func finalObject(sent *admissionv1.AdmissionRequest, r *admissionv1.AdmissionResponse) string {
-	patched, err := conversion.ApplyPatch(sent.GetObject().GetRaw(), r.GetPatch())
-	switch {
-	case err != nil:
-		return err.Error()
-	case (len(r.GetPatch()) > 0) != (r.GetPatchType() == "JSONPatch"):
-		return "patch without a type or a type without a patch: " + r.String()
-	}
-	return canonicalJSON(patched.Raw)
 }
 
 // detailsOf are details in the types of Kubernetes.

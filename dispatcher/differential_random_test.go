@@ -39,7 +39,7 @@ const oneSecond = 1
 func (r chance) world() *world {
 	w := &world{
 		Namespaces: map[string]map[string]string{"dev": {"env": "dev"}, "prod": {"env": "prod", "tier": "dev"}, "bare": nil},
-		Custom:     !r.in(4), Streams: r.in(8),
+		Custom:     r.in(2), Versions: r.versions(), Definition: r.definition(), Authorizer: !r.in(4), Streams: r.in(8),
 	}
 	for _, stage := range []admissionv1.Stage{mutate, validate} {
 		names := []string{"a", "b", "ab", "a.b", "B"}
@@ -48,6 +48,9 @@ func (r chance) world() *world {
 			c := configuration{Name: name, Stage: stage, HTTPS: r.in(3)}
 			for range 1 + r.IntN(3) {
 				h := r.webhook(stage)
+				if r.in(3) {
+					h.Rules = r.precise(w)
+				}
 				if c.HTTPS {
 					url := "https://webhook.test.dev"
 					h.ClientConfig.URL, h.AdmissionReviewVersions = &url, r.reviewVersions()
@@ -108,7 +111,7 @@ func maybe[T any](r chance, from ...T) *T {
 }
 
 func (r chance) rules() []admissionregistrationv1.RuleWithOperations {
-	if !r.in(4) {
+	if !r.in(3) {
 		return []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"*"},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
@@ -119,13 +122,27 @@ func (r chance) rules() []admissionregistrationv1.RuleWithOperations {
 		rules = append(rules, admissionregistrationv1.RuleWithOperations{
 			Operations: some[admissionregistrationv1.OperationType](r, "*", "*", "CREATE", "UPDATE", "DELETE", "CONNECT"),
 			Rule: admissionregistrationv1.Rule{
-				APIGroups: some(r, "*", "", "test.dev"), APIVersions: some(r, "*", "v1", "v1beta1"),
-				Resources: some(r, "*", "*/*", "widgets", "widgets/*", "*/status", "pods", "pods/*", "pods/exec", "*/exec", "namespaces", "gadgets"),
-				Scope:     maybe(r, admissionregistrationv1.AllScopes, admissionregistrationv1.NamespacedScope, admissionregistrationv1.ClusterScope),
+				APIGroups:   some(r, "*", "", "test.dev", "apps", "apps", "extensions", "autoscaling", "networking.k8s.io", "policy", "batch", "events.k8s.io"),
+				APIVersions: some(r, "*", "v1", "v1", "v1beta1", "v1beta1", "v1beta2", "v2"),
+				Resources: some(r, "*", "*", "*/*", "*/*", "widgets", "widgets/*", "*/status", "*/scale", "pods", "pods/*", "pods/exec", "*/exec", "namespaces", "gadgets",
+					"deployments", "deployments/*", "horizontalpodautoscalers", "ingresses", "poddisruptionbudgets", "cronjobs", "events"),
+				Scope: maybe(r, admissionregistrationv1.AllScopes, admissionregistrationv1.NamespacedScope, admissionregistrationv1.ClusterScope),
 			},
 		})
 	}
 	return rules
+}
+
+// precise is a rule for one way to one resource, which there may be others to.
+func (r chance) precise(w *world) []admissionregistrationv1.RuleWithOperations {
+	e := pick(r, w.endpoints()...)
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{"*"},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{e.Resource.Group}, APIVersions: []string{e.Resource.Version},
+			Resources: []string{pick(r, e.Resource.Resource, e.Resource.Resource+"/*", strings.TrimSuffix(e.Resource.Resource+"/"+e.Subresource, "/"))},
+		},
+	}}
 }
 
 func (r chance) selector() *metav1.LabelSelector {
@@ -153,6 +170,10 @@ func (r chance) conditions() []admissionregistrationv1.MatchCondition {
 		`oldObject == null`, `request.userInfo.username == "jane"`, `"ops" in request.userInfo.groups`, `request.namespace != "prod"`,
 		`!has(object.spec.flag)`, `object == null || !has(object.spec) || !has(object.spec.flag)`,
 		`object.spec.size < 3`, // an error for objects without one, and for some that have one
+		`object == null || object.apiVersion.endsWith("v1")`, `request.kind.version == request.requestKind.version`, `request.resource.group != "extensions"`,
+		`authorizer.requestResource.check("get").allowed()`, `authorizer.group("apps").resource("deployments").namespace(request.namespace).check("delete").allowed()`,
+		`!authorizer.path("/healthz").check("get").errored()`, `authorizer.serviceAccount("dev", "robot").group("").resource("pods").check("list").reason() != "not here"`,
+		`has(oldObject.spec) && has(oldObject.spec.replicas) && oldObject.spec.replicas > 1`,
 	}
 	if r.in(10) {
 		expressions = []string{`object.missing.missing == 1`, `"not a bool"`, `syntax error`}
@@ -162,32 +183,6 @@ func (r chance) conditions() []admissionregistrationv1.MatchCondition {
 		out = append(out, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("c%d", i), Expression: e})
 	}
 	return out
-}
-
-// endpoint is something that can be asked for.
-type endpoint struct {
-	group, version, kind, resource, sub string
-	cluster                             bool
-}
-
-// endpoints are those that a world serves.
-func (w *world) endpoints() []endpoint {
-	widgets := endpoint{"test.dev", "v1", "Widget", "widgets", "", false}
-	all := []endpoint{
-		widgets, widgets, widgets, widgets, widgets, widgets, widgets, widgets, widgets, widgets,
-		{"test.dev", "v1beta1", "Widget", "widgets", "", false}, {"test.dev", "v1", "Widget", "widgets", "status", false},
-		{"test.dev", "v1", "Gadget", "gadgets", "", true},
-	}
-	if !w.Custom {
-		return append(all, endpoint{"", "v1", "PodExecOptions", "pods", "exec", false}, endpoint{"", "v1", "PodExecOptions", "pods", "exec", false})
-	}
-	return append(all,
-		endpoint{"", "v1", "Pod", "pods", "", false}, endpoint{"", "v1", "Namespace", "namespaces", "", true},
-		endpoint{"", "v1", "Namespace", "namespaces", "finalize", true},
-		endpoint{"admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "", true},
-		endpoint{"authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "", true},
-		endpoint{"authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews", "", false},
-	)
 }
 
 // experiment is a request, and what the hooks make of it.
@@ -213,19 +208,19 @@ func (r chance) experiment(w *world) *experiment {
 func (r chance) request(w *world) *admissionv1.AdmissionRequest {
 	e := pick(r, w.endpoints()...)
 	req := &admissionv1.AdmissionRequest{
-		Kind:        &admissionv1.GroupVersionKind{Group: e.group, Version: e.version, Kind: e.kind},
-		Resource:    &admissionv1.GroupVersionResource{Group: e.group, Version: e.version, Resource: e.resource},
-		SubResource: e.sub, Name: pick(r, "", "dev", "x"), Operation: pick(r, "CREATE", "CREATE", "UPDATE", "UPDATE", "DELETE"),
+		Kind:        &admissionv1.GroupVersionKind{Group: e.Kind.Group, Version: e.Kind.Version, Kind: e.Kind.Kind},
+		Resource:    &admissionv1.GroupVersionResource{Group: e.Resource.Group, Version: e.Resource.Version, Resource: e.Resource.Resource},
+		SubResource: e.Subresource, Name: pick(r, "", "dev", "x"), Operation: pick(r, "CREATE", "CREATE", "UPDATE", "UPDATE", "DELETE"),
 		UserInfo: &admissionv1.UserInfo{
 			Username: pick(r, "jane", "joe"), Uid: pick(r, "", "u1"), Groups: some(r, "ops", "dev"),
 			Extra: map[string]*admissionv1.ExtraValue{"team": {Items: some(r, "a", "b")}},
 		},
 	}
-	if !e.cluster || (e.resource == "namespaces" && !r.in(4)) {
+	if !e.cluster || (e.Resource.Resource == "namespaces" && !r.in(4)) {
 		req.Namespace = pick(r, "dev", "dev", "dev", "dev", "dev", "prod", "prod", "bare", "missing")
 	}
-	if e.kind == "PodExecOptions" {
-		req.Operation, req.Object = "CONNECT", object(map[string]any{"stdin": true, "command": []any{"sh"}}, e)
+	if e.Kind.Kind == "PodExecOptions" {
+		req.Operation, req.Object = "CONNECT", r.object(w, e)
 		return req
 	}
 	if r.in(4) {
@@ -233,18 +228,18 @@ func (r chance) request(w *world) *admissionv1.AdmissionRequest {
 		req.DryRun = &dryRun
 	}
 	if req.Operation != "DELETE" {
-		req.Object = object(r.content(), e)
+		req.Object = r.object(w, e)
 	}
 	if req.Operation != "CREATE" {
-		req.OldObject = object(r.content(), e)
+		req.OldObject = r.object(w, e)
 	}
 	kind := map[string]string{"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}[req.Operation]
 	req.Options = &admissionv1.Object{Raw: []byte(`{"kind":"` + kind + `","apiVersion":"meta.k8s.io/v1"}`)}
 	return req
 }
 
-// content is an object that hooks can change: labels that selectors look at, a list, numbers of every kind.
-func (r chance) content() map[string]any {
+// metadata is what hooks look at and change of every object.
+func (r chance) metadata() map[string]any {
 	metadata := map[string]any{"name": "x", "annotations": map[string]any{"note": "<é & \u2028>"}}
 	if !r.in(5) {
 		metadata["labels"] = pick[any](r, map[string]any{"env": "dev"}, map[string]any{"env": "prod", "skip": ""}, map[string]any{}, nil)
@@ -253,6 +248,11 @@ func (r chance) content() map[string]any {
 		delete(metadata, "name")
 		metadata["generateName"] = "x-"
 	}
+	return metadata
+}
+
+// widgetSpec has what hooks change: a list, numbers of every kind.
+func (r chance) widgetSpec() map[string]any {
 	spec := map[string]any{"list": []any{"start"}, "size": pick[any](r, 1, 3, 1.5, "large"), "big": 9007199254740993}
 	if r.in(4) {
 		spec["flag"] = true
@@ -260,10 +260,18 @@ func (r chance) content() map[string]any {
 	if r.in(3) {
 		spec["nothing"], spec["empty"] = nil, map[string]any{}
 	}
-	return map[string]any{"metadata": metadata, "spec": spec}
+	return spec
 }
 
-func object(content map[string]any, e endpoint) *admissionv1.Object {
-	content["kind"], content["apiVersion"] = e.kind, strings.TrimPrefix(e.group+"/"+e.version, "/")
-	return &admissionv1.Object{Raw: []byte(canonical(content))}
+// object is an object of an endpoint. Custom resources are the same in every version.
+func (r chance) object(w *world, e endpoint) *admissionv1.Object {
+	if !w.typed(e.Kind.GroupKind()) {
+		content := map[string]any{"metadata": r.metadata(), "spec": r.widgetSpec()}
+		return &admissionv1.Object{Raw: written(content, e.Kind)}
+	}
+	content, version := r.content(e.Kind.Kind)
+	if version == e.Kind.GroupVersion() {
+		return &admissionv1.Object{Raw: written(content, e.Kind)}
+	}
+	return &admissionv1.Object{Raw: inVersion(content, version, e.Kind)}
 }

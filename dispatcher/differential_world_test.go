@@ -1,7 +1,6 @@
 package dispatcher_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,9 +8,9 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -25,9 +24,14 @@ type world struct {
 	Configurations []configuration
 	// Namespaces are those that exist.
 	Namespaces map[string]map[string]string
-	// Custom makes objects of every kind custom resources. Otherwise what connections carry is built in. All other
-	// built-in kinds come in here once objects are defaulted after a patch (SEMANTICS C34).
+	// Custom makes objects of every kind custom resources. Otherwise what is built into an API server has its types.
 	Custom bool
+	// Versions are the group versions of built-in kinds that the API server serves, in its order.
+	Versions []schema.GroupVersion
+	// Definition is that of widgets, which are custom resources everywhere.
+	Definition *apiextensionsv1.CustomResourceDefinition
+	// Authorizer is whether there is one.
+	Authorizer bool
 	// Streams carries the calls over real sessions, instead of in process, but for those of webhooks.
 	Streams bool
 }
@@ -93,8 +97,8 @@ func (e *experiment) clone() *experiment {
 func (e *experiment) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s of %s\n", e.Stage, e.Request)
-	fmt.Fprintf(&out, "custom %t, streams %t, deadline %s, explain %t, namespaces %v\n",
-		e.world.Custom, e.world.Streams, e.Deadline, e.Explain, e.world.Namespaces)
+	fmt.Fprintf(&out, "custom %t, streams %t, authorizer %t, deadline %s, explain %t, namespaces %v, versions %v\n",
+		e.world.Custom, e.world.Streams, e.world.Authorizer, e.Deadline, e.Explain, e.world.Namespaces, e.world.Versions)
 	for _, h := range e.world.hooks(e.Stage) {
 		fmt.Fprintf(&out, "hook %s, https %t, %s\n", h.key, h.https, canonical(h.MutatingWebhook))
 		for _, s := range e.Scripts[h.key] {
@@ -154,26 +158,4 @@ func (w *world) snapshot() *match.Snapshot {
 	}
 	snapshot, _ := match.Compile(in) // findings are expected: not every selector can be parsed
 	return snapshot
-}
-
-// told is what the dispatcher knows of a world.
-type told struct {
-	match.Unknown
-
-	snapshot   *match.Snapshot
-	namespaces map[string]map[string]string
-}
-
-var _ knowledge = told{}
-
-func (k told) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot, nil }
-
-func (k told) Cluster(string) match.Cluster { return k }
-
-func (k told) NamespaceLabels(_ context.Context, name string) (map[string]string, error) {
-	labels, ok := k.namespaces[name]
-	if !ok {
-		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
-	}
-	return labels, nil
 }

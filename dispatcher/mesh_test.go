@@ -183,7 +183,10 @@ func (m *mesh) host(instance string, register func(h *hostsdk.Host)) {
 	register(h)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- h.Run(ctx) }()
+	go func() {
+		ended <- h.Run(ctx)
+		close(ended)
+	}()
 	m.t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
