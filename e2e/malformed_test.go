@@ -69,24 +69,30 @@ func damages(body []byte) map[string][]byte {
 }
 
 // answers is an error unless the body is answered: by an AdmissionReview with
-// a uid, or by a Status that says what is wrong.
+// a uid, or in v1alpha1 with a verdict, or by a Status that says what is wrong.
 func answers(ctx context.Context, caller *mesh.Caller, url string, body []byte) error {
 	answer, err := caller.Post(ctx, url, body)
 	if err != nil {
 		return fmt.Errorf("no answer: %w", err)
 	}
 	var said struct {
-		Kind     string `json:"kind"`
-		Message  string `json:"message"`
-		Code     int    `json:"code"`
-		Response struct {
+		Kind       string          `json:"kind"`
+		APIVersion string          `json:"apiVersion"`
+		Message    string          `json:"message"`
+		Code       int             `json:"code"`
+		Status     json.RawMessage `json:"status"`
+		Response   struct {
 			UID string `json:"uid"`
 		} `json:"response"`
 	}
 	if err := json.Unmarshal(answer.Body, &said); err != nil {
 		return fmt.Errorf("status %d with a body that is not JSON: %s", answer.Status, answer.Body)
 	}
-	review := answer.Status == http.StatusOK && said.Kind == "AdmissionReview" && said.Response.UID != ""
+	verdict := said.Response.UID != ""
+	if said.APIVersion == "admission.k8s.io/v1alpha1" {
+		verdict = bytes.Contains(said.Status, []byte(`"allowed":`))
+	}
+	review := answer.Status == http.StatusOK && said.Kind == "AdmissionReview" && verdict
 	refusal := answer.Status >= 400 && answer.Status < 500 && said.Kind == "Status" && said.Code == answer.Status && said.Message != ""
 	if !review && !refusal {
 		return fmt.Errorf("status %d: %s", answer.Status, answer.Body)
