@@ -259,6 +259,38 @@ func TestTheExamplesForDirectCallersWork(t *testing.T) {
 	}
 }
 
+// TestReviewAsksForAllStagesOverGRPC has the command line as the direct caller
+// that needs no AdmissionReview.
+func TestReviewAsksForAllStagesOverGRPC(t *testing.T) {
+	d := startDev(t)
+	command := exec.CommandContext(t.Context(), portcullis, "review", "-f", filepath.Join(d.dir, "pod.json"),
+		"--ready-file", filepath.Join(filepath.Dir(d.dir), "ready.json"), "--stage", "admit", "-o", "json")
+	said, err := command.Output()
+	if err == nil {
+		t.Errorf("exit code 0, want that of a denial: %s", said)
+	}
+	var report struct {
+		Stages []struct {
+			Stage string
+			Hooks []struct{ Hook, Outcome string }
+		}
+	}
+	if err := json.Unmarshal(said, &report); err != nil || len(report.Stages) != 1 || report.Stages[0].Stage != "admit" {
+		t.Fatalf("report = %s (error %v), want one stage", said, err)
+	}
+	outcomes := map[string]string{}
+	for _, h := range report.Stages[0].Hooks {
+		if outcomes[h.Hook] == "" { // of the first round
+			outcomes[h.Hook] = h.Outcome
+		}
+	}
+	for hook, want := range map[string]string{"owner.portcullis.dev": "patched", "cost-center.portcullis.dev": "patched", pinnedImages: "denied"} {
+		if outcomes[hook] != want {
+			t.Errorf("%s: %q, want %q", hook, outcomes[hook], want)
+		}
+	}
+}
+
 func marshal(t *testing.T, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
