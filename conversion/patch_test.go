@@ -190,3 +190,26 @@ func TestDiffPatchIsTheSameEachTime(t *testing.T) {
 		}
 	}
 }
+
+func TestDifferencesAreFoundAtAnyDepth(t *testing.T) {
+	nested := func(depth int, value string) []byte {
+		return []byte(`{"a":` + strings.Repeat(`[{"b":`, depth/2) + value + strings.Repeat(`}]`, depth/2) + `}`)
+	}
+	for _, depth := range []int{2, 60, 62, 64, 66, 68, 200, 9990} {
+		from, to := nested(depth, `{"z":1,"y":[1.0]}`), nested(depth, `{"y":[1.00,2],"z":1}`)
+		patch, err := conversion.DiffPatch(from, to)
+		if err != nil || patch == nil {
+			t.Fatalf("%d levels: patch %s, error %v", depth, patch, err)
+		}
+		p, err := conversion.ApplyPatch(from, patch)
+		if err != nil || !p.Changed {
+			t.Fatalf("%d levels: changed %v, error %v", depth, p.Changed, err)
+		}
+		if rest, err := conversion.DiffPatch(p.Raw, to); err != nil || rest != nil {
+			t.Errorf("%d levels: rest %.1000s, error %v", depth, rest, err)
+		}
+		if patch, err := conversion.DiffPatch(from, nested(depth, `{"y":[1.00],"z":1}`)); err != nil || patch != nil {
+			t.Errorf("%d levels: patch %.1000s, error %v", depth, patch, err)
+		}
+	}
+}
