@@ -190,6 +190,40 @@ func elsewhere(t *testing.T, c *builtin.Codec, object []byte, there schema.Group
 	return got
 }
 
+// TestWhatRandomHooksMakeOfAnObjectIsConvertedThereAndBackOrRefused looks for objects that the conversions of Kubernetes
+// were not made for.
+func TestWhatRandomHooksMakeOfAnObjectIsConvertedThereAndBackOrRefused(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(13, 14))
+	c := builtin.New(builtin.Options{})
+	objects := everyVersion(t)
+	converted := 0
+	for i := range 3000 {
+		family := families()[i%len(families())]
+		here, there := at(t, family[r.IntN(len(family))]), at(t, family[r.IntN(len(family))])
+		object := objects[here].object
+		patch := []byte(mutation(r, tree(t, object)))
+		if p, err := conversion.ApplyPatch(object, patch); err == nil {
+			object = p.Raw // as it is, without defaults
+		}
+		seen, err := c.Convert(object, there)
+		if err != nil {
+			continue
+		}
+		again, err := c.Convert(seen, here)
+		if err != nil {
+			t.Fatalf("%s, which is %s in %s, does not come back: %v", object, seen, there, err)
+		}
+		if got, err := conversion.Carry(object, again, again); err != nil || !sameJSON(t, object, got) {
+			t.Fatalf("%s becomes %s, error %v", object, got, err)
+		}
+		converted++
+	}
+	if converted < 1500 {
+		t.Errorf("only %d objects could be converted", converted)
+	}
+}
+
 // TestMadeUpFieldsOfItemsSurviveWhatHappensToOtherItems changes the containers of Deployments in another version.
 func TestMadeUpFieldsOfItemsSurviveWhatHappensToOtherItems(t *testing.T) {
 	object := asServed(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"a","image":"a"},{"name":"b","image":"b"},{"name":"c","image":"c"}]}}}}`)
