@@ -31,12 +31,12 @@ type says struct {
 	seen []string
 }
 
-func (s *says) hook(name string, answer *admissionv1.AdmissionResponse, err error) inprocess.Handler {
+func (s *says) hook(name string, answer *admissionv1.AdmissionResponse) inprocess.Handler {
 	return func(_ context.Context, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.seen = append(s.seen, fmt.Sprintf("%s %d %s", name, r.GetObjectRevision(), r.GetObject().GetRaw()))
-		return answer, err
+		return answer, nil
 	}
 }
 
@@ -80,7 +80,7 @@ func TestAdmitAsksMutatingHooksAndThenValidatingOnesOnWhatTheyMade(t *testing.T)
 		Allowed: true, Warnings: []string{"v warns"}, AuditAnnotations: map[string]string{"said": "v"},
 	}
 	d := inProcess(t, k, map[string]inprocess.Handler{
-		"m1": s.hook("m1", patching("m1"), nil), "m2": s.hook("m2", patching("m2"), nil), "v": s.hook("v", validates, nil),
+		"m1": s.hook("m1", patching("m1")), "m2": s.hook("m2", patching("m2")), "v": s.hook("v", validates),
 	})
 	answer, err := d.Review(t.Context(), podReview(admit, `{"kind":"Pod","apiVersion":"v1"}`))
 	if err != nil {
@@ -140,7 +140,7 @@ func TestADenialInEitherStageIsTheAnswerOfAdmit(t *testing.T) {
 			var s says
 			snapshot := compile(t, []hook{{name: "v"}}, []hook{{name: "m"}})
 			d := inProcess(t, static{snapshot: snapshot}, map[string]inprocess.Handler{
-				"m": s.hook("m", test.mutating, nil), "v": s.hook("v", test.validates, nil),
+				"m": s.hook("m", test.mutating), "v": s.hook("v", test.validates),
 			})
 			answer, err := d.Review(t.Context(), podReview(admit, `{"kind":"Pod","apiVersion":"v1"}`))
 			if err != nil {
@@ -319,7 +319,7 @@ func TestAdmitOfARequestWithoutObject(t *testing.T) {
 	snapshot := compile(t, []hook{{name: "v"}}, []hook{{name: "m"}})
 	allows := &admissionv1.AdmissionResponse{Allowed: true}
 	d := inProcess(t, static{snapshot: snapshot}, map[string]inprocess.Handler{
-		"m": s.hook("m", allows, nil), "v": s.hook("v", allows, nil),
+		"m": s.hook("m", allows), "v": s.hook("v", allows),
 	})
 	r := podReview(admit, "")
 	r.Admission.Operation, r.Admission.Object, r.Admission.OldObject = "DELETE", nil, r.Admission.GetObject()

@@ -271,9 +271,12 @@ func TestReviewAsksForAllStagesOverGRPC(t *testing.T) {
 	}
 	var report struct {
 		Stages []struct {
-			Stage string
-			Hooks []struct{ Hook, Outcome string }
-		}
+			Stage string `json:"stage"`
+			Hooks []struct {
+				Hook    string `json:"hook"`
+				Outcome string `json:"outcome"`
+			} `json:"hooks"`
+		} `json:"stages"`
 	}
 	if err := json.Unmarshal(said, &report); err != nil || len(report.Stages) != 1 || report.Stages[0].Stage != "admit" {
 		t.Fatalf("report = %s (error %v), want one stage", said, err)
