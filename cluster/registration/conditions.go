@@ -66,17 +66,26 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 		}
 	}
 	if len(e.except) > 0 {
-		var others []string
-		for _, r := range rules(e.except) {
-			others = append(others, ruleExpression(r))
-		}
-		not(match.EntryFailClosed, strings.Join(others, " || "))
+		not(match.EntryFailClosed, rulesExpression(e.except))
+	}
+	if len(e.unwanted) > 0 {
+		not("other-versions", rulesExpression(e.unwanted))
 	}
 	return all
 }
 
+// rulesExpression is whether a request is one of the atoms, in CEL.
+func rulesExpression(list []atom) string {
+	var each []string
+	for _, r := range rules(list) {
+		each = append(each, ruleExpression(r))
+	}
+	return strings.Join(each, " || ")
+}
+
 // ruleExpression is a rule in CEL. What Kubernetes gives to a condition is an AdmissionRequest, in which an empty
-// namespace or subresource is not there at all.
+// namespace or subresource is not there at all, and request.resource is what the client asked for, whatever the version in
+// which the entry sees it (matcher.Match of k8s.io/apiserver's webhook/matchconditions).
 func ruleExpression(r admissionregistrationv1.RuleWithOperations) string {
 	var all []string
 	if len(r.Operations) < len(operations()) {

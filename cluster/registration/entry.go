@@ -17,40 +17,75 @@ type entry struct {
 	name  string
 	// hooks are those that may be called for a request of the entry.
 	hooks []*match.Hook
-	// atoms are the requests of the entry.
+	// atoms are the requests of the entry, in the versions that its hooks name.
 	atoms []atom
+	// equivalent says that the API server brings these requests in other versions too.
+	equivalent bool
 	// except are requests among them that belong to another entry.
 	except []atom
+	// unwanted are requests among them, in other versions, that no hook covers.
+	unwanted []atom
 }
 
 // byPolicy gives fail-closed and fail-open hooks an entry each. A request may belong to both.
-func byPolicy(stage admissionv1.Stage, hooks []*match.Hook) []entry {
+func (p *planner) byPolicy(stage admissionv1.Stage, hooks []*match.Hook) []entry {
 	closed, open := partition(hooks)
 	return inUse(
-		entry{stage: stage, name: match.EntryFailClosed, hooks: closed, atoms: reachable(closed)},
-		entry{stage: stage, name: match.EntryFailOpen, hooks: open, atoms: reachable(open)},
+		p.entry(entry{stage: stage, name: match.EntryFailClosed, hooks: closed, atoms: writtenBy(closed)}, p.covered(closed)),
+		p.entry(entry{stage: stage, name: match.EntryFailOpen, hooks: open, atoms: writtenBy(open)}, p.covered(open)),
 	)
 }
 
-// byRequest gives requests that any fail-closed hook covers to one entry, with all hooks, and the rest to another.
-func byRequest(stage admissionv1.Stage, hooks []*match.Hook) []entry {
-	failClosed, failOpen := partition(hooks)
-	closed := newAtomSet(reachable(failClosed))
-	var open, shared []atom
-	for _, a := range reachable(failOpen) {
-		if closed.covers(a) {
-			continue
-		}
-		open = append(open, a)
-		shared = append(shared, closed.common(a)...)
+// entry completes an entry for those of its requests that are wanted.
+func (p *planner) entry(e entry, wanted atomSet) entry {
+	e.equivalent = slices.ContainsFunc(e.hooks, isEquivalent)
+	e.unwanted = keep(p.brought(e), func(a atom) bool { return !wanted.covers(a) })
+	return e
+}
+
+// brought are the requests that the API server brings to an entry because they are the same as those that its rules name,
+// in another version: these too, in all known ways.
+func (p *planner) brought(e entry) []atom {
+	if !e.equivalent {
+		return nil
 	}
-	all := slices.DeleteFunc(slices.Clone(hooks), func(h *match.Hook) bool {
-		return !slices.ContainsFunc(reachable([]*match.Hook{h}), closed.overlaps)
-	})
-	return inUse(
-		entry{stage: stage, name: match.EntryFailClosed, hooks: all, atoms: reachable(failClosed)},
-		entry{stage: stage, name: match.EntryFailOpen, hooks: failOpen, atoms: open, except: shared},
-	)
+	return p.families.of(newAtomSet(e.atoms))
+}
+
+// byRequest gives requests that any fail-closed hook covers to one entry, with all hooks, and the rest to another.
+func (p *planner) byRequest(stage admissionv1.Stage, hooks []*match.Hook) []entry {
+	failClosed, failOpen := partition(hooks)
+	closed := p.covered(failClosed)
+	e := entry{stage: stage, name: match.EntryFailClosed, atoms: writtenBy(failClosed)}
+	e.hooks = keep(hooks, func(h *match.Hook) bool { return slices.ContainsFunc(p.reach[h], closed.overlaps) })
+	e = p.entry(e, closed)
+	// What a hook of the entry names must not be converted on the way.
+	names := newAtomSet(writtenBy(e.hooks))
+	e.atoms = append(e.atoms, keep(p.brought(e), func(a atom) bool { return closed.covers(a) && names.covers(a) })...)
+	return inUse(e, p.rest(stage, failOpen, closed))
+}
+
+// rest is the entry for the requests of fail-open hooks that no fail-closed one covers. Its rules name requests of the
+// other entry too where these are the same, in another version, as one that belongs here.
+func (p *planner) rest(stage admissionv1.Stage, failOpen []*match.Hook, closed atomSet) entry {
+	here := func(a atom) bool { return !closed.covers(a) }
+	e := entry{stage: stage, name: match.EntryFailOpen}
+	e.hooks = keep(failOpen, func(h *match.Hook) bool { return slices.ContainsFunc(p.reach[h], here) })
+	for _, h := range e.hooks {
+		e.atoms = append(e.atoms, keep(written(h), func(a atom) bool {
+			return here(a) || isEquivalent(h) && slices.ContainsFunc(p.families.of(newAtomSet([]atom{a})), here)
+		})...)
+	}
+	e = p.entry(e, p.covered(e.hooks))
+	e.unwanted = keep(e.unwanted, here)
+	for _, a := range append(p.brought(e), e.atoms...) {
+		if here(a) {
+			e.except = append(e.except, closed.common(a)...)
+		} else {
+			e.except = append(e.except, a)
+		}
+	}
+	return e
 }
 
 func partition(hooks []*match.Hook) (closed, open []*match.Hook) {
@@ -64,13 +99,9 @@ func partition(hooks []*match.Hook) (closed, open []*match.Hook) {
 	return closed, open
 }
 
-// reachable are the requests of hooks, less those that never come to the mesh.
-func reachable(hooks []*match.Hook) []atom {
-	var all []atom
-	for _, h := range hooks {
-		all = append(all, atoms(h.Rules())...)
-	}
-	return slices.DeleteFunc(all, func(a atom) bool { return excluded(a) != nil })
+// keep is what of a list passes; the list stays as it is.
+func keep[T any](list []T, passes func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !passes(x) })
 }
 
 // inUse leaves out entries without requests.
@@ -104,16 +135,19 @@ func (p *planner) mutating(e entry) admissionregistrationv1.MutatingWebhook {
 // validating is an entry as Kubernetes writes it.
 func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook {
 	url, seconds, effects := p.path(e), p.timeoutSeconds(e), e.sideEffects()
-	equivalent, policy := admissionregistrationv1.Equivalent, admissionregistrationv1.Ignore
+	policy, matching := admissionregistrationv1.Ignore, admissionregistrationv1.Exact
 	if e.name == match.EntryFailClosed {
 		policy = admissionregistrationv1.Fail
+	}
+	if e.equivalent {
+		matching = admissionregistrationv1.Equivalent
 	}
 	return admissionregistrationv1.ValidatingWebhook{
 		Name:                    fmt.Sprintf("%s.%s.%s", e.name, stageName(e.stage), p.options.Name),
 		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: p.options.CABundle},
 		Rules:                   rules(e.atoms),
 		FailurePolicy:           &policy,
-		MatchPolicy:             &equivalent,
+		MatchPolicy:             &matching,
 		NamespaceSelector:       p.namespaceSelector(e.hooks),
 		ObjectSelector:          objectSelector(e.hooks),
 		SideEffects:             &effects,
@@ -135,7 +169,7 @@ func (e entry) sideEffects() admissionregistrationv1.SideEffectClass {
 
 // timeoutSeconds is the time that the hooks of one request may need, within the budget of the stage.
 func (p *planner) timeoutSeconds(e entry) int32 {
-	need := e.need()
+	need := p.need(e)
 	limit := map[admissionv1.Stage]time.Duration{
 		admissionv1.Stage_STAGE_MUTATE:   p.options.Budget.Mutate,
 		admissionv1.Stage_STAGE_REINVOKE: p.options.Budget.Reinvoke,
@@ -154,11 +188,11 @@ func (p *planner) timeoutSeconds(e entry) int32 {
 
 // need is the longest that hooks of one request may take one after the other, or at the same time when they validate.
 // Hooks that cannot meet in a request do not count together.
-func (e entry) need() time.Duration {
+func (p *planner) need(e entry) time.Duration {
 	var need time.Duration
 	sets := make([]atomSet, len(e.hooks))
 	for i, h := range e.hooks {
-		sets[i] = newAtomSet(atoms(h.Rules()))
+		sets[i] = newAtomSet(p.reach[h])
 		need = max(need, h.Timeout)
 	}
 	if e.stage == admissionv1.Stage_STAGE_VALIDATE {
@@ -167,7 +201,7 @@ func (e entry) need() time.Duration {
 	for i := range e.hooks {
 		var sum time.Duration
 		for k, other := range e.hooks {
-			if k == i || slices.ContainsFunc(atoms(other.Rules()), sets[i].overlaps) {
+			if k == i || slices.ContainsFunc(p.reach[other], sets[i].overlaps) {
 				sum += time.Duration(e.rounds(other)) * other.Timeout
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/admissionregistration"
@@ -27,7 +28,7 @@ func options() registration.Options {
 	return registration.Options{URL: "https://portcullis.example.com:8443", OwnNamespace: "portcullis-system"}
 }
 
-// snapshot compiles configurations in YAML, one object each.
+// snapshot compiles configurations in YAML, one object each, with the defaults of their version.
 func snapshot(t *testing.T, documents ...string) *match.Snapshot {
 	t.Helper()
 	var in match.Input
@@ -37,7 +38,7 @@ func snapshot(t *testing.T, documents ...string) *match.Snapshot {
 			t.Fatal(err)
 		}
 		o := match.Object{}
-		var into any
+		var into runtime.Object
 		if head.Kind == "MutatingWebhookConfiguration" {
 			o.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{}
 			into = o.Mutating
@@ -48,6 +49,7 @@ func snapshot(t *testing.T, documents ...string) *match.Snapshot {
 		if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
 			t.Fatal(err)
 		}
+		legacyscheme.Scheme.Default(into)
 		in.Objects = append(in.Objects, o)
 	}
 	return compile(t, in)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 const (
@@ -35,6 +37,15 @@ type Options struct {
 	OwnNamespace string
 	// Budget bounds the timeouts of the entries.
 	Budget Budget
+	// Equivalents knows what the cluster may serve in several ways; nil knows nothing. Of a resource that it does not know,
+	// the versions that hooks name count.
+	Equivalents Equivalents
+}
+
+// Equivalents knows which resources of a cluster are the same.
+type Equivalents interface {
+	// Families are the ways to reach each resource, or subresource, that is known; perhaps one. They are not changed.
+	Families() [][]conversion.ResourceKind
 }
 
 // Budget is the longest that one entry of each stage may take, in whole seconds from 1 to 30; 0 is the default. A write

@@ -11,8 +11,14 @@
 //   - An API server does not tell a reinvocation from a first call, so hooks with reinvocationPolicy IfNeeded have
 //     entries of their own, behind those of the whole chain.
 //
-// The rules of an entry are the union of its hooks' rules and never more. The package is pure: it reads a snapshot and
-// returns objects. Its functions may be called from any goroutine.
+// The rules of an entry are the union of its hooks' rules and never more. A resource that the cluster serves in several
+// versions or groups is one request in all of them. An entry has matchPolicy Equivalent if one of its hooks has, so that a
+// version of which the plan knows nothing is not passed over; what that brings and no hook would have been called for is
+// kept out by a condition. Versions that a hook names are in the rules of the entry that takes them, so that they come as
+// they are; the mesh converts for the others. If more is taken for the same than is, no hook loses a request or gets one
+// twice; if less is, mutating entries may share requests.
+//
+// The package is pure: it reads a snapshot and returns objects. Its functions may be called from any goroutine.
 package registration
 
 import (
@@ -44,7 +50,7 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &planner{options: o, cluster: cluster}
+	p := newPlanner(s, cluster, o)
 	validating := p.hooks(s, admissionv1.Stage_STAGE_VALIDATE)
 	mutating := p.hooks(s, admissionv1.Stage_STAGE_MUTATE)
 	again := slices.DeleteFunc(slices.Clone(mutating), func(h *match.Hook) bool {
@@ -56,22 +62,33 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 		Mutating:   &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: typeMeta("MutatingWebhookConfiguration"), ObjectMeta: p.meta()},
 		Validating: &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: typeMeta("ValidatingWebhookConfiguration"), ObjectMeta: p.meta()},
 	}
-	entries := append(byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), byRequest(admissionv1.Stage_STAGE_REINVOKE, again)...)
+	entries := append(p.byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), p.byRequest(admissionv1.Stage_STAGE_REINVOKE, again)...)
 	for _, e := range entries {
 		r.Mutating.Webhooks = append(r.Mutating.Webhooks, p.mutating(e))
 	}
-	for _, e := range byPolicy(admissionv1.Stage_STAGE_VALIDATE, validating) {
+	for _, e := range p.byPolicy(admissionv1.Stage_STAGE_VALIDATE, validating) {
 		r.Validating.Webhooks = append(r.Validating.Webhooks, p.validating(e))
 	}
 	r.Findings = p.findings
 	return r, nil
 }
 
-// planner collects what is worth telling while a registration is made.
+// planner makes one registration, and collects what is worth telling about it.
 type planner struct {
 	options  Options
 	cluster  string
+	families families
+	reach    map[*match.Hook][]atom // the requests that each hook covers, in all versions
 	findings []match.Finding
+}
+
+func newPlanner(s *match.Snapshot, cluster string, o Options) *planner {
+	serving := keep(s.Hooks(), func(h *match.Hook) bool { return h.Serves(cluster) })
+	p := &planner{options: o, cluster: cluster, families: newFamilies(o.Equivalents, serving), reach: map[*match.Hook][]atom{}}
+	for _, h := range serving {
+		p.reach[h] = p.families.reach(h)
+	}
+	return p
 }
 
 // hooks are those of a stage that the cluster's reviews reach.

@@ -49,6 +49,7 @@ func TestPlanOfRealisticConfigurations(t *testing.T) {
 // hook is a configuration with one webhook, in YAML.
 type hook struct {
 	kind, name, policy, effects, reinvocation string
+	exact                                     bool   // matchPolicy
 	namespace                                 string // the only one that is selected; empty for all
 	rules                                     string // as rule reads them
 	timeout                                   int
@@ -64,6 +65,10 @@ func (h hook) document() *match.Object {
 		effects = admissionregistrationv1.SideEffectClass(h.effects)
 	}
 	seconds := int32(max(h.timeout, 1))
+	matching := admissionregistrationv1.Equivalent
+	if h.exact {
+		matching = admissionregistrationv1.Exact
+	}
 	var rules []admissionregistrationv1.RuleWithOperations
 	for _, r := range strings.Fields(h.rules) {
 		rules = append(rules, rule(r))
@@ -77,6 +82,7 @@ func (h hook) document() *match.Object {
 		again := admissionregistrationv1.ReinvocationPolicyType(h.reinvocation)
 		object.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
+			MatchPolicy:        &matching,
 			ReinvocationPolicy: &again,
 		}}}
 		object.Mutating.Name = h.name
@@ -84,6 +90,7 @@ func (h hook) document() *match.Object {
 	}
 	object.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
+		MatchPolicy: &matching,
 	}}}
 	object.Validating.Name = h.name
 	return object
@@ -241,6 +248,110 @@ func TestRulesOfEntries(t *testing.T) {
 				t.Errorf("entries (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestRequestsInSeveralVersionsBelongToOneEntry(t *testing.T) {
+	both := func(closed, open hook) []hook {
+		closed.kind, closed.name, open.kind, open.name, open.policy = "mutating", "a", "mutating", "b", "Ignore"
+		return []hook{closed, open}
+	}
+	const deployments = "apps/v1,apps/v1beta2,extensions/v1beta1 deployments"
+	tests := map[string]struct {
+		known []string
+		hooks []hook
+		want  map[string][]string
+	}{
+		"hooks of both policies name different versions: the whole chain runs in one entry, and nothing is converted for it": {
+			known: []string{deployments},
+			hooks: both(hook{rules: "CREATE:apps:v1:deployments"}, hook{rules: "CREATE:extensions:v1beta1:deployments"}),
+			want: map[string][]string{"fail-closed.mutate.portcullis": {
+				"Equivalent", "CREATE:apps:v1:deployments:*", "CREATE:extensions:v1beta1:deployments:*",
+			}},
+		},
+		"a fail-closed hook that takes one version alone leaves the others to the fail-open one": {
+			known: []string{deployments},
+			hooks: both(hook{rules: "CREATE:apps:v1:deployments", exact: true}, hook{rules: "CREATE:extensions:v1beta1:deployments"}),
+			want: map[string][]string{
+				"fail-closed.mutate.portcullis": {"Equivalent", "CREATE:apps:v1:deployments:*", "not-other-versions"},
+				"fail-open.mutate.portcullis":   {"Equivalent", "CREATE:extensions:v1beta1:deployments:*", "not-fail-closed"},
+			},
+		},
+		"hooks that take one version alone need no condition": {
+			known: []string{deployments},
+			hooks: both(hook{rules: "CREATE:apps:v1:deployments", exact: true}, hook{rules: "CREATE:extensions:v1beta1:deployments", exact: true}),
+			want: map[string][]string{
+				"fail-closed.mutate.portcullis": {"Exact", "CREATE:apps:v1:deployments:*"},
+				"fail-open.mutate.portcullis":   {"Exact", "CREATE:extensions:v1beta1:deployments:*"},
+			},
+		},
+		"what an exact hook names comes as it is, and other versions do not come for its sake": {
+			known: []string{deployments, "policy/v1,policy/v1beta1 poddisruptionbudgets"},
+			hooks: []hook{
+				{name: "a", rules: "CREATE:apps:v1:deployments"},
+				{name: "b", rules: "CREATE:apps:v1beta2:deployments CREATE:policy:v1:poddisruptionbudgets", exact: true},
+			},
+			want: map[string][]string{"fail-closed.validate.portcullis": {
+				"Equivalent", "CREATE:apps:v1,v1beta2:deployments:*", "CREATE:policy:v1:poddisruptionbudgets:*", "not-other-versions",
+			}},
+		},
+		"subresources have equivalents of their own": {
+			known: []string{"apps/v1 deployments", "apps/v1,extensions/v1beta1 deployments/scale"},
+			hooks: both(hook{rules: "UPDATE:apps:v1:deployments/scale"}, hook{rules: "UPDATE:extensions:v1beta1:deployments,deployments/scale"}),
+			want: map[string][]string{
+				"fail-closed.mutate.portcullis": {"Equivalent", "UPDATE:apps:v1:deployments/scale:*", "UPDATE:extensions:v1beta1:deployments/scale:*"},
+				"fail-open.mutate.portcullis":   {"Equivalent", "UPDATE:extensions:v1beta1:deployments:*"},
+			},
+		},
+		"of a resource that nobody knows, the versions that hooks name are the same": {
+			hooks: both(hook{rules: "CREATE:example.com:v1:widgets"}, hook{rules: "CREATE:example.com:v2:widgets"}),
+			want:  map[string][]string{"fail-closed.mutate.portcullis": {"Equivalent", "CREATE:example.com:v1,v2:widgets:*"}},
+		},
+		"a version that the cluster is known not to serve is another resource": {
+			known: []string{"policy/v1 poddisruptionbudgets"},
+			hooks: both(hook{rules: "CREATE:policy:v1beta1:poddisruptionbudgets"}, hook{rules: "CREATE:policy:v1:poddisruptionbudgets"}),
+			want: map[string][]string{
+				"fail-closed.mutate.portcullis": {"Equivalent", "CREATE:policy:v1beta1:poddisruptionbudgets:*"},
+				"fail-open.mutate.portcullis":   {"Equivalent", "CREATE:policy:v1:poddisruptionbudgets:*"},
+			},
+		},
+		"a wildcard stands for the versions of its group, and what is the same elsewhere comes with them": {
+			known: []string{deployments},
+			hooks: both(hook{rules: "CREATE:extensions:v1beta1:deployments"}, hook{rules: "CREATE:apps:*:deployments"}),
+			want: map[string][]string{
+				"fail-closed.mutate.portcullis": {"Equivalent", "CREATE:apps:v1,v1beta2:deployments:*", "CREATE:extensions:v1beta1:deployments:*"},
+				"fail-open.mutate.portcullis":   {"Equivalent", "CREATE:apps:*:deployments:*", "not-fail-closed"},
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := options()
+			o.Equivalents = familiesOf(tt.known...)
+			r := plan(t, hooks(t, tt.hooks...), o)
+			got := entries(r)
+			for _, w := range r.Mutating.Webhooks {
+				got[w.Name] = append([]string{string(*w.MatchPolicy)}, got[w.Name]...)
+			}
+			for _, w := range r.Validating.Webhooks {
+				got[w.Name] = append([]string{string(*w.MatchPolicy)}, got[w.Name]...)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHooksThatMeetInAnotherVersionShareTheirTime(t *testing.T) {
+	o := options()
+	o.Equivalents = familiesOf("apps/v1,extensions/v1beta1 deployments")
+	r := plan(t, hooks(t,
+		hook{kind: "mutating", name: "a", timeout: 3, rules: "CREATE:apps:v1:deployments"},
+		hook{kind: "mutating", name: "b", timeout: 4, rules: "CREATE:extensions:v1beta1:deployments"},
+	), o)
+	if got := *r.Mutating.Webhooks[0].TimeoutSeconds; got != 7 {
+		t.Errorf("timeoutSeconds %d, want 7", got)
 	}
 }
 

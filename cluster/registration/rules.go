@@ -117,6 +117,11 @@ func operations() []admissionregistrationv1.OperationType {
 	}
 }
 
+// scopes are those that a request can have.
+func scopes() []string {
+	return []string{string(admissionregistrationv1.ClusterScope), string(admissionregistrationv1.NamespacedScope)}
+}
+
 func newCube(r admissionregistrationv1.RuleWithOperations) cube {
 	c := cube{dimGroup: r.APIGroups, dimVersion: r.APIVersions, dimResource: r.Resources}
 	for _, o := range operations() {
@@ -124,7 +129,7 @@ func newCube(r admissionregistrationv1.RuleWithOperations) cube {
 			c[dimOperation] = append(c[dimOperation], string(o))
 		}
 	}
-	c[dimScope] = []string{string(admissionregistrationv1.ClusterScope), string(admissionregistrationv1.NamespacedScope)}
+	c[dimScope] = scopes()
 	if r.Scope != nil && *r.Scope != admissionregistrationv1.AllScopes {
 		c[dimScope] = []string{string(*r.Scope)}
 	}
@@ -192,9 +197,11 @@ func uncovered(list []atom) []atom {
 	left := slices.DeleteFunc(slices.Collect(maps.Keys(set.all)), func(a atom) bool {
 		return slices.ContainsFunc(set.wild, func(w atom) bool { return w != a && w.covers(a) })
 	})
-	slices.SortFunc(left, func(a, b atom) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(left, compareAtoms)
 	return left
 }
+
+func compareAtoms(a, b atom) int { return slices.Compare(a[:], b[:]) }
 
 // merge joins the cubes that differ in one dimension alone.
 func merge(cubes []cube, dimension int) []cube {

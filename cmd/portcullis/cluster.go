@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -49,8 +50,12 @@ func newClusterRegisterCommand() *cobra.Command {
 MutatingWebhookConfiguration and a ValidatingWebhookConfiguration whose webhooks point at the mesh. Their rules are those of
 the hooks that are in force for the cluster, and nothing else. What is dangerous about them is said on standard error.
 
+A resource that the cluster serves in several versions is one resource for hooks with matchPolicy Equivalent, and the two
+objects have to agree about which these are: the Cluster document says so, or its spec.kubeconfig is asked, or all versions
+count that Kubernetes ever served.
+
 Apply the output again whenever the rules, selectors, timeouts or policies of hooks change: widen it before a new hook is
-put in force, and narrow it after a hook is gone.`,
+put in force, and narrow it after a hook is gone. Apply it again, too, when the cluster has learned to serve new versions.`,
 		Example: `  portcullis cluster register prod-1 --config /etc/portcullis/conf.d \
     --url https://portcullis.example.com:8443 --ca ca.crt | kubectl --context prod-1 apply -f -
 
@@ -99,10 +104,15 @@ func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Wr
 		}
 		c.options.CABundle = bundle
 	}
-	snapshot, err := compileFor(ctx, name, c.config, notes)
+	snapshot, document, err := compileFor(ctx, name, c.config, notes)
 	if err != nil {
 		return err
 	}
+	families, err := familiesOf(ctx, document)
+	if err != nil {
+		fmt.Fprintf(notes, "warning: cluster %q does not say what it serves, so that all versions count that Kubernetes ever had: %v\n", name, err)
+	}
+	c.options.Equivalents = families
 	r, err := registration.Plan(snapshot, name, c.options)
 	if err != nil {
 		return err
@@ -133,21 +143,23 @@ func (c *registerCommand) print(out io.Writer, r *registration.Registration) err
 	return nil
 }
 
-// compileFor compiles the configuration as a dispatcher would, and sees that it knows the cluster. Warnings go to notes.
-func compileFor(ctx context.Context, cluster string, paths []string, notes io.Writer) (*match.Snapshot, error) {
+// compileFor compiles the configuration as a dispatcher would, and finds the document of the cluster in it. Warnings go to
+// notes.
+func compileFor(ctx context.Context, cluster string, paths []string, notes io.Writer) (*match.Snapshot, *kinds.Cluster, error) {
 	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: paths})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	listing, err := directory.List(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
+		return nil, nil, fmt.Errorf("--config: %w", err)
 	}
 	if err := errors.Join(listing.Problems.Err(), duplicates(listing.Objects)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := known(cluster, listing.Objects); err != nil {
-		return nil, err
+	document, err := known(cluster, listing.Objects)
+	if err != nil {
+		return nil, nil, err
 	}
 	snapshot, problems := config.Compile(listing.Revision, listing.Objects)
 	for _, p := range problems {
@@ -155,7 +167,7 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 			fmt.Fprintf(notes, "warning: %s\n", p)
 		}
 	}
-	return snapshot, problems.Err()
+	return snapshot, document, problems.Err()
 }
 
 // duplicates reports objects that stand in several documents: a dispatcher would use none of them.
@@ -173,18 +185,19 @@ func duplicates(objects []config.Object) error {
 	return errors.Join(errs...)
 }
 
-// known sees that reviews of the cluster will be judged: entries for any other one would refuse its writes.
-func known(cluster string, objects []config.Object) error {
+// known is the document of the cluster. Without one the mesh would refuse its reviews, and with them its writes.
+func known(cluster string, objects []config.Object) (*kinds.Cluster, error) {
 	var names []string
 	for _, o := range objects {
-		if o.Cluster != nil {
-			names = append(names, o.Name)
+		if o.Cluster == nil {
+			continue
 		}
-	}
-	if slices.Contains(names, cluster) {
-		return nil
+		if o.Name == cluster {
+			return o.Cluster, nil
+		}
+		names = append(names, o.Name)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("the configuration has no Cluster %q, so the mesh would refuse its reviews; it has %s",
+	return nil, fmt.Errorf("the configuration has no Cluster %q, so the mesh would refuse its reviews; it has %s",
 		cluster, cmp.Or(strings.Join(names, ", "), "none"))
 }

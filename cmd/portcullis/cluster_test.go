@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,4 +143,105 @@ func TestClusterRegisterSaysWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
+}
+
+const versionedHooks = `apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: versions}
+webhooks:
+- name: closed.example.com
+  clientConfig: {}
+  rules:
+  - {apiGroups: [policy], apiVersions: [v1beta1], operations: [CREATE], resources: [poddisruptionbudgets]}
+  - {apiGroups: [example.com], apiVersions: [v1], operations: [CREATE], resources: [widgets]}
+  failurePolicy: Fail
+  sideEffects: None
+  admissionReviewVersions: [v1]
+- name: open.example.com
+  clientConfig: {}
+  rules:
+  - {apiGroups: [policy], apiVersions: [v1], operations: [CREATE], resources: [poddisruptionbudgets]}
+  - {apiGroups: [example.com], apiVersions: [v2], operations: [CREATE], resources: [widgets]}
+  failurePolicy: Ignore
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`
+
+// TestClusterRegisterPlansByWhatTheClusterServes has a fail-closed and a fail-open hook in different versions: where both are
+// served they meet in one entry.
+func TestClusterRegisterPlansByWhatTheClusterServes(t *testing.T) {
+	served := func(paths map[string]string) string {
+		mux := http.NewServeMux()
+		for path, body := range paths {
+			mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(body))
+			})
+		}
+		s := httptest.NewServer(mux)
+		t.Cleanup(s.Close)
+		return "kubeconfig: " + write(t, "kubeconfig", `{apiVersion: v1, kind: Config, current-context: c,
+clusters: [{name: c, cluster: {server: "`+s.URL+`"}}], contexts: [{name: c, context: {cluster: c}}]}`)
+	}
+	const core = `{"kind": "APIVersions", "versions": []}`
+	group := func(versions ...string) string {
+		return `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "policy", "versions": [` + strings.Join(versions, ", ") + `]}]}`
+	}
+	const v1, v1beta1 = `{"groupVersion": "policy/v1", "version": "v1"}`, `{"groupVersion": "policy/v1beta1", "version": "v1beta1"}`
+	resources := func(version string) string {
+		return `{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "policy/` + version + `", "resources": [
+{"name": "poddisruptionbudgets", "kind": "PodDisruptionBudget", "namespaced": true, "verbs": ["create"]}]}`
+	}
+	tests := map[string]struct {
+		spec  string
+		meet  bool // both hooks are called by one entry
+		notes string
+	}{
+		"nothing is said: all that Kubernetes ever served": {"", true, ""},
+		"the document lists both":                          {"apiVersions: [policy/v1, policy/v1beta1]", true, ""},
+		"the document lists one":                           {"apiVersions: [policy/v1]", false, ""},
+		"the cluster says both": {served(map[string]string{
+			"/api": core, "/apis": group(v1, v1beta1), "/apis/policy/v1": resources("v1"), "/apis/policy/v1beta1": resources("v1beta1"),
+		}), true, ""},
+		"the cluster says one": {served(map[string]string{
+			"/api": core, "/apis": group(v1), "/apis/policy/v1": resources("v1"),
+		}), false, ""},
+		"the cluster does not answer": {served(nil), true, "does not say what it serves"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			mesh := "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod-1}\nspec:\n  identities: [kube-apiserver]\n  " + tt.spec + "\n"
+			dir := configuration(t, map[string]string{"hooks.yaml": versionedHooks, "mesh.yaml": mesh})
+			r := register(t, "prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json", "--mutate-timeout", "14s")
+			if r.code != 0 || tt.notes == "" && strings.Contains(r.notes, "does not say") || !strings.Contains(r.notes, tt.notes) {
+				t.Fatalf("%+v", r)
+			}
+			want := "v1beta1"
+			if tt.meet {
+				want = "v1,v1beta1"
+			}
+			if got := failClosedVersions(t, r.out); got != want {
+				t.Errorf("the fail-closed entry takes versions %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// failClosedVersions are the versions of poddisruptionbudgets that the fail-closed mutating entry takes.
+func failClosedVersions(t *testing.T, out string) string {
+	t.Helper()
+	var list struct{ Items []json.RawMessage }
+	var mutating admissionregistrationv1.MutatingWebhookConfiguration
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(list.Items[0], &mutating); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range mutating.Webhooks[0].Rules {
+		if r.APIGroups[0] == "policy" {
+			return strings.Join(r.APIVersions, ",")
+		}
+	}
+	return ""
 }

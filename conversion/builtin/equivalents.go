@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,6 +62,16 @@ func (e *Equivalents) For(resource schema.GroupVersionResource, subresource stri
 		return e.ways[resource.Resource]
 	}
 	return e.ways[resource.Resource+"/"+subresource]
+}
+
+// Families are the ways to reach each resource and subresource, as For returns them, in the order of their names. Like those
+// of For they must not be changed.
+func (e *Equivalents) Families() [][]conversion.ResourceKind {
+	all := make([][]conversion.ResourceKind, 0, len(e.ways))
+	for _, path := range slices.Sorted(maps.Keys(e.ways)) {
+		all = append(all, e.ways[path])
+	}
+	return all
 }
 
 // inInstallOrder sorts by group, and drops the groups that are not built in.

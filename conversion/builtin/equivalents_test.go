@@ -151,6 +151,21 @@ func TestNoneOfTheEquivalentsOfAnAPIServerIsMissingInAClusterOfWhichNothingIsKno
 	}
 }
 
+func TestFamiliesAreTheEquivalentsOfEachOfTheirMembers(t *testing.T) {
+	known := builtin.Known()
+	families := known.Families()
+	if len(families) < 30 {
+		t.Errorf("only %d families", len(families))
+	}
+	for _, ways := range families {
+		for _, way := range ways {
+			if diff := cmp.Diff(text(ways), text(known.For(way.Resource, way.Subresource))); diff != "" {
+				t.Errorf("%v (-family +equivalents):\n%s", way, diff)
+			}
+		}
+	}
+}
+
 func TestWhatIsNotBuiltInIsLeftOutOfDiscovery(t *testing.T) {
 	e := builtin.Discovered([]*metav1.APIResourceList{
 		{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment"}}},
