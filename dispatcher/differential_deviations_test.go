@@ -11,6 +11,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
 
@@ -41,6 +42,7 @@ func deviations() []deviation {
 		{"D6", (*explanation).wholeFractions},
 		{"B1", (*explanation).unknownFields},
 		{"B9", (*explanation).writtenAnew},
+		{"B7", (*explanation).thereAndBack},
 	}
 }
 
@@ -299,27 +301,48 @@ func (x *explanation) unknownFields() bool {
 // writtenAnew is B9: kube-apiserver writes the object anew, from its internal version, between the rounds and where hooks
 // take different versions. The hooks see the same, but for what writing it anew makes of it.
 func (x *explanation) writtenAnew() bool {
+	return x.alike(func(o unstructured.Unstructured) string { return canonicalJSON(through(o, o.GroupVersionKind())) })
+}
+
+// thereAndBack is B7: what the conversion to the version of a hook and back changes by itself does not stay in the object.
+func (x *explanation) thereAndBack() bool {
+	for _, c := range slices.Clone(x.want.Calls) {
+		as, converted := c.converted()
+		if converted && x.alike(func(o unstructured.Unstructured) string { return canonicalJSON(through(o, as)) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// through is an object as an API server reads it and writes it in a version, and that again in its own.
+func through(o unstructured.Unstructured, as schema.GroupVersionKind) []byte {
+	own := o.GroupVersionKind()
+	var there unstructured.Unstructured
+	if err := there.UnmarshalJSON(inVersion(o.Object, own.GroupVersion(), as)); err != nil {
+		return []byte(err.Error())
+	}
+	return inVersion(there.Object, as.GroupVersion(), own)
+}
+
+// alike takes the objects that are the same when they are written in some way for the same. It reports whether there are.
+func (x *explanation) alike(write func(o unstructured.Unstructured) string) bool {
 	if !x.experiment.typed() || len(x.want.Calls) != len(x.got.Calls) {
 		return false
 	}
-	anew := false
-	for i, want := range x.want.Calls {
-		got := &x.got.Calls[i]
-		if want.Object != got.Object && rewritten(want.Object) == rewritten(got.Object) {
-			got.Object, anew = want.Object, true
+	same := func(want string, got *string) bool {
+		var a, b unstructured.Unstructured
+		if want == *got || a.UnmarshalJSON([]byte(want)) != nil || b.UnmarshalJSON([]byte(*got)) != nil || write(a) != write(b) {
+			return false
 		}
+		*got = want
+		return true
 	}
-	return anew
-}
-
-// rewritten is an object as an API server reads and writes it.
-func rewritten(object string) string {
-	var o unstructured.Unstructured
-	if err := o.UnmarshalJSON([]byte(object)); err != nil {
-		return object
+	found := same(x.want.Object, &x.got.Object)
+	for i := range x.want.Calls {
+		found = same(x.want.Calls[i].Object, &x.got.Calls[i].Object) || found
 	}
-	kind := o.GroupVersionKind()
-	return canonicalJSON(inVersion(o.Object, kind.GroupVersion(), kind))
+	return found
 }
 
 // withoutKnown is an object with the metadata field known under another name; empty leaves it out.

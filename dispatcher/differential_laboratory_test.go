@@ -37,16 +37,15 @@ type laboratory struct {
 	told       told
 	idle       []func() // return when no handler runs any more
 
-	mu       sync.Mutex
-	original *performance            // behind the oracle
-	ours     map[string]*performance // behind the dispatcher, by uid of the review: calls that were given up may come late
-	uid      int
+	mu  sync.Mutex
+	on  map[string]*performance // by uid of the review: calls that were given up may come late
+	uid int
 }
 
 // newLaboratory starts a world. It ends with the test.
 func newLaboratory(t *testing.T, w *world) *laboratory {
 	t.Helper()
-	l := &laboratory{t: t, ours: map[string]*performance{}}
+	l := &laboratory{t: t, on: map[string]*performance{}}
 	o := oracle.Options{
 		Namespaces: w.Namespaces, Scripts: map[string]oracle.Script{}, Custom: w.Custom,
 		Equivalents: w.registry(), Definitions: []*apiextensionsv1.CustomResourceDefinition{w.Definition}, Authorizer: w.authorizer(),
@@ -61,7 +60,7 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 	for _, stage := range []admissionv1.Stage{mutate, validate} {
 		for _, h := range w.hooks(stage) {
 			o.Scripts[h.key] = func(ctx context.Context, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
-				return l.current().play(h.key, r, oracle.CallOf(ctx))
+				return l.playOriginal(h.key, r, oracle.CallOf(ctx))
 			}
 		}
 	}
@@ -124,18 +123,44 @@ func (l *laboratory) overStreams(w *world, k told, options dispatcher.Options) {
 	})
 }
 
-// current is what is on behind the oracle, which runs one review at a time and waits for its hooks.
-func (l *laboratory) current() *performance {
+// begin makes a performance the one that is on for a review, which gets a uid.
+func (l *laboratory) begin(p *performance) (uid string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.original
+	l.uid++
+	uid = fmt.Sprintf("uid-%d", l.uid)
+	l.on[uid] = p
+	return uid
 }
 
-// of is what is on behind the dispatcher for a review; nil when nobody waits for it any more.
+// end makes the calls of a review that come from now on be nobody's.
+func (l *laboratory) end(uid string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.on, uid)
+}
+
+// of is what is on for a review; nil when nobody waits for it any more.
 func (l *laboratory) of(uid string) *performance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ours[uid]
+	return l.on[uid]
+}
+
+// reviewKey is where a request through kube-apiserver, which gives each call a uid of its own, says which it is of.
+const reviewKey = "test.dev/review"
+
+// playOriginal answers a call of kube-apiserver.
+func (l *laboratory) playOriginal(key string, r *k8sadmissionv1.AdmissionRequest, came oracle.Call) oracle.Answer {
+	var uid string
+	for _, value := range r.UserInfo.Extra[reviewKey] {
+		uid = value
+	}
+	delete(r.UserInfo.Extra, reviewKey)
+	if p := l.of(uid); p != nil {
+		return p.play(key, r, came)
+	}
+	return oracle.Allow()
 }
 
 // play answers a call of the dispatcher. What the hook sees is compared as an ordinary webhook would see it.
@@ -160,12 +185,13 @@ func (l *laboratory) play(key string, r *admissionv1.AdmissionRequest) oracle.An
 func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
 	l.t.Helper()
 	p := newPerformance(e, edits...)
-	l.mu.Lock()
-	l.original = p
-	l.mu.Unlock()
+	uid := l.begin(p)
+	defer l.end(uid)
+	request := cloneRequest(e.Request)
+	request.UserInfo.Extra[reviewKey] = &admissionv1.ExtraValue{Items: []string{uid}}
 	ctx, done := e.context(l.t)
 	defer done()
-	got, err := l.oracle.Run(ctx, e.Stage, e.Request)
+	got, err := l.oracle.Run(ctx, e.Stage, request)
 	if err != nil {
 		l.t.Fatalf("no API server would send this: %v\n%s", err, e)
 	}
@@ -177,11 +203,8 @@ func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
 func (l *laboratory) portcullis(e *experiment) outcome {
 	l.t.Helper()
 	p := newPerformance(e)
-	l.mu.Lock()
-	l.uid++
-	uid := fmt.Sprintf("uid-%d", l.uid)
-	l.ours[uid] = p
-	l.mu.Unlock()
+	uid := l.begin(p)
+	defer l.end(uid)
 	sent := l.sent(e, uid)
 	ctx, done := e.context(l.t)
 	defer done()
@@ -192,9 +215,6 @@ func (l *laboratory) portcullis(e *experiment) outcome {
 	for _, wait := range l.idle {
 		wait()
 	}
-	l.mu.Lock()
-	delete(l.ours, uid)
-	l.mu.Unlock()
 	if answer.Response.GetUid() != uid {
 		l.t.Errorf("the answer has uid %q, want %q", answer.Response.GetUid(), uid)
 	}

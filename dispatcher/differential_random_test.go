@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,11 @@ const oneSecond = 1
 func (r chance) world() *world {
 	w := &world{
 		Namespaces: map[string]map[string]string{"dev": {"env": "dev"}, "prod": {"env": "prod", "tier": "dev"}, "bare": nil},
-		Custom:     r.in(2), Versions: r.versions(), Definition: r.definition(), Authorizer: !r.in(4), Streams: r.in(8),
+		Custom:     r.in(2), Focus: "widgets", Versions: r.versions(), Definition: r.definition(), Authorizer: !r.in(4), Streams: r.in(8),
+	}
+	if !w.Custom {
+		w.Focus = pick(r, "deployments", "deployments", "deployments", "horizontalpodautoscalers", "ingresses", "poddisruptionbudgets", "cronjobs", "cronjobs",
+			"events", "widgets", "pods", "services")
 	}
 	for _, stage := range []admissionv1.Stage{mutate, validate} {
 		names := []string{"a", "b", "ab", "a.b", "B"}
@@ -135,7 +140,7 @@ func (r chance) rules() []admissionregistrationv1.RuleWithOperations {
 
 // precise is a rule for one way to one resource, which there may be others to.
 func (r chance) precise(w *world) []admissionregistrationv1.RuleWithOperations {
-	e := pick(r, w.endpoints()...)
+	e := r.endpoint(w)
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{"*"},
 		Rule: admissionregistrationv1.Rule{
@@ -185,6 +190,15 @@ func (r chance) conditions() []admissionregistrationv1.MatchCondition {
 	return out
 }
 
+// endpoint is one of a world, mostly of the resource that it is about.
+func (r chance) endpoint(w *world) endpoint {
+	all := w.endpoints()
+	if !r.in(4) {
+		all = slices.DeleteFunc(all, func(e endpoint) bool { return e.Resource.Resource != w.Focus })
+	}
+	return pick(r, all...)
+}
+
 // experiment is a request, and what the hooks make of it.
 func (r chance) experiment(w *world) *experiment {
 	e := &experiment{
@@ -206,7 +220,7 @@ func (r chance) experiment(w *world) *experiment {
 
 // request is a request as a client makes it.
 func (r chance) request(w *world) *admissionv1.AdmissionRequest {
-	e := pick(r, w.endpoints()...)
+	e := r.endpoint(w)
 	req := &admissionv1.AdmissionRequest{
 		Kind:        &admissionv1.GroupVersionKind{Group: e.Kind.Group, Version: e.Kind.Version, Kind: e.Kind.Kind},
 		Resource:    &admissionv1.GroupVersionResource{Group: e.Resource.Group, Version: e.Resource.Version, Resource: e.Resource.Resource},

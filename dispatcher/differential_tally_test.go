@@ -92,7 +92,7 @@ func (e *experiment) typed() bool {
 
 // converted are what was special about calls of hooks that saw another version than the client's.
 func converted(e *experiment, o outcome) []string {
-	if !slices.ContainsFunc(o.Calls, call.converted) {
+	if !slices.ContainsFunc(o.Calls, func(c call) bool { _, is := c.converted(); return is }) {
 		return nil
 	}
 	all := []string{"converted", "converted " + e.Request.GetKind().GetKind()}
@@ -105,10 +105,13 @@ func converted(e *experiment, o outcome) []string {
 	return all
 }
 
-// converted reports whether the hook saw another version than the client's.
-func (c call) converted() bool {
+// converted reports whether the hook saw another version than the client's, and which.
+func (c call) converted() (as schema.GroupVersionKind, is bool) {
 	var r k8sadmissionv1.AdmissionRequest
-	return json.Unmarshal([]byte(c.Rest), &r) == nil && r.RequestKind != nil && r.Kind != *r.RequestKind
+	if err := json.Unmarshal([]byte(c.Rest), &r); err != nil || r.RequestKind == nil || r.Kind == *r.RequestKind {
+		return as, false
+	}
+	return schema.GroupVersionKind{Group: r.Kind.Group, Version: r.Kind.Version, Kind: r.Kind.Kind}, true
 }
 
 // carriers are how the calls of a case were carried.

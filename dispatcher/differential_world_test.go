@@ -26,6 +26,8 @@ type world struct {
 	Namespaces map[string]map[string]string
 	// Custom makes objects of every kind custom resources. Otherwise what is built into an API server has its types.
 	Custom bool
+	// Focus is the resource that most requests and rules are about.
+	Focus string
 	// Versions are the group versions of built-in kinds that the API server serves, in its order.
 	Versions []schema.GroupVersion
 	// Definition is that of widgets, which are custom resources everywhere.
