@@ -160,10 +160,13 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	return d.newRun(ctx, snapshot, r).judge(ctx)
 }
 
-// newRun prepares a review under one snapshot, which judges it from start to end.
+// newRun prepares a review under one snapshot, which judges it from start to end. What the cluster is asked has to be
+// known when the hooks have to be done: the answer is then in time, even if it is that nothing could be known.
 func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request) *run {
 	subject := newSubject(r, d.clusters.Cluster(r.Admission.GetCluster()))
 	attributes := subject.attributes
+	deadline := answerBy(ctx, time.Now())
+	ctx, done := context.WithDeadline(ctx, deadline)
 	options := chain.Options{
 		Request:  r,
 		Revision: snapshot.Revision(),
@@ -179,9 +182,12 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		},
 		Codec:    d.codec,
 		Default:  subject.defaults,
-		Deadline: answerBy(ctx, time.Now()),
+		Deadline: deadline,
 	}
-	x := &run{dispatcher: d, request: r, hooks: options.Hooks, configuration: snapshot.Revision(), results: make(chan delivery, callsPerHook*len(options.Hooks))}
+	x := &run{
+		dispatcher: d, request: r, hooks: options.Hooks, configuration: snapshot.Revision(), done: done,
+		results: make(chan delivery, callsPerHook*len(options.Hooks)),
+	}
 	if r.Explain {
 		// What the chain skips it says itself, as the object was when it was matched.
 		x.skipped = slices.DeleteFunc(

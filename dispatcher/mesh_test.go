@@ -48,10 +48,11 @@ type mesh struct {
 
 // hook is a hook of a test: its name, and how it differs from a fail-closed one without side effects for all Pods.
 type hook struct {
-	name   string
-	ignore bool
-	needed bool // reinvocationPolicy IfNeeded
-	time   time.Duration
+	name    string
+	ignore  bool
+	needed  bool // reinvocationPolicy IfNeeded
+	selects bool // a namespaceSelector that asks for labels
+	time    time.Duration
 }
 
 // static is a configuration, and namespaces, that do not change.
@@ -123,7 +124,7 @@ func compile(t *testing.T, validating, mutating []hook) *match.Snapshot {
 	for _, h := range validating {
 		x := h.mutating()
 		v.Webhooks = append(v.Webhooks, admissionregistrationv1.ValidatingWebhook{
-			Name: x.Name, Rules: x.Rules, FailurePolicy: x.FailurePolicy, SideEffects: x.SideEffects,
+			Name: x.Name, Rules: x.Rules, FailurePolicy: x.FailurePolicy, SideEffects: x.SideEffects, NamespaceSelector: x.NamespaceSelector,
 		})
 	}
 	mu := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
@@ -158,8 +159,13 @@ func (h hook) mutating() admissionregistrationv1.MutatingWebhook {
 	if h.needed {
 		again = admissionregistrationv1.IfNeededReinvocationPolicy
 	}
+	var selector *metav1.LabelSelector
+	if h.selects {
+		selector = &metav1.LabelSelector{MatchLabels: map[string]string{"select": "yes"}}
+	}
 	return admissionregistrationv1.MutatingWebhook{
-		Name: h.name, FailurePolicy: &policy, SideEffects: &none, ReinvocationPolicy: &again,
+		NamespaceSelector: selector,
+		Name:              h.name, FailurePolicy: &policy, SideEffects: &none, ReinvocationPolicy: &again,
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"*"},
 			Rule: admissionregistrationv1.Rule{

@@ -45,6 +45,7 @@ type run struct {
 	hooks         []*match.Hook // the candidates
 	machine       chain.Machine
 	results       chan delivery
+	done          context.CancelFunc // nothing is asked of the cluster any more
 	flights       []flight // by call id; ids of hooks that were skipped have none
 	skipped       []match.Skipped
 
@@ -62,6 +63,7 @@ type view struct {
 // judge answers the review. A reinvocation is answered at once when nobody has changed the object since the hooks put it
 // out.
 func (x *run) judge(ctx context.Context) (review.Answer, error) {
+	defer x.done()
 	reinvocable := slices.ContainsFunc(x.hooks, func(h *match.Hook) bool {
 		return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy
 	})

@@ -137,3 +137,36 @@ func sum(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 	}
 	return total
 }
+
+// silent is a cluster that does not answer.
+type silent struct{ static }
+
+func (s silent) Cluster(string) match.Cluster { return s }
+
+func (silent) NamespaceLabels(ctx context.Context, _ string) (map[string]string, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// TestAClusterThatDoesNotAnswerDoesNotDelayTheAnswer has the cluster asked by the first hook: its review is refused, and
+// the caller still waits when it hears of it.
+func TestAClusterThatDoesNotAnswerDoesNotDelayTheAnswer(t *testing.T) {
+	for _, stage := range []admissionv1.Stage{validate, mutate} {
+		synctest.Test(t, func(t *testing.T) {
+			k := silent{static{snapshot: compile(t, []hook{{name: "v.test.dev", ignore: true, selects: true}},
+				[]hook{{name: "m.test.dev", ignore: true, selects: true}})}}
+			d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: start(nil)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			r := podReview(stage, `{}`)
+			r.Admission.Namespace = "somewhere"
+			a, err := d.Review(ctx, r)
+			if err != nil || a.Response.GetStatus().GetCode() != 500 || ctx.Err() != nil {
+				t.Errorf("%s: got %v, %v; the caller: %v", stage, a.Response, err, ctx.Err())
+			}
+		})
+	}
+}
