@@ -46,7 +46,7 @@ type run struct {
 	machine       chain.Machine
 	results       chan delivery
 	done          context.CancelFunc // nothing is asked of the cluster any more
-	flights       []flight // by call id; ids of hooks that were skipped have none
+	flights       []flight           // by call id; ids of hooks that were skipped have none
 	skipped       []match.Skipped
 
 	views    []*view // of revision
