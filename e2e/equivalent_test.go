@@ -287,8 +287,11 @@ func (r *road) userWhoMay(t *testing.T, user string, may bool, verb string) *kub
 				},
 			}}
 			answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), asked, metav1.CreateOptions{})
-			if err != nil || !answer.Status.Allowed {
-				return fmt.Errorf("%v: not yet: %v", rule.Resources, err)
+			if err != nil {
+				return err
+			}
+			if !answer.Status.Allowed {
+				return fmt.Errorf("not yet to %v", rule.Resources)
 			}
 		}
 		return nil
