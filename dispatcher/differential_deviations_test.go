@@ -4,15 +4,11 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -271,95 +267,6 @@ func (x *explanation) wholeFractions() bool {
 		x.want, x.edits = respelt, append(x.edits, respell)
 	}
 	return spelt
-}
-
-// unknownFields is B1: what a hook adds that our types do not know goes along to the other hooks, as a change. An API
-// server that does not know it either drops it, here and at the end; one that is newer would treat it like a field of its
-// own, as kube-apiserver does with the one that is written in its place here.
-func (x *explanation) unknownFields() bool {
-	added := false
-	rename := func(_ string, a oracle.Answer) oracle.Answer {
-		if a.Response != nil && bytes.Contains(a.Response.Patch, []byte(madeUp)) {
-			added = true
-			a.Response = a.Response.DeepCopy()
-			a.Response.Patch = bytes.ReplaceAll(a.Response.Patch, []byte(madeUp), []byte(known))
-		}
-		return a
-	}
-	renamed := x.ask(rename)
-	if !added {
-		return false
-	}
-	for i := range renamed.Calls {
-		renamed.Calls[i].Object = withoutKnown(renamed.Calls[i].Object, path.Base(madeUp))
-	}
-	renamed.Object = withoutKnown(renamed.Object, "")
-	x.want, x.edits = renamed, append(x.edits, rename)
-	return true
-}
-
-// writtenAnew is B9: kube-apiserver writes the object anew, from its internal version, between the rounds and where hooks
-// take different versions. The hooks see the same, but for what writing it anew makes of it.
-func (x *explanation) writtenAnew() bool {
-	return x.alike(func(o unstructured.Unstructured) string { return canonicalJSON(through(o, o.GroupVersionKind())) })
-}
-
-// thereAndBack is B7: what the conversion to the version of a hook and back changes by itself does not stay in the object.
-func (x *explanation) thereAndBack() bool {
-	for _, c := range slices.Clone(x.want.Calls) {
-		as, converted := c.converted()
-		if converted && x.alike(func(o unstructured.Unstructured) string { return canonicalJSON(through(o, as)) }) {
-			return true
-		}
-	}
-	return false
-}
-
-// through is an object as an API server reads it and writes it in a version, and that again in its own.
-func through(o unstructured.Unstructured, as schema.GroupVersionKind) []byte {
-	own := o.GroupVersionKind()
-	var there unstructured.Unstructured
-	if err := there.UnmarshalJSON(inVersion(o.Object, own.GroupVersion(), as)); err != nil {
-		return []byte(err.Error())
-	}
-	return inVersion(there.Object, as.GroupVersion(), own)
-}
-
-// alike takes the objects that are the same when they are written in some way for the same. It reports whether there are.
-func (x *explanation) alike(write func(o unstructured.Unstructured) string) bool {
-	if !x.experiment.typed() || len(x.want.Calls) != len(x.got.Calls) {
-		return false
-	}
-	same := func(want string, got *string) bool {
-		var a, b unstructured.Unstructured
-		if want == *got || a.UnmarshalJSON([]byte(want)) != nil || b.UnmarshalJSON([]byte(*got)) != nil || write(a) != write(b) {
-			return false
-		}
-		*got = want
-		return true
-	}
-	found := same(x.want.Object, &x.got.Object)
-	for i := range x.want.Calls {
-		found = same(x.want.Calls[i].Object, &x.got.Calls[i].Object) || found
-	}
-	return found
-}
-
-// withoutKnown is an object with the metadata field known under another name; empty leaves it out.
-func withoutKnown(object, name string) string {
-	var o unstructured.Unstructured
-	if err := utiljson.Unmarshal([]byte(object), &o.Object); err != nil {
-		return object
-	}
-	value, found, _ := unstructured.NestedString(o.Object, "metadata", path.Base(known))
-	if !found {
-		return object
-	}
-	unstructured.RemoveNestedField(o.Object, "metadata", path.Base(known))
-	if name != "" {
-		_ = unstructured.SetNestedField(o.Object, value, "metadata", name)
-	}
-	return canonical(o.Object)
 }
 
 // contained reports whether everything on the side of a is also on that of b.

@@ -17,7 +17,7 @@ import (
 func newObjectInterfaces(o Options) (admission.ObjectInterfaces, error) {
 	scheme := legacyscheme.Scheme
 	all := &admission.RuntimeObjectInterfaces{
-		ObjectCreater: creater{scheme}, ObjectTyper: scheme, ObjectDefaulter: scheme,
+		ObjectCreater: maker{scheme}, ObjectTyper: scheme, ObjectDefaulter: scheme,
 		EquivalentResourceMapper: o.Equivalents,
 	}
 	if o.Equivalents == nil {
@@ -48,13 +48,13 @@ func withStrategy(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv
 	return crd
 }
 
-// creater makes empty objects: of kinds without a type, unstructured ones.
-type creater struct{ scheme *runtime.Scheme }
+// maker makes empty objects: of kinds without a type, unstructured ones.
+type maker struct{ scheme *runtime.Scheme }
 
 // New implements runtime.ObjectCreater.
-func (c creater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
-	if c.scheme.Recognizes(kind) {
-		return c.scheme.New(kind)
+func (m maker) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	if m.scheme.Recognizes(kind) {
+		return m.scheme.New(kind)
 	}
 	custom := &unstructured.Unstructured{}
 	custom.SetGroupVersionKind(kind)
