@@ -2,6 +2,7 @@ package dispatcher_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,5 +85,34 @@ func TestACustomResourceHasItsDefaultsBeforeTheNextHookSeesIt(t *testing.T) {
 	}
 	if patch := answer.Response.GetPatch(); len(patch) > 0 {
 		t.Errorf("patch %s, want none: the API server knows its defaults", patch)
+	}
+}
+
+// unaware is a cluster of which nothing is known for the moment.
+type unaware struct{ static }
+
+func (u unaware) Cluster(string) match.Cluster { return u }
+
+func (unaware) Default(schema.GroupVersionKind, []byte) ([]byte, error) {
+	return nil, errors.New("nothing is known any more")
+}
+
+// TestAPatchWithoutOperationsNeedsNoDefaults holds that the object is then what it was, as in callAttrMutatingHook: webhooks
+// that find nothing to do often answer with [].
+func TestAPatchWithoutOperationsNeedsNoDefaults(t *testing.T) {
+	for patch, want := range map[string]bool{`[]`: true, `null`: true, `[{"op":"add","path":"/name","value":"n"}]`: false} {
+		u := unaware{static{snapshot: compile(t, nil, []hook{{name: "a"}})}}
+		d, err := dispatcher.New(dispatcher.Options{Snapshots: u, Clusters: u, Streams: inprocess.New(map[string]inprocess.Handler{
+			"a": func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+				return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: "JSONPatch"}, nil
+			},
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := d.Review(t.Context(), podReview(mutate, `{"apiVersion":"example.com/v1","kind":"Pod"}`))
+		if err != nil || answer.Response.GetAllowed() != want {
+			t.Errorf("%s: answer %v, error %v; want allowed %t", patch, answer, err, want)
+		}
 	}
 }

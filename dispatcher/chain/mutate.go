@@ -157,9 +157,10 @@ func (m *Mutate) patch(c *call, patch []byte) {
 	switch {
 	case errors.Is(err, ErrBadPatch):
 		m.spoil(c, err)
+	case err == nil && !changed && emptyPatch(patch): // nothing is done, and nothing defaulted
 	case err != nil && m.object.Raw == nil:
 		m.finish(m.calls, c.refuse(internal("hook %q patched a request without an object", c.hook.ID.Name)), nil)
-	case patchType != jsonPatch && !emptyPatch(patch):
+	case patchType != jsonPatch:
 		m.spoil(c, fmt.Errorf("unknown patch type %q, want %q", patchType, jsonPatch))
 	case err != nil:
 		m.finish(m.calls, c.refuse(internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err)), nil)
