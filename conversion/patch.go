@@ -39,26 +39,33 @@ type Patched struct {
 // JSON of an object and is not written; nil, when the request has none, takes no patch. The error wraps ErrUndecodable or
 // ErrInapplicable.
 func ApplyPatch(object, patch []byte) (Patched, error) {
-	p, _, _, err := applyPatch(object, patch)
-	return p, err
+	c, err := applyPatch(object, patch)
+	return c.Patched, err
 }
 
-// applyPatch is ApplyPatch; from and to are the object before and after, unless no operation was applied.
-func applyPatch(object, patch []byte) (p Patched, from, to node, err error) {
+// change is an object before and after a patch. There are none without an operation.
+type change struct {
+	Patched
+	from, to node
+}
+
+// applyPatch is ApplyPatch.
+func applyPatch(object, patch []byte) (c change, err error) {
 	raw, applied, err := Patch(object, patch)
 	if err != nil || !applied {
-		return Patched{Raw: raw}, node{}, node{}, err
+		return change{Patched: Patched{Raw: raw}}, err
 	}
-	if from, err = parseObject(object); err != nil {
-		return Patched{}, node{}, node{}, fmt.Errorf("%w: read the object: %w", ErrInapplicable, err)
+	if c.from, err = parseObject(object); err != nil {
+		return change{}, fmt.Errorf("%w: read the object: %w", ErrInapplicable, err)
 	}
-	if to, err = parseObject(raw); err != nil {
-		return Patched{}, node{}, node{}, fmt.Errorf("%w: read the patched object: %w", ErrInapplicable, err)
+	if c.to, err = parseObject(raw); err != nil {
+		return change{}, fmt.Errorf("%w: read the patched object: %w", ErrInapplicable, err)
 	}
-	if equal(&from, &to) {
-		return Patched{Raw: object}, from, to, nil
+	c.Patched = Patched{Raw: raw, Changed: true}
+	if equal(&c.from, &c.to) {
+		c.Patched = Patched{Raw: object}
 	}
-	return Patched{Raw: raw, Changed: true}, from, to, nil
+	return c, nil
 }
 
 // Patch is ApplyPatch for a caller who finds out himself what the result is, and whether it is another object. applied is

@@ -20,14 +20,14 @@ type Raw struct{}
 // apiVersion that can be parsed if there is one. kube-apiserver decodes the result of every patch, that of objects without
 // a Go type too. An object that was none before the patch need not be one after it.
 func (Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) {
-	p, from, to, err := applyPatch(object, patch)
-	if err == nil && p.Changed && !(readAlike(&from, &to) && inRange(patch)) {
-		err = stillReadable(object, p.Raw)
+	c, err := applyPatch(object, patch)
+	if err == nil && c.Changed && !(readAlike(&c.from, &c.to) && inRange(patch)) {
+		err = stillReadable(object, c.Raw)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	return p.Raw, p.Changed, nil
+	return c.Raw, c.Changed, nil
 }
 
 // Diff is DiffPatch.

@@ -148,7 +148,10 @@ func differences(t *testing.T, from, to []byte) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var operations []struct{ Op, Path string }
+	var operations []struct {
+		Op   string `json:"op"`
+		Path string `json:"path"`
+	}
 	if patch != nil {
 		if err := json.Unmarshal(patch, &operations); err != nil {
 			t.Fatal(err)
