@@ -37,11 +37,11 @@ type StoreOptions struct {
 	Sources []Source
 	// MaxAge is how long ago the last successful listing may have begun; 0 means DefaultMaxAge.
 	MaxAge time.Duration
-	// OnSnapshot, if set, is told each new snapshot, in order, right after it came into force. Until it returns no newer
-	// configuration comes into force, so it must not block.
+	// OnSnapshot, if set, is told each new snapshot, in order, right before it comes into force: who serves its hooks knows
+	// them before a review does. Reviews by the one before begin until it returns, and go on after that. It must not block.
 	OnSnapshot func(*match.Snapshot)
-	// OnClusters, if set, is told the Cluster documents of each new configuration, by name, right before its snapshot
-	// comes into force. It must not block either.
+	// OnClusters, if set, is told the Cluster documents of each new configuration, by name, before OnSnapshot is told its
+	// snapshot. It must not block either.
 	OnClusters func([]*kinds.Cluster)
 	// Logger is told what becomes bad and good again; nil means nobody is.
 	Logger *slog.Logger
@@ -175,11 +175,11 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// publish puts an edition into force and wakes who waits for it.
+// publish puts an edition into force and wakes who waits for it. Only the goroutine of Run calls it.
 func (s *Store) publish(snapshot *match.Snapshot, begun time.Time) {
-	old := s.current.Swap(&edition{snapshot: snapshot, begun: begun, next: make(chan struct{})})
-	close(old.next)
-	if old.snapshot != snapshot && s.opts.OnSnapshot != nil {
+	if s.current.Load().snapshot != snapshot && s.opts.OnSnapshot != nil {
 		s.opts.OnSnapshot(snapshot)
 	}
+	old := s.current.Swap(&edition{snapshot: snapshot, begun: begun, next: make(chan struct{})})
+	close(old.next)
 }

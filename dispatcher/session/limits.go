@@ -40,6 +40,9 @@ const (
 	// AbsenceGrace is how long calls of a hook wait for a host when the last one has just left: a restarted host is back
 	// sooner. After it they fail at once, so that a dead host with failurePolicy Ignore costs a write no time.
 	AbsenceGrace = time.Second
+	// MaxReview is the longest that a review may take, with all stages that a direct caller asks for: the largest
+	// timeoutSeconds of Kubernetes. A hook that was removed is served for so long, since the snapshot of a review may have it.
+	MaxReview = 30 * time.Second
 	// MaxAttempts is how often one call is handed to a session, the first included.
 	MaxAttempts = 3
 

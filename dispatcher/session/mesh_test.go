@@ -65,10 +65,16 @@ func inBubble(t *testing.T, hooks []string, test func(t *testing.T, m *mesh)) {
 	})
 }
 
-// configure puts hooks in force.
+// configure puts hooks of configuration "c" in force, which identity "host" may serve.
 func (m *mesh) configure(hooks ...string) {
 	m.t.Helper()
-	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+	m.configureAs("c", "host", hooks...)
+}
+
+// configureAs puts hooks of a configuration in force, which an identity may serve.
+func (m *mesh) configureAs(configuration, identity string, hooks ...string) {
+	m.t.Helper()
+	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: configuration}}
 	none, some := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassSome
 	for _, name := range hooks {
 		effects := &none
@@ -82,7 +88,7 @@ func (m *mesh) configure(hooks ...string) {
 		Revision: fmt.Sprint(hooks),
 		Objects:  []match.Object{{Validating: c}},
 		Routes: []match.RouteBinding{{
-			Configuration: "c", Route: match.Route{Stream: true, Hosts: []string{"host"}},
+			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}},
 		}},
 	})
 	for _, f := range findings {
@@ -102,8 +108,16 @@ type results struct {
 	byHook map[string]review.Result
 }
 
-// review starts a review of the hooks with the given names.
+// review starts a review of the hooks with the given names, and lets it get as far as it does.
 func (m *mesh) review(names ...string) *results {
+	m.t.Helper()
+	out := m.start(names...)
+	synctest.Wait()
+	return out
+}
+
+// start is review, without waiting.
+func (m *mesh) start(names ...string) *results {
 	m.t.Helper()
 	out := &results{t: m.t, byHook: map[string]review.Result{}, cancel: map[string]func(){}}
 	request := &admissionv1.AdmissionRequest{Uid: "u", Object: &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)}}
@@ -125,7 +139,6 @@ func (m *mesh) review(names ...string) *results {
 	for i, name := range names {
 		out.cancel[name] = func() { cancel(i) }
 	}
-	synctest.Wait()
 	return out
 }
 

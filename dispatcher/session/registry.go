@@ -56,19 +56,6 @@ type Registry struct {
 
 var _ dispatcher.Backend = (*Registry)(nil)
 
-// view is the hooks that sessions can serve under one snapshot.
-type view struct {
-	revision string
-	pools    map[match.HookID]*pool
-	byOffer  map[offer][]*pool
-}
-
-// offer is how hosts name a hook.
-type offer struct {
-	name  string
-	stage int32
-}
-
 // New makes a registry without hooks.
 func New(o Options) (*Registry, error) {
 	if o.ID == "" {
@@ -78,7 +65,7 @@ func New(o Options) (*Registry, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Registry{id: o.ID, log: o.Logger, sessions: make(map[string]*Session)}
-	r.view.Store(&view{})
+	r.view.Store(newView(""))
 	var err error
 	r.seeing, err = newInstrumentation(o.Metrics, r)
 	return r, err
@@ -97,6 +84,9 @@ func (r *Registry) Run(ctx context.Context) error {
 			for _, p := range r.view.Load().pools {
 				p.expire(now)
 				p.drain() // a silent session may be good enough by now
+			}
+			if r.view.Load().expired(now) {
+				r.forgetRemoved()
 			}
 		case <-ctx.Done():
 			return nil
@@ -209,30 +199,52 @@ func (r *Registry) freed(s *Session) {
 	}
 }
 
-// Update puts the hooks of a snapshot in force. Calls in flight finish. Snapshots have to come in the order in which they
-// were in force.
+// Update makes the hooks of a snapshot known, before it comes into force. Calls in flight finish, and hooks that it does not
+// have any more are served for MaxReview, by who was granted them. Snapshots have to come in the order in which they come
+// into force.
 func (r *Registry) Update(snapshot *match.Snapshot) {
+	r.replace(func(old *view, now time.Time) *view {
+		next := newView(snapshot.Revision())
+		for _, h := range snapshot.Hooks() {
+			if !h.Route.Stream {
+				continue
+			}
+			p := old.pools[h.ID]
+			if p == nil {
+				p = newPool(r, now)
+			}
+			p.hook.Store(h)
+			next.add(h.ID, p)
+		}
+		next.inherit(old, now)
+		return next
+	})
+}
+
+// forgetRemoved lets go of the hooks that no review can call any more.
+func (r *Registry) forgetRemoved() {
+	r.replace(func(old *view, now time.Time) *view {
+		next := newView(old.revision)
+		for id, p := range old.pools {
+			if _, removed := old.removed[id]; !removed {
+				next.add(id, p)
+			}
+		}
+		next.inherit(old, now)
+		return next
+	})
+}
+
+// replace puts another view in place, and tells sessions, calls and hosts.
+func (r *Registry) replace(with func(old *view, now time.Time) *view) {
 	r.mu.Lock()
 	now, old := time.Now(), r.view.Load()
-	next := &view{
-		revision: snapshot.Revision(), pools: make(map[match.HookID]*pool), byOffer: make(map[offer][]*pool),
-	}
-	for _, h := range snapshot.Hooks() {
-		if !h.Route.Stream {
-			continue
-		}
-		p := old.pools[h.ID]
-		if p == nil {
-			p = newPool(r, now)
-		}
-		p.hook.Store(h)
-		next.pools[h.ID] = p
-		key := offer{h.ID.Name, int32(h.ID.Stage)}
-		next.byOffer[key] = append(next.byOffer[key], p)
-	}
+	next := with(old, now)
 	r.view.Store(next)
 	members := make(map[*pool][]*Session)
+	sessions := make([]*Session, 0, len(r.sessions))
 	for _, s := range r.sessions {
+		sessions = append(sessions, s)
 		for _, p := range r.assign(s, next) {
 			members[p] = append(members[p], s)
 		}
@@ -240,19 +252,11 @@ func (r *Registry) Update(snapshot *match.Snapshot) {
 	for _, p := range next.pools {
 		p.set(members[p], now)
 	}
-	removed := make([]*pool, 0)
+	r.mu.Unlock()
 	for id, p := range old.pools {
 		if next.pools[id] == nil {
-			removed = append(removed, p)
+			p.abandon()
 		}
-	}
-	sessions := make([]*Session, 0, len(r.sessions))
-	for _, s := range r.sessions {
-		sessions = append(sessions, s)
-	}
-	r.mu.Unlock()
-	for _, p := range removed {
-		p.abandon()
 	}
 	for _, p := range next.pools {
 		p.drain()
@@ -285,7 +289,7 @@ func (r *Registry) states(s *Session) []*hostv1.HookState {
 	out := make([]*hostv1.HookState, 0, len(s.hello.GetHooks()))
 	for _, o := range s.hello.GetHooks() {
 		state := &hostv1.HookState{Name: o.GetName(), Stage: o.GetStage(), Revision: v.revision}
-		pools := v.byOffer[offer{o.GetName(), int32(o.GetStage())}]
+		pools := v.offered(offer{o.GetName(), int32(o.GetStage())})
 		granted := slices.ContainsFunc(pools, func(p *pool) bool { return mine[p.hook.Load().ID] != nil })
 		switch {
 		case len(pools) == 0:
@@ -368,8 +372,9 @@ func (r *Registry) leave(s *Session) {
 
 // Ready reports whether every hook that is served over streams has a session, and the names of those that have none.
 func (r *Registry) Ready() (missing []string) {
-	for id, p := range r.view.Load().pools {
-		if len(*p.sessions.Load()) == 0 {
+	v := r.view.Load()
+	for id, p := range v.pools {
+		if _, removed := v.removed[id]; !removed && len(*p.sessions.Load()) == 0 {
 			missing = append(missing, id.Configuration+"/"+id.Name)
 		}
 	}

@@ -375,20 +375,6 @@ func TestACancelledCallKeepsItsSlotUntilTheHostAnswers(t *testing.T) {
 	})
 }
 
-func TestARemovedHookIsGoneForNewCallsOnly(t *testing.T) {
-	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
-		h := m.connect("one", &hostv1.Hello{}, "a", "b")
-		got := m.review("a")
-		old := m.snapshot
-		m.configure("b")
-		m.snapshot = old // a review that began before
-		m.review("a").want("a", "unavailable")
-		r := h.review()
-		h.allow(r, 0)
-		got.want("a", "allowed")
-	})
-}
-
 func TestDrainLetsCallsInFlightFinish(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{}, "a")

@@ -120,8 +120,11 @@ func TestACallOfAClusterThatNobodyServesFailsSoon(t *testing.T) {
 
 func TestACallThatComesToAQueueAfterItsHookWasRemovedFailsAtOnce(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		m.review("a") // takes the only slot
 		batch, former := m.call(), m.registry.view.Load().pools[m.snapshot.Hooks()[0].ID]
 		m.configure("b")
+		alive(MaxReview+tick, h)
 		got := make(chan review.Result, 1)
 		m.registry.wait(former, &ticket{batch: batch, done: func(_ int, r review.Result) { got <- r }})
 		select {

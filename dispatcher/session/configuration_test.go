@@ -1,0 +1,197 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// documents is a source of configuration: the last text that was written.
+type documents struct {
+	t *testing.T
+
+	mu   sync.Mutex
+	text string
+}
+
+func (d *documents) Name() string { return "documents" }
+
+func (d *documents) List(context.Context) (config.Listing, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	objects, problems := config.Decode("documents.yaml", []byte(d.text))
+	if err := problems.Err(); err != nil {
+		d.t.Error(err)
+	}
+	return config.Listing{Revision: d.text, Objects: objects, Problems: problems}, nil
+}
+
+func (d *documents) Watch(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+// write replaces what is there by hooks of these names, which identity "host" may serve.
+func (d *documents) write(hooks ...string) {
+	text := `
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: c}
+spec: {configuration: c, stream: {}, hosts: [host]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: c}
+webhooks:
+`
+	for _, hook := range hooks {
+		text += "- {name: " + hook + ".example.com, clientConfig: {}, sideEffects: None, admissionReviewVersions: [v1]," +
+			" rules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}\n"
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.text = text
+}
+
+// TestNoReviewMeetsAHookThatTheSessionsDoNotKnow has reviews that begin at the worst moments while a store puts hooks into
+// force and takes others away: right before and right after the sessions are told.
+func TestNoReviewMeetsAHookThatTheSessionsDoNotKnow(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{}, "a.example.com", "b.example.com", "c.example.com")
+		source := &documents{t: t}
+		source.write("a")
+		var store *config.Store
+		var begun []*results
+		review := func() {
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			if s, err := store.Fresh(over); err == nil {
+				begun = append(begun, m.reviewAll(s))
+			}
+		}
+		store, err := config.NewStore(config.StoreOptions{Sources: []config.Source{source}, OnSnapshot: func(s *match.Snapshot) {
+			review()
+			m.registry.Update(s)
+			review()
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- store.Run(ctx) }()
+		elapse(config.ListInterval / 2)
+		for _, hooks := range [][]string{{"a", "b"}, {"b", "c"}, {"c"}, {"a"}} {
+			source.write(hooks...)
+			elapse(config.ListInterval)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for f := h.hear(); f != nil; f = h.hear() {
+			for i := range f.GetReview().GetHooks() {
+				h.allow(f.GetReview(), uint32(i))
+			}
+		}
+		if len(begun) < 8 {
+			t.Errorf("only %d reviews", len(begun))
+		}
+		for i, got := range begun {
+			for name := range got.cancel {
+				if x, _ := got.of(name); x.Failure != nil {
+					t.Errorf("review %d: hook %s: %v", i, name, x.Failure)
+				}
+				got.want(name, "allowed")
+			}
+		}
+	})
+}
+
+// reviewAll starts a review of all hooks of a snapshot, and does not wait.
+func (m *mesh) reviewAll(s *match.Snapshot) *results {
+	m.snapshot = s
+	var names []string
+	for _, h := range s.Hooks() {
+		names = append(names, h.ID.Name)
+	}
+	return m.start(names...)
+}
+
+func TestARemovedHookIsServedForAsLongAsAReviewMayTake(t *testing.T) {
+	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{}, "a", "b")
+		old := m.snapshot
+		m.configure("b")
+		m.snapshot = old // what follows began before
+		var state hostv1.State
+		served := func() {
+			t.Helper()
+			got := m.review("a")
+			for f := h.hear(); f != nil; f = h.hear() {
+				if s := f.GetHookState(); s.GetName() == "a" {
+					state = s.GetState()
+				}
+				if f.GetReview() != nil {
+					h.allow(f.GetReview(), 0)
+				}
+			}
+			got.want("a", "allowed")
+		}
+		served()
+		m.configure("b", "c")
+		m.snapshot = old
+		elapse(MaxReview - tick)
+		h = m.connect("two", &hostv1.Hello{}, "a", "b") // the first one was silent for too long
+		served()
+		if state != hostv1.State_STATE_IN_ROTATION {
+			t.Errorf("the host is told %v while the hook is served", state)
+		}
+		elapse(2 * tick)
+		m.review("a").want("a", "unavailable")
+		for f := h.hear(); f != nil; f = h.hear() {
+			if s := f.GetHookState(); s.GetName() == "a" {
+				state = s.GetState()
+			}
+		}
+		if state != hostv1.State_STATE_UNKNOWN_HOOK {
+			t.Errorf("the host is told %v when the hook is gone", state)
+		}
+	})
+}
+
+func TestAHookThatComesBackStays(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		m.configure()
+		elapse(MaxReview / 2)
+		m.configure("a")
+		elapse(MaxReview)
+		h := m.connect("one", &hostv1.Hello{}, "a")
+		got := m.review("a")
+		h.allow(h.review(), 0)
+		got.want("a", "allowed")
+	})
+}
+
+// TestARemovedHookIsNobodysConcernButThatOfReviewsUnderWay has a hook that is gone, and one of the same name that others may
+// serve.
+func TestARemovedHookIsNobodysConcernButThatOfReviewsUnderWay(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		m.configure("b")
+		if got := m.registry.Ready(); !slices.Equal(got, []string{"c/b"}) {
+			t.Errorf("without a host are %v", got)
+		}
+		m.configureAs("other", "stranger", "a")
+		h := m.dial("host", 8)
+		h.say(hello("h", "a"))
+		if state := h.hear().GetWelcome().GetHooks()[0].GetState(); state != hostv1.State_STATE_NOT_AUTHORIZED {
+			t.Errorf("a host that may not serve the hook any more is told %v", state)
+		}
+	})
+}
