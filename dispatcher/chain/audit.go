@@ -132,6 +132,9 @@ func place(hooks []*match.Hook, c *call) string {
 // addOwn adds what a hook says itself.
 func (a *annotations) addOwn(c *call) {
 	own := c.spoken().GetAuditAnnotations()
+	if len(own) == 0 {
+		return
+	}
 	room := maxCallAuditBytes
 	for _, key := range slices.Sorted(maps.Keys(own)) {
 		name, value := auditKey(c.hook.ID.Name, key), own[key]

@@ -45,6 +45,7 @@ func NewMutate(o Options) *Mutate {
 	return &Mutate{
 		folder: folder{options: &o},
 		object: Object{Raw: o.Request.Admission.GetObject().GetRaw()},
+		calls:  make([]*call, 0, len(o.Hooks)),
 	}
 }
 

@@ -62,8 +62,12 @@ func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
 func (v *Validate) begin(now time.Time) {
 	v.begun = true
 	object := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}
-	for _, h := range v.options.Hooks {
-		c := &call{hook: h}
+	calls := make([]call, len(v.options.Hooks))
+	v.calls = make([]*call, 0, len(calls))
+	v.start = make([]Call, 0, len(calls))
+	for i, h := range v.options.Hooks {
+		c := &calls[i]
+		c.hook = h
 		v.calls = append(v.calls, c)
 		d := v.options.Match(h, object)
 		if d.Err != nil {
