@@ -46,7 +46,8 @@ func deviations() []deviation {
 type explanation struct {
 	lab        *laboratory
 	experiment *experiment
-	edits      []edit // of the question that want answers
+	edits      []func() edit // of the question that want answers, anew each time
+	most       int           // calls, of which the question is; 0 is all
 	want, got  outcome
 }
 
@@ -54,9 +55,20 @@ type explanation struct {
 func (x *explanation) settled() bool { return differ(x.want, x.got) == "" }
 
 // ask asks kube-apiserver about the experiment with other answers of the hooks, on top of those so far.
-func (x *explanation) ask(e edit) outcome {
-	return x.lab.kubernetes(x.experiment, append(slices.Clone(x.edits), e)...)
+func (x *explanation) ask(more ...edit) outcome {
+	edits := make([]edit, 0, len(x.edits)+len(more))
+	for _, e := range x.edits {
+		edits = append(edits, e())
+	}
+	o := x.lab.kubernetes(x.experiment, append(edits, more...)...)
+	if x.most > 0 {
+		o.Calls = o.Calls[:min(len(o.Calls), x.most)]
+	}
+	return o
 }
+
+// insist makes an edit part of the question from now on.
+func (x *explanation) insist(e edit) { x.edits = append(x.edits, func() edit { return e }) }
 
 // openWarning is what Portcullis tells the client of a hook that failed open.
 var openWarning = regexp.MustCompile(`^hook "([^"]*)" failed \([a-z_]+\) and was skipped: its failure policy is Ignore$`)
@@ -111,20 +123,24 @@ func (x *explanation) outOfTime() bool {
 		return false
 	}
 	made, last := 0, false // calls, and whether the last one that Portcullis made hangs
-	failing := x.ask(func(_ string, a oracle.Answer) oracle.Answer {
-		if made++; made <= len(x.got.Calls) {
-			last = a.Hang
+	failing := func() edit {
+		made = 0
+		return func(_ string, a oracle.Answer) oracle.Answer {
+			if made++; made <= len(x.got.Calls) {
+				last = a.Hang
+			}
+			if a.Hang || made > len(x.got.Calls) {
+				return oracle.Answer{Drop: true}
+			}
+			return a
 		}
-		if a.Hang || made > len(x.got.Calls) {
-			return oracle.Answer{Drop: true}
-		}
-		return a
-	})
+	}
+	x.edits, x.most = append(x.edits, failing), len(x.got.Calls)
+	failed := x.ask()
 	if made > len(x.got.Calls) && !last {
 		return false
 	}
-	failing.Calls = failing.Calls[:min(len(failing.Calls), len(x.got.Calls))]
-	x.want = failing
+	x.want = failed
 	return true
 }
 
@@ -140,7 +156,8 @@ func (x *explanation) redirects() bool {
 	}
 	stayed := x.ask(stay)
 	if redirected {
-		x.want, x.edits = stayed, append(x.edits, stay)
+		x.want = stayed
+		x.insist(stay)
 	}
 	return redirected
 }
@@ -170,7 +187,8 @@ func (x *explanation) denialFirst() bool {
 	}
 	mended := x.ask(mend)
 	if malformed {
-		x.want, x.edits = mended, append(x.edits, mend)
+		x.want = mended
+		x.insist(mend)
 	}
 	return malformed
 }
@@ -264,7 +282,8 @@ func (x *explanation) wholeFractions() bool {
 	}
 	respelt := x.ask(respell)
 	if spelt {
-		x.want, x.edits = respelt, append(x.edits, respell)
+		x.want = respelt
+		x.insist(respell)
 	}
 	return spelt
 }

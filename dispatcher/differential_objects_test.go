@@ -35,7 +35,8 @@ func (x *explanation) unknownFields() bool {
 		renamed.Calls[i].Object = withoutKnown(renamed.Calls[i].Object, path.Base(madeUp))
 	}
 	renamed.Object = withoutKnown(renamed.Object, "")
-	x.want, x.edits = renamed, append(x.edits, rename)
+	x.want = renamed
+	x.insist(rename)
 	return true
 }
 

@@ -241,7 +241,7 @@ func detailsOf(s *admissionv1.Status) *metav1.StatusDetails {
 func (o outcome) settle(e *experiment, calls []call) outcome {
 	o.Calls = calls
 	if e.Stage == admissionv1.Stage_STAGE_VALIDATE {
-		slices.SortFunc(o.Calls, func(a, b call) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortStableFunc(o.Calls, func(a, b call) int { return strings.Compare(a.Key, b.Key) })
 	}
 	slices.Sort(o.FailedOpen)
 	o.FailedOpen = slices.Compact(o.FailedOpen)

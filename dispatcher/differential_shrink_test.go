@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -157,10 +158,10 @@ func (e *experiment) plainerRequest(yield func(*experiment) bool) bool {
 	return e.fewerWebhooks(yield)
 }
 
-// fewerWebhooks carries the hooks of one configuration otherwise.
+// fewerWebhooks carries the hooks of one configuration otherwise, if that can carry what they say.
 func (e *experiment) fewerWebhooks(yield func(*experiment) bool) bool {
 	for i, c := range e.world.Configurations {
-		if !c.HTTPS {
+		if !c.HTTPS || !e.carriesAll(c) {
 			continue
 		}
 		other := e.clone()
@@ -171,6 +172,19 @@ func (e *experiment) fewerWebhooks(yield func(*experiment) bool) bool {
 		}
 		if !yield(other) {
 			return false
+		}
+	}
+	return true
+}
+
+// carriesAll reports whether the hooks of a configuration say nothing that only HTTPS can carry.
+func (e *experiment) carriesAll(c configuration) bool {
+	for _, h := range e.world.hooks(c.Stage) {
+		for _, s := range e.Scripts[h.key] {
+			a := s.act.say(nil)
+			if strings.HasPrefix(h.key, c.Name+"/") && (a.Before != nil || a.Cut > 0 || a.Code != 0 || a.Header != nil || a.Body != nil || a.Edit != nil) {
+				return false
+			}
 		}
 	}
 	return true

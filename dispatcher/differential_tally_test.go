@@ -144,7 +144,7 @@ func spoken(calls []call) []string {
 		if c.HTTP.Version != "" {
 			all = append(all, "asked in "+path.Base(c.HTTP.Version))
 		}
-		if i > 0 && c == calls[i-1] && c.HTTP.Version != "" {
+		if i > 0 && c.HTTP.Version != "" && c.Key == calls[i-1].Key && c.Rest == calls[i-1].Rest {
 			all = append(all, "asked again")
 		}
 	}
