@@ -26,7 +26,8 @@ import (
 
 // Key identifies an object of the configuration.
 type Key struct {
-	// Kind is the kind of the document; of an ExternalAdmissionHookConfiguration it is ValidatingWebhookConfiguration.
+	// Kind is the kind that the document counts as: of an ExternalAdmissionHookConfiguration it is
+	// ValidatingWebhookConfiguration.
 	Kind string
 	// Name is metadata.name.
 	Name string
@@ -61,6 +62,14 @@ type Object struct {
 
 // Origin is File and Line as compilers write them; empty when the document comes from no file.
 func (o *Object) Origin() string { return origin(o.File, o.Line) }
+
+// WrittenKind is the kind that the document says it is.
+func (o *Object) WrittenKind() string {
+	if o.APIVersion == admissionregistrationV1alpha1 {
+		return externalHooksKind
+	}
+	return o.Kind
+}
 
 // content is the document itself.
 func (o *Object) content() any {
@@ -125,6 +134,8 @@ type Problem struct {
 	File string
 	// Line is the line in File, counted from 1; 0 when the problem is about the whole file.
 	Line int
+	// Kind is the kind that the document says it is; empty when it could not be read. It is for people.
+	Kind string
 	// Key is the object that the problem is about; its fields are empty as far as they could not be read.
 	Key Key
 	// Field is the path of the field, for example webhooks[0].clientConfig.caBundle; empty for the whole document.
@@ -141,11 +152,12 @@ func (p Problem) String() string {
 	} else if p.Source != "" {
 		parts = append(parts, p.Source)
 	}
+	kind := cmp.Or(p.Kind, p.Key.Kind)
 	switch {
 	case p.Key.Name != "":
-		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %q", p.Key.Kind, p.Key.Name)))
-	case p.Key.Kind != "":
-		parts = append(parts, p.Key.Kind)
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %q", kind, p.Key.Name)))
+	case kind != "":
+		parts = append(parts, kind)
 	}
 	if p.Field != "" {
 		parts = append(parts, p.Field)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -87,8 +88,11 @@ type document struct {
 	*fileReader
 	*place
 
+	kind   string // as the document says it
 	key    Key
+	within head   // of the List that the document is an item of, if its items need not say their kind
 	prefix string // of field paths, for the items of a List
+	isList bool
 	json   []byte
 	dups   []duplicate // in YAML; those in JSON are found when it is decoded
 }
@@ -111,7 +115,7 @@ func (d *document) fault(code, path, message string) {
 func (d *document) say(severity match.Severity, code, path, message string) {
 	path = d.prefix + path
 	d.report(Problem{
-		Severity: severity, Code: code, Line: d.lineOf(path), Key: d.key, Field: strings.TrimSuffix(path, "."), Message: message,
+		Severity: severity, Code: code, Line: d.lineOf(path), Kind: d.kind, Key: d.key, Field: strings.TrimSuffix(path, "."), Message: message,
 	})
 }
 
@@ -152,7 +156,7 @@ func (d *document) syntax(t text, err error) {
 				at, line = d.inFile(n), what
 			}
 		}
-		d.report(Problem{Code: CodeSyntax, Line: at, Key: d.key, Message: "not valid YAML: " + line})
+		d.report(Problem{Code: CodeSyntax, Line: at, Kind: d.kind, Key: d.key, Message: "not valid YAML: " + line})
 	}
 }
 
@@ -162,8 +166,8 @@ func (d *document) readTop() {
 	if !ok {
 		return
 	}
-	if h.Kind == "List" && h.APIVersion == "v1" {
-		d.readList()
+	if h.isList() {
+		d.readList(h)
 		return
 	}
 	d.read(h)
@@ -173,7 +177,10 @@ func (d *document) readTop() {
 func (d *document) head() (head, bool) {
 	var h head
 	err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &h)
-	d.key = keyOf(h)
+	if h.Kind == "" {
+		h.APIVersion, h.Kind = cmp.Or(h.APIVersion, d.within.APIVersion), d.within.Kind
+	}
+	d.kind, d.key = h.Kind, keyOf(h)
 	switch {
 	case h.Kind != "" && h.APIVersion != "":
 		return h, true
@@ -188,7 +195,8 @@ func (d *document) head() (head, bool) {
 }
 
 // readList reads the items of a List as documents of their own.
-func (d *document) readList() {
+func (d *document) readList(h head) {
+	d.isList = true
 	var list struct {
 		APIVersion string            `json:"apiVersion"`
 		Kind       string            `json:"kind"`
@@ -199,11 +207,13 @@ func (d *document) readList() {
 		return
 	}
 	for i, raw := range list.Items {
-		item := &document{fileReader: d.fileReader, place: d.place, prefix: fmt.Sprintf("items[%d].", i), json: raw, dups: d.dups}
+		item := &document{
+			fileReader: d.fileReader, place: d.place, within: h.item(), prefix: fmt.Sprintf("items[%d].", i), json: raw, dups: d.dups,
+		}
 		h, ok := item.head()
 		switch {
 		case !ok:
-		case h.Kind == "List":
+		case h.isList():
 			item.fault(CodeKind, "kind", "a List in a List is not read: put its items into the outer one")
 		default:
 			item.read(h)
@@ -241,7 +251,7 @@ func (d *document) decode(into any) bool {
 
 // inItem reports whether a path of a List lies in one of its items, which answers for itself.
 func (d *document) inItem(path string) bool {
-	return d.key.Kind == "List" && strings.HasPrefix(path, "items[")
+	return d.isList && strings.HasPrefix(path, "items[")
 }
 
 // mistyped reports a value that its field cannot hold.

@@ -14,7 +14,7 @@ import (
 // readKinds is what there is to read, for messages.
 const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
 	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " of " + admissionregistrationV1alpha1 + ", " +
-	kinds.HookRouteKind + " and " + kinds.ClusterKind + " of " + kinds.APIVersion + ", and List of v1"
+	kinds.HookRouteKind + " and " + kinds.ClusterKind + " of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
 
 // read reads a document of one of our kinds.
 func (d *document) read(h head) {
@@ -83,12 +83,32 @@ func keyOf(h head) Key {
 	return Key{Kind: h.Kind, Name: h.Metadata.Name}
 }
 
+// listSuffix ends the kinds of lists of one kind, in which API servers answer.
+const listSuffix = "List"
+
+// isList reports whether the document holds others: a List of v1, or one of webhook configurations alone.
+func (h head) isList() bool {
+	return h.APIVersion == "v1" && h.Kind == "List" || h.item().Kind != ""
+}
+
+// item is what the items of a list are that do not say it; empty when they have to.
+func (h head) item() head {
+	kind, _ := strings.CutSuffix(h.Kind, listSuffix)
+	switch h.APIVersion + " " + kind {
+	case admissionregistrationV1 + " " + validatingKind, admissionregistrationV1 + " " + mutatingKind,
+		admissionregistrationV1beta1 + " " + validatingKind, admissionregistrationV1beta1 + " " + mutatingKind,
+		admissionregistrationV1alpha1 + " " + externalHooksKind:
+		if kind != h.Kind {
+			return head{APIVersion: h.APIVersion, Kind: kind}
+		}
+	}
+	return head{}
+}
+
 // unread says why a kind is not read.
 func unread(h head) string {
 	switch {
-	case strings.HasSuffix(h.Kind, "List"):
-		return "a list of this kind is not read: put the documents into a List of v1, or into one file with `---` between them"
-	case h.APIVersion == admissionregistrationV1alpha1 && h.Kind == initializersKind:
+	case h.APIVersion == admissionregistrationV1alpha1 && strings.TrimSuffix(h.Kind, listSuffix) == initializersKind:
 		return "initializers are not served yet: remove the document, or make its initializers mutating webhooks"
 	}
 	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds

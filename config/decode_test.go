@@ -66,7 +66,7 @@ func lines(problems Problems) []string {
 
 func TestDecode(t *testing.T) {
 	const streams = `the kinds that are read are ValidatingWebhookConfiguration and MutatingWebhookConfiguration of ` +
-		`admissionregistration.k8s.io/v1 and v1beta1, ExternalAdmissionHookConfiguration of admissionregistration.k8s.io/v1alpha1, HookRoute and Cluster of portcullis.dev/v1, and List of v1`
+		`admissionregistration.k8s.io/v1 and v1beta1, ExternalAdmissionHookConfiguration of admissionregistration.k8s.io/v1alpha1, HookRoute and Cluster of portcullis.dev/v1, List of v1, and lists of webhook configurations`
 	for _, tc := range []struct {
 		name     string
 		data     string
@@ -125,6 +125,47 @@ items:
 				`f.yaml:17: Cluster "d": items[2].metadata: duplicate field: it stands on line 16 already`,
 				`f.yaml:19: List: items[3].kind: a List in a List is not read: put its items into the outer one`,
 				`f.yaml:20: items[4]: wrong type: it is a number, and must be a mapping`,
+			},
+		},
+		{
+			name: "Items of a list of one kind need not say it, and may.",
+			data: `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfigurationList
+metadata: {resourceVersion: "7", continue: ""}
+items:
+- metadata: {name: a}
+- metadata: {name: b}
+  webhooks:
+  - {name: short}
+- apiVersion: admissionregistration.k8s.io/v1
+  kind: MutatingWebhookConfiguration
+  metadata: {name: c}
+- {apiVersion: v1, metadata: {name: d}}
+---
+apiVersion: admissionregistration.k8s.io/v1beta1
+kind: MutatingWebhookConfigurationList
+items:
+- {metadata: {name: e}}
+---
+apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: ExternalAdmissionHookConfigurationList
+items:
+- {metadata: {name: f}, externalAdmissionHooks: [{name: g}]}
+---
+apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: InitializerConfigurationList
+items: []
+`,
+			objects: []string{
+				"ValidatingWebhookConfiguration/a@5", "MutatingWebhookConfiguration/c@9", "MutatingWebhookConfiguration/e@17",
+			},
+			problems: []string{
+				`f.yaml:8: ValidatingWebhookConfiguration "b": items[1].webhooks[0].name: Invalid value: "short": should be a domain with at least three segments separated by dots`,
+				`f.yaml:8: ValidatingWebhookConfiguration "b": items[1].webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun`,
+				`f.yaml:8: ValidatingWebhookConfiguration "b": items[1].webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1`,
+				`f.yaml:12: ValidatingWebhookConfiguration "d": items[3].apiVersion: ValidatingWebhookConfiguration of v1 is not read: ` + streams,
+				`f.yaml:22: ExternalAdmissionHookConfiguration "f": items[0].externalAdmissionHooks[0].name: Invalid value: "g": should be a domain with at least three segments separated by dots`,
+				`f.yaml:24: InitializerConfigurationList: apiVersion: initializers are not served yet: remove the document, or make its initializers mutating webhooks`,
 			},
 		},
 		{
@@ -223,13 +264,12 @@ items:
 		{
 			name: "Kinds that are not read are refused with those that are.",
 			data: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: admissionregistration.k8s.io/v1beta2\nkind: ValidatingWebhookConfiguration\n" +
-				"---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfigurationList\n",
+				"---\napiVersion: admissionregistration.k8s.io/v2\nkind: ValidatingWebhookConfigurationList\n",
 			objects: []string{},
 			problems: []string{
 				`f.yaml:1: Pod "p": apiVersion: Pod of v1 is not read: ` + streams,
 				"f.yaml:5: ValidatingWebhookConfiguration: apiVersion: ValidatingWebhookConfiguration of admissionregistration.k8s.io/v1beta2 is not read: " + streams,
-				"f.yaml:8: ValidatingWebhookConfigurationList: apiVersion: a list of this kind is not read: " +
-					"put the documents into a List of v1, or into one file with `---` between them",
+				"f.yaml:8: ValidatingWebhookConfigurationList: apiVersion: ValidatingWebhookConfigurationList of admissionregistration.k8s.io/v2 is not read: " + streams,
 			},
 		},
 	} {
@@ -291,6 +331,15 @@ func TestTheDigestOfAnObjectIsThatOfItsMeaning(t *testing.T) {
 	}
 	if digest(goodHook) == digest(strings.Replace(goodHook, "pods", "services", 1)) {
 		t.Error("another rule does not change the digest")
+	}
+}
+
+func TestAnItemOfAListOfOneKindMeansWhatADocumentOfItsOwnDoes(t *testing.T) {
+	const kind, body = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration", "{metadata: {name: a}}"
+	alone := decodeOne(t, kind+"\nmetadata: {name: a}\n")
+	item := decodeOne(t, kind+"List\nitems: ["+body+"]\n")
+	if alone.digest != item.digest || alone.APIVersion != item.APIVersion || alone.Key != item.Key {
+		t.Errorf("%+v and %+v", alone, item)
 	}
 }
 

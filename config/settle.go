@@ -93,9 +93,12 @@ func twice(objects []Object) Problems {
 		if len(objects) > 1 {
 			other := objects[(i+1)%len(objects)]
 			where = "in " + cmp.Or(other.Origin(), other.Source)
+			if kind := other.WrittenKind(); kind != o.WrittenKind() {
+				where += ", as " + kind
+			}
 		}
 		problems = append(problems, Problem{
-			Severity: match.SeverityError, Code: CodeDuplicate, Source: o.Source, File: o.File, Line: o.Line, Key: o.Key,
+			Severity: match.SeverityError, Code: CodeDuplicate, Source: o.Source, File: o.File, Line: o.Line, Kind: o.WrittenKind(), Key: o.Key,
 			Message: fmt.Sprintf("the same object stands %s: neither counts, remove one of them", where),
 		})
 	}
@@ -105,7 +108,7 @@ func twice(objects []Object) Problems {
 // kept tells that an old version stays in force.
 func kept(o Object) Problem {
 	return Problem{
-		Severity: match.SeverityWarning, Code: CodeKept, Source: o.Source, File: o.File, Key: o.Key,
+		Severity: match.SeverityWarning, Code: CodeKept, Source: o.Source, File: o.File, Kind: o.WrittenKind(), Key: o.Key,
 		Message: "the last good version stays in force until the errors are mended",
 	}
 }

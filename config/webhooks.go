@@ -33,6 +33,7 @@ const streamURL = "https://streams.invalid/"
 // It differs in two things on purpose. An empty clientConfig, which Kubernetes refuses, is accepted: the hook is served
 // over streams. And metadata.name is required, since nobody is here to generate one.
 func readValidating(c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationV1, Kind: validatingKind} // an item of a list need not say it
 	errs := createMeta(&c.ObjectMeta)
 	defaultsv1.SetObjectDefaults_ValidatingWebhookConfiguration(c)
 	return append(errs, validateValidating(c, validation.ValidateValidatingWebhookConfiguration)...)
@@ -40,6 +41,7 @@ func readValidating(c *admissionregistrationv1.ValidatingWebhookConfiguration) f
 
 // readMutating is readValidating for the other kind.
 func readMutating(c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationV1, Kind: mutatingKind} // an item of a list need not say it
 	errs := createMeta(&c.ObjectMeta)
 	defaultsv1.SetObjectDefaults_MutatingWebhookConfiguration(c)
 	return append(errs, validateMutating(c, validation.ValidateMutatingWebhookConfiguration)...)

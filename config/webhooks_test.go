@@ -139,7 +139,7 @@ webhooks:
 
 func TestWhatOlderVersionsRefuse(t *testing.T) {
 	const validating = `ValidatingWebhookConfiguration "old": webhooks`
-	const external = `ValidatingWebhookConfiguration "older": externalAdmissionHooks[0]`
+	const external = `ExternalAdmissionHookConfiguration "older": externalAdmissionHooks[0]`
 	for _, tc := range []struct {
 		name     string
 		data     string
@@ -277,8 +277,37 @@ func TestAnExternalHookConfigurationIsTheValidatingOneOfItsName(t *testing.T) {
 	older, other := decodeOne(t, alphaHooks), decodeOne(t, strings.Replace(betaHooks, "name: old", "name: older", 1))
 	other.File = "g.yaml"
 	s := settle(nil, []sourced{{name: "dir", Listing: Listing{Objects: []Object{older, other}}}})
-	if len(s.objects) != 0 || len(s.problems) != 2 || s.problems[0].Code != CodeDuplicate {
-		t.Errorf("%d objects, %q", len(s.objects), lines(s.problems))
+	want := []string{
+		`f.yaml:1: ExternalAdmissionHookConfiguration "older": the same object stands in g.yaml:1, as ValidatingWebhookConfiguration: neither counts, remove one of them`,
+		`g.yaml:1: ValidatingWebhookConfiguration "older": the same object stands in f.yaml:1, as ExternalAdmissionHookConfiguration: neither counts, remove one of them`,
+	}
+	if diff := cmp.Diff(want, lines(s.problems)); diff != "" || len(s.objects) != 0 {
+		t.Errorf("%d objects, problems (-want +got):\n%s", len(s.objects), diff)
+	}
+}
+
+// TestProblemsNameTheKindThatTheDocumentSays has every problem that is found after a document was read.
+func TestProblemsNameTheKindThatTheDocumentSays(t *testing.T) {
+	good := decodeOne(t, alphaHooks)
+	bad, badProblems := Decode("f.yaml", []byte(strings.Replace(alphaHooks, "image.example.com", "image", 1)))
+	if len(bad) > 0 {
+		t.Fatal("accepted")
+	}
+	old := map[Key]Object{good.Key: good}
+	after := settle(old, []sourced{{name: "dir", Listing: Listing{Problems: badProblems}}})
+	if _, stays := after.objects[good.Key]; !stays {
+		t.Error("the last good version is lost")
+	}
+	stream := decodeOne(t, strings.NewReplacer("    service: {namespace: ns, name: svc}\n", "", "    urlPath: /apis/check\n", "",
+		"    caBundle: Cg==\n", "").Replace(alphaHooks))
+	_, fit := Compile("r", []Object{stream})
+	for _, p := range slices.Concat(after.problems, fit) {
+		if p.Kind != externalHooksKind || !strings.Contains(p.String(), `ExternalAdmissionHookConfiguration "older": `) || p.Key != good.Key {
+			t.Errorf("problem %s", p)
+		}
+	}
+	if len(after.problems) != 2 || len(fit) != 1 {
+		t.Errorf("problems %q, %q", lines(after.problems), lines(fit))
 	}
 }
 

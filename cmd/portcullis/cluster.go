@@ -104,21 +104,21 @@ func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Wr
 		}
 		c.options.CABundle = bundle
 	}
-	snapshot, document, err := compileFor(ctx, name, c.config, notes)
+	force, err := compileFor(ctx, name, c.config, notes)
 	if err != nil {
 		return err
 	}
-	families, err := familiesOf(ctx, document)
+	families, err := familiesOf(ctx, force.cluster)
 	if err != nil {
 		fmt.Fprintf(notes, "warning: cluster %q does not say what it serves, so that all versions count that Kubernetes ever had: %v\n", name, err)
 	}
 	c.options.Equivalents = families
-	r, err := registration.Plan(snapshot, name, c.options)
+	r, err := registration.Plan(force.snapshot, name, c.options)
 	if err != nil {
 		return err
 	}
 	for _, f := range r.Findings {
-		fmt.Fprintln(notes, f)
+		fmt.Fprintln(notes, force.place(f))
 	}
 	if len(r.Mutating.Webhooks)+len(r.Validating.Webhooks) == 0 {
 		fmt.Fprintf(notes, "info: no hook is in force for cluster %q, so its API servers will not call the mesh\n", name)
@@ -143,23 +143,41 @@ func (c *registerCommand) print(out io.Writer, r *registration.Registration) err
 	return nil
 }
 
+// inForce is the configuration that entries are made from.
+type inForce struct {
+	snapshot *match.Snapshot
+	cluster  *kinds.Cluster
+	objects  []config.Object
+}
+
+// place is the finding with the document that it is about, under the kind that this says it is.
+func (c *inForce) place(f match.Finding) match.Finding {
+	name, field, _ := strings.Cut(f.Path, " ")
+	for i := range c.objects {
+		if o := &c.objects[i]; o.Key.String() == name {
+			f.Source, f.Path = o.Origin(), fmt.Sprintf("%s/%s %s", o.WrittenKind(), o.Name, field)
+		}
+	}
+	return f
+}
+
 // compileFor compiles the configuration as a dispatcher would, and finds the document of the cluster in it. Warnings go to
 // notes.
-func compileFor(ctx context.Context, cluster string, paths []string, notes io.Writer) (*match.Snapshot, *kinds.Cluster, error) {
+func compileFor(ctx context.Context, cluster string, paths []string, notes io.Writer) (*inForce, error) {
 	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: paths})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	listing, err := directory.List(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--config: %w", err)
+		return nil, fmt.Errorf("--config: %w", err)
 	}
 	if err := errors.Join(listing.Problems.Err(), duplicates(listing.Objects)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	document, err := known(cluster, listing.Objects)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	snapshot, problems := config.Compile(listing.Revision, listing.Objects)
 	for _, p := range problems {
@@ -167,7 +185,7 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 			fmt.Fprintf(notes, "warning: %s\n", p)
 		}
 	}
-	return snapshot, document, problems.Err()
+	return &inForce{snapshot, document, listing.Objects}, problems.Err()
 }
 
 // duplicates reports objects that stand in several documents: a dispatcher would use none of them.
@@ -177,7 +195,7 @@ func duplicates(objects []config.Object) error {
 	for i := range objects {
 		o := &objects[i]
 		if first, ok := seen[o.Key]; ok {
-			errs = append(errs, fmt.Errorf("%s: %s is in %s too: remove one of the two", o.Origin(), o.Key, first.Origin()))
+			errs = append(errs, fmt.Errorf("%s: %s/%s is in %s too: remove one of the two", o.Origin(), o.WrittenKind(), o.Name, first.Origin()))
 			continue
 		}
 		seen[o.Key] = o

@@ -114,6 +114,20 @@ func TestClusterRegisterPassesOnWhatTheConfigurationWarnsOf(t *testing.T) {
 	}
 }
 
+func TestClusterRegisterNamesTheDocumentOfAFinding(t *testing.T) {
+	const external = `apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: ExternalAdmissionHookConfiguration
+metadata: {name: old}
+externalAdmissionHooks:
+- name: old.example.com
+  rules: [{apiGroups: ["*"], apiVersions: ["*"], operations: [CREATE], resources: [pods]}]
+`
+	r := register(t, "prod-1", "--config", configuration(t, map[string]string{"old.yaml": external, "mesh.yaml": registeredMesh}), "--url", "https://mesh")
+	if want := `old.yaml:1: ExternalAdmissionHookConfiguration/old webhook "old.example.com": a rule covers`; r.code != 0 || !strings.Contains(r.notes, want) {
+		t.Errorf("no %q in %+v", want, r)
+	}
+}
+
 func TestClusterRegisterSaysWhatIsWrong(t *testing.T) {
 	good := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
 	twice := configuration(t, map[string]string{"a.yaml": registeredHooks, "b.yaml": registeredHooks, "mesh.yaml": registeredMesh})
