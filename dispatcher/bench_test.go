@@ -139,7 +139,9 @@ func (r road) handlers() map[string]inprocess.Handler {
 	verdict := &admissionv1.AdmissionResponse{Allowed: true}
 	all := map[string]inprocess.Handler{}
 	for i := range r.hooks {
-		all[nameOf(i)] = func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) { return verdict, nil }
+		all[nameOf(i)] = func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			return verdict, nil
+		}
 		if r.patching(i) {
 			all[nameOf(i)] = labelling(fmt.Sprintf("label-%02d", i))
 		}

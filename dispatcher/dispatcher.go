@@ -186,7 +186,8 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	}
 	x := &run{
 		dispatcher: d, request: r, hooks: options.Hooks, configuration: snapshot.Revision(), done: done,
-		results: make(chan delivery, callsPerHook*len(options.Hooks)),
+		results: make(chan delivery, callsPerHook(r.Stage)*len(options.Hooks)),
+		flights: make([]flight, 0, len(options.Hooks)),
 	}
 	if r.Explain {
 		// What the chain skips it says itself, as the object was when it was matched.

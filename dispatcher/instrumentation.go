@@ -33,6 +33,7 @@ func buckets() []float64 {
 // of configured hooks or from closed sets.
 type instrumentation struct {
 	tracer     trace.Tracer
+	asking     []trace.SpanStartOption  // of the span of a call
 	reviews    *prometheus.HistogramVec // stage, outcome
 	durations  *prometheus.HistogramVec // name, type, operation, rejected
 	requests   *prometheus.CounterVec   // name, type, operation, code, rejected
@@ -51,6 +52,7 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 	}
 	i := &instrumentation{
 		tracer:  provider.Tracer(scope),
+		asking:  []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)},
 		reviews: histogram("portcullis_review_duration_seconds", "Time to judge one review.", "stage", "outcome"),
 		durations: histogram("portcullis_hook_admission_duration_seconds", "Time of one call of one hook.",
 			"name", "type", "operation", "rejected"),
@@ -145,7 +147,7 @@ func (i *instrumentation) encoded(bytes int) {
 
 // beginCall starts the span of a call.
 func (i *instrumentation) beginCall(ctx context.Context, c chain.Call) trace.Span {
-	_, span := i.tracer.Start(ctx, "portcullis.call", trace.WithSpanKind(trace.SpanKindClient))
+	_, span := i.tracer.Start(ctx, "portcullis.call", i.asking...)
 	if span.IsRecording() {
 		span.SetAttributes(
 			attribute.String("portcullis.configuration", c.Hook.ID.Configuration),

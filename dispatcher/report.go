@@ -60,20 +60,21 @@ func (x *run) logFailure(ctx context.Context, o chain.Outcome) {
 		slog.Any("error", o.Failure.Err))
 }
 
-// endCall ends the span of a call.
+// endCall ends the span of a call. One that is not recorded takes no note of anything.
 func (i *instrumentation) endCall(f *flight, o chain.Outcome) {
-	if f.span.IsRecording() {
-		t := o.Timing
-		f.span.SetAttributes(
-			attribute.String("portcullis.outcome", spanOutcome(o)),
-			attribute.String("portcullis.host.instance", t.Instance),
-			attribute.Int64("portcullis.queued_us", t.Queued.Microseconds()),
-			attribute.Int64("portcullis.wire_us", t.Wire.Microseconds()),
-			attribute.Int64("portcullis.host_us", t.Host.Microseconds()),
-		)
-		if o.Failure != nil || o.Effect == chain.Refused {
-			f.span.SetStatus(codes.Error, o.Reason)
-		}
+	if !f.span.IsRecording() {
+		return
+	}
+	t := o.Timing
+	f.span.SetAttributes(
+		attribute.String("portcullis.outcome", spanOutcome(o)),
+		attribute.String("portcullis.host.instance", t.Instance),
+		attribute.Int64("portcullis.queued_us", t.Queued.Microseconds()),
+		attribute.Int64("portcullis.wire_us", t.Wire.Microseconds()),
+		attribute.Int64("portcullis.host_us", t.Host.Microseconds()),
+	)
+	if o.Failure != nil || o.Effect == chain.Refused {
+		f.span.SetStatus(codes.Error, o.Reason)
 	}
 	f.span.End(trace.WithTimestamp(f.ended))
 }

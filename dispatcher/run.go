@@ -16,8 +16,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// callsPerHook bounds how often one review calls one hook: once, and once more in a reinvocation.
-const callsPerHook = 2
+// callsPerHook bounds how often one review calls one hook: once, and a mutating one once more in a reinvocation.
+func callsPerHook(s admissionv1.Stage) int {
+	if s == admissionv1.Stage_STAGE_VALIDATE {
+		return 1
+	}
+	return 2
+}
 
 // delivery is the result of a call on its way to the machine.
 type delivery struct {
@@ -49,12 +54,13 @@ type run struct {
 	flights       []flight           // by call id; ids of hooks that were skipped have none
 	skipped       []match.Skipped
 
-	views    []*view // of revision
+	views    *view // of revision, the latest first
 	revision uint32
 }
 
 // view is the request as the hooks of one version see it.
 type view struct {
+	next    *view
 	of      *chain.View // nil is the version in which it came
 	message *admissionv1.AdmissionRequest
 	body    conversion.Body // empty until a stream needs it
@@ -149,17 +155,26 @@ func (x *run) deliver(d delivery) {
 func (x *run) start(ctx context.Context, calls []chain.Call) {
 	for len(calls) > 0 {
 		v, stream := x.view(calls[0]), calls[0].Hook.Route.Stream
-		var same, others []chain.Call
-		for _, c := range calls {
-			if c.Hook.Route.Stream == stream && x.view(c) == v {
-				same = append(same, c)
-			} else {
-				others = append(others, c)
-			}
+		apart := func(c chain.Call) bool { return c.Hook.Route.Stream != stream || x.view(c) != v }
+		together, others := calls, []chain.Call(nil)
+		if slices.ContainsFunc(calls, apart) {
+			together, others = split(calls, apart)
 		}
-		x.startOn(ctx, v, same, stream)
+		x.startOn(ctx, v, together, stream)
 		calls = others
 	}
+}
+
+// split parts calls in two, in their order.
+func split(calls []chain.Call, apart func(chain.Call) bool) (together, others []chain.Call) {
+	for _, c := range calls {
+		if apart(c) {
+			others = append(others, c)
+		} else {
+			together = append(together, c)
+		}
+	}
+	return together, others
 }
 
 // startOn hands calls that see the same to one backend.
@@ -188,14 +203,13 @@ func (x *run) view(c chain.Call) *view {
 	if x.revision != c.Object.Revision {
 		x.views, x.revision = nil, c.Object.Revision
 	}
-	for _, v := range x.views {
+	for v := x.views; v != nil; v = v.next {
 		if v.of == c.View {
 			return v
 		}
 	}
-	v := &view{of: c.View, message: message(x.request.Admission, c.Object, c.View)}
-	x.views = append(x.views, v)
-	return v
+	x.views = &view{next: x.views, of: c.View, message: message(x.request.Admission, c.Object, c.View)}
+	return x.views
 }
 
 // encode makes the body of a view for streams, once.

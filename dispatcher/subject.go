@@ -17,15 +17,16 @@ import (
 // It belongs to the goroutine of the review.
 type subject struct {
 	request    *admissionv1.AdmissionRequest
-	cluster    match.Cluster
+	cluster    cluster
 	attributes *match.Attributes
 	revision   uint32 // of the object in attributes and views
 	views      []*chain.View
 }
 
 func newSubject(r *review.Request, of match.Cluster) *subject {
-	own := &cluster{Cluster: of, request: r}
-	return &subject{request: r.Admission, cluster: own, attributes: match.NewAttributes(r.Admission, own)}
+	s := &subject{request: r.Admission, cluster: cluster{Cluster: of, request: r}}
+	s.attributes = match.NewAttributes(r.Admission, &s.cluster)
+	return s
 }
 
 // at is the request with an object as mutated so far.
@@ -129,17 +130,19 @@ func withRaw(o *admissionv1.Object, raw []byte) *admissionv1.Object {
 	return &admissionv1.Object{ContentType: o.GetContentType(), Raw: raw}
 }
 
-// cluster is a cluster as one review knows it: a namespace is looked up at most once, in the facts that a bridge sent,
+// cluster is a cluster as one review knows it: its namespace is looked up at most once, in the facts that a bridge sent,
 // else in the cluster's context. It belongs to the goroutine of the review.
 type cluster struct {
 	match.Cluster
 
-	request    *review.Request
-	namespaces map[string]namespace
+	request   *review.Request
+	namespace namespace
 }
 
 // namespace is what a look-up has told.
 type namespace struct {
+	asked  bool
+	name   string
 	labels map[string]string
 	err    error
 }
@@ -149,13 +152,9 @@ func (c *cluster) NamespaceLabels(ctx context.Context, name string) (map[string]
 	if f := c.request.Facts; f.GetNamespaceExists() && name == c.request.Admission.GetNamespace() {
 		return f.GetNamespaceLabels(), nil
 	}
-	known, ok := c.namespaces[name]
-	if !ok {
-		known.labels, known.err = c.Cluster.NamespaceLabels(ctx, name)
-		if c.namespaces == nil {
-			c.namespaces = make(map[string]namespace, 1)
-		}
-		c.namespaces[name] = known
+	if n := &c.namespace; !n.asked || n.name != name {
+		n.asked, n.name = true, name
+		n.labels, n.err = c.Cluster.NamespaceLabels(ctx, name)
 	}
-	return known.labels, known.err
+	return c.namespace.labels, c.namespace.err
 }
