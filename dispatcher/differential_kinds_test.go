@@ -227,10 +227,10 @@ func (r chance) autoscaling() map[string]any {
 		}}
 	}
 	spec := map[string]any{"maxReplicas": 4, "scaleTargetRef": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}}
-	switch r.IntN(3) {
+	switch r.IntN(4) {
 	case 0:
 		spec["metrics"] = []any{target("cpu")}
-	case 1:
+	case 1, 2:
 		spec["metrics"], spec["minReplicas"] = []any{target("cpu"), target("memory")}, 2
 	}
 	return spec

@@ -43,7 +43,7 @@ func (r chance) world() *world {
 		Custom:     r.in(2), Focus: "widgets", Versions: r.versions(), Definition: r.definition(), Authorizer: !r.in(4), Streams: r.in(8),
 	}
 	if !w.Custom {
-		w.Focus = pick(r, "deployments", "deployments", "deployments", "horizontalpodautoscalers", "ingresses", "poddisruptionbudgets", "cronjobs", "cronjobs",
+		w.Focus = pick(r, "deployments", "deployments", "deployments", "horizontalpodautoscalers", "horizontalpodautoscalers", "ingresses", "poddisruptionbudgets", "cronjobs", "cronjobs",
 			"events", "widgets", "pods", "services")
 	}
 	for _, stage := range []admissionv1.Stage{mutate, validate} {
