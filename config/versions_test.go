@@ -1,0 +1,156 @@
+package config
+
+import (
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+)
+
+// randomConfigurations is how many configurations of each kind and version are made.
+const randomConfigurations = 300
+
+// filler fills in random objects as Kubernetes' own round-trip tests do. Not everything in them is valid.
+func filler(seed int64) func(object any) {
+	return fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), legacyscheme.Codecs).Fill
+}
+
+// require fills in what v1 requires and v1beta1 does not.
+func require(effects **admissionregistrationv1.SideEffectClass, versions *[]string) {
+	if none := admissionregistrationv1.SideEffectClassNone; *effects == nil {
+		*effects = &none
+	}
+	if len(*versions) == 0 {
+		*versions = []string{"v1"}
+	}
+}
+
+// TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere reads objects of v1beta1 as documents are read, which is as v1, and
+// compares what becomes of them with what Kubernetes' scheme makes of them in each direction.
+func TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere(t *testing.T) {
+	for seed := range int64(randomConfigurations) {
+		fill := filler(seed)
+		validating, mutating := &admissionregistrationv1beta1.ValidatingWebhookConfiguration{}, &admissionregistrationv1beta1.MutatingWebhookConfiguration{}
+		fill(validating)
+		fill(mutating)
+		t.Run(fmt.Sprint("validating ", seed), func(t *testing.T) {
+			v1, errs := readValidatingV1beta1(validating.DeepCopy())
+			notInternal(t, errs)
+			there(t, validating, v1, &v1.ObjectMeta)
+			back(t, &Object{Validating: v1}, validating, &validating.ObjectMeta)
+		})
+		t.Run(fmt.Sprint("mutating ", seed), func(t *testing.T) {
+			v1, errs := readMutatingV1beta1(mutating.DeepCopy())
+			notInternal(t, errs)
+			there(t, mutating, v1, &v1.ObjectMeta)
+			back(t, &Object{Mutating: v1}, mutating, &mutating.ObjectMeta)
+		})
+	}
+}
+
+// TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere is the other way round.
+func TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
+	for seed := range int64(randomConfigurations) {
+		fill := filler(seed)
+		validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+		fill(validating)
+		fill(mutating)
+		for i := range validating.Webhooks {
+			require(&validating.Webhooks[i].SideEffects, &validating.Webhooks[i].AdmissionReviewVersions)
+		}
+		for i := range mutating.Webhooks {
+			require(&mutating.Webhooks[i].SideEffects, &mutating.Webhooks[i].AdmissionReviewVersions)
+		}
+		t.Run(fmt.Sprint("validating ", seed), func(t *testing.T) {
+			notInternal(t, readValidating(validating))
+			beta, err := (&Object{Validating: validating}).V1beta1()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, errs := readValidatingV1beta1(beta.(*admissionregistrationv1beta1.ValidatingWebhookConfiguration)) //nolint:forcetypeassert // a panic fails
+			notInternal(t, errs)
+			same(t, validating, again)
+		})
+		t.Run(fmt.Sprint("mutating ", seed), func(t *testing.T) {
+			notInternal(t, readMutating(mutating))
+			beta, err := (&Object{Mutating: mutating}).V1beta1()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, errs := readMutatingV1beta1(beta.(*admissionregistrationv1beta1.MutatingWebhookConfiguration)) //nolint:forcetypeassert // a panic fails
+			notInternal(t, errs)
+			same(t, mutating, again)
+		})
+	}
+}
+
+// there compares with the scheme: defaults of v1beta1, and then v1 by way of the internal version.
+func there(t *testing.T, from runtime.Object, got runtime.Object, meta *metav1.ObjectMeta) {
+	t.Helper()
+	from = from.DeepCopyObject()
+	legacyscheme.Scheme.Default(from)
+	want := converted(t, from, schema.GroupVersion{Group: admissionregistration.GroupName, Version: "v1"})
+	switch want := want.(type) {
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		createMeta(&want.ObjectMeta)
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		createMeta(&want.ObjectMeta)
+	}
+	createMeta(meta)
+	same(t, want, got)
+}
+
+// back compares what we write as v1beta1 with what there was, with its defaults.
+func back(t *testing.T, o *Object, from runtime.Object, meta *metav1.ObjectMeta) {
+	t.Helper()
+	got, err := o.V1beta1()
+	if err != nil {
+		t.Fatal(err)
+	}
+	legacyscheme.Scheme.Default(from)
+	createMeta(meta)
+	same(t, from, got)
+}
+
+func converted(t *testing.T, from runtime.Object, to schema.GroupVersion) runtime.Object {
+	t.Helper()
+	internal, err := legacyscheme.Scheme.ConvertToVersion(from, admissionregistration.SchemeGroupVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := legacyscheme.Scheme.ConvertToVersion(internal, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// same compares everything but the words for what the object is.
+func same(t *testing.T, want, got runtime.Object) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.TypeMeta{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// notInternal lets pass that a random object is not valid, and not that it could not be converted.
+func notInternal(t *testing.T, errs field.ErrorList) {
+	t.Helper()
+	for _, err := range errs {
+		if err.Type == field.ErrorTypeInternal {
+			t.Error(err)
+		}
+	}
+}
