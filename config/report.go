@@ -109,13 +109,12 @@ func ofSource(name string, severity match.Severity, message string) Problem {
 
 // log writes a problem.
 func (r *report) log(p Problem) {
-	write := r.logger.Info
 	switch p.Severity {
 	case match.SeverityError:
-		write = r.logger.Error
+		r.logger.Error("configuration problem", "code", p.Code, "problem", p.String())
 	case match.SeverityWarning:
-		write = r.logger.Warn
+		r.logger.Warn("configuration problem", "code", p.Code, "problem", p.String())
 	case match.SeverityInfo:
+		r.logger.Info("configuration note", "code", p.Code, "note", p.String())
 	}
-	write("configuration problem", "code", p.Code, "problem", p.String())
 }

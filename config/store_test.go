@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -342,6 +343,31 @@ func TestAChangeThatASourceNoticedIsListedSoon(t *testing.T) {
 			t.Errorf("%d listings for one burst", got)
 		}
 	})
+}
+
+// TestANormalConfigurationIsOneLineInTheLog puts our own kinds and the real configurations of the corpus into force.
+func TestANormalConfigurationIsOneLineInTheLog(t *testing.T) {
+	files := map[string]string{"own.yaml": goodHook + "---\n" + goodRoute + "---\n" + goodCluster}
+	names := map[Key]bool{}
+	for _, doc := range realDocuments(t) {
+		data := string(asJSON(t, doc))
+		if o := decodeOne(t, data); !names[o.Key] {
+			names[o.Key] = true
+			files[o.Key.String()+".json"] = data
+		}
+	}
+	var log strings.Builder
+	source := &memory{name: "m", files: files}
+	opts := StoreOptions{Sources: []Source{source}, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	inBubble(t, opts, func(t *testing.T, s *Store) {
+		pass(5 * time.Second)
+		if problems := s.Problems(); len(problems) > 0 {
+			t.Errorf("problems %q", lines(problems))
+		}
+	})
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "configuration settled") {
+		t.Errorf("the log is\n%s", text)
+	}
 }
 
 func TestASourceThatCannotBeWatchedIsListed(t *testing.T) {
