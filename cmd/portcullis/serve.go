@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -81,6 +83,9 @@ connections as they become idle, tells the hosts, and stops when the last review
 				return fmt.Errorf("serve needs %s; "+
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
+			if err := findAll(c.config); err != nil {
+				return err
+			}
 			if err := removeReadyFile(c.readyFile); err != nil {
 				return err
 			}
@@ -107,6 +112,19 @@ func (c *serveConfig) missing() []string {
 		}
 	}
 	return out
+}
+
+// findAll sees that the paths of the configuration are there. One that is not when the process starts is more likely
+// mistyped or not mounted than gone for a moment, and nobody would be judged before it comes; one that vanishes later is a
+// source that has failed, and the last configuration holds while it may.
+func findAll(paths []string) error {
+	var errs []error
+	for _, path := range paths {
+		if _, err := os.Stat(path); err != nil {
+			errs = append(errs, fmt.Errorf("--config: %w: name files and directories that are there", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // bind makes the flags.

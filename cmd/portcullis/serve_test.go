@@ -45,6 +45,7 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 		"one flag is missing":                  {files("server"), "serve needs --tls-ca;"},
 		"the certificate of a client":          {append(files("client"), "--tls-ca", ca), "is for clients only"},
 		"the key of another certificate":       {append(files("server"), "--tls-ca", ca, "--tls-key", filepath.Join(dir, "client.key")), "does not match"},
+		"a configuration that is not there":    {append(files("server"), "--tls-ca", ca, "--config", filepath.Join(dir, "conf.d")), "conf.d: no such file or directory: name files"},
 		"a ready file that cannot be removed":  {append(files("server"), "--tls-ca", ca, "--ready-file", dir), "ready file"},
 	} {
 		t.Run(name, func(t *testing.T) {
