@@ -68,10 +68,11 @@ type edit func(key string, a oracle.Answer) oracle.Answer
 
 // call is one call of a hook.
 type call struct {
-	Key    string
-	Object string // as canonical JSON
-	Rest   string // of the request
-	HTTP   oracle.Call
+	Key     string
+	Object  string // as canonical JSON
+	Rest    string // of the request
+	HTTP    oracle.Call
+	Attempt int // how often the same call was made before: by the uid, of which each call has one
 }
 
 // performance is the scripts of one experiment played once.
@@ -80,7 +81,7 @@ type performance struct {
 	edits   []edit
 	https   map[string]bool // by key
 	hurried bool            // the time of a call depends on how long others took
-	asked   map[types.UID]bool
+	asked   map[types.UID]int
 
 	mu    sync.Mutex
 	calls []call
@@ -88,7 +89,7 @@ type performance struct {
 
 // newPerformance is an experiment before its first call.
 func newPerformance(e *experiment, edits ...edit) *performance {
-	p := &performance{scripts: e.Scripts, edits: edits, https: map[string]bool{}, asked: map[types.UID]bool{}, hurried: e.Deadline > 0}
+	p := &performance{scripts: e.Scripts, edits: edits, https: map[string]bool{}, asked: map[types.UID]int{}, hurried: e.Deadline > 0}
 	for _, h := range e.world.hooks(e.Stage) {
 		p.https[h.key] = h.https
 	}
@@ -101,12 +102,12 @@ func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came 
 	defer p.mu.Unlock()
 	c := call{Key: key, Object: canonicalJSON(r.Object.Raw)}
 	if p.https[key] {
-		c.HTTP = came
+		c.HTTP, c.Attempt = came, p.asked[r.UID]
+		p.asked[r.UID]++
 	}
-	if p.hurried || p.asked[r.UID] { // asked again: kube-apiserver says the same, and we what is left
+	if p.hurried || c.Attempt > 0 { // kube-apiserver says the same again, and we what is left
 		c.HTTP.Timeout = ""
 	}
-	p.asked[r.UID] = true
 	rest := *r
 	rest.UID, rest.Object.Raw = "", nil
 	c.Rest = canonical(rest)

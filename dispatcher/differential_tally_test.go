@@ -140,11 +140,11 @@ func (e *experiment) carriers(calls []call) string {
 // spoken are what was special about calls over HTTPS.
 func spoken(calls []call) []string {
 	var all []string
-	for i, c := range calls {
+	for _, c := range calls {
 		if c.HTTP.Version != "" {
 			all = append(all, "asked in "+path.Base(c.HTTP.Version))
 		}
-		if i > 0 && c.HTTP.Version != "" && c.Key == calls[i-1].Key && c.Rest == calls[i-1].Rest {
+		if c.Attempt > 0 {
 			all = append(all, "asked again")
 		}
 	}
