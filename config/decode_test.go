@@ -397,23 +397,25 @@ spec: {}
 	}
 }
 
-func TestTheExamplesOfTheManualAreValid(t *testing.T) {
-	manual, err := os.ReadFile(filepath.Join("..", "docs", "configuration.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := strings.Split(string(manual), "```yaml\n")[1:]
-	if len(examples) == 0 {
-		t.Fatal("there are none")
-	}
-	for _, example := range examples {
-		example, _, _ = strings.Cut(example, "```\n")
-		objects, problems := Decode("example.yaml", []byte(example))
-		if len(objects) == 0 || len(problems) > 0 {
-			t.Errorf("%d objects, %q:\n%s", len(objects), lines(problems), example)
+func TestTheExamplesOfTheManualsAreValid(t *testing.T) {
+	for _, page := range []string{"README.md", "docs/configuration.md", "docs/migrating.md", "examples/python/README.md"} {
+		manual, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(page)))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, problems = Compile("r", objects); problems.Err() != nil {
-			t.Error(problems.Err())
+		examples := strings.Split(string(manual), "```yaml\n")[1:]
+		if len(examples) == 0 {
+			t.Errorf("%s has no examples", page)
+		}
+		for _, example := range examples {
+			example, _, _ = strings.Cut(example, "```\n")
+			objects, problems := Decode("example.yaml", []byte(example))
+			if len(objects) == 0 || len(problems) > 0 {
+				t.Errorf("%s: %d objects, %q:\n%s", page, len(objects), lines(problems), example)
+			}
+			if _, problems = Compile("r", objects); problems.Err() != nil {
+				t.Errorf("%s: %v", page, problems.Err())
+			}
 		}
 	}
 }
