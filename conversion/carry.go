@@ -3,7 +3,8 @@ package conversion
 import "fmt"
 
 // maxAligning is how many values Carry compares to find out which items of an array are which. Beyond it an array that
-// changes comes whole. It bounds the work: arrays in arrays are compared anew for each place where an item may be.
+// changes comes whole, and so does one that stands in maxDiffDepth others. It bounds the work: arrays in arrays are compared
+// anew for each place where an item may be, and at each level.
 const maxAligning = 1 << 20
 
 // Carry returns base with what is different between from and to, three JSON objects of one kind; from is base as somebody
@@ -32,15 +33,16 @@ type carrier struct {
 	left int // values that may still be compared for aligning
 }
 
+// value compares objects by their bytes alone: what they have in common is found once, by their members.
 func (c *carrier) value(base, from, to *node) *node {
 	switch {
+	case identical(to, from) || identical(to, base):
+		return base
+	case alike(base, from, to, '{'):
+		return c.members(base, from, to)
 	case same(to, from) || same(to, base):
 		return base
-	case to == nil || base == nil || from == nil || to.kind != base.kind || to.kind != from.kind:
-		return to
-	case to.kind == '{':
-		return c.members(base, from, to)
-	case to.kind == '[':
+	case alike(base, from, to, '[') && to.depth < maxDiffDepth:
 		if aligned, ok := c.align(base.elements(), from.elements()); ok {
 			return c.items(aligned, from.elements(), to.elements())
 		}
@@ -48,30 +50,42 @@ func (c *carrier) value(base, from, to *node) *node {
 	return to
 }
 
+// alike says whether all three are there, and of a kind.
+func alike(base, from, to *node, kind byte) bool {
+	return base != nil && from != nil && to != nil && base.kind == kind && from.kind == kind && to.kind == kind
+}
+
 func same(a, b *node) bool {
 	return a == b || a != nil && b != nil && equal(a, b)
 }
 
+// members returns base itself if none of its members changes.
 func (c *carrier) members(base, from, to *node) *node {
 	b, t := base.elements(), to.elements()
-	out := &node{kind: '{', parsed: true, children: make([]node, 0, len(b)+1)}
+	out, changed := &node{kind: '{', parsed: true, children: make([]node, 0, len(b)+1)}, false
 	for len(b) > 0 || len(t) > 0 {
-		var v *node
+		var own, v *node
 		switch order := compareFirst(b, t); {
 		case order < 0:
-			v = c.value(&b[0], from.member(b[0].name), nil)
+			own = &b[0]
+			v = c.value(own, from.member(own.name), nil)
 			b = b[1:]
 		case order > 0:
 			v = c.value(nil, from.member(t[0].name), &t[0])
 			t = t[1:]
 		default:
-			v = c.value(&b[0], from.member(b[0].name), &t[0])
-			v.name = b[0].name
+			own = &b[0]
+			v = c.value(own, from.member(own.name), &t[0])
+			v.name = own.name
 			b, t = b[1:], t[1:]
 		}
+		changed = changed || v != own
 		if v != nil {
 			out.children = append(out.children, *v)
 		}
+	}
+	if !changed {
+		return base
 	}
 	return out
 }

@@ -128,6 +128,29 @@ func TestAnArrayWhoseItemsTakeTooLongToTellApartComesWhole(t *testing.T) {
 	}
 }
 
+// TestDeepObjectsAreCarriedOver would not end if each level compared all that is below it.
+func TestDeepObjectsAreCarriedOver(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	for _, brackets := range [][2]string{{`{"a":`, `}`}, {`[`, `]`}, {`[{"a":`, `}]`}} {
+		for depth, lost := range map[int]bool{20: false, 4900: strings.HasPrefix(brackets[0], "[")} {
+			nested := func(leaf string) []byte {
+				return []byte(`{"b":` + strings.Repeat(brackets[0], depth) + leaf + strings.Repeat(brackets[1], depth) + `}`)
+			}
+			got, err := conversion.Carry(nested(`{"u":0,"v":"`+large+`"}`), nested(`{"v":"`+large+`"}`), nested(`{"v":"`+large+`y"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := nested(`{"u":0,"v":"` + large + `y"}`)
+			if lost { // arrays as deep as that come whole
+				want = nested(`{"v":"` + large + `y"}`)
+			}
+			if patch, err := conversion.DiffPatch(want, got); err != nil || patch != nil {
+				t.Errorf("%d times %s: %.200s, error %v", depth, brackets[0], patch, err)
+			}
+		}
+	}
+}
+
 func TestWhatIsNoJSONCannotBeCarriedOver(t *testing.T) {
 	for i := range 3 {
 		documents := [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)}
