@@ -142,6 +142,10 @@ func (c *reviewCommand) read(in io.Reader) (*admissionv1.AdmissionRequest, error
 		return nil, fmt.Errorf("%s: the operation of the request is %q: no rule could name it; use %s",
 			name, request.GetOperation(), strings.Join(operations, ", "))
 	}
+	if request.GetResource().GetResource() == "" {
+		return nil, fmt.Errorf("%s: the request names no resource, so no rule would cover it: "+
+			"give it a resource, as API servers do, for example {group: apps, version: v1, resource: deployments}", name)
+	}
 	request.Cluster = c.cluster
 	return request, nil
 }

@@ -296,6 +296,7 @@ func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
 		"a ready file of ours":  {[]string{"-f", "-", "--ready-file", write(t, "f", "{}")}, "names no listener for hosts"},
 		"time":                  {[]string{"-f", "-", "--timeout", "0s"}, "--timeout"},
 		"an operation":          {[]string{"-f", write(t, "f", `{"uid":"u","kind":{"kind":"Pod"},"operation":"MAKE"}`)}, "CREATE, UPDATE, DELETE, CONNECT"},
+		"a resource":            {[]string{"-f", write(t, "f", `{"uid":"u","kind":{"kind":"Pod"},"operation":"CREATE"}`)}, "names no resource"},
 		"a stage that there is": {[]string{"-f", "-", "--stage", "all"}, "use mutate or validate or admit"},
 	}
 	for name, tt := range tests {
