@@ -40,8 +40,7 @@ a while: write both certificates into one file.`,
   portcullis certs issue client --dir certs --identity kube-apiserver
   portcullis certs show certs/*.crt`,
 	}
-	cmd.AddCommand(newCertsAuthorityCommand(), newCertsIssueCommand(), newCertsShowCommand())
-	return cmd
+	return grouped(cmd, newCertsAuthorityCommand(), newCertsIssueCommand(), newCertsShowCommand())
 }
 
 func newCertsAuthorityCommand() *cobra.Command {

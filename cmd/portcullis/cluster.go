@@ -27,8 +27,7 @@ func newClusterCommand() *cobra.Command {
 		Long:    "Cluster makes what has to stand in a cluster so that its API servers call the mesh.",
 		Example: "  portcullis cluster register prod-1 --config conf.d --url https://portcullis.example.com:8443 --ca ca.crt",
 	}
-	cmd.AddCommand(newClusterRegisterCommand())
-	return cmd
+	return grouped(cmd, newClusterRegisterCommand())
 }
 
 // registerCommand is what the flags of cluster register say.

@@ -47,3 +47,12 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 	}
 }
+
+func TestACommandThatIsNoneOfItsGroupIsAnError(t *testing.T) {
+	execute(t, newCertsCommand(), nil, "init").fails(t, `there is no "portcullis certs init"; `+"`portcullis certs --help`")
+	execute(t, newClusterCommand(), nil, "registr", "prod-1").fails(t, `there is no "portcullis cluster registr"`)
+
+	if alone := execute(t, newClusterCommand(), nil); alone.code != 0 || !strings.Contains(alone.out, "register") {
+		t.Errorf("without one: exit code %d, %q, want the help", alone.code, alone.out)
+	}
+}
