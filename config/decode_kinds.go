@@ -107,8 +107,7 @@ func (h head) item() head {
 
 // unread says why a kind is not read.
 func unread(h head) string {
-	switch {
-	case h.APIVersion == admissionregistrationV1alpha1 && strings.TrimSuffix(h.Kind, listSuffix) == initializersKind:
+	if h.APIVersion == admissionregistrationV1alpha1 && strings.TrimSuffix(h.Kind, listSuffix) == initializersKind {
 		return "initializers are not served yet: remove the document, or make its initializers mutating webhooks"
 	}
 	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds

@@ -2,7 +2,7 @@ package config
 
 import (
 	"fmt"
-	"math/rand"
+	"math/rand" //nolint:depguard // Kubernetes' filler takes no other
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,7 +79,7 @@ func TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, errs := readValidatingV1beta1(beta.(*admissionregistrationv1beta1.ValidatingWebhookConfiguration)) //nolint:forcetypeassert // a panic fails
+			again, errs := readValidatingV1beta1(beta.(*admissionregistrationv1beta1.ValidatingWebhookConfiguration))
 			notInternal(t, errs)
 			same(t, validating, again)
 		})
@@ -89,7 +89,7 @@ func TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, errs := readMutatingV1beta1(beta.(*admissionregistrationv1beta1.MutatingWebhookConfiguration)) //nolint:forcetypeassert // a panic fails
+			again, errs := readMutatingV1beta1(beta.(*admissionregistrationv1beta1.MutatingWebhookConfiguration))
 			notInternal(t, errs)
 			same(t, mutating, again)
 		})

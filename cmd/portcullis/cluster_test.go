@@ -9,7 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 )
 
 const registeredHooks = `apiVersion: admissionregistration.k8s.io/v1
@@ -244,7 +248,9 @@ clusters: [{name: c, cluster: {server: "`+s.URL+`"}}], contexts: [{name: c, cont
 // failClosedVersions are the versions of poddisruptionbudgets that the fail-closed mutating entry takes.
 func failClosedVersions(t *testing.T, out string) string {
 	t.Helper()
-	var list struct{ Items []json.RawMessage }
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
 	var mutating admissionregistrationv1.MutatingWebhookConfiguration
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Fatal(err)
@@ -258,4 +264,32 @@ func failClosedVersions(t *testing.T, out string) string {
 		}
 	}
 	return ""
+}
+
+func TestTheResourcesOfAClusterAreThoseOfItsDocument(t *testing.T) {
+	c := &kinds.Cluster{Spec: kinds.ClusterSpec{APIVersions: []string{"policy/v1"}}}
+	c.Spec.CustomResourceDefinitions = []apiextensionsv1.CustomResourceDefinition{{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: "example.com", Scope: apiextensionsv1.NamespaceScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+			{Name: "v1", Served: true, Storage: true, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}},
+			{Name: "v2", Served: true},
+		},
+	}}}
+	families, err := familiesOf(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, ways := range families.Families() {
+		for _, w := range ways {
+			got[w.Resource.Resource+"/"+w.Subresource] += " " + w.Resource.GroupVersion().String()
+		}
+	}
+	want := map[string]string{
+		"poddisruptionbudgets/": " policy/v1", "poddisruptionbudgets/status": " policy/v1",
+		"widgets/": " example.com/v1 example.com/v2", "widgets/status": " example.com/v1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("families (-want +got):\n%s", diff)
+	}
 }
