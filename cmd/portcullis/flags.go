@@ -83,6 +83,12 @@ func applyFile(flags *pflag.FlagSet, file string) error {
 
 // setAny sets a flag to a value of a YAML document.
 func setAny(f *pflag.Flag, value any) error {
+	switch value.(type) {
+	case nil:
+		return errors.New("has no value: remove the line, or give it one")
+	case map[string]any:
+		return errors.New("takes a value, or a list of lines that begin with \"- \", not names with values")
+	}
 	list, ok := value.([]any)
 	if !ok {
 		return f.Value.Set(fmt.Sprint(value))

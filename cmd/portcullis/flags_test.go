@@ -45,6 +45,8 @@ func TestBadSettingsSayWhatIsWrongWithThem(t *testing.T) {
 	for _, test := range []struct{ name, file, variable, want string }{
 		{"an unknown flag", "liste: x", "", "there is no flag --liste"},
 		{"a list for one value", "listen: [a, b]", "", "takes one value"},
+		{"names with values for a list", "config:\n  a: b", "", "a list of lines"},
+		{"nothing", "listen:", "", "has no value"},
 		{"a value of the wrong type", "max-body-bytes: many", "", "max-body-bytes"},
 		{"a key twice", "listen: a\nlisten: b", "", "listen"},
 		{"no YAML", "\tx", "", "settings"},
