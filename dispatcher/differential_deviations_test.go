@@ -30,9 +30,9 @@ func deviations() []deviation {
 	return []deviation{
 		{"D7", (*explanation).failingOpenIsTold},
 		{"D4", (*explanation).exemptReview},
+		{"D8", (*explanation).redirects},
 		{"D2", (*explanation).noTimeLeft},
 		{"D9", (*explanation).sharedTime},
-		{"D8", (*explanation).redirects},
 		{"D1", (*explanation).denialFirst},
 		{"D3", (*explanation).denialsFold},
 		{"D6", (*explanation).wholeFractions},
