@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -47,6 +50,63 @@ func TestTheEntriesThatRegisterPrintsCallEachHookOnce(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if diff := cmp.Diff(map[string]int{closed: 1, open: 1, label: 1}, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// TestARequestComesToOneMutatingEntryInWhateverVersion has a hook that fails
+// closed on one version of a resource, and one that fails open on another,
+// each with matchPolicy Equivalent: an API server that had an entry for each
+// would have the whole chain run twice.
+func TestARequestComesToOneMutatingEntryInWhateverVersion(t *testing.T) {
+	const closed, open = "scaler.closed.example.com", "scaler.open.example.com"
+	onScalers := func(name string) kube.Hook {
+		return kube.Hook{
+			Name: name, Group: "autoscaling", Resources: []string{"horizontalpodautoscalers"},
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		}
+	}
+	failsOpen := onScalers(open)
+	failsOpen.FailurePolicy = admissionregistrationv1.Ignore
+	r := newRoad(t, inVersion(kube.Mutating("closed", onScalers(closed)), "v1"), inVersion(kube.Mutating("open", failsOpen), "v2"))
+	var calls asked
+	r.host(t, func(h *hostsdk.Host) {
+		for _, hook := range []string{closed, open} {
+			h.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+				if q.Namespace() == r.namespace {
+					calls.add(hook+": "+seen(q), q)
+				}
+				return hostsdk.Allow(), nil
+			})
+		}
+	})
+	r.register(t)
+
+	meta := metav1.ObjectMeta{Name: "first"}
+	scalers := cluster.Client()
+	if _, err := scalers.AutoscalingV1().HorizontalPodAutoscalers(r.namespace).Create(t.Context(), &autoscalingv1.HorizontalPodAutoscaler{
+		ObjectMeta: meta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "web", APIVersion: "apps/v1"}, MaxReplicas: 7,
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("create a scaler in v1: %v", err)
+	}
+	meta.Name = "second"
+	if _, err := scalers.AutoscalingV2().HorizontalPodAutoscalers(r.namespace).Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: meta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web", APIVersion: "apps/v1"}, MaxReplicas: 7,
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("create a scaler in v2: %v", err)
+	}
+
+	var want []string
+	for _, client := range []string{"v1", "v2"} {
+		want = append(want,
+			closed+": autoscaling/v1 HorizontalPodAutoscaler for autoscaling/"+client,
+			open+": autoscaling/v2 HorizontalPodAutoscaler for autoscaling/"+client)
+	}
+	if diff := cmp.Diff(want, calls.what); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }
