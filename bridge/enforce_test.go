@@ -244,6 +244,10 @@ func TestBadInputToEnforce(t *testing.T) {
 		"A spec that is no object": {post(enforcePath, specOf(`"pods"`)), 400, 400, "spec of the AdmissionReview cannot be read"},
 		"A field that is misspelt": {spec("subresource", "subResource"), 400, 400, `unknown field "subResource"`},
 		"A field that comes twice": {spec(`"subresource":""`, `"resource":"nodes"`), 400, 400, "duplicate field"},
+		"An object with a field twice": {
+			spec(`"oldObject":null`, `"oldObject":{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"skip":""}},"metadata":{}}`),
+			400, 400, `duplicate field "metadata"`,
+		},
 		"A resource as rules have none": {
 			spec(`"pods"`, `"pods/exec"`), 400, 400, `spec.resource is "pods/exec"`,
 		},

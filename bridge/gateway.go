@@ -140,6 +140,12 @@ func (x *exchange) decode(into *admissionv1.ReviewRequest) error {
 		x.refused = badRequest("a review in %s takes no patch: post it to /v1/clusters/{cluster}/validate", patchless)
 		return errRefused
 	}
+	if x.stage == admissionv1.Stage_STAGE_ADMIT || x.enforces { // which no API server asks for
+		if refused := ambiguous(decoded.GetRequest()); refused != nil {
+			x.refused = refused
+			return errRefused
+		}
+	}
 	into.Stage, into.Request, into.ApiVersion = x.stage, decoded.GetRequest(), decoded.GetApiVersion()
 	return nil
 }

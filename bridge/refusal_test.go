@@ -65,6 +65,10 @@ func TestBadInput(t *testing.T) {
 			post(validatePath, strings.Replace(good, `"operation":"CREATE"`, `"operation":1`, 1)),
 			answered{status: 200, uid: "u1", code: 400}, "operation", false,
 		},
+		"An object with a field twice, of a caller that is no API server": {
+			post("/v1/clusters/prod-1/admit", strings.Replace(good, `"metadata":{`, `"metadata":{"labels":{"a":"","a":"b"},`, 1)),
+			answered{status: 200, uid: "u1", code: 400}, `duplicate field "metadata.labels.a"`, false,
+		},
 		"Nesting of 10,001 levels": {
 			post(validatePath, deep(10001)), answered{status: 200, uid: "u1", code: 400}, "malformed JSON", false,
 		},

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -99,6 +100,9 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 		return nil, outcomeUnjudged, overloaded()
 	}
 	defer held.release()
+	if refused := ambiguous(admission); refused != nil {
+		return nil, refused.outcome, refused
+	}
 
 	ctx, cancel := context.WithTimeout(ctx, s.bridge.callTime(ctx))
 	defer cancel()
@@ -126,6 +130,19 @@ func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest)
 		return badRequest("stage %v is none that hooks are called for", request.GetStage())
 	case admission.GetObjectRevision() != 0 || admission.GetProjection() > admissionv1.Projection_PROJECTION_FULL:
 		return badRequest("a request that hooks have changed or that is not whole cannot be judged: send it as the API server did")
+	}
+	return nil
+}
+
+// ambiguous refuses a request with an object that has a field twice, which no API server sends. Of two values the selectors,
+// each hook and whoever keeps the object may each take another one: a hook could be passed over for what nobody keeps.
+func ambiguous(r *admissionv1.AdmissionRequest) *refusal {
+	for _, o := range []*admissionv1.Object{r.GetObject(), r.GetOldObject()} {
+		var content any
+		twice, err := kjson.UnmarshalStrict(o.GetRaw(), &content)
+		if err == nil && len(twice) > 0 { // what is no JSON is for those who read it
+			return badRequest("an object of the request cannot be judged: %v", twice[0])
+		}
 	}
 	return nil
 }

@@ -119,6 +119,11 @@ func TestRefusalsOverGRPC(t *testing.T) {
 			func(r *admissionv1.ReviewRequest) { r.Request.Projection = admissionv1.Projection_PROJECTION_METADATA },
 			allow, codes.InvalidArgument, "as the API server did",
 		},
+		"An object with a field twice": {
+			"kube-apiserver", func(r *admissionv1.ReviewRequest) {
+				r.Request.Object = &admissionv1.Object{Raw: []byte(`{"kind":"Pod","metadata":{},"metadata":{"labels":{"a":"b"}}}`)}
+			}, allow, codes.InvalidArgument, `duplicate field "metadata"`,
+		},
 		"Nothing may judge": {
 			"kube-apiserver", nil,
 			func(context.Context, *review.Request) (review.Answer, error) {
