@@ -99,11 +99,12 @@ func (r road) dispatcher(b *testing.B, hooks dispatcher.Backend) *dispatcher.Dis
 	return d
 }
 
-func (r road) codec() chain.Codec {
-	if r.typed {
-		return builtin.New(builtin.Options{})
+func (r road) codec() func() chain.Codec {
+	if !r.typed {
+		return nil
 	}
-	return conversion.Raw{}
+	types := builtin.New(builtin.Options{})
+	return func() chain.Codec { return types.Series() }
 }
 
 // configuration is that of the hooks, which are for Pods everywhere but in one namespace.

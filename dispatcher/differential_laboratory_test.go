@@ -21,6 +21,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -69,7 +70,7 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 	l.told = k
 	var options dispatcher.Options
 	if !w.Custom {
-		options.Codec = k.codec
+		options.Codec = func() chain.Codec { return k.codec.Series() }
 	}
 	if slices.ContainsFunc(w.Configurations, func(c configuration) bool { return c.HTTPS }) {
 		options.Webhooks = l.overHTTPS()

@@ -88,8 +88,9 @@ type Options struct {
 	Streams Backend
 	// Webhooks carries calls to hooks that are served as JSON webhooks; nil means that such calls fail.
 	Webhooks Backend
-	// Codec applies and makes patches; nil means on the raw JSON.
-	Codec chain.Codec
+	// Codec makes what applies and makes the patches of one review; nil means that they are made on the raw JSON. It may be
+	// called concurrently.
+	Codec func() chain.Codec
 	// TracerProvider makes the spans; nil means none.
 	TracerProvider trace.TracerProvider
 	// Metrics registers the instruments; nil means none.
@@ -104,7 +105,7 @@ type Dispatcher struct {
 	clusters  Clusters
 	streams   Backend
 	webhooks  Backend
-	codec     chain.Codec
+	codec     func() chain.Codec
 	outputs   *outputs
 	seeing    *instrumentation
 	log       *slog.Logger
@@ -119,7 +120,7 @@ func New(o Options) (*Dispatcher, error) {
 		o.Webhooks = noBackend{}
 	}
 	if o.Codec == nil {
-		o.Codec = conversion.Raw{}
+		o.Codec = func() chain.Codec { return conversion.Raw{} }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -180,7 +181,6 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		Return: func(o chain.Object, seen, changed []byte) ([]byte, error) {
 			return subject.restore(ctx, o, seen, changed)
 		},
-		Codec:    d.codec,
 		Default:  subject.defaults,
 		Deadline: deadline,
 	}
@@ -198,6 +198,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		x.machine = chain.NewValidate(options)
 	} else {
+		options.Codec = d.codec()
 		x.machine = chain.NewMutate(options)
 	}
 	return x

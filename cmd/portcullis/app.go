@@ -37,6 +37,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/telemetry"
@@ -170,7 +171,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Clusters:       a.clusters,
 		Streams:        a.registry,
 		Webhooks:       a.webhooks,
-		Codec:          a.codec,
+		Codec:          func() chain.Codec { return a.codec.Series() },
 		TracerProvider: a.telemetry.TracerProvider,
 		Metrics:        metrics,
 		Logger:         a.log,

@@ -1,9 +1,7 @@
 package builtin
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"reflect"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -64,33 +62,7 @@ func New(o Options) *Codec {
 // object is nil when the request has none; it takes no patch but an empty one. An error that matches
 // conversion.ErrUndecodable is the hook's (SEMANTICS C20); any other says that the patch does not fit the object (C21).
 func (c *Codec) Apply(object, patch []byte) (result []byte, changed bool, err error) {
-	kind, err := conversion.KindOf(object)
-	if err != nil || c.types.scheme(kind) == nil {
-		return c.applyRaw(object, patch, c.whyRaw(kind))
-	}
-	patched, applied, err := conversion.Patch(object, patch)
-	if err != nil || !applied {
-		return patched, false, err
-	}
-	before, err := c.types.decode(object, kind)
-	if err != nil {
-		return c.applyRaw(object, patch, whyNot(err))
-	}
-	after, err := c.reread(patched, kind)
-	switch {
-	case errors.Is(err, errAmbiguous):
-		return c.applyRaw(object, patch, ReasonAmbiguous)
-	case err != nil:
-		return nil, false, fmt.Errorf("the patched object: %w", err)
-	}
-	result, changed, err = settle(before, after)
-	if err == nil && (before.rest != nil || after.rest != nil) {
-		c.notKnown(ReasonUnknownFields)
-	}
-	if bytes.Equal(result, object) {
-		return object, changed, err
-	}
-	return result, changed, err
+	return c.Series().Apply(object, patch)
 }
 
 // applyRaw is Apply for an object that stays JSON, for a reason that is empty if it need not be told.
@@ -118,19 +90,9 @@ func whyNot(err error) string {
 	return ReasonUndecodable
 }
 
-// settle compares an object with what it was before, then gives it its defaults and encodes it.
-func settle(before, after typed) (result []byte, changed bool, err error) {
-	changed = !apiequality.Semantic.DeepEqual(before.object, after.object) || !reflect.DeepEqual(before.rest, after.rest)
-	after.setDefaults()
-	own, err := after.as(before.kind)
-	if err != nil {
-		return nil, false, fmt.Errorf("the patch changes the kind of the object: %w", err)
-	}
-	own.rest = after.rest // whatever the version
-	if result, err = own.encode(); err != nil {
-		return nil, false, fmt.Errorf("encode the patched object: %w", err)
-	}
-	return result, changed, nil
+// differ reports whether two objects of a kind are not the same.
+func differ(before, after typed) bool {
+	return !apiequality.Semantic.DeepEqual(before.object, after.object) || !reflect.DeepEqual(before.rest, after.rest)
 }
 
 // reread decodes a patched object that was of a kind before. A patch may take its kind away, and change it to another:
@@ -152,34 +114,7 @@ func (c *Codec) reread(raw []byte, kind schema.GroupVersionKind) (typed, error) 
 // Diff returns the JSON patch that makes of from, the object of a request, what Apply made of it; nil when nothing is to
 // be done. It holds what hooks changed and nothing else: a difference that reading an object as its Go type and writing
 // it again makes by itself (a default that the API server does not know, an empty field that is left out) is not in it.
-func (c *Codec) Diff(from, to []byte) ([]byte, error) {
-	before, ok := c.normal(from)
-	if !ok || bytes.Equal(before, from) { // the latter is an API server of our types' version
-		return conversion.DiffPatch(from, to)
-	}
-	target, err := conversion.Carry(from, before, to)
-	if err != nil {
-		return nil, err
-	}
-	// A default may depend on what a hook changed beside it, and then it has to be in the patch.
-	if again, _ := c.normal(target); !bytes.Equal(again, to) {
-		if after, known := c.normal(to); known && !bytes.Equal(again, after) {
-			target = after
-		}
-	}
-	return conversion.DiffPatch(from, target)
-}
-
-// normal returns an object decoded, defaulted and encoded; false when it stays JSON.
-func (c *Codec) normal(raw []byte) ([]byte, bool) {
-	d, err := c.types.read(raw)
-	if err != nil {
-		return nil, false
-	}
-	d.setDefaults()
-	out, err := d.encode()
-	return out, err == nil
-}
+func (c *Codec) Diff(from, to []byte) ([]byte, error) { return c.Series().Diff(from, to) }
 
 // Knows reports whether objects of a kind are handled as their Go type.
 func (c *Codec) Knows(kind schema.GroupVersionKind) bool { return c.types.scheme(kind) != nil }

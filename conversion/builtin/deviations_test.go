@@ -24,10 +24,10 @@ func both(t *testing.T, object []byte, patches [hooks]string) (seen, final [2][]
 	if !outcome.Allowed || len(w.seen) < 2 {
 		t.Fatalf("%d hooks called: %+v", len(w.seen), outcome)
 	}
-	c := builtin.New(builtin.Options{})
+	s := builtin.New(builtin.Options{}).Series()
 	now := object
 	for i, patch := range patches {
-		result, differs, err := c.Apply(now, []byte(patch))
+		result, differs, err := s.Apply(now, []byte(patch))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func both(t *testing.T, object []byte, patches [hooks]string) (seen, final [2][]
 			seen, changed = [2][]byte{w.seen[1], now}, [2]bool{mutated(t, outcome, 0), differs}
 		}
 	}
-	patch, err := c.Diff(object, now)
+	patch, err := s.Diff(object, now)
 	if err != nil {
 		t.Fatal(err)
 	}

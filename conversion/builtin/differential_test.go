@@ -200,14 +200,14 @@ func compare(t *testing.T, w *world, object []byte) string {
 	t.Helper()
 	want := w.admit(t, object)
 	unknown := false
-	c := builtin.New(builtin.Options{NotKnown: func(string) { unknown = true }})
+	s := builtin.New(builtin.Options{NotKnown: func(string) { unknown = true }}).Series()
 	now := object
 	for h := range hooks {
 		if h >= len(w.seen) || !sees(t, w.seen[h], now, unknown) {
 			t.Errorf("hook %d sees %s\nand in Kubernetes %s", h, now, w.seen[min(h, len(w.seen)-1)])
 			return ""
 		}
-		result, changed, err := c.Apply(now, []byte(w.patches[h]))
+		result, changed, err := s.Apply(now, []byte(w.patches[h]))
 		if err != nil {
 			if want.Allowed || want.Code != http.StatusInternalServerError {
 				t.Errorf("hook %d: %v, and in Kubernetes %+v", h, err, want)
@@ -219,7 +219,7 @@ func compare(t *testing.T, w *world, object []byte) string {
 		}
 		now = result
 	}
-	return finish(t, c, want, object, now, unknown)
+	return finish(t, s, want, object, now, unknown)
 }
 
 // sees says whether a hook sees what it should, apart from fields that nobody knows.
@@ -232,9 +232,9 @@ func sees(t *testing.T, want, got []byte, unknown bool) bool {
 }
 
 // finish compares the end of a review that the codec got through.
-func finish(t *testing.T, c *builtin.Codec, want oracle.Outcome, object, now []byte, unknown bool) string {
+func finish(t *testing.T, s *builtin.Series, want oracle.Outcome, object, now []byte, unknown bool) string {
 	t.Helper()
-	patch, err := c.Diff(object, now)
+	patch, err := s.Diff(object, now)
 	if err != nil {
 		t.Error(err)
 		return ""

@@ -73,7 +73,8 @@ type Machine interface {
 	Outcomes() iter.Seq[Outcome]
 }
 
-// Codec changes and compares objects.
+// Codec changes and compares the objects of one review. It belongs to the goroutine of the review, and may remember what it
+// returned: objects are never written.
 type Codec interface {
 	// Apply applies a JSON patch to an object, which is nil when the request has none: then every patch that is not empty
 	// does not apply. It returns an error that matches [ErrBadPatch] when the patch cannot be

@@ -1,0 +1,143 @@
+package builtin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+)
+
+// Series is a Codec for the patches of one review: what a patch left is kept decoded for the next one, as kube-apiserver
+// keeps it. Objects are known again by where they are in memory; they must not be written, as long as the Series is in
+// use. It belongs to one goroutine.
+type Series struct {
+	codec  *Codec
+	first  kept // the object of the first patch
+	latest kept // what the last patch left
+}
+
+// kept is an object beside what it is decoded.
+type kept struct {
+	raw []byte
+	typed
+}
+
+// is reports whether an object is the one that is kept.
+func (k *kept) is(raw []byte) bool {
+	return len(raw) > 0 && len(raw) == len(k.raw) && &raw[0] == &k.raw[0]
+}
+
+// Series returns a Series that has seen no object yet.
+func (c *Codec) Series() *Series { return &Series{codec: c} }
+
+// Apply is [Codec.Apply].
+func (s *Series) Apply(object, patch []byte) (result []byte, changed bool, err error) {
+	c := s.codec
+	kind, err := conversion.KindOf(object)
+	if err != nil || c.types.scheme(kind) == nil {
+		return c.applyRaw(object, patch, c.whyRaw(kind))
+	}
+	patched, applied, err := conversion.Patch(object, patch)
+	if err != nil || !applied {
+		return patched, false, err
+	}
+	before, err := s.decode(object, kind)
+	if err != nil {
+		return c.applyRaw(object, patch, whyNot(err))
+	}
+	after, err := c.reread(patched, kind)
+	switch {
+	case errors.Is(err, errAmbiguous):
+		return c.applyRaw(object, patch, ReasonAmbiguous)
+	case err != nil:
+		return nil, false, fmt.Errorf("the patched object: %w", err)
+	}
+	changed, unknown := differ(before, after), before.rest != nil || after.rest != nil
+	if result, err = s.settle(object, after, kind); err != nil {
+		return nil, false, err
+	}
+	if unknown {
+		c.notKnown(ReasonUnknownFields)
+	}
+	return result, changed, nil
+}
+
+// decode decodes an object that is not to be changed.
+func (s *Series) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
+	for _, k := range [...]*kept{&s.latest, &s.first} {
+		if k.is(raw) {
+			return k.typed, nil
+		}
+	}
+	d, err := s.codec.types.decode(raw, kind)
+	if err == nil && s.first.raw == nil {
+		s.first = kept{raw, d}
+	}
+	return d, err
+}
+
+// settle gives a patched object its defaults, in the kind that it had, and encodes it. It returns the object before if not
+// a byte differs.
+func (s *Series) settle(before []byte, after typed, kind schema.GroupVersionKind) ([]byte, error) {
+	after.setDefaults()
+	own, err := after.as(kind)
+	if err != nil {
+		return nil, fmt.Errorf("the patch changes the kind of the object: %w", err)
+	}
+	own.rest = after.rest // whatever the version
+	result, err := own.encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode the patched object: %w", err)
+	}
+	if bytes.Equal(result, before) {
+		result = before
+	}
+	if s.latest = (kept{}); own.rest == nil { // a rest may be at another place, once it is encoded
+		s.latest = kept{result, own}
+	}
+	return result, nil
+}
+
+// Diff is [Codec.Diff].
+func (s *Series) Diff(from, to []byte) ([]byte, error) {
+	before, ok := s.normal(from)
+	if !ok || bytes.Equal(before, from) { // the latter is an API server of our types' version
+		return conversion.DiffPatch(from, to)
+	}
+	target, err := conversion.Carry(from, before, to)
+	if err != nil {
+		return nil, err
+	}
+	// A default may depend on what a hook changed beside it, and then it has to be in the patch.
+	if again, _ := s.normal(target); !bytes.Equal(again, to) {
+		if after, known := s.normal(to); known && !bytes.Equal(again, after) {
+			target = after
+		}
+	}
+	return conversion.DiffPatch(from, target)
+}
+
+// normal returns an object decoded, defaulted and encoded; false when it stays JSON.
+func (s *Series) normal(raw []byte) ([]byte, bool) {
+	d, err := s.take(raw)
+	if err != nil {
+		return nil, false
+	}
+	d.setDefaults()
+	out, err := d.encode()
+	return out, err == nil
+}
+
+// take decodes an object that is going to be changed. What a patch left is of no use here: a list that it emptied is in
+// memory still told from one that is absent, which gets a default.
+func (s *Series) take(raw []byte) (typed, error) {
+	if !s.first.is(raw) {
+		return s.codec.types.read(raw)
+	}
+	d := s.first.typed
+	s.first = kept{}
+	return d, nil
+}
