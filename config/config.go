@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -57,7 +58,18 @@ type Object struct {
 	// Cluster is a Cluster.
 	Cluster *kinds.Cluster
 
-	digest string
+	digest    string
+	hookLines []int // in File, of each webhook
+}
+
+// lineOf is the line of the webhook that a path leads into, else the first of the document.
+func (o *Object) lineOf(path string) int {
+	if steps := steps(path); len(steps) > 1 && (steps[0] == "webhooks" || steps[0] == externalHooksField) {
+		if i, err := strconv.Atoi(steps[1]); err == nil && i >= 0 && i < len(o.hookLines) {
+			return o.hookLines[i]
+		}
+	}
+	return o.Line
 }
 
 // Origin is File and Line as compilers write them; empty when the document comes from no file.

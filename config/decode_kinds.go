@@ -52,7 +52,27 @@ func (d *document) read(h head) {
 		d.fault(CodeInternal, "", err.Error())
 		return
 	}
+	o.hookLines = d.hookLines(&o)
 	d.objects = append(d.objects, o)
+}
+
+// hookLines are the lines of the webhooks of an object.
+func (d *document) hookLines(o *Object) []int {
+	count, list := 0, "webhooks"
+	switch {
+	case o.Validating != nil:
+		count = len(o.Validating.Webhooks)
+	case o.Mutating != nil:
+		count = len(o.Mutating.Webhooks)
+	}
+	if o.WrittenKind() == externalHooksKind {
+		list = externalHooksField
+	}
+	lines := make([]int, count)
+	for i := range lines {
+		lines[i] = d.lineOf(fmt.Sprintf("%s%s[%d]", d.prefix, list, i))
+	}
+	return lines
 }
 
 // readAs reads the document as a T; complete sets defaults and returns what is not valid.

@@ -268,7 +268,7 @@ func TestAnEmptyClientConfigIsAStreamInEveryVersion(t *testing.T) {
 	if h := snapshot.Hooks()[0]; !h.Route.Stream || h.ClientConfig.Service != nil || h.ClientConfig.URL != nil {
 		t.Errorf("hook %+v", h)
 	}
-	if len(problems) != 1 || problems[0].Code != match.CodeNoHost || problems[0].Field != "externalAdmissionHooks[0]" || problems[0].File != "f.yaml" {
+	if len(problems) != 1 || problems[0].Code != match.CodeNoHost || problems[0].Field != "externalAdmissionHooks[0]" || problems[0].Line != 6 || problems[0].File != "f.yaml" {
 		t.Errorf("problems %q", lines(problems))
 	}
 }

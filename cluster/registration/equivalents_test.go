@@ -231,7 +231,7 @@ func (g generator) versionedHooks() []match.Object {
 // random plans random hooks with what is known, and calls f for each scene.
 func random(t *testing.T, known families, f func(s scene)) {
 	t.Helper()
-	rounds := 150
+	rounds := 80
 	if testing.Short() {
 		rounds = 20
 	}
