@@ -295,7 +295,7 @@ type judgement struct {
 }
 
 // patience is how much longer the deadline gets before a difference counts: a busy machine is no difference.
-const patience = 10
+const patience = 20
 
 // judge runs an experiment through both.
 func (l *laboratory) judge(e *experiment) judgement {
