@@ -183,6 +183,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		},
 		Default:  subject.defaults,
 		Deadline: deadline,
+		Now:      time.Now,
 	}
 	x := &run{
 		dispatcher: d, request: r, hooks: options.Hooks, configuration: snapshot.Revision(), done: done,

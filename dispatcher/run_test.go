@@ -170,3 +170,48 @@ func TestAClusterThatDoesNotAnswerDoesNotDelayTheAnswer(t *testing.T) {
 		})
 	}
 }
+
+// slow is a cluster that takes its time.
+type slow struct {
+	static
+
+	takes time.Duration
+}
+
+func (s slow) Cluster(string) match.Cluster { return s }
+
+func (s slow) NamespaceLabels(context.Context, string) (map[string]string, error) {
+	<-time.After(s.takes)
+	return map[string]string{"select": "yes"}, nil
+}
+
+// TestTheTimeOfAHookBeginsWithItsCall has the cluster take longer than the hook may: the hook has all of its time
+// nevertheless, as in Kubernetes, or what is left of the review's.
+func TestTheTimeOfAHookBeginsWithItsCall(t *testing.T) {
+	for _, stage := range []admissionv1.Stage{validate, mutate} {
+		for takes, want := range map[time.Duration]time.Duration{3 * time.Second: 2 * time.Second, 9 * time.Second: 900 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				snapshot := compile(t, []hook{{name: "v.test.dev", selects: true, time: 2 * time.Second}},
+					[]hook{{name: "m.test.dev", selects: true, time: 2 * time.Second}})
+				k := slow{static{snapshot: snapshot}, takes}
+				var has time.Duration
+				d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: start(
+					func(_ context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
+						has = time.Until(b.Calls[0].Deadline)
+						done(0, review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}})
+						return func(int) {}
+					})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				r := podReview(stage, `{}`)
+				r.Admission.Namespace, r.Explain = "somewhere", false // which would ask the cluster before
+				if a, err := d.Review(ctx, r); err != nil || !a.Response.GetAllowed() || has != want {
+					t.Errorf("%s: the hook has %v, want %v; answer %v, error %v", stage, has, want, a.Response, err)
+				}
+			})
+		}
+	}
+}

@@ -2,9 +2,9 @@
 // each result means, and what the answer is. Mutating hooks are a serial chain on the evolving object, validating hooks
 // a fan-out.
 //
-// Both are machines without goroutine, clock or I/O: the shell asks [Machine.Next] what to start and to cancel, reports
-// results with [Machine.Deliver] and time by calling Next again, until [Machine.Answer] has one. A machine belongs to one
-// review and to one goroutine.
+// Both are machines without goroutine, clock or I/O of their own: the shell asks [Machine.Next] what to start and to
+// cancel, reports results with [Machine.Deliver] and time by calling Next again, until [Machine.Answer] has one. A machine
+// belongs to one review and to one goroutine.
 package chain
 
 import (
@@ -109,6 +109,17 @@ type Options struct {
 	Default func(patched []byte, v *View) ([]byte, error)
 	// Deadline is when the answer has to be ready; it bounds all calls together.
 	Deadline time.Time
+	// Now is the time when a hook has been matched, and the object converted, which may have taken some: that of a call begins
+	// then. nil means that it is what Next was told.
+	Now func() time.Time
+}
+
+// matched is the time when a hook has been matched in a step that began at a time.
+func (o *Options) matched(begun time.Time) time.Time {
+	if o.Now == nil {
+		return begun
+	}
+	return o.Now()
 }
 
 // state is how far a call is.

@@ -99,7 +99,7 @@ func (m *Mutate) advance(now time.Time) []Call {
 		m.finish(m.calls, c.refuse(status), nil)
 		return nil
 	}
-	m.current = c
+	m.current, now = c, m.options.matched(now)
 	if !c.begin(m.options, now, m.share(h, now)) {
 		return nil
 	}

@@ -89,6 +89,7 @@ func (v *Validate) begin(now time.Time) {
 			return
 		}
 	}
+	now = v.options.matched(now)
 	for id, c := range v.calls {
 		if c.state == skipped {
 			continue
