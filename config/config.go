@@ -121,6 +121,8 @@ const (
 	CodeLimit = "limit"
 	// CodeDuplicate: two documents are the same object; neither counts.
 	CodeDuplicate = match.CodeDuplicate
+	// CodeEmpty: the file has not a byte. Whoever writes a file in place makes it so for a moment.
+	CodeEmpty = "empty"
 	// CodeKept: the last good version of the object stays in force, since what is there now is not valid.
 	CodeKept = "kept"
 	// CodeNoCaller: nobody may send reviews of the cluster.

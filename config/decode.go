@@ -51,6 +51,12 @@ func (f *fileReader) read(data []byte) {
 		f.report(Problem{Code: CodeLimit, Message: fmt.Sprintf("the file has %d bytes, and at most %d are read: split it", len(data), MaxFileBytes)})
 		return
 	}
+	if len(data) == 0 {
+		f.report(Problem{
+			Severity: match.SeverityWarning, Code: CodeEmpty,
+			Message: "the file is empty, as while it is written: what it held stays in force until it is not, or is removed",
+		})
+	}
 	for _, t := range split(data) {
 		f.document(t)
 	}

@@ -147,13 +147,13 @@ func TestAnEmptyDirectoryIsAnEmptyConfiguration(t *testing.T) {
 func TestTheNumberOfFilesIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range MaxFiles {
-		write(t, filepath.Join(dir, fmt.Sprintf("%04d.yaml", i)), "")
+		write(t, filepath.Join(dir, fmt.Sprintf("%04d.yaml", i)), "#")
 	}
 	d := directory(t, dir)
 	if l := list(t, d); len(l.Problems) > 0 {
 		t.Errorf("problems %q", lines(l.Problems))
 	}
-	write(t, filepath.Join(dir, "last.yaml"), "")
+	write(t, filepath.Join(dir, "last.yaml"), "#")
 	if got := strings.Join(lines(list(t, d).Problems), ""); got != "the paths hold more than 5000 files" {
 		t.Errorf("problems %q", got)
 	}

@@ -69,6 +69,8 @@ func (c *claims) add(l sourced) Problems {
 		p := &problems[i]
 		p.Source = l.name
 		switch {
+		case p.Code == CodeEmpty:
+			c.dark[file{l.name, p.File}] = true
 		case p.Severity != match.SeverityError:
 		case p.Key.Kind != "" && p.Key.Name != "" && p.Code != CodeKind:
 			c.bad[p.Key] = true

@@ -80,6 +80,15 @@ func TestSettle(t *testing.T) {
 			want: "a=2@s b=1@s", codes: "syntax",
 		},
 		{
+			name: "A file without a byte is being written: it keeps what it held.", before: both,
+			now:  []sourced{listingOf("s", map[string]string{"one.yaml": "", "two.yaml": clusterDoc("c", "1")})},
+			want: "a=1@s b=1@s c=1@s", codes: "empty,kept,kept",
+		},
+		{
+			name: "A file with nothing but a comment holds nothing.", before: both,
+			now: []sourced{listingOf("s", map[string]string{"one.yaml": "# nothing\n", "two.yaml": clusterDoc("c", "1")})}, want: "c=1@s",
+		},
+		{
 			name: "A slip in the kind loses nothing.", before: both,
 			now: []sourced{listingOf("s", map[string]string{"one.yaml": badKind + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "kept,kind",
 		},
