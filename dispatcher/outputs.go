@@ -3,8 +3,6 @@ package dispatcher
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"hash"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -67,48 +65,59 @@ func (o *outputs) recall(x output, now time.Time) bool {
 // outputOf is the digest of an object that hooks put out for a request, under a configuration. Everything of the request
 // that hooks see counts, but its uid, which is another for each stage.
 func outputOf(revision string, r *admissionv1.AdmissionRequest, object []byte) output {
-	h := sha256.New()
-	text(h, revision, r.GetCluster(), r.GetSubResource(), r.GetName(), r.GetNamespace(), r.GetOperation())
-	for _, k := range []*admissionv1.GroupVersionKind{r.GetKind(), r.GetRequestKind()} {
-		text(h, k.GetGroup(), k.GetVersion(), k.GetKind())
+	about := make([]byte, 0, usualAbout)
+	about = appendTexts(about, revision, r.GetCluster(), r.GetSubResource(), r.GetName(), r.GetNamespace(), r.GetOperation())
+	for _, k := range [...]*admissionv1.GroupVersionKind{r.GetKind(), r.GetRequestKind()} {
+		about = appendTexts(about, k.GetGroup(), k.GetVersion(), k.GetKind())
 	}
-	for _, k := range []*admissionv1.GroupVersionResource{r.GetResource(), r.GetRequestResource()} {
-		text(h, k.GetGroup(), k.GetVersion(), k.GetResource())
+	for _, k := range [...]*admissionv1.GroupVersionResource{r.GetResource(), r.GetRequestResource()} {
+		about = appendTexts(about, k.GetGroup(), k.GetVersion(), k.GetResource())
 	}
-	user := r.GetUserInfo()
-	text(h, user.GetUsername(), user.GetUid())
-	text(h, user.GetGroups()...)
-	for _, key := range slices.Sorted(maps.Keys(user.GetExtra())) {
-		text(h, key)
-		text(h, user.GetExtra()[key].GetItems()...)
-	}
-	dryRun := byte(0)
+	about = appendUser(about, r.GetUserInfo())
+	dryRun := 0
 	if r.GetDryRun() {
 		dryRun = 1
 	}
-	piece(h, []byte{dryRun})
-	piece(h, r.GetOldObject().GetRaw())
-	piece(h, r.GetOptions().GetRaw())
-	piece(h, object)
-	return output(h.Sum(nil))
-}
-
-// text and piece write with lengths, so that nothing of one field can pass for a part of another.
-func text(h hash.Hash, all ...string) {
-	count(h, len(all))
-	for _, s := range all {
-		count(h, len(s))
-		_, _ = io.WriteString(h, s) // a hash takes everything
+	about = appendCount(about, dryRun)
+	bodies := [...][]byte{r.GetOldObject().GetRaw(), r.GetOptions().GetRaw(), object}
+	for _, b := range bodies {
+		about = appendCount(about, len(b))
 	}
+	h := sha256.New()
+	_, _ = h.Write(about) // a hash takes everything
+	for _, b := range bodies {
+		_, _ = h.Write(b)
+	}
+	var x output
+	h.Sum(x[:0])
+	return x
 }
 
-func piece(h hash.Hash, b []byte) {
-	count(h, len(b))
-	_, _ = h.Write(b)
+// usualAbout is the room for what most requests say beside their bodies, in bytes.
+const usualAbout = 1 << 10
+
+func appendUser(to []byte, user *admissionv1.UserInfo) []byte {
+	to = appendTexts(to, user.GetUsername(), user.GetUid())
+	to = appendTexts(to, user.GetGroups()...)
+	extra := user.GetExtra()
+	to = appendCount(to, len(extra))
+	if len(extra) == 0 {
+		return to
+	}
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		to = appendTexts(to, key)
+		to = appendTexts(to, extra[key].GetItems()...)
+	}
+	return to
 }
 
-func count(h hash.Hash, n int) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(n))
-	_, _ = h.Write(b[:])
+// appendTexts writes with numbers and lengths, so that nothing of one field can pass for a part of another.
+func appendTexts(to []byte, all ...string) []byte {
+	to = appendCount(to, len(all))
+	for _, s := range all {
+		to = append(appendCount(to, len(s)), s...)
+	}
+	return to
 }
+
+func appendCount(to []byte, n int) []byte { return binary.BigEndian.AppendUint64(to, uint64(n)) }

@@ -185,12 +185,12 @@ func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream b
 		x.encode(v)
 	}
 	batch := &Batch{Request: v.message, Body: v.body, Calls: make([]Call, len(calls))}
-	ids := make([]int, len(calls))
+	ids, begun := make([]int, len(calls)), time.Now()
 	for i, c := range calls {
 		span := x.dispatcher.seeing.beginCall(ctx, c)
 		batch.Calls[i] = Call{Hook: c.Hook, Round: c.Round, Deadline: c.Deadline, Span: span.SpanContext()}
 		ids[i] = c.ID
-		x.flight(c.ID, flight{hook: c.Hook, index: i, begun: time.Now(), span: span})
+		x.flight(c.ID, flight{hook: c.Hook, index: i, begun: begun, span: span})
 	}
 	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.results <- delivery{ids[i], r} })
 	for _, id := range ids {
