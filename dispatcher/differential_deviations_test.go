@@ -154,10 +154,9 @@ func (x *explanation) redirects() bool {
 		}
 		return a
 	}
-	stayed := x.ask(stay)
-	if redirected {
+	x.insist(stay) // also for hooks that are called only in the questions to come
+	if stayed := x.ask(); redirected {
 		x.want = stayed
-		x.insist(stay)
 	}
 	return redirected
 }
