@@ -130,7 +130,7 @@ func TestAnArrayWhoseItemsTakeTooLongToTellApartComesWhole(t *testing.T) {
 
 // TestDeepObjectsAreCarriedOver would not end if each level compared all that is below it.
 func TestDeepObjectsAreCarriedOver(t *testing.T) {
-	large := strings.Repeat("x", 1<<20)
+	large := strings.Repeat("x", 1<<16)
 	for _, brackets := range [][2]string{{`{"a":`, `}`}, {`[`, `]`}, {`[{"a":`, `}]`}} {
 		for depth, lost := range map[int]bool{20: false, 4900: strings.HasPrefix(brackets[0], "[")} {
 			nested := func(leaf string) []byte {
