@@ -1,0 +1,164 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	k8sadmissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	// The defaults of Pods and of webhook configurations.
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+const (
+	// Configuration is the name of the webhook configuration.
+	Configuration = "bench"
+	// Namespace is where the Pod is created.
+	Namespace = "shop"
+	// Cluster is who sends the reviews.
+	Cluster = "bench"
+	// uid is that of all reviews.
+	uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
+	// containerBytes is what one container takes at most.
+	containerBytes = 900
+	// options are those of the CREATE.
+	options = `{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`
+)
+
+// User is who creates the Pod.
+func User() authenticationv1.UserInfo {
+	return authenticationv1.UserInfo{
+		Username: "system:serviceaccount:kube-system:replicaset-controller", UID: "13076e42-1513-11ea-b3fc-02897404852e",
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
+	}
+}
+
+// Pod is a Pod as an API server writes it, with its defaults: as many containers as fit, and an annotation that makes it as
+// long as the scenario says.
+func (s Scenario) Pod() ([]byte, error) {
+	pod := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: "web-", Namespace: Namespace, Labels: map[string]string{"app": "web"},
+			Annotations: map[string]string{"bench.dev/padding": ""},
+		},
+		Spec: corev1.PodSpec{ServiceAccountName: "web", Tolerations: []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}}},
+	}
+	for i := range max(1, (s.Bytes-containerBytes)/containerBytes) {
+		pod.Spec.Containers = append(pod.Spec.Containers, container(i))
+	}
+	legacyscheme.Scheme.Default(pod)
+	raw, err := json.Marshal(pod)
+	if err != nil {
+		return nil, fmt.Errorf("scenario: %w", err)
+	}
+	if len(raw) > s.Bytes {
+		return nil, fmt.Errorf("scenario: the smallest Pod has %d bytes, not %d", len(raw), s.Bytes)
+	}
+	pod.Annotations["bench.dev/padding"] = strings.Repeat("x", s.Bytes-len(raw))
+	return json.Marshal(pod)
+}
+
+// container is one that sets what most do.
+func container(i int) corev1.Container {
+	user, yes := int64(1000), true
+	return corev1.Container{
+		Name: fmt.Sprintf("c%d", i), Image: "registry.example.com/team/app:1.2.3",
+		Args:  []string{"--listen=:8080", "--log-level=info"},
+		Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
+		Env: []corev1.EnvVar{{Name: "POD", ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"},
+		}}},
+		Resources: corev1.ResourceRequirements{
+			Limits:   corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("128Mi")},
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")},
+		},
+		SecurityContext: &corev1.SecurityContext{RunAsUser: &user, ReadOnlyRootFilesystem: &yes},
+	}
+}
+
+// Request is the review as a message.
+func (s Scenario) Request() (*admissionv1.AdmissionRequest, error) {
+	pod, err := s.Pod()
+	user := User()
+	return &admissionv1.AdmissionRequest{
+		Uid: uid, Cluster: Cluster, Operation: "CREATE", Namespace: Namespace,
+		Kind:            &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource:        &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		RequestKind:     &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		RequestResource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		UserInfo:        &admissionv1.UserInfo{Username: user.Username, Uid: user.UID, Groups: user.Groups},
+		Object:          &admissionv1.Object{Raw: pod},
+		Options:         &admissionv1.Object{Raw: []byte(options)},
+	}, err
+}
+
+// Review is the review as JSON, as an API server writes it.
+func (s Scenario) Review() ([]byte, error) {
+	pod, err := s.Pod()
+	if err != nil {
+		return nil, err
+	}
+	kind, resource := metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, metav1.GroupVersionResource{Version: "v1", Resource: "pods"}
+	dryRun := false
+	return json.Marshal(&k8sadmissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"},
+		Request: &k8sadmissionv1.AdmissionRequest{
+			UID: uid, Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
+			Namespace: Namespace, Operation: k8sadmissionv1.Create, UserInfo: User(), DryRun: &dryRun,
+			Object: runtime.RawExtension{Raw: pod}, Options: runtime.RawExtension{Raw: []byte(options)},
+		},
+	})
+}
+
+// Nowhere is the address of hooks that are not webhooks.
+func Nowhere(int) admissionregistrationv1.WebhookClientConfig {
+	return admissionregistrationv1.WebhookClientConfig{}
+}
+
+// Mutating is the configuration of the hooks in the stage Mutate, with Kubernetes' defaults; client says where each is.
+func (s Scenario) Mutating(client func(hook int) admissionregistrationv1.WebhookClientConfig) *admissionregistrationv1.MutatingWebhookConfiguration {
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: Configuration}}
+	none := admissionregistrationv1.SideEffectClassNone
+	for i := range s.Hooks {
+		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{
+			Name: Hook(i), ClientConfig: client(i), Rules: rules(), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+		})
+	}
+	legacyscheme.Scheme.Default(c)
+	return c
+}
+
+// Validating is the configuration of the hooks in the stage Validate, as Mutating.
+func (s Scenario) Validating(client func(hook int) admissionregistrationv1.WebhookClientConfig) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: Configuration}}
+	none := admissionregistrationv1.SideEffectClassNone
+	for i := range s.Hooks {
+		c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
+			Name: Hook(i), ClientConfig: client(i), Rules: rules(), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+		})
+	}
+	legacyscheme.Scheme.Default(c)
+	return c
+}
+
+// rules match the creation of Pods.
+func rules() []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"},
+		},
+	}}
+}
