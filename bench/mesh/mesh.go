@@ -1,0 +1,233 @@
+// Package mesh is Portcullis as `portcullis serve` wires it, in this process: a dispatcher, a bridge in front of it, and
+// hosts made with hostsdk that dialled it over mutual TLS on loopback. Metrics are on, and traces are off, as they are by
+// default. Hooks allow everything without looking at it; the SDK decodes each review.
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/bench/https"
+	"github.com/portcullis-mesh/portcullis/bench/pki"
+	"github.com/portcullis-mesh/portcullis/bench/scenario"
+	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
+)
+
+// Mesh is one dispatcher with its hosts. Close ends them.
+type Mesh struct {
+	scenario   scenario.Scenario
+	keys       *pki.PKI
+	dispatcher *dispatcher.Dispatcher
+	bridge     *bridge.Bridge
+	grpc       *grpc.Server
+	sessions   *session.Server
+	registry   *session.Registry
+	client     *https.Client
+	url        string
+	request    *review.Request
+	json       []byte
+	calls      atomic.Int64
+
+	running   errgroup.Group
+	stop      context.CancelFunc // of what is beside the hosts
+	hosts     errgroup.Group
+	stopHosts context.CancelFunc
+}
+
+// Start starts everything, and returns when all hooks are in rotation.
+func Start(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*Mesh, error) {
+	m := &Mesh{scenario: s, keys: keys, client: https.NewClient(keys)}
+	if err := errors.Join(m.wire(), m.workload()); err != nil {
+		return nil, fmt.Errorf("mesh: %w", err)
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	hosting, stopHosts := context.WithCancel(life)
+	m.stop, m.stopHosts = stop, stopHosts
+	address, err := m.serve(life)
+	for i := 0; i < s.Hosts && err == nil; i++ {
+		err = m.host(ctx, hosting, i, address)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("mesh: %w", err), m.Close())
+	}
+	return m, nil
+}
+
+// stage is the stage as messages have it.
+func (m *Mesh) stage() admissionv1.Stage {
+	if m.scenario.Stage == scenario.Mutate {
+		return admissionv1.Stage_STAGE_MUTATE
+	}
+	return admissionv1.Stage_STAGE_VALIDATE
+}
+
+// workload makes what is reviewed.
+func (m *Mesh) workload() error {
+	request, err := m.scenario.Request()
+	if err != nil {
+		return err
+	}
+	m.request = &review.Request{Stage: m.stage(), Admission: request}
+	m.json, err = m.scenario.Review()
+	return err
+}
+
+// wire makes the parts, as newApp of cmd/portcullis does.
+func (m *Mesh) wire() error {
+	known, err := newKnowledge(m.scenario)
+	if err != nil {
+		return err
+	}
+	metrics := prometheus.NewRegistry()
+	if m.registry, err = session.New(session.Options{Metrics: metrics}); err != nil {
+		return err
+	}
+	m.registry.Update(known.snapshot)
+	// Without a Codec: it applies and makes patches, and no hook patches.
+	m.dispatcher, err = dispatcher.New(dispatcher.Options{Snapshots: known, Clusters: known, Streams: m.registry, Metrics: metrics})
+	if err != nil {
+		return err
+	}
+	m.bridge, err = bridge.New(bridge.Options{Reviewer: m.dispatcher, Authorize: authorize, Registerer: metrics})
+	if err != nil {
+		return err
+	}
+	m.sessions = session.NewServer(m.registry, caller)
+	m.grpc = grpc.NewServer(append(session.ServerOptions(), grpc.Creds(credentials.NewTLS(m.keys.Server("h2"))))...)
+	hostv1.RegisterHostServiceServer(m.grpc, m.sessions)
+	return nil
+}
+
+// authorize lets the one client send reviews of the one cluster.
+func authorize(who, cluster string) error {
+	if who != pki.Identity || cluster != scenario.Cluster {
+		return fmt.Errorf("%q may not send reviews of cluster %q", who, cluster)
+	}
+	return nil
+}
+
+// caller is the identity at the other end of a gRPC channel.
+func caller(ctx context.Context) string {
+	p, _ := peer.FromContext(ctx)
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return ""
+	}
+	who, _ := identity.FromTLS(&info.State)
+	return who
+}
+
+// serve serves both listeners until ctx ends and the gRPC server is stopped, and returns the address for hosts.
+func (m *Mesh) serve(ctx context.Context) (hosts string, err error) {
+	edge, err := bridge.NewServer(bridge.ServerOptions{Handler: m.bridge, TLS: m.keys.Server()})
+	if err != nil {
+		return "", err
+	}
+	var listening net.ListenConfig
+	forHosts, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	m.running.Go(func() error { return m.grpc.Serve(forHosts) })
+	m.running.Go(func() error { return m.registry.Run(ctx) })
+	forBridge, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	m.running.Go(func() error { return edge.Serve(ctx, forBridge) })
+	m.url = fmt.Sprintf("https://%s/v1/clusters/%s/%s?timeout=10s", forBridge.Addr(), scenario.Cluster, m.scenario.Stage)
+	return forHosts.Addr().String(), nil
+}
+
+// Review judges the Pod by the dispatcher's Go API.
+func (m *Mesh) Review(ctx context.Context) error {
+	answer, err := m.dispatcher.Review(ctx, m.request)
+	if err != nil {
+		return fmt.Errorf("mesh: %w", err)
+	}
+	if !answer.Response.GetAllowed() || len(answer.Response.GetWarnings()) > 0 {
+		return fmt.Errorf("mesh: the Pod was not simply admitted: %v", answer.Response)
+	}
+	return nil
+}
+
+// ReviewJSON judges the Pod by the bridge.
+func (m *Mesh) ReviewJSON(ctx context.Context) error { return m.client.Post(ctx, m.url, m.json) }
+
+// Calls is how many calls hooks have had.
+func (m *Mesh) Calls() int64 { return m.calls.Load() }
+
+// Close ends the hosts, and then the dispatcher.
+func (m *Mesh) Close() error {
+	m.client.Close()
+	m.stopHosts()
+	err := m.hosts.Wait()
+	m.grpc.Stop()
+	m.stop()
+	err = errors.Join(err, m.running.Wait())
+	m.sessions.Wait()
+	return err
+}
+
+// knowledge is a configuration that does not change, and a cluster with one namespace.
+type knowledge struct {
+	match.Unknown
+
+	snapshot    *match.Snapshot
+	equivalents *builtin.Equivalents
+}
+
+// newKnowledge compiles the configuration of the scenario.
+func newKnowledge(s scenario.Scenario) (*knowledge, error) {
+	object := match.Object{Validating: s.Validating(scenario.Nowhere)}
+	if s.Stage == scenario.Mutate {
+		object = match.Object{Mutating: s.Mutating(scenario.Nowhere)}
+	}
+	snapshot, findings := match.Compile(match.Input{
+		Revision: "sha256:7b1a5c1d", Objects: []match.Object{object},
+		Routes: []match.RouteBinding{{
+			Configuration: scenario.Configuration, Route: match.Route{Stream: true, Hosts: []string{pki.Identity}},
+		}},
+	})
+	for _, f := range findings {
+		if f.Severity == match.SeverityError {
+			return nil, fmt.Errorf("the configuration is bad: %v", f)
+		}
+	}
+	return &knowledge{snapshot: snapshot, equivalents: builtin.Known()}, nil
+}
+
+// Fresh implements dispatcher.Snapshots.
+func (k *knowledge) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot, nil }
+
+// Cluster implements dispatcher.Clusters.
+func (k *knowledge) Cluster(string) match.Cluster { return k }
+
+// NamespaceLabels implements match.Cluster.
+func (k *knowledge) NamespaceLabels(context.Context, string) (map[string]string, error) {
+	return map[string]string{"kubernetes.io/metadata.name": scenario.Namespace}, nil
+}
+
+// Equivalents implements match.Cluster.
+func (k *knowledge) Equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
+	return k.equivalents.For(resource, subresource), nil
+}
