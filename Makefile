@@ -16,6 +16,8 @@ MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod e2e/go.mod bench/go.mod))
 CODE := $(filter-out ./e2e/ ./bench/ ./docs/ ./gen/ ./proto/ ./tools/,$(wildcard ./*/))
 # Flags for go test, for example TESTFLAGS='-run TestDeny -v'.
 TESTFLAGS ?=
+# Flags for bench: see `go run -C bench . -help`.
+BENCHFLAGS ?=
 # How long each fuzz test runs.
 FUZZTIME ?= 20s
 
@@ -36,7 +38,7 @@ run: build ## Run everything in one process, with a sample configuration and a s
 
 .PHONY: test
 test: ## All tests: unit and in-memory mesh under the race detector, then a real kube-apiserver
-	@.ci/phases "unit (race detector)" "$(MAKE) unit" "end to end" "$(MAKE) e2e"
+	@.ci/phases "unit (race detector)" "$(MAKE) unit" "end to end" "$(MAKE) e2e" "benchmarks, once each" "$(MAKE) benchtest"
 
 .PHONY: unit
 unit: ## Tests of this module under the race detector
@@ -46,6 +48,10 @@ unit: ## Tests of this module under the race detector
 e2e: ## Tests against a real kube-apiserver and etcd, both built once and cached
 	go vet -C e2e ./... # compiles on all cores; -p 1 below would not, but prints progress as it happens
 	go test -C e2e -p 1 -count=1 -v -timeout 20m $(TESTFLAGS) ./... # -count=1: a result is of the programs as they are now
+
+.PHONY: benchtest
+benchtest: ## Tests of the benchmarks, which run each of them for a few reviews
+	go test -C bench $(TESTFLAGS) ./...
 
 .PHONY: lint
 lint: $(BUF) $(LINT) ## Lint code and contract
@@ -76,7 +82,11 @@ breaking: $(BUF) ## Fail when the contract breaks its users
 	@.ci/breaking $(BUF)
 
 .PHONY: bench
-bench: ## Run the benchmarks, with allocations
+bench: ## Measure against kube-apiserver's own webhooks and against the wire, and write docs/benchmarks.*
+	go run -C bench . -out ../docs -commit "$$(git describe --always --dirty --abbrev=12)" $(BENCHFLAGS)
+
+.PHONY: microbench
+microbench: ## Run the benchmarks of the packages, with allocations
 	grep -rl --include='*_test.go' '^func Benchmark' $(CODE) | xargs -n 1 dirname | sort -u | \
 		xargs go test -run '^$$' -bench . -benchmem
 
