@@ -3,6 +3,9 @@ package outbound
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -82,6 +85,9 @@ func (c *Client) config(e *endpoint) (*rest.Config, error) {
 	if len(cfg.CAData) > 0 {
 		cfg.CAData = append(cfg.CAData, '\n')
 	}
+	if len(e.ca) > 0 && !x509.NewCertPool().AppendCertsFromPEM(e.ca) {
+		return nil, errors.New("the caBundle of the hook holds no certificate: it is the PEM of CA certificates")
+	}
 	cfg.CAData = append(cfg.CAData, e.ca...)
 	cfg.Dial = c.dialer(e)
 	return cfg, nil
@@ -96,7 +102,7 @@ func (c *Client) identity(e *endpoint) (*rest.Config, error) {
 
 // dialer dials the address of a service in place of its name. Any other name is a proxy's.
 func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address string) (net.Conn, error) {
-	host, address := e.url.Host, e.address
+	host, address, service := e.url.Host, e.address, e.service
 	return func(ctx context.Context, network, to string) (net.Conn, error) {
 		if address != "" && to == host {
 			to = address
@@ -104,6 +110,11 @@ func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address 
 		inner, err := c.network.dial(ctx, network, to)
 		if err == nil {
 			c.seeing.opened.Inc()
+		}
+		var unknown *net.DNSError
+		if to == address && errors.As(err, &unknown) && unknown.IsNotFound {
+			err = fmt.Errorf("%w: DNS here does not know the service %s/%s: write its address down",
+				err, service.Namespace, service.Name)
 		}
 		return inner, err
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -98,6 +99,22 @@ func TestAServiceThatCannotBeResolvedIsUnavailable(t *testing.T) {
 	want(t, got, "unavailable")
 	if !got[0].Failure.NotStarted || !strings.Contains(got[0].Failure.Error(), "policies/hook") {
 		t.Errorf("failure %v", got[0].Failure)
+	}
+}
+
+func TestFailuresToConnectSayWhatToDo(t *testing.T) {
+	w := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("called") })
+	empty := *w.hook("/")
+	empty.ClientConfig.CABundle = []byte("-----BEGIN NOTHING-----\n")
+	nowhere := resolverFunc(func(Service) (string, error) { return "no-such-host.invalid:443", nil })
+	for text, got := range map[string][]review.Result{
+		"DNS here does not know the service policies/hook: write its address down": ask(t, newClient(t, Options{Resolver: nowhere}), service(w.hook("/"), "policies", "hook")),
+		"the caBundle of the hook holds no certificate":                            ask(t, newClient(t, Options{}), &empty),
+	} {
+		want(t, got, "unavailable")
+		if !strings.Contains(got[0].Failure.Error(), text) {
+			t.Errorf("failure %v, want %q in it", got[0].Failure, text)
+		}
 	}
 }
 
