@@ -121,6 +121,6 @@ func (c *chart) group(i int) {
 		}
 	}
 	middle := plotLeft + (float64(i)+0.5)*width
-	c.text("middle", middle, plotHeight-plotBottom+18, 12, fmt.Sprintf("%d hooks", s.Hooks))
+	c.text("middle", middle, plotHeight-plotBottom+18, 12, fmt.Sprintf("hooks: %d", s.Hooks))
 	c.text("middle", middle, plotHeight-plotBottom+34, 12, "Pod of "+s.Size())
 }
