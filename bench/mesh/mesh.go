@@ -24,6 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
@@ -102,8 +103,11 @@ func (m *Mesh) wire() error {
 		return err
 	}
 	m.registry.Update(known.snapshot)
-	// Without a Codec: it applies and makes patches, and no hook patches.
-	m.dispatcher, err = dispatcher.New(dispatcher.Options{Snapshots: known, Clusters: known, Streams: m.registry, Metrics: metrics})
+	codec := builtin.New(builtin.Options{})
+	m.dispatcher, err = dispatcher.New(dispatcher.Options{
+		Snapshots: known, Clusters: known, Streams: m.registry, Metrics: metrics,
+		Codec: func() chain.Codec { return codec.Series() },
+	})
 	if err != nil {
 		return err
 	}

@@ -54,8 +54,9 @@ the processors, and their cost is in the figures. A review creates a Pod, and ev
 | HTTPS limit | one HTTPS round trip with the review; nobody parses it, and no hook is asked |
 
 At full throughput each has as many callers as suit it best (of 2, 8 and 32), who send their next review when the last is
-answered: p50 and p99 grow with their number, and are to be compared at one tenth. At one tenth of its own full throughput reviews are sent at a fixed rate, whether or not the ones before are
-answered; that the sender wakes for each of them is in the CPU.
+answered: p50 and p99 grow with their number, and are to be compared at one tenth. At one tenth of its own full throughput
+reviews are sent at a fixed rate, whether or not the ones before are answered; that the sender wakes for each of them is in
+the CPU.
 
 A cell is the figure of one review (time, CPU of both ends, allocations of both ends), and in brackets how many times
 kube-apiserver's own it is, and how many times its limit: that of the dispatcher is the stream limit, that of the bridge one
