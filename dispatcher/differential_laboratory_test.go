@@ -301,12 +301,20 @@ const patience = 20
 func (l *laboratory) judge(e *experiment) judgement {
 	l.t.Helper()
 	j := l.compare(e)
+	if j.difference != "" && e.hurried() {
+		j = l.compare(e)
+	}
 	if j.difference != "" && e.Deadline > 0 {
 		e = e.clone()
 		e.Deadline *= patience
 		j = l.compare(e)
 	}
 	return j
+}
+
+// hurried reports whether a hook has so little time that a busy machine may use it up.
+func (e *experiment) hurried() bool {
+	return slices.ContainsFunc(e.world.hooks(e.Stage), func(h scripted) bool { return h.TimeoutSeconds != nil && *h.TimeoutSeconds == oneSecond })
 }
 
 func (l *laboratory) compare(e *experiment) judgement {
