@@ -86,7 +86,7 @@ func TestMadeUpFieldsSurviveEveryPatch(t *testing.T) {
 	c := builtin.New(builtin.Options{})
 	objects := everyVersion(t)
 	kinds := sortedKinds(objects)
-	for i := range 6000 {
+	for i := range 1500 {
 		kind := kinds[i%len(kinds)]
 		object, fields := objects[kind].madeUp(t, r)
 		patch := harmless(kind)
@@ -147,7 +147,7 @@ func TestMadeUpFieldsSurviveAHookInAnotherVersion(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	c := builtin.New(builtin.Options{})
 	objects := everyVersion(t)
-	for i := range 4000 {
+	for i := range 1000 {
 		family := families()[i%len(families())]
 		here, there := at(t, family[r.IntN(len(family))]), at(t, family[r.IntN(len(family))])
 		plain := objects[here].object
@@ -198,7 +198,7 @@ func TestWhatRandomHooksMakeOfAnObjectIsConvertedThereAndBackOrRefused(t *testin
 	c := builtin.New(builtin.Options{})
 	objects := everyVersion(t)
 	converted := 0
-	for i := range 3000 {
+	for i := range 1000 {
 		family := families()[i%len(families())]
 		here, there := at(t, family[r.IntN(len(family))]), at(t, family[r.IntN(len(family))])
 		object := objects[here].object
