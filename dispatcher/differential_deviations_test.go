@@ -46,8 +46,9 @@ func deviations() []deviation {
 type explanation struct {
 	lab        *laboratory
 	experiment *experiment
-	edits      []func() edit // of the question that want answers, anew each time
-	most       int           // calls, of which the question is; 0 is all
+	edits      []func() edit      // of the question that want answers, anew each time
+	readings   []func(o *outcome) // of the answers: what an edit has put in is taken out again
+	most       int                // calls, of which the question is; 0 is all
 	want, got  outcome
 }
 
@@ -61,6 +62,9 @@ func (x *explanation) ask(more ...edit) outcome {
 		edits = append(edits, e())
 	}
 	o := x.lab.kubernetes(x.experiment, append(edits, more...)...)
+	for _, read := range x.readings {
+		read(&o)
+	}
 	if x.most > 0 {
 		o.Calls = o.Calls[:min(len(o.Calls), x.most)]
 	}

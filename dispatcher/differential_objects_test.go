@@ -33,12 +33,16 @@ func (x *explanation) unknownFields() bool {
 	if !added {
 		return false
 	}
-	for i := range renamed.Calls {
-		renamed.Calls[i].Object = withoutKnown(renamed.Calls[i].Object, path.Base(madeUp))
+	read := func(o *outcome) {
+		for i := range o.Calls {
+			o.Calls[i].Object = withoutKnown(o.Calls[i].Object, path.Base(madeUp))
+		}
+		o.Object = withoutKnown(o.Object, "")
 	}
-	renamed.Object = withoutKnown(renamed.Object, "")
+	read(&renamed)
 	x.want = renamed
 	x.insist(rename)
+	x.readings = append(x.readings, read)
 	return true
 }
 
