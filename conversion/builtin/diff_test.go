@@ -102,7 +102,7 @@ func TestThePatchOfRandomHooksAppliesToTheRequestAndMakesTheSameObject(t *testin
 	c := builtin.New(builtin.Options{})
 	seeds := []string{older, pod, string(asServed(t, pod)), string(asServed(t, deployment))}
 	changed := 0
-	for i := range 1000 {
+	for i := range 4000 {
 		from := []byte(seeds[i%len(seeds)])
 		object := from
 		for range 2 {
@@ -135,7 +135,7 @@ func TestNothingThatARandomHookWritesIsLost(t *testing.T) {
 	c := builtin.New(builtin.Options{})
 	seeds := []string{older, newer, string(asServed(t, pod)), string(asServed(t, deployment))}
 	applied := 0
-	for i := range 1000 {
+	for i := range 4000 {
 		object := []byte(seeds[i%len(seeds)])
 		patch := []byte(mutation(r, tree(t, object)))
 		result, _, err := c.Apply(object, patch)

@@ -125,7 +125,7 @@ func TestTheCodecDoesToObjectsWhatTheAPIServerDoes(t *testing.T) {
 		seeds = append(seeds, asServed(t, string(inVersionOf(t, kind))))
 	}
 	var admitted, refused, kept int
-	for i := range 600 {
+	for i := range 1500 {
 		object := seeds[i%len(seeds)]
 		for h := range hooks {
 			w.patches[h] = patchOf(t, r, object)

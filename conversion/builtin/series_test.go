@@ -15,7 +15,7 @@ func TestASeriesDoesWhatItsCodecDoesToEachObject(t *testing.T) {
 	c := builtin.New(builtin.Options{})
 	seeds := []string{older, newer, pod, string(asServed(t, pod)), string(asServed(t, deployment)), widget}
 	applied := 0
-	for i := range 800 {
+	for i := range 3000 {
 		from := []byte(seeds[i%len(seeds)])
 		s, now := c.Series(), from
 		for range 3 {

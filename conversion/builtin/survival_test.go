@@ -198,7 +198,7 @@ func TestWhatRandomHooksMakeOfAnObjectIsConvertedThereAndBackOrRefused(t *testin
 	c := builtin.New(builtin.Options{})
 	objects := everyVersion(t)
 	converted := 0
-	for i := range 1000 {
+	for i := range 3000 {
 		family := families()[i%len(families())]
 		here, there := at(t, family[r.IntN(len(family))]), at(t, family[r.IntN(len(family))])
 		object := objects[here].object
