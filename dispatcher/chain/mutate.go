@@ -111,7 +111,7 @@ func (m *Mutate) advance(now time.Time) []Call {
 
 // share is the part of the time left that a hook may take. While others may come after it, a hook that hangs may not use
 // up theirs: it gets half of what is left, or more if its timeout is a greater part of all that are still to run.
-// Together they would otherwise be a request that fails although each is fail-open (docs/deviations.md, D2).
+// Together they would otherwise be a request that fails although each is fail-open (docs/deviations.md, D9).
 func (m *Mutate) share(h *match.Hook, now time.Time) time.Duration {
 	left := m.options.Deadline.Sub(now)
 	all := h.Timeout
