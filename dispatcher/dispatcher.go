@@ -56,6 +56,13 @@ type Backend interface {
 	Start(ctx context.Context, b *Batch, done func(i int, r review.Result)) (cancel func(i int))
 }
 
+// Capacity knows how busy the replicas of hooks are.
+type Capacity interface {
+	// Spare reports whether some replica of a hook could take a call for a cluster now, beyond what it needs for calls that
+	// decide. It may be called concurrently and must be cheap.
+	Spare(h *match.Hook, cluster string) bool
+}
+
 // Batch is one request for one or more hooks.
 type Batch struct {
 	// Request is the request with the object as the hooks see it.
@@ -72,6 +79,8 @@ type Call struct {
 	Hook *match.Hook
 	// Round is 0, or 1 for a reinvocation.
 	Round uint32
+	// Mode is why the hook is asked.
+	Mode review.Mode
 	// Deadline is when the caller stops waiting and cancels.
 	Deadline time.Time
 	// Span is the span of the call; not valid when nothing is traced.

@@ -46,6 +46,8 @@ type Call struct {
 	View *View
 	// Round is 0, or 1 for a reinvocation.
 	Round uint32
+	// Mode is why the hook is asked. The result of a call in shadow is not delivered: the machine has done with it.
+	Mode review.Mode
 	// Deadline is when a verdict comes too late.
 	Deadline time.Time
 }
@@ -107,6 +109,9 @@ type Options struct {
 	// Default returns a patched object, in the version of v, with the defaults that the codec does not know; nil when it
 	// knows all.
 	Default func(patched []byte, v *View) ([]byte, error)
+	// Speculate reports whether a hook may be asked before those ahead of it have answered: it has no side effects for this
+	// request, its route allows it, and replicas are idle. nil means never.
+	Speculate func(h *match.Hook) bool
 	// Deadline is when the answer has to be ready; it bounds all calls together.
 	Deadline time.Time
 	// Now is the time when a hook has been matched, and the object converted, which may have taken some: that of a call begins

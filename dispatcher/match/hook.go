@@ -41,10 +41,26 @@ type Route struct {
 	Timeout time.Duration
 	// Speculate allows calls before earlier mutating hooks have answered.
 	Speculate bool
+	// Hedge says whether a call that has not answered goes to a second replica too.
+	Hedge Hedge
+	// Projection is what the hook is shown of a request: STAGE_VALIDATE only, since it may lose something. Unspecified means
+	// everything.
+	Projection admissionv1.Projection
 	// Shadow makes the verdict decide nothing: it is only recorded.
 	Shadow bool
 	// AllDenials asks for the denials of all validating hooks in one message.
 	AllDenials bool
+}
+
+// Hedge says when a call of a hook without side effects that has not answered goes to a second replica too, so that one
+// slow replica does not make reviews slow. The first verdict counts.
+type Hedge struct {
+	// Enabled is false unless the route asks for it.
+	Enabled bool
+	// After is the delay; 0 means what 95 of 100 of the hook's latest calls have taken.
+	After time.Duration
+	// Percent is the most extra calls, of all calls of the hook; 0 means 5.
+	Percent int
 }
 
 // Hook is one compiled webhook of a configuration. It is immutable and may be read from any goroutine; its slices and

@@ -28,6 +28,21 @@ type Request struct {
 	Explain bool
 }
 
+// Mode says why a hook is asked.
+type Mode uint8
+
+// The modes of a call.
+const (
+	// Decide: the verdict decides.
+	Decide Mode = iota
+	// Speculative: the verdict decides if no earlier hook changes the object, and is discarded otherwise.
+	Speculative
+	// Hedge: another replica was asked before, and the first verdict decides.
+	Hedge
+	// Shadow: the verdict is recorded and decides nothing.
+	Shadow
+)
+
 // Result is how one call ended: exactly one of Verdict and Failure is set.
 type Result struct {
 	// Verdict is what the hook said. A denial is a verdict.
