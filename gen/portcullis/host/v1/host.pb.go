@@ -171,6 +171,7 @@ type ConnectRequest struct {
 	//	*ConnectRequest_Pong
 	//	*ConnectRequest_Credit
 	//	*ConnectRequest_ProbeResult
+	//	*ConnectRequest_Verdicts
 	Frame         isConnectRequest_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -267,6 +268,15 @@ func (x *ConnectRequest) GetProbeResult() *ProbeResult {
 	return nil
 }
 
+func (x *ConnectRequest) GetVerdicts() *Verdicts {
+	if x != nil {
+		if x, ok := x.Frame.(*ConnectRequest_Verdicts); ok {
+			return x.Verdicts
+		}
+	}
+	return nil
+}
+
 type isConnectRequest_Frame interface {
 	isConnectRequest_Frame()
 }
@@ -301,6 +311,11 @@ type ConnectRequest_ProbeResult struct {
 	ProbeResult *ProbeResult `protobuf:"bytes,6,opt,name=probe_result,json=probeResult,proto3,oneof"`
 }
 
+type ConnectRequest_Verdicts struct {
+	// Several verdicts at once. A host sends it only to a dispatcher whose Welcome names the capability "batches".
+	Verdicts *Verdicts `protobuf:"bytes,7,opt,name=verdicts,proto3,oneof"`
+}
+
 func (*ConnectRequest_Hello) isConnectRequest_Frame() {}
 
 func (*ConnectRequest_Verdict) isConnectRequest_Frame() {}
@@ -312,6 +327,8 @@ func (*ConnectRequest_Pong) isConnectRequest_Frame() {}
 func (*ConnectRequest_Credit) isConnectRequest_Frame() {}
 
 func (*ConnectRequest_ProbeResult) isConnectRequest_Frame() {}
+
+func (*ConnectRequest_Verdicts) isConnectRequest_Frame() {}
 
 // ConnectResponse is one frame from the dispatcher.
 type ConnectResponse struct {
@@ -327,6 +344,8 @@ type ConnectResponse struct {
 	//	*ConnectResponse_Ping
 	//	*ConnectResponse_HookState
 	//	*ConnectResponse_Probe
+	//	*ConnectResponse_Reviews
+	//	*ConnectResponse_Chunk
 	Frame         isConnectResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -432,6 +451,24 @@ func (x *ConnectResponse) GetProbe() *Probe {
 	return nil
 }
 
+func (x *ConnectResponse) GetReviews() *Reviews {
+	if x != nil {
+		if x, ok := x.Frame.(*ConnectResponse_Reviews); ok {
+			return x.Reviews
+		}
+	}
+	return nil
+}
+
+func (x *ConnectResponse) GetChunk() *Chunk {
+	if x != nil {
+		if x, ok := x.Frame.(*ConnectResponse_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
 type isConnectResponse_Frame interface {
 	isConnectResponse_Frame()
 }
@@ -471,6 +508,16 @@ type ConnectResponse_Probe struct {
 	Probe *Probe `protobuf:"bytes,7,opt,name=probe,proto3,oneof"`
 }
 
+type ConnectResponse_Reviews struct {
+	// Several reviews at once. Only for a host whose Hello names the capability "batches".
+	Reviews *Reviews `protobuf:"bytes,11,opt,name=reviews,proto3,oneof"`
+}
+
+type ConnectResponse_Chunk struct {
+	// A part of a review that is too large for one frame. Only for a host whose Hello names the capability "chunks".
+	Chunk *Chunk `protobuf:"bytes,12,opt,name=chunk,proto3,oneof"`
+}
+
 func (*ConnectResponse_Welcome) isConnectResponse_Frame() {}
 
 func (*ConnectResponse_Review) isConnectResponse_Frame() {}
@@ -484,6 +531,10 @@ func (*ConnectResponse_Ping) isConnectResponse_Frame() {}
 func (*ConnectResponse_HookState) isConnectResponse_Frame() {}
 
 func (*ConnectResponse_Probe) isConnectResponse_Frame() {}
+
+func (*ConnectResponse_Reviews) isConnectResponse_Frame() {}
+
+func (*ConnectResponse_Chunk) isConnectResponse_Frame() {}
 
 // Hello introduces a host.
 type Hello struct {
@@ -504,11 +555,13 @@ type Hello struct {
 	Hooks []*HookOffer `protobuf:"bytes,7,rep,name=hooks,proto3" json:"hooks,omitempty"`
 	// Most (call, hook) pairs that may be outstanding on this session; 0 means 16.
 	MaxOutstanding uint32 `protobuf:"varint,8,opt,name=max_outstanding,json=maxOutstanding,proto3" json:"max_outstanding,omitempty"`
-	// Largest frame that the host takes, in bytes; 0 means 4 MiB. Larger reviews fail without being sent.
+	// Largest frame that the host takes, in bytes; 0 means 4 MiB. Larger reviews fail without being sent. With the
+	// capability "chunks" it is the largest review that the host takes, and no frame has more than 128 KiB.
 	MaxFrameBytes uint32 `protobuf:"varint,9,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
 	// Clusters that the host wants to serve; empty means all that it is granted.
 	Clusters []string `protobuf:"bytes,10,rep,name=clusters,proto3" json:"clusters,omitempty"`
-	// Optional features of the protocol that the host knows, by name.
+	// Optional features of the protocol that the host knows: "batches" (it takes Reviews) and "chunks" (it takes Chunk).
+	// Names that the dispatcher does not know mean nothing.
 	Capabilities []string `protobuf:"bytes,11,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Failure domain that the host runs in, for example "eu-west-1a"; empty means not said.
 	Zone string `protobuf:"bytes,12,opt,name=zone,proto3" json:"zone,omitempty"`
@@ -742,7 +795,7 @@ type Welcome struct {
 	MaxVerdictBytes uint32 `protobuf:"varint,8,opt,name=max_verdict_bytes,json=maxVerdictBytes,proto3" json:"max_verdict_bytes,omitempty"`
 	// The other dispatchers; a host holds a session to each.
 	Peers []*Peer `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
-	// Optional features of the protocol that the dispatcher knows, by name.
+	// Optional features of the protocol that the dispatcher knows: "batches" (it takes Verdicts).
 	Capabilities  []string `protobuf:"bytes,10,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -986,6 +1039,129 @@ func (x *Review) GetRequest() *v1.AdmissionRequest {
 	return nil
 }
 
+// Reviews are several reviews in one frame, as if each had come in a frame of its own, in their order. What one of them
+// asks does not depend on the others.
+type Reviews struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The reviews.
+	Reviews       []*Review `protobuf:"bytes,1,rep,name=reviews,proto3" json:"reviews,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reviews) Reset() {
+	*x = Reviews{}
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reviews) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reviews) ProtoMessage() {}
+
+func (x *Reviews) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reviews.ProtoReflect.Descriptor instead.
+func (*Reviews) Descriptor() ([]byte, []int) {
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Reviews) GetReviews() []*Review {
+	if x != nil {
+		return x.Reviews
+	}
+	return nil
+}
+
+// Chunk is a part of the encoding of one Review, so that a large one does not keep the frames behind it waiting: between
+// two chunks there may be any other frames, but no chunks of another review. The chunks of a review come in order; their
+// data, one after the other, is the encoded message. A Cancel for all hooks of the review may come in the place of the
+// chunks that are missing; the host forgets what came and answers as to any Cancel.
+type Chunk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Review.call_id of the review that this is a part of.
+	CallId uint64 `protobuf:"varint,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// Length of the encoded review in bytes, at most Hello.max_frame_bytes; the same in each chunk.
+	TotalBytes uint64 `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	// How many hooks the review asks, so that a review that is cancelled before its end can be answered for each.
+	Hooks uint32 `protobuf:"varint,3,opt,name=hooks,proto3" json:"hooks,omitempty"`
+	// The part. The last chunk is the one with which total_bytes are complete.
+	Data          []byte `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Chunk) Reset() {
+	*x = Chunk{}
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Chunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Chunk) ProtoMessage() {}
+
+func (x *Chunk) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
+func (*Chunk) Descriptor() ([]byte, []int) {
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Chunk) GetCallId() uint64 {
+	if x != nil {
+		return x.CallId
+	}
+	return 0
+}
+
+func (x *Chunk) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *Chunk) GetHooks() uint32 {
+	if x != nil {
+		return x.Hooks
+	}
+	return 0
+}
+
+func (x *Chunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // HookCall is one hook's part of a Review.
 type HookCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1013,7 +1189,7 @@ type HookCall struct {
 
 func (x *HookCall) Reset() {
 	*x = HookCall{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[7]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1201,7 @@ func (x *HookCall) String() string {
 func (*HookCall) ProtoMessage() {}
 
 func (x *HookCall) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[7]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1214,7 @@ func (x *HookCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookCall.ProtoReflect.Descriptor instead.
 func (*HookCall) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{7}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HookCall) GetName() string {
@@ -1124,7 +1300,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[8]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1312,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[8]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1325,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{8}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Verdict) GetCallId() uint64 {
@@ -1255,6 +1431,52 @@ func (*Verdict_Cancelled) isVerdict_Outcome() {}
 
 func (*Verdict_Refused) isVerdict_Outcome() {}
 
+// Verdicts are several verdicts in one frame, as if each had come in a frame of its own.
+type Verdicts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The verdicts.
+	Verdicts      []*Verdict `protobuf:"bytes,1,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verdicts) Reset() {
+	*x = Verdicts{}
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verdicts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verdicts) ProtoMessage() {}
+
+func (x *Verdicts) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verdicts.ProtoReflect.Descriptor instead.
+func (*Verdicts) Descriptor() ([]byte, []int) {
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Verdicts) GetVerdicts() []*Verdict {
+	if x != nil {
+		return x.Verdicts
+	}
+	return nil
+}
+
 // HandlerError says that a handler gave no verdict. It is a failure: failurePolicy decides.
 type HandlerError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1268,7 +1490,7 @@ type HandlerError struct {
 
 func (x *HandlerError) Reset() {
 	*x = HandlerError{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[9]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1502,7 @@ func (x *HandlerError) String() string {
 func (*HandlerError) ProtoMessage() {}
 
 func (x *HandlerError) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[9]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1515,7 @@ func (x *HandlerError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandlerError.ProtoReflect.Descriptor instead.
 func (*HandlerError) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{9}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HandlerError) GetMessage() string {
@@ -1319,7 +1541,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[10]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1553,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[10]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1566,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{10}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{13}
 }
 
 // Refused says that a handler was never started: the call may go to another replica whatever its side effects.
@@ -1358,7 +1580,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[11]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1592,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[11]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1605,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{11}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Refused) GetReason() string {
@@ -1407,7 +1629,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[12]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1641,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[12]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1654,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{12}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Cancel) GetCallId() uint64 {
@@ -1460,7 +1682,7 @@ type HostDrain struct {
 
 func (x *HostDrain) Reset() {
 	*x = HostDrain{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[13]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1694,7 @@ func (x *HostDrain) String() string {
 func (*HostDrain) ProtoMessage() {}
 
 func (x *HostDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[13]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1707,7 @@ func (x *HostDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostDrain.ProtoReflect.Descriptor instead.
 func (*HostDrain) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{13}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HostDrain) GetLastStartedCallId() uint64 {
@@ -1508,7 +1730,7 @@ type DispatcherDrain struct {
 
 func (x *DispatcherDrain) Reset() {
 	*x = DispatcherDrain{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[14]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1742,7 @@ func (x *DispatcherDrain) String() string {
 func (*DispatcherDrain) ProtoMessage() {}
 
 func (x *DispatcherDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[14]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1755,7 @@ func (x *DispatcherDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatcherDrain.ProtoReflect.Descriptor instead.
 func (*DispatcherDrain) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{14}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DispatcherDrain) GetGraceMs() uint32 {
@@ -1561,7 +1783,7 @@ type Credit struct {
 
 func (x *Credit) Reset() {
 	*x = Credit{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[15]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1795,7 @@ func (x *Credit) String() string {
 func (*Credit) ProtoMessage() {}
 
 func (x *Credit) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[15]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1808,7 @@ func (x *Credit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credit.ProtoReflect.Descriptor instead.
 func (*Credit) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{15}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Credit) GetMaxOutstanding() uint32 {
@@ -1607,7 +1829,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[16]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1841,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[16]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1854,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{16}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Ping) GetSeq() uint64 {
@@ -1653,7 +1875,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[17]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1887,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[17]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1900,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{17}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Pong) GetSeq() uint64 {
@@ -1701,7 +1923,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[18]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1935,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[18]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1948,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{18}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Probe) GetSeq() uint64 {
@@ -1758,7 +1980,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[19]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +1992,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[19]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +2005,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{19}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ProbeResult) GetSeq() uint64 {
@@ -1828,7 +2050,7 @@ type HookState struct {
 
 func (x *HookState) Reset() {
 	*x = HookState{}
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[20]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2062,7 @@ func (x *HookState) String() string {
 func (*HookState) ProtoMessage() {}
 
 func (x *HookState) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_host_v1_host_proto_msgTypes[20]
+	mi := &file_portcullis_host_v1_host_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2075,7 @@ func (x *HookState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookState.ProtoReflect.Descriptor instead.
 func (*HookState) Descriptor() ([]byte, []int) {
-	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{20}
+	return file_portcullis_host_v1_host_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HookState) GetName() string {
@@ -1902,15 +2124,16 @@ var File_portcullis_host_v1_host_proto protoreflect.FileDescriptor
 
 const file_portcullis_host_v1_host_proto_rawDesc = "" +
 	"\n" +
-	"\x1dportcullis/host/v1/host.proto\x12\x12portcullis.host.v1\x1a'portcullis/admission/v1/admission.proto\"\xe8\x02\n" +
+	"\x1dportcullis/host/v1/host.proto\x12\x12portcullis.host.v1\x1a'portcullis/admission/v1/admission.proto\"\xa4\x03\n" +
 	"\x0eConnectRequest\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.portcullis.host.v1.HelloH\x00R\x05hello\x127\n" +
 	"\averdict\x18\x02 \x01(\v2\x1b.portcullis.host.v1.VerdictH\x00R\averdict\x125\n" +
 	"\x05drain\x18\x03 \x01(\v2\x1d.portcullis.host.v1.HostDrainH\x00R\x05drain\x12.\n" +
 	"\x04pong\x18\x04 \x01(\v2\x18.portcullis.host.v1.PongH\x00R\x04pong\x124\n" +
 	"\x06credit\x18\x05 \x01(\v2\x1a.portcullis.host.v1.CreditH\x00R\x06credit\x12D\n" +
-	"\fprobe_result\x18\x06 \x01(\v2\x1f.portcullis.host.v1.ProbeResultH\x00R\vprobeResultB\a\n" +
-	"\x05frame\"\xb1\x03\n" +
+	"\fprobe_result\x18\x06 \x01(\v2\x1f.portcullis.host.v1.ProbeResultH\x00R\vprobeResult\x12:\n" +
+	"\bverdicts\x18\a \x01(\v2\x1c.portcullis.host.v1.VerdictsH\x00R\bverdictsB\a\n" +
+	"\x05frame\"\x9d\x04\n" +
 	"\x0fConnectResponse\x127\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.portcullis.host.v1.WelcomeH\x00R\awelcome\x124\n" +
 	"\x06review\x18\x02 \x01(\v2\x1a.portcullis.host.v1.ReviewH\x00R\x06review\x124\n" +
@@ -1919,7 +2142,9 @@ const file_portcullis_host_v1_host_proto_rawDesc = "" +
 	"\x04ping\x18\x05 \x01(\v2\x18.portcullis.host.v1.PingH\x00R\x04ping\x12>\n" +
 	"\n" +
 	"hook_state\x18\x06 \x01(\v2\x1d.portcullis.host.v1.HookStateH\x00R\thookState\x121\n" +
-	"\x05probe\x18\a \x01(\v2\x19.portcullis.host.v1.ProbeH\x00R\x05probeB\a\n" +
+	"\x05probe\x18\a \x01(\v2\x19.portcullis.host.v1.ProbeH\x00R\x05probe\x127\n" +
+	"\areviews\x18\v \x01(\v2\x1b.portcullis.host.v1.ReviewsH\x00R\areviews\x121\n" +
+	"\x05chunk\x18\f \x01(\v2\x19.portcullis.host.v1.ChunkH\x00R\x05chunkB\a\n" +
 	"\x05frameJ\x04\b\b\x10\tJ\x04\b\t\x10\n" +
 	"J\x04\b\n" +
 	"\x10\v\"\xc1\x03\n" +
@@ -1969,7 +2194,15 @@ const file_portcullis_host_v1_host_proto_rawDesc = "" +
 	"\n" +
 	"tracestate\x18\x04 \x01(\tR\n" +
 	"tracestate\x12C\n" +
-	"\arequest\x18\x0f \x01(\v2).portcullis.admission.v1.AdmissionRequestR\arequest\"\x9c\x02\n" +
+	"\arequest\x18\x0f \x01(\v2).portcullis.admission.v1.AdmissionRequestR\arequest\"?\n" +
+	"\aReviews\x124\n" +
+	"\areviews\x18\x01 \x03(\v2\x1a.portcullis.host.v1.ReviewR\areviews\"k\n" +
+	"\x05Chunk\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12\x1f\n" +
+	"\vtotal_bytes\x18\x02 \x01(\x04R\n" +
+	"totalBytes\x12\x14\n" +
+	"\x05hooks\x18\x03 \x01(\rR\x05hooks\x12\x12\n" +
+	"\x04data\x18\x0f \x01(\fR\x04data\"\x9c\x02\n" +
 	"\bHookCall\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x05stage\x18\x02 \x01(\x0e2\x1e.portcullis.admission.v1.StageR\x05stage\x12!\n" +
@@ -1989,7 +2222,9 @@ const file_portcullis_host_v1_host_proto_rawDesc = "" +
 	"\arefused\x18\x06 \x01(\v2\x1b.portcullis.host.v1.RefusedH\x00R\arefused\x12\x19\n" +
 	"\bqueue_us\x18\a \x01(\rR\aqueueUs\x12\x1b\n" +
 	"\thandle_us\x18\b \x01(\rR\bhandleUsB\t\n" +
-	"\aoutcome\"D\n" +
+	"\aoutcome\"C\n" +
+	"\bVerdicts\x127\n" +
+	"\bverdicts\x18\x01 \x03(\v2\x1b.portcullis.host.v1.VerdictR\bverdicts\"D\n" +
 	"\fHandlerError\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1a\n" +
 	"\bpanicked\x18\x02 \x01(\bR\bpanicked\"\v\n" +
@@ -2055,7 +2290,7 @@ func file_portcullis_host_v1_host_proto_rawDescGZIP() []byte {
 }
 
 var file_portcullis_host_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_portcullis_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_portcullis_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_portcullis_host_v1_host_proto_goTypes = []any{
 	(Mode)(0),                    // 0: portcullis.host.v1.Mode
 	(State)(0),                   // 1: portcullis.host.v1.State
@@ -2066,62 +2301,70 @@ var file_portcullis_host_v1_host_proto_goTypes = []any{
 	(*Welcome)(nil),              // 6: portcullis.host.v1.Welcome
 	(*Peer)(nil),                 // 7: portcullis.host.v1.Peer
 	(*Review)(nil),               // 8: portcullis.host.v1.Review
-	(*HookCall)(nil),             // 9: portcullis.host.v1.HookCall
-	(*Verdict)(nil),              // 10: portcullis.host.v1.Verdict
-	(*HandlerError)(nil),         // 11: portcullis.host.v1.HandlerError
-	(*Cancelled)(nil),            // 12: portcullis.host.v1.Cancelled
-	(*Refused)(nil),              // 13: portcullis.host.v1.Refused
-	(*Cancel)(nil),               // 14: portcullis.host.v1.Cancel
-	(*HostDrain)(nil),            // 15: portcullis.host.v1.HostDrain
-	(*DispatcherDrain)(nil),      // 16: portcullis.host.v1.DispatcherDrain
-	(*Credit)(nil),               // 17: portcullis.host.v1.Credit
-	(*Ping)(nil),                 // 18: portcullis.host.v1.Ping
-	(*Pong)(nil),                 // 19: portcullis.host.v1.Pong
-	(*Probe)(nil),                // 20: portcullis.host.v1.Probe
-	(*ProbeResult)(nil),          // 21: portcullis.host.v1.ProbeResult
-	(*HookState)(nil),            // 22: portcullis.host.v1.HookState
-	(v1.Stage)(0),                // 23: portcullis.admission.v1.Stage
-	(v1.Projection)(0),           // 24: portcullis.admission.v1.Projection
-	(*v1.AdmissionRequest)(nil),  // 25: portcullis.admission.v1.AdmissionRequest
-	(*v1.AdmissionResponse)(nil), // 26: portcullis.admission.v1.AdmissionResponse
+	(*Reviews)(nil),              // 9: portcullis.host.v1.Reviews
+	(*Chunk)(nil),                // 10: portcullis.host.v1.Chunk
+	(*HookCall)(nil),             // 11: portcullis.host.v1.HookCall
+	(*Verdict)(nil),              // 12: portcullis.host.v1.Verdict
+	(*Verdicts)(nil),             // 13: portcullis.host.v1.Verdicts
+	(*HandlerError)(nil),         // 14: portcullis.host.v1.HandlerError
+	(*Cancelled)(nil),            // 15: portcullis.host.v1.Cancelled
+	(*Refused)(nil),              // 16: portcullis.host.v1.Refused
+	(*Cancel)(nil),               // 17: portcullis.host.v1.Cancel
+	(*HostDrain)(nil),            // 18: portcullis.host.v1.HostDrain
+	(*DispatcherDrain)(nil),      // 19: portcullis.host.v1.DispatcherDrain
+	(*Credit)(nil),               // 20: portcullis.host.v1.Credit
+	(*Ping)(nil),                 // 21: portcullis.host.v1.Ping
+	(*Pong)(nil),                 // 22: portcullis.host.v1.Pong
+	(*Probe)(nil),                // 23: portcullis.host.v1.Probe
+	(*ProbeResult)(nil),          // 24: portcullis.host.v1.ProbeResult
+	(*HookState)(nil),            // 25: portcullis.host.v1.HookState
+	(v1.Stage)(0),                // 26: portcullis.admission.v1.Stage
+	(v1.Projection)(0),           // 27: portcullis.admission.v1.Projection
+	(*v1.AdmissionRequest)(nil),  // 28: portcullis.admission.v1.AdmissionRequest
+	(*v1.AdmissionResponse)(nil), // 29: portcullis.admission.v1.AdmissionResponse
 }
 var file_portcullis_host_v1_host_proto_depIdxs = []int32{
 	4,  // 0: portcullis.host.v1.ConnectRequest.hello:type_name -> portcullis.host.v1.Hello
-	10, // 1: portcullis.host.v1.ConnectRequest.verdict:type_name -> portcullis.host.v1.Verdict
-	15, // 2: portcullis.host.v1.ConnectRequest.drain:type_name -> portcullis.host.v1.HostDrain
-	19, // 3: portcullis.host.v1.ConnectRequest.pong:type_name -> portcullis.host.v1.Pong
-	17, // 4: portcullis.host.v1.ConnectRequest.credit:type_name -> portcullis.host.v1.Credit
-	21, // 5: portcullis.host.v1.ConnectRequest.probe_result:type_name -> portcullis.host.v1.ProbeResult
-	6,  // 6: portcullis.host.v1.ConnectResponse.welcome:type_name -> portcullis.host.v1.Welcome
-	8,  // 7: portcullis.host.v1.ConnectResponse.review:type_name -> portcullis.host.v1.Review
-	14, // 8: portcullis.host.v1.ConnectResponse.cancel:type_name -> portcullis.host.v1.Cancel
-	16, // 9: portcullis.host.v1.ConnectResponse.drain:type_name -> portcullis.host.v1.DispatcherDrain
-	18, // 10: portcullis.host.v1.ConnectResponse.ping:type_name -> portcullis.host.v1.Ping
-	22, // 11: portcullis.host.v1.ConnectResponse.hook_state:type_name -> portcullis.host.v1.HookState
-	20, // 12: portcullis.host.v1.ConnectResponse.probe:type_name -> portcullis.host.v1.Probe
-	5,  // 13: portcullis.host.v1.Hello.hooks:type_name -> portcullis.host.v1.HookOffer
-	23, // 14: portcullis.host.v1.HookOffer.stage:type_name -> portcullis.admission.v1.Stage
-	24, // 15: portcullis.host.v1.HookOffer.projections:type_name -> portcullis.admission.v1.Projection
-	22, // 16: portcullis.host.v1.Welcome.hooks:type_name -> portcullis.host.v1.HookState
-	7,  // 17: portcullis.host.v1.Welcome.peers:type_name -> portcullis.host.v1.Peer
-	9,  // 18: portcullis.host.v1.Review.hooks:type_name -> portcullis.host.v1.HookCall
-	25, // 19: portcullis.host.v1.Review.request:type_name -> portcullis.admission.v1.AdmissionRequest
-	23, // 20: portcullis.host.v1.HookCall.stage:type_name -> portcullis.admission.v1.Stage
-	0,  // 21: portcullis.host.v1.HookCall.mode:type_name -> portcullis.host.v1.Mode
-	26, // 22: portcullis.host.v1.Verdict.response:type_name -> portcullis.admission.v1.AdmissionResponse
-	11, // 23: portcullis.host.v1.Verdict.error:type_name -> portcullis.host.v1.HandlerError
-	12, // 24: portcullis.host.v1.Verdict.cancelled:type_name -> portcullis.host.v1.Cancelled
-	13, // 25: portcullis.host.v1.Verdict.refused:type_name -> portcullis.host.v1.Refused
-	7,  // 26: portcullis.host.v1.DispatcherDrain.peers:type_name -> portcullis.host.v1.Peer
-	23, // 27: portcullis.host.v1.HookState.stage:type_name -> portcullis.admission.v1.Stage
-	1,  // 28: portcullis.host.v1.HookState.state:type_name -> portcullis.host.v1.State
-	2,  // 29: portcullis.host.v1.HostService.Connect:input_type -> portcullis.host.v1.ConnectRequest
-	3,  // 30: portcullis.host.v1.HostService.Connect:output_type -> portcullis.host.v1.ConnectResponse
-	30, // [30:31] is the sub-list for method output_type
-	29, // [29:30] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	12, // 1: portcullis.host.v1.ConnectRequest.verdict:type_name -> portcullis.host.v1.Verdict
+	18, // 2: portcullis.host.v1.ConnectRequest.drain:type_name -> portcullis.host.v1.HostDrain
+	22, // 3: portcullis.host.v1.ConnectRequest.pong:type_name -> portcullis.host.v1.Pong
+	20, // 4: portcullis.host.v1.ConnectRequest.credit:type_name -> portcullis.host.v1.Credit
+	24, // 5: portcullis.host.v1.ConnectRequest.probe_result:type_name -> portcullis.host.v1.ProbeResult
+	13, // 6: portcullis.host.v1.ConnectRequest.verdicts:type_name -> portcullis.host.v1.Verdicts
+	6,  // 7: portcullis.host.v1.ConnectResponse.welcome:type_name -> portcullis.host.v1.Welcome
+	8,  // 8: portcullis.host.v1.ConnectResponse.review:type_name -> portcullis.host.v1.Review
+	17, // 9: portcullis.host.v1.ConnectResponse.cancel:type_name -> portcullis.host.v1.Cancel
+	19, // 10: portcullis.host.v1.ConnectResponse.drain:type_name -> portcullis.host.v1.DispatcherDrain
+	21, // 11: portcullis.host.v1.ConnectResponse.ping:type_name -> portcullis.host.v1.Ping
+	25, // 12: portcullis.host.v1.ConnectResponse.hook_state:type_name -> portcullis.host.v1.HookState
+	23, // 13: portcullis.host.v1.ConnectResponse.probe:type_name -> portcullis.host.v1.Probe
+	9,  // 14: portcullis.host.v1.ConnectResponse.reviews:type_name -> portcullis.host.v1.Reviews
+	10, // 15: portcullis.host.v1.ConnectResponse.chunk:type_name -> portcullis.host.v1.Chunk
+	5,  // 16: portcullis.host.v1.Hello.hooks:type_name -> portcullis.host.v1.HookOffer
+	26, // 17: portcullis.host.v1.HookOffer.stage:type_name -> portcullis.admission.v1.Stage
+	27, // 18: portcullis.host.v1.HookOffer.projections:type_name -> portcullis.admission.v1.Projection
+	25, // 19: portcullis.host.v1.Welcome.hooks:type_name -> portcullis.host.v1.HookState
+	7,  // 20: portcullis.host.v1.Welcome.peers:type_name -> portcullis.host.v1.Peer
+	11, // 21: portcullis.host.v1.Review.hooks:type_name -> portcullis.host.v1.HookCall
+	28, // 22: portcullis.host.v1.Review.request:type_name -> portcullis.admission.v1.AdmissionRequest
+	8,  // 23: portcullis.host.v1.Reviews.reviews:type_name -> portcullis.host.v1.Review
+	26, // 24: portcullis.host.v1.HookCall.stage:type_name -> portcullis.admission.v1.Stage
+	0,  // 25: portcullis.host.v1.HookCall.mode:type_name -> portcullis.host.v1.Mode
+	29, // 26: portcullis.host.v1.Verdict.response:type_name -> portcullis.admission.v1.AdmissionResponse
+	14, // 27: portcullis.host.v1.Verdict.error:type_name -> portcullis.host.v1.HandlerError
+	15, // 28: portcullis.host.v1.Verdict.cancelled:type_name -> portcullis.host.v1.Cancelled
+	16, // 29: portcullis.host.v1.Verdict.refused:type_name -> portcullis.host.v1.Refused
+	12, // 30: portcullis.host.v1.Verdicts.verdicts:type_name -> portcullis.host.v1.Verdict
+	7,  // 31: portcullis.host.v1.DispatcherDrain.peers:type_name -> portcullis.host.v1.Peer
+	26, // 32: portcullis.host.v1.HookState.stage:type_name -> portcullis.admission.v1.Stage
+	1,  // 33: portcullis.host.v1.HookState.state:type_name -> portcullis.host.v1.State
+	2,  // 34: portcullis.host.v1.HostService.Connect:input_type -> portcullis.host.v1.ConnectRequest
+	3,  // 35: portcullis.host.v1.HostService.Connect:output_type -> portcullis.host.v1.ConnectResponse
+	35, // [35:36] is the sub-list for method output_type
+	34, // [34:35] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_portcullis_host_v1_host_proto_init() }
@@ -2136,6 +2379,7 @@ func file_portcullis_host_v1_host_proto_init() {
 		(*ConnectRequest_Pong)(nil),
 		(*ConnectRequest_Credit)(nil),
 		(*ConnectRequest_ProbeResult)(nil),
+		(*ConnectRequest_Verdicts)(nil),
 	}
 	file_portcullis_host_v1_host_proto_msgTypes[1].OneofWrappers = []any{
 		(*ConnectResponse_Welcome)(nil),
@@ -2145,8 +2389,10 @@ func file_portcullis_host_v1_host_proto_init() {
 		(*ConnectResponse_Ping)(nil),
 		(*ConnectResponse_HookState)(nil),
 		(*ConnectResponse_Probe)(nil),
+		(*ConnectResponse_Reviews)(nil),
+		(*ConnectResponse_Chunk)(nil),
 	}
-	file_portcullis_host_v1_host_proto_msgTypes[8].OneofWrappers = []any{
+	file_portcullis_host_v1_host_proto_msgTypes[10].OneofWrappers = []any{
 		(*Verdict_Response)(nil),
 		(*Verdict_Error)(nil),
 		(*Verdict_Cancelled)(nil),
@@ -2158,7 +2404,7 @@ func file_portcullis_host_v1_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_portcullis_host_v1_host_proto_rawDesc), len(file_portcullis_host_v1_host_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
