@@ -45,6 +45,8 @@ const (
 	MaxReview = 30 * time.Second
 	// MaxAttempts is how often one call is handed to a session, the first included.
 	MaxAttempts = 3
+	// SpareLooks is how many replicas are looked at for one that is idle enough for a call that nobody needs to be made.
+	SpareLooks = 8
 
 	// tick is how often silence and waiting calls are looked at.
 	tick = 250 * time.Millisecond

@@ -26,6 +26,8 @@ type pool struct {
 	waiting list.List  // of *ticket, oldest first
 	empty   time.Time  // since when there is no session; zero while there is one
 	gone    bool       // the hook was removed
+
+	waits atomic.Int64 // calls in waiting, for who looks without the lock
 }
 
 // newPool is a pool without sessions.
@@ -86,6 +88,7 @@ func (p *pool) wait(t *ticket, now time.Time) *review.Failure {
 	t.queue.Store(p)
 	if !t.ended.Load() { // else it was cancelled on the way
 		t.element, t.queued = p.waiting.PushBack(t), now
+		p.waits.Add(1)
 		p.registry.queued.Add(1)
 	}
 	return nil
@@ -152,6 +155,7 @@ func ticketIn(e *list.Element) *ticket {
 func (p *pool) unqueue(t *ticket) {
 	p.waiting.Remove(t.element)
 	t.element = nil
+	p.waits.Add(-1)
 	p.registry.queued.Add(-1)
 }
 

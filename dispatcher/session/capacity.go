@@ -1,0 +1,43 @@
+package session
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+var _ dispatcher.Capacity = (*Registry)(nil)
+
+// Spare implements [dispatcher.Capacity]: some replica of the hook speaks, has half of its slots free, and no call of the
+// hook waits. It takes no lock and looks at [SpareLooks] replicas at most, so that a busy hook with many of them may seem
+// busier than it is.
+func (r *Registry) Spare(h *match.Hook, cluster string) bool {
+	p := r.view.Load().pools[h.ID]
+	return p != nil && p.spare(cluster, time.Now(), nil) != nil
+}
+
+// spare is a session with room for a call that nobody needs to be made; nil when there is none. Calls that decide keep a
+// reserve of half of every session's slots, and come first where any of them waits. unfit excludes sessions; nil excludes
+// none.
+func (p *pool) spare(cluster string, now time.Time, unfit func(*Session) bool) *Session {
+	sessions := *p.sessions.Load()
+	if len(sessions) == 0 || p.waits.Load() > 0 {
+		return nil
+	}
+	first := rand.IntN(len(sessions))
+	for i := range min(SpareLooks, len(sessions)) {
+		s := sessions[(first+i)%len(sessions)]
+		if s.spare() && s.takes(cluster) && !s.suspect(now) && (unfit == nil || !unfit(s)) {
+			return s
+		}
+	}
+	return nil
+}
+
+// spare reports whether half of the slots of the session are free, one at least.
+func (s *Session) spare() bool {
+	room := s.room.Load()
+	return room > 0 && room >= s.load.Load()
+}
