@@ -196,7 +196,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	}
 	x := &run{
 		dispatcher: d, request: r, hooks: options.Hooks, configuration: snapshot.Revision(), done: done,
-		results: make(chan delivery, callsPerHook(r.Stage)*len(options.Hooks)),
+		inbox:   newInbox(len(options.Hooks), r.Stage != admissionv1.Stage_STAGE_VALIDATE),
 		flights: make([]flight, 0, len(options.Hooks)),
 	}
 	if r.Explain {

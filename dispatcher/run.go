@@ -16,20 +16,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// callsPerHook bounds how often one review calls one hook: once, and a mutating one once more in a reinvocation.
-func callsPerHook(s admissionv1.Stage) int {
-	if s == admissionv1.Stage_STAGE_VALIDATE {
-		return 1
-	}
-	return 2
-}
-
-// delivery is the result of a call on its way to the machine.
-type delivery struct {
-	id     int
-	result review.Result
-}
-
 // flight is a call that was started.
 type flight struct {
 	hook   *match.Hook
@@ -41,15 +27,16 @@ type flight struct {
 	ended  time.Time // once it has landed
 }
 
-// run is one review in progress: the shell around a machine. It belongs to the goroutine of the review; only results may
-// be sent to from others.
+// run is one review in progress: the shell around a machine. It belongs to the goroutine of the review; others may only put
+// results into its inbox.
 type run struct {
 	dispatcher    *Dispatcher
 	request       *review.Request
 	configuration string        // its revision
 	hooks         []*match.Hook // the candidates
 	machine       chain.Machine
-	results       chan delivery
+	inbox         *inbox
+	taken         []delivery         // from the inbox, the last time
 	done          context.CancelFunc // nothing is asked of the cluster any more
 	flights       []flight           // by call id; ids of hooks that were skipped have none
 	skipped       []match.Skipped
@@ -133,22 +120,17 @@ func (x *run) loop(ctx context.Context) (review.Answer, error) {
 		x.start(ctx, start)
 		timer.Reset(time.Until(x.machine.Wake()))
 		select {
-		case d := <-x.results:
-			x.deliver(d)
+		case <-x.inbox.wake:
 		case <-timer.C:
 		case <-ctx.Done():
 			over = context.Cause(ctx)
 		}
-		for len(x.results) > 0 {
-			x.deliver(<-x.results)
+		x.taken = x.inbox.take(x.taken)
+		for _, d := range x.taken {
+			x.land(d.id, d.at)
+			x.machine.Deliver(d.id, d.result)
 		}
 	}
-}
-
-// deliver hands the machine a result.
-func (x *run) deliver(d delivery) {
-	x.land(d.id)
-	x.machine.Deliver(d.id, d.result)
 }
 
 // start hands calls to their backends: those of one backend that see the same version as one batch.
@@ -192,7 +174,8 @@ func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream b
 		ids[i] = c.ID
 		x.flight(c.ID, flight{hook: c.Hook, index: i, begun: begun, span: span})
 	}
-	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.results <- delivery{ids[i], r} })
+	x.inbox.expect(len(calls))
+	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.inbox.put(ids[i], r) })
 	for _, id := range ids {
 		x.flights[id].cancel = cancel
 	}
@@ -229,9 +212,9 @@ func (x *run) flight(id int, f flight) {
 }
 
 // land takes note of when a call ended, once. What came of it is known when the review is over.
-func (x *run) land(id int) {
+func (x *run) land(id int, at time.Time) {
 	if f := &x.flights[id]; !f.landed {
-		f.landed, f.ended = true, time.Now()
+		f.landed, f.ended = true, at
 	}
 }
 
@@ -239,7 +222,7 @@ func (x *run) land(id int) {
 func (x *run) stop(id int) {
 	if f := &x.flights[id]; !f.landed {
 		f.cancel(f.index)
-		x.land(id)
+		x.land(id, time.Now())
 	}
 }
 

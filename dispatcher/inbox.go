@@ -1,0 +1,66 @@
+package dispatcher
+
+import (
+	"sync"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// delivery is the result of a call on its way to the machine.
+type delivery struct {
+	id     int
+	at     time.Time
+	result review.Result
+}
+
+// inbox takes the results of the calls of one review, from any goroutine and as many as come, and wakes the goroutine of
+// the review. Of calls that were made together that is once, when the last of them has said yes: what a hook allows
+// decides nothing while another one may deny. Everything else wakes it at once.
+type inbox struct {
+	wake chan struct{} // holds one wake-up
+	each bool          // every result wakes
+
+	mu      sync.Mutex
+	results []delivery
+	open    int // calls whose results have not come
+}
+
+// newInbox is an inbox for about n results. each is for reviews that go on with every result.
+func newInbox(n int, each bool) *inbox {
+	return &inbox{wake: make(chan struct{}, 1), each: each, results: make([]delivery, 0, n)}
+}
+
+// expect takes note of calls that are about to be made.
+func (i *inbox) expect(calls int) {
+	i.mu.Lock()
+	i.open += calls
+	i.mu.Unlock()
+}
+
+// put takes the result of a call. It never blocks.
+func (i *inbox) put(id int, r review.Result) {
+	d := delivery{id, time.Now(), r}
+	i.mu.Lock()
+	i.results = append(i.results, d)
+	i.open--
+	due := i.each || i.open == 0 || !r.Verdict.GetAllowed()
+	i.mu.Unlock()
+	if !due {
+		return
+	}
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the results that have come, in the order in which they came, and keeps room for more in the place of those
+// that were taken before.
+func (i *inbox) take(before []delivery) []delivery {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	taken := i.results
+	i.results = before[:0]
+	return taken
+}
