@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,6 +69,7 @@ type app struct {
 	clusters  *cluster.Registry
 	registry  *session.Registry
 	hosts     *session.Server
+	channels  *channels
 	webhooks  *outbound.Client
 	codec     *builtin.Codec
 	bridge    *bridge.Bridge
@@ -110,7 +112,7 @@ func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(read
 func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app, error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a := &app{config: c, log: log, telemetry: seeing, health: health.NewServer(), begun: time.Now()}
+	a := &app{config: c, log: log, telemetry: seeing, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
 
 	edge, err := openTLS(c.tls, "bridge", metrics, log)
 	if err != nil {
@@ -197,6 +199,7 @@ func (a *app) newGRPC(secure *tls.Config) *grpc.Server {
 		grpc.Creds(credentials.NewTLS(secure)),
 		// Direct callers send reviews; what hosts may send, the codec bounds.
 		grpc.MaxRecvMsgSize(int(a.config.maxBody)+reviewHeadroom),
+		grpc.StreamInterceptor(a.channels.stream),
 	)...)
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
@@ -307,7 +310,7 @@ func (l listeners) close() {
 	}
 }
 
-// run serves until ctx ends, and then stops in the order in which nothing is lost: API servers first, hosts last.
+// run serves until ctx ends, and then stops in the order in which nothing is lost: API servers first, then direct callers, hosts last.
 func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 	l, err := a.listen(ctx)
 	if err != nil {
@@ -349,7 +352,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	}
 	context.AfterFunc(serving, a.health.Shutdown)
 	g.Go(func() error {
-		if err := a.grpc.Serve(l.hosts); !errors.Is(err, grpc.ErrServerStopped) {
+		if err := a.grpc.Serve(a.channels.listen(l.hosts)); !errors.Is(err, grpc.ErrServerStopped) {
 			return err
 		}
 		return nil
@@ -370,12 +373,18 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	return err
 }
 
-// stop ends what is behind the bridge, once that has drained.
+// stop ends what is behind the bridge, once that has drained: direct callers are told to go elsewhere and are answered what
+// they have asked, then hosts, which are needed for that, then everything else.
 func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, a.config.drainTimeout)
 	defer cancel()
-	a.registry.Drain(ctx, a.config.drainTimeout)
+	var graceful sync.WaitGroup
+	graceful.Go(a.grpc.GracefulStop) // ends with the last stream of a host, or with Stop
+	a.channels.drained(ctx)
+	deadline, _ := ctx.Deadline()
+	a.registry.Drain(ctx, time.Until(deadline))
 	a.grpc.Stop()
+	graceful.Wait()
 	a.hangUp(context.WithoutCancel(ctx))
 	_ = a.admin.Close()
 	stopBackground()
