@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -85,6 +87,38 @@ func BenchmarkReview(b *testing.B) {
 	}
 }
 
+// BenchmarkRoad is what the road itself costs of a review that all hooks allow: they answer at once, and on the spot.
+func BenchmarkRoad(b *testing.B) {
+	for _, r := range roads() {
+		if r.patches > 0 {
+			continue
+		}
+		b.Run(r.String(), func(b *testing.B) {
+			d, request := r.dispatcher(b, atOnce{&admissionv1.AdmissionResponse{Allowed: true}}), r.request(b)
+			ctx, done := context.WithTimeout(b.Context(), time.Hour)
+			defer done()
+			b.ReportAllocs()
+			for b.Loop() {
+				if answer, err := d.Review(ctx, request); err != nil || !answer.Response.GetAllowed() {
+					b.Fatal(answer.Response, err)
+				}
+			}
+		})
+	}
+}
+
+// atOnce is a backend of hooks that say all the same before they are asked.
+type atOnce struct {
+	verdict *admissionv1.AdmissionResponse
+}
+
+func (a atOnce) Start(_ context.Context, batch *dispatcher.Batch, done func(int, review.Result)) func(int) {
+	for i := range batch.Calls {
+		done(i, review.Result{Verdict: a.verdict})
+	}
+	return func(int) {}
+}
+
 func (r road) dispatcher(b *testing.B, hooks dispatcher.Backend) *dispatcher.Dispatcher {
 	b.Helper()
 	snapshot, _ := match.Compile(match.Input{
@@ -92,7 +126,8 @@ func (r road) dispatcher(b *testing.B, hooks dispatcher.Backend) *dispatcher.Dis
 		Routes: []match.RouteBinding{{Configuration: "team", Route: match.Route{Stream: true, Hosts: []string{"host"}}}},
 	})
 	known := usual{snapshot: snapshot, equivalents: builtin.Known()}
-	d, err := dispatcher.New(dispatcher.Options{Snapshots: known, Clusters: known, Streams: hooks, Codec: r.codec()})
+	d, err := dispatcher.New(dispatcher.Options{Snapshots: known, Clusters: known, Streams: hooks, Codec: r.codec(),
+		Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		b.Fatal(err)
 	}

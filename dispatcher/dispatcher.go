@@ -176,33 +176,33 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	subject := newSubject(r, d.clusters.Cluster(r.Admission.GetCluster()))
 	attributes := subject.attributes
 	deadline := answerBy(ctx, time.Now())
-	ctx, done := context.WithDeadline(ctx, deadline)
+	asking := newBounded(ctx, deadline)
 	options := chain.Options{
 		Request:  r,
 		Revision: snapshot.Revision(),
 		Hooks:    candidates(snapshot, r, attributes),
 		Match: func(h *match.Hook, o chain.Object) match.Decision {
-			return subject.match(ctx, h, o)
+			return subject.match(asking, h, o)
 		},
 		View: func(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
-			return subject.view(ctx, o, as)
+			return subject.view(asking, o, as)
 		},
 		Return: func(o chain.Object, seen, changed []byte) ([]byte, error) {
-			return subject.restore(ctx, o, seen, changed)
+			return subject.restore(asking, o, seen, changed)
 		},
 		Default:  subject.defaults,
 		Deadline: deadline,
 		Now:      time.Now,
 	}
 	x := &run{
-		dispatcher: d, request: r, hooks: options.Hooks, configuration: snapshot.Revision(), done: done,
+		dispatcher: d, request: r, hooks: options.Hooks, snapshot: snapshot, asking: asking,
 		inbox:   newInbox(len(options.Hooks), r.Stage != admissionv1.Stage_STAGE_VALIDATE),
 		flights: make([]flight, 0, len(options.Hooks)),
 	}
 	if r.Explain {
 		// What the chain skips it says itself, as the object was when it was matched.
 		x.skipped = slices.DeleteFunc(
-			snapshot.Explain(ctx, r.Admission.GetCluster(), r.Stage, attributes),
+			snapshot.Explain(asking, r.Admission.GetCluster(), r.Stage, attributes),
 			func(s match.Skipped) bool { return slices.Contains(options.Hooks, s.Hook) })
 	}
 	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {

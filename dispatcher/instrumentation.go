@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -41,6 +42,7 @@ type instrumentation struct {
 	failOpen   *prometheus.CounterVec   // name, type
 	failures   *prometheus.CounterVec   // name, type, kind
 	skipped    *prometheus.CounterVec   // name, type, reason
+	allowed    atomic.Pointer[allowedSeries]
 	encodes    prometheus.Counter
 	bytes      prometheus.Counter
 }
@@ -145,8 +147,11 @@ func (i *instrumentation) encoded(bytes int) {
 	i.bytes.Add(float64(bytes))
 }
 
-// beginCall starts the span of a call.
-func (i *instrumentation) beginCall(ctx context.Context, c chain.Call) trace.Span {
+// beginCall starts the span of a call. The calls of a review whose own span nobody records have none.
+func (i *instrumentation) beginCall(ctx context.Context, of trace.Span, c chain.Call) trace.Span {
+	if !of.IsRecording() {
+		return noop.Span{}
+	}
 	_, span := i.tracer.Start(ctx, "portcullis.call", i.asking...)
 	if span.IsRecording() {
 		span.SetAttributes(
@@ -180,13 +185,4 @@ func typeLabel(h *match.Hook) string {
 		return "validating"
 	}
 	return "admit"
-}
-
-// operationLabel keeps the label bounded whatever a caller sends.
-func operationLabel(operation string) string {
-	switch operation {
-	case "CREATE", "UPDATE", "DELETE", "CONNECT":
-		return operation
-	}
-	return "other"
 }

@@ -16,10 +16,10 @@ import (
 
 // What stands for results that have no HTTP status of their own, as in kube-apiserver's metrics of webhooks.
 const (
-	codeAllowed = 200
-	codeFailed  = 503
-	codeRefused = 0
-	maxCode     = 600 // larger codes count as this one, so that the label stays bounded
+	statusAllowed = "200"
+	codeFailed    = 503
+	codeRefused   = 0
+	maxCode       = 600 // larger codes count as this one, so that the label stays bounded
 )
 
 // Values of the label error_type, those of k8s.io/apiserver/pkg/admission/metrics.
@@ -33,13 +33,14 @@ const (
 // verdict counted. The log is told of failures alone; it and the span are where the operator finds what a host said, of
 // which the client is not told.
 func (x *run) report(ctx context.Context) {
+	series := x.dispatcher.seeing.seriesOf(x.snapshot)
 	for o := range x.machine.Outcomes() {
 		var f *flight
 		if o.ID < len(x.flights) && x.flights[o.ID].hook != nil {
 			f = &x.flights[o.ID]
 			x.dispatcher.seeing.endCall(f, o)
 		}
-		x.dispatcher.seeing.count(x.request, o, f)
+		x.dispatcher.seeing.count(series, x.request, o, f)
 		if o.Effect == chain.FailedOpen || o.Effect == chain.FailedClosed {
 			x.logFailure(ctx, o)
 		}
@@ -92,8 +93,15 @@ func spanOutcome(o chain.Outcome) string {
 
 // count counts what came of a hook, as mutatingDispatcher and validatingDispatcher of kube-apiserver do. f is nil for one
 // that was not called. Calls that were given up are counted as failures alone: nobody knows what they would have taken.
-func (i *instrumentation) count(r *review.Request, o chain.Outcome, f *flight) {
-	name, kind, operation := o.Hook.ID.Name, typeLabel(o.Hook), operationLabel(r.Admission.GetOperation())
+func (i *instrumentation) count(series *allowedSeries, r *review.Request, o chain.Outcome, f *flight) {
+	if (o.Effect == chain.Allowed || o.Effect == chain.Patched) && f != nil {
+		s := series.of(i, o.Hook, r.Admission.GetOperation())
+		s.requests.Inc()
+		observe(s.durations, f.took(), f.span.SpanContext())
+		return
+	}
+	name, kind := o.Hook.ID.Name, typeLabel(o.Hook)
+	_, operation := operationLabel(r.Admission.GetOperation())
 	if o.Failure != nil {
 		i.failures.WithLabelValues(name, kind, o.Failure.Kind.String()).Inc()
 	}
@@ -110,8 +118,7 @@ func (i *instrumentation) count(r *review.Request, o chain.Outcome, f *flight) {
 			i.skipped.WithLabelValues(name, kind, o.Reason).Inc()
 		}
 		return
-	case chain.Allowed, chain.Patched:
-		code = codeAllowed
+	case chain.Allowed, chain.Patched: // and none of them was called without a flight
 	case chain.FailedOpen:
 		code = codeFailed
 		i.failOpen.WithLabelValues(name, kind).Inc()

@@ -30,16 +30,16 @@ type flight struct {
 // run is one review in progress: the shell around a machine. It belongs to the goroutine of the review; others may only put
 // results into its inbox.
 type run struct {
-	dispatcher    *Dispatcher
-	request       *review.Request
-	configuration string        // its revision
-	hooks         []*match.Hook // the candidates
-	machine       chain.Machine
-	inbox         *inbox
-	taken         []delivery         // from the inbox, the last time
-	done          context.CancelFunc // nothing is asked of the cluster any more
-	flights       []flight           // by call id; ids of hooks that were skipped have none
-	skipped       []match.Skipped
+	dispatcher *Dispatcher
+	request    *review.Request
+	snapshot   *match.Snapshot
+	hooks      []*match.Hook // the candidates
+	machine    chain.Machine
+	inbox      *inbox
+	taken      []delivery // from the inbox, the last time
+	asking     *bounded   // for what is asked of the cluster
+	flights    []flight   // by call id; ids of hooks that were skipped have none
+	skipped    []match.Skipped
 
 	views    *view // of revision, the latest first
 	revision uint32
@@ -56,7 +56,7 @@ type view struct {
 // judge answers the review. A reinvocation is answered at once when nobody has changed the object since the hooks put it
 // out.
 func (x *run) judge(ctx context.Context) (review.Answer, error) {
-	defer x.done()
+	defer x.asking.release()
 	reinvocable := slices.ContainsFunc(x.hooks, func(h *match.Hook) bool {
 		return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy
 	})
@@ -76,7 +76,7 @@ func (x *run) judge(ctx context.Context) (review.Answer, error) {
 
 // output is the digest of an object that the hooks put out.
 func (x *run) output(object []byte) output {
-	return outputOf(x.configuration, x.request.Admission, object)
+	return outputOf(x.snapshot.Revision(), x.request.Admission, object)
 }
 
 // unchanged is the answer to a reinvocation that has nothing to ask.
@@ -84,10 +84,10 @@ func (x *run) unchanged() review.Answer {
 	answer := review.Answer{
 		Response: &admissionv1.AdmissionResponse{
 			Uid: x.request.Admission.GetUid(), Allowed: true,
-			AuditAnnotations: map[string]string{chain.AuditRevision: x.configuration},
+			AuditAnnotations: map[string]string{chain.AuditRevision: x.snapshot.Revision()},
 		},
 		Object:   x.request.Admission.GetObject().GetRaw(),
-		Revision: x.configuration,
+		Revision: x.snapshot.Revision(),
 	}
 	if x.request.Explain {
 		for _, h := range x.hooks {
@@ -167,9 +167,9 @@ func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream b
 		x.encode(v)
 	}
 	batch := &Batch{Request: v.message, Body: v.body, Calls: make([]Call, len(calls))}
-	ids, begun := make([]int, len(calls)), time.Now()
+	ids, begun, of := make([]int, len(calls)), time.Now(), trace.SpanFromContext(ctx)
 	for i, c := range calls {
-		span := x.dispatcher.seeing.beginCall(ctx, c)
+		span := x.dispatcher.seeing.beginCall(ctx, of, c)
 		batch.Calls[i] = Call{Hook: c.Hook, Round: c.Round, Deadline: c.Deadline, Span: span.SpanContext()}
 		ids[i] = c.ID
 		x.flight(c.ID, flight{hook: c.Hook, index: i, begun: begun, span: span})

@@ -26,6 +26,9 @@ func (s *Snapshot) Revision() string { return s.revision }
 // configuration, then by position (SEMANTICS C1). The caller must not write to the slice.
 func (s *Snapshot) Hooks() []*Hook { return s.hooks }
 
+// Ordinal is the position of the hook in [Snapshot.Hooks].
+func (h *Hook) Ordinal() int { return h.ordinal }
+
 // Candidates are the hooks of the stage whose rules cover the request, in order. It is empty for requests that hooks
 // never see (SEMANTICS C19). For STAGE_REINVOKE they are the mutating hooks with reinvocationPolicy IfNeeded. Selectors
 // and conditions are not looked at: ask Hook.Matches. The slice belongs to the caller.
