@@ -29,16 +29,30 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 		c.report(o, s, code, fmt.Sprintf(" webhooks[%d]%s", i, field), message)
 	}
 	c.route(h, at)
+	if h.Route.Shadow {
+		h.overshadow(w)
+	}
 	c.selectors(h, w, at)
 	c.matchConditions(h, w, at)
 	return h
+}
+
+// overshadow lets nothing that goes wrong about a hook in shadow refuse a request. To learn what it would have said, it need
+// be asked once.
+func (h *Hook) overshadow(w *webhook) {
+	h.FailurePolicy = admissionregistrationv1.Ignore
+	h.Reinvocation = admissionregistrationv1.NeverReinvocationPolicy
+	w.FailurePolicy = &h.FailurePolicy // which its conditions read
 }
 
 // report adds a finding about a field of one webhook.
 type report func(s Severity, code, field, message string)
 
 func (c *compiler) route(h *Hook, report report) {
-	h.Route = c.routes.of(h.ID)
+	if b := c.routes.of(h.ID); b != nil {
+		h.Route = b.Route
+		c.findings = append(c.findings, b.unheeded(h)...)
+	}
 	if h.ClientConfig.URL == nil && h.ClientConfig.Service == nil {
 		h.Route.Stream = true
 	}

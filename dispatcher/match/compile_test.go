@@ -148,8 +148,8 @@ func TestTheMostPreciseRouteCounts(t *testing.T) {
 }
 
 func TestARouteIsForTheHooksThatItNames(t *testing.T) {
-	stream := match.Route{Stream: true, Hosts: []string{"spiffe://mesh/h"}, Clusters: []string{"c1"}, Speculate: true, Shadow: true, AllDenials: true}
-	snapshot := compile(t, match.Input{
+	stream := match.Route{Stream: true, Hosts: []string{"spiffe://mesh/h"}, Clusters: []string{"c1"}, Hedge: match.Hedge{Enabled: true}, AllDenials: true}
+	snapshot, _ := match.Compile(match.Input{
 		Objects: []match.Object{validating("", "a", "one.io", "two.io"), mutating("", "a", "one.io"), validating("", "b", "one.io")},
 		Routes:  []match.RouteBinding{{Configuration: "a", Hook: "one.io", Stage: validate, Route: stream}},
 	})

@@ -15,9 +15,9 @@ const (
 	EntryFailOpen = "fail-open"
 )
 
-// FailsClosed reports whether the hook refuses requests that it cannot judge. A hook in shadow decides nothing.
+// FailsClosed reports whether the hook refuses requests that it cannot judge. One in shadow never does.
 func (h *Hook) FailsClosed() bool {
-	return h.FailurePolicy != admissionregistrationv1.Ignore && !h.Route.Shadow
+	return h.FailurePolicy != admissionregistrationv1.Ignore
 }
 
 // In reports whether the hook is called for reviews that came by an entry. A validating hook belongs to the entry of its

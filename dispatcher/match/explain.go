@@ -62,10 +62,13 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 	case SkipConditions:
 		return d.Skip, explainCondition(d)
 	default:
-		if d.Err != nil {
-			return "", "the review is refused: " + d.Err.Error()
+		switch {
+		case d.Err == nil:
+			return "", ""
+		case h.Route.Shadow:
+			return "", "it is in shadow, and cannot be matched: " + d.Err.Error()
 		}
-		return "", ""
+		return "", "the review is refused: " + d.Err.Error()
 	}
 }
 

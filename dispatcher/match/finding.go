@@ -33,6 +33,10 @@ const (
 	CodeRouteUnused = "route-unused"
 	// CodeRouteConflict: two routes of the same precision name the same hook; the first counts.
 	CodeRouteConflict = "route-conflict"
+	// CodeNoEffect: a route asks for something that the hook cannot give.
+	CodeNoEffect = "no-effect"
+	// CodeSideEffects: a hook in shadow is called, and has side effects.
+	CodeSideEffects = "side-effects"
 )
 
 // Finding is something that compiling noticed. An object without an error finding is in the snapshot as written.

@@ -68,7 +68,8 @@ type Hedge struct {
 type Hook struct {
 	// ID identifies the hook.
 	ID HookID
-	// FailurePolicy decides what a failed call means; Fail when the configuration does not say.
+	// FailurePolicy decides what a failed call means; Fail when the configuration does not say, and Ignore in shadow, whatever
+	// it says.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 	// Timeout bounds one call: that of the route, else timeoutSeconds, else DefaultTimeout.
 	Timeout time.Duration
@@ -76,7 +77,7 @@ type Hook struct {
 	SideEffects admissionregistrationv1.SideEffectClass
 	// MatchPolicy is Exact when the configuration does not say, as kube-apiserver reads an absent one.
 	MatchPolicy admissionregistrationv1.MatchPolicyType
-	// Reinvocation is Never when the configuration does not say, and for validating hooks.
+	// Reinvocation is Never when the configuration does not say, for validating hooks, and for those in shadow.
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
 	// Route says how the hook is called.
 	Route Route

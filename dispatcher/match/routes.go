@@ -31,14 +31,14 @@ func newRoutes(bindings []RouteBinding) (*routes, []Finding) {
 			continue
 		}
 		r.used[i] = true
-		findings = append(findings, b.finding(SeverityError, CodeRouteConflict,
+		findings = append(findings, b.finding(SeverityError, CodeRouteConflict, "",
 			fmt.Sprintf("HookRoute %q routes the same hooks and counts; remove one of the two", bindings[first].Name)))
 	}
 	return r, findings
 }
 
-// of returns the route of a hook: of the binding that names most of it.
-func (r *routes) of(id HookID) Route {
+// of returns the binding that names most of a hook; nil when none names it.
+func (r *routes) of(id HookID) *RouteBinding {
 	for _, k := range [...]routeKey{
 		{id.Configuration, id.Name, id.Stage},
 		{id.Configuration, id.Name, admissionv1.Stage_STAGE_UNSPECIFIED},
@@ -47,10 +47,10 @@ func (r *routes) of(id HookID) Route {
 	} {
 		if i, ok := r.byKey[k]; ok {
 			r.used[i] = true
-			return r.bindings[i].Route
+			return &r.bindings[i]
 		}
 	}
-	return Route{}
+	return nil
 }
 
 // unused reports the bindings that no hook has asked for.
@@ -58,12 +58,12 @@ func (r *routes) unused() []Finding {
 	var findings []Finding
 	for i, b := range r.bindings {
 		if !r.used[i] {
-			findings = append(findings, b.finding(SeverityWarning, CodeRouteUnused, "there is no such hook, or every one has a more precise route"))
+			findings = append(findings, b.finding(SeverityWarning, CodeRouteUnused, "", "there is no such hook, or every one has a more precise route"))
 		}
 	}
 	return findings
 }
 
-func (b RouteBinding) finding(s Severity, code, message string) Finding {
-	return Finding{Severity: s, Code: code, Source: b.Source, Path: "HookRoute/" + b.Name, Message: message}
+func (b *RouteBinding) finding(s Severity, code, field, message string) Finding {
+	return Finding{Severity: s, Code: code, Source: b.Source, Path: "HookRoute/" + b.Name + field, Message: message}
 }
