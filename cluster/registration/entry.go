@@ -187,20 +187,21 @@ func (p *planner) timeoutSeconds(e entry) int32 {
 }
 
 // need is the longest that hooks of one request may take one after the other, or at the same time when they validate.
-// Hooks that cannot meet in a request do not count together.
+// Hooks that cannot meet in a request do not count together, and nobody waits for hooks in shadow.
 func (p *planner) need(e entry) time.Duration {
-	var need time.Duration
-	sets := make([]atomSet, len(e.hooks))
-	for i, h := range e.hooks {
+	need := time.Second // Kubernetes takes no less
+	waited := keep(e.hooks, func(h *match.Hook) bool { return !h.Route.Shadow })
+	sets := make([]atomSet, len(waited))
+	for i, h := range waited {
 		sets[i] = newAtomSet(p.reach[h])
 		need = max(need, h.Timeout)
 	}
 	if e.stage == admissionv1.Stage_STAGE_VALIDATE {
 		return need
 	}
-	for i := range e.hooks {
+	for i := range waited {
 		var sum time.Duration
-		for k, other := range e.hooks {
+		for k, other := range waited {
 			if k == i || slices.ContainsFunc(p.reach[other], sets[i].overlaps) {
 				sum += time.Duration(e.rounds(other)) * other.Timeout
 			}

@@ -519,17 +519,6 @@ func TestHooksThatTheClusterDoesNotReachAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestAHookInShadowDoesNotMakeAnEntryFailClosed(t *testing.T) {
-	in := match.Input{
-		Objects: []match.Object{*hook{name: "a", rules: "CREATE::v1:pods"}.document()},
-		Routes:  []match.RouteBinding{{Configuration: "a", Route: match.Route{Stream: true, Hosts: []string{"h"}, Shadow: true}}},
-	}
-	got := entries(plan(t, compile(t, in), options()))
-	if diff := cmp.Diff(map[string][]string{"fail-open.validate.portcullis": {"CREATE::v1:pods:*"}}, got); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
-}
-
 func TestEqualHooksGiveEqualText(t *testing.T) {
 	a, b := hook{name: "a", rules: "CREATE,UPDATE::v1:pods,services CREATE:*:*:*"}, hook{name: "b", rules: "UPDATE:apps:v1:*"}
 	first := text(t, plan(t, hooks(t, a, b), options()))
