@@ -51,8 +51,23 @@ func binding(o *Object) match.RouteBinding {
 	return match.RouteBinding{
 		Name: o.Name, Source: o.Origin(),
 		Configuration: spec.Configuration, Hook: spec.Hook, Stage: stages[spec.Stage],
-		Route: match.Route{Stream: spec.Stream != nil, Hosts: spec.Hosts, Clusters: spec.Clusters, Timeout: spec.Deadline()},
+		Route: match.Route{
+			Stream: spec.Stream != nil, Hosts: spec.Hosts, Clusters: spec.Clusters, Timeout: spec.Deadline(),
+			Speculate: spec.Speculate, Hedge: hedge(spec.Hedge), Shadow: spec.Shadow, AllDenials: spec.AllDenials,
+		},
 	}
+}
+
+// hedge is how a route hedges calls, as match takes it.
+func hedge(h *kinds.Hedge) match.Hedge {
+	if h == nil {
+		return match.Hedge{}
+	}
+	hedge := match.Hedge{Enabled: true, After: h.Delay()}
+	if h.Percent != nil {
+		hedge.Percent = int(*h.Percent)
+	}
+	return hedge
 }
 
 // lonely warns about a cluster that nobody may send reviews for.

@@ -38,6 +38,28 @@ func TestARouteBindsItsHook(t *testing.T) {
 	}
 }
 
+func TestARouteSaysHowItsHookIsCalled(t *testing.T) {
+	const mutating = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\nmetadata: {name: m}\n" +
+		"webhooks:\n- {name: m.example.com, admissionReviewVersions: [v1], sideEffects: None}\n---\n" +
+		"apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: m}\nspec:\n  configuration: m\n  stream: {}\n  hosts: [h]\n"
+	for said, want := range map[string]match.Route{
+		"":                                        {},
+		"  speculate: true\n":                     {Speculate: true},
+		"  shadow: true\n":                        {Shadow: true},
+		"  allDenials: true\n":                    {AllDenials: true},
+		"  hedge: {}\n":                           {Hedge: match.Hedge{Enabled: true}},
+		"  hedge: {after: 20ms, percent: 7}\n":    {Hedge: match.Hedge{Enabled: true, After: 20 * time.Millisecond, Percent: 7}},
+		"  speculate: false\n  shadow: false\n":   {},
+		"  hedge: {percent: 50}\n  stage: mutate": {Hedge: match.Hedge{Enabled: true, Percent: 50}},
+	} {
+		want.Stream, want.Hosts = true, []string{"h"}
+		snapshot, _ := Compile("r1", decoded(t, mutating+said))
+		if diff := cmp.Diff(want, snapshot.Hooks()[0].Route); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", said, diff)
+		}
+	}
+}
+
 func TestProblemsOfFit(t *testing.T) {
 	withURL := goodHook + "  clientConfig: {url: \"https://example.com/\"}\n"
 	for _, tc := range []struct {
@@ -61,6 +83,22 @@ func TestProblemsOfFit(t *testing.T) {
 		{
 			name: "A route that names no hook is not used.", data: withURL + "---\n" + strings.Replace(goodRoute, "imagepolicy.example.com", "other.example.com", 1),
 			want: []string{`f.yaml:13: HookRoute "imagepolicy": there is no such hook, or every one has a more precise route`},
+		},
+		{
+			name: "What a route asks of a hook in vain stands on its line.", data: withURL + "---\n" + goodRoute + "  shadow: true\n  speculate: true\n",
+			want: []string{`f.yaml:25: HookRoute "imagepolicy": spec.speculate: hook "imagepolicy.example.com" validates, and such hooks are ` +
+				`called at the same time anyway: this has no effect`},
+		},
+		{
+			name: "... also in an item of a list.",
+			data: withURL + "---\napiVersion: v1\nkind: List\nitems:\n" +
+				"- apiVersion: portcullis.dev/v1\n  kind: HookRoute\n  metadata: {name: a}\n  spec:\n    configuration: imagepolicy\n    speculate: true\n" +
+				"- {apiVersion: portcullis.dev/v1, kind: HookRoute, metadata: {name: b}, spec: {configuration: other}}\n",
+			want: []string{
+				`f.yaml:21: HookRoute "a": spec.speculate: hook "imagepolicy.example.com" validates, and such hooks are ` +
+					`called at the same time anyway: this has no effect`,
+				`f.yaml:22: HookRoute "b": there is no such hook, or every one has a more precise route`,
+			},
 		},
 		{
 			name: "A cluster without identities has no callers.", data: strings.Replace(goodCluster, "  identities: [kube-apiserver]\n", "", 1),

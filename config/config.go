@@ -59,15 +59,21 @@ type Object struct {
 	Cluster *kinds.Cluster
 
 	digest    string
-	hookLines []int // in File, of each webhook
+	hookLines []int          // in File, of each webhook
+	specLines map[string]int // in File, of each field in the spec of a route
 }
 
-// lineOf is the line of the webhook that a path leads into, else the first of the document.
+// lineOf is the line of the webhook, or of the field in the spec, that a path leads into, else the first of the document.
 func (o *Object) lineOf(path string) int {
-	if steps := steps(path); len(steps) > 1 && (steps[0] == "webhooks" || steps[0] == externalHooksField) {
+	steps := steps(path)
+	switch {
+	case len(steps) < 2:
+	case steps[0] == "webhooks" || steps[0] == externalHooksField:
 		if i, err := strconv.Atoi(steps[1]); err == nil && i >= 0 && i < len(o.hookLines) {
 			return o.hookLines[i]
 		}
+	case steps[0] == "spec":
+		return cmp.Or(o.specLines[steps[1]], o.Line)
 	}
 	return o.Line
 }

@@ -53,6 +53,9 @@ func (d *document) read(h head) {
 		return
 	}
 	o.hookLines = d.hookLines(&o)
+	if o.Route != nil {
+		o.specLines = d.fieldLines(d.prefix + "spec")
+	}
 	d.objects = append(d.objects, o)
 }
 

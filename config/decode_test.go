@@ -128,6 +128,19 @@ items:
 			},
 		},
 		{
+			name: "How calls are hedged is checked line by line.",
+			data: "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: a}\nspec:\n  configuration: a\n" +
+				"  stream: {}\n  hedge:\n    after: 20ms\n    percents: 51\n" +
+				"---\n" + strings.Replace(goodRoute, "stream: {}\n  hosts: [\"spiffe://mesh/imagepolicy\"]", "hedge:\n    after: 31s\n    percent: 0", 1),
+			objects: []string{},
+			problems: []string{
+				`f.yaml:9: HookRoute "a": spec.hedge.percents: unknown field`,
+				`f.yaml:18: HookRoute "imagepolicy": spec.hedge: Forbidden: only hosts have other replicas to ask: add ` + "`stream: {}`" + `, or remove the hedge`,
+				`f.yaml:19: HookRoute "imagepolicy": spec.hedge.after: Invalid value: "31s": must be between 1ms and 30s`,
+				`f.yaml:20: HookRoute "imagepolicy": spec.hedge.percent: Invalid value: 0: must be between 1 and 50; remove the hedge to have none`,
+			},
+		},
+		{
 			name: "Items of a list of one kind need not say it, and may.",
 			data: `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfigurationList

@@ -44,6 +44,23 @@ func (p *place) lineOf(path string) int {
 	return p.inFile(line)
 }
 
+// fieldLines are the lines of the file on which the fields of the mapping at path stand, by their names.
+func (p *place) fieldLines(path string) map[string]int {
+	node := p.root
+	for _, step := range steps(path) {
+		if node != nil {
+			_, node = child(node, step)
+		}
+	}
+	lines := map[string]int{}
+	if node != nil && node.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			lines[node.Content[i].Value] = p.inFile(node.Content[i].Line)
+		}
+	}
+	return lines
+}
+
 // inFile is a line of the document as a line of the file. YAML knows more ends of lines than editors do, so what it
 // counts may lie behind the end.
 func (p *place) inFile(line int) int { return min(p.line+line-1, p.last) }

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -14,6 +15,18 @@ const HookRouteKind = "HookRoute"
 const (
 	MinTimeout = time.Millisecond
 	MaxTimeout = 30 * time.Second
+)
+
+// Bounds of Hedge.After. The upper one is the longest that a call may take.
+const (
+	MinHedgeAfter = time.Millisecond
+	MaxHedgeAfter = MaxTimeout
+)
+
+// Bounds of Hedge.Percent. Past half of the calls, hedging is load more than remedy.
+const (
+	MinHedgePercent = 1
+	MaxHedgePercent = 50
 )
 
 // HookRoute says how a hook is called and who may serve it. A hook without one is the JSON webhook that its
@@ -44,6 +57,25 @@ type HookRouteSpec struct {
 	Clusters []string `json:"clusters,omitempty"`
 	// Timeout bounds one call, as Go writes durations ("250ms"). Empty means the hook's timeoutSeconds.
 	Timeout string `json:"timeout,omitempty"`
+	// Speculate allows a mutating hook without side effects to be called before those ahead of it have answered. What it
+	// says counts if none of them changes the object, else it is asked again.
+	Speculate bool `json:"speculate,omitempty"`
+	// Hedge, if present, means that a call which takes long goes to a second replica too, and the first verdict counts.
+	// Only with Stream, and only for hooks without side effects.
+	Hedge *Hedge `json:"hedge,omitempty"`
+	// Shadow means that the hook is called beside the others and decides nothing: what it would have done is counted.
+	Shadow bool `json:"shadow,omitempty"`
+	// AllDenials means that a review which meets the hook waits for all validating hooks and names every denial.
+	AllDenials bool `json:"allDenials,omitempty"`
+}
+
+// Hedge says when a call goes to a second replica too.
+type Hedge struct {
+	// After is the delay, as Go writes durations ("20ms"), from MinHedgeAfter to MaxHedgeAfter. Empty means what 95 of 100
+	// of the hook's latest calls have taken.
+	After string `json:"after,omitempty"`
+	// Percent is the most extra calls, of all calls of the hook, from MinHedgePercent to MaxHedgePercent. Absent means 5.
+	Percent *int32 `json:"percent,omitempty"`
 }
 
 // Stream is how a hook is served over host streams. Its presence is all there is to say today.
@@ -59,8 +91,14 @@ const (
 )
 
 // Deadline is Timeout as a duration; 0 means the hook's own. The route must be valid.
-func (s *HookRouteSpec) Deadline() time.Duration {
-	d, err := time.ParseDuration(s.Timeout)
+func (s *HookRouteSpec) Deadline() time.Duration { return duration(s.Timeout) }
+
+// Delay is After as a duration; 0 means the measured one. The route must be valid.
+func (h *Hedge) Delay() time.Duration { return duration(h.After) }
+
+// duration is a valid duration; 0 when there is none.
+func duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
 	if err != nil {
 		return 0
 	}
@@ -83,19 +121,38 @@ func (r *HookRoute) Validate() field.ErrorList {
 	}
 	errs = append(errs, validateIdentities(r.Spec.Hosts, spec.Child("hosts"))...)
 	errs = append(errs, validateNames(r.Spec.Clusters, spec.Child("clusters"))...)
-	return append(errs, validateTimeout(r.Spec.Timeout, spec.Child("timeout"))...)
+	errs = append(errs, validateDuration(r.Spec.Timeout, MinTimeout, MaxTimeout, spec.Child("timeout"))...)
+	return append(errs, r.Spec.validateHedge(spec.Child("hedge"))...)
 }
 
-func validateTimeout(timeout string, path *field.Path) field.ErrorList {
-	if timeout == "" {
+// validateHedge checks how calls are hedged.
+func (s *HookRouteSpec) validateHedge(path *field.Path) field.ErrorList {
+	if s.Hedge == nil {
 		return nil
 	}
-	d, err := time.ParseDuration(timeout)
-	if err != nil {
-		return field.ErrorList{field.Invalid(path, timeout, `must be a number with a unit, for example "250ms" or "2s"`)}
+	var errs field.ErrorList
+	if s.Stream == nil {
+		errs = append(errs, field.Forbidden(path, "only hosts have other replicas to ask: add `stream: {}`, or remove the hedge"))
 	}
-	if d < MinTimeout || d > MaxTimeout {
-		return field.ErrorList{field.Invalid(path, timeout, "must be between "+MinTimeout.String()+" and "+MaxTimeout.String())}
+	errs = append(errs, validateDuration(s.Hedge.After, MinHedgeAfter, MaxHedgeAfter, path.Child("after"))...)
+	if p := s.Hedge.Percent; p != nil && (*p < MinHedgePercent || *p > MaxHedgePercent) {
+		errs = append(errs, field.Invalid(path.Child("percent"), *p,
+			fmt.Sprintf("must be between %d and %d; remove the hedge to have none", MinHedgePercent, MaxHedgePercent)))
+	}
+	return errs
+}
+
+// validateDuration checks a duration that may be left out.
+func validateDuration(text string, least, most time.Duration, path *field.Path) field.ErrorList {
+	if text == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, text, `must be a number with a unit, for example "250ms" or "2s"`)}
+	}
+	if d < least || d > most {
+		return field.ErrorList{field.Invalid(path, text, "must be between "+least.String()+" and "+most.String())}
 	}
 	return nil
 }

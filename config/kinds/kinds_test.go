@@ -16,11 +16,17 @@ func route(change func(*HookRoute)) *HookRoute {
 		Spec: HookRouteSpec{
 			Configuration: "imagepolicy", Hook: "imagepolicy.example.com", Stage: StageValidate, Stream: &Stream{},
 			Hosts: []string{"spiffe://mesh/imagepolicy"}, Clusters: []string{"prod-1"}, Timeout: "250ms",
+			Speculate: true, Hedge: hedge("20ms", 5), Shadow: true, AllDenials: true,
 		},
 	}
 	change(r)
 	return r
 }
+
+func hedge(after string, percent int32) *Hedge { return &Hedge{After: after, Percent: &percent} }
+
+// hedged is a route whose calls are hedged so.
+func hedged(h *Hedge) *HookRoute { return route(func(r *HookRoute) { r.Spec.Hedge = h }) }
 
 func cluster(change func(*Cluster)) *Cluster {
 	c := &Cluster{
@@ -72,7 +78,7 @@ func TestValidate(t *testing.T) {
 			r.Metadata.Labels, r.Metadata.Annotations = map[string]string{"a": "b c"}, map[string]string{"a b": ""}
 		}), []string{"metadata.labels: FieldValueInvalid", "metadata.annotations: FieldValueInvalid"}},
 		{"A stage is one of two.", route(func(r *HookRoute) { r.Spec.Stage = "reinvoke" }), []string{"spec.stage: FieldValueNotSupported"}},
-		{"Hosts without a stream serve nothing.", route(func(r *HookRoute) { r.Spec.Stream = nil }), []string{"spec.hosts: FieldValueForbidden"}},
+		{"Hosts without a stream serve nothing.", route(func(r *HookRoute) { r.Spec.Stream, r.Spec.Hedge = nil, nil }), []string{"spec.hosts: FieldValueForbidden"}},
 		{"Identities are neither empty, padded nor repeated.", route(func(r *HookRoute) { r.Spec.Hosts = []string{"", "a ", "b", "b"} }),
 			[]string{"spec.hosts[3]: FieldValueDuplicate", "spec.hosts[0]: FieldValueRequired", "spec.hosts[1]: FieldValueInvalid"}},
 		{"MaxListItems hosts are valid.", route(func(r *HookRoute) { r.Spec.Hosts = many(MaxListItems) }), nil},
@@ -82,6 +88,13 @@ func TestValidate(t *testing.T) {
 		{"A shorter timeout is not.", route(func(r *HookRoute) { r.Spec.Timeout = "999us" }), []string{"spec.timeout: FieldValueInvalid"}},
 		{"A longer timeout is not.", route(func(r *HookRoute) { r.Spec.Timeout = "30001ms" }), []string{"spec.timeout: FieldValueInvalid"}},
 		{"A timeout needs a unit.", route(func(r *HookRoute) { r.Spec.Timeout = "5" }), []string{"spec.timeout: FieldValueInvalid"}},
+		{"A hedge need not say more.", hedged(&Hedge{}), nil},
+		{"The shortest delay and the fewest calls are valid.", hedged(hedge("1ms", 1)), nil},
+		{"The longest delay and the most calls are valid.", hedged(hedge("30s", 50)), nil},
+		{"Less is not.", hedged(hedge("999us", 0)), []string{"spec.hedge.after: FieldValueInvalid", "spec.hedge.percent: FieldValueInvalid"}},
+		{"More is not.", hedged(hedge("30001ms", 51)), []string{"spec.hedge.after: FieldValueInvalid", "spec.hedge.percent: FieldValueInvalid"}},
+		{"A delay needs a unit.", hedged(hedge("20", 5)), []string{"spec.hedge.after: FieldValueInvalid"}},
+		{"A JSON webhook has no other replica.", route(func(r *HookRoute) { r.Spec.Stream, r.Spec.Hosts = nil, nil }), []string{"spec.hedge: FieldValueForbidden"}},
 
 		{"A cluster with static namespaces is valid.", cluster(func(*Cluster) {}), nil},
 		{"A cluster that nobody may call is valid.", cluster(func(c *Cluster) { c.Spec = ClusterSpec{} }), nil},
