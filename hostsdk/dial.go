@@ -31,7 +31,7 @@ func (h *Host) dial(at endpoint) (*grpc.ClientConn, error) {
 		// An idle session is still a session.
 		grpc.WithIdleTimeout(0),
 		// What Hello announces. Verdicts are made to fit what the dispatcher announces in turn.
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(h.options.MaxFrameBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(max(h.options.MaxFrameBytes, maxWireBytes))),
 		grpc.WithInitialWindowSize(window),
 		grpc.WithInitialConnWindowSize(window),
 		// Buffers are given back while nothing is written: a host has few sessions, a dispatcher thousands.

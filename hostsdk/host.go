@@ -16,6 +16,9 @@ const (
 	sdkVersion = "0.1.0"
 )
 
+// takesChunks is the capability to take large reviews in parts, so that they do not hold up what is behind them.
+const takesChunks = "chunks"
+
 // Host serves hooks. Register them with Validate and Mutate, then call Run once. Ready and Status may be called at any
 // time, from any goroutine.
 type Host struct {
@@ -182,6 +185,7 @@ func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
 			Sdk: sdkName, SdkVersion: sdkVersion,
 			Hooks:         h.offers,
 			MaxFrameBytes: uint32(o.MaxFrameBytes),
+			Capabilities:  []string{takesChunks},
 		},
 		drain:     o.DrainTimeout,
 		caller:    h.caller,

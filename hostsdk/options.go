@@ -39,6 +39,12 @@ const (
 	probeTimeout = 5 * time.Second
 	// defaultVerdictBytes is the largest verdict for a dispatcher that names no limit: what gRPC takes by default.
 	defaultVerdictBytes = 4 << 20
+	// defaultFrameBytes is the largest review of a session that announced no limit.
+	defaultFrameBytes = 4 << 20
+	// maxWireBytes is the largest frame of a dispatcher that sends larger reviews in chunks.
+	maxWireBytes = 128 << 10
+	// maxReviewHooks is how many hooks one review may ask: more than this a dispatcher has not outstanding on a session.
+	maxReviewHooks = 1 << 16
 	// maxErrorBytes is the longest text of a failure.
 	maxErrorBytes = 1 << 10
 	// maxEarlyCancels is how many cancellations a session remembers before their reviews; the oldest are forgotten.

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -62,6 +63,8 @@ type stage struct {
 //	host hooks=(NAME, ...) [max-outstanding=N] [drain-timeout=D]
 //	               starts a host and prints its first frames; what a hook does is in its name, see stage.handler
 //	send           sends the frames in the input, one per line, in prototext; "unknown" is a frame from the future
+//	chunks of=N [parts=(I, ...)]
+//	               sends the review in the input in N chunks, or only some of them, counted from 0
 //	advance D      lets time pass
 //	release HOOK   lets the waiting handlers of a hook return
 //	drain          ends the context that the host runs under
@@ -76,6 +79,8 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 				s.sayf("send: %v", err)
 			}
 		}
+	case "chunks":
+		s.chunks(d)
 	case "advance":
 		duration, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -124,6 +129,38 @@ func (s *stage) enter(d *datadriven.TestData) {
 	s.peer = peer
 	s.running.Go(func() { s.sayf("session ended: %v", host.Serve(ctx, peer.Open)) })
 	s.running.Go(func() { s.record(peer) })
+}
+
+// chunks sends parts of a review, of which the last may be shorter than the others.
+func (s *stage) chunks(d *datadriven.TestData) {
+	var of int
+	d.ScanArgs(s.t, "of", &of)
+	review := &hostv1.Review{}
+	if err := prototext.Unmarshal([]byte(d.Input), review); err != nil {
+		s.t.Fatalf("%s: %v", d.Input, err)
+	}
+	encoded, err := proto.Marshal(review)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var wanted []string
+	for _, arg := range d.CmdArgs {
+		if arg.Key == "parts" {
+			wanted = arg.Vals
+		}
+	}
+	i := 0
+	for part := range slices.Chunk(encoded, (len(encoded)+of-1)/of) {
+		chunk := &hostv1.Chunk{
+			CallId: review.GetCallId(), TotalBytes: uint64(len(encoded)), Hooks: uint32(len(review.GetHooks())), Data: part,
+		}
+		if wanted == nil || slices.Contains(wanted, strconv.Itoa(i)) {
+			if err := s.peer.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Chunk{Chunk: chunk}}); err != nil {
+				s.sayf("send: %v", err)
+			}
+		}
+		i++
+	}
 }
 
 // register adds a hook that a transcript asks, named for what it does.

@@ -8,14 +8,18 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
@@ -246,4 +250,48 @@ func TestReviewsUpToTheAnnouncedSizeAreTaken(t *testing.T) {
 		t.Errorf("a review that does not fit: %v", v)
 	}
 	works(t, accept(t, l))
+}
+
+// TestALargeReviewHoldsNothingUp: a ping that is sent while a review of 6 MB is on its way is answered before it.
+func TestALargeReviewHoldsNothingUp(t *testing.T) {
+	l := hosttest.Listen(t, hosttest.ListenOptions{})
+	host, err := hostsdk.New(hostsdk.Options{
+		Name: "h", Dispatchers: []string{l.Addr}, TLS: hostsdk.Plaintext(), Logger: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Validate("allow", allow)
+	size := make(chan int, 1)
+	host.Validate("measure", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		size <- len(r.Object())
+		return hostsdk.Allow(), nil
+	})
+	(&mesh{t: t}).launch(host)
+	s := accept(t, l)
+	large := hosttest.Create(pod)
+	large.Object.Raw = make([]byte, 6<<20)
+	encoded, err := proto.Marshal(&hostv1.Review{
+		CallId: 1 << 20, Request: large,
+		Hooks: []*hostv1.HookCall{{Name: "measure", Stage: admissionv1.Stage_STAGE_VALIDATE, RemainingMs: 60_000}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := range slices.Chunk(encoded, 1<<20) {
+		if len(size) != 0 {
+			t.Error("the review was judged before it was whole")
+		}
+		works(t, s) // a small review
+		if err := s.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		chunk := &hostv1.Chunk{CallId: 1 << 20, TotalBytes: uint64(len(encoded)), Hooks: 1, Data: part}
+		if err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Chunk{Chunk: chunk}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := <-size; got != 6<<20 {
+		t.Errorf("the handler was given %d bytes", got)
+	}
 }

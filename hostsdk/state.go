@@ -1,10 +1,13 @@
 package hostsdk
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -99,6 +102,7 @@ type state struct {
 	highest     uint64 // of all reviews
 	lastStarted uint64
 	early       []earlyCancel // oldest first
+	assembly    assembly      // of a review that comes in chunks
 	probing     int           // probes of hooks that have not returned
 
 	// The end.
@@ -134,6 +138,7 @@ func newState(now time.Time, hello *hostv1.Hello, drainTimeout time.Duration) *s
 		calls:        map[uint64]*liveCall{},
 		limit:        int(hello.GetMaxOutstanding()),
 		announced:    int(hello.GetMaxOutstanding()),
+		assembly:     assembly{limit: int(cmp.Or(hello.GetMaxFrameBytes(), defaultFrameBytes))},
 	}
 	for _, offer := range hello.GetHooks() {
 		s.hooks[hookID{offer.GetName(), offer.GetStage()}] = true
@@ -152,12 +157,14 @@ func (s *state) frame(now time.Time, f *hostv1.ConnectResponse) effects {
 		return s.welcome(w)
 	}
 	if !s.welcomed {
-		return effects{abort: fmt.Errorf("hostsdk: the dispatcher broke the contract: %T came before Welcome", f.GetFrame())}
+		return broken(fmt.Errorf("%T came before Welcome", f.GetFrame()))
 	}
 	s.useful = true
 	switch frame := f.GetFrame().(type) {
 	case *hostv1.ConnectResponse_Review:
-		return s.review(now, frame.Review)
+		return s.review(now, now, frame.Review)
+	case *hostv1.ConnectResponse_Chunk:
+		return s.chunk(now, frame.Chunk)
 	case *hostv1.ConnectResponse_Cancel:
 		return s.cancel(now, frame.Cancel)
 	case *hostv1.ConnectResponse_Ping:
@@ -190,11 +197,44 @@ func (s *state) welcome(w *hostv1.Welcome) effects {
 	return effects{welcome: w}
 }
 
-// review starts the handlers that are asked, and refuses the calls that cannot start. Ids are never reused: a second
-// review of a live call would leave both sides with different books.
-func (s *state) review(now time.Time, r *hostv1.Review) effects {
-	if s.calls[r.GetCallId()] != nil {
-		return effects{abort: fmt.Errorf("hostsdk: the dispatcher broke the contract: call %d came twice", r.GetCallId())}
+// broken ends a session whose dispatcher does not keep the contract: the books of both sides no longer agree.
+func broken(how error) effects {
+	return effects{abort: fmt.Errorf("hostsdk: the dispatcher broke the contract: %w", how)}
+}
+
+// chunk takes a part of a review, and the review with the last one.
+func (s *state) chunk(now time.Time, c *hostv1.Chunk) effects {
+	if s.calls[c.GetCallId()] != nil {
+		return broken(fmt.Errorf("call %d came twice", c.GetCallId()))
+	}
+	encoded, err := s.assembly.add(now, c)
+	if err != nil {
+		return broken(err)
+	}
+	s.highest = max(s.highest, c.GetCallId())
+	if encoded == nil {
+		return effects{}
+	}
+	r := &hostv1.Review{}
+	if err := proto.Unmarshal(encoded, r); err != nil {
+		return broken(fmt.Errorf("the chunks of call %d are no review: %w", c.GetCallId(), err))
+	}
+	if r.GetCallId() != c.GetCallId() || len(r.GetHooks()) != int(c.GetHooks()) {
+		return broken(fmt.Errorf("the chunks of call %d hold call %d of %d hooks, not %d",
+			c.GetCallId(), r.GetCallId(), len(r.GetHooks()), c.GetHooks()))
+	}
+	return s.review(now, s.assembly.began, r)
+}
+
+// review starts the handlers that are asked, and refuses the calls that cannot start. Their time counts from when the
+// dispatcher wrote the review, or its first chunk. Ids are never reused: a second review of a live call would leave both
+// sides with different books.
+func (s *state) review(now, written time.Time, r *hostv1.Review) effects {
+	if s.calls[r.GetCallId()] != nil || s.assembly.assembling() && s.assembly.call == r.GetCallId() {
+		return broken(fmt.Errorf("call %d came twice", r.GetCallId()))
+	}
+	if len(r.GetHooks()) > maxReviewHooks {
+		return broken(tooManyHooks(r.GetCallId(), len(r.GetHooks())))
 	}
 	s.highest = max(s.highest, r.GetCallId())
 	cancelled := s.takeEarly(now, r.GetCallId())
@@ -214,7 +254,7 @@ func (s *state) review(now time.Time, r *hostv1.Review) effects {
 			id:       hookID{hook.GetName(), hook.GetStage()},
 			review:   r,
 			received: now,
-			deadline: now.Add(milliseconds(hook.GetRemainingMs())),
+			deadline: written.Add(milliseconds(hook.GetRemainingMs())),
 		})
 	}
 	if live.left > 0 {
@@ -247,6 +287,9 @@ func (s *state) refusal(r *hostv1.Review, hook *hostv1.HookCall, cancelled bool)
 // cancel passes a cancellation to the running handlers. Of a review that has not come it is remembered; of one that is
 // over it has lost the race with the verdict.
 func (s *state) cancel(now time.Time, c *hostv1.Cancel) effects {
+	if s.assembly.assembling() && s.assembly.call == c.GetCallId() {
+		return s.cancelChunks(now, c)
+	}
 	live := s.calls[c.GetCallId()]
 	if live == nil {
 		if c.GetCallId() > s.highest {
@@ -260,6 +303,23 @@ func (s *state) cancel(now time.Time, c *hostv1.Cancel) effects {
 		if running && names(c.GetHookIndexes(), hook) {
 			out.cancel = append(out.cancel, pair{call: c.GetCallId(), hook: hook})
 		}
+	}
+	return out
+}
+
+// cancelChunks takes a cancellation of a review that has come in part. One of all its hooks stands for the rest of the
+// chunks; one of some is remembered, since the others still want the review.
+func (s *state) cancelChunks(now time.Time, c *hostv1.Cancel) effects {
+	if !s.assembly.covers(c) {
+		s.rememberEarly(now, c)
+		return effects{}
+	}
+	var out effects
+	for hook := range s.assembly.drop() {
+		out.send = append(out.send, verdict(&hostv1.Verdict{
+			CallId: c.GetCallId(), HookIndex: hook,
+			Outcome: &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}},
+		}))
 	}
 	return out
 }

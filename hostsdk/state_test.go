@@ -64,7 +64,7 @@ func TestALoweredCreditIsNotHeldAgainstCallsOnTheWay(t *testing.T) {
 	if out := s.credit(1); len(out.send) != 0 {
 		t.Errorf("the same credit was sent again: %v", out.send)
 	}
-	out := s.review(start, reviewOf(1, 3))
+	out := s.review(start, start, reviewOf(1, 3))
 	if len(out.start) != 2 || out.send[0].GetVerdict().GetRefused().GetReason() != refusedOverloaded {
 		t.Errorf("started %d, sent %v", len(out.start), out.send)
 	}
@@ -78,10 +78,10 @@ func TestEarlyCancelsAreBounded(t *testing.T) {
 	if len(s.early) != maxEarlyCancels {
 		t.Errorf("%d cancellations are remembered, want %d", len(s.early), maxEarlyCancels)
 	}
-	if out := s.review(start, reviewOf(1, 1)); len(out.start) != 1 {
+	if out := s.review(start, start, reviewOf(1, 1)); len(out.start) != 1 {
 		t.Error("the oldest cancellation should have been forgotten")
 	}
-	if out := s.review(start, reviewOf(2, 1)); len(out.start) != 0 {
+	if out := s.review(start, start, reviewOf(2, 1)); len(out.start) != 0 {
 		t.Error("the second oldest cancellation should have been remembered")
 	}
 }
@@ -139,7 +139,7 @@ func (b *books) play() error {
 		b.call += 1 + b.random.Uint64N(2)
 		r := reviewOf(b.call, b.random.IntN(4))
 		b.asked += len(r.GetHooks())
-		return b.note(b.s.review(b.now, r))
+		return b.note(b.s.review(b.now, b.now, r))
 	case 2:
 		return b.note(b.s.cancel(b.now, &hostv1.Cancel{CallId: b.random.Uint64N(b.call + 3), HookIndexes: b.indexes()}))
 	case 3, 4:

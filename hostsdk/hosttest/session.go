@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -15,6 +18,13 @@ import (
 
 // Patience is how long a host may take for anything that the caller's context does not bound.
 const Patience = 10 * time.Second
+
+const (
+	// maxWhole is the largest review that is sent in one frame to a host that takes chunks.
+	maxWhole = 128 << 10
+	// chunkBytes is how much of a larger one is in each chunk.
+	chunkBytes = 64 << 10
+)
 
 // Stream is the dispatcher's end of one session: a [Peer], or a stream of a gRPC server.
 type Stream interface {
@@ -29,7 +39,8 @@ type Session struct {
 	hello  *hostv1.Hello
 	stream Stream
 
-	sending sync.Mutex // one Send at a time
+	sending  sync.Mutex // one Send at a time
+	chunking sync.Mutex // one review in chunks at a time
 
 	mu      sync.Mutex
 	lastID  uint64
@@ -227,19 +238,38 @@ type Call struct {
 	answers []<-chan *hostv1.ConnectRequest
 }
 
-// Post sends a request for several hooks in one frame. The calls go as they are, with the time that they say is left.
+// Post sends a request for several hooks, in one frame, or in chunks if it is large and the host takes them. The calls go as they are, with the time that they say is left.
 func (s *Session) Post(request *admissionv1.AdmissionRequest, calls ...*hostv1.HookCall) (*Call, error) {
 	c := &Call{session: s, id: s.nextID()}
 	for i := range calls {
 		c.answers = append(c.answers, s.expect(question{kind: verdictFrame, id: c.id, hook: uint32(i)}))
 	}
-	err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: &hostv1.Review{
-		CallId: c.id, Hooks: calls, Request: request,
-	}}})
-	if err != nil {
+	if err := s.review(&hostv1.Review{CallId: c.id, Hooks: calls, Request: request}); err != nil {
 		return nil, fmt.Errorf("hosttest: sending the review: %w", err)
 	}
 	return c, nil
+}
+
+// review sends a review as dispatchers do: a large one in chunks, if the host takes them.
+func (s *Session) review(r *hostv1.Review) error {
+	if proto.Size(r) <= maxWhole || !slices.Contains(s.hello.GetCapabilities(), "chunks") {
+		return s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: r}})
+	}
+	encoded, err := proto.Marshal(r)
+	if err != nil {
+		return err
+	}
+	s.chunking.Lock()
+	defer s.chunking.Unlock()
+	for part := range slices.Chunk(encoded, chunkBytes) {
+		err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Chunk{Chunk: &hostv1.Chunk{
+			CallId: r.GetCallId(), TotalBytes: uint64(len(encoded)), Hooks: uint32(len(r.GetHooks())), Data: part,
+		}}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Wait waits for a verdict on each hook, in the order of the hooks. When ctx is cancelled so is the call, and the

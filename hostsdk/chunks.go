@@ -1,0 +1,96 @@
+package hostsdk
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+// assembly puts a review together that comes in chunks. It is pure; the zero value has nothing to put together.
+type assembly struct {
+	limit int // of the size of a review
+
+	call  uint64 // that is being put together, or was the last to be
+	total uint64
+	hooks uint32
+	began time.Time // the review's times count from its first chunk
+	data  []byte    // nil between two reviews
+}
+
+// assembling says whether a review has come in part.
+func (a *assembly) assembling() bool { return a.data != nil }
+
+// add takes a chunk. It returns the encoded review once the chunk completes it. An error says how the dispatcher broke
+// the contract; nothing of the session can be trusted then.
+func (a *assembly) add(now time.Time, c *hostv1.Chunk) (review []byte, err error) {
+	if !a.assembling() {
+		if err := a.begin(now, c); err != nil {
+			return nil, err
+		}
+	}
+	have, more := uint64(len(a.data)), uint64(len(c.GetData()))
+	switch {
+	case c.GetCallId() != a.call:
+		return nil, fmt.Errorf("a chunk of call %d came while call %d was incomplete", c.GetCallId(), a.call)
+	case c.GetTotalBytes() != a.total || c.GetHooks() != a.hooks:
+		return nil, fmt.Errorf("the chunks of call %d do not agree on its size", a.call)
+	case more == 0:
+		return nil, fmt.Errorf("a chunk of call %d was empty", a.call)
+	case have+more > a.total:
+		return nil, fmt.Errorf("the chunks of call %d are longer than the %d bytes that they say", a.call, a.total)
+	}
+	a.append(c.GetData())
+	if have+more < a.total {
+		return nil, nil
+	}
+	review, a.data = a.data, nil
+	return review, nil
+}
+
+// begin takes what the first chunk says of the review.
+func (a *assembly) begin(now time.Time, c *hostv1.Chunk) error {
+	switch {
+	case c.GetTotalBytes() > uint64(a.limit):
+		return fmt.Errorf("call %d has %d bytes, this host takes %d", c.GetCallId(), c.GetTotalBytes(), a.limit)
+	case c.GetHooks() > maxReviewHooks:
+		return tooManyHooks(c.GetCallId(), int(c.GetHooks()))
+	case c.GetCallId() == a.call && !a.began.IsZero():
+		return fmt.Errorf("call %d came twice", c.GetCallId())
+	}
+	a.call, a.total, a.hooks, a.began = c.GetCallId(), c.GetTotalBytes(), c.GetHooks(), now
+	a.data = []byte{}
+	return nil
+}
+
+// append grows the buffer with what has come, not with what was said: a total costs nothing until its bytes are there.
+// It never grows past the total.
+func (a *assembly) append(data []byte) {
+	if need := len(a.data) + len(data); need > cap(a.data) {
+		grown := make([]byte, len(a.data), min(int(a.total), max(need, 2*cap(a.data))))
+		copy(grown, a.data)
+		a.data = grown
+	}
+	a.data = append(a.data, data...)
+}
+
+// drop forgets what came of a review, and says how many hooks it asked.
+func (a *assembly) drop() (hooks uint32) {
+	a.data = nil
+	return a.hooks
+}
+
+// covers says whether a cancellation names every hook of the review that is being put together.
+func (a *assembly) covers(c *hostv1.Cancel) bool {
+	if len(c.GetHookIndexes()) == 0 {
+		return true
+	}
+	named := slices.DeleteFunc(slices.Clone(c.GetHookIndexes()), func(hook uint32) bool { return hook >= a.hooks })
+	slices.Sort(named)
+	return len(slices.Compact(named)) == int(a.hooks)
+}
+
+func tooManyHooks(call uint64, hooks int) error {
+	return fmt.Errorf("call %d asks %d hooks, more than %d", call, hooks, maxReviewHooks)
+}
