@@ -1,0 +1,403 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func newLedger(t *testing.T, total, perCluster int64) *Ledger {
+	t.Helper()
+	l, err := New(Options{Total: total, PerCluster: perCluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// reserve takes what has to be there.
+func reserve(t *testing.T, l *Ledger, cluster string, n int64) *Lease {
+	t.Helper()
+	lease, err := l.Reserve(cluster, n)
+	if err != nil {
+		t.Fatalf("%d bytes for %s: %v", n, cluster, err)
+	}
+	return lease
+}
+
+// empty fails the test unless nothing is held and nobody remembered.
+func empty(t *testing.T, l *Ledger) {
+	t.Helper()
+	if n := l.InUse(); n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+	if left := maps.Collect(l.Clusters()); len(left) != 0 {
+		t.Errorf("clusters leave %v behind", left)
+	}
+}
+
+func TestBudgetsThatMakeNoSense(t *testing.T) {
+	for name, o := range map[string]Options{
+		"none":                           {},
+		"below zero":                     {Total: -1},
+		"a share below zero":             {Total: 10, PerCluster: -1},
+		"a share larger than everything": {Total: 10, PerCluster: 11},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: a ledger was made", name)
+		}
+	}
+}
+
+// Each step reserves bytes for a cluster. What one may hold follows from what the others do.
+func TestWhatAClusterMayHold(t *testing.T) {
+	type step struct {
+		cluster string
+		bytes   int64
+		refused Bound
+	}
+	for name, test := range map[string]struct {
+		perCluster int64
+		steps      []step
+	}{
+		"one alone gets half, to the byte": {steps: []step{
+			{"a", 450, ""}, {"a", 51, Cluster}, {"a", 50, ""}, {"a", 1, Cluster},
+		}},
+		"two that take what they can leave a third for the next": {steps: []step{
+			{"a", 333, ""}, {"b", 333, ""}, {"b", 1, Cluster}, {"a", 1, Cluster}, {"c", 167, ""}, {"c", 1, Cluster},
+		}},
+		"who came first keeps what it has and gets no more": {steps: []step{
+			{"a", 500, ""}, {"b", 250, ""}, {"a", 1, Cluster}, {"b", 1, Cluster}, {"c", 125, ""}, {"d", 62, ""},
+		}},
+		"a share that is set bounds further": {perCluster: 100, steps: []step{
+			{"a", 100, ""}, {"a", 1, Cluster}, {"b", 100, ""}, {"b", 1, Cluster},
+		}},
+		"more than there is": {steps: []step{{"a", 1001, Total}, {"a", math.MaxInt64, Total}, {"a", 500, ""}}},
+		"more than is left":  {steps: []step{{"a", 500, ""}, {"b", 501, Total}, {"b", 250, ""}}},
+		"nothing":            {steps: []step{{"a", 500, ""}, {"a", 0, ""}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t, 1000, test.perCluster)
+			var leases []*Lease
+			for i, s := range test.steps {
+				lease, err := l.Reserve(s.cluster, s.bytes)
+				var full *FullError
+				switch {
+				case err == nil && s.refused == "":
+					leases = append(leases, lease)
+				case err == nil:
+					t.Errorf("step %d: %v was granted", i, s)
+				case !errors.As(err, &full) || full.Bound != s.refused:
+					t.Errorf("step %d: %v: error %v, want one of bound %q", i, s, err, s.refused)
+				}
+			}
+			for _, lease := range leases {
+				lease.Release()
+			}
+			empty(t, l)
+		})
+	}
+}
+
+func TestAnErrorSaysWhatWasWantedAndWhatThereWas(t *testing.T) {
+	l := newLedger(t, 1000, 0)
+	reserve(t, l, "b", 200)
+	reserve(t, l, "a", 300)
+	for _, test := range []struct {
+		bytes int64
+		want  FullError
+		text  string
+	}{
+		{101, FullError{Cluster, "a", 101, 300, 400}, `no memory for 101 bytes of a review: cluster "a" holds 300 of 400 bytes`},
+		{501, FullError{Total, "a", 501, 500, 1000}, `no memory for 501 bytes of a review: all clusters together hold 500 of 1000 bytes`},
+	} {
+		_, err := l.Reserve("a", test.bytes)
+		var full *FullError
+		if !errors.As(err, &full) {
+			t.Fatalf("error %v", err)
+		}
+		if diff := cmp.Diff(test.want, *full); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if err.Error() != test.text {
+			t.Errorf("%q, want %q", err, test.text)
+		}
+	}
+	if c, n := l.Refused(Cluster), l.Refused(Total); c != 1 || n != 1 {
+		t.Errorf("counted %d and %d refusals", c, n)
+	}
+}
+
+func TestTheLastHolderGivesTheBytesBack(t *testing.T) {
+	l := newLedger(t, 1000, 0)
+	lease := reserve(t, l, "a", 100)
+	if err := lease.Grow(50); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Grow(500); err == nil || lease.Bytes() != 150 || l.InUse() != 150 {
+		t.Errorf("growth past the share: %v, the lease has %d bytes of %d", err, lease.Bytes(), l.InUse())
+	}
+	if err := lease.Grow(-1); err == nil || l.InUse() != 150 {
+		t.Errorf("growth below zero: %v, %d are held", err, l.InUse())
+	}
+	if !lease.Retain() || !lease.Retain() {
+		t.Error("a live lease was not retained")
+	}
+	for i := range 3 {
+		if l.InUse() != 150 {
+			t.Errorf("%d bytes are held after %d releases", l.InUse(), i)
+		}
+		lease.Release()
+	}
+	empty(t, l)
+	if lease.Retain() {
+		t.Error("a lease that had ended was retained")
+	}
+	empty(t, l)
+}
+
+func TestAReviewThatNobodyAccountsFor(t *testing.T) {
+	var lease *Lease
+	if err := lease.Grow(math.MaxInt64); err != nil || !lease.Retain() || lease.Bytes() != 0 {
+		t.Errorf("a nil lease refused: %v", err)
+	}
+	lease.Release()
+}
+
+func TestReservationsBelowZero(t *testing.T) {
+	l := newLedger(t, 10, 0)
+	if _, err := l.Reserve("a", -1); err == nil {
+		t.Error("was granted")
+	}
+	empty(t, l)
+}
+
+func TestAThousandClustersLeaveNothingBehind(t *testing.T) {
+	l := newLedger(t, 1<<20, 0)
+	var leases []*Lease
+	for i := range 1000 {
+		leases = append(leases, reserve(t, l, fmt.Sprint("cluster-", i), 1))
+	}
+	if n := len(maps.Collect(l.Clusters())); n != 1000 {
+		t.Errorf("%d clusters are known", n)
+	}
+	for _, lease := range leases {
+		lease.Release()
+	}
+	empty(t, l)
+}
+
+// The ledger does what a naive one does that keeps a list of leases.
+func TestRandomLeases(t *testing.T) {
+	const total = 1000
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		l := newLedger(t, total, []int64{0, 150}[seed%2])
+		type naive struct {
+			*Lease
+			cluster string
+			bytes   int64
+			holders int
+		}
+		var all []*naive
+		held := func(cluster string) (n int64) {
+			for _, x := range all {
+				if cluster == "" || x.cluster == cluster {
+					n += x.bytes
+				}
+			}
+			return n
+		}
+		fits := func(cluster string, n int64) bool {
+			free := total - held("") - n
+			return held(cluster)+n <= free && held(cluster)+n <= l.perCluster
+		}
+		for step := range 300 {
+			n, cluster := random.Int64N(200), fmt.Sprint("c", random.IntN(4))
+			if len(all) == 0 || random.IntN(3) == 0 {
+				want := fits(cluster, n) || n == 0
+				lease, err := l.Reserve(cluster, n)
+				if (err == nil) != want {
+					t.Fatalf("seed %d step %d: %d for %s: %v, want granted %t", seed, step, n, cluster, err, want)
+				}
+				if err == nil {
+					all = append(all, &naive{lease, cluster, n, 1})
+				}
+				continue
+			}
+			i := random.IntN(len(all))
+			switch x := all[i]; random.IntN(3) {
+			case 0:
+				want := fits(x.cluster, n) || n == 0
+				if err := x.Grow(n); (err == nil) != want {
+					t.Fatalf("seed %d step %d: %d more for %s: %v, want granted %t", seed, step, n, x.cluster, err, want)
+				} else if err == nil {
+					x.bytes += n
+				}
+			case 1:
+				x.Retain()
+				x.holders++
+			default:
+				x.Release()
+				if x.holders--; x.holders == 0 {
+					all = append(all[:i], all[i+1:]...)
+				}
+			}
+			for c, got := range maps.Collect(l.Clusters()) {
+				if want := held(c); got != want {
+					t.Fatalf("seed %d step %d: %s holds %d, want %d", seed, step, c, got, want)
+				}
+			}
+			if got, want := l.InUse(), held(""); got != want {
+				t.Fatalf("seed %d step %d: %d are held, want %d", seed, step, got, want)
+			}
+		}
+		for _, x := range all {
+			for range x.holders {
+				x.Release()
+			}
+		}
+		empty(t, l)
+	}
+}
+
+// Whoever comes at the same time as many others: no bound is passed for a moment, and at the end nothing is left.
+func TestLeasesFromManyGoroutines(t *testing.T) {
+	const total, size = 1000, 10
+	l := newLedger(t, total, 0)
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			cluster := fmt.Sprint("c", i%3)
+			for range 2000 {
+				lease, err := l.Reserve(cluster, size)
+				if err != nil {
+					continue
+				}
+				if used := l.InUse(); used > total || used < size {
+					t.Errorf("%d of %d bytes are held", used, total)
+				}
+				var holders sync.WaitGroup
+				for range 2 {
+					lease.Retain()
+					holders.Go(lease.Release)
+				}
+				_ = lease.Grow(size)
+				lease.Release()
+				holders.Wait()
+			}
+		})
+	}
+	all.Wait()
+	empty(t, l)
+}
+
+// Of many that ask at once, none gets past the half that a cluster alone may hold; one that comes behind them gets what
+// they left of it, to the byte.
+func TestAFloodGetsItsShareAndNoMore(t *testing.T) {
+	l := newLedger(t, 1000, 0)
+	granted := make(chan *Lease, 500)
+	var all sync.WaitGroup
+	for range 400 {
+		all.Go(func() {
+			if lease, err := l.Reserve("flood", 10); err == nil {
+				granted <- lease
+			}
+		})
+	}
+	all.Wait()
+	for lease, err := l.Reserve("flood", 1); err == nil; lease, err = l.Reserve("flood", 1) {
+		granted <- lease
+	}
+	if n := l.InUse(); n != 500 {
+		t.Errorf("a flood holds %d of 1000 bytes, want half", n)
+	}
+	reserve(t, l, "other", 250).Release()
+	close(granted)
+	for lease := range granted {
+		lease.Release()
+	}
+	empty(t, l)
+}
+
+func TestMetrics(t *testing.T) {
+	l := newLedger(t, 1000, 0)
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(l.Collector()); err != nil {
+		t.Fatal(err)
+	}
+	lease := reserve(t, l, "prod-1", 300)
+	if _, err := l.Reserve("prod-1", 300); err == nil {
+		t.Fatal("past the share")
+	}
+	if _, err := l.Reserve("prod-2", 800); err == nil {
+		t.Fatal("past the total")
+	}
+	want := []string{
+		"portcullis_memory_budget_bytes = 1000", "portcullis_memory_cluster_used_bytes{prod-1} = 300",
+		"portcullis_memory_refused_total{cluster} = 1", "portcullis_memory_refused_total{total} = 1",
+		"portcullis_memory_used_bytes = 300",
+	}
+	if diff := cmp.Diff(want, read(t, registry)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	lease.Release()
+	for _, line := range read(t, registry) {
+		if strings.Contains(line, "prod-1") {
+			t.Errorf("a cluster without reviews still has the series %s", line)
+		}
+	}
+}
+
+// read is what a registry shows, a line per series.
+func read(t *testing.T, registry *prometheus.Registry) (lines []string) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := ""
+			for _, pair := range m.GetLabel() {
+				labels = "{" + pair.GetValue() + "}"
+			}
+			lines = append(lines, fmt.Sprint(f.GetName(), labels, " = ", m.GetGauge().GetValue()+m.GetCounter().GetValue()))
+		}
+	}
+	return lines
+}
+
+func BenchmarkLease(b *testing.B) {
+	for name, clusters := range map[string]int{"one cluster": 1, "a hundred": 100} {
+		b.Run(name, func(b *testing.B) {
+			l, err := New(Options{Total: 1 << 40})
+			if err != nil {
+				b.Fatal(err)
+			}
+			names := make([]string, clusters)
+			for i := range names {
+				names[i] = fmt.Sprint("cluster-", i)
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					lease, err := l.Reserve(names[i%clusters], 2048)
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					lease.Release()
+				}
+			})
+		})
+	}
+}
