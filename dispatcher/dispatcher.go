@@ -3,7 +3,8 @@
 // calls. It knows neither HTTP nor gRPC nor where configuration comes from.
 //
 // A [Dispatcher] may be used from any number of goroutines. It starts none of its own: a review runs on the goroutine of
-// its caller.
+// its caller, and what came of calls in shadow, which may outlive it, is counted by timers. [Dispatcher.Close] waits for
+// these.
 package dispatcher
 
 import (
@@ -87,7 +88,7 @@ type Call struct {
 	Span trace.SpanContext
 }
 
-// Options is what a dispatcher works with. All fields but Webhooks, Tracer, Metrics and Logger are required.
+// Options is what a dispatcher works with. Snapshots, Clusters and Streams are required.
 type Options struct {
 	// Snapshots is the configuration.
 	Snapshots Snapshots
@@ -97,6 +98,9 @@ type Options struct {
 	Streams Backend
 	// Webhooks carries calls to hooks that are served as JSON webhooks; nil means that such calls fail.
 	Webhooks Backend
+	// Capacity knows how busy the replicas behind Streams are; nil means that hooks in shadow are called however busy they
+	// are.
+	Capacity Capacity
 	// Codec makes what applies and makes the patches of one review; nil means that they are made on the raw JSON. It may be
 	// called concurrently.
 	Codec func() chain.Codec
@@ -114,6 +118,8 @@ type Dispatcher struct {
 	clusters  Clusters
 	streams   Backend
 	webhooks  Backend
+	capacity  Capacity
+	shadows   *shadows
 	codec     func() chain.Codec
 	outputs   *outputs
 	seeing    *instrumentation
@@ -140,7 +146,7 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	return &Dispatcher{
 		snapshots: o.Snapshots, clusters: o.Clusters, streams: o.Streams, webhooks: o.Webhooks,
-		codec: o.Codec, outputs: newOutputs(), seeing: seeing, log: o.Logger,
+		capacity: o.Capacity, shadows: newShadows(), codec: o.Codec, outputs: newOutputs(), seeing: seeing, log: o.Logger,
 	}, nil
 }
 

@@ -42,6 +42,7 @@ type instrumentation struct {
 	failOpen   *prometheus.CounterVec   // name, type
 	failures   *prometheus.CounterVec   // name, type, kind
 	skipped    *prometheus.CounterVec   // name, type, reason
+	shadows    *prometheus.CounterVec   // name, type, outcome
 	allowed    atomic.Pointer[allowedSeries]
 	encodes    prometheus.Counter
 	bytes      prometheus.Counter
@@ -68,6 +69,8 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 			"name", "type", "kind"),
 		skipped: counters("portcullis_hook_skipped_total", "Reviews that the rules of a hook cover and that it was not asked about.",
 			"name", "type", "reason"),
+		shadows: counters("portcullis_hook_shadow_total", "Calls of hooks in shadow, by what they would have done.",
+			"name", "type", "outcome"),
 		encodes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portcullis_review_encodings_total", Help: "Encodings of a request for hosts.",
 		}),
@@ -80,7 +83,7 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		i.reviews, i.durations, i.requests, i.rejections, i.failOpen, i.failures, i.skipped, i.encodes, i.bytes, conditionMetrics{},
+		i.reviews, i.durations, i.requests, i.rejections, i.failOpen, i.failures, i.skipped, i.shadows, i.encodes, i.bytes, conditionMetrics{},
 	} {
 		errs = append(errs, registry.Register(c))
 	}
@@ -145,6 +148,11 @@ func (i *instrumentation) endReview(
 func (i *instrumentation) encoded(bytes int) {
 	i.encodes.Inc()
 	i.bytes.Add(float64(bytes))
+}
+
+// shadowed counts a call of a hook in shadow.
+func (i *instrumentation) shadowed(h *match.Hook, outcome string) {
+	i.shadows.WithLabelValues(h.ID.Name, typeLabel(h), outcome).Inc()
 }
 
 // beginCall starts the span of a call. The calls of a review whose own span nobody records have none.

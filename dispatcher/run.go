@@ -110,14 +110,16 @@ func (x *run) loop(ctx context.Context) (review.Answer, error) {
 		for _, c := range cancel {
 			x.stop(c.ID)
 		}
-		if answer, ok := x.machine.Answer(); ok {
+		if over == nil {
+			x.start(ctx, start)
+		}
+		if answer, ok := x.machine.Answer(); ok { // with calls in shadow, there may be some to start all the same
 			x.explain(&answer)
 			return answer, nil
 		}
 		if over != nil {
 			return review.Answer{}, over
 		}
-		x.start(ctx, start)
 		timer.Reset(time.Until(x.machine.Wake()))
 		select {
 		case <-x.inbox.wake:
@@ -133,22 +135,28 @@ func (x *run) loop(ctx context.Context) (review.Answer, error) {
 	}
 }
 
-// start hands calls to their backends: those of one backend that see the same version as one batch.
+// start hands calls to their backends, those in shadow last: they keep nobody waiting.
 func (x *run) start(ctx context.Context, calls []chain.Call) {
+	deciding, beside := split(calls, func(c chain.Call) bool { return c.Mode == review.Shadow })
+	x.hand(ctx, deciding, x.startOn)
+	x.hand(ctx, beside, x.overshadow)
+}
+
+// hand hands calls of one backend that see the same version to start, together.
+func (x *run) hand(ctx context.Context, calls []chain.Call, start func(context.Context, *view, []chain.Call, bool)) {
 	for len(calls) > 0 {
 		v, stream := x.view(calls[0]), calls[0].Hook.Route.Stream
-		apart := func(c chain.Call) bool { return c.Hook.Route.Stream != stream || x.view(c) != v }
-		together, others := calls, []chain.Call(nil)
-		if slices.ContainsFunc(calls, apart) {
-			together, others = split(calls, apart)
-		}
-		x.startOn(ctx, v, together, stream)
+		together, others := split(calls, func(c chain.Call) bool { return c.Hook.Route.Stream != stream || x.view(c) != v })
+		start(ctx, v, together, stream)
 		calls = others
 	}
 }
 
-// split parts calls in two, in their order.
+// split parts calls in two, in their order. Without any that are apart it costs nothing.
 func split(calls []chain.Call, apart func(chain.Call) bool) (together, others []chain.Call) {
+	if !slices.ContainsFunc(calls, apart) {
+		return calls, nil
+	}
 	for _, c := range calls {
 		if apart(c) {
 			others = append(others, c)

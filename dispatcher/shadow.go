@@ -1,0 +1,247 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+const (
+	// MaxShadowCalls is how many calls of hooks in shadow are under way at a time in one dispatcher; each holds its review.
+	// Past it they are not made, and counted as dropped.
+	MaxShadowCalls = 256
+	// maxShadowReason is how many bytes of a denial by a hook in shadow a trace shows.
+	maxShadowReason = 1024
+)
+
+// shadowDropped is the outcome of calls in shadow that were not made, or that the end of the dispatcher cut short.
+const shadowDropped = "dropped"
+
+// shadows are the calls of hooks in shadow that are under way. A review starts them and forgets them: they may end later
+// than it does. All methods may be called concurrently.
+type shadows struct {
+	mu     sync.Mutex
+	calls  map[*shadow]struct{}
+	closed bool
+	idle   chan struct{} // once closed, closed itself with the last call
+}
+
+func newShadows() *shadows {
+	return &shadows{calls: make(map[*shadow]struct{}), idle: make(chan struct{})}
+}
+
+// enter takes in a call, if there is room.
+func (s *shadows) enter(c *shadow) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.calls) >= MaxShadowCalls {
+		return false
+	}
+	s.calls[c] = struct{}{}
+	return true
+}
+
+// leave lets go of a call that has ended and was counted.
+func (s *shadows) leave(c *shadow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.calls, c)
+	if s.closed && len(s.calls) == 0 {
+		close(s.idle)
+	}
+}
+
+// shut lets no more calls in.
+func (s *shadows) shut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed && len(s.calls) == 0 {
+		close(s.idle)
+	}
+	s.closed = true
+}
+
+// all are the calls at this moment.
+func (s *shadows) all() []*shadow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*shadow, 0, len(s.calls))
+	for c := range s.calls {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Close ends what outlives reviews: it lets no more calls of hooks in shadow begin, and waits for those under way until
+// they or ctx have ended; the rest is given up. It may be called more than once. Reviews are judged as ever.
+func (d *Dispatcher) Close(ctx context.Context) {
+	d.shadows.shut()
+	select {
+	case <-d.shadows.idle:
+		return
+	case <-ctx.Done():
+	}
+	for _, c := range d.shadows.all() {
+		c.end(review.Fail(review.FailureCancelled, "the dispatcher has stopped"), true)
+	}
+	<-d.shadows.idle
+}
+
+// shadow is one call of a hook in shadow. It ends by its result, by its deadline, or with the dispatcher; whatever comes
+// first is counted on the goroutine of its timer, since a backend must not be kept waiting.
+type shadow struct {
+	flight
+	dispatcher *Dispatcher
+	request    *review.Request // held until the call has ended, and with it the bytes that it was accepted with
+
+	mu     sync.Mutex
+	timer  *time.Timer    // nil until the call was handed over
+	result *review.Result // the first one
+	at     time.Time      // when it came
+	ours   bool           // the backend does not know of it
+	count  sync.Once
+}
+
+// overshadow starts calls in shadow that see the same on one backend. They have all of the hook's own time, since nobody
+// waits for them. What goes wrong costs nothing but them.
+func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, stream bool) {
+	defer x.dispatcher.contain(ctx, "panic while calling hooks in shadow", x.request)
+	all, calls := x.enterShadows(calls)
+	if len(all) == 0 {
+		return
+	}
+	begin, cancel := time.Now(), func(int) {}
+	defer func() { // also when it went wrong: then they end with their time
+		for _, s := range all {
+			s.fly(begin, cancel)
+		}
+	}()
+	backend := x.dispatcher.webhooks
+	if stream {
+		backend = x.dispatcher.streams
+		x.encode(v)
+	}
+	batch := &Batch{Request: v.message, Body: v.body, Calls: make([]Call, len(calls))}
+	of := trace.SpanFromContext(ctx)
+	for i, c := range calls {
+		span := x.dispatcher.seeing.beginCall(ctx, of, c)
+		span.SetAttributes(attribute.Bool("portcullis.shadow", true))
+		batch.Calls[i] = Call{
+			Hook: c.Hook, Round: c.Round, Mode: review.Shadow, Deadline: begin.Add(c.Hook.Timeout), Span: span.SpanContext(),
+		}
+		all[i].flight = flight{hook: c.Hook, index: i, begun: begin, span: span}
+	}
+	cancel = backend.Start(ctx, batch, func(i int, r review.Result) { all[i].end(r, false) })
+}
+
+// enterShadows takes in the calls for which there is room; all are they, in the order of entered.
+func (x *run) enterShadows(calls []chain.Call) (all []*shadow, entered []chain.Call) {
+	d := x.dispatcher
+	for _, c := range calls {
+		s := &shadow{dispatcher: d, request: x.request}
+		s.hook = c.Hook
+		if d.spare(c.Hook, x.request) && d.shadows.enter(s) {
+			all, entered = append(all, s), append(entered, c)
+		} else {
+			d.seeing.shadowed(c.Hook, shadowDropped)
+		}
+	}
+	return all, entered
+}
+
+// spare reports whether a call that need not be made keeps none that decides from a replica.
+func (d *Dispatcher) spare(h *match.Hook, r *review.Request) bool {
+	return d.capacity == nil || !h.Route.Stream || d.capacity.Spare(h, r.Admission.GetCluster())
+}
+
+// fly lets a call that was handed over end, if it has not.
+func (s *shadow) fly(begun time.Time, cancel func(int)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel = cancel
+	wait := time.Until(begun.Add(s.hook.Timeout))
+	if s.result != nil {
+		wait = 0
+	}
+	s.timer = time.AfterFunc(wait, s.land)
+}
+
+// end takes the result of the call. It never blocks. ours is a result that the backend does not know of.
+func (s *shadow) end(r review.Result, ours bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.result != nil {
+		return
+	}
+	s.result, s.ours, s.at = &r, ours, time.Now()
+	if s.timer != nil {
+		s.timer.Reset(0)
+	}
+}
+
+// land counts the call, whose time is over if it has no result.
+func (s *shadow) land() {
+	s.end(review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.hook.Timeout), true)
+	s.count.Do(func() {
+		defer s.dispatcher.shadows.leave(s)
+		defer s.dispatcher.contain(context.Background(), "panic after a call of a hook in shadow", s.request)
+		if s.ended = s.at; s.ours {
+			s.cancel(s.index)
+		}
+		s.report(chain.Foresee(s.hook, *s.result))
+	})
+}
+
+// report tells operators what the hook would have done. The log, which has no line for each review, says it when it is
+// asked for everything.
+func (s *shadow) report(o chain.Outcome) {
+	seeing, outcome := s.dispatcher.seeing, o.Effect.String()
+	switch {
+	case o.Failure != nil && o.Failure.Kind == review.FailureCancelled:
+		outcome = shadowDropped
+	case o.Failure != nil:
+		outcome = "failed"
+		seeing.failures.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), o.Failure.Kind.String()).Inc()
+	case o.Effect == chain.Denied:
+		s.span.SetAttributes(attribute.String("portcullis.denial", cut(o.Reason, maxShadowReason)))
+	}
+	seeing.shadowed(s.hook, outcome)
+	if outcome != shadowDropped {
+		_, operation := operationLabel(s.request.Admission.GetOperation())
+		observe(seeing.durations.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), operation, "false"), s.took(), s.span.SpanContext())
+	}
+	seeing.endCall(&s.flight, o)
+	s.dispatcher.log.LogAttrs(context.Background(), slog.LevelDebug, "hook in shadow",
+		slog.String("uid", s.request.Admission.GetUid()),
+		slog.String("cluster", s.request.Admission.GetCluster()),
+		slog.String("configuration", s.hook.ID.Configuration),
+		slog.String("hook", s.hook.ID.Name),
+		slog.String("outcome", outcome),
+		slog.String("reason", o.Reason),
+		slog.String("instance", o.Timing.Instance))
+}
+
+// cut is a text of at most n bytes, and still UTF-8.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}
+
+// contain keeps a panic from anything but the calls that nobody waits for.
+func (d *Dispatcher) contain(ctx context.Context, message string, r *review.Request) {
+	if p := recover(); p != nil {
+		d.log.ErrorContext(ctx, message, "uid", r.Admission.GetUid(), "panic", p, "stack", string(debug.Stack()))
+	}
+}
