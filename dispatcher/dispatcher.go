@@ -24,6 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -70,6 +71,9 @@ type Batch struct {
 	Request *admissionv1.AdmissionRequest
 	// Body is Request, encoded once for all hosts.
 	Body conversion.Body
+	// Lease is what both are accounted on; nil when nobody does. Until the calls have ended their review holds it; a backend
+	// that needs Request or Body for longer retains it.
+	Lease *memory.Lease
 	// Calls are the hooks to ask.
 	Calls []Call
 }

@@ -174,7 +174,7 @@ func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream b
 		backend = x.dispatcher.streams
 		x.encode(v)
 	}
-	batch := &Batch{Request: v.message, Body: v.body, Calls: make([]Call, len(calls))}
+	batch := &Batch{Request: v.message, Body: v.body, Lease: x.request.Lease, Calls: make([]Call, len(calls))}
 	ids, begun, of := make([]int, len(calls)), time.Now(), trace.SpanFromContext(ctx)
 	for i, c := range calls {
 		span := x.dispatcher.seeing.beginCall(ctx, of, c)

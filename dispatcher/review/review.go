@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -24,6 +25,9 @@ type Request struct {
 	Admission *admissionv1.AdmissionRequest
 	// Facts is what a bridge knows of its cluster; nil for everyone else.
 	Facts *admissionv1.ClusterFacts
+	// Lease is what the bytes of the review are accounted on; nil when nobody does. Its maker holds it until the answer has
+	// been written; who refers to objects of the review for longer retains it.
+	Lease *memory.Lease
 	// Explain asks for an outcome of every hook of the stage, called or not.
 	Explain bool
 }

@@ -39,7 +39,7 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements [encoding.CodecV2]. The buffers are owned by the garbage collector: bodies are shared by all hosts
-// of a review, and nobody could say when the last one has been written.
+// of a review. Where they are accounted for, what the transport lets go of is told to the lease.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	out, ok := v.(*Outgoing)
 	switch {
@@ -51,7 +51,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	buffers := make(mem.BufferSlice, 0, 1+len(out.Body))
 	buffers = append(buffers, mem.SliceBuffer(out.Head))
 	for _, b := range out.Body {
-		buffers = append(buffers, mem.SliceBuffer(b))
+		buffers = append(buffers, lend(out.Lease, b))
 	}
 	return buffers, nil
 }

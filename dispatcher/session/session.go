@@ -10,8 +10,9 @@ import (
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -34,6 +35,9 @@ type Outgoing struct {
 	Head []byte
 	// Body is the request, encoded once for all hosts. It is shared and never written.
 	Body [][]byte
+	// Lease is what Body is accounted on; nil when nobody does. It is held until Send has returned; a stream that needs
+	// Body for longer retains it.
+	Lease *memory.Lease
 }
 
 // Session is one live host stream.
@@ -219,7 +223,9 @@ func (s *Session) write(stream Stream) error {
 				return s.cause()
 			}
 		}
-		if err := stream.Send(out); err != nil {
+		err = stream.Send(out)
+		out.Lease.Release()
+		if err != nil {
 			return fmt.Errorf("writing to the host: %w", err)
 		}
 	}
@@ -233,9 +239,9 @@ func (s *Session) next() (out *Outgoing, ok bool, err error) {
 		before := s.state.room()
 		control, f := s.state.next(now)
 		var head *hostv1.Review
-		var body conversion.Body
+		var batch *dispatcher.Batch
 		if f != nil { // its calls may end while it is encoded
-			head, body = f.head(now), f.tickets[0].batch.Body
+			head, batch = f.head(now), f.tickets[0].batch
 		}
 		s.publish()
 		limit, freed := s.state.maxFrame, s.state.room() > before
@@ -249,21 +255,29 @@ func (s *Session) next() (out *Outgoing, ok bool, err error) {
 		case f == nil:
 			return nil, false, nil
 		}
-		out, size, err := encode(head, body)
-		if err != nil {
+		out, size, err := encode(head, batch.Body)
+		switch {
+		case err != nil:
 			return nil, false, err
-		}
-		if size <= limit {
+		case size > limit:
+			s.refuse(f, size, limit)
+		case batch.Lease.Retain():
+			out.Lease = batch.Lease
 			s.registry.seeing.frames.Inc()
 			return out, true, nil
+		default: // the review is over
+			s.drop(f, review.Fail(review.FailureCancelled, "no longer waited for"))
 		}
-		s.refuse(f, size, limit)
 	}
 }
 
 // refuse fails the calls of a frame that the host says it cannot take.
 func (s *Session) refuse(f *frame, size, limit int) {
-	r := review.Fail(review.FailureTooLarge, "the review is a frame of %d bytes, the host takes %d", size, limit)
+	s.drop(f, review.Fail(review.FailureTooLarge, "the review is a frame of %d bytes, the host takes %d", size, limit))
+}
+
+// drop ends the calls of a frame that is not written.
+func (s *Session) drop(f *frame, r review.Result) {
 	s.locked(func(st *state) []finished { return st.drop(f, r) })
 }
 

@@ -1,0 +1,89 @@
+package session
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+)
+
+// leased is a ledger, and a lease of a body of n bytes.
+func leased(t *testing.T, n int) (*memory.Ledger, *memory.Lease) {
+	t.Helper()
+	ledger, err := memory.New(memory.Options{Total: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := ledger.Reserve("prod-1", int64(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ledger, lease
+}
+
+// A large piece is accounted for as long as the transport has any part of it; of a small one nobody keeps account.
+func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
+	for _, size := range []int{lentBytes - 1, lentBytes, 1 << 20} {
+		ledger, lease := leased(t, size)
+		frame := &Outgoing{Head: []byte("head"), Body: [][]byte{make([]byte, size)}, Lease: lease}
+		buffers, err := Codec().Marshal(frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader := buffers.Reader() // which has references of its own
+		buffers.Free()
+		lease.Release() // the review is answered
+		want := int64(0)
+		if size >= lentBytes {
+			want = int64(size)
+		}
+		if got := ledger.InUse(); got != want {
+			t.Errorf("a piece of %d bytes that is being written: %d are accounted for, want %d", size, got, want)
+		}
+		if _, err := reader.Discard(len(frame.Head) + size/2); err != nil {
+			t.Fatal(err)
+		}
+		if got := ledger.InUse(); got != want {
+			t.Errorf("half of it is written: %d are accounted for, want %d", got, want)
+		}
+		if err := reader.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := ledger.InUse(); got != 0 {
+			t.Errorf("it is written: %d are accounted for", got)
+		}
+	}
+}
+
+// A transport that ends forgets what it had to write.
+func TestALoanEndsWithTheMemoryItIsAbout(t *testing.T) {
+	ledger, lease := leased(t, 1<<20)
+	lose(t, lease)
+	lease.Release()
+	for deadline := time.Now().Add(10 * time.Second); ledger.InUse() != 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are accounted for that nobody can reach", ledger.InUse())
+		}
+		runtime.GC()
+	}
+}
+
+//go:noinline
+func lose(t *testing.T, lease *memory.Lease) {
+	t.Helper()
+	if _, err := Codec().Marshal(&Outgoing{Body: [][]byte{make([]byte, 1<<20)}, Lease: lease}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a frame refers to when its review is over is none of its concern any more, whoever else may have it.
+func TestNothingIsLentOnALeaseThatHasEnded(t *testing.T) {
+	ledger, lease := leased(t, 1<<20)
+	lease.Release()
+	if _, counted := lend(lease, make([]byte, 1<<20)).(mem.SliceBuffer); !counted || ledger.InUse() != 0 {
+		t.Errorf("%d bytes are accounted for", ledger.InUse())
+	}
+}
