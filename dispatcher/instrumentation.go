@@ -43,6 +43,7 @@ type instrumentation struct {
 	failures   *prometheus.CounterVec   // name, type, kind
 	skipped    *prometheus.CounterVec   // name, type, reason
 	shadows    *prometheus.CounterVec   // name, type, outcome
+	ahead      *prometheus.CounterVec   // name, type, outcome
 	allowed    atomic.Pointer[allowedSeries]
 	encodes    prometheus.Counter
 	bytes      prometheus.Counter
@@ -71,6 +72,8 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 			"name", "type", "reason"),
 		shadows: counters("portcullis_hook_shadow_total", "Calls of hooks in shadow, by what they would have done.",
 			"name", "type", "outcome"),
+		ahead: counters("portcullis_hook_speculation_total", "Calls of hooks ahead of their turn, by what they were good for.",
+			"name", "type", "outcome"),
 		encodes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portcullis_review_encodings_total", Help: "Encodings of a request for hosts.",
 		}),
@@ -83,7 +86,8 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		i.reviews, i.durations, i.requests, i.rejections, i.failOpen, i.failures, i.skipped, i.shadows, i.encodes, i.bytes, conditionMetrics{},
+		i.reviews, i.durations, i.requests, i.rejections, i.failOpen, i.failures, i.skipped, i.shadows, i.ahead, i.encodes, i.bytes,
+		conditionMetrics{},
 	} {
 		errs = append(errs, registry.Register(c))
 	}

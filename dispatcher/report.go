@@ -40,6 +40,9 @@ func (x *run) report(ctx context.Context) {
 			f = &x.flights[o.ID]
 			x.dispatcher.seeing.endCall(f, o)
 		}
+		if o.Mode == review.Speculative {
+			x.dispatcher.seeing.speculated(o)
+		}
 		x.dispatcher.seeing.count(series, x.request, o, f)
 		if o.Effect == chain.FailedOpen || o.Effect == chain.FailedClosed {
 			x.logFailure(ctx, o)
@@ -100,6 +103,9 @@ func (i *instrumentation) count(series *allowedSeries, r *review.Request, o chai
 		observe(s.durations, f.took(), f.span.SpanContext())
 		return
 	}
+	if o.Effect == chain.Discarded || o.Effect == chain.Shadowed {
+		return // they have counters of their own
+	}
 	name, kind := o.Hook.ID.Name, typeLabel(o.Hook)
 	_, operation := operationLabel(r.Admission.GetOperation())
 	if o.Failure != nil {
@@ -128,6 +134,7 @@ func (i *instrumentation) count(series *allowedSeries, r *review.Request, o chai
 		code, errorType = min(int(o.Code), maxCode), rejectedByVerdict
 	case chain.Refused:
 		code, errorType = codeRefused, rejectedForReview
+	case chain.Discarded, chain.Shadowed:
 	}
 	status, rejected := strconv.Itoa(code), strconv.FormatBool(errorType != "")
 	if errorType != "" {

@@ -178,7 +178,7 @@ func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream b
 	ids, begun, of := make([]int, len(calls)), time.Now(), trace.SpanFromContext(ctx)
 	for i, c := range calls {
 		span := x.dispatcher.seeing.beginCall(ctx, of, c)
-		batch.Calls[i] = Call{Hook: c.Hook, Round: c.Round, Deadline: c.Deadline, Span: span.SpanContext()}
+		batch.Calls[i] = Call{Hook: c.Hook, Round: c.Round, Mode: c.Mode, Deadline: c.Deadline, Span: span.SpanContext()}
 		ids[i] = c.ID
 		x.flight(c.ID, flight{hook: c.Hook, index: i, begun: begun, span: span})
 	}

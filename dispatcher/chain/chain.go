@@ -63,7 +63,11 @@ type Cancel struct {
 // Machine is the decision part of one review.
 type Machine interface {
 	// Next returns the calls to start and the calls whose results are no longer wanted. It is called first, after each
-	// Deliver, and when [Machine.Wake] has passed. The slices are valid until the next call.
+	// Deliver, and when [Machine.Wake] has passed. The slices are valid until the next call. Once there is an answer, it
+	// starts calls in shadow at most, and those that it started in the step that led to the answer.
+	//
+	// A hook may be called more often than once in a round, but only one call of each is outstanding at a time, beside
+	// one in shadow: the calls that were neither delivered nor cancelled are never more than the hooks.
 	Next(now time.Time) (start []Call, cancel []Cancel)
 	// Deliver reports how a call ended. A result of a call that is no longer wanted is ignored.
 	Deliver(id int, r review.Result)
@@ -72,6 +76,7 @@ type Machine interface {
 	// Answer returns the answer once there is one; it stays the same from then on.
 	Answer() (review.Answer, bool)
 	// Outcomes is what came so far of each hook that was considered, in order: all rounds, also those that were skipped.
+	// Behind them come the calls that were made ahead of their turn and do not count.
 	Outcomes() iter.Seq[Outcome]
 }
 
@@ -109,9 +114,11 @@ type Options struct {
 	// Default returns a patched object, in the version of v, with the defaults that the codec does not know; nil when it
 	// knows all.
 	Default func(patched []byte, v *View) ([]byte, error)
-	// Speculate reports whether a hook may be asked before those ahead of it have answered: it has no side effects for this
-	// request, its route allows it, and replicas are idle. nil means never.
-	Speculate func(h *match.Hook) bool
+	// Speculate reports whether a mutating hook may be asked ahead of its turn: behind are the hooks before it that have
+	// not answered yet, in their order, and its answer is thrown away if one of them changes the object. It is asked about
+	// hooks that have no side effects for the request, again and again until it says yes or the turn of the hook has come.
+	// behind belongs to the machine. nil means never.
+	Speculate func(h *match.Hook, behind []*match.Hook) bool
 	// Deadline is when the answer has to be ready; it bounds all calls together.
 	Deadline time.Time
 	// Now is the time when a hook has been matched, and the object converted, which may have taken some: that of a call begins
@@ -140,42 +147,42 @@ const (
 
 // call is one hook in one round.
 type call struct {
+	id       int // of [Call]; -1 until it has one
 	hook     *match.Hook
 	round    uint32
+	mode     review.Mode
 	view     *View  // what the hook sees, if it takes another version than that of the request
 	seen     []byte // the object as the hook sees it
 	state    state
-	why      string        // of skipped
-	limit    time.Duration // the time that it may take
+	why      string        // of skipped, and of a call in shadow that was not made
+	limit    time.Duration // the time that the hook may take
 	deadline time.Time
+	until    time.Time // what deadline would be if the call had begun in its turn: that of the next try, should this one fail
 	result   review.Result
 	patched  bool                           // its patch changed the object
 	verbatim bool                           // ... as the caller sent it, so that the patch is good for the caller too
 	said     *admissionv1.AdmissionResponse // the verdict of a call that has failed for its patch
-	refused  *admissionv1.Status            // of a review that ended for this hook, whatever its policy says
+	refused  *admissionv1.Status            // of a review that ends for this hook, whatever its policy says
 }
 
-// undeclared is the sideEffects of a hook that says nothing about them.
-const undeclared = ""
+// undeclared is the sideEffects of a hook that says nothing about them, and reachedByDryRun why a dry run may not reach it.
+const (
+	undeclared      = ""
+	reachedByDryRun = "it declares no sideEffects, so that a dry run may not reach it"
+)
 
-// begin starts a call, bounded by the hook's own timeout and by its share of the review's time. It reports false when no
-// time is left, and for a dry run that reaches a hook which does not declare its side effects, a failure for which its
-// policy decides (SEMANTICS C28): the call has then ended without being made.
-func (c *call) begin(o *Options, now time.Time, share time.Duration) bool {
+// begin starts a call, for which the hook may take a time that is within its own timeout and within its share of the
+// review's. It reports false when there is none left, and for a dry run that reaches a hook which does not declare its side
+// effects, a failure for which its policy decides (SEMANTICS C28): the call has then ended without being made.
+func (c *call) begin(o *Options, now time.Time, limit time.Duration) bool {
 	if c.hook.SideEffects == undeclared && o.Request.Admission.GetDryRun() {
 		c.state = ended
-		c.result = review.Fail(review.FailureRefused, "it declares no sideEffects, so that a dry run may not reach it")
+		c.result = review.Fail(review.FailureRefused, reachedByDryRun)
 		return false
 	}
-	c.limit = min(c.hook.Timeout, share)
-	c.deadline = now.Add(c.limit)
-	if !now.Before(c.deadline) {
-		c.state = ended
-		c.result = review.Fail(review.FailureTimeout, "no time left to call it")
-		return false
-	}
+	c.limit, c.deadline = limit, now.Add(limit)
 	c.state = started
-	return true
+	return !c.expire(now)
 }
 
 // expire ends a started call whose deadline has passed; it reports whether it did.
@@ -184,10 +191,13 @@ func (c *call) expire(now time.Time) bool {
 		return false
 	}
 	c.state = ended
-	if c.limit < c.hook.Timeout {
+	switch {
+	case c.limit <= 0:
+		c.result = review.Fail(review.FailureTimeout, "no time left to call it")
+	case c.limit < c.hook.Timeout:
 		c.result = review.Fail(review.FailureTimeout,
 			"no verdict within %s, the time that was left for it (timeout %s)", c.limit, c.hook.Timeout)
-	} else {
+	default:
 		c.result = review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", c.hook.Timeout)
 	}
 	return true

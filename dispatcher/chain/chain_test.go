@@ -38,7 +38,11 @@ func TestScenarios(t *testing.T) {
 			case "mutate", "validate":
 				return w.begin(t, d)
 			case "deliver":
-				return w.deliver(t, d)
+				w.deliver(t, d)
+				return w.next()
+			case "also":
+				w.deliver(t, d)
+				return ""
 			case "time":
 				var to string
 				d.ScanArgs(t, "to", &to)
@@ -59,6 +63,7 @@ type world struct {
 	machine chain.Machine
 	now     time.Time
 	rules   map[*match.Hook]rule
+	ahead   map[*match.Hook]int // behind how many others hooks may be asked ahead of their turn
 }
 
 // rule is when a hook of a story matches.
@@ -70,7 +75,8 @@ type rule struct {
 
 // begin makes a machine. Arguments: budget, dryrun, delete, explain. Input: "object JSON" (default {}), and a hook a
 // line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
-// (matching fails with 404), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
+// (matching fails with 404), ahead=N (it may be asked ahead
+// of its turn, behind N others at most), shadow, all (it asks for all denials), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
 // nothing can be converted to).
 func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
@@ -87,7 +93,7 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 	if d.HasArg("delete") {
 		request.Operation, request.Object = "DELETE", nil
 	}
-	w.rules = make(map[*match.Hook]rule)
+	w.rules, w.ahead = make(map[*match.Hook]rule), make(map[*match.Hook]int)
 	o := chain.Options{
 		Request:  &review.Request{Stage: stage, Admission: request, Explain: d.HasArg("explain")},
 		Revision: "r1",
@@ -103,6 +109,9 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 			continue
 		}
 		o.Hooks = append(o.Hooks, w.hook(t, stage, strings.Fields(line)))
+	}
+	if len(w.ahead) > 0 {
+		o.Speculate = func(h *match.Hook, behind []*match.Hook) bool { return len(behind) <= w.ahead[h] }
 	}
 	w.now = epoch
 	if stage == admissionv1.Stage_STAGE_MUTATE {
@@ -137,6 +146,14 @@ func (w *world) hook(t *testing.T, stage admissionv1.Stage, words []string) *mat
 			w.rules[h] = rule{contains: `"` + value + `"`}
 		case "as":
 			w.rules[h] = rule{as: &conversion.ResourceKind{Kind: schema.GroupVersionKind{Version: value, Kind: "Thing"}}}
+		case "ahead":
+			if w.ahead[h] = 100; value != "" {
+				w.ahead[h], _ = strconv.Atoi(value)
+			}
+		case "shadow":
+			h.Route.Shadow = true
+		case "all":
+			h.Route.AllDenials = true
 		case "missing":
 			w.rules[h] = rule{err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "gone")}
 		default:
@@ -172,8 +189,9 @@ func restore(_ chain.Object, _, changed []byte) ([]byte, error) {
 	return bytes.ReplaceAll(changed, []byte(`"title"`), []byte(`"name"`)), nil
 }
 
-// deliver reports a result: deliver ID allow|deny|patch|raw|fail, with code=, message=, warning=, audit=KEY, type=; the patch is the input.
-func (w *world) deliver(t *testing.T, d *datadriven.TestData) string {
+// deliver reports a result: deliver ID allow|deny|patch|fail, with code=, message=, reason=, cause=, warning=, audit=KEY, type=; the patch is the input.
+// "also ID ..." reports one that comes at the same moment as the next.
+func (w *world) deliver(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	id, err := strconv.Atoi(d.CmdArgs[0].Key)
 	if err != nil {
@@ -197,9 +215,13 @@ func (w *world) deliver(t *testing.T, d *datadriven.TestData) string {
 		switch a.Key {
 		case "code":
 			code, _ := strconv.Atoi(value)
-			v.Status = &admissionv1.Status{Code: int32(code), Message: v.GetStatus().GetMessage()}
+			status(v).Code = int32(code)
 		case "message":
-			v.Status = &admissionv1.Status{Code: v.GetStatus().GetCode(), Message: value}
+			status(v).Message = value
+		case "reason":
+			status(v).Reason = value
+		case "cause":
+			status(v).Details = &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{Field: value}}}
 		case "warning":
 			v.Warnings = append(v.Warnings, value)
 		case "audit":
@@ -212,7 +234,14 @@ func (w *world) deliver(t *testing.T, d *datadriven.TestData) string {
 		v.Patch = []byte(d.Input)
 	}
 	w.machine.Deliver(id, r)
-	return w.next()
+}
+
+// status is that of a verdict in the making.
+func status(v *admissionv1.AdmissionResponse) *admissionv1.Status {
+	if v.Status == nil {
+		v.Status = &admissionv1.Status{}
+	}
+	return v.GetStatus()
 }
 
 // next is what the machine does now.
@@ -224,14 +253,20 @@ func (w *world) next() string {
 		if c.View != nil {
 			seen, as = c.View.Object, " as="+c.View.As.Kind.Version
 		}
-		fmt.Fprintf(&out, "start %d %s round=%d revision=%d object=%s%s by=%s\n",
-			c.ID, c.Hook.ID.Name, c.Round, c.Object.Revision, seen, as, c.Deadline.Sub(epoch))
+		mode := map[review.Mode]string{review.Speculative: " ahead", review.Shadow: " in shadow"}[c.Mode]
+		fmt.Fprintf(&out, "start %d %s round=%d revision=%d object=%s%s by=%s%s\n",
+			c.ID, c.Hook.ID.Name, c.Round, c.Object.Revision, seen, as, c.Deadline.Sub(epoch), mode)
 	}
 	for _, c := range cancel {
 		fmt.Fprintf(&out, "cancel %d %s\n", c.ID, c.Kind)
 	}
 	if a, ok := w.machine.Answer(); ok {
 		describe(&out, a)
+		for o := range w.machine.Outcomes() {
+			if o.Effect == chain.Discarded {
+				fmt.Fprintf(&out, "%s %d %s round=%d\n", o.Effect, o.ID, o.Hook.ID.Name, o.Round)
+			}
+		}
 	} else {
 		fmt.Fprintf(&out, "wake at %s\n", w.machine.Wake().Sub(epoch))
 	}
@@ -244,6 +279,9 @@ func describe(out *strings.Builder, a review.Answer) {
 		fmt.Fprintf(out, "allowed\n")
 	} else {
 		fmt.Fprintf(out, "denied %d %s %q\n", r.GetStatus().GetCode(), r.GetStatus().GetReason(), r.GetStatus().GetMessage())
+	}
+	for _, c := range r.GetStatus().GetDetails().GetCauses() {
+		fmt.Fprintf(out, "cause %s\n", c.GetField())
 	}
 	if len(r.GetPatch()) > 0 {
 		fmt.Fprintf(out, "patch %s %s\n", r.GetPatchType(), r.GetPatch())

@@ -32,11 +32,16 @@ const (
 	// Refused means that the request was refused for this hook whatever its policy says, and not by its verdict: it could
 	// not be matched, has side effects in a dry run, or its patch does not apply.
 	Refused
+	// Discarded means that the hook was asked ahead of its turn, and that this does not count: another changed the object
+	// before its turn came, the review was over, or the call failed. What the hook was asked in its turn is told apart.
+	Discarded
+	// Shadowed means that the hook is in shadow: it was asked, or would have been if it could, and decides nothing.
+	Shadowed
 )
 
 // String is the effect as HookOutcome spells it.
 func (e Effect) String() string {
-	names := [...]string{"skipped", "skipped", "allowed", "patched", "denied", "failed-open", "failed", "failed"}
+	names := [...]string{"skipped", "skipped", "allowed", "patched", "denied", "failed-open", "failed", "failed", "discarded", "shadow"}
 	if int(e) >= len(names) {
 		return names[Undecided]
 	}
@@ -51,6 +56,8 @@ type Outcome struct {
 	Hook *match.Hook
 	// Round is 0, or 1 for a reinvocation.
 	Round uint32
+	// Mode is why the hook was asked.
+	Mode review.Mode
 	// Effect is what the hook did to the review.
 	Effect Effect
 	// Reason says why, for the operator; empty when the hook allowed the request.
@@ -66,8 +73,8 @@ type Outcome struct {
 // outcomesOf is what came of calls, in their order.
 func outcomesOf(calls []*call) iter.Seq[Outcome] {
 	return func(yield func(Outcome) bool) {
-		for id, c := range calls {
-			o := Outcome{ID: id, Hook: c.hook, Round: c.round, Failure: c.result.Failure, Timing: c.result.Timing}
+		for _, c := range calls {
+			o := Outcome{ID: c.id, Hook: c.hook, Round: c.round, Mode: c.mode, Failure: c.result.Failure, Timing: c.result.Timing}
 			o.Effect, o.Reason = c.effect()
 			if o.Effect == Denied {
 				o.Code = max(c.result.Verdict.GetStatus().GetCode(), codeBadRequest)
@@ -82,6 +89,8 @@ func outcomesOf(calls []*call) iter.Seq[Outcome] {
 // effect is what a call did to the review, and why.
 func (c *call) effect() (Effect, string) {
 	switch {
+	case c.mode == review.Shadow:
+		return Shadowed, c.why
 	case c.refused != nil:
 		return Refused, c.refused.GetMessage()
 	case c.state == skipped:

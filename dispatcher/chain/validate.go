@@ -16,7 +16,8 @@ import (
 
 // Validate runs validating hooks: all are matched first, and a matching error ends the review before a single call
 // (SEMANTICS C2); then all are called at once. Denials are folded before failures, and both in the order of the hooks.
-// After the first denial the calls without side effects are cancelled (docs/deviations.md).
+// After the first denial the calls without side effects are cancelled (docs/deviations.md), unless one of the hooks that
+// were called asks for all denials: then all are waited for, and the answer names each that denies.
 type Validate struct {
 	folder
 	calls  []*call
@@ -25,6 +26,7 @@ type Validate struct {
 	open   int // started calls without a result
 	begun  bool
 	denied bool
+	all    bool // a hook that was called asks for all denials
 }
 
 var _ Machine = (*Validate)(nil)
@@ -43,13 +45,13 @@ func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
 	if !v.begun {
 		v.begin(now)
 	}
-	for id, c := range v.calls {
+	for _, c := range v.calls {
 		if c.expire(now) {
-			v.cancel = append(v.cancel, Cancel{id, review.FailureTimeout})
+			v.cancel = append(v.cancel, Cancel{c.id, review.FailureTimeout})
 			v.settle(c)
 		}
 	}
-	if v.denied {
+	if v.denied && !v.all {
 		v.abandon()
 	}
 	if !v.done && v.open == 0 {
@@ -62,45 +64,62 @@ func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
 func (v *Validate) begin(now time.Time) {
 	v.begun = true
 	object := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}
+	if refused := v.consider(object); refused != nil {
+		v.finish(v.calls, refused, nil)
+		return
+	}
+	now = v.options.matched(now)
+	for _, c := range v.calls {
+		switch {
+		case c.mode == review.Shadow:
+			v.start = append(v.start, c.shadowed(object, now)...)
+			continue
+		case c.state == skipped:
+			continue
+		}
+		v.open++
+		v.all = v.all || c.hook.Route.AllDenials
+		if !c.begin(v.options, now, min(c.hook.Timeout, v.options.Deadline.Sub(now))) {
+			v.settle(c)
+			continue
+		}
+		v.start = append(v.start, Call{ID: c.id, Hook: c.hook, Object: object, View: c.view, Deadline: c.deadline})
+	}
+}
+
+// consider matches every candidate. What cannot be matched refuses the review before a single call, and so does what a dry
+// run may not reach.
+func (v *Validate) consider(object Object) (refused *admissionv1.Status) {
 	calls := make([]call, len(v.options.Hooks))
 	v.calls = make([]*call, 0, len(calls))
 	v.start = make([]Call, 0, len(calls))
 	for i, h := range v.options.Hooks {
 		c := &calls[i]
-		c.hook = h
 		v.calls = append(v.calls, c)
+		if h.Route.Shadow {
+			*c = *inShadow(v.options, h, object)
+			c.id = i
+			continue
+		}
+		c.id, c.hook = i, h
 		d := v.options.Match(h, object)
 		if d.Err != nil {
-			v.finish(v.calls, c.refuse(matchError(h, d.Err)), nil)
-			return
+			return c.refuse(matchError(h, d.Err))
 		}
 		if !d.Match {
 			c.state, c.why = skipped, d.Skip
 			continue
 		}
 		if status := c.see(v.options, object, d.As); status != nil {
-			v.finish(v.calls, c.refuse(status), nil)
-			return
+			return c.refuse(status)
 		}
 	}
 	for _, c := range v.calls {
-		if status := dryRunConflict(c.hook, v.options.Request.Admission); c.state != skipped && status != nil {
-			v.finish(v.calls, c.refuse(status), nil)
-			return
+		if status := dryRunConflict(c.hook, v.options.Request.Admission); c.state != skipped && c.mode != review.Shadow && status != nil {
+			return c.refuse(status)
 		}
 	}
-	now = v.options.matched(now)
-	for id, c := range v.calls {
-		if c.state == skipped {
-			continue
-		}
-		v.open++
-		if !c.begin(v.options, now, v.options.Deadline.Sub(now)) {
-			v.settle(c)
-			continue
-		}
-		v.start = append(v.start, Call{ID: id, Hook: c.hook, Object: object, View: c.view, Deadline: c.deadline})
-	}
+	return nil
 }
 
 // Deliver implements [Machine].
@@ -124,10 +143,10 @@ func (v *Validate) settle(c *call) {
 // abandon gives up the calls whose results cannot change the answer any more. Hooks with side effects are waited for, so
 // that their calls end as they would upstream.
 func (v *Validate) abandon() {
-	for id, c := range v.calls {
+	for _, c := range v.calls {
 		if c.state == started && c.hook.SideEffects == admissionregistrationv1.SideEffectClassNone {
 			c.state = abandoned
-			v.cancel = append(v.cancel, Cancel{id, review.FailureCancelled})
+			v.cancel = append(v.cancel, Cancel{c.id, review.FailureCancelled})
 			v.open--
 		}
 	}
@@ -135,16 +154,15 @@ func (v *Validate) abandon() {
 
 // fold makes the answer of the calls, which have all ended or been abandoned.
 func (v *Validate) fold() {
-	var denied, failed *call
+	var denied []*call
+	var failed *call
 	for _, c := range v.calls {
 		if c.state != ended {
 			continue
 		}
 		switch c.interpret() {
 		case denies:
-			if denied == nil {
-				denied = c
-			}
+			denied = append(denied, c)
 		case fails:
 			if failed == nil {
 				failed = c
@@ -154,8 +172,10 @@ func (v *Validate) fold() {
 	}
 	var status *admissionv1.Status
 	switch {
-	case denied != nil:
-		status = denial(denied.hook, denied.result.Verdict.GetStatus())
+	case len(denied) > 0 && v.all:
+		status = denials(denied)
+	case len(denied) > 0:
+		status = denial(denied[0].hook, denied[0].result.Verdict.GetStatus())
 	case failed != nil:
 		status = failedCall(failed)
 	}
