@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -30,18 +28,14 @@ func fragileRoad(t *testing.T, policy admissionregistrationv1.FailurePolicyType)
 // review, and returns what the client was answered.
 func (r *road) killDuringCall(t *testing.T, client *kubernetes.Clientset) error {
 	t.Helper()
-	called := filepath.Join(t.TempDir(), "called")
-	host := r.hostProcess(t, "-validate="+fragile, "-hang", "-handling="+called)
+	host := r.replica(t, nil, "-validate="+fragile, "-hang")
 	r.validate(t)
 	answer := make(chan error, 1)
 	go func() {
 		_, err := client.CoreV1().Pods(r.namespace).Create(t.Context(), kube.Pod(r.namespace, "pod"), metav1.CreateOptions{})
 		answer <- err
 	}()
-	eventually(t, "the host holds the review", func() error {
-		_, err := os.Stat(called)
-		return err
-	})
+	eventually(t, "the host holds the review", func() error { return host.wasCalled(t, 1) })
 	if err := host.Kill(); err != nil {
 		t.Fatal(err)
 	}

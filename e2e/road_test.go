@@ -60,11 +60,22 @@ func newRoad(t *testing.T, configurations ...metav1.Object) *road {
 // among them.
 func newRoadWith(t *testing.T, options mesh.Options, configurations ...metav1.Object) *road {
 	t.Helper()
+	options.Documents = append(options.Documents, clusterDocument(t))
+	m := newMesh(t, options, configurations...)
+	return newRoadOn(t, m, m.Serve(t))
+}
+
+// newMesh is the files of a mesh for webhook configurations.
+func newMesh(t *testing.T, options mesh.Options, configurations ...metav1.Object) *mesh.Mesh {
+	t.Helper()
 	options.Portcullis, options.Callers = portcullis, cluster.Authority()
 	options.Documents = append(options.Documents, documents(t, configurations...)...)
-	options.Documents = append(options.Documents, clusterDocument(t))
-	m := mesh.New(t, options)
-	d := m.Serve(t)
+	return mesh.New(t, options)
+}
+
+// newRoadOn is the road over a dispatcher that runs.
+func newRoadOn(t *testing.T, m *mesh.Mesh, d *mesh.Dispatcher) *road {
+	t.Helper()
 	r := &road{Mesh: m, dispatcher: d, bridge: d.Bridge, name: strings.ToLower("road-" + rand.Text())}
 	r.namespace = r.newNamespace(t, nil)
 	return r

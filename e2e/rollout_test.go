@@ -4,13 +4,23 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/proto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
@@ -18,52 +28,67 @@ import (
 	"github.com/portcullis-mesh/portcullis/e2e/pki"
 )
 
-func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
-	const hook, replicas, rounds = "rolled.example.com", 2, 4
-	r := newRoad(t, kube.Validating("rolled", onPods(hook)))
-	start := func() mesh.HostProcess {
-		// Verdicts take long enough that a replica is always told to go in the
-		// middle of some.
-		return r.hostProcess(t, "-validate="+hook, "-delay=20ms")
-	}
-	hosts := make([]mesh.HostProcess, replicas)
-	for i := range hosts {
-		hosts[i] = start()
-	}
-	r.validate(t)
-	flow := newTraffic(t, r.createDry)
+// The hooks of a road that is rolled; both fail closed.
+const (
+	rolledMark = "mark.example.com" // mutating
+	rolledFind = "find.example.com" // validating
+)
 
-	for round := range rounds * replicas {
-		i := round % replicas
-		flow.await(t)
-		hosts[i].Drain(t)
-		flow.await(t)
-		hosts[i] = start()
-	}
-
-	flow.wantNoFailure(t)
+// newRolled is a road with a mutating and a validating hook.
+func newRolled(t *testing.T, options mesh.Options) *road {
+	t.Helper()
+	return newRoadWith(t, options, kube.Mutating("mark", onPods(rolledMark)), kube.Validating("find", onPods(rolledFind)))
 }
 
-func TestAHostThatHangsAsAWholeIsLeftOutAndNoRequestFails(t *testing.T) {
-	const hook = "frozen.example.com"
-	r := newRoad(t, kube.Validating("frozen", onPods(hook)))
-	frozen := r.hostProcess(t, "-validate="+hook, "-delay=20ms")
-	r.hostProcess(t, "-validate="+hook, "-delay=20ms")
-	r.validate(t)
-	flow := newTraffic(t, r.createDry)
-	flow.await(t)
+// rolledReplica starts a host for both hooks, and returns when they are in
+// rotation. Verdicts take long enough that a replica is always told to go in
+// the middle of some.
+func (r *road) rolledReplica(t *testing.T) mesh.HostProcess {
+	t.Helper()
+	return r.hostProcess(t, "-validate="+rolledFind, "-mutate="+rolledMark, "-delay=20ms",
+		`-patch=[{"op":"add","path":"/metadata/labels","value":{"marked":"yes"}}]`)
+}
 
-	// Neither TCP nor gRPC notices: the process just does nothing any more.
-	if err := frozen.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+// createMarked creates a Pod, dry, which the mutating hook has to have marked.
+func (r *road) createMarked(ctx context.Context) error {
+	pod, err := cluster.Client().CoreV1().Pods(r.namespace).
+		Create(ctx, kube.Pod(r.namespace, dryPod), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err == nil && pod.Labels["marked"] != "yes" {
+		err = errors.New("the mutating hook was not asked")
 	}
-	eventually(t, "its session is ended", func() error { return r.dispatcher.HasMetric(t.Context(), "portcullis_host_sessions 1") })
-	flow.await(t)
-	if err := frozen.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
+	return err
+}
+
+// times is how often a test does what it does: as often as the variable says,
+// or as often as everybody has the time for.
+func times(t *testing.T, variable string, usual int) int {
+	t.Helper()
+	value, ok := os.LookupEnv(variable)
+	if !ok {
+		return usual
 	}
-	eventually(t, "it dials again", func() error { return r.dispatcher.HasMetric(t.Context(), "portcullis_host_sessions 2") })
-	flow.await(t)
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
+	r := newRolled(t, mesh.Options{})
+	replicas := [2]mesh.HostProcess{r.rolledReplica(t), r.rolledReplica(t)}
+	r.mutate(t)
+	r.validate(t)
+	flow := newTraffic(t, r.createMarked)
+
+	for range times(t, "E2E_HOST_ROLLOUTS", 5) {
+		for i, old := range replicas {
+			replicas[i] = r.rolledReplica(t)
+			flow.await(t)
+			old.Drain(t)
+			flow.await(t)
+		}
+	}
 
 	flow.wantNoFailure(t)
 }
@@ -89,28 +114,93 @@ func TestADispatcherIsRestartedAndItsHostReconnects(t *testing.T) {
 	}
 }
 
+// TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails replaces each of two
+// dispatchers, as a Deployment does, behind balancers that learn of it late.
+// kube-apiserver comes through one, direct callers through the other. Hosts
+// find the new ones by name.
 func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
-	const hook, rounds = "steady.example.com", 2
-	r := newRoad(t, kube.Validating("steady", onPods(hook)))
+	r := newRolled(t, mesh.Options{StopDelay: 2 * time.Second})
 	dispatchers := []*mesh.Dispatcher{r.dispatcher, r.Serve(t)}
-	r.hostProcess(t, "-validate="+hook, "-delay=20ms")
-	r.bridge = mesh.Balance(t, dispatchers...)
+	r.rolledReplica(t)
+	r.rolledReplica(t)
+	bridges, callers := mesh.Balance(t, mesh.BridgePort, dispatchers...), mesh.Balance(t, mesh.HostsPort, dispatchers...)
+	uses := func(all ...*mesh.Dispatcher) {
+		t.Helper()
+		eventually(t, "balancers know who is ready", func() error { return errors.Join(bridges.Uses(all...), callers.Uses(all...)) })
+	}
+	uses(dispatchers...)
+	r.bridge = "https://" + bridges.Address
+	r.mutate(t)
 	r.validate(t)
-	flow := newTraffic(t, r.createDry)
+	flow, direct := newTraffic(t, r.createMarked), newTraffic(t, r.directCaller(t, callers.Address))
 
-	for range rounds {
-		for _, d := range dispatchers {
-			eventually(t, "all are ready", func() error {
-				return errors.Join(dispatchers[0].Ready(t.Context()), dispatchers[1].Ready(t.Context()))
-			})
+	for range times(t, "E2E_DISPATCHER_ROLLOUTS", 2) {
+		for i, old := range dispatchers {
+			next := r.Serve(t)
+			bridges.Add(next)
+			callers.Add(next)
+			uses(append([]*mesh.Dispatcher{next}, dispatchers...)...)
 			flow.await(t)
-			d.Stop(t)
+			old.Stop(t)
+			bridges.Remove(old)
+			callers.Remove(old)
+			dispatchers[i] = next
 			flow.await(t)
-			d.Start(t)
+			direct.await(t)
 		}
 	}
 
 	flow.wantNoFailure(t)
+	direct.wantNoFailure(t)
+}
+
+// directCaller is a function that asks the AdmissionService behind an address
+// for all its mutating and validating hooks have to say to a Pod.
+func (r *road) directCaller(t *testing.T, address string) func(context.Context) error {
+	t.Helper()
+	pair, err := r.Authority().Client(kube.WebhookClientName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: r.Authority().Pool(), Certificates: []tls.Certificate{certificate},
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	client, pod := admissionv1.NewAdmissionServiceClient(conn), podObject(t, r.namespace)
+	return func(ctx context.Context) error {
+		answer, err := client.Review(ctx, &admissionv1.ReviewRequest{
+			Stage: admissionv1.Stage_STAGE_ADMIT,
+			Request: &admissionv1.AdmissionRequest{
+				Uid: string(uuid.NewUUID()), Cluster: clusterName, Operation: "CREATE", Namespace: r.namespace, Name: dryPod,
+				Kind:     &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+				Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
+				Object:   &admissionv1.Object{Raw: pod}, DryRun: proto.Bool(true),
+			},
+		})
+		if err == nil && (!answer.GetResponse().GetAllowed() || len(answer.GetResponse().GetPatch()) == 0) {
+			err = fmt.Errorf("not admitted and marked: %v", answer.GetResponse())
+		}
+		return err
+	}
+}
+
+// podObject is a Pod as JSON.
+func podObject(t *testing.T, namespace string) []byte {
+	t.Helper()
+	pod := kube.Pod(namespace, dryPod)
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	data, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 func TestTheCertificateIsReplacedWhilePodsAreCreatedAndNoneFails(t *testing.T) {

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 )
 
 const (
 	// trafficClients is how many clients create Pods at a time.
 	trafficClients = 4
+	// pace is how much time at least lies between two requests of a client.
+	pace = 10 * time.Millisecond
 	// between is how many requests are answered between two steps of a test.
 	between = 20
 	// maxTrafficErrors is how many errors are kept; one is enough to fail.
@@ -35,8 +38,11 @@ func newTraffic(t *testing.T, send func(context.Context) error) *traffic {
 	f := &traffic{stop: cancel}
 	for range trafficClients {
 		f.clients.Go(func() {
+			next := time.NewTicker(pace)
+			defer next.Stop()
 			for ctx.Err() == nil {
 				f.count(send(t.Context()))
+				<-next.C
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -31,6 +32,8 @@ type Hook struct {
 	Resources  []string
 	// FailurePolicy is Fail when "".
 	FailurePolicy admissionregistrationv1.FailurePolicyType
+	// SideEffects is None when "".
+	SideEffects admissionregistrationv1.SideEffectClass
 	// Timeout is rounded down to seconds; 0 leaves it to Kubernetes (10 s).
 	Timeout time.Duration
 	// NamespaceSelector limits the webhook; nil is every namespace, which
@@ -57,7 +60,7 @@ func Validating(name string, hooks ...Hook) *admissionregistrationv1.ValidatingW
 			FailurePolicy:           h.failurePolicy(),
 			TimeoutSeconds:          h.timeoutSeconds(),
 			NamespaceSelector:       h.NamespaceSelector,
-			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			SideEffects:             ptr.To(cmp.Or(h.SideEffects, admissionregistrationv1.SideEffectClassNone)),
 			AdmissionReviewVersions: []string{"v1"},
 		})
 	}
@@ -78,7 +81,7 @@ func Mutating(name string, hooks ...Hook) *admissionregistrationv1.MutatingWebho
 			FailurePolicy:           h.failurePolicy(),
 			TimeoutSeconds:          h.timeoutSeconds(),
 			NamespaceSelector:       h.NamespaceSelector,
-			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			SideEffects:             ptr.To(cmp.Or(h.SideEffects, admissionregistrationv1.SideEffectClassNone)),
 			AdmissionReviewVersions: []string{"v1"},
 		})
 	}
@@ -104,10 +107,7 @@ func (h Hook) rules() []admissionregistrationv1.RuleWithOperations {
 }
 
 func (h Hook) failurePolicy() *admissionregistrationv1.FailurePolicyType {
-	if h.FailurePolicy == "" {
-		return ptr.To(admissionregistrationv1.Fail)
-	}
-	return ptr.To(h.FailurePolicy)
+	return ptr.To(cmp.Or(h.FailurePolicy, admissionregistrationv1.Fail))
 }
 
 func (h Hook) timeoutSeconds() *int32 {

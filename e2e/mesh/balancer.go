@@ -2,66 +2,174 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// Balance puts the dispatchers behind one address, as a Service does: a new
-// connection goes to the first one that is ready, and stays there. It returns
-// the URL, and ends with the test.
-func Balance(t testing.TB, dispatchers ...*Dispatcher) (url string) {
+// probeInterval is the pause between two looks at whether dispatchers are
+// ready.
+const probeInterval = 50 * time.Millisecond
+
+// Port is one of the ports of a dispatcher.
+type Port func(Addresses) string
+
+// The ports that somebody balances.
+var (
+	// BridgePort is that for API servers.
+	BridgePort Port = func(a Addresses) string { return strings.TrimPrefix(a.Bridge, "https://") }
+	// HostsPort is that for hosts and direct callers.
+	HostsPort Port = func(a Addresses) string { return a.Hosts }
+)
+
+// Balancer is one address in front of several dispatchers, as a Service is
+// with kube-proxy: a new connection goes to one of those that were ready when
+// they were last asked, by chance, and stays there whatever becomes of it.
+// Between the moment that a dispatcher turns unready and that in which the
+// balancer knows it, connections still go there.
+type Balancer struct {
+	// Address is the host:port.
+	Address string
+
+	port        Port
+	connections sync.WaitGroup
+
+	mu        sync.Mutex
+	endpoints []*endpoint
+}
+
+// endpoint is one dispatcher.
+type endpoint struct {
+	dispatcher *Dispatcher
+	admin      string // where it says whether it is ready
+	address    string // where its connections go
+	ready      bool
+}
+
+// Balance starts a balancer, which ends with the test.
+func Balance(t testing.TB, port Port, dispatchers ...*Dispatcher) *Balancer {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := &Balancer{Address: listener.Addr().String(), port: port}
+	for _, d := range dispatchers {
+		b.Add(d)
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var connections sync.WaitGroup
-	connections.Go(func() {
+	b.connections.Go(func() { b.probe(ctx) })
+	b.connections.Go(func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return // the listener is closed
 			}
-			connections.Go(func() { forward(ctx, conn, dispatchers) })
+			b.connections.Go(func() { b.forward(ctx, conn) })
 		}
 	})
 	t.Cleanup(func() {
 		cancel()
 		listener.Close()
-		connections.Wait()
+		b.connections.Wait()
 	})
-	return "https://" + listener.Addr().String()
+	return b
+}
+
+// Add puts a dispatcher behind the balancer, where it is used once it is
+// ready.
+func (b *Balancer) Add(d *Dispatcher) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.endpoints = append(b.endpoints, &endpoint{dispatcher: d, admin: d.Admin, address: b.port(d.Addresses)})
+}
+
+// Remove forgets a dispatcher. Its connections stay.
+func (b *Balancer) Remove(d *Dispatcher) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.endpoints = slices.DeleteFunc(b.endpoints, func(e *endpoint) bool { return e.dispatcher == d })
+}
+
+// Uses is an error unless exactly these dispatchers get new connections.
+func (b *Balancer) Uses(dispatchers ...*Dispatcher) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.endpoints {
+		if e.ready != slices.Contains(dispatchers, e.dispatcher) {
+			return errors.New("new connections go to other dispatchers")
+		}
+	}
+	return nil
+}
+
+// probe asks the dispatchers whether they are ready, again and again.
+func (b *Balancer) probe(ctx context.Context) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		b.mu.Lock()
+		all := slices.Clone(b.endpoints)
+		b.mu.Unlock()
+		for _, e := range all {
+			ready := e.probe(ctx)
+			b.mu.Lock()
+			e.ready = ready
+			b.mu.Unlock()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// probe asks one dispatcher.
+func (e *endpoint) probe(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := get(ctx, e.admin+"/readyz")
+	return err == nil
 }
 
 // forward is one connection, until either side or ctx ends it.
-func forward(ctx context.Context, client net.Conn, dispatchers []*Dispatcher) {
+func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	defer client.Close()
-	for _, d := range dispatchers {
-		server, err := d.dial(ctx)
-		if err != nil {
-			continue
-		}
-		splice(ctx, client, server)
+	address := b.choose()
+	if address == "" {
 		return
 	}
-}
-
-// dial connects to the bridge of a dispatcher that is ready.
-func (d *Dispatcher) dial(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	if err := d.Ready(ctx); err != nil {
-		return nil, err
+	server, err := new(net.Dialer).DialContext(ctx, "tcp4", address)
+	if err != nil {
+		return
 	}
-	return (&net.Dialer{}).DialContext(ctx, "tcp4", strings.TrimPrefix(d.Bridge, "https://"))
+	splice(ctx, client, server)
 }
 
-// splice copies both ways until one of the sides closes.
+// choose is where a new connection goes; "" is nowhere.
+func (b *Balancer) choose() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ready []string
+	for _, e := range b.endpoints {
+		if e.ready {
+			ready = append(ready, e.address)
+		}
+	}
+	if len(ready) == 0 {
+		return ""
+	}
+	return ready[rand.IntN(len(ready))]
+}
+
+// splice copies both ways until both sides have said everything.
 func splice(ctx context.Context, client, server net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -72,8 +180,13 @@ func splice(ctx context.Context, client, server net.Conn) {
 	var both sync.WaitGroup
 	for from, to := range map[net.Conn]net.Conn{client: server, server: client} {
 		both.Go(func() {
-			defer cancel()
-			_, _ = io.Copy(to, from) // an end is an end, whatever its reason
+			if _, err := io.Copy(to, from); err != nil {
+				cancel() // an end is an end, whatever its reason
+				return
+			}
+			if half, ok := to.(*net.TCPConn); !ok || half.CloseWrite() != nil {
+				cancel()
+			}
 		})
 	}
 	both.Wait()

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/e2e/netns"
 	"github.com/portcullis-mesh/portcullis/e2e/process"
 )
 
@@ -36,19 +39,47 @@ type Addresses struct {
 // goroutine.
 type Dispatcher struct {
 	Addresses
-	mesh    *Mesh
-	name    string
-	process *process.Process
+	mesh      *Mesh
+	name      string
+	ip        string
+	namespace *netns.Namespace // nil: that of the test
+	published bool             // hosts are told its address
+	process   *process.Process
 }
 
 // Serve starts a dispatcher and returns when it listens. When the test ends
 // it is stopped, and must stop in good order.
 func (m *Mesh) Serve(t testing.TB) *Dispatcher {
 	t.Helper()
+	return m.serve(t, &Dispatcher{ip: m.freeAddress(t)})
+}
+
+// ServeIn is Serve in a network namespace, on its address, which has to be
+// one of [Options.Addresses].
+func (m *Mesh) ServeIn(t testing.TB, namespace *netns.Namespace) *Dispatcher {
+	t.Helper()
+	return m.serve(t, &Dispatcher{ip: namespace.Address(), namespace: namespace})
+}
+
+// freeAddress is a loopback address that no dispatcher has which runs.
+func (m *Mesh) freeAddress(t testing.TB) string {
+	t.Helper()
+	for i := range maxDispatchers {
+		taken := func(d *Dispatcher) bool { return d.ip == loopback(i) && d.published }
+		if !slices.ContainsFunc(m.dispatchers, taken) {
+			return loopback(i)
+		}
+	}
+	t.Fatalf("more than %d dispatchers", maxDispatchers)
+	return ""
+}
+
+func (m *Mesh) serve(t testing.TB, d *Dispatcher) *Dispatcher {
+	t.Helper()
 	m.started++
-	d := &Dispatcher{
-		mesh: m, name: fmt.Sprintf("dispatcher-%d", m.started),
-		Addresses: Addresses{Bridge: "https://127.0.0.1:0", Hosts: "127.0.0.1:0", Admin: "http://127.0.0.1:0"},
+	d.mesh, d.name = m, fmt.Sprintf("dispatcher-%d", m.started)
+	d.Addresses = Addresses{
+		Bridge: "https://" + d.ip + ":0", Hosts: net.JoinHostPort(d.ip, m.hostsPort), Admin: "http://" + d.ip + ":0",
 	}
 	m.dispatchers = append(m.dispatchers, d)
 	t.Cleanup(func() {
@@ -68,19 +99,15 @@ func (d *Dispatcher) Start(t testing.TB) {
 	if err := os.RemoveAll(readyFile); err != nil {
 		t.Fatal(err)
 	}
-	started, err := process.Start(process.Command{
-		Path: m.options.Portcullis,
-		Args: []string{
-			"serve", "--config=" + m.ConfigDir(), "--ready-file=" + readyFile,
-			"--listen=" + d.Bridge[len("https://"):], "--listen-hosts=" + d.Hosts, "--listen-admin=" + d.Admin[len("http://"):],
-			"--tls-cert=" + m.path("dispatcher.crt"), "--tls-key=" + m.path("dispatcher.key"),
-			"--tls-ca=" + m.path("callers-ca.crt"), "--hosts-tls-ca=" + m.AuthorityFile(),
-			"--stop-delay=100ms", "--drain-timeout=5s",
-			"--ready-timeout=10m", // so that ready means that hosts serve
-		},
-		Env:     m.options.Env,
-		LogFile: m.path(d.name + ".log"),
+	path, args := d.namespace.Command(m.options.Portcullis, []string{
+		"serve", "--config=" + m.ConfigDir(), "--ready-file=" + readyFile,
+		"--listen=" + d.Bridge[len("https://"):], "--listen-hosts=" + d.Hosts, "--listen-admin=" + d.Admin[len("http://"):],
+		"--tls-cert=" + m.path("dispatcher.crt"), "--tls-key=" + m.path("dispatcher.key"),
+		"--tls-ca=" + m.path("callers-ca.crt"), "--hosts-tls-ca=" + m.AuthorityFile(),
+		"--stop-delay=" + m.options.StopDelay.String(), "--drain-timeout=5s",
+		"--ready-timeout=10m", // so that ready means that hosts serve
 	})
+	started, err := process.Start(process.Command{Path: path, Args: args, Env: m.options.Env, LogFile: m.path(d.name + ".log")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,15 +118,25 @@ func (d *Dispatcher) Start(t testing.TB) {
 	if err := started.Await(ctx, func(context.Context) error { return ReadReadyFile(readyFile, &now) }); err != nil {
 		t.Fatal(err)
 	}
-	if d.Addresses != now { // a balancer reads them meanwhile
-		d.Addresses = now
+	d.Addresses = now
+	if _, m.hostsPort, err = net.SplitHostPort(d.Hosts); err != nil {
+		t.Fatal(err)
 	}
+	d.publish(t, true)
+}
+
+// publish tells hosts where the dispatcher is, or that it is not any more.
+func (d *Dispatcher) publish(t testing.TB, published bool) {
+	t.Helper()
+	d.published = published
+	d.mesh.publish(t)
 }
 
 // Stop ends the dispatcher as an operator would, and fails the test unless it
 // ends in good order. Once it has ended, Stop does nothing.
 func (d *Dispatcher) Stop(t testing.TB) {
 	t.Helper()
+	d.publish(t, false)
 	if err := d.process.Stop(stopTimeout); err != nil {
 		t.Errorf("stop the dispatcher: %v", err)
 	}
@@ -120,9 +157,12 @@ func (d *Dispatcher) Ready(ctx context.Context) error {
 	return err
 }
 
+// Metrics are all lines of the dispatcher's metrics.
+func (d *Dispatcher) Metrics(ctx context.Context) (string, error) { return d.get(ctx, "/metrics") }
+
 // HasMetric is an error unless the dispatcher's metrics hold the line.
 func (d *Dispatcher) HasMetric(ctx context.Context, line string) error {
-	metrics, err := d.get(ctx, "/metrics")
+	metrics, err := d.Metrics(ctx)
 	if err == nil && !strings.Contains(metrics, "\n"+line+"\n") {
 		err = fmt.Errorf("no metric %q in:\n%s", line, metrics)
 	}
@@ -131,7 +171,11 @@ func (d *Dispatcher) HasMetric(ctx context.Context, line string) error {
 
 // get asks the admin port.
 func (d *Dispatcher) get(ctx context.Context, path string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.Admin+path, nil)
+	return get(ctx, d.Admin+path)
+}
+
+func get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
@@ -143,7 +187,7 @@ func (d *Dispatcher) get(ctx context.Context, path string) (string, error) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s: %s: %s", path, response.Status, body)
+		err = fmt.Errorf("GET %s: %s: %s", url, response.Status, body)
 	}
 	return string(body), err
 }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 
+	"github.com/portcullis-mesh/portcullis/e2e/netns"
 	"github.com/portcullis-mesh/portcullis/e2e/process"
 )
 
@@ -58,6 +60,8 @@ type HostOptions struct {
 	Args []string
 	// Env is added to its environment.
 	Env []string
+	// Namespace is where it runs; nil is where the test does.
+	Namespace *netns.Namespace
 }
 
 // HostProcess is a host in a process of its own.
@@ -75,18 +79,15 @@ func (m *Mesh) HostProcess(t testing.TB, options HostOptions) HostProcess {
 	args := append([]string{
 		"-name=" + options.Identity, "-ready-file=" + m.path(name+".ready"),
 		"-cert=" + cert, "-key=" + key, "-ca=" + m.AuthorityFile(),
+		"-dispatcher=" + net.JoinHostPort(hostsName, m.hostsPort), "-addresses=" + m.path("addresses"),
 	}, options.Args...)
-	for _, address := range m.addresses() {
-		args = append(args, "-dispatcher="+address)
-	}
-	started, err := process.Start(process.Command{
-		Path: options.Program, Args: args, Env: options.Env, LogFile: m.path(name + ".log"),
-	})
+	path, args := options.Namespace.Command(options.Program, args)
+	started, err := process.Start(process.Command{Path: path, Args: args, Env: options.Env, LogFile: m.path(name + ".log")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
+		if t.Failed() && !endedWell(started) {
 			t.Log(started.Tail(tailLines))
 		}
 		if err := started.Kill(); err != nil {
@@ -103,6 +104,17 @@ func (m *Mesh) HostProcess(t testing.TB, options HostOptions) HostProcess {
 		t.Fatal(err)
 	}
 	return HostProcess{Process: started}
+}
+
+// endedWell says whether a process has nothing to tell any more: a rollout
+// has many of them.
+func endedWell(p *process.Process) bool {
+	select {
+	case <-p.Exited():
+		return p.Err() == nil
+	default:
+		return false
+	}
 }
 
 // Drain ends the host with SIGTERM, as a rollout does, and fails the test
@@ -132,11 +144,14 @@ func (m *Mesh) Certify(t testing.TB, identity string) (cert, key string) {
 	return cert, key
 }
 
-// addresses are those of all dispatchers, for hosts.
+// addresses are those of all dispatchers that run, for hosts in the test's
+// own process.
 func (m *Mesh) addresses() []string {
 	addresses := make([]string, 0, len(m.dispatchers))
 	for _, d := range m.dispatchers {
-		addresses = append(addresses, d.Hosts)
+		if d.published {
+			addresses = append(addresses, d.Hosts)
+		}
 	}
 	return addresses
 }

@@ -2,13 +2,19 @@
 // own, and hosts that dial them: in the test's process ([Mesh.Host]), or as
 // processes that can be killed ([Mesh.HostProcess]).
 //
-// Everything listens on 127.0.0.1 and is gone when its test ends. The hosts
-// and the dispatchers' own certificates come from the mesh's authority; who
-// sends reviews is known by another one, as it is where the authority of a
-// cluster is not that of the mesh.
+// Everything listens on loopback addresses, unless it runs in a network
+// namespace, and is gone when its test ends. Each dispatcher has an address
+// of its own, as Pods have, and all of them have the same port for hosts.
+// Host processes find them by name, as they would find the Pods behind a
+// headless Service.
+//
+// The hosts and the dispatchers' own certificates come from the mesh's
+// authority; who sends reviews is known by another one, as it is where the
+// authority of a cluster is not that of the mesh.
 package mesh
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -32,7 +39,18 @@ type Options struct {
 	Documents []string
 	// Env is added to the environment of every dispatcher, as KEY=value.
 	Env []string
+	// Addresses are further IP addresses that dispatchers may listen on.
+	Addresses []string
+	// StopDelay is how long a dispatcher serves on after SIGTERM, unready;
+	// 100 ms when 0, since most tests have nobody who would have to notice.
+	StopDelay time.Duration
 }
+
+// hostsName is the name by which host processes know the dispatchers.
+const hostsName = "dispatchers.mesh"
+
+// maxDispatchers is how many dispatchers of a mesh run at a time.
+const maxDispatchers = 8
 
 // Mesh is the configuration and the certificates that dispatchers and hosts
 // share. It belongs to one test and its goroutine.
@@ -41,7 +59,8 @@ type Mesh struct {
 	authority   *pki.Authority
 	dir         string
 	dispatchers []*Dispatcher
-	started     int // processes so far, by which their files are named
+	hostsPort   string // of all dispatchers; "0" before the first one
+	started     int    // processes so far, by which their files are named
 }
 
 // New makes the files of a mesh; nothing runs yet.
@@ -51,7 +70,8 @@ func New(t testing.TB, options Options) *Mesh {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mesh{options: options, authority: authority, dir: t.TempDir()}
+	options.StopDelay = cmp.Or(options.StopDelay, 100*time.Millisecond)
+	m := &Mesh{options: options, authority: authority, dir: t.TempDir(), hostsPort: "0"}
 	if err := os.Mkdir(m.ConfigDir(), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +95,11 @@ func (m *Mesh) ConfigDir() string { return m.path("config") }
 // they find changed.
 func (m *Mesh) RotateCertificate(t testing.TB) pki.Pair {
 	t.Helper()
-	pair, err := m.authority.Server("127.0.0.1")
+	names := append([]string{"127.0.0.1", hostsName}, m.options.Addresses...)
+	for i := range maxDispatchers {
+		names = append(names, loopback(i))
+	}
+	pair, err := m.authority.Server(names...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,15 +142,36 @@ spec:
 }
 
 // Cluster lets identity send reviews of a cluster, which is asked by the
-// kubeconfig for what they do not carry.
+// kubeconfig for what they do not carry; with "" it is not asked.
 func Cluster(name, identity, kubeconfig string) string {
-	return fmt.Sprintf(`apiVersion: portcullis.dev/v1
+	document := fmt.Sprintf(`apiVersion: portcullis.dev/v1
 kind: Cluster
 metadata: {name: %s}
 spec:
   identities: [%s]
-  kubeconfig: %q
-`, name, identity, kubeconfig)
+`, name, identity)
+	if kubeconfig != "" {
+		document += fmt.Sprintf("  kubeconfig: %q\n", kubeconfig)
+	}
+	return document
+}
+
+// loopback is the address of the i-th of the dispatchers that run.
+func loopback(i int) string { return fmt.Sprintf("127.0.0.%d", i+1) }
+
+// publish tells the host processes where the dispatchers are.
+func (m *Mesh) publish(t testing.TB) {
+	t.Helper()
+	var running []string
+	for _, d := range m.dispatchers {
+		if d.published {
+			running = append(running, d.ip)
+		}
+	}
+	m.write(t, "addresses.next", []byte(strings.Join(running, "\n")))
+	if err := os.Rename(m.path("addresses.next"), m.path("addresses")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (m *Mesh) path(name string) string { return filepath.Join(m.dir, name) }

@@ -8,8 +8,10 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,7 +38,8 @@ type program struct {
 	cert, key, ca    string
 	readyFile        string
 	validate, mutate []string
-	handling         string
+	addresses        string
+	calls, hold      string
 	delay            time.Duration
 	hang             bool
 	patch            string
@@ -54,16 +57,16 @@ func run(ctx context.Context, args []string) error {
 	}
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: p.name, Dispatchers: p.dispatchers, TLS: hostsdk.TLSFiles(p.cert, p.key, p.ca),
-		Logger: log, TracerProvider: seeing.TracerProvider,
+		Logger: log, TracerProvider: seeing.TracerProvider, Resolver: p.resolver(),
 	})
 	if err != nil {
 		return err
 	}
 	for _, hook := range p.validate {
-		host.Validate(hook, p.handle)
+		host.Validate(hook, p.handler(""))
 	}
 	for _, hook := range p.mutate {
-		host.Mutate(hook, p.handle)
+		host.Mutate(hook, p.handler(p.patch))
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return host.Run(ctx) })
@@ -87,10 +90,12 @@ func (p *program) parse(args []string) error {
 	f.StringVar(&p.readyFile, "ready-file", "", "made once all hooks are in rotation")
 	several(&p.validate, "validate", "name of a validating hook")
 	several(&p.mutate, "mutate", "name of a mutating hook")
-	f.StringVar(&p.handling, "handling", "", "file that is made when a hook is called")
+	f.StringVar(&p.addresses, "addresses", "", "file of the IP addresses, one per line, of the dispatchers' names")
+	f.StringVar(&p.calls, "calls", "", "directory in which a file is made for each call, before anything else")
+	f.StringVar(&p.hold, "hold", "", "file that holds back all verdicts while it exists")
 	f.DurationVar(&p.delay, "delay", 0, "time that every verdict takes")
 	f.BoolVar(&p.hang, "hang", false, "give no verdict at all")
-	f.StringVar(&p.patch, "patch", "", "JSON Patch of every verdict; without it a verdict allows and no more")
+	f.StringVar(&p.patch, "patch", "", "JSON Patch of the mutating hooks; without it they allow and no more")
 	return f.Parse(args)
 }
 
@@ -104,21 +109,71 @@ func (p *program) sayReady(ctx context.Context, host *hostsdk.Host) error {
 	}
 }
 
-// handle is the handler of every hook.
-func (p *program) handle(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-	if err := touch(p.handling); err != nil {
-		return nil, err
+// handler is the handler of a hook.
+func (p *program) handler(patch string) hostsdk.Handler {
+	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		if err := p.called(r); err != nil {
+			return nil, err
+		}
+		if err := p.held(ctx); err != nil {
+			return nil, err
+		}
+		var verdict <-chan time.Time // never comes when nil
+		if !p.hang {
+			verdict = time.After(p.delay)
+		}
+		select {
+		case <-verdict:
+			return hostsdk.Patch([]byte(patch)), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	var verdict <-chan time.Time // never comes when nil
-	if !p.hang {
-		verdict = time.After(p.delay)
+}
+
+// called leaves a trace of a call: a file named after the object.
+func (p *program) called(r *hostsdk.Request) error {
+	if p.calls == "" {
+		return nil
 	}
-	select {
-	case <-verdict:
-		return hostsdk.Patch([]byte(p.patch)), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	f, err := os.CreateTemp(p.calls, r.Name()+"-*")
+	if err != nil {
+		return err
 	}
+	return f.Close()
+}
+
+// held waits until the file that holds verdicts back is gone.
+func (p *program) held(ctx context.Context) error {
+	const interval = 5 * time.Millisecond
+	for p.hold != "" {
+		if _, err := os.Stat(p.hold); errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// resolver knows the addresses of a file, if there is one.
+func (p *program) resolver() hostsdk.Resolver {
+	if p.addresses == "" {
+		return net.DefaultResolver
+	}
+	return addressFile(p.addresses)
+}
+
+// addressFile is a file of IP addresses, all of one name.
+type addressFile string
+
+// LookupHost implements hostsdk.Resolver.
+func (f addressFile) LookupHost(context.Context, string) ([]string, error) {
+	data, err := os.ReadFile(string(f))
+	return strings.Fields(string(data)), err
 }
 
 // touch makes a file, unless its name is empty.
