@@ -125,7 +125,7 @@ func (e *echo) Send(f *Outgoing) error {
 		}
 		return nil
 	}
-	e.heads += len(f.Head)
+	e.heads += len(f.Parts[0].Head)
 	e.calls++
 	e.answers <- &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: &hostv1.Verdict{
 		CallId: e.calls, Outcome: &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}},

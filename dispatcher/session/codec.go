@@ -8,28 +8,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
-	protobuf "google.golang.org/protobuf/proto"
-
-	"github.com/portcullis-mesh/portcullis/conversion"
 )
-
-// reviewField is the number of ConnectResponse.review.
-const reviewField = 2
-
-// encode encodes a review frame: its head, and behind it the body that all hosts share, as one length-delimited field.
-// Concatenated they are a ConnectResponse for every protobuf implementation.
-func encode(head *hostv1.Review, body conversion.Body) (out *Outgoing, size int, err error) {
-	first, err := protobuf.Marshal(head)
-	if err != nil {
-		return nil, 0, fmt.Errorf("encoding the head of a review: %w", err)
-	}
-	b := make([]byte, 0, len(first)+2*protowire.SizeVarint(1<<28))
-	b = protowire.AppendTag(b, reviewField, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(len(first)+body.Len()))
-	b = append(b, first...)
-	return &Outgoing{Head: b, Body: body.Buffers()}, len(b) + body.Len(), nil
-}
 
 // Codec returns the codec that a gRPC server for hosts is forced to use: review frames are handed over as the slices they
 // consist of, everything else is ordinary protobuf.
@@ -48,10 +27,16 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	case out.Message != nil:
 		return c.CodecV2.Marshal(out.Message)
 	}
-	buffers := make(mem.BufferSlice, 0, 1+len(out.Body))
-	buffers = append(buffers, mem.SliceBuffer(out.Head))
-	for _, b := range out.Body {
-		buffers = append(buffers, lend(out.Lease, b))
+	n := 0
+	for _, p := range out.Parts {
+		n += 1 + len(p.Body)
+	}
+	buffers := make(mem.BufferSlice, 0, n)
+	for _, p := range out.Parts {
+		buffers = append(buffers, mem.SliceBuffer(p.Head))
+		for _, b := range p.Body {
+			buffers = append(buffers, lend(p.Lease, b))
+		}
 	}
 	return buffers, nil
 }

@@ -9,6 +9,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -39,6 +40,8 @@ func FuzzState(f *testing.F) {
 	}
 	allow := &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}}
 	f.Add([]byte{fuzzSubmit, 2, fuzzNext, fuzzCancel, 0, fuzzTime})
+	f.Add([]byte{fuzzSubmit, 3, fuzzSubmit, 1, fuzzNext, fuzzCancel, 1, fuzzNext, fuzzNext, fuzzNext, fuzzNext})
+	f.Add([]byte{fuzzSubmit, 3, fuzzNext, fuzzTime, fuzzTime, fuzzTime, fuzzNext, fuzzNext})
 	f.Add(append([]byte{fuzzSubmit, 2, fuzzNext}, answer(&hostv1.Verdict{CallId: 1, HookIndex: 1, Outcome: allow})...))
 	f.Add(append([]byte{fuzzSubmit, 1, fuzzNext, fuzzCancel, 0}, answer(&hostv1.Verdict{CallId: 1})...))
 	f.Add(append([]byte{fuzzSubmit, 1, fuzzNext}, answer(&hostv1.Verdict{CallId: 1, QueueUs: 1<<32 - 1, HandleUs: 1<<32 - 1})...))
@@ -47,12 +50,12 @@ func FuzzState(f *testing.F) {
 	})...))
 	f.Add(append(frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{Credit: &hostv1.Credit{}}}), fuzzSubmit, 1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := fuzzWorld{t: t, state: newState(epoch, &hostv1.Hello{}), now: epoch, ends: map[*ticket]int{}}
+		w := fuzzWorld{t: t, state: newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}}), now: epoch, ends: map[*ticket]int{}}
 		for len(data) > 0 {
 			data = w.step(data)
 			w.check()
 		}
-		w.finished(w.state.end(errSilent))
+		w.state.end(errSilent)
 		w.check()
 		for k, n := range w.ends {
 			if n != 1 {
@@ -86,9 +89,7 @@ func (w *fuzzWorld) step(data []byte) []byte {
 	case fuzzSubmit:
 		w.submit(argument())
 	case fuzzNext:
-		if _, f := w.state.next(w.now); f != nil {
-			f.head(w.now)
-		}
+		w.state.next(w.now)
 	case fuzzCancel:
 		w.cancel(argument())
 	case fuzzTime:
@@ -100,8 +101,7 @@ func (w *fuzzWorld) step(data []byte) []byte {
 		n := min(int(operation)-fuzzOperations, len(data))
 		in := new(hostv1.ConnectRequest)
 		if proto.Unmarshal(data[:n], in) == nil {
-			done, _ := w.state.received(w.now, in)
-			w.finished(done)
+			_ = w.state.received(w.now, in)
 		}
 		data = data[n:]
 	}
@@ -113,10 +113,14 @@ func (w *fuzzWorld) submit(n int) {
 	if n == 0 {
 		return
 	}
-	batch := &dispatcher.Batch{Request: &admissionv1.AdmissionRequest{}, Calls: make([]dispatcher.Call, n)}
+	request := &admissionv1.AdmissionRequest{}
+	if n%3 == 0 { // too large for one frame
+		request.Object = &admissionv1.Object{Raw: make([]byte, MaxWholeBytes)}
+	}
+	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request), Calls: make([]dispatcher.Call, n)}
 	tickets := make([]*ticket, n)
 	for i := range tickets {
-		batch.Calls[i].Hook = &match.Hook{}
+		batch.Calls[i].Hook, batch.Calls[i].Deadline = &match.Hook{}, w.now.Add(time.Duration(n)*tick)
 		tickets[i] = &ticket{batch: batch, index: i, begun: w.now, done: func(int, review.Result) {}}
 		tickets[i].at.Store(&seat{frame: w.state.lastID + 1})
 		w.ends[tickets[i]] = 0
@@ -150,6 +154,7 @@ func (w *fuzzWorld) finished(done []finished) {
 
 // check compares the slots that are counted with those that are there.
 func (w *fuzzWorld) check() {
+	w.finished(w.state.results())
 	taken := 0
 	for id, f := range w.state.calls {
 		open := 0

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -127,9 +128,9 @@ func (h *history) settled(t *testing.T) {
 		t.Errorf("%d sessions, want %d", len(sessions), hostsInHistory)
 	}
 	for _, s := range sessions {
-		if s.load.Load() != 0 || len(s.state.calls) != 0 || len(s.state.queue) != 0 {
-			t.Errorf("session of %s: %d slots taken, %d frames with open calls, %d queued",
-				s.hello.GetInstance(), s.load.Load(), len(s.state.calls), len(s.state.queue))
+		if s.load.Load() != 0 || len(s.state.calls) != 0 || s.state.pending() {
+			t.Errorf("session of %s: %d slots taken, %d frames with open calls, something to write: %t",
+				s.hello.GetInstance(), s.load.Load(), len(s.state.calls), s.state.pending())
 		}
 	}
 }
@@ -262,6 +263,10 @@ func (h *history) reviews(d *dispatcher.Dispatcher, number int) {
 			Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
 			Object:   &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)},
 		}}
+		if r.IntN(8) == 0 {
+			padding := strings.Repeat(" ", MaxWholeBytes)
+			request.Admission.Object.Raw = []byte(`{"kind":"Pod"` + padding + `}`)
+		}
 		answer, err := d.Review(ctx, request)
 		if err != nil && ctx.Err() != context.Canceled {
 			h.t.Errorf("review %s: %v", request.Admission.GetUid(), err)
@@ -347,7 +352,8 @@ type actor struct {
 	credit   uint32
 	leaving  bool
 	silent   bool
-	last     uint64 // call that was started
+	last     uint64        // call that was started
+	coming   *hostv1.Chunk // a large review, as far as it came
 }
 
 // serve answers until the session ends. After a number of frames something goes wrong.
@@ -363,6 +369,9 @@ func (x *actor) serve(instance string) {
 		}
 	}
 	first.GetHello().MaxOutstanding = x.credit
+	if x.rand.IntN(2) == 0 {
+		first.GetHello().Capabilities = []string{capabilityChunks}
+	}
 	if x.rand.IntN(4) == 0 && !x.history.quiet.Load() {
 		first.GetHello().Clusters = []string{"east"}
 	}
@@ -435,6 +444,17 @@ func (x *actor) take(f *hostv1.ConnectResponse) {
 		x.tell(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: p.GetSeq()}}})
 	}
 	r := f.GetReview()
+	if c := f.GetChunk(); c != nil {
+		r = x.assemble(c)
+	}
+	if c := f.GetCancel(); c != nil && x.coming != nil && x.coming.GetCallId() == c.GetCallId() {
+		for i := range x.coming.GetHooks() {
+			x.tell(verdict(&hostv1.Review{CallId: c.GetCallId()}, i, &hostv1.Verdict{
+				Outcome: &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}},
+			}))
+		}
+		x.coming = nil
+	}
 	if r == nil {
 		return
 	}
@@ -464,6 +484,26 @@ func (x *actor) take(f *hostv1.ConnectResponse) {
 			}
 		})
 	}
+}
+
+// assemble takes a chunk. It returns the review that it completes.
+func (x *actor) assemble(c *hostv1.Chunk) *hostv1.Review {
+	if x.coming == nil {
+		x.coming = &hostv1.Chunk{CallId: c.GetCallId(), TotalBytes: c.GetTotalBytes(), Hooks: c.GetHooks()}
+	}
+	if x.coming.GetCallId() != c.GetCallId() {
+		x.t.Errorf("a chunk of %d while %d is not whole", c.GetCallId(), x.coming.GetCallId())
+	}
+	x.coming.Data = append(x.coming.Data, c.GetData()...)
+	if uint64(len(x.coming.GetData())) < c.GetTotalBytes() {
+		return nil
+	}
+	r := new(hostv1.Review)
+	if err := proto.Unmarshal(x.coming.GetData(), r); err != nil || len(r.GetHooks()) != int(c.GetHooks()) {
+		x.t.Errorf("%d hooks, said to be %d: %v", len(r.GetHooks()), c.GetHooks(), err)
+	}
+	x.coming = nil
+	return r
 }
 
 // outcome is how a call ends.

@@ -28,8 +28,8 @@ func leased(t *testing.T, n int) (*memory.Ledger, *memory.Lease) {
 func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
 	for _, size := range []int{lentBytes - 1, lentBytes, 1 << 20} {
 		ledger, lease := leased(t, size)
-		frame := &Outgoing{Head: []byte("head"), Body: [][]byte{make([]byte, size)}, Lease: lease}
-		buffers, err := Codec().Marshal(frame)
+		part := Part{Head: []byte("head"), Body: [][]byte{make([]byte, size)}, Lease: lease}
+		buffers, err := Codec().Marshal(&Outgoing{Parts: []Part{part}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
 		if got := ledger.InUse(); got != want {
 			t.Errorf("a piece of %d bytes that is being written: %d are accounted for, want %d", size, got, want)
 		}
-		if _, err := reader.Discard(len(frame.Head) + size/2); err != nil {
+		if _, err := reader.Discard(len(part.Head) + size/2); err != nil {
 			t.Fatal(err)
 		}
 		if got := ledger.InUse(); got != want {
@@ -74,7 +74,7 @@ func TestALoanEndsWithTheMemoryItIsAbout(t *testing.T) {
 //go:noinline
 func lose(t *testing.T, lease *memory.Lease) {
 	t.Helper()
-	if _, err := Codec().Marshal(&Outgoing{Body: [][]byte{make([]byte, 1<<20)}, Lease: lease}); err != nil {
+	if _, err := Codec().Marshal(&Outgoing{Parts: []Part{{Body: [][]byte{make([]byte, 1<<20)}, Lease: lease}}}); err != nil {
 		t.Error(err)
 	}
 }

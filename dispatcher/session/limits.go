@@ -17,6 +17,13 @@ const (
 	// MaxVerdictBytes is the largest frame that a host may send. A patch may rewrite a whole object of 3 MiB; base64 does
 	// not apply here.
 	MaxVerdictBytes = 4 << 20
+	// MaxWholeBytes is the largest frame that a host gets which takes chunks: whatever waits behind a frame waits no longer
+	// than so many bytes take.
+	MaxWholeBytes = 128 << 10
+	// ChunkBytes is how much of a larger review goes into one chunk.
+	ChunkBytes = 64 << 10
+	// UnsentBytes is how much the kernel holds for a host that it cannot send yet, with [Listener].
+	UnsentBytes = 128 << 10
 	// MaxOffers is the most hooks that one host may offer, and the most clusters that it may name.
 	MaxOffers = 1024
 	// MaxNameBytes bounds every name in Hello.

@@ -274,7 +274,7 @@ func decode(t *testing.T, f *Outgoing) *hostv1.ConnectResponse {
 		return f.Message
 	}
 	m := new(hostv1.ConnectResponse)
-	if err := proto.Unmarshal(append(slices.Clone(f.Head), slices.Concat(f.Body...)...), m); err != nil {
+	if err := proto.Unmarshal(flat(f.Parts...), m); err != nil {
 		t.Fatal(err)
 	}
 	return m

@@ -10,10 +10,8 @@ import (
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
-	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // Stream is one host stream as the core needs it. Send and Recv may each be called by one goroutine at a time, and by two
@@ -27,17 +25,30 @@ type Stream interface {
 	Context() context.Context
 }
 
-// Outgoing is one frame for a host: either a message, or a review as bytes.
+// Outgoing is one frame for a host: either a message, or a frame that is encoded already, in parts.
 type Outgoing struct {
-	// Message is a control frame; nil for a review.
+	// Message is a control frame; nil for everything else.
 	Message *hostv1.ConnectResponse
-	// Head is the encoded beginning of a ConnectResponse with a review, up to its request.
+	// Parts are, one after the other, an encoded ConnectResponse.
+	Parts []Part
+}
+
+// Part is one review, or a part of one, on the wire.
+type Part struct {
+	// Head is what belongs to this frame alone.
 	Head []byte
-	// Body is the request, encoded once for all hosts. It is shared and never written.
+	// Body follows it. Reviews are encoded once for all hosts: it is shared and never written.
 	Body [][]byte
 	// Lease is what Body is accounted on; nil when nobody does. It is held until Send has returned; a stream that needs
 	// Body for longer retains it.
 	Lease *memory.Lease
+}
+
+// release ends what the frame holds.
+func (f *Outgoing) release() {
+	for i := range f.Parts {
+		f.Parts[i].Lease.Release()
+	}
 }
 
 // Session is one live host stream.
@@ -47,11 +58,12 @@ type Session struct {
 	identity string
 	hello    *hostv1.Hello
 
-	mu     sync.Mutex
-	state  *state
-	ended  error // why the session is over; nil while it lives
-	wake   chan struct{}
-	closed chan struct{}
+	mu      sync.Mutex
+	state   *state
+	ended   error // why the session is over; nil while it lives
+	resting bool  // the writer waits for wake
+	wake    chan struct{}
+	closed  chan struct{}
 
 	load  atomic.Int64 // pairs outstanding, for picks without the lock
 	room  atomic.Int64 // pairs that it takes, likewise
@@ -83,15 +95,22 @@ func (s *Session) suspect(now time.Time) bool {
 	return now.UnixNano()-s.heard.Load() > int64(SuspectAfter)
 }
 
-// locked runs f on the state and then does, outside the lock, what follows from it.
-func (s *Session) locked(f func(*state) []finished) {
+// locked is step.
+func (s *Session) locked(f func(*state) []finished) { s.step(func(st *state) { f(st) }) }
+
+// step runs f on the state and then does, outside the lock, what follows from it.
+func (s *Session) step(f func(*state)) {
 	s.mu.Lock()
 	before := s.state.room()
-	done := f(s.state)
+	f(s.state)
 	s.publish()
-	freed := s.state.room() > before
+	freed, done := s.state.room() > before, s.state.results()
+	wake := s.resting && s.state.pending()
+	s.resting = s.resting && !wake
 	s.mu.Unlock()
-	s.wakeWriter()
+	if wake {
+		s.wake <- struct{}{} // the writer rests, so that there is room
+	}
 	if freed { // first, so that who waits comes before who comes
 		s.registry.freed(s)
 	}
@@ -106,74 +125,51 @@ func (s *Session) publish() {
 	s.room.Store(int64(s.state.room()))
 }
 
-// wakeWriter makes the writer look for frames.
-func (s *Session) wakeWriter() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 // submit takes as many of the tickets, in order, as there is room for; they are of one batch. It returns how many. Who
 // cancels a ticket meanwhile may not know of its seat: see [Registry.place].
-func (s *Session) submit(tickets []*ticket) int {
-	s.mu.Lock()
-	n := min(s.state.room(), len(tickets))
-	if n > 0 {
-		f := s.state.submit(slices.Clone(tickets[:n]))
+func (s *Session) submit(tickets []*ticket) (n int) {
+	s.step(func(st *state) {
+		if n = min(st.room(), len(tickets)); n == 0 {
+			return
+		}
+		f := st.submit(tickets[:n])
 		at := &seat{s, f.id}
 		for _, t := range tickets[:n] {
 			t.attempts++
 			t.at.Store(at)
 		}
-		s.publish()
-	}
-	s.mu.Unlock()
-	if n > 0 {
-		s.wakeWriter()
-	}
+	})
 	return n
 }
 
 // cancel says that a call on this session is no longer waited for.
 func (s *Session) cancel(frame uint64, t *ticket) {
-	s.locked(func(st *state) []finished {
-		st.cancel(frame, t)
-		return nil
-	})
+	s.step(func(st *state) { st.cancel(frame, t) })
 }
 
 // send queues a control frame.
 func (s *Session) send(c *hostv1.ConnectResponse) {
-	s.locked(func(st *state) []finished {
-		st.send(c)
-		return nil
-	})
+	s.step(func(st *state) { st.send(c) })
 }
 
 // close ends the session. Only the first cause counts.
 func (s *Session) close(cause error) {
-	s.locked(func(st *state) []finished {
-		if s.ended != nil {
-			return nil
+	s.step(func(st *state) {
+		if s.ended == nil {
+			s.ended = cause
+			close(s.closed)
+			st.end(cause)
 		}
-		s.ended = cause
-		close(s.closed)
-		return st.end(cause)
 	})
 }
 
 // tick looks at the time.
 func (s *Session) tick(now time.Time) {
 	patience := s.patience(now)
-	s.mu.Lock()
-	err := s.state.tick(now, patience)
-	due := len(s.state.control) > 0
-	s.mu.Unlock()
-	if err != nil {
-		s.close(err)
-	} else if due {
-		s.wakeWriter()
+	var over error
+	s.step(func(st *state) { over = st.tick(now, patience) })
+	if over != nil {
+		s.close(over)
 	}
 }
 
@@ -198,10 +194,7 @@ func (s *Session) read(stream Stream) error {
 		}
 		now := time.Now()
 		s.heard.Store(now.UnixNano())
-		s.locked(func(st *state) (done []finished) {
-			done, err = st.received(now, in)
-			return done
-		})
+		s.step(func(st *state) { err = st.received(now, in) })
 		if err != nil {
 			return err
 		}
@@ -211,11 +204,8 @@ func (s *Session) read(stream Stream) error {
 // write moves frames from the state to the stream until the session is closed.
 func (s *Session) write(stream Stream) error {
 	for {
-		out, ok, err := s.next()
-		if err != nil {
-			return err
-		}
-		if !ok {
+		out := s.next()
+		if out == nil {
 			select {
 			case <-s.wake:
 				continue
@@ -223,62 +213,25 @@ func (s *Session) write(stream Stream) error {
 				return s.cause()
 			}
 		}
-		err = stream.Send(out)
-		out.Lease.Release()
+		err := stream.Send(out)
+		out.release()
 		if err != nil {
 			return fmt.Errorf("writing to the host: %w", err)
 		}
 	}
 }
 
-// next is the next frame to write, if there is one.
-func (s *Session) next() (out *Outgoing, ok bool, err error) {
-	for {
-		now := time.Now()
-		s.mu.Lock()
-		before := s.state.room()
-		control, f := s.state.next(now)
-		var head *hostv1.Review
-		var batch *dispatcher.Batch
-		if f != nil { // its calls may end while it is encoded
-			head, batch = f.head(now), f.tickets[0].batch
-		}
-		s.publish()
-		limit, freed := s.state.maxFrame, s.state.room() > before
-		s.mu.Unlock()
-		if freed {
-			s.registry.freed(s)
-		}
-		switch {
-		case control != nil:
-			return &Outgoing{Message: control}, true, nil
-		case f == nil:
-			return nil, false, nil
-		}
-		out, size, err := encode(head, batch.Body)
-		switch {
-		case err != nil:
-			return nil, false, err
-		case size > limit:
-			s.refuse(f, size, limit)
-		case batch.Lease.Retain():
-			out.Lease = batch.Lease
-			s.registry.seeing.frames.Inc()
-			return out, true, nil
-		default: // the review is over
-			s.drop(f, review.Fail(review.FailureCancelled, "no longer waited for"))
-		}
+// next is the next frame to write. Without one the writer rests, until there is something.
+func (s *Session) next() (out *Outgoing) {
+	now := time.Now()
+	s.step(func(st *state) {
+		out = st.next(now)
+		s.resting = out == nil
+	})
+	if out != nil && out.Message == nil {
+		s.registry.seeing.frames.Inc()
 	}
-}
-
-// refuse fails the calls of a frame that the host says it cannot take.
-func (s *Session) refuse(f *frame, size, limit int) {
-	s.drop(f, review.Fail(review.FailureTooLarge, "the review is a frame of %d bytes, the host takes %d", size, limit))
-}
-
-// drop ends the calls of a frame that is not written.
-func (s *Session) drop(f *frame, r review.Result) {
-	s.locked(func(st *state) []finished { return st.drop(f, r) })
+	return out
 }
 
 // cause is why the session ended.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -54,11 +56,19 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	case "welcome":
 		w.now = epoch
 		w.calls, w.names = map[string]*ticket{}, map[*ticket]string{}
-		w.state = newState(w.now, &hostv1.Hello{MaxOutstanding: uint32(number("outstanding"))})
+		hello := &hostv1.Hello{MaxOutstanding: uint32(number("outstanding")), MaxFrameBytes: uint32(number("frame"))}
+		for _, a := range d.CmdArgs {
+			if a.Key == "capabilities" {
+				hello.Capabilities = a.Vals
+			}
+		}
+		w.state = newState(w.now, hello)
 	case "submit":
-		w.submit(d.CmdArgs)
+		w.submit(d.CmdArgs, int(number("bytes")), int(number("seconds")))
 	case "next":
-		w.next()
+		for range max(1, number("times")) {
+			w.next(t)
+		}
 	case "cancel":
 		name := d.CmdArgs[0].Key
 		w.calls[name].ended.Store(true)
@@ -97,10 +107,11 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&w.out, "end: %v\n", err)
 		}
 	case "end":
-		w.finished(w.state.end(errSilent))
+		w.state.end(errSilent)
 	default:
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
+	w.finished(w.state.results())
 	fmt.Fprintf(&w.out, "room %d taken %d%s\n", w.state.room(), w.state.taken, w.flags())
 	return w.out.String()
 }
@@ -116,19 +127,23 @@ func (w *stateWorld) flags() string {
 	return flags
 }
 
-// submit puts calls with the given names into one frame.
-func (w *stateWorld) submit(names []datadriven.CmdArg) {
-	batch := &dispatcher.Batch{Request: &admissionv1.AdmissionRequest{}}
-	tickets := make([]*ticket, 0, len(names))
-	for i, name := range names {
+// submit puts calls with the given names into one frame, about an object of so many bytes.
+func (w *stateWorld) submit(args []datadriven.CmdArg, bytes, seconds int) {
+	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, bytes)}}
+	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
+	var tickets []*ticket
+	for _, name := range args {
+		if len(name.Vals) > 0 {
+			continue
+		}
 		batch.Calls = append(batch.Calls, dispatcher.Call{
 			Hook: &match.Hook{
 				ID:          match.HookID{Name: name.Key, Stage: admissionv1.Stage_STAGE_VALIDATE},
 				SideEffects: admissionregistrationv1.SideEffectClassNone,
 			},
-			Deadline: w.now.Add(5 * time.Second),
+			Deadline: w.now.Add(time.Duration(cmp.Or(seconds, 5)) * time.Second),
 		})
-		k := &ticket{batch: batch, index: i, begun: w.now, done: func(int, review.Result) {}}
+		k := &ticket{batch: batch, index: len(tickets), begun: w.now, done: func(int, review.Result) {}}
 		w.calls[name.Key], w.names[k] = k, name.Key
 		tickets = append(tickets, k)
 	}
@@ -137,20 +152,31 @@ func (w *stateWorld) submit(names []datadriven.CmdArg) {
 }
 
 // next shows what the writer takes.
-func (w *stateWorld) next() {
-	control, f := w.state.next(w.now)
-	switch {
-	case control != nil:
-		fmt.Fprintf(&w.out, "write %v\n", strings.Join(strings.Fields(control.String()), " "))
-	case f != nil:
-		fmt.Fprintf(&w.out, "write review %d:", f.id)
-		for _, h := range f.head(w.now).GetHooks() {
-			fmt.Fprintf(&w.out, " %s(%dms)", h.GetName(), h.GetRemainingMs())
-		}
-		fmt.Fprintln(&w.out)
-	default:
+func (w *stateWorld) next(t *testing.T) {
+	t.Helper()
+	out := w.state.next(w.now)
+	if out == nil {
 		fmt.Fprintln(&w.out, "nothing to write")
+		return
 	}
+	switch x := decode(t, out).GetFrame().(type) {
+	case *hostv1.ConnectResponse_Review:
+		fmt.Fprintf(&w.out, "write review %s\n", brief(x.Review))
+	case *hostv1.ConnectResponse_Chunk:
+		fmt.Fprintf(&w.out, "write chunk of review %d for %d hooks: %d of %d bytes\n",
+			x.Chunk.GetCallId(), x.Chunk.GetHooks(), len(x.Chunk.GetData()), x.Chunk.GetTotalBytes())
+	default:
+		fmt.Fprintf(&w.out, "write %v\n", strings.Join(strings.Fields(out.Message.String()), " "))
+	}
+}
+
+// brief is what a host is asked.
+func brief(r *hostv1.Review) string {
+	out := fmt.Sprintf("%d:", r.GetCallId())
+	for _, h := range r.GetHooks() {
+		out += fmt.Sprintf(" %s(%dms)", h.GetName(), h.GetRemainingMs())
+	}
+	return out
 }
 
 func (w *stateWorld) outcome(t *testing.T, v *hostv1.Verdict, how string) {
@@ -173,9 +199,7 @@ func (w *stateWorld) outcome(t *testing.T, v *hostv1.Verdict, how string) {
 }
 
 func (w *stateWorld) frame(in *hostv1.ConnectRequest) {
-	done, err := w.state.received(w.now, in)
-	w.finished(done)
-	if err != nil {
+	if err := w.state.received(w.now, in); err != nil {
 		fmt.Fprintf(&w.out, "end: %v\n", err)
 	}
 }
@@ -192,4 +216,56 @@ func (w *stateWorld) finished(done []finished) {
 	}
 	slices.Sort(lines)
 	w.out.WriteString(strings.Join(lines, ""))
+}
+
+// TestAReviewThatIsOverIsNotWritten has a review answered before the writer comes to it, and while it is on its way.
+func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{10, 2 * MaxWholeBytes} {
+		_, lease := leased(t, size)
+		request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, size)}}
+		k := &ticket{batch: &dispatcher.Batch{
+			Request: request, Body: conversion.EncodeBody(request), Lease: lease,
+			Calls: []dispatcher.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
+		}}
+		s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})
+		s.submit([]*ticket{k})
+		if size > MaxWholeBytes {
+			s.next(epoch).release()
+		}
+		lease.Release()
+		for out := s.next(epoch); out != nil; out = s.next(epoch) {
+			if out.Message.GetCancel() == nil {
+				t.Errorf("%v was written", out)
+			}
+		}
+		if done := s.results(); len(done) != 1 || done[0].result.Failure.Kind != review.FailureCancelled {
+			t.Errorf("the call ended as %+v", done)
+		}
+	}
+}
+
+func TestAQueueKeepsItsOrderAndLittleMemory(t *testing.T) {
+	t.Parallel()
+	var q fifo[int]
+	in, out := 0, 0
+	for _, n := range []int{3, -2, 500, -400, 300, -401, 70, -70} {
+		for ; n > 0; n-- {
+			q.push(in)
+			in++
+		}
+		for ; n < 0; n++ {
+			x, ok := q.pop()
+			if !ok || x != out {
+				t.Fatalf("got %d, %t, want %d", x, ok, out)
+			}
+			out++
+		}
+		if q.len() != in-out || cap(q.items) > 1024 {
+			t.Fatalf("%d in the queue, want %d; room for %d", q.len(), in-out, cap(q.items))
+		}
+	}
+	if _, ok := q.pop(); ok || cap(q.items) > keptInQueue {
+		t.Errorf("an empty queue has room for %d", cap(q.items))
+	}
 }

@@ -1,0 +1,157 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// randomFrame is a frame of random calls, with the message that it shall be.
+func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
+	text := func(most int) string { return strings.Repeat("x", r.IntN(most)) }
+	span := func() trace.SpanContext {
+		if r.IntN(2) == 0 {
+			return trace.SpanContext{}
+		}
+		state, _ := trace.ParseTraceState("a=b,c=" + text(40) + "d")
+		return trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{byte(r.Uint32()), 1}, SpanID: trace.SpanID{byte(r.Uint32()), 2},
+			TraceFlags: trace.TraceFlags(r.IntN(2)), TraceState: state,
+		})
+	}
+	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
+	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
+	f, parent := &frame{id: r.Uint64() >> r.IntN(64)}, span()
+	want := &hostv1.Review{CallId: f.id, Request: request}
+	if parent.IsValid() {
+		want.Traceparent = "00-" + parent.TraceID().String() + "-" + parent.SpanID().String() + "-" + parent.TraceFlags().String()
+		want.Tracestate = parent.TraceState().String()
+	}
+	for i := range 1 + r.IntN(40) {
+		call := dispatcher.Call{
+			Hook: &match.Hook{ID: match.HookID{
+				Name: text(300), Configuration: text(300), Stage: admissionv1.Stage(r.IntN(5)),
+			}},
+			Round: r.Uint32N(2), Mode: review.Mode(r.IntN(4)), Deadline: epoch.Add(time.Duration(r.Int64() >> r.IntN(63))), Span: span(),
+		}
+		batch.Calls = append(batch.Calls, call)
+		f.tickets = append(f.tickets, &ticket{batch: batch, index: i, parent: parent})
+		hook := &hostv1.HookCall{
+			Name: call.Hook.ID.Name, Stage: call.Hook.ID.Stage, RemainingMs: millis(call.Deadline.Sub(epoch)),
+			Round: call.Round, Configuration: call.Hook.ID.Configuration, Mode: hostv1.Mode(call.Mode) + 1,
+		}
+		if call.Span.IsValid() {
+			id := call.Span.SpanID()
+			hook.SpanId = id[:]
+		}
+		want.Hooks = append(want.Hooks, hook)
+	}
+	f.bound = headBound(f.tickets)
+	return f, want
+}
+
+// flat is a frame as bytes on the wire.
+func flat(parts ...Part) (raw []byte) {
+	for _, p := range parts {
+		raw = append(append(raw, p.Head...), bytes.Join(p.Body, nil)...)
+	}
+	return raw
+}
+
+func TestAReviewIsEncodedAsTheGeneratedCodeDoes(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		f, want := randomFrame(r)
+		part := encodeReview(f, epoch)
+		raw := flat(part)
+		if len(part.Head) > f.bound {
+			t.Fatalf("a head of %d bytes, said to be at most %d", len(part.Head), f.bound)
+		}
+		frame := &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: want}}
+		got := new(hostv1.ConnectResponse)
+		if err := proto.Unmarshal(raw, got); err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(frame, got) {
+			t.Fatalf("not the same message:\n%s", cmp.Diff(frame, got, protocmp.Transform()))
+		}
+		if least := proto.Size(frame); len(raw) != least {
+			t.Fatalf("%d bytes, it takes %d", len(raw), least)
+		}
+	}
+}
+
+func TestChunksAreTheReviewInParts(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 100 {
+		f, want := randomFrame(r)
+		head := appendHead(nil, f, epoch)
+		rest := append([][]byte{head}, f.batch().Body.Buffers()...)
+		total := len(head) + f.batch().Body.Len()
+		x := &transfer{frame: f, batch: f.batch(), rest: rest, left: total, total: total}
+		var data []byte
+		for x.left > 0 {
+			raw := flat(x.chunk().Parts...)
+			got := new(hostv1.ConnectResponse)
+			if err := proto.Unmarshal(raw, got); err != nil {
+				t.Fatal(err)
+			}
+			c := got.GetChunk()
+			if c.GetCallId() != f.id || c.GetTotalBytes() != uint64(total) || int(c.GetHooks()) != len(f.tickets) {
+				t.Fatalf("a chunk of call %d, %d bytes, %d hooks", c.GetCallId(), c.GetTotalBytes(), c.GetHooks())
+			}
+			if proto.Size(got) != len(raw) || len(c.GetData()) > ChunkBytes || x.left > 0 && len(c.GetData()) < ChunkBytes {
+				t.Fatalf("a frame of %d bytes with %d of data", len(raw), len(c.GetData()))
+			}
+			data = append(data, c.GetData()...)
+		}
+		got := new(hostv1.Review)
+		if err := proto.Unmarshal(data, got); err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(want, got) {
+			t.Fatalf("not the same message:\n%s", cmp.Diff(want, got, protocmp.Transform()))
+		}
+	}
+}
+
+func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
+	t.Parallel()
+	object := bytes.Repeat([]byte("x"), 1<<20)
+	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
+	batch := &dispatcher.Batch{
+		Request: request, Body: conversion.EncodeBody(request),
+		Calls: []dispatcher.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
+	}
+	s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})
+	s.submit([]*ticket{{batch: batch, parent: trace.SpanContextFromContext(context.Background())}})
+	shared := 0
+	for out := s.next(epoch); out != nil; out = s.next(epoch) {
+		for _, piece := range out.Parts[0].Body {
+			if inside(piece, object) {
+				shared += len(piece)
+			}
+		}
+	}
+	if shared != len(object) {
+		t.Errorf("%d bytes of the object are written where they are, of %d", shared, len(object))
+	}
+}

@@ -1,0 +1,136 @@
+package session
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// transfer is a large review on its way in chunks. No handler can have started before the last of them.
+type transfer struct {
+	frame     *frame
+	batch     *dispatcher.Batch
+	rest      [][]byte // what has not been taken
+	left      int      // bytes of it
+	total     int      // bytes of the encoded review
+	cancelled []uint32 // hooks that are not wanted any more; the host is told when the review is whole
+}
+
+// nextChunk takes a part of the oldest large review, or the Cancel that comes in the place of the parts that are missing.
+func (s *state) nextChunk(now time.Time) *Outgoing {
+	for s.sending == nil {
+		f, ok := s.large.pop()
+		if !ok {
+			return nil
+		}
+		if s.wanted(f, now) {
+			s.begin(f, now)
+		}
+	}
+	if s.expire(now); s.sending == nil {
+		return s.nextControl()
+	}
+	t := s.sending
+	if !t.batch.Lease.Retain() {
+		s.endTransfer(reviewOver())
+		return s.nextControl()
+	}
+	out := t.chunk()
+	if t.left == 0 {
+		s.complete(t)
+	}
+	s.chunked = true
+	return out
+}
+
+// begin starts a transfer, unless the host says that it cannot take the review.
+func (s *state) begin(f *frame, now time.Time) {
+	head, body := appendHead(make([]byte, 0, f.bound), f, now), f.batch().Body
+	total := len(head) + body.Len()
+	if total > s.maxFrame {
+		s.drop(f, tooLarge(total, s.maxFrame))
+		return
+	}
+	f.progress, f.sent = partly, now
+	rest := append(make([][]byte, 0, 1+len(body.Buffers())), head)
+	s.sending = &transfer{frame: f, batch: f.batch(), rest: append(rest, body.Buffers()...), left: total, total: total}
+}
+
+// expire ends the calls of the review under way whose time is over.
+func (s *state) expire(now time.Time) {
+	for i, t := range s.sending.frame.tickets {
+		if t == s.nobody || now.Before(t.call().Deadline) {
+			continue
+		}
+		s.finish(t, notInTime())
+		if s.unwant(i); s.sending == nil {
+			return
+		}
+	}
+}
+
+// endTransfer ends all calls of the review under way.
+func (s *state) endTransfer(r review.Result) {
+	f := s.sending.frame
+	for i, t := range f.tickets {
+		s.finish(t, r)
+		f.tickets[i] = s.nobody
+	}
+	s.abandon()
+}
+
+// unwant takes a call out of the review under way. When none is left, a Cancel comes in the place of the chunks that are
+// missing.
+func (s *state) unwant(i int) {
+	t := s.sending
+	t.frame.tickets[i] = s.nobody
+	t.cancelled = append(t.cancelled, uint32(i))
+	if len(t.cancelled) == len(t.frame.tickets) {
+		s.abandon()
+	}
+}
+
+// abandon breaks the review under way off. Its slots stay taken until the host has answered for each hook.
+func (s *state) abandon() {
+	s.sending.frame.progress = abandoned
+	s.send(cancelOf(s.sending.frame.id))
+	s.sending = nil
+}
+
+// complete ends a transfer with its last chunk.
+func (s *state) complete(t *transfer) {
+	t.frame.progress = whole
+	if len(t.cancelled) > 0 {
+		s.send(cancelOf(t.frame.id, t.cancelled...))
+	}
+	s.sending = nil
+}
+
+// chunk takes the next part.
+func (t *transfer) chunk() *Outgoing {
+	data, size := t.cut(ChunkBytes)
+	b := make([]byte, prefixBytes, 2*prefixBytes+scalarBytes)
+	b = appendNumber(b, chunkCallID, t.frame.id)
+	b = appendNumber(b, chunkTotal, uint64(t.total))
+	b = appendNumber(b, chunkHooks, uint64(len(t.frame.tickets)))
+	b = protowire.AppendTag(b, chunkData, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size))
+	b = prefixed(b, prefixBytes, frameChunk, len(b)-prefixBytes+size)
+	return &Outgoing{Parts: []Part{{Head: b, Body: data, Lease: t.batch.Lease}}}
+}
+
+// cut takes up to n bytes off what is left. They are not copied.
+func (t *transfer) cut(n int) (data [][]byte, size int) {
+	for size < n && len(t.rest) > 0 {
+		piece := t.rest[0][:min(len(t.rest[0]), n-size)]
+		data, size = append(data, piece), size+len(piece)
+		if t.rest[0] = t.rest[0][len(piece):]; len(t.rest[0]) == 0 {
+			t.rest = t.rest[1:]
+		}
+	}
+	t.left -= size
+	return data, size
+}

@@ -1,0 +1,153 @@
+package session
+
+import (
+	"time"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// send queues a control frame.
+func (s *state) send(c *hostv1.ConnectResponse) { s.control.push(c) }
+
+// cancelOf tells a host that hooks of a review are no longer wanted; none means all.
+func cancelOf(id uint64, hooks ...uint32) *hostv1.ConnectResponse {
+	return &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Cancel{
+		Cancel: &hostv1.Cancel{CallId: id, HookIndexes: hooks},
+	}}
+}
+
+// pending reports whether the writer would find something to look at.
+func (s *state) pending() bool {
+	return s.control.len()+s.small.len()+s.large.len() > 0 || s.sending != nil
+}
+
+// next gives the writer what to write now, or nil: control frames first, then small reviews and chunks in turn.
+func (s *state) next(now time.Time) *Outgoing {
+	out := s.nextControl()
+	if out == nil && !s.chunked {
+		out = s.nextChunk(now)
+	}
+	if out == nil {
+		out = s.nextSmall(now)
+	}
+	if out == nil {
+		out = s.nextChunk(now)
+	}
+	s.writing = time.Time{}
+	if out != nil {
+		s.writing = now
+	}
+	return out
+}
+
+// nextControl takes a control frame.
+func (s *state) nextControl() *Outgoing {
+	c, ok := s.control.pop()
+	if !ok {
+		return nil
+	}
+	return &Outgoing{Message: c}
+}
+
+// nextSmall takes a review that goes whole.
+func (s *state) nextSmall(now time.Time) *Outgoing {
+	for {
+		f, ok := s.small.pop()
+		if !ok {
+			return nil
+		}
+		if !s.wanted(f, now) {
+			continue
+		}
+		part := encodeReview(f, now)
+		switch size := len(part.Head) + f.batch().Body.Len(); {
+		case size > s.maxFrame:
+			s.drop(f, tooLarge(size, s.maxFrame))
+		case !part.Lease.Retain():
+			s.drop(f, reviewOver())
+		default:
+			f.progress, f.sent = whole, now
+			s.chunked = false
+			return &Outgoing{Parts: []Part{part}}
+		}
+	}
+}
+
+// wanted takes the calls that ended, or whose time is over, out of a frame that is about to be written, and reports
+// whether any is left.
+func (s *state) wanted(f *frame, now time.Time) bool {
+	live := f.tickets[:0]
+	for _, t := range f.tickets {
+		switch {
+		case t == nil || t.ended.Load():
+		case !now.Before(t.call().Deadline):
+			s.finish(t, notInTime())
+		default:
+			live = append(live, t)
+		}
+	}
+	clear(f.tickets[len(live):])
+	s.taken -= f.open - len(live)
+	f.tickets, f.open = live, len(live)
+	if f.open == 0 {
+		delete(s.calls, f.id)
+	}
+	return f.open > 0
+}
+
+// notInTime is the result of a call whose time was over before its host had it.
+func notInTime() review.Result {
+	return review.Result{Failure: notStarted(review.FailureTimeout, "the time was over before the host had the review")}
+}
+
+// reviewOver is the result of a call whose review has been answered.
+func reviewOver() review.Result { return review.Fail(review.FailureCancelled, "no longer waited for") }
+
+// tooLarge is the result of a call that the host says it cannot take.
+func tooLarge(size, most int) review.Result {
+	return review.Fail(review.FailureTooLarge, "the review is a frame of %d bytes, the host takes %d", size, most)
+}
+
+// forgetWrites lets go of all reviews that the writer has not taken whole.
+func (s *state) forgetWrites() {
+	s.small, s.large, s.sending = fifo[*frame]{}, fifo[*frame]{}, nil
+}
+
+// keptInQueue is how many places a queue keeps when it is empty.
+const keptInQueue = 64
+
+// fifo is a queue.
+type fifo[T any] struct {
+	items []T
+	first int
+}
+
+func (q *fifo[T]) len() int { return len(q.items) - q.first }
+
+func (q *fifo[T]) push(x T) {
+	if len(q.items) == cap(q.items) && 2*q.first > len(q.items) { // rather than to grow
+		n := copy(q.items, q.items[q.first:])
+		clear(q.items[n:])
+		q.items, q.first = q.items[:n], 0
+	}
+	q.items = append(q.items, x)
+}
+
+func (q *fifo[T]) pop() (x T, ok bool) {
+	if q.len() == 0 {
+		return x, false
+	}
+	var none T
+	x, q.items[q.first] = q.items[q.first], none
+	q.first++
+	switch {
+	case q.len() > 0:
+	case cap(q.items) > keptInQueue:
+		*q = fifo[T]{}
+	default:
+		q.items, q.first = q.items[:0], 0
+	}
+	return x, true
+}
