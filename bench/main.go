@@ -1,8 +1,10 @@
 // Bench measures Portcullis against kube-apiserver's own webhook admission and against the limits of the wire, in one run,
 // and compares two runs.
 //
-//	bench [-short] [-duration 2s] [-out ../docs]    measure, and write benchmarks.md, .svg and .json
-//	bench compare before.json after.json            what changed from one run to another
+//	bench [-short] [-run REGEX] [-rounds 5] [-out ../docs]    measure, and write benchmarks.md, .svg and .json
+//	bench compare before.json after.json                      what changed from one run to another
+//
+// A run starts itself for what needs a process of its own, as `bench crowd` and `bench hosts`.
 package main
 
 import (
@@ -14,13 +16,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
-	"strings"
-	"time"
 
+	"github.com/portcullis-mesh/portcullis/bench/crowd"
 	"github.com/portcullis-mesh/portcullis/bench/report"
-	"github.com/portcullis-mesh/portcullis/bench/scenario"
-	"github.com/portcullis-mesh/portcullis/bench/suite"
 )
 
 func main() {
@@ -38,51 +36,23 @@ func main() {
 
 // bench is the program.
 func bench(ctx context.Context, args []string, out, errs io.Writer) error {
-	if len(args) > 0 && args[0] == "compare" {
+	command := ""
+	if len(args) > 0 {
+		command = args[0]
+	}
+	switch command {
+	case "compare":
 		return compare(args[1:], out)
+	case "crowd":
+		return measureCrowd(ctx, args[1:], out, errs)
+	case "hosts":
+		return crowd.ServeHosts(ctx, os.Stdin, out)
 	}
-	var c config
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(errs)
-	flags.BoolVar(&c.short, "short", false, "only 1 and 8 hooks and Pods of 2 kB")
-	flags.DurationVar(&c.duration, "duration", 2*time.Second, "how long each measurement takes at least")
-	flags.StringVar(&c.out, "out", "", "directory for benchmarks.md, .svg and .json; empty writes none")
-	flags.StringVar(&c.commit, "commit", "unknown", "what is measured, for the report")
-	flags.StringVar(&c.note, "note", "", "what a reader of the report has to know, for example that the machine was not quiet")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 || c.duration <= 0 {
-		return errors.New("usage: bench [-short] [-duration 2s] [-out DIRECTORY] or bench compare A.json B.json")
-	}
-	return c.run(ctx, out)
-}
-
-// config is what the flags say.
-type config struct {
-	short             bool
-	duration          time.Duration
-	out, commit, note string
-}
-
-// run measures, and writes the report.
-func (c config) run(ctx context.Context, out io.Writer) error {
-	scenarios := scenario.All()
-	if c.short {
-		scenarios = scenario.Short()
-	}
-	results, err := suite.Run(ctx, suite.Options{Scenarios: scenarios, Duration: c.duration, Progress: out})
+	c, err := parse(args, errs)
 	if err != nil {
 		return err
 	}
-	run := &report.Run{
-		Commit: c.commit, Go: runtime.Version(), CPUs: runtime.NumCPU(), Processor: processor(), Note: c.note,
-		Duration: c.duration.Seconds(), Results: results,
-	}
-	if c.out == "" {
-		return nil
-	}
-	return write(c.out, run)
+	return c.run(ctx, out, errs)
 }
 
 // write writes the three documents.
@@ -121,18 +91,4 @@ func compare(files []string, out io.Writer) error {
 		}
 	}
 	return report.Compare(out, runs[0], runs[1])
-}
-
-// processor is the name of the processors; empty where the system does not say.
-func processor() string {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(info)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

@@ -19,7 +19,8 @@ func TestWhatIsWrittenCanBeCompared(t *testing.T) {
 	run := &report.Run{Commit: "abc"}
 	for _, who := range report.Contenders() {
 		run.Results = append(run.Results, report.Result{
-			Scenario: s, Contender: who, Load: report.Full, Sample: measure.Sample{Throughput: 1, P50: 1, P99: 1, CPU: 1, Allocs: 1},
+			Cell:   report.Cell{Scenario: s, Contender: who, Load: report.Full},
+			Rounds: []measure.Sample{{Throughput: 1, P50: 1, P99: 1, CPU: 1, Allocs: 1}},
 		})
 	}
 	dir := t.TempDir()
@@ -39,10 +40,39 @@ func TestWhatIsWrittenCanBeCompared(t *testing.T) {
 }
 
 func TestWrongUsageIsAnError(t *testing.T) {
-	for _, args := range [][]string{{"compare", "one.json"}, {"compare", "no", "such"}, {"surplus"}, {"-duration=0s"}, {"-unknown"}} {
+	for _, args := range [][]string{{"compare", "one.json"}, {"compare", "no", "such"}, {"surplus"}, {"-duration=-1s"}, {"-rounds=-1"}, {"-unknown"}, {"-run=("}, {"-run=no such cell"}} {
 		if err := bench(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v is no error", args)
 		}
+	}
+}
+
+func TestASubsetIsMeasuredAndProfiled(t *testing.T) {
+	dir := t.TempDir()
+	var out, errs bytes.Buffer
+	args := []string{
+		"-run=^validate/2kB/1 hook/1 host/(dispatcher|stream limit)/full", "-rounds=2", "-duration=10ms",
+		"-out=" + dir, "-json=" + filepath.Join(dir, "results.json"), "-cpuprofile=" + filepath.Join(dir, "cpu"),
+	}
+	if err := bench(t.Context(), args, &out, &errs); err != nil {
+		t.Fatalf("%v\n%s", err, errs.String())
+	}
+	for _, name := range []string{
+		"benchmarks.md", "benchmarks.svg", "benchmarks.json", "results.json",
+		"cpu-validate-2kB-1hook-1host-dispatcher-full", "cpu-validate-2kB-1hook-1host-streamlimit-full",
+	} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || len(text) == 0 {
+			t.Errorf("%s: %d bytes, %v", name, len(text), err)
+		}
+	}
+	file, err := os.Open(filepath.Join(dir, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	run, err := report.Read(file)
+	if err != nil || len(run.Results) != 2 || len(run.Results[0].Rounds) != 2 {
+		t.Errorf("got %+v, %v", run, err)
 	}
 }
 

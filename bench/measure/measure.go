@@ -10,20 +10,8 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 )
-
-const (
-	// maxInFlight bounds the reviews of an open load that run at a time, and those that wait for it. Past that the rate is
-	// too high.
-	maxInFlight = 256
-	// firstLatencies is how many latencies a caller has room for before its memory grows.
-	firstLatencies = 1 << 15
-)
-
-// errOverrun ends an open load whose reviews take longer than they come.
-var errOverrun = errors.New("measure: reviews come faster than they are judged")
 
 // Review judges one review and checks the answer. It is called from many goroutines at once.
 type Review func(ctx context.Context) error
@@ -59,122 +47,77 @@ type Sample struct {
 	AllocBytes float64 `json:"allocBytes"`
 	// CPU is the time of processors for a review, system and user, in microseconds.
 	CPU float64 `json:"cpu"`
+	// Calls is how many calls of hooks a review cost, as the hooks counted them. Whoever runs the load fills it.
+	Calls float64 `json:"calls,omitempty"`
+}
+
+// load is one load that is ready to run: its memory is there, and its goroutines wait, so that neither is measured.
+type load interface {
+	// run sends the reviews and returns what each took. It is called once.
+	run() ([]time.Duration, error)
 }
 
 // Run puts the load on review. One review that fails ends it: a fast refusal is no result.
-func Run(ctx context.Context, review Review, load Load) (Sample, error) {
-	if load.Rate > 0 {
-		load.Callers = 0
+func Run(ctx context.Context, review Review, how Load) (Sample, error) {
+	if how.Rate > 0 {
+		how.Callers = 0
 	} else {
-		load.Callers = max(load.Callers, 1)
+		how.Callers = max(how.Callers, 1)
+	}
+	var ready load
+	if how.Rate > 0 {
+		ready = newOpen(ctx, review, how)
+	} else {
+		ready = newClosed(ctx, review, how)
 	}
 	runtime.GC() // of what was measured before
 	before, err := spent()
-	if err != nil {
+	latencies, failed := ready.run()
+	after, err2 := spent()
+	if err := errors.Join(failed, err, err2); err != nil {
 		return Sample{}, err
 	}
-	var latencies []time.Duration
-	if load.Rate > 0 {
-		latencies, err = open(ctx, review, load)
-	} else {
-		latencies, err = closed(ctx, review, load)
-	}
-	if err != nil {
-		return Sample{}, err
-	}
-	after, err := spent()
-	if err != nil {
-		return Sample{}, err
-	}
-	return newSample(load, after.since(before), latencies)
+	return newSample(how, after.since(before), latencies)
 }
 
 // newSample folds what a load showed.
-func newSample(load Load, cost usage, all []time.Duration) (Sample, error) {
+func newSample(how Load, cost usage, all []time.Duration) (Sample, error) {
 	slices.Sort(all)
 	n := float64(len(all))
 	if n == 0 || cost.wall <= 0 {
 		return Sample{}, errors.New("measure: there was no review")
 	}
 	return Sample{
-		Reviews: len(all), Rate: load.Rate, Callers: load.Callers, Throughput: n / cost.wall.Seconds(),
+		Reviews: len(all), Rate: how.Rate, Callers: how.Callers, Throughput: n / cost.wall.Seconds(),
 		P50: micros(percentile(all, 50)), P99: micros(percentile(all, 99)),
 		Allocs: float64(cost.allocs) / n, AllocBytes: float64(cost.bytes) / n, CPU: micros(cost.cpu) / n,
 	}, nil
 }
 
-// closed runs a closed load and returns the latencies.
-func closed(ctx context.Context, review Review, load Load) ([]time.Duration, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	end := time.Now().Add(load.Duration)
-	latencies := make([][]time.Duration, load.Callers)
-	var callers sync.WaitGroup
-	for i := range latencies {
-		callers.Go(func() {
-			mine := make([]time.Duration, 0, firstLatencies)
-			for begun := time.Now(); begun.Before(end) || len(mine) < load.Least; {
-				if err := review(ctx); err != nil {
-					cancel(fmt.Errorf("a review failed: %w", err))
-					return
-				}
-				now := time.Now()
-				mine = append(mine, now.Sub(begun))
-				begun = now
-			}
-			latencies[i] = mine
-		})
-	}
-	callers.Wait()
-	return slices.Concat(latencies...), context.Cause(ctx)
-}
-
-// sending is a review of an open load on its way.
-type sending struct {
-	number int
-	at     time.Time
-}
-
-// open runs an open load and returns the latencies. A latency counts from the moment when the review was sent out, not
-// from when a worker took it up.
-func open(ctx context.Context, review Review, load Load) ([]time.Duration, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	sent := make(chan sending, maxInFlight)
-	latencies := make([]time.Duration, max(load.Least, int(load.Rate*load.Duration.Seconds())))
-	var workers sync.WaitGroup
-	for range maxInFlight {
-		workers.Go(func() {
-			for s := range sent {
-				if err := review(ctx); err != nil {
-					cancel(fmt.Errorf("a review failed: %w", err))
-					continue // the sender stops
-				}
-				latencies[s.number] = time.Since(s.at)
-			}
-		})
-	}
-	if err := send(ctx, sent, load.Rate, len(latencies)); err != nil {
-		cancel(err)
-	}
-	close(sent)
-	workers.Wait()
-	return latencies, context.Cause(ctx)
-}
-
-// send sends n reviews out at their times. One that is late goes at once, so that the rate holds.
-func send(ctx context.Context, to chan<- sending, rate float64, n int) error {
-	begun := time.Now()
-	for i := range n {
-		due := begun.Add(time.Duration(float64(i) / rate * float64(time.Second)))
-		if waitUntil(ctx, due) != nil {
-			return context.Cause(ctx)
+// Search finds the number of callers, of 2, 4, 8 and so on up to most, with which the throughput is best, and what that is.
+// It ends when two steps in a row have not raised the throughput by worth, so that the number is no larger than it has to
+// be: with more callers than there is work for, times only grow. Each number is tried for the duration.
+func Search(ctx context.Context, review Review, most int, duration time.Duration) (best int, highest float64, err error) {
+	inVain := 0
+	for n := min(leastCallers, most); n <= most && inVain < stepsInVain; n *= 2 {
+		s, err := Run(ctx, review, Load{Callers: n, Duration: duration, Least: 1})
+		if err != nil {
+			return 0, 0, fmt.Errorf("with %d callers: %w", n, err)
 		}
-		select {
-		case to <- sending{i, time.Now()}:
-		default:
-			return errOverrun
+		if s.Throughput > highest*(1+worth) {
+			best, highest, inVain = n, s.Throughput, 0
+		} else {
+			inVain++
 		}
 	}
-	return nil
+	return best, highest, nil
 }
+
+const (
+	// leastCallers is the number of callers that a search begins with.
+	leastCallers = 2
+	// worth is by what part a step of a search has to raise the throughput.
+	worth = 0.03
+	// stepsInVain is how many steps that raise nothing end a search.
+	stepsInVain = 2
+)

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,5 +126,68 @@ func TestTheEndOfTheContextEndsTheLoad(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestASearchEndsWhereMoreCallersDoNotHelp(t *testing.T) {
+	// Four at a time are served; more only wait.
+	places := make(chan struct{}, 4)
+	review := func(context.Context) error {
+		places <- struct{}{}
+		defer func() { <-places }()
+		return waitUntil(t.Context(), time.Now().Add(time.Millisecond))
+	}
+	callers, throughput, err := Search(t.Context(), review, 64, 20*time.Millisecond)
+	if err != nil || callers < 2 || callers > 64 || throughput <= 0 {
+		t.Errorf("%d callers, %g a second, %v", callers, throughput, err)
+	}
+	broken := errors.New("broken")
+	if _, _, err := Search(t.Context(), func(context.Context) error { return broken }, 64, time.Hour); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestASearchStaysBelowItsBound(t *testing.T) {
+	var now, most atomic.Int32
+	review := func(context.Context) error {
+		defer now.Add(-1)
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		return nil
+	}
+	if callers, _, err := Search(t.Context(), review, 1, time.Millisecond); err != nil || callers != 1 || most.Load() != 1 {
+		t.Errorf("%d callers, %d at a time, %v", callers, most.Load(), err)
+	}
+}
+
+func TestBusy(t *testing.T) {
+	tests := map[string]struct {
+		line string
+		want time.Duration
+	}{
+		"nothing is known":                  {},
+		"idle and waiting are not busy":     {"cpu 100 0 0 900 50 0 0 0 0 0", time.Second},
+		"what others stole is busy":         {"cpu 100 10 20 900 50 5 5 60 0 0", 2 * time.Second},
+		"guests are in the time of users":   {"cpu 100 0 0 0 0 0 0 0 80 80", time.Second},
+		"an old system says less":           {"cpu 100 0 100 900", 2 * time.Second},
+		"what is no number counts for none": {"cpu x 0 100 900", time.Second},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := busy(strings.Fields(tt.line)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheMachineIsNotBusierThanItsProcessors(t *testing.T) {
+	m := NewMachine()
+	if others := m.Others(); others < 0 {
+		t.Errorf("others keep %g processors busy", others)
+	}
+	if LoadAverage() < 0 {
+		t.Error("the load average is negative")
 	}
 }

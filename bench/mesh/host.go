@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"time"
 
+	"github.com/portcullis-mesh/portcullis/bench/bare"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
@@ -13,27 +16,28 @@ import (
 // maxOutstanding is more than the callers there are at a time times the hooks of a host.
 const maxOutstanding = 1 << 15
 
+// place is which host one is, and which of its replicas.
+type place struct{ host, replica int }
+
+// instance is the name of its process.
+func (p place) instance() string { return fmt.Sprintf("host-%02d-%d", p.host, p.replica) }
+
 // host starts a host with its hooks, which lives as long as life, and waits until they are in rotation.
-func (m *Mesh) host(ctx, life context.Context, number int, dispatcher string) error {
-	h, err := hostsdk.New(hostsdk.Options{
-		Name: "bench", Instance: fmt.Sprintf("host-%02d", number), Dispatchers: []string{dispatcher},
-		TLS: hostsdk.TLSConfig(m.keys.Client()), MaxOutstanding: maxOutstanding, Logger: slog.New(slog.DiscardHandler),
-	})
+func (m *Mesh) host(ctx, life context.Context, kind Hosts, at place) error {
+	run, ready, err := m.sdkHost(at)
+	if kind == Bare {
+		run, ready, err = m.bareHost(at)
+	}
 	if err != nil {
 		return err
-	}
-	for i := range m.scenario.Hooks {
-		if m.scenario.Host(i) == number {
-			m.register(h, scenario.Hook(i))
-		}
 	}
 	ended := make(chan struct{})
 	m.hosts.Go(func() error {
 		defer close(ended)
-		return h.Run(life)
+		return run(life)
 	})
 	select {
-	case <-h.Ready():
+	case <-ready:
 		return nil
 	case <-ended:
 		return errors.New("a host ended before its hooks were in rotation")
@@ -42,15 +46,58 @@ func (m *Mesh) host(ctx, life context.Context, number int, dispatcher string) er
 	}
 }
 
-// register adds a hook of the scenario's stage that allows everything.
-func (m *Mesh) register(h *hostsdk.Host, name string) {
-	allow := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+// sdkHost makes a host with the SDK.
+func (m *Mesh) sdkHost(at place) (run func(context.Context) error, ready <-chan struct{}, err error) {
+	h, err := hostsdk.New(hostsdk.Options{
+		Name: "bench", Instance: at.instance(), Dispatchers: []string{m.address},
+		TLS: hostsdk.TLSConfig(m.keys.Client()), MaxOutstanding: maxOutstanding, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, i := range m.hooks(at) {
+		m.register(h, i, at.replica)
+	}
+	return h.Run, h.Ready(), nil
+}
+
+// bareHost makes a bare host.
+func (m *Mesh) bareHost(at place) (run func(context.Context) error, ready <-chan struct{}, err error) {
+	inRotation := make(chan struct{})
+	o := bare.Options{
+		Address: m.address, TLS: m.keys.Client(), Instance: at.instance(), Stage: m.stage(),
+		Ready: sync.OnceFunc(func() { close(inRotation) }), Called: func(calls int) { m.calls.Add(int64(calls)) },
+	}
+	for _, i := range m.hooks(at) {
+		o.Hooks = append(o.Hooks, scenario.Hook(i))
+	}
+	return func(ctx context.Context) error { return bare.Run(ctx, o) }, inRotation, nil
+}
+
+// hooks are the numbers of those that a host serves.
+func (m *Mesh) hooks(at place) []int {
+	var mine []int
+	for i := range m.scenario.Hooks {
+		if m.scenario.Host(i) == at.host {
+			mine = append(mine, i)
+		}
+	}
+	return mine
+}
+
+// register adds a hook of the scenario's stage, which allows everything.
+func (m *Mesh) register(h *hostsdk.Host, hook, replica int) {
+	wait, patch := m.scenario.Wait(replica), m.scenario.Patch(hook)
+	handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 		m.calls.Add(1)
-		return hostsdk.Allow(), nil
+		if wait > 0 {
+			time.Sleep(wait)
+		}
+		return hostsdk.Patch(patch), nil
 	}
 	if m.scenario.Stage == scenario.Mutate {
-		h.Mutate(name, allow)
+		h.Mutate(scenario.Hook(hook), handler, hostsdk.Speculate())
 		return
 	}
-	h.Validate(name, allow)
+	h.Validate(scenario.Hook(hook), handler)
 }

@@ -15,17 +15,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/bench/https"
 	"github.com/portcullis-mesh/portcullis/bench/pki"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 	"github.com/portcullis-mesh/portcullis/bridge"
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -33,16 +30,41 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
+// Hosts is who serves the hooks.
+type Hosts int
+
+// The kinds of hosts.
+const (
+	// SDK hosts are made with hostsdk, which decodes reviews and runs handlers.
+	SDK Hosts = iota
+	// Bare hosts answer without looking: what is left is the dispatcher.
+	Bare
+	// Elsewhere are hosts that others start.
+	Elsewhere
+)
+
+// Options say what is started.
+type Options struct {
+	// Scenario is what is reviewed.
+	Scenario scenario.Scenario
+	// Keys are the certificates of the run.
+	Keys *pki.PKI
+	// Hosts is who serves the hooks. Only those of the SDK wait and patch.
+	Hosts Hosts
+}
+
 // Mesh is one dispatcher with its hosts. Close ends them.
 type Mesh struct {
 	scenario   scenario.Scenario
 	keys       *pki.PKI
+	known      *knowledge
 	dispatcher *dispatcher.Dispatcher
 	bridge     *bridge.Bridge
 	grpc       *grpc.Server
 	sessions   *session.Server
 	registry   *session.Registry
 	client     *https.Client
+	address    string // for hosts
 	url        string
 	request    *review.Request
 	json       []byte
@@ -55,17 +77,19 @@ type Mesh struct {
 }
 
 // Start starts everything, and returns when all hooks are in rotation.
-func Start(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*Mesh, error) {
-	m := &Mesh{scenario: s, keys: keys, client: https.NewClient(keys)}
+func Start(ctx context.Context, o Options) (*Mesh, error) {
+	m := &Mesh{scenario: o.Scenario, keys: o.Keys, client: https.NewClient(o.Keys)}
 	if err := errors.Join(m.wire(), m.workload()); err != nil {
 		return nil, fmt.Errorf("mesh: %w", err)
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	hosting, stopHosts := context.WithCancel(life)
 	m.stop, m.stopHosts = stop, stopHosts
-	address, err := m.serve(life)
-	for i := 0; i < s.Hosts && err == nil; i++ {
-		err = m.host(ctx, hosting, i, address)
+	err := m.serve(life)
+	for i := 0; i < o.Scenario.Hosts && err == nil && o.Hosts != Elsewhere; i++ {
+		for replica := 0; replica < max(1, o.Scenario.Replicas) && err == nil; replica++ {
+			err = m.host(ctx, hosting, o.Hosts, place{i, replica})
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("mesh: %w", err), m.Close())
@@ -94,18 +118,18 @@ func (m *Mesh) workload() error {
 
 // wire makes the parts, as newApp of cmd/portcullis does.
 func (m *Mesh) wire() error {
-	known, err := newKnowledge(m.scenario)
-	if err != nil {
+	var err error
+	if m.known, err = newKnowledge(m.scenario); err != nil {
 		return err
 	}
 	metrics := prometheus.NewRegistry()
 	if m.registry, err = session.New(session.Options{Metrics: metrics}); err != nil {
 		return err
 	}
-	m.registry.Update(known.snapshot)
+	m.registry.Update(m.known.snapshot.Load())
 	codec := builtin.New(builtin.Options{})
 	m.dispatcher, err = dispatcher.New(dispatcher.Options{
-		Snapshots: known, Clusters: known, Streams: m.registry, Metrics: metrics,
+		Snapshots: m.known, Clusters: m.known, Streams: m.registry, Capacity: m.registry, Metrics: metrics,
 		Codec: func() chain.Codec { return codec.Series() },
 	})
 	if err != nil {
@@ -140,27 +164,31 @@ func caller(ctx context.Context) string {
 	return who
 }
 
-// serve serves both listeners until ctx ends and the gRPC server is stopped, and returns the address for hosts.
-func (m *Mesh) serve(ctx context.Context) (hosts string, err error) {
+// serve serves both listeners until ctx ends and the gRPC server is stopped.
+func (m *Mesh) serve(ctx context.Context) error {
 	edge, err := bridge.NewServer(bridge.ServerOptions{Handler: m.bridge, TLS: m.keys.Server()})
 	if err != nil {
-		return "", err
+		return err
 	}
 	var listening net.ListenConfig
 	forHosts, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", err
+		return err
 	}
+	m.address = forHosts.Addr().String()
 	m.running.Go(func() error { return m.grpc.Serve(forHosts) })
 	m.running.Go(func() error { return m.registry.Run(ctx) })
 	forBridge, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", err
+		return err
 	}
 	m.running.Go(func() error { return edge.Serve(ctx, forBridge) })
 	m.url = fmt.Sprintf("https://%s/v1/clusters/%s/%s?timeout=10s", forBridge.Addr(), scenario.Cluster, m.scenario.Stage)
-	return forHosts.Addr().String(), nil
+	return nil
 }
+
+// Address is where hosts connect.
+func (m *Mesh) Address() string { return m.address }
 
 // Review judges the Pod by the dispatcher's Go API.
 func (m *Mesh) Review(ctx context.Context) error {
@@ -171,13 +199,16 @@ func (m *Mesh) Review(ctx context.Context) error {
 	if !answer.Response.GetAllowed() || len(answer.Response.GetWarnings()) > 0 {
 		return fmt.Errorf("mesh: the Pod was not simply admitted: %v", answer.Response)
 	}
+	if patched := len(answer.Response.GetPatch()) > 0; patched != (m.scenario.Patching > 0) {
+		return fmt.Errorf("mesh: the Pod was patched: %t", patched)
+	}
 	return nil
 }
 
 // ReviewJSON judges the Pod by the bridge.
 func (m *Mesh) ReviewJSON(ctx context.Context) error { return m.client.Post(ctx, m.url, m.json) }
 
-// Calls is how many calls hooks have had.
+// Calls is how many calls hooks have had, of the hosts that were started here.
 func (m *Mesh) Calls() int64 { return m.calls.Load() }
 
 // Close ends the hosts, and then the dispatcher.
@@ -190,48 +221,4 @@ func (m *Mesh) Close() error {
 	err = errors.Join(err, m.running.Wait())
 	m.sessions.Wait()
 	return err
-}
-
-// knowledge is a configuration that does not change, and a cluster with one namespace.
-type knowledge struct {
-	match.Unknown
-
-	snapshot    *match.Snapshot
-	equivalents *builtin.Equivalents
-}
-
-// newKnowledge compiles the configuration of the scenario.
-func newKnowledge(s scenario.Scenario) (*knowledge, error) {
-	object := match.Object{Validating: s.Validating(scenario.Nowhere)}
-	if s.Stage == scenario.Mutate {
-		object = match.Object{Mutating: s.Mutating(scenario.Nowhere)}
-	}
-	snapshot, findings := match.Compile(match.Input{
-		Revision: "sha256:7b1a5c1d", Objects: []match.Object{object},
-		Routes: []match.RouteBinding{{
-			Configuration: scenario.Configuration, Route: match.Route{Stream: true, Hosts: []string{pki.Identity}},
-		}},
-	})
-	for _, f := range findings {
-		if f.Severity == match.SeverityError {
-			return nil, fmt.Errorf("the configuration is bad: %v", f)
-		}
-	}
-	return &knowledge{snapshot: snapshot, equivalents: builtin.Known()}, nil
-}
-
-// Fresh implements dispatcher.Snapshots.
-func (k *knowledge) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot, nil }
-
-// Cluster implements dispatcher.Clusters.
-func (k *knowledge) Cluster(string) match.Cluster { return k }
-
-// NamespaceLabels implements match.Cluster.
-func (k *knowledge) NamespaceLabels(context.Context, string) (map[string]string, error) {
-	return map[string]string{"kubernetes.io/metadata.name": scenario.Namespace}, nil
-}
-
-// Equivalents implements match.Cluster.
-func (k *knowledge) Equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
-	return k.equivalents.For(resource, subresource), nil
 }

@@ -3,9 +3,12 @@ package native
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"net/http"
+	"path"
 	"sync/atomic"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -14,23 +17,29 @@ import (
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 )
 
-// The answer of a hook, around the uid of the request.
+// The answer of a hook, around the uid of the request, and what one that patches says before its patch in base64.
 const (
-	answerHead = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"`
-	answerTail = `","allowed":true}}`
+	answerHead  = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"`
+	answerTail  = `","allowed":true}}`
+	answerPatch = `","allowed":true,"patchType":"JSONPatch","patch":"`
+	patchTail   = `"}}`
 )
 
 // hooks are the webhook servers of a scenario, one for each host.
 type hooks struct {
 	scenario  scenario.Scenario
 	authority []byte
+	tails     map[string]string // by the name of the hook
 	servers   []*https.Server
 	calls     atomic.Int64
 }
 
 // startHooks starts the servers.
 func startHooks(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*hooks, error) {
-	h := &hooks{scenario: s, authority: keys.Authority()}
+	h := &hooks{scenario: s, authority: keys.Authority(), tails: map[string]string{}}
+	for i := range s.Hooks {
+		h.tails[scenario.Hook(i)] = tail(s, i)
+	}
 	for range s.Hosts {
 		server, err := https.Serve(ctx, keys, h)
 		if err != nil {
@@ -41,10 +50,18 @@ func startHooks(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*hooks
 	return h, nil
 }
 
-// client says where a hook is.
+// client says where a hook is. Those that do not match have an address too; nobody asks them.
 func (h *hooks) client(hook int) admissionregistrationv1.WebhookClientConfig {
 	url := h.servers[h.scenario.Host(hook)].URL() + "/" + scenario.Hook(hook)
 	return admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: h.authority}
+}
+
+// tail is what a hook answers behind the uid.
+func tail(s scenario.Scenario, hook int) string {
+	if patch := s.Patch(hook); len(patch) > 0 {
+		return answerPatch + base64.StdEncoding.EncodeToString(patch) + patchTail
+	}
+	return answerTail
 }
 
 // ServeHTTP implements http.Handler: it reads the review, looks for the uid that the answer has to carry, and allows. It
@@ -62,7 +79,10 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the review has no uid", http.StatusBadRequest)
 		return
 	}
-	answer := append(append([]byte(answerHead), uid...), answerTail...)
+	if h.scenario.Takes > 0 {
+		time.Sleep(h.scenario.Takes)
+	}
+	answer := append(append([]byte(answerHead), uid...), h.tails[path.Base(r.URL.Path)]...)
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(answer) // a caller that has gone sees no answer
 }

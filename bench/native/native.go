@@ -118,15 +118,25 @@ func (n *Native) stored() []runtime.Object {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: scenario.Namespace, Labels: map[string]string{corev1.LabelMetadataName: scenario.Namespace},
 	}}
-	if n.scenario.Stage == scenario.Mutate {
-		return []runtime.Object{namespace, n.scenario.Mutating(n.hooks.client)}
+	all := []runtime.Object{namespace}
+	validating, mutating := n.scenario.Configurations(n.hooks.client)
+	for _, c := range validating {
+		all = append(all, c)
 	}
-	return []runtime.Object{namespace, n.scenario.Validating(n.hooks.client)}
+	for _, c := range mutating {
+		all = append(all, c)
+	}
+	return all
 }
 
-// Review admits the Pod.
+// Review admits the Pod. Where hooks patch it, it is a copy, since the plugins change what they are given; an API server
+// has an object of its own for each request.
 func (n *Native) Review(ctx context.Context) error {
-	a := admission.NewAttributesRecord(n.object, nil, corev1.SchemeGroupVersion.WithKind("Pod"), scenario.Namespace, "",
+	object := n.object
+	if n.scenario.Patching > 0 {
+		object = object.DeepCopyObject()
+	}
+	a := admission.NewAttributesRecord(object, nil, corev1.SchemeGroupVersion.WithKind("Pod"), scenario.Namespace, "",
 		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{}, false, n.user)
 	if n.scenario.Stage == scenario.Mutate {
 		return n.chain.(admission.MutationInterface).Admit(ctx, a, n.objects)

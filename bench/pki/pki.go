@@ -4,6 +4,7 @@ package pki
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -23,6 +24,12 @@ type PKI struct {
 	authority      []byte
 	pool           *x509.CertPool
 	server, client tls.Certificate
+	files          Client
+}
+
+// Client is what a client in another process needs, in PEM. The key is a secret of the run.
+type Client struct {
+	Authority, Cert, Key []byte
 }
 
 // New makes new keys.
@@ -37,7 +44,12 @@ func New() (*PKI, error) {
 	if p.server, err = issue(ca, certs.Spec{IPs: loopback, Server: true}); err != nil {
 		return nil, err
 	}
-	p.client, err = issue(ca, certs.Spec{Identity: Identity, Client: true})
+	pair, err := ca.Issue(certs.Spec{Identity: Identity, Client: true})
+	if err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	p.files = Client{Authority: p.authority, Cert: pair.CertPEM, Key: pair.KeyPEM}
+	p.client, err = pair.TLS()
 	return p, err
 }
 
@@ -51,6 +63,22 @@ func issue(ca *certs.Authority, spec certs.Spec) (tls.Certificate, error) {
 
 // Authority is the certificate that servers are verified by, in PEM.
 func (p *PKI) Authority() []byte { return p.authority }
+
+// Files are what a client in another process needs.
+func (p *PKI) Files() Client { return p.files }
+
+// TLS is a new configuration for a client with these files.
+func (c Client) TLS() (*tls.Config, error) {
+	pair, err := certs.Pair{CertPEM: c.Cert, KeyPEM: c.Key}.TLS()
+	if err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(c.Authority) {
+		return nil, errors.New("pki: no certificate of an authority")
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool}, nil
+}
 
 // Server is a new configuration for a server on 127.0.0.1 that knows its clients by their certificates.
 func (p *PKI) Server(protocols ...string) *tls.Config {

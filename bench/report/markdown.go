@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/portcullis-mesh/portcullis/bench/measure"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 )
+
+// quiet is how many processors others may keep busy before the report says that the machine was not idle.
+const quiet = 0.1
 
 // Markdown writes the run as a page. plot is the address of the plot beside it.
 func (r *Run) Markdown(w io.Writer, plot string) error {
@@ -17,6 +21,8 @@ func (r *Run) Markdown(w io.Writer, plot string) error {
 	for _, load := range []Load{Full, Tenth} {
 		p.load(load)
 	}
+	p.unusual()
+	p.crowds()
 	if _, err := io.WriteString(w, p.text.String()); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -26,7 +32,7 @@ func (r *Run) Markdown(w io.Writer, plot string) error {
 // page is a page that is being written.
 type page struct {
 	run   *Run
-	index map[key]measure.Sample
+	index index
 	text  strings.Builder
 }
 
@@ -35,11 +41,16 @@ func (p *page) linef(format string, args ...any) { fmt.Fprintf(&p.text, format+"
 
 // head says what was measured, and how the tables are read.
 func (p *page) head(plot string) {
+	r := p.run
 	p.linef("# Benchmarks\n")
-	p.linef("Written by `make bench`; do not edit. Commit `%s`, %s, %d processors%s, %s s a measurement.\n",
-		p.run.Commit, p.run.Go, p.run.CPUs, named(p.run.Processor), number(p.run.Duration))
-	if p.run.Note != "" {
-		p.linef("**%s**\n", p.run.Note)
+	p.linef("Written by `make bench`; do not edit. Commit `%s`, %s, %d processors%s; each cell %s s in %d rounds.\n",
+		r.Commit, r.Go, r.CPUs, named(r.Processor), number(r.Duration), r.Rounds)
+	p.linef("Load average before the run: %s. Other programs kept %s processors busy during it.\n", number(r.LoadAverage), number(r.Others))
+	if !r.Idle() {
+		p.linef("**The machine was not idle: ratios of one round still compare like with like, all other figures are too slow.**\n")
+	}
+	if r.Note != "" {
+		p.linef("**%s**\n", r.Note)
 	}
 	p.linef("![Reviews per second](%s)\n", plot)
 	p.linef(`All of it is one run of one process on one machine, over TLS 1.3 on loopback. Clients, hooks and what is between them share
@@ -48,21 +59,28 @@ the processors, and their cost is in the figures. A review creates a Pod, and ev
 | | |
 |---|---|
 | kube-apiserver | the webhook plugins of k8s.io/apiserver, from the decoded object on; the hooks parse nothing |
-| bridge | Portcullis, asked in JSON over HTTPS; hosts made with the Go SDK, which decode |
+| bridge | Portcullis, asked in JSON over HTTPS; hosts made with the Go SDK, which run a handler for each call |
 | dispatcher | the same, asked by its Go API |
+| bare hosts | the same, with hosts that find out which call a frame is, and allow: the dispatcher without the SDK |
 | stream limit | the encoded review sent to each host over a gRPC stream, and an answer of a verdict's size; nobody looks into either |
 | HTTPS limit | one HTTPS round trip with the review; nobody parses it, and no hook is asked |
 
-At full throughput each has as many callers as suit it best (of 2, 8 and 32), who send their next review when the last is
-answered: p50 and p99 grow with their number, and are to be compared at one tenth. At one tenth of its own full throughput
-reviews are sent at a fixed rate, whether or not the ones before are answered; that the sender wakes for each of them is in
-the CPU.
+Cells that are compared are measured in turns, so that what else happens on the machine falls on all of them. A figure is the
+median of the rounds, and behind it how far the farthest round is from it; a ratio is the median of the ratios of the rounds.
+
+At full throughput there are as many callers, each of whom sends the next review when the last is answered, as a search finds
+after which the throughput does not grow: p50 and p99 are what their number makes them, and are to be compared at one tenth.
+At one tenth of its own full throughput reviews are sent at a fixed rate, whether or not the ones before are answered; that
+the sender wakes for each of them is in the CPU. A review that does nothing costs the harness %s µs.
 
 A cell is the figure of one review (time, CPU of both ends, allocations of both ends), and in brackets how many times
 kube-apiserver's own it is, and how many times its limit: that of the dispatcher is the stream limit, that of the bridge one
 HTTPS round trip and then the streams. In throughput more is better, in everything else less.
-`)
+`, number(r.Harness.CPU))
 }
+
+// Idle reports whether nothing else of weight ran beside.
+func (r *Run) Idle() bool { return r.Others <= quiet }
 
 // named puts a name in brackets, if there is one.
 func named(name string) string {
@@ -70,6 +88,17 @@ func named(name string) string {
 		return ""
 	}
 	return " (" + name + ")"
+}
+
+// targets writes the table of targets.
+func (p *page) targets() {
+	p.linef("## Targets\n")
+	p.linef("| ratio | target | Pod | measured | | with bare hosts |")
+	p.linef("|---|---|---|---|---|---|")
+	for _, j := range p.run.Judge() {
+		p.linef("| %s | %s | %s | %s | %s | %s |", j.What, j.Bound, j.Pod, j.Measured, j.Verdict, j.Bare)
+	}
+	p.linef("")
 }
 
 // load writes the tables of one load.
@@ -89,8 +118,8 @@ func (p *page) load(load Load) {
 			begun = true
 		}
 		p.linef("### %s, Pod of %s, %s\n", group.Stage, group.Size(), placement(group))
-		p.linef("| hooks | | %s |", strings.Join(names(), " | "))
-		p.linef("|---|---|%s", strings.Repeat("---|", len(names())))
+		p.linef("| hooks | | callers | %s |", strings.Join(names(), " | "))
+		p.linef("|---|---|---|%s", strings.Repeat("---|", len(names())))
 		p.linef("%s\n", strings.Join(rows, "\n"))
 	}
 }
@@ -112,12 +141,12 @@ func placement(group scenario.Scenario) string {
 	return "each hook on a host of its own"
 }
 
-// groups are the tables: the scenarios without their number of hooks. Hosts is 1 for all hooks on one host, else 0.
+// groups are the tables: the usual scenarios without their number of hooks. Hosts is 1 for all hooks on one host, else 0.
 func (p *page) groups() []scenario.Scenario {
 	var all []scenario.Scenario
 	seen := map[scenario.Scenario]bool{}
-	for _, x := range p.run.Results {
-		if g := groupOf(x.Scenario); !seen[g] {
+	for _, s := range p.run.scenarios() {
+		if g := groupOf(s); isUsual(s) && !seen[g] {
 			seen[g] = true
 			all = append(all, g)
 		}
@@ -138,36 +167,42 @@ func groupOf(s scenario.Scenario) scenario.Scenario {
 func (p *page) rows(group scenario.Scenario, load Load) []string {
 	var rows []string
 	for _, s := range p.run.scenarios() {
-		if groupOf(s) != group {
+		if !isUsual(s) || groupOf(s) != group {
 			continue
 		}
 		for _, who := range Contenders() {
-			if sample, ok := p.index[key{s, who, load}]; ok {
-				rows = append(rows, fmt.Sprintf("| %d | %s | %s |", s.Hooks, who, p.cells(s, who, load, sample)))
+			c := Cell{s, who, load}
+			if rounds := p.index[c]; len(rounds) > 0 {
+				rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s |", s.Hooks, who, callers(rounds), p.cells(c, rounds)))
 			}
 		}
 	}
 	return rows
 }
 
-// cells are the figures of a row.
-func (p *page) cells(s scenario.Scenario, who Contender, load Load, sample measure.Sample) string {
-	at := func(who Contender) (measure.Sample, bool) {
-		x, ok := p.index[key{s, who, load}]
-		return x, ok
+// callers is how many there were.
+func callers(rounds []measure.Sample) string {
+	if rounds[0].Callers == 0 {
+		return ""
 	}
-	native, hasNative := at(Native)
-	best, hasLimit := limit(who, at)
+	return fmt.Sprint(rounds[0].Callers)
+}
+
+// cells are the figures of a row. Times of a full load are compared with nothing.
+func (p *page) cells(c Cell, rounds []measure.Sample) string {
+	native := c
+	native.Contender = Native
 	var cells []string
 	for _, m := range Metrics() {
 		var ratios []string
-		if hasNative && who != Native {
-			ratios = append(ratios, number(ratio(m.Of(sample), m.Of(native))))
+		if base := p.index[native]; len(base) > 0 && c.Contender != Native && (!m.Time || c.Load != Full) {
+			ratios = append(ratios, number(ratioOf(rounds, base, m.Of).Median))
+			if limit := p.index.limitOf(c); len(limit) > 0 {
+				ratios = append(ratios, number(ratioOf(rounds, limit, m.Of).Median))
+			}
 		}
-		if hasLimit {
-			ratios = append(ratios, number(ratio(m.Of(sample), m.Of(best))))
-		}
-		cell := number(m.Of(sample))
+		f := figureOf(rounds, m.Of)
+		cell := strings.TrimSpace(number(f.Median) + " " + f.spread())
 		if len(ratios) > 0 {
 			cell += " (" + strings.Join(ratios, ", ") + ")"
 		}
@@ -176,15 +211,44 @@ func (p *page) cells(s scenario.Scenario, who Contender, load Load, sample measu
 	return strings.Join(cells, " | ")
 }
 
-// scenarios are those of the run, in order.
-func (r *Run) scenarios() []scenario.Scenario {
-	var all []scenario.Scenario
-	seen := map[scenario.Scenario]bool{}
-	for _, x := range r.Results {
-		if !seen[x.Scenario] {
-			seen[x.Scenario] = true
-			all = append(all, x.Scenario)
+// unusual writes the table of the scenarios that not everybody is compared in.
+func (p *page) unusual() {
+	begun := false
+	for _, s := range p.run.scenarios() {
+		for _, x := range p.run.Results {
+			if x.Scenario != s || isUsual(s) {
+				continue
+			}
+			if !begun {
+				p.linef("## Hooks that patch, take their time, have slow replicas, or do not match\n")
+				p.linef("“Alone” is one caller, one review after the other; “steady” is a fixed rate. A hook that takes its time waits, and does\nnot ask whether the call is still wanted.\n")
+				p.linef("| scenario | | load | %s | calls of hooks |", strings.Join(names(), " | "))
+				p.linef("|---|---|---|%s---|", strings.Repeat("---|", len(names())))
+				begun = true
+			}
+			p.linef("| %s | %s | %s | %s | %s |", s, x.Contender, x.Load, p.cells(x.Cell, x.Rounds), number(figureOf(x.Rounds, calls).Median))
 		}
 	}
-	return all
+	if begun {
+		p.linef("")
+	}
+}
+
+// crowds writes the table of crowds.
+func (p *page) crowds() {
+	if len(p.run.Crowds) == 0 {
+		return
+	}
+	p.linef("## Many sessions and hooks in one dispatcher\n")
+	p.linef(`Hosts are in another process on the same machine, which is bare: the memory is the dispatcher's alone. Each has one session
+with one hook; 8 of the hooks match the review. Updates put the same configuration into force again, one after the other.
+`)
+	p.linef("| sessions | hooks | all in rotation after | memory of a session: heap (objects), stacks | goroutines | reviews/s | during updates | an update: compiling, telling sessions |")
+	p.linef("|---|---|---|---|---|---|---|---|")
+	for _, c := range p.run.Crowds {
+		p.linef("| %d | %d | %s | %s kB: %s (%s), %s | %s | %s | %s | %s, %s |", c.Sessions, c.Hooks, c.Connect.Round(10*time.Millisecond),
+			number(c.PerSession()/1000), number(c.Heap/1000), number(c.Live/1000), number(c.Stacks/1000), number(c.Goroutines),
+			c.Still, c.Updated, c.Compiling.Round(10*time.Microsecond), c.Spreading.Round(10*time.Microsecond))
+	}
+	p.linef("")
 }

@@ -20,7 +20,7 @@ const (
 // colours are those of the contenders; the limits are pale.
 func colours() map[Contender]string {
 	return map[Contender]string{
-		Native: "#b0413e", Bridge: "#3e7cb0", Dispatcher: "#1f4e79", Streams: "#b9c7d5", RoundTrip: "#d9d9d9",
+		Native: "#b0413e", Bridge: "#3e7cb0", Dispatcher: "#1f4e79", Bare: "#6a8f5a", Streams: "#b9c7d5", RoundTrip: "#d9d9d9",
 	}
 }
 
@@ -45,26 +45,27 @@ func (r *Run) Plot(w io.Writer) error {
 // chart is a plot that is being drawn.
 type chart struct {
 	groups   []scenario.Scenario
-	values   map[key]float64
+	values   map[Cell]float64
 	from, to float64 // powers of ten at both ends of the axis
 	svg      strings.Builder
 }
 
 // newChart takes what is shown out of a run.
 func newChart(r *Run) *chart {
-	c := &chart{values: map[key]float64{}, from: math.Inf(1), to: math.Inf(-1)}
+	c := &chart{values: map[Cell]float64{}, from: math.Inf(1), to: math.Inf(-1)}
 	for _, s := range r.scenarios() {
-		if s.Stage == scenario.Validate && s.Hosts == s.Hooks {
+		if isUsual(s) && s.Stage == scenario.Validate && s.Hosts == s.Hooks {
 			c.groups = append(c.groups, s)
 		}
 	}
-	for k, sample := range r.index() {
-		if k.load != Full || k.Stage != scenario.Validate || k.Hosts != k.Hooks || sample.Throughput <= 0 {
+	for k, rounds := range r.index() {
+		value := figureOf(rounds, throughput).Median
+		if k.Load != Full || !isUsual(k.Scenario) || k.Stage != scenario.Validate || k.Hosts != k.Hooks || value <= 0 {
 			continue
 		}
-		c.values[k] = sample.Throughput
-		c.from = min(c.from, math.Floor(math.Log10(sample.Throughput)))
-		c.to = max(c.to, math.Ceil(math.Log10(sample.Throughput)))
+		c.values[k] = value
+		c.from = min(c.from, math.Floor(math.Log10(value)))
+		c.to = max(c.to, math.Ceil(math.Log10(value)))
 	}
 	if len(c.values) == 0 {
 		c.from, c.to = 0, 1
@@ -95,7 +96,7 @@ func (c *chart) legend() {
 	for _, who := range Contenders() {
 		c.bar(x, 34, 12, 12, colours()[who])
 		c.text("start", x+16, 44, 12, string(who))
-		x += 130
+		x += 125
 	}
 }
 
@@ -115,7 +116,7 @@ func (c *chart) group(i int) {
 	s, width := c.groups[i], float64(area)/float64(len(c.groups))
 	x, each := plotLeft+float64(i)*width+barGap/2, (width-barGap)/float64(len(Contenders()))
 	for j, who := range Contenders() {
-		if value, ok := c.values[key{s, who, Full}]; ok {
+		if value, ok := c.values[Cell{s, who, Full}]; ok {
 			top := c.y(value)
 			c.bar(x+float64(j)*each, top, each-1, plotHeight-plotBottom-top, colours()[who])
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/portcullis-mesh/portcullis/bench/measure"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
@@ -23,6 +22,8 @@ const (
 	Bridge Contender = "bridge"
 	// Dispatcher is Portcullis, asked by its Go API.
 	Dispatcher Contender = "dispatcher"
+	// Bare is Portcullis, asked by its Go API, with hosts that look into nothing.
+	Bare Contender = "bare hosts"
 	// Streams is the limit of the fan-out.
 	Streams Contender = "stream limit"
 	// RoundTrip is the limit of the JSON edge.
@@ -30,7 +31,9 @@ const (
 )
 
 // Contenders are all, in the order of tables.
-func Contenders() []Contender { return []Contender{Native, Bridge, Dispatcher, Streams, RoundTrip} }
+func Contenders() []Contender {
+	return []Contender{Native, Bridge, Dispatcher, Bare, Streams, RoundTrip}
+}
 
 // Load is how reviews were sent.
 type Load string
@@ -41,24 +44,43 @@ const (
 	Full Load = "full"
 	// Tenth is an open load: a tenth of the contender's own full throughput.
 	Tenth Load = "tenth"
+	// Alone is one caller, who sends the next review when the last is answered.
+	Alone Load = "alone"
+	// Steady is an open load of a rate that is far from full, the same for everybody.
+	Steady Load = "steady"
 )
 
-// Result is one measurement.
-type Result struct {
+// Loads are all, in the order in which they are measured: a tenth is known when the full load is.
+func Loads() []Load { return []Load{Full, Tenth, Alone, Steady} }
+
+// Cell is what is measured. It is comparable.
+type Cell struct {
 	scenario.Scenario
 
 	Contender Contender `json:"contender"`
 	Load      Load      `json:"load"`
-
-	measure.Sample
 }
 
-// key is what one measurement of a run is known by.
-type key struct {
-	scenario.Scenario
+// String names the cell, as "validate/2kB/8 hooks/1 host/dispatcher/full".
+func (c Cell) String() string { return fmt.Sprintf("%s/%s/%s", c.Scenario, c.Contender, c.Load) }
 
-	contender Contender
-	load      Load
+// Result is what the rounds of one cell showed.
+type Result struct {
+	Cell
+
+	Rounds []measure.Sample `json:"rounds"`
+}
+
+// Line is the result for people who wait for it.
+func (r Result) Line() string {
+	of := func(f func(measure.Sample) float64) Figure { return figureOf(r.Rounds, f) }
+	callers := 0
+	if len(r.Rounds) > 0 {
+		callers = r.Rounds[0].Callers
+	}
+	return fmt.Sprintf("%-60s %9.0f/s %-6s callers %2d  p50 %7.0f us  p99 %7.0f us  cpu %7.1f us %-6s %6.0f allocs",
+		r.Cell, of(throughput).Median, of(throughput).spread(), callers, of(p50).Median, of(p99).Median,
+		of(cpu).Median, of(cpu).spread(), of(allocs).Median)
 }
 
 // Run is everything that one run showed.
@@ -69,12 +91,20 @@ type Run struct {
 	Go        string `json:"go"`
 	CPUs      int    `json:"cpus"`
 	Processor string `json:"processor,omitempty"`
-	// Note says what a reader has to know, for example that the machine was not quiet.
+	// Note says what a reader has to know.
 	Note string `json:"note,omitempty"`
-	// Duration is how long each measurement took at least, in seconds.
+	// LoadAverage is the machine's before the run, and Others how many processors other programs kept busy during it.
+	LoadAverage float64 `json:"loadAverage"`
+	Others      float64 `json:"others"`
+	// Duration is how long each cell was measured at least, in seconds, and Rounds in how many turns.
 	Duration float64 `json:"duration"`
+	Rounds   int     `json:"rounds"`
+	// Harness is what a review costs that does nothing.
+	Harness measure.Sample `json:"harness"`
 	// Results are all measurements.
 	Results []Result `json:"results"`
+	// Crowds are dispatchers with many sessions.
+	Crowds []Crowd `json:"crowds,omitempty"`
 }
 
 // Write writes the run as JSON.
@@ -96,73 +126,32 @@ func Read(from io.Reader) (*Run, error) {
 	return r, nil
 }
 
-// index finds the measurements of a run.
-func (r *Run) index() map[key]measure.Sample {
-	all := make(map[key]measure.Sample, len(r.Results))
+// index are the rounds of the cells of a run.
+type index map[Cell][]measure.Sample
+
+func (r *Run) index() index {
+	all := make(index, len(r.Results))
 	for _, x := range r.Results {
-		all[key{x.Scenario, x.Contender, x.Load}] = x.Sample
+		all[x.Cell] = x.Rounds
 	}
 	return all
 }
 
-// Metric is a number of a sample.
-type Metric struct {
-	// Name is its name with the unit, Short a name without.
-	Name, Short string
-	// Of takes it out of a sample.
-	Of func(measure.Sample) float64
-	// More is true when more is better.
-	More bool
+// scenarios are those of the run, in order.
+func (r *Run) scenarios() []scenario.Scenario {
+	var all []scenario.Scenario
+	seen := map[scenario.Scenario]bool{}
+	for _, x := range r.Results {
+		if !seen[x.Scenario] {
+			seen[x.Scenario] = true
+			all = append(all, x.Scenario)
+		}
+	}
+	return all
 }
 
-// Metrics are all, in the order of tables.
-func Metrics() []Metric {
-	return []Metric{
-		{Name: "reviews/s", Short: "throughput", More: true, Of: func(s measure.Sample) float64 { return s.Throughput }},
-		{Name: "p50 µs", Short: "p50", Of: func(s measure.Sample) float64 { return s.P50 }},
-		{Name: "p99 µs", Short: "p99", Of: func(s measure.Sample) float64 { return s.P99 }},
-		{Name: "CPU µs", Short: "CPU", Of: func(s measure.Sample) float64 { return s.CPU }},
-		{Name: "allocations", Short: "allocations", Of: func(s measure.Sample) float64 { return s.Allocs }},
-	}
-}
-
-// limit is what a contender is held to: the dispatcher to the streams, the bridge to one round trip and the streams, one
-// after the other; nobody else to anything.
-func limit(who Contender, at func(Contender) (measure.Sample, bool)) (measure.Sample, bool) {
-	streams, ok := at(Streams)
-	if who == Dispatcher || !ok {
-		return streams, ok && who == Dispatcher
-	}
-	roundTrip, ok := at(RoundTrip)
-	return sum(streams, roundTrip), ok && who == Bridge
-}
-
-// sum is what two things cost that are done one after the other.
-func sum(a, b measure.Sample) measure.Sample {
-	return measure.Sample{
-		Throughput: 1 / (1/a.Throughput + 1/b.Throughput),
-		P50:        a.P50 + b.P50, P99: a.P99 + b.P99, CPU: a.CPU + b.CPU, Allocs: a.Allocs + b.Allocs, AllocBytes: a.AllocBytes + b.AllocBytes,
-	}
-}
-
-// ratio is a divided by b; NaN without b.
-func ratio(a, b float64) float64 {
-	if b == 0 {
-		return math.NaN()
-	}
-	return a / b
-}
-
-// number writes a number with three digits that count.
-func number(x float64) string {
-	switch {
-	case math.IsNaN(x):
-		return "–"
-	case x >= 100:
-		return fmt.Sprintf("%.0f", x)
-	case x >= 10:
-		return fmt.Sprintf("%.1f", x)
-	default:
-		return fmt.Sprintf("%.2f", x)
-	}
+// isUsual reports whether a scenario is one of those that everybody is compared in: its hooks allow at once, and there are
+// no others.
+func isUsual(s scenario.Scenario) bool {
+	return s == scenario.Scenario{Stage: s.Stage, Hooks: s.Hooks, Hosts: s.Hosts, Bytes: s.Bytes}
 }

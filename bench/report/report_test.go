@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,15 +23,15 @@ func eight() scenario.Scenario {
 
 // sample is one whose figures are all multiples of one cost.
 func sample(cost float64) measure.Sample {
-	return measure.Sample{Reviews: 100, Throughput: 1000 / cost, P50: cost, P99: 2 * cost, CPU: cost, Allocs: 10 * cost}
+	return measure.Sample{Reviews: 100, Callers: 4, Throughput: 1000 / cost, P50: cost, P99: 2 * cost, CPU: cost, Allocs: 10 * cost}
 }
 
 // run is one with a load and a scenario.
 func run(commit string, costs map[Contender]float64) *Run {
-	r := &Run{Commit: commit, Go: "go1.26", CPUs: 2, Duration: 2}
+	r := &Run{Commit: commit, Go: "go1.26", CPUs: 2, Duration: 2, Rounds: 1}
 	for _, who := range Contenders() {
 		if cost, ok := costs[who]; ok {
-			r.Results = append(r.Results, Result{Scenario: eight(), Contender: who, Load: Full, Sample: sample(cost)})
+			r.Results = append(r.Results, Result{Cell{eight(), who, Full}, []measure.Sample{sample(cost)}})
 		}
 	}
 	return r
@@ -38,7 +39,7 @@ func run(commit string, costs map[Contender]float64) *Run {
 
 // usual is a run in which every ratio is a round number.
 func usual() *Run {
-	return run("abc", map[Contender]float64{Native: 80, Bridge: 8, Dispatcher: 4, Streams: 2, RoundTrip: 2})
+	return run("abc", map[Contender]float64{Native: 80, Bridge: 8, Dispatcher: 4, Bare: 2.2, Streams: 2})
 }
 
 func TestARunSurvivesItsJSON(t *testing.T) {
@@ -59,57 +60,161 @@ func TestARunSurvivesItsJSON(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
-	index := usual().index()
-	at := func(who Contender) (measure.Sample, bool) {
-		s, ok := index[key{eight(), who, Full}]
-		return s, ok
-	}
-	nobody := func(Contender) (measure.Sample, bool) { return measure.Sample{}, false }
+	trip := eight()
+	trip.Hooks, trip.Hosts = 1, 1
+	measured := usual()
+	measured.Results = append(measured.Results, Result{Cell{trip, RoundTrip, Full}, []measure.Sample{sample(2)}})
+	mutate := eight()
+	mutate.Stage = scenario.Mutate
 	tests := map[string]struct {
-		who  Contender
-		at   func(Contender) (measure.Sample, bool)
+		cell Cell
+		run  *Run
 		want float64 // cost; 0 is no limit
 	}{
-		"the dispatcher is held to the streams":               {who: Dispatcher, at: at, want: 2},
-		"the bridge is held to a round trip and the streams":  {who: Bridge, at: at, want: 4},
-		"kube-apiserver is held to nothing":                   {who: Native, at: at},
-		"the limits themselves are held to nothing":           {who: Streams, at: at},
-		"the limit of the JSON edge is held to nothing":       {who: RoundTrip, at: at},
-		"what was not measured is no limit of the dispatcher": {who: Dispatcher, at: nobody},
-		"what was not measured is no limit of the bridge":     {who: Bridge, at: nobody},
+		"the dispatcher is held to the streams":               {cell: Cell{eight(), Dispatcher, Full}, run: measured, want: 2},
+		"bare hosts are held to the streams":                  {cell: Cell{eight(), Bare, Full}, run: measured, want: 2},
+		"mutating hooks are held to the same streams":         {cell: Cell{mutate, Dispatcher, Full}, run: measured, want: 2},
+		"the bridge is held to a round trip and the streams":  {cell: Cell{eight(), Bridge, Full}, run: measured, want: 4},
+		"kube-apiserver is held to nothing":                   {cell: Cell{eight(), Native, Full}, run: measured},
+		"the limits themselves are held to nothing":           {cell: Cell{eight(), Streams, Full}, run: measured},
+		"the limit of the JSON edge is held to nothing":       {cell: Cell{trip, RoundTrip, Full}, run: measured},
+		"what was not measured is no limit of the dispatcher": {cell: Cell{eight(), Dispatcher, Full}, run: &Run{}},
+		"what was not measured is no limit of the bridge":     {cell: Cell{eight(), Bridge, Full}, run: usual()},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, ok := limit(tt.who, tt.at)
-			if ok != (tt.want > 0) {
-				t.Fatalf("has a limit: %t", ok)
+			got := tt.run.index().limitOf(tt.cell)
+			if (len(got) > 0) != (tt.want > 0) {
+				t.Fatalf("limit %v", got)
 			}
-			if ok && (got.P50 != tt.want || math.Abs(got.Throughput-1000/tt.want) > 1e-9 || got.Allocs != 10*tt.want) {
+			if len(got) > 0 && (got[0].P50 != tt.want || math.Abs(got[0].Throughput-1000/tt.want) > 1e-9 || got[0].Allocs != 10*tt.want) {
 				t.Errorf("got %+v, want a cost of %v", got, tt.want)
 			}
 		})
 	}
 }
 
+func TestFigure(t *testing.T) {
+	tests := map[string]struct {
+		values []float64
+		want   Figure
+		text   string
+		spread string
+	}{
+		"one value is all of it":            {[]float64{3}, Figure{3, 3, 3}, "3.00", ""},
+		"the median of three is the middle": {[]float64{9, 1, 4}, Figure{4, 1, 9}, "4.00 (1.00 to 9.00)", "±125%"},
+		"the median of two is between them": {[]float64{2, 1}, Figure{1.5, 1, 2}, "1.50 (1.00 to 2.00)", "±33%"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := NewFigure(tt.values)
+			if got != tt.want || got.String() != tt.text || got.spread() != tt.spread {
+				t.Errorf("got %+v, %q, %q", got, got, got.spread())
+			}
+		})
+	}
+	if none := NewFigure(nil); !math.IsNaN(none.Median) || none.String() != "–" || none.spread() != "" {
+		t.Errorf("got %+v, %q, %q of nothing", none, none, none.spread())
+	}
+}
+
+func TestARatioIsOfTheSameRound(t *testing.T) {
+	// The machine was half as fast in the second round: for both.
+	a := []measure.Sample{{Throughput: 100}, {Throughput: 50}, {Throughput: 100}}
+	b := []measure.Sample{{Throughput: 10}, {Throughput: 5}, {Throughput: 8}}
+	if got, want := ratioOf(a, b, throughput), (Figure{10, 10, 12.5}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := ratioOf(a, b[:1], throughput); got.Median != 10 || got.Least != got.Most {
+		t.Errorf("got %+v of unlike rounds", got)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	slow := usual()
+	for i := range slow.Results {
+		if slow.Results[i].Contender == Dispatcher {
+			slow.Results[i].Rounds = []measure.Sample{sample(2.4), sample(3), sample(2.8)}
+			continue
+		}
+		slow.Results[i].Rounds = append(slow.Results[i].Rounds, slow.Results[i].Rounds[0], slow.Results[i].Rounds[0])
+	}
+	slow.Crowds = []Crowd{{Sessions: idleSessions, Hooks: 100, Heap: 30_000, Stacks: 5_000}}
+	var got []string
+	for _, j := range slow.Judge() {
+		got = append(got, j.Bound+": "+j.Measured.String()+", bare "+j.Bare.String()+": "+j.Verdict)
+	}
+	want := []string{
+		"at most 1.3: 1.40 (1.20 to 1.50), bare 1.10: MISSED, 1.08 times the bound; some rounds say otherwise",
+		"at least 12: 28.6 (26.7 to 33.3), bare 36.4: PASS",
+		"at least 8: 10.0, bare –: PASS",
+		"at most 40: 35.0, bare –: PASS",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("judgements (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryTargetCanBeMeasured(t *testing.T) {
+	r := &Run{Crowds: []Crowd{{Sessions: idleSessions, Hooks: 100}, {Sessions: manySessions, Hooks: manySessions}}}
+	for _, stage := range []scenario.Stage{scenario.Validate, scenario.Mutate} {
+		for _, x := range [][2]int{{1, 1}, {8, 8}, {8, 1}, {32, 32}} {
+			for _, bytes := range []int{scenario.Small, scenario.Medium} {
+				for _, who := range Contenders() {
+					s := scenario.Scenario{Stage: stage, Hooks: x[0], Hosts: x[1], Bytes: bytes}
+					r.Results = append(r.Results, Result{Cell{s, who, Full}, []measure.Sample{sample(1)}})
+				}
+			}
+		}
+	}
+	for s, load := range map[scenario.Scenario]Load{
+		scenario.Among(): Full, scenario.Taking(8, true): Alone, scenario.Taking(1, false): Alone,
+		scenario.Replicas(true, true): Steady, scenario.Replicas(false, false): Steady,
+	} {
+		r.Results = append(r.Results, Result{Cell{s, Dispatcher, load}, []measure.Sample{sample(1)}})
+	}
+	want := 0
+	for _, x := range targets() {
+		want += len(x.sizes)
+	}
+	if got := len(r.Judge()); got != want {
+		t.Errorf("%d of %d targets were judged", got, want)
+	}
+}
+
 func TestMarkdown(t *testing.T) {
 	var text strings.Builder
-	if err := usual().Markdown(&text, "plot.svg"); err != nil {
+	r := usual()
+	r.Others = 0.5
+	r.Results = append(r.Results, Result{
+		Cell{scenario.Patching(1), Dispatcher, Full}, []measure.Sample{sample(1), sample(2), sample(4)},
+	})
+	r.Crowds = []Crowd{{
+		Sessions: 2000, Hooks: 100, Connect: 1500 * time.Millisecond, Heap: 30_000, Live: 25_000, Stacks: 5_000, Goroutines: 4,
+		Still: NewFigure([]float64{90}), Updated: NewFigure([]float64{100, 70, 80}), Compiling: 3 * time.Millisecond, Spreading: 2 * time.Millisecond,
+	}}
+	if err := r.Markdown(&text, "plot.svg"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"![Reviews per second](plot.svg)",
 		"### validate, Pod of 2kB, each hook on a host of its own",
-		"| 8 | kube-apiserver | 12.5 | 80.0 | 160 | 80.0 | 800 |",
-		"| 8 | bridge | 125 (10.0, 0.50) | 8.00 (0.10, 2.00) | 16.0 (0.10, 2.00) | 8.00 (0.10, 2.00) | 80.0 (0.10, 2.00) |",
-		"| 8 | stream limit | 500 (40.0) |",
-		"times the stream limit | at most 1.3 | 2kB | 2.00 | missed |",
-		"dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's | at least 12 | 2kB | 20.0 | met |",
+		"| 8 | kube-apiserver | 4 | 12.5 | 80.0 | 160 | 80.0 | 800 |",
+		"| 8 | bridge | 4 | 125 (10.0) | 8.00 | 16.0 | 8.00 (0.10) | 80.0 (0.10) |",
+		"| 8 | dispatcher | 4 | 250 (20.0, 0.50) | 4.00 | 8.00 | 4.00 (0.05, 2.00) | 40.0 (0.05, 2.00) |",
+		"| 8 | stream limit | 4 | 500 (40.0) |",
+		"times the stream limit | at most 1.3 | 2kB | 2.00 | MISSED, 1.54 times the bound | 1.10 |",
+		"dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's | at least 12 | 2kB | 20.0 | PASS | 36.4 |",
+		"| mutate/2kB/8 hooks/8 hosts/1 patching | dispatcher | full | 500 ±100% | 2.00 ±100% |",
+		"| 2000 | 100 | 1.5s | 35.0 kB: 30.0 (25.0), 5.00 | 4.00 | 90.0 | 80.0 (70.0 to 100) | 3ms, 2ms |",
+		"Other programs kept 0.50 processors busy during it.",
+		"**The machine was not idle",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in:\n%s", want, text.String())
 		}
 	}
-	for _, not := range []string{"One tenth of", "20kB", "NaN", "%!"} {
+	for _, not := range []string{"## One tenth of", "20kB", "NaN", "%!"} {
 		if strings.Contains(text.String(), not) {
 			t.Errorf("%q, which was not measured, in:\n%s", not, text.String())
 		}
@@ -142,24 +247,34 @@ func TestAPlotIsAnSVG(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	slower := run("def", map[Contender]float64{Native: 160, Bridge: 16, Dispatcher: 12, Streams: 2, RoundTrip: 2})
+	slower := run("def", map[Contender]float64{Native: 160, Bridge: 16, Dispatcher: 12, Bare: 2.2, Streams: 2})
+	noisy := func(r *Run) *Run {
+		for i := range r.Results {
+			x := &r.Results[i]
+			x.Rounds = []measure.Sample{x.Rounds[0], x.Rounds[0], x.Rounds[0]}
+			if x.Contender == Bare {
+				x.Rounds[1].CPU *= 1.6
+			}
+		}
+		return r
+	}
 	var text strings.Builder
-	if err := Compare(&text, usual(), slower); err != nil {
+	if err := Compare(&text, noisy(usual()), noisy(slower)); err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
-	if !strings.HasPrefix(lines[0], "abc -> def") {
-		t.Errorf("head %q", lines[0])
-	}
 	var rows [][]string
-	for _, line := range lines[3:] {
-		rows = append(rows, strings.Fields(line))
+	for _, line := range strings.Split(strings.TrimSpace(text.String()), "\n") {
+		if strings.HasPrefix(line, "validate") {
+			rows = append(rows, strings.Fields(line))
+		}
 	}
 	want := [][]string{
-		strings.Fields("validate/2kB/8 hooks/8 hosts bridge full 1.00 1.00 1.00 1.00 1.00"), // on a machine half as fast
-		strings.Fields("validate/2kB/8 hooks/8 hosts dispatcher full 0.67! 1.50! 1.50! 1.50! 1.50!"),
+		// On a machine half as fast.
+		strings.Fields("validate/2kB/8 hooks/8 hosts/bridge/full 1.00 ±0.00= 1.00 ±0.00= 1.00 ±0.00="),
+		strings.Fields("validate/2kB/8 hooks/8 hosts/dispatcher/full 0.67 ±0.00! 1.50 ±0.00! 1.50 ±0.00!"),
+		strings.Fields("validate/2kB/8 hooks/8 hosts/bare hosts/full 2.00 ±0.00+ 0.50 ±1.20= 0.50 ±0.00+"),
 	}
-	if diff := cmp.Diff(want, rows); diff != "" {
+	if diff := cmp.Diff(want, rows); diff != "" || !strings.HasPrefix(text.String(), "abc -> def") {
 		t.Errorf("rows (-want +got):\n%s\n%s", diff, text.String())
 	}
 }

@@ -2,73 +2,166 @@ package report
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/portcullis-mesh/portcullis/bench/measure"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 )
 
-// target is a ratio of one run that Portcullis is held to, with validating hooks at full throughput.
+const (
+	// idleSessions is how many sessions the target for the memory of one is measured with.
+	idleSessions = 2_000
+	// manySessions is how many sessions and hooks one dispatcher has to hold.
+	manySessions = 10_000
+)
+
+// target is a ratio of one run that Portcullis is held to.
 type target struct {
 	// what says it in words.
 	what string
 	// bound is the ratio; least tells that it is the least, else the most.
 	bound float64
 	least bool
-	// of is the scenario of the numerator, by the size of the Pod; against that of the denominator.
-	of, against func(bytes int) key
-	// time compares the time per review, else the throughput.
-	time bool
+	// sizes are those of the Pods that it is measured with.
+	sizes []int
+	// of is what the run showed with a size. who is the dispatcher whose target it is, or the same one with bare hosts,
+	// which stands beside it. False says that it was not measured.
+	of func(r *Run, bytes int, who Contender) (Figure, bool)
 }
 
-// at is the key of a validating scenario at full throughput.
-func at(who Contender, hooks, hosts int) func(bytes int) key {
-	return func(bytes int) key {
-		return key{scenario.Scenario{Stage: scenario.Validate, Hooks: hooks, Hosts: hosts, Bytes: bytes}, who, Full}
+// sized makes a cell out of a size and a contender.
+type sized func(bytes int, who Contender) Cell
+
+// at is the cell of validating hooks at full throughput.
+func at(hooks, hosts int) sized {
+	return func(bytes int, who Contender) Cell {
+		return Cell{scenario.Scenario{Stage: scenario.Validate, Hooks: hooks, Hosts: hosts, Bytes: bytes}, who, Full}
+	}
+}
+
+// of is a cell of one contender, whoever is asked for.
+func (s sized) of(who Contender) sized {
+	return func(bytes int, _ Contender) Cell { return s(bytes, who) }
+}
+
+// fixed is one scenario of the dispatcher.
+func fixed(s scenario.Scenario, load Load) sized {
+	return func(_ int, who Contender) Cell { return Cell{s, who, load} }
+}
+
+// compared is the ratio of a metric of two cells.
+func compared(of, against sized, metric func(measure.Sample) float64) func(*Run, int, Contender) (Figure, bool) {
+	return func(r *Run, bytes int, who Contender) (Figure, bool) {
+		index := r.index()
+		a, b := index[of(bytes, who)], index[against(bytes, who)]
+		return ratioOf(a, b, metric), len(a) > 0 && len(b) > 0
+	}
+}
+
+// timed is the ratio of the times per review at full throughput, which are the inverse of it.
+func timed(of, against sized) func(*Run, int, Contender) (Figure, bool) {
+	ratio := compared(of, against, throughput)
+	return func(r *Run, bytes int, who Contender) (Figure, bool) {
+		f, ok := ratio(r, bytes, who)
+		return f.inverse(), ok
 	}
 }
 
 // targets are all.
 func targets() []target {
+	both, small := []int{scenario.Small, scenario.Medium}, []int{scenario.Small}
 	return []target{
 		{
-			what: "dispatcher, 8 hooks on 8 hosts: time per review, times the stream limit", bound: 1.3, time: true,
-			of: at(Dispatcher, 8, 8), against: at(Streams, 8, 8),
+			what: "dispatcher, 8 hooks on 8 hosts: time per review, times the stream limit", bound: 1.3, sizes: both,
+			of: timed(at(8, 8), at(8, 8).of(Streams)),
 		},
 		{
-			what: "dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's", bound: 12, least: true,
-			of: at(Dispatcher, 8, 8), against: at(Native, 8, 8),
+			what: "dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's", bound: 12, least: true, sizes: both,
+			of: compared(at(8, 8), at(8, 8).of(Native), throughput),
 		},
 		{
-			what: "bridge, 8 hooks: throughput, times kube-apiserver's", bound: 8, least: true,
-			of: at(Bridge, 8, 8), against: at(Native, 8, 8),
+			what: "bridge, 8 hooks: throughput, times kube-apiserver's", bound: 8, least: true, sizes: both,
+			of: onlyDispatcher(compared(at(8, 8).of(Bridge), at(8, 8).of(Native), throughput)),
 		},
 		{
-			what: "bridge, 32 hooks: throughput, times kube-apiserver's", bound: 15, least: true,
-			of: at(Bridge, 32, 32), against: at(Native, 32, 32),
+			what: "bridge, 32 hooks: throughput, times kube-apiserver's", bound: 15, least: true, sizes: both,
+			of: onlyDispatcher(compared(at(32, 32).of(Bridge), at(32, 32).of(Native), throughput)),
 		},
 		{
-			what: "dispatcher, 8 hooks on one host: time per review, times the stream limit of 1 hook", bound: 1.5, time: true,
-			of: at(Dispatcher, 8, 1), against: at(Streams, 1, 1),
+			what: "dispatcher, 8 hooks on one host: time per review, times the stream limit of 1 hook", bound: 1.5, sizes: both,
+			of: timed(at(8, 1), at(1, 1).of(Streams)),
+		},
+		{
+			what: "10,000 hooks configured, of which 8 match: time per review, times that of 8 configured", bound: 1.05, sizes: small,
+			of: timed(fixed(scenario.Among(), Full), at(8, 8)),
+		},
+		{
+			what:  "8 mutating hooks of 5 ms that patch nothing, with speculation: median time, times that of one such hook",
+			bound: 1.3, sizes: small,
+			of: compared(fixed(scenario.Taking(8, true), Alone), fixed(scenario.Taking(1, false), Alone), p50),
+		},
+		{
+			what: "one of three replicas ten times slower, hedged: p99, times that of three healthy ones", bound: 1.5, sizes: small,
+			of: compared(fixed(scenario.Replicas(true, true), Steady), fixed(scenario.Replicas(false, false), Steady), p99),
+		},
+		{what: "the same: calls of hosts, for each review", bound: 1.05, sizes: small, of: callsOf(scenario.Replicas(true, true))},
+		{what: "memory of an idle session in the dispatcher, in kB", bound: 40, sizes: small, of: idleMemory},
+		{
+			what: "sessions and hooks in one process, of which every session was in rotation", bound: manySessions, least: true,
+			sizes: small, of: most,
 		},
 	}
 }
 
-// ratio is what a run showed; ok is false when it did not measure it.
-func (t target) ratio(index map[key]measure.Sample, bytes int) (got float64, ok bool) {
-	of, hasOf := index[t.of(bytes)]
-	against, hasAgainst := index[t.against(bytes)]
-	if t.time {
-		of, against = against, of // the time is the inverse of the throughput
+// onlyDispatcher is a target that bare hosts have no figure for.
+func onlyDispatcher(of func(*Run, int, Contender) (Figure, bool)) func(*Run, int, Contender) (Figure, bool) {
+	return func(r *Run, bytes int, who Contender) (Figure, bool) {
+		f, ok := of(r, bytes, who)
+		return f, ok && who == Dispatcher
 	}
-	return ratio(of.Throughput, against.Throughput), hasOf && hasAgainst
 }
 
-// met says whether a ratio reaches the target.
-func (t target) met(got float64) bool {
+// callsOf is how many calls a review cost.
+func callsOf(s scenario.Scenario) func(*Run, int, Contender) (Figure, bool) {
+	return func(r *Run, _ int, who Contender) (Figure, bool) {
+		rounds := r.index()[Cell{s, who, Steady}]
+		return figureOf(rounds, calls), len(rounds) > 0
+	}
+}
+
+// idleMemory is the memory of a session, in kB.
+func idleMemory(r *Run, _ int, who Contender) (Figure, bool) {
+	for _, c := range r.Crowds {
+		if c.Sessions == idleSessions && who == Dispatcher {
+			return NewFigure([]float64{c.PerSession() / 1000}), true
+		}
+	}
+	return Figure{}, false
+}
+
+// most is how many sessions and hooks the largest crowd had.
+func most(r *Run, _ int, who Contender) (Figure, bool) {
+	n := 0
+	for _, c := range r.Crowds {
+		n = max(n, min(c.Sessions, c.Hooks))
+	}
+	return NewFigure([]float64{float64(n)}), n >= manySessions && who == Dispatcher
+}
+
+// verdict says whether a figure reaches the target, and how far it is from it. That some rounds say otherwise is said too.
+func (t target) verdict(f Figure) string {
+	far := ratio(f.Median, t.bound)
 	if t.least {
-		return got >= t.bound
+		far = ratio(t.bound, f.Median)
 	}
-	return got <= t.bound
+	text := "PASS"
+	if far > 1 {
+		text = fmt.Sprintf("MISSED, %s times the bound", number(ratio(f.Median, t.bound)))
+	}
+	if f.Least < t.bound && f.Most > t.bound {
+		text += "; some rounds say otherwise"
+	}
+	return text
 }
 
 // bounds is the bound in words.
@@ -79,23 +172,33 @@ func (t target) bounds() string {
 	return fmt.Sprintf("at most %g", t.bound)
 }
 
-// targets writes the table of targets.
-func (p *page) targets() {
-	p.linef("## Targets\n")
-	p.linef("| ratio | target | Pod | measured | |")
-	p.linef("|---|---|---|---|---|")
+// Judgement is how one target was met.
+type Judgement struct {
+	// What and Bound say what is promised, and Pod with what size.
+	What, Bound, Pod string
+	// Measured is what the run showed; Bare is the same with bare hosts.
+	Measured, Bare Figure
+	// Verdict begins with PASS or MISSED.
+	Verdict string
+}
+
+// Judge holds a run to its targets. What was not measured is left out.
+func (r *Run) Judge() []Judgement {
+	var all []Judgement
 	for _, t := range targets() {
-		for _, bytes := range []int{scenario.Small, scenario.Medium} {
-			got, ok := t.ratio(p.index, bytes)
+		for _, bytes := range t.sizes {
+			got, ok := t.of(r, bytes, Dispatcher)
 			if !ok {
 				continue
 			}
-			verdict := "missed"
-			if t.met(got) {
-				verdict = "met"
+			bare, ok := t.of(r, bytes, Bare)
+			if !ok {
+				bare = Figure{math.NaN(), math.NaN(), math.NaN()}
 			}
-			p.linef("| %s | %s | %s | %s | %s |", t.what, t.bounds(), scenario.Scenario{Bytes: bytes}.Size(), number(got), verdict)
+			all = append(all, Judgement{
+				What: t.what, Bound: t.bounds(), Pod: scenario.Scenario{Bytes: bytes}.Size(), Measured: got, Bare: bare, Verdict: t.verdict(got),
+			})
 		}
 	}
-	p.linef("")
+	return all
 }

@@ -1,8 +1,12 @@
-// Package scenario says what is reviewed: how many hooks there are, on which hosts, and how large the Pod is, and makes
-// the same bytes and the same configuration out of it for everyone who is measured.
+// Package scenario says what is reviewed: how many hooks there are, on which hosts, what they do, and how large the Pod
+// is, and makes the same bytes and the same configuration out of it for everyone who is measured.
 package scenario
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // Stage is which hooks are asked.
 type Stage string
@@ -22,7 +26,7 @@ const (
 
 // Scenario is one combination. It is comparable, and a key of results.
 type Scenario struct {
-	// Stage is which hooks are asked. None of them patches.
+	// Stage is which hooks are asked.
 	Stage Stage `json:"stage"`
 	// Hooks is how many hooks match.
 	Hooks int `json:"hooks"`
@@ -30,11 +34,43 @@ type Scenario struct {
 	Hosts int `json:"hosts"`
 	// Bytes is the size of the Pod as JSON.
 	Bytes int `json:"bytes"`
+	// Configured is how many hooks are configured in all; 0 is Hooks. The others match no review of the run, and nobody
+	// serves them.
+	Configured int `json:"configured,omitempty"`
+	// Patching is how many of the mutating hooks, the first ones, set a label of their own.
+	Patching int `json:"patching,omitempty"`
+	// Takes is how long a hook waits before it answers; whether the call is still wanted, it does not ask.
+	Takes time.Duration `json:"takes,omitempty"`
+	// Replicas is how many hosts serve each hook, in the place of one; 0 is one.
+	Replicas int `json:"replicas,omitempty"`
+	// OneTakes is how long a hook waits in the first of its replicas; 0 is Takes.
+	OneTakes time.Duration `json:"oneTakes,omitempty"`
+	// Speculate is what the route of the hooks says: calls before earlier mutating hooks have answered.
+	Speculate bool `json:"speculate,omitempty"`
+	// Hedge is what the route of the hooks says: calls that have not answered go to a second replica too.
+	Hedge bool `json:"hedge,omitempty"`
 }
 
-// String names the scenario, as "validate/2kB/8 hooks/1 host".
+// String names the scenario, as "validate/2kB/8 hooks/1 host", and then what is unusual about it.
 func (s Scenario) String() string {
-	return fmt.Sprintf("%s/%s/%s/%s", s.Stage, s.Size(), plural(s.Hooks, "hook"), plural(s.Hosts, "host"))
+	name := []string{string(s.Stage), s.Size(), plural(s.Hooks, "hook"), plural(s.Hosts, "host")}
+	for _, x := range []struct {
+		is   bool
+		text string
+	}{
+		{s.Configured > 0, fmt.Sprintf("%d configured", s.Configured)},
+		{s.Patching > 0, fmt.Sprintf("%d patching", s.Patching)},
+		{s.Takes > 0, s.Takes.String()},
+		{s.Replicas > 0, plural(s.Replicas, "replica")},
+		{s.OneTakes > 0, "one " + s.OneTakes.String()},
+		{s.Speculate, "speculate"},
+		{s.Hedge, "hedge"},
+	} {
+		if x.is {
+			name = append(name, x.text)
+		}
+	}
+	return strings.Join(name, "/")
 }
 
 // Size is the size of the Pod for people.
@@ -52,33 +88,24 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// All are the scenarios of a whole run: every number of hooks with Pods of 2 kB and 20 kB, and fewer with 1 MB.
-func All() []Scenario {
-	all := combine([]int{Small, Medium}, []int{1, 8, 32})
-	return append(all, combine([]int{Large}, []int{1, 8})...)
-}
-
-// Short are a few that show whether it is worth while to run all.
-func Short() []Scenario { return combine([]int{Small}, []int{1, 8}) }
-
-// combine makes all scenarios of some sizes and numbers of hooks.
-func combine(sizes, hooks []int) []Scenario {
-	var all []Scenario
-	for _, stage := range []Stage{Validate, Mutate} {
-		for _, bytes := range sizes {
-			for _, n := range hooks {
-				all = append(all, Scenario{Stage: stage, Hooks: n, Hosts: n, Bytes: bytes})
-				if n > 1 {
-					all = append(all, Scenario{Stage: stage, Hooks: n, Hosts: 1, Bytes: bytes})
-				}
-			}
-		}
-	}
-	return all
-}
-
 // Hook is the name of a hook, by its number.
 func Hook(i int) string { return fmt.Sprintf("hook-%02d.bench.dev", i) }
 
 // Host is the number of the host that serves a hook.
 func (s Scenario) Host(hook int) int { return hook % s.Hosts }
+
+// Patch is the JSON Patch that a hook answers with; empty for one that does not patch.
+func (s Scenario) Patch(hook int) []byte {
+	if hook >= s.Patching {
+		return nil
+	}
+	return fmt.Appendf(nil, `[{"op":"add","path":"/metadata/labels/hook-%02d","value":"seen"}]`, hook)
+}
+
+// Wait is how long a hook waits in one of its replicas.
+func (s Scenario) Wait(replica int) time.Duration {
+	if replica == 0 && s.OneTakes > 0 {
+		return s.OneTakes
+	}
+	return s.Takes
+}

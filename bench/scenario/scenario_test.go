@@ -53,24 +53,57 @@ func TestHooksAreDividedOverTheHosts(t *testing.T) {
 	if len(seen) != s.Hosts {
 		t.Errorf("hooks on %d hosts, want %d", len(seen), s.Hosts)
 	}
-	if c := s.Validating(scenario.Nowhere); len(c.Webhooks) != 8 || *c.Webhooks[0].MatchPolicy != admissionregistrationv1.Equivalent {
-		t.Errorf("not 8 hooks with Kubernetes' defaults: %+v", c.Webhooks)
+}
+
+func TestConfigurationsHaveTheDefaultsOfKubernetes(t *testing.T) {
+	s := scenario.Scenario{Stage: scenario.Validate, Hooks: 8}
+	validating, none := s.Configurations(scenario.Nowhere)
+	if len(none) > 0 || len(validating) != 1 || len(validating[0].Webhooks) != 8 ||
+		*validating[0].Webhooks[0].MatchPolicy != admissionregistrationv1.Equivalent {
+		t.Errorf("not 8 validating hooks: %+v", validating)
 	}
-	if c := s.Mutating(scenario.Nowhere); len(c.Webhooks) != 8 || *c.Webhooks[0].TimeoutSeconds != 10 {
-		t.Errorf("not 8 hooks with Kubernetes' defaults: %+v", c.Webhooks)
+	s.Stage = scenario.Mutate
+	nobody, mutating := s.Configurations(scenario.Nowhere)
+	if len(nobody) > 0 || len(mutating) != 1 || len(mutating[0].Webhooks) != 8 || *mutating[0].Webhooks[0].TimeoutSeconds != 10 {
+		t.Errorf("not 8 mutating hooks: %+v", mutating)
+	}
+}
+
+func TestOfManyHooksOnlySomeAskForTheCreationOfPods(t *testing.T) {
+	validating, _ := scenario.Among().Configurations(scenario.Nowhere)
+	all, matching, names := 0, 0, map[string]bool{}
+	for _, c := range validating {
+		for _, h := range c.Webhooks {
+			all++
+			names[h.Name] = true
+			rule := h.Rules[0]
+			if rule.Operations[0] == admissionregistrationv1.Create && rule.Resources[0] == "pods" {
+				matching++
+			}
+		}
+	}
+	if all != 10_000 || len(names) != all || matching != 8 {
+		t.Errorf("%d hooks with %d names, of which %d match", all, len(names), matching)
+	}
+}
+
+func TestOnlyTheFirstReplicaIsSlow(t *testing.T) {
+	s := scenario.Replicas(true, true)
+	if s.Wait(0) != 10*s.Wait(1) || s.Wait(1) != s.Wait(2) || scenario.Replicas(false, true).Wait(0) != s.Wait(1) {
+		t.Errorf("replicas take %s, %s and %s", s.Wait(0), s.Wait(1), s.Wait(2))
 	}
 }
 
 func TestScenariosHaveNames(t *testing.T) {
-	names := map[string]bool{}
-	for _, s := range append(scenario.All(), scenario.Short()...) {
-		names[s.String()] = true
-	}
-	if len(names) != len(scenario.All()) {
-		t.Errorf("%d names for %d scenarios, of which the short ones are some", len(names), len(scenario.All()))
-	}
-	s := scenario.Scenario{Stage: scenario.Mutate, Hooks: 8, Hosts: 1, Bytes: scenario.Large}
-	if got, want := s.String(), "mutate/1MB/8 hooks/1 host"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	for want, s := range map[string]scenario.Scenario{
+		"mutate/1MB/8 hooks/1 host":                                {Stage: scenario.Mutate, Hooks: 8, Hosts: 1, Bytes: scenario.Large},
+		"validate/2kB/8 hooks/8 hosts/10000 configured":            scenario.Among(),
+		"mutate/2kB/8 hooks/8 hosts/1 patching":                    scenario.Patching(1),
+		"mutate/2kB/8 hooks/8 hosts/5ms/speculate":                 scenario.Taking(8, true),
+		"validate/2kB/1 hook/1 host/2ms/3 replicas/one 20ms/hedge": scenario.Replicas(true, true),
+	} {
+		if got := s.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

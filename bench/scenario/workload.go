@@ -32,6 +32,10 @@ const (
 	uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
 	// containerBytes is what one container takes at most.
 	containerBytes = 900
+	// hooksPerConfiguration is how many hooks that do not match are in one configuration.
+	hooksPerConfiguration = 100
+	// customGroups is how many groups of custom resources such hooks ask for.
+	customGroups = 250
 	// options are those of the CREATE.
 	options = `{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`
 )
@@ -127,38 +131,65 @@ func Nowhere(int) admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{}
 }
 
-// Mutating is the configuration of the hooks in the stage Mutate, with Kubernetes' defaults; client says where each is.
-func (s Scenario) Mutating(client func(hook int) admissionregistrationv1.WebhookClientConfig) *admissionregistrationv1.MutatingWebhookConfiguration {
-	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: Configuration}}
+// Client says where the webhook of a hook is.
+type Client func(hook int) admissionregistrationv1.WebhookClientConfig
+
+// Configurations are those of the hooks of a scenario, with Kubernetes' defaults: [Configuration] with those that match,
+// and further ones with those that do not, which ask for another operation or another resource.
+func (s Scenario) Configurations(client Client) (validating []*admissionregistrationv1.ValidatingWebhookConfiguration,
+	mutating []*admissionregistrationv1.MutatingWebhookConfiguration,
+) {
+	add := func(name string, from, to int) {
+		if s.Stage == Mutate {
+			mutating = append(mutating, mutatingConfiguration(name, client, from, to, s.Hooks))
+			return
+		}
+		validating = append(validating, validatingConfiguration(name, client, from, to, s.Hooks))
+	}
+	add(Configuration, 0, s.Hooks)
+	for from := s.Hooks; from < s.Configured; from += hooksPerConfiguration {
+		add(fmt.Sprintf("%s-%05d", Configuration, from), from, min(from+hooksPerConfiguration, s.Configured))
+	}
+	return validating, mutating
+}
+
+func mutatingConfiguration(name string, client Client, from, to, matching int) *admissionregistrationv1.MutatingWebhookConfiguration {
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	none := admissionregistrationv1.SideEffectClassNone
-	for i := range s.Hooks {
+	for i := from; i < to; i++ {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{
-			Name: Hook(i), ClientConfig: client(i), Rules: rules(), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			Name: Hook(i), ClientConfig: client(i), Rules: rules(i, matching), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 		})
 	}
 	legacyscheme.Scheme.Default(c)
 	return c
 }
 
-// Validating is the configuration of the hooks in the stage Validate, as Mutating.
-func (s Scenario) Validating(client func(hook int) admissionregistrationv1.WebhookClientConfig) *admissionregistrationv1.ValidatingWebhookConfiguration {
-	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: Configuration}}
+func validatingConfiguration(name string, client Client, from, to, matching int) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	none := admissionregistrationv1.SideEffectClassNone
-	for i := range s.Hooks {
+	for i := from; i < to; i++ {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
-			Name: Hook(i), ClientConfig: client(i), Rules: rules(), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			Name: Hook(i), ClientConfig: client(i), Rules: rules(i, matching), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 		})
 	}
 	legacyscheme.Scheme.Default(c)
 	return c
 }
 
-// rules match the creation of Pods.
-func rules() []admissionregistrationv1.RuleWithOperations {
+// rules match the creation of Pods, for the first hooks; for the others the deletion of Pods, or custom resources.
+func rules(hook, matching int) []admissionregistrationv1.RuleWithOperations {
+	operation := admissionregistrationv1.Create
+	rule := admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}
+	switch {
+	case hook < matching:
+	case hook%2 == 0:
+		operation = admissionregistrationv1.Delete
+	default:
+		rule.APIGroups = []string{fmt.Sprintf("group-%d.bench.dev", hook/2%customGroups)}
+		rule.Resources = []string{"widgets"}
+	}
 	return []admissionregistrationv1.RuleWithOperations{{
-		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-		Rule: admissionregistrationv1.Rule{
-			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"},
-		},
+		Operations: []admissionregistrationv1.OperationType{operation}, Rule: rule,
 	}}
 }

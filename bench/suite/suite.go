@@ -1,5 +1,5 @@
-// Package suite runs scenarios against everyone who is compared, one after the other in one process, so that all of them
-// are measured on the same machine under the same load of others.
+// Package suite runs scenarios against everyone who is compared, in one process and in turns, so that all of them are
+// measured on the same machine under the same load of others.
 package suite
 
 import (
@@ -10,159 +10,169 @@ import (
 	"io"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/bench/limits"
 	"github.com/portcullis-mesh/portcullis/bench/measure"
-	"github.com/portcullis-mesh/portcullis/bench/mesh"
-	"github.com/portcullis-mesh/portcullis/bench/native"
 	"github.com/portcullis-mesh/portcullis/bench/pki"
 	"github.com/portcullis-mesh/portcullis/bench/report"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 )
 
-const (
-	// partOfProbe is the part of a measurement's time that each number of callers is tried for before it. Connections are
-	// open and caches are filled then.
-	partOfProbe = 4
-	// partOfFull is the part of the full throughput at which the open load is.
-	partOfFull = 10
-	// DefaultLeast is how many reviews an open load has at least: fewer have no percentiles.
-	DefaultLeast = 20
-	// largeCallers is the most callers that send reviews of 1 MB: each of them holds several copies for each hook.
-	largeCallers = 4
-)
-
 // Options say what is run.
 type Options struct {
-	// Scenarios are run in order.
-	Scenarios []scenario.Scenario
-	// Duration is how long each measurement takes at least.
+	// Groups are run in order.
+	Groups []Group
+	// Duration is how long each cell is measured at least, in all its rounds together; 0 is DefaultDuration.
 	Duration time.Duration
-	// Callers are the numbers of callers of which everyone gets the one with which its throughput is best; none means
-	// DefaultCallers. With Pods of 1 MB there are at most four.
-	Callers []int
-	// Least is how many reviews an open load has at least, however long they take; 0 is DefaultLeast.
+	// Rounds is how often each cell is measured; 0 is DefaultRounds.
+	Rounds int
+	// Callers is the most callers of a full load; 0 is 64. With Pods of 1 MB there are at most four.
+	Callers int
+	// Least is how many reviews a round of an open load has at least, however long they take; 0 is DefaultLeast.
 	Least int
-	// Progress gets a line for each measurement.
+	// Progress gets a line for each group and for each cell.
 	Progress io.Writer
+	// Profiles are taken of each cell; zero is none.
+	Profiles Profiles
 }
 
-// DefaultCallers are the numbers of callers that are tried: kube-apiserver's connections to one server, for example, are few,
-// and it makes new ones all the time when there are many callers.
-func DefaultCallers() []int { return []int{2, 8, 32} }
+func (o *Options) defaults() {
+	o.Duration = cmp.Or(o.Duration, DefaultDuration)
+	o.Rounds = cmp.Or(o.Rounds, DefaultRounds)
+	o.Callers = cmp.Or(o.Callers, maxCallers)
+	o.Least = cmp.Or(o.Least, DefaultLeast)
+}
 
-// Run runs all scenarios. What fails ends it.
+// Run runs all groups. What fails ends it.
 func Run(ctx context.Context, o Options) ([]report.Result, error) {
-	if len(o.Callers) == 0 {
-		o.Callers = DefaultCallers()
-	}
+	o.defaults()
 	keys, err := pki.New()
 	if err != nil {
 		return nil, err
 	}
 	var all []report.Result
-	for _, s := range o.Scenarios {
-		r := &run{options: o, scenario: s, keys: keys}
-		if err := r.everyone(ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w", s, err)
+	begun := time.Now()
+	for i, cells := range o.Groups {
+		fmt.Fprintf(o.Progress, "%s group %d of %d\n", time.Since(begun).Truncate(time.Second), i+1, len(o.Groups))
+		g := &group{options: o, keys: keys, subjects: map[subjectKey]*subject{}}
+		err := errors.Join(g.run(ctx, cells), g.close())
+		if err != nil {
+			return nil, err
 		}
-		all = append(all, r.results...)
+		all = append(all, g.results...)
 	}
 	return all, nil
 }
 
-// run is one scenario.
-type run struct {
+// Harness is what a review costs that does nothing: what the measuring itself adds to each.
+func Harness(ctx context.Context, duration time.Duration) (measure.Sample, error) {
+	return measure.Run(ctx, func(context.Context) error { return nil }, measure.Load{Duration: duration, Least: 1})
+}
+
+// group is one that is measured. All subjects are there from the beginning to the end; one works at a time.
+type group struct {
 	options  Options
-	scenario scenario.Scenario
 	keys     *pki.PKI
+	subjects map[subjectKey]*subject
 	results  []report.Result
 }
 
-// everyone measures all who are compared. Each is alone while it is measured: the others are not started, or have ended.
-func (r *run) everyone(ctx context.Context) error {
-	return errors.Join(r.native(ctx), r.mesh(ctx), r.streams(ctx), r.roundTrip(ctx))
+// run measures the loads one after the other: a part of the full load is known when that is.
+func (g *group) run(ctx context.Context, cells Group) error {
+	for _, c := range cells {
+		if err := g.start(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", c, err)
+		}
+	}
+	for _, load := range report.Loads() {
+		var some []*report.Result
+		for _, c := range cells {
+			if c.Load == load {
+				some = append(some, &report.Result{Cell: c})
+			}
+		}
+		if err := g.rounds(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (r *run) native(ctx context.Context) error {
-	n, err := native.Start(ctx, r.scenario, r.keys)
-	if err != nil {
-		return err
+// rounds measures cells of one load in turns.
+func (g *group) rounds(ctx context.Context, cells []*report.Result) error {
+	loads := make([]measure.Load, len(cells))
+	for i, c := range cells {
+		var err error
+		if loads[i], err = g.load(ctx, c.Cell); err != nil {
+			return fmt.Errorf("%s: %w", c.Cell, err)
+		}
 	}
-	return errors.Join(r.measure(ctx, report.Native, n.Review), n.Close())
-}
-
-func (r *run) mesh(ctx context.Context) error {
-	m, err := mesh.Start(ctx, r.scenario, r.keys)
-	if err != nil {
-		return err
+	for range g.options.Rounds {
+		for i, c := range cells {
+			s, err := g.measure(ctx, c.Cell, loads[i])
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Cell, err)
+			}
+			c.Rounds = append(c.Rounds, s)
+		}
 	}
-	return errors.Join(r.measure(ctx, report.Dispatcher, m.Review), r.measure(ctx, report.Bridge, m.ReviewJSON), m.Close())
-}
-
-func (r *run) streams(ctx context.Context) error {
-	s, err := limits.StartStreams(ctx, r.scenario, r.keys)
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.measure(ctx, report.Streams, s.Review), s.Close())
-}
-
-func (r *run) roundTrip(ctx context.Context) error {
-	t, err := limits.StartRoundTrip(ctx, r.scenario, r.keys)
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.measure(ctx, report.RoundTrip, t.Review), t.Close())
-}
-
-// measure puts both loads on one of them. Pods of 1 MB are sent at full throughput alone.
-func (r *run) measure(ctx context.Context, who report.Contender, review measure.Review) error {
-	callers, err := r.probe(ctx, review)
-	if err != nil {
-		return fmt.Errorf("%s: %w", who, err)
-	}
-	full, err := r.sample(ctx, who, report.Full, review, r.closed(callers, r.options.Duration))
-	if err != nil || r.scenario.Bytes >= scenario.Large {
-		return err
-	}
-	tenth := measure.Load{Rate: full.Throughput / partOfFull, Duration: r.options.Duration, Least: cmp.Or(r.options.Least, DefaultLeast)}
-	_, err = r.sample(ctx, who, report.Tenth, review, tenth)
-	return err
-}
-
-// closed is a closed load.
-func (r *run) closed(callers int, duration time.Duration) measure.Load {
-	if r.scenario.Bytes >= scenario.Large {
-		callers = min(callers, largeCallers)
-	}
-	return measure.Load{Callers: callers, Duration: duration, Least: 1}
-}
-
-// probe finds the number of callers with which the throughput is best.
-func (r *run) probe(ctx context.Context, review measure.Review) (int, error) {
-	best, most := 0, 0.0
-	for _, n := range r.options.Callers {
-		s, err := measure.Run(ctx, review, r.closed(n, r.options.Duration/partOfProbe))
+	for i, c := range cells {
+		g.results = append(g.results, *c)
+		fmt.Fprintln(g.options.Progress, c.Line())
+		err := g.options.Profiles.take(c.Cell, func() error {
+			_, err := g.measure(ctx, c.Cell, loads[i])
+			return err
+		})
 		if err != nil {
-			return 0, err
-		}
-		if s.Throughput > most {
-			best, most = n, s.Throughput
+			return fmt.Errorf("%s: %w", c.Cell, err)
 		}
 	}
-	return best, nil
+	return nil
 }
 
-// sample measures one load.
-func (r *run) sample(
-	ctx context.Context, who report.Contender, load report.Load, review measure.Review, how measure.Load,
-) (measure.Sample, error) {
-	s, err := measure.Run(ctx, review, how)
-	if err != nil {
-		return s, fmt.Errorf("%s, %s: %w", who, load, err)
+// load is how a cell is measured in each round.
+func (g *group) load(ctx context.Context, c report.Cell) (measure.Load, error) {
+	duration := g.options.Duration / time.Duration(g.options.Rounds)
+	switch c.Load {
+	case report.Alone:
+		return measure.Load{Callers: 1, Duration: slowly * duration, Least: 1}, nil
+	case report.Steady:
+		return measure.Load{Rate: steadyRate, Duration: slowly * duration, Least: g.options.Least}, nil
 	}
-	r.results = append(r.results, report.Result{Scenario: r.scenario, Contender: who, Load: load, Sample: s})
-	fmt.Fprintf(r.options.Progress, "%-34s %-16s %-7s %9.0f reviews/s  callers %2d  p50 %8.0f us  p99 %8.0f us  cpu %8.1f us  %7.0f allocs\n",
-		r.scenario, who, load, s.Throughput, s.Callers, s.P50, s.P99, s.CPU, s.Allocs)
-	return s, nil
+	callers, throughput, err := g.search(ctx, c)
+	if c.Load == report.Full {
+		return measure.Load{Callers: callers, Duration: duration, Least: 1}, err
+	}
+	return measure.Load{Rate: throughput / partOfFull, Duration: duration, Least: g.options.Least}, err
+}
+
+// search finds the callers of a full load, and the throughput; once for each subject.
+func (g *group) search(ctx context.Context, c report.Cell) (callers int, throughput float64, err error) {
+	s := g.subject(c)
+	if s.callers > 0 {
+		return s.callers, s.throughput, nil
+	}
+	most := g.options.Callers
+	if c.Bytes >= scenario.Large {
+		most = min(most, largeCallers)
+	}
+	s.callers, s.throughput, err = measure.Search(ctx, s.review, most, g.options.Duration/partOfSearch)
+	return s.callers, s.throughput, err
+}
+
+// measure measures one round of a cell. A round in which some hooks were not asked is no result.
+func (g *group) measure(ctx context.Context, c report.Cell, load measure.Load) (measure.Sample, error) {
+	s := g.subject(c)
+	before := s.called()
+	sample, err := measure.Run(ctx, s.review, load)
+	if err != nil {
+		return sample, err
+	}
+	sample.Calls = float64(s.called()-before) / float64(sample.Reviews)
+	if c.Load == report.Full {
+		s.throughput = max(s.throughput, sample.Throughput)
+	}
+	exactly := s.calls != nil && !c.Speculate && !c.Hedge
+	if exactly && sample.Calls != float64(c.Hooks) {
+		return sample, fmt.Errorf("%d hooks had %g calls a review", c.Hooks, sample.Calls)
+	}
+	return sample, nil
 }

@@ -2,6 +2,8 @@ package suite_test
 
 import (
 	"bytes"
+	"io"
+	"regexp"
 	"testing"
 	"time"
 
@@ -22,27 +24,86 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // reviews is how many reviews everyone gets here.
 const reviews = 3
 
-func TestEveryCombinationRuns(t *testing.T) {
+func TestEveryCellRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts every combination: skipped by -short")
 	}
 	var progress bytes.Buffer
-	scenarios := scenario.All()
+	groups := suite.All()
 	results, err := suite.Run(t.Context(), suite.Options{
-		Scenarios: scenarios, Duration: time.Millisecond, Callers: []int{1}, Least: 1, Progress: &progress,
+		Groups: groups, Duration: time.Millisecond, Rounds: 1, Callers: 1, Least: 1, Progress: &progress,
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
-	want := 0
-	for _, s := range scenarios {
-		want += len(report.Contenders())
-		if s.Bytes < scenario.Large {
-			want += len(report.Contenders()) // at one tenth
+	cells := map[report.Cell]bool{}
+	for _, g := range groups {
+		for _, c := range g {
+			if cells[c] {
+				t.Errorf("%s is measured twice", c)
+			}
+			cells[c] = true
 		}
 	}
-	if len(results) != want || bytes.Count(progress.Bytes(), []byte("\n")) != want {
-		t.Errorf("%d results, want %d:\n%s", len(results), want, progress.String())
+	if len(results) != len(cells) || bytes.Count(progress.Bytes(), []byte("\n")) != len(cells)+len(groups) {
+		t.Errorf("%d results, want %d:\n%s", len(results), len(cells), progress.String())
+	}
+}
+
+func TestAShortRunHasEveryTargetOfOneSize(t *testing.T) {
+	whole := map[report.Cell]bool{}
+	for _, g := range suite.All() {
+		for _, c := range g {
+			whole[c] = true
+		}
+	}
+	some := 0
+	for _, g := range suite.Short() {
+		for _, c := range g {
+			if some++; !whole[c] {
+				t.Errorf("%s is in no whole run", c)
+			}
+		}
+	}
+	if some == 0 || some >= len(whole)/2 {
+		t.Errorf("%d cells of %d", some, len(whole))
+	}
+}
+
+func TestCellsAreSelectedByTheirNames(t *testing.T) {
+	got := suite.Select(suite.All(), regexp.MustCompile(`^validate/2kB/8 hooks/8 hosts/(dispatcher|stream limit)/full$`))
+	if len(got) != 1 || len(got[0]) != 2 {
+		t.Errorf("got %v", got)
+	}
+	if got := suite.Select(suite.All(), regexp.MustCompile("no such cell")); got != nil {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCellsOfAGroupAreMeasuredInTurns(t *testing.T) {
+	var progress bytes.Buffer
+	s := small(scenario.Validate, 4)
+	results, err := suite.Run(t.Context(), suite.Options{
+		Groups: []suite.Group{{
+			{Scenario: s, Contender: report.Bare, Load: report.Tenth}, {Scenario: s, Contender: report.Bare, Load: report.Full},
+			{Scenario: s, Contender: report.Streams, Load: report.Full},
+		}},
+		Duration: time.Millisecond, Rounds: 3, Callers: 2, Least: 2, Progress: &progress,
+	})
+	if err != nil || len(results) != 3 {
+		t.Fatalf("%v, %v", results, err)
+	}
+	for i, want := range []report.Load{report.Full, report.Full, report.Tenth} {
+		if r := results[i]; r.Load != want || len(r.Rounds) != 3 || r.Contender == report.Bare && r.Rounds[0].Calls != 4 {
+			t.Errorf("%s: %+v", r.Cell, r.Rounds)
+		}
+	}
+}
+
+func TestAnUnknownContenderIsAnError(t *testing.T) {
+	group := suite.Group{{Scenario: small(scenario.Validate, 4), Contender: "nobody", Load: report.Full}}
+	if _, err := suite.Run(t.Context(), suite.Options{Groups: []suite.Group{group}, Progress: io.Discard}); err == nil {
+		t.Error("no error")
 	}
 }
 
@@ -71,7 +132,9 @@ func newKeys(t *testing.T) *pki.PKI {
 
 func TestKubernetesAsksEveryHookOnceAReview(t *testing.T) {
 	keys := newKeys(t)
-	for _, s := range []scenario.Scenario{small(scenario.Validate, 4), small(scenario.Mutate, 1)} {
+	patching := small(scenario.Mutate, 4)
+	patching.Patching = 2
+	for _, s := range []scenario.Scenario{small(scenario.Validate, 4), small(scenario.Mutate, 1), patching} {
 		n, err := native.Start(t.Context(), s, keys)
 		if err != nil {
 			t.Fatal(err)
@@ -88,18 +151,25 @@ func TestKubernetesAsksEveryHookOnceAReview(t *testing.T) {
 
 func TestTheMeshAsksEveryHookOnceAReviewOnBothRoads(t *testing.T) {
 	keys := newKeys(t)
-	for _, s := range []scenario.Scenario{small(scenario.Validate, 4), small(scenario.Mutate, 1)} {
-		m, err := mesh.Start(t.Context(), s, keys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		send(t, m.Review)
-		send(t, m.ReviewJSON)
-		if got, want := m.Calls(), int64(2*reviews*s.Hooks); got != want {
-			t.Errorf("%s: %d calls, want %d", s, got, want)
-		}
-		if err := m.Close(); err != nil {
-			t.Error(err)
+	patching := small(scenario.Mutate, 4)
+	patching.Patching = 2
+	for _, s := range []scenario.Scenario{small(scenario.Validate, 4), small(scenario.Mutate, 1), patching} {
+		for _, kind := range []mesh.Hosts{mesh.SDK, mesh.Bare} {
+			if kind == mesh.Bare && s.Patching > 0 {
+				continue // bare hosts patch nothing
+			}
+			m, err := mesh.Start(t.Context(), mesh.Options{Scenario: s, Keys: keys, Hosts: kind})
+			if err != nil {
+				t.Fatal(err)
+			}
+			send(t, m.Review)
+			send(t, m.ReviewJSON)
+			if got, want := m.Calls(), int64(2*reviews*s.Hooks); got != want {
+				t.Errorf("%s: %d calls, want %d", s, got, want)
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -1,0 +1,86 @@
+package measure
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ticksPerSecond is the unit of /proc/stat, which is the same on every Linux that Go runs on.
+const ticksPerSecond = 100
+
+// Machine reads what the processors of this machine do beside this process.
+type Machine struct {
+	at         time.Time
+	busy, mine time.Duration
+}
+
+// NewMachine begins to look; what happens before does not count. A system without /proc shows nothing.
+func NewMachine() *Machine {
+	m := &Machine{at: time.Now()}
+	m.busy, m.mine = busyTime(), ownTime()
+	return m
+}
+
+// Others is how many processors other programs kept busy since the beginning, on average. Programs that this one started
+// and that have ended are no others.
+func (m *Machine) Others() float64 {
+	wall := time.Since(m.at)
+	if m.busy == 0 || wall <= 0 {
+		return 0
+	}
+	others := busyTime() - m.busy - (ownTime() - m.mine)
+	return max(0, others.Seconds()/wall.Seconds())
+}
+
+// LoadAverage is the average number of runnable tasks of the last minute; 0 where the system does not say.
+func LoadAverage() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	var one float64
+	if _, err := fmt.Fscan(bytes.NewReader(text), &one); err != nil {
+		return 0
+	}
+	return one
+}
+
+// busyTime is what all processors have worked since the machine started; 0 where the system does not say.
+func busyTime() time.Duration {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	return busy(strings.Fields(first))
+}
+
+// busy adds up the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq and steal. Guests are in user.
+func busy(fields []string) time.Duration {
+	const idle, waiting, steal = 4, 5, 8
+	var ticks int64
+	for i, f := range fields {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err == nil && i > 0 && i <= steal && i != idle && i != waiting {
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond
+}
+
+// ownTime is what this process has worked, and those that it started and waited for.
+func ownTime() time.Duration {
+	var total time.Duration
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var r syscall.Rusage
+		if syscall.Getrusage(who, &r) == nil {
+			total += time.Duration(r.Utime.Nano() + r.Stime.Nano())
+		}
+	}
+	return total
+}

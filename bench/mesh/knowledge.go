@@ -1,0 +1,89 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/bench/pki"
+	"github.com/portcullis-mesh/portcullis/bench/scenario"
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// knowledge is the configuration, and a cluster with one namespace.
+type knowledge struct {
+	match.Unknown
+
+	scenario    scenario.Scenario
+	snapshot    atomic.Pointer[match.Snapshot]
+	equivalents *builtin.Equivalents
+}
+
+// newKnowledge compiles the configuration of the scenario.
+func newKnowledge(s scenario.Scenario) (*knowledge, error) {
+	k := &knowledge{scenario: s, equivalents: builtin.Known()}
+	snapshot, err := k.compile(0)
+	k.snapshot.Store(snapshot)
+	return k, err
+}
+
+// compile makes one revision of the configuration, which is the same in all revisions.
+func (k *knowledge) compile(revision int) (*match.Snapshot, error) {
+	in := match.Input{Revision: fmt.Sprintf("sha256:%08x", revision)}
+	add := func(name string, o match.Object) {
+		in.Objects = append(in.Objects, o)
+		in.Routes = append(in.Routes, match.RouteBinding{Configuration: name, Route: match.Route{
+			Stream: true, Hosts: []string{pki.Identity}, Speculate: k.scenario.Speculate,
+			Hedge: match.Hedge{Enabled: k.scenario.Hedge},
+		}})
+	}
+	validating, mutating := k.scenario.Configurations(scenario.Nowhere)
+	for _, c := range validating {
+		add(c.Name, match.Object{Validating: c})
+	}
+	for _, c := range mutating {
+		add(c.Name, match.Object{Mutating: c})
+	}
+	snapshot, findings := match.Compile(in)
+	for _, f := range findings {
+		if f.Severity == match.SeverityError {
+			return nil, fmt.Errorf("the configuration is bad: %v", f)
+		}
+	}
+	return snapshot, nil
+}
+
+// Update puts another revision of the same configuration into force, as it is done with each change of any part of it, and
+// says how long it took to compile, and then until all sessions were told. It must not be called concurrently.
+func (m *Mesh) Update(revision int) (compiling, spreading time.Duration, err error) {
+	begun := time.Now()
+	snapshot, err := m.known.compile(revision)
+	if err != nil {
+		return 0, 0, fmt.Errorf("mesh: %w", err)
+	}
+	compiled := time.Now()
+	m.registry.Update(snapshot)
+	m.known.snapshot.Store(snapshot)
+	return compiled.Sub(begun), time.Since(compiled), nil
+}
+
+// Fresh implements dispatcher.Snapshots.
+func (k *knowledge) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot.Load(), nil }
+
+// Cluster implements dispatcher.Clusters.
+func (k *knowledge) Cluster(string) match.Cluster { return k }
+
+// NamespaceLabels implements match.Cluster.
+func (k *knowledge) NamespaceLabels(context.Context, string) (map[string]string, error) {
+	return map[string]string{"kubernetes.io/metadata.name": scenario.Namespace}, nil
+}
+
+// Equivalents implements match.Cluster.
+func (k *knowledge) Equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
+	return k.equivalents.For(resource, subresource), nil
+}

@@ -1,0 +1,36 @@
+package scenario
+
+import "time"
+
+const (
+	// many is how many hooks are configured where few match.
+	many = 10_000
+	// handling is how long a hook takes that does something, and a slow one among quick replicas.
+	handling, quick, slow = 5 * time.Millisecond, 2 * time.Millisecond, 20 * time.Millisecond
+	// replicas is how many hosts serve a hook where one of them is slow.
+	replicas = 3
+)
+
+// Among are 8 validating hooks that match, among 10,000 that are configured.
+func Among() Scenario {
+	return Scenario{Stage: Validate, Hooks: 8, Hosts: 8, Bytes: Small, Configured: many}
+}
+
+// Patching are 8 mutating hooks, of which the first ones patch.
+func Patching(patching int) Scenario {
+	return Scenario{Stage: Mutate, Hooks: 8, Hosts: 8, Bytes: Small, Patching: patching}
+}
+
+// Taking are mutating hooks that take 5 ms each and patch nothing.
+func Taking(hooks int, speculate bool) Scenario {
+	return Scenario{Stage: Mutate, Hooks: hooks, Hosts: hooks, Bytes: Small, Takes: handling, Speculate: speculate}
+}
+
+// Replicas is one validating hook that takes 2 ms, with three replicas, of which one may take ten times as long.
+func Replicas(oneSlow, hedge bool) Scenario {
+	s := Scenario{Stage: Validate, Hooks: 1, Hosts: 1, Bytes: Small, Takes: quick, Replicas: replicas, Hedge: hedge}
+	if oneSlow {
+		s.OneTakes = slow
+	}
+	return s
+}

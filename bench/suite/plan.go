@@ -1,0 +1,135 @@
+package suite
+
+import (
+	"regexp"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/bench/report"
+	"github.com/portcullis-mesh/portcullis/bench/scenario"
+)
+
+// Group is what is measured in turns: the first cell, the second, and so on to the last, and then all of them again. What
+// else happens on the machine falls on all of them alike, and one round of two cells is a ratio.
+type Group []report.Cell
+
+// All is a whole run: every number of hooks with Pods of 2 kB and 20 kB, fewer with 1 MB, and what is promised beside.
+func All() []Group {
+	var all []Group
+	for _, bytes := range []int{scenario.Small, scenario.Medium} {
+		few := table(bytes, true, spread{1, 1}, spread{8, 8}, spread{8, 1})
+		if bytes == scenario.Small {
+			few = append(few, configured()...)
+		}
+		all = append(all, few, table(bytes, true, spread{32, 32}, spread{32, 1}))
+	}
+	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), patching(), speculation(), hedging())
+}
+
+// Short shows whether it is worth while to run all: the targets, with Pods of 2 kB.
+func Short() []Group {
+	few := append(table(scenario.Small, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), configured()...)
+	return []Group{few, speculation(), hedging()}
+}
+
+// Select keeps the cells whose names a pattern matches, as "validate/2kB/8 hooks/8 hosts/dispatcher/full".
+func Select(groups []Group, pattern *regexp.Regexp) []Group {
+	var kept []Group
+	for _, g := range groups {
+		var some Group
+		for _, c := range g {
+			if pattern.MatchString(c.String()) {
+				some = append(some, c)
+			}
+		}
+		if len(some) > 0 {
+			kept = append(kept, some)
+		}
+	}
+	return kept
+}
+
+// spread is how many hooks there are, on how many hosts.
+type spread struct{ hooks, hosts int }
+
+// table are the cells of one size of Pods: everybody with validating hooks, and those who are not limits with mutating ones.
+func table(bytes int, tenth bool, spreads ...spread) Group {
+	var g Group
+	for _, x := range spreads {
+		validate := scenario.Scenario{Stage: scenario.Validate, Hooks: x.hooks, Hosts: x.hosts, Bytes: bytes}
+		mutate := validate
+		mutate.Stage = scenario.Mutate
+		g = append(g, cells(validate, report.Full, report.Native, report.Bridge, report.Dispatcher, report.Bare, report.Streams)...)
+		g = append(g, cells(mutate, report.Full, report.Native, report.Bridge, report.Dispatcher)...)
+		if x.hooks == 1 {
+			g = append(g, cells(validate, report.Full, report.RoundTrip)...)
+		}
+	}
+	if !tenth {
+		return g
+	}
+	for _, c := range g[:len(g):len(g)] {
+		c.Load = report.Tenth
+		g = append(g, c)
+	}
+	return g
+}
+
+// cells are those of some contenders.
+func cells(s scenario.Scenario, load report.Load, who ...report.Contender) Group {
+	var g Group
+	for _, w := range who {
+		g = append(g, report.Cell{Scenario: s, Contender: w, Load: load})
+	}
+	return g
+}
+
+// configured are 8 hooks that match among 10,000.
+func configured() Group {
+	return cells(scenario.Among(), report.Full, report.Native, report.Dispatcher, report.Bare)
+}
+
+// patching are hooks of which one and all patch.
+func patching() Group {
+	var g Group
+	for _, n := range []int{1, 8} {
+		g = append(g, cells(scenario.Patching(n), report.Full, report.Native, report.Dispatcher)...)
+	}
+	return g
+}
+
+// speculation are hooks that take their time, one caller at a time.
+func speculation() Group {
+	g := cells(scenario.Taking(1, false), report.Alone, report.Native, report.Dispatcher)
+	g = append(g, cells(scenario.Taking(8, false), report.Alone, report.Native, report.Dispatcher)...)
+	return append(g, cells(scenario.Taking(8, true), report.Alone, report.Dispatcher)...)
+}
+
+// hedging are three replicas, of which one may be slow.
+func hedging() Group {
+	g := cells(scenario.Replicas(false, false), report.Steady, report.Dispatcher)
+	g = append(g, cells(scenario.Replicas(false, true), report.Steady, report.Dispatcher)...)
+	g = append(g, cells(scenario.Replicas(true, false), report.Steady, report.Dispatcher)...)
+	return append(g, cells(scenario.Replicas(true, true), report.Steady, report.Dispatcher)...)
+}
+
+const (
+	// partOfSearch is the part of a cell's time that each number of callers is tried for before it. Connections are open and
+	// caches are filled then.
+	partOfSearch = 10
+	// partOfFull is the part of the full throughput at which the load Tenth is.
+	partOfFull = 10
+	// steadyRate is that of the load Steady, in reviews a second.
+	steadyRate = 500
+	// slowly is how much longer the loads take that are neither full nor a part of it: they have fewer reviews a second.
+	slowly = 3
+	// maxCallers is the most callers of a full load.
+	maxCallers = 64
+	// largeCallers is the most callers that send reviews of 1 MB: each of them holds several copies for each hook.
+	largeCallers = 4
+	// DefaultRounds is how often each cell is measured.
+	DefaultRounds = 5
+	// DefaultDuration is how long each cell is measured in all its rounds together.
+	DefaultDuration = 1250 * time.Millisecond
+	// DefaultLeast is how many reviews a round of an open load has at least: fewer have no percentiles.
+	DefaultLeast = 10
+)

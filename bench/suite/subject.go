@@ -1,0 +1,102 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/portcullis-mesh/portcullis/bench/limits"
+	"github.com/portcullis-mesh/portcullis/bench/measure"
+	"github.com/portcullis-mesh/portcullis/bench/mesh"
+	"github.com/portcullis-mesh/portcullis/bench/native"
+	"github.com/portcullis-mesh/portcullis/bench/report"
+	"github.com/portcullis-mesh/portcullis/bench/scenario"
+)
+
+// subject is one contender in one scenario, started.
+type subject struct {
+	review measure.Review
+	calls  func() int64 // of hooks, so far; nil when there are no hooks
+	close  func() error // nil when another subject closes what is shared
+
+	// What the search for the best number of callers found; 0 before it.
+	callers    int
+	throughput float64
+}
+
+// called is how many calls hooks have had.
+func (s *subject) called() int64 {
+	if s.calls == nil {
+		return 0
+	}
+	return s.calls()
+}
+
+// subjectKey is what a subject is known by.
+type subjectKey struct {
+	scenario.Scenario
+
+	contender report.Contender
+}
+
+// subject is that of a cell.
+func (g *group) subject(c report.Cell) *subject {
+	return g.subjects[subjectKey{c.Scenario, c.Contender}]
+}
+
+// start starts the subject of a cell, unless it runs. One mesh serves both roads.
+func (g *group) start(ctx context.Context, c report.Cell) error {
+	if g.subject(c) != nil {
+		return nil
+	}
+	add := func(who report.Contender, s *subject) { g.subjects[subjectKey{c.Scenario, who}] = s }
+	switch c.Contender {
+	case report.Native:
+		n, err := native.Start(ctx, c.Scenario, g.keys)
+		if err != nil {
+			return err
+		}
+		add(report.Native, &subject{review: n.Review, calls: n.Calls, close: n.Close})
+	case report.Dispatcher, report.Bridge, report.Bare:
+		kind := mesh.SDK
+		if c.Contender == report.Bare {
+			kind = mesh.Bare
+		}
+		m, err := mesh.Start(ctx, mesh.Options{Scenario: c.Scenario, Keys: g.keys, Hosts: kind})
+		if err != nil {
+			return err
+		}
+		if kind == mesh.Bare {
+			add(report.Bare, &subject{review: m.Review, calls: m.Calls, close: m.Close})
+			return nil
+		}
+		add(report.Dispatcher, &subject{review: m.Review, calls: m.Calls, close: m.Close})
+		add(report.Bridge, &subject{review: m.ReviewJSON, calls: m.Calls})
+	case report.Streams:
+		s, err := limits.StartStreams(ctx, c.Scenario, g.keys)
+		if err != nil {
+			return err
+		}
+		add(report.Streams, &subject{review: s.Review, close: s.Close})
+	case report.RoundTrip:
+		t, err := limits.StartRoundTrip(ctx, c.Scenario, g.keys)
+		if err != nil {
+			return err
+		}
+		add(report.RoundTrip, &subject{review: t.Review, close: t.Close})
+	default:
+		return fmt.Errorf("nobody is called %q", c.Contender)
+	}
+	return nil
+}
+
+// close ends all subjects.
+func (g *group) close() error {
+	var err error
+	for _, s := range g.subjects {
+		if s.close != nil {
+			err = errors.Join(err, s.close())
+		}
+	}
+	return err
+}
