@@ -1,0 +1,225 @@
+package chain_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// turn names what a hook is asked in a review, at most once in each round.
+type turn struct {
+	hook  string
+	round uint32
+}
+
+// asked is what a hook was asked.
+type asked struct {
+	turn
+
+	object string
+	as     string // the version
+}
+
+// played is a call in a story that is being told.
+type played struct {
+	asked
+
+	id       int
+	mode     review.Mode
+	deadline time.Time
+	result   review.Result
+	arrival  time.Time // of the result; zero for a hook that hangs
+	over     bool      // delivered or cancelled
+}
+
+// play is a story told once.
+type play struct {
+	*story
+
+	machine *chain.Mutate
+	series  map[turn]time.Time // when results come, if it is told in series; nil asks ahead
+	calls   []*played
+	shadows []asked
+	order   []*match.Hook
+	now     time.Time
+	answer  review.Answer
+	wrong   []string // what the machine must not have done
+}
+
+// perform tells the story from begin to end. series says when the hooks answer in their turns, so that what was told with
+// calls ahead of their turns can be told in series; nil makes them answer when they like, and asks ahead.
+func (s *story) perform(series map[turn]time.Time) *play {
+	p := &play{story: s, series: series, now: epoch}
+	var speculate func(h *match.Hook, behind []*match.Hook) bool
+	if series == nil {
+		speculate = p.speculate
+	}
+	options := s.options(speculate)
+	p.order, p.machine = options.Hooks, chain.NewMutate(options)
+	for range 10_000 {
+		p.step()
+		if answer, ok := p.machine.Answer(); ok {
+			p.answer = answer
+			return p
+		}
+		p.pass()
+	}
+	p.complain("the story has no end")
+	return p
+}
+
+func (p *play) complain(format string, args ...any) {
+	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
+}
+
+// speculate says yes as often as the actor likes, and looks at what it is asked.
+func (p *play) speculate(h *match.Hook, behind []*match.Hook) bool {
+	a, last := p.actor(h.ID.Name), -1
+	for _, b := range append(slices.Clone(behind), h) {
+		at := slices.Index(p.order, b)
+		if at <= last || b.Route.Shadow {
+			p.complain("%s is behind %v", h.ID.Name, behind)
+		}
+		last = at
+	}
+	if len(behind) == 0 {
+		p.complain("%s is behind nobody", h.ID.Name)
+	}
+	return p.chance(100, "eager", a.name, len(p.calls)) < a.eager
+}
+
+// step asks the machine what to do, and does it.
+func (p *play) step() {
+	start, cancel := p.machine.Next(p.now)
+	for _, c := range cancel {
+		f := p.calls[slices.IndexFunc(p.calls, func(f *played) bool { return f.id == c.ID })]
+		if f.over {
+			p.complain("call %d is cancelled when it is over", c.ID)
+		}
+		f.over = true
+		// What comes of it is nobody's business any more, whatever it is.
+		p.machine.Deliver(c.ID, f.result)
+	}
+	for _, c := range start {
+		p.begin(c)
+	}
+	open := 0
+	for _, f := range p.calls {
+		if !f.over {
+			open++
+		}
+	}
+	if open > len(p.actors) {
+		p.complain("%d calls are under way", open)
+	}
+}
+
+// begin has a hook asked.
+func (p *play) begin(c chain.Call) {
+	a := p.actor(c.Hook.ID.Name)
+	seen, q := c.Object.Raw, asked{turn: turn{a.name, c.Round}}
+	if c.View != nil {
+		seen, q.as = c.View.Object, c.View.As.Kind.Version
+	}
+	q.object = string(seen)
+	if c.Mode == review.Shadow {
+		p.shadows = append(p.shadows, q)
+		return
+	}
+	if _, done := p.machine.Answer(); done {
+		p.complain("call %d begins when the story is over", c.ID)
+	}
+	f := &played{asked: q, id: c.ID, mode: c.Mode, deadline: c.Deadline}
+	if c.Deadline.After(epoch.Add(p.budget)) || !c.Deadline.After(p.now) {
+		p.complain("call %d has until %s", c.ID, c.Deadline.Sub(epoch))
+	}
+	var hung bool
+	f.result, hung = a.answer(seen)
+	p.calls = append(p.calls, f)
+	n := len(p.calls)
+	ahead := c.Mode == review.Speculative
+	if ahead && p.chance(100, "flaky", a.name, n) < a.flaky {
+		does := [...]act{breaks, hangs, scribbles, untyped}[p.chance(4, "flake", a.name, n)]
+		f.result, hung = (&actor{name: a.name, first: does, then: does}).answer(seen)
+	}
+	switch at, comes := p.series[q.turn]; {
+	case p.series != nil && comes:
+		f.arrival = at
+	case p.series == nil && !hung:
+		f.arrival = p.now.Add(latencies[p.chance(len(latencies), "latency", a.name, n)])
+	}
+}
+
+// latencies are what hooks may take.
+var latencies = [...]time.Duration{
+	0, 0, 0, time.Millisecond, time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 1500 * time.Millisecond, 3 * time.Second,
+}
+
+// pass lets time pass until something comes, and delivers what has come in any order.
+func (p *play) pass() {
+	wake := p.machine.Wake()
+	if wake.IsZero() {
+		p.complain("nobody waits for anything")
+	}
+	for _, f := range p.calls {
+		if !f.over && !f.arrival.IsZero() && f.arrival.Before(wake) {
+			wake = f.arrival
+		}
+	}
+	if wake.After(p.now) {
+		p.now = wake
+	}
+	var came []*played
+	for _, f := range p.calls {
+		if !f.over && !f.arrival.IsZero() && !f.arrival.After(p.now) {
+			came = append(came, f)
+		}
+	}
+	slices.SortFunc(came, func(a, b *played) int {
+		return p.chance(1000, "order", a.hook, a.id) - p.chance(1000, "order", b.hook, b.id)
+	})
+	for i, f := range came {
+		// A verdict counts that is there when the time is over: the machine is told of all that have come before it is told
+		// what time it is, where that matters.
+		if i > 0 && p.chance(2, "between", f.id) == 0 && !slices.ContainsFunc(came[i:], func(f *played) bool { return !f.deadline.After(p.now) || f.over }) {
+			p.step()
+		}
+		if _, done := p.machine.Answer(); done {
+			return
+		}
+		if !f.over {
+			f.over = true
+			p.machine.Deliver(f.id, f.result)
+		}
+	}
+}
+
+// counted are the calls that count, in their order, and when their results came. A hook that was asked ahead of its turn and
+// has had all of its time is not asked again: the call that it has had counts as the one in its turn.
+func (p *play) counted() (calls []asked, came map[turn]time.Time) {
+	came = map[turn]time.Time{}
+	last := map[turn]*played{}
+	for _, f := range p.calls {
+		last[f.turn] = f
+	}
+	for o := range p.machine.Outcomes() {
+		f := last[turn{o.Hook.ID.Name, o.Round}]
+		switch {
+		case o.Effect == chain.Discarded || f == nil:
+		case f.id == o.ID:
+			calls = append(calls, f.asked)
+			if !f.arrival.IsZero() {
+				came[f.turn] = f.arrival
+			}
+		case strings.HasPrefix(o.Reason, "no verdict"):
+			calls = append(calls, f.asked)
+		}
+	}
+	return calls, came
+}
