@@ -146,7 +146,6 @@ func (x *exchange) schedule() *refusal {
 
 // receive reads the body and ends the bound on reading: the wait for the answer is bounded by the review's own deadline.
 func (x *exchange) receive() *refusal {
-	x.lease = lease{budget: x.bridge.budget, cluster: x.cluster}
 	if refused := x.read(); refused != nil {
 		return refused
 	}

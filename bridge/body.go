@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 const (
@@ -25,26 +26,26 @@ const (
 	drainBytes = 48 << 20
 )
 
-// errOverBudget says that there is no memory for the body now.
-var errOverBudget = errors.New("bridge: over the budget of bytes in flight")
-
 // read reads the whole body into a buffer of its own, which the objects of the review will refer to for as long as
-// anybody needs them: it is never reused.
+// anybody needs them: it is never reused. What it takes is booked before it is there.
 func (x *exchange) read() *refusal {
+	var err error
+	if x.lease, err = x.bridge.options.Memory.Reserve(x.cluster, ReviewBytes); err != nil {
+		return x.noRoom(err)
+	}
 	limit := x.bridge.options.MaxBodyBytes
 	if x.request.ContentLength > limit {
 		return x.readHead()
 	}
 	var body []byte
-	var err error
 	if x.request.ContentLength >= 0 {
-		body, err = readExactly(x.request.Body, x.request.ContentLength, &x.lease)
+		body, err = readExactly(x.request.Body, x.request.ContentLength, x.lease)
 	} else {
-		body, err = readGrowing(x.request.Body, limit, &x.lease)
+		body, err = readGrowing(x.request.Body, limit, x.lease)
 	}
 	switch {
-	case errors.Is(err, errOverBudget):
-		return x.noRoom()
+	case overBudget(err):
+		return x.noRoom(err)
 	case err != nil:
 		return x.unread(body, err)
 	case int64(len(body)) > limit:
@@ -54,9 +55,15 @@ func (x *exchange) read() *refusal {
 	return nil
 }
 
-func readExactly(body io.Reader, size int64, held *lease) ([]byte, error) {
-	if !held.grow(size) {
-		return nil, errOverBudget
+// overBudget says whether an error is that there is no memory now.
+func overBudget(err error) bool {
+	var full *memory.FullError
+	return errors.As(err, &full)
+}
+
+func readExactly(body io.Reader, size int64, lease *memory.Lease) ([]byte, error) {
+	if err := lease.Grow(size); err != nil {
+		return nil, err
 	}
 	buffer := make([]byte, size)
 	n, err := io.ReadFull(body, buffer)
@@ -64,10 +71,10 @@ func readExactly(body io.Reader, size int64, held *lease) ([]byte, error) {
 }
 
 // readGrowing reads a body of unknown length, and stops one byte past the limit.
-func readGrowing(body io.Reader, limit int64, held *lease) ([]byte, error) {
+func readGrowing(body io.Reader, limit int64, lease *memory.Lease) ([]byte, error) {
 	size := min(firstChunk, limit+1)
-	if !held.grow(size) {
-		return nil, errOverBudget
+	if err := lease.Grow(size); err != nil {
+		return nil, err
 	}
 	buffer := make([]byte, 0, size)
 	for {
@@ -82,8 +89,8 @@ func readGrowing(body io.Reader, limit int64, held *lease) ([]byte, error) {
 			continue
 		}
 		larger := min(2*int64(cap(buffer)), limit+1)
-		if !held.grow(larger - int64(cap(buffer))) {
-			return buffer, errOverBudget
+		if err := lease.Grow(larger - int64(cap(buffer))); err != nil {
+			return buffer, err
 		}
 		buffer = append(make([]byte, 0, larger), buffer...)
 	}
@@ -91,10 +98,10 @@ func readGrowing(body io.Reader, limit int64, held *lease) ([]byte, error) {
 
 // readHead reads the front of a body that is announced to be too large.
 func (x *exchange) readHead() *refusal {
-	head, err := readExactly(x.request.Body, headBytes, &x.lease)
+	head, err := readExactly(x.request.Body, headBytes, x.lease)
 	switch {
-	case errors.Is(err, errOverBudget):
-		return x.noRoom()
+	case overBudget(err):
+		return x.noRoom(err)
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return x.unread(head, err)
 	}
@@ -108,11 +115,12 @@ func (x *exchange) overLimit(head []byte) *refusal {
 	return tooLarge(x.bridge.options.MaxBodyBytes)
 }
 
-// noRoom throws away a body that there is no memory for.
-func (x *exchange) noRoom() *refusal {
-	x.lease.release()
+// noRoom throws away a body that there is no memory for, and first what was read of it.
+func (x *exchange) noRoom(err error) *refusal {
+	x.lease.Release()
+	x.lease = nil
 	x.drain()
-	return overloaded()
+	return overloaded(err)
 }
 
 // drain throws away what is left of the body, within the deadline of its reading.

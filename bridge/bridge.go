@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -44,12 +45,10 @@ type Options struct {
 	Authorize func(identity, cluster string) error
 	// MaxBodyBytes is the largest review that is read; 0 is DefaultMaxBodyBytes. A larger one is denied with code 413.
 	MaxBodyBytes int64
-	// MaxInflightBytes is how many bytes of reviews are held at a time, over all clusters; 0 is DefaultMaxInflightBytes.
-	// Past it reviews are refused with 429 until answers have been written.
-	MaxInflightBytes int64
-	// MaxClusterInflightBytes is the share of one cluster; 0 is half of MaxInflightBytes, so that one cluster's flood
-	// leaves room for the others.
-	MaxClusterInflightBytes int64
+	// Memory is where the bytes of reviews are booked, from before the body is read until the answer has been written and
+	// nobody refers to the body any more. Past its bounds reviews are refused with 429. nil is a ledger of its own, of
+	// DefaultMemoryBudget.
+	Memory *memory.Ledger
 	// DefaultTimeout is what a caller is given that does not say how long it waits; 0 is DefaultTimeout.
 	DefaultTimeout time.Duration
 	// EntryTimeout returns the timeoutSeconds of a stage's entry in a cluster's own configuration, 0 when it is not known.
@@ -70,10 +69,12 @@ const (
 	// around them: user, groups, extra, options. JSON may escape a byte with six, so an object that consists of angle
 	// brackets can be larger; it is denied with a reason.
 	DefaultMaxBodyBytes = 2*(3<<20) + (2 << 20)
-	// DefaultMaxInflightBytes is 512 MiB: 64 of the largest reviews, or 250,000 of 2 kB, at a time.
-	DefaultMaxInflightBytes = 512 << 20
-	// clusterShare is the part of the bytes in flight that one cluster may hold: 1/clusterShare.
-	clusterShare = 2
+	// DefaultMemoryBudget is 512 MiB: about 60 of the largest reviews, or 20,000 small ones, at a time; half of them for a
+	// cluster that is alone.
+	DefaultMemoryBudget = 512 << 20
+	// ReviewBytes is what a review takes beside its body: the request as a message, goroutines and buffers of its
+	// connection, the heads of its frames, its answer. Measured by TestWhatAReviewTakes.
+	ReviewBytes = 24 << 10
 )
 
 func (o *Options) defaults() error {
@@ -81,12 +82,13 @@ func (o *Options) defaults() error {
 		return errors.New("bridge: Reviewer and Authorize are required")
 	}
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
-	o.MaxInflightBytes = cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes)
-	o.MaxClusterInflightBytes = cmp.Or(o.MaxClusterInflightBytes, o.MaxInflightBytes/clusterShare)
 	o.DefaultTimeout = cmp.Or(o.DefaultTimeout, DefaultTimeout)
-	if o.MaxBodyBytes < 0 || o.MaxClusterInflightBytes < o.MaxBodyBytes || o.MaxInflightBytes < o.MaxClusterInflightBytes {
-		return fmt.Errorf("bridge: a review of %d bytes must fit the share of its cluster (%d bytes), and that all bytes in flight (%d)",
-			o.MaxBodyBytes, o.MaxClusterInflightBytes, o.MaxInflightBytes)
+	if o.Memory == nil {
+		o.Memory, _ = memory.New(memory.Options{Total: DefaultMemoryBudget}) // which is above zero
+	}
+	if share := o.Memory.Share(); o.MaxBodyBytes < 0 || share-ReviewBytes < o.MaxBodyBytes {
+		return fmt.Errorf("bridge: of the memory budget one cluster may hold %d bytes, and a review may take %d: "+
+			"make the budget larger, or the largest body smaller", share, o.MaxBodyBytes+ReviewBytes)
 	}
 	if o.DefaultTimeout < 0 || o.DefaultTimeout > MaxTimeout {
 		return fmt.Errorf("bridge: default timeout %v: want more than 0 and at most %v", o.DefaultTimeout, MaxTimeout)
@@ -108,7 +110,6 @@ type Bridge struct {
 	options     Options // read-only
 	mux         *runtime.ServeMux
 	noHeader    http.Header // what the gateway sees of a request's headers; never written
-	budget      *budget
 	instruments *instrumentation
 	tracer      trace.Tracer
 	draining    atomic.Bool
@@ -124,10 +125,9 @@ func New(options Options) (*Bridge, error) {
 	b := &Bridge{
 		options:  options,
 		noHeader: http.Header{},
-		budget:   newBudget(options.MaxInflightBytes, options.MaxClusterInflightBytes),
 		tracer:   options.TracerProvider.Tracer(instrumentationName),
 	}
-	b.instruments = newInstrumentation(b.budget.held)
+	b.instruments = newInstrumentation()
 	if err := b.instruments.register(options.Registerer); err != nil {
 		return nil, fmt.Errorf("bridge: registering metrics: %w", err)
 	}

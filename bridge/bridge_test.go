@@ -76,6 +76,10 @@ func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 				UserInfo: &admissionv1.UserInfo{Username: "alice"},
 				Object:   &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":""}}`)},
 			}}
+			if booked := got.Lease.Bytes(); booked != int64(ReviewBytes+len(reviewOf("u1", 0))) {
+				t.Errorf("%d bytes are booked for it", booked)
+			}
+			got.Lease = nil
 			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
@@ -233,13 +237,14 @@ func TestAPanicBehindTheAnswerCutsItOff(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	tests := map[string]func(o *Options){
-		"A Reviewer is required.":                        func(o *Options) { o.Reviewer = nil },
-		"Authorize is required.":                         func(o *Options) { o.Authorize = nil },
-		"A review has to fit the bytes in flight.":       func(o *Options) { o.MaxBodyBytes = 2 << 20 },
-		"A review has to fit the share of its cluster.":  func(o *Options) { o.MaxClusterInflightBytes = 1 },
-		"The share of a cluster is a part of the whole.": func(o *Options) { o.MaxClusterInflightBytes = 2 << 20 },
-		"A limit is not negative.":                       func(o *Options) { o.MaxBodyBytes = -1 },
-		"The default timeout is one of Kubernetes'.":     func(o *Options) { o.DefaultTimeout = MaxTimeout + 1 },
+		"A Reviewer is required.": func(o *Options) { o.Reviewer = nil },
+		"Authorize is required.":  func(o *Options) { o.Authorize = nil },
+		"A review has to fit the share of its cluster.": func(o *Options) {
+			o.Memory = ledger(2*(o.MaxBodyBytes+ReviewBytes) - 1)
+		},
+		"So has the largest that there is by default.": func(o *Options) { o.MaxBodyBytes = DefaultMemoryBudget },
+		"A limit is not negative.":                     func(o *Options) { o.MaxBodyBytes = -1 },
+		"The default timeout is one of Kubernetes'.":   func(o *Options) { o.DefaultTimeout = MaxTimeout + 1 },
 	}
 	for name, spoil := range tests {
 		t.Run(name, func(t *testing.T) {

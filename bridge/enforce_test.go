@@ -304,7 +304,7 @@ func TestBadInputToEnforce(t *testing.T) {
 			if response, _ := conn.receive(t); response.StatusCode != http.StatusNoContent {
 				t.Errorf("the next review on the connection: %d", response.StatusCode)
 			}
-			if held := e.budget.held(); held != 0 {
+			if held := e.options.Memory.InUse(); held != 0 {
 				t.Errorf("%d bytes are still held", held)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -32,7 +33,7 @@ type exchange struct {
 	cluster, entry string
 
 	body  []byte
-	lease lease
+	lease *memory.Lease
 
 	// Of the review. It can be answered when apiVersion is known; uid is the bridge's own where the version has none.
 	uid, apiVersion string
@@ -155,7 +156,7 @@ func (x *exchange) end() {
 	if cause := recover(); cause != nil {
 		x.contain(cause)
 	}
-	x.lease.release()
+	x.lease.Release()
 	x.bridge.instruments.observeExchange(x)
 	x.endSpan()
 	if logger := x.bridge.options.Logger; logger.Enabled(x.request.Context(), slog.LevelDebug) {

@@ -85,7 +85,7 @@ func FuzzHandler(f *testing.F) {
 		w := httptest.NewRecorder()
 		b.ServeHTTP(w, r)
 		checkFuzzed(t, r, w, body, mood)
-		if held := b.budget.held(); held != 0 {
+		if held := b.options.Memory.InUse(); held != 0 {
 			t.Errorf("%d bytes are still held", held)
 		}
 	})

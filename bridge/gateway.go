@@ -50,7 +50,7 @@ type gateway struct {
 // Review judges the review of an exchange.
 func (g gateway) Review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 	x := exchangeOf(ctx)
-	response, how, err := g.bridge.judge(ctx, request)
+	response, how, err := g.bridge.judge(ctx, request, x.lease)
 	if err != nil {
 		x.refused = unavailable()
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -56,10 +57,19 @@ func grants(identity, cluster string) error {
 
 // testOptions are small limits, so that their edges are cheap to reach.
 func testOptions(reviewer reviewerFunc) Options {
-	return Options{Reviewer: reviewer, Authorize: grants, MaxBodyBytes: testLimit, MaxInflightBytes: 1 << 20}
+	return Options{Reviewer: reviewer, Authorize: grants, MaxBodyBytes: testLimit, Memory: ledger(1 << 20)}
 }
 
 const testLimit = 128 << 10
+
+// ledger is a memory budget.
+func ledger(total int64) *memory.Ledger {
+	l, err := memory.New(memory.Options{Total: total})
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
 
 func newBridge(t testing.TB, options Options) *Bridge {
 	t.Helper()

@@ -23,11 +23,10 @@ type instrumentation struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	bytes    prometheus.Histogram
-	inflight prometheus.GaugeFunc
 	panics   prometheus.Counter
 }
 
-func newInstrumentation(held func() int64) *instrumentation {
+func newInstrumentation() *instrumentation {
 	return &instrumentation{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portcullis_bridge_requests_total",
@@ -44,10 +43,6 @@ func newInstrumentation(held func() int64) *instrumentation {
 			Help:    "Size of the reviews that were read whole.",
 			Buckets: prometheus.ExponentialBuckets(1<<10, 4, 8), // 1 KiB to 16 MiB
 		}),
-		inflight: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "portcullis_bridge_inflight_bytes",
-			Help: "Bytes of reviews that are held now, against the budget.",
-		}, func() float64 { return float64(held()) }),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portcullis_bridge_panics_total",
 			Help: "Panics that were contained; each cost its own review alone.",
@@ -59,7 +54,7 @@ func (i *instrumentation) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(i.requests), r.Register(i.duration), r.Register(i.bytes), r.Register(i.inflight), r.Register(i.panics))
+	return errors.Join(r.Register(i.requests), r.Register(i.duration), r.Register(i.bytes), r.Register(i.panics))
 }
 
 // measured is what one review leaves in the metrics.

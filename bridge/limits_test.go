@@ -11,6 +11,7 @@ import (
 	"testing/quick"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -255,7 +256,7 @@ func TestSlowReader(t *testing.T) {
 	conn := e.dial(t)
 	conn.send(t, post(validatePath+"?timeout=100ms", reviewOf("u1", 0)))
 	<-judged
-	eventually(t, "what the review held is given back", func() bool { return e.budget.held() == 0 })
+	eventually(t, "what the review held is given back", func() bool { return e.options.Memory.InUse() == 0 })
 	n, err := io.Copy(io.Discard, conn)
 	if n >= int64(len(huge)) {
 		t.Errorf("%d bytes arrived (error %v): the reader was waited for", n, err)
@@ -277,7 +278,7 @@ func TestBytesInFlight(t *testing.T) {
 	const size = 100 << 10
 	g := newGate()
 	options := testOptions(g.review)
-	options.MaxBodyBytes, options.MaxClusterInflightBytes, options.MaxInflightBytes = size, 2*size, 3*size
+	options.MaxBodyBytes, options.Memory = size, ledger(4*(size+ReviewBytes))
 	e := serve(t, options)
 	client := e.client(t)
 	body := reviewOf("u1", size)
@@ -296,7 +297,7 @@ func TestBytesInFlight(t *testing.T) {
 	if small := ask(t, client, e.url(validatePath), smallBody); small.status != http.StatusTooManyRequests {
 		t.Errorf("a small review past the share: %+v, want 429", small)
 	}
-	hold("prod-2") // another cluster has room
+	hold("prod-2") // another cluster has room: half of what is left
 	if over := ask(t, client, e.url("/v1/clusters/prod-2/validate"), body); over.status != http.StatusTooManyRequests {
 		t.Errorf("past the whole: %+v, want 429", over)
 	}
@@ -313,10 +314,7 @@ func TestBytesInFlight(t *testing.T) {
 			t.Errorf("a review that was held: %+v", got)
 		}
 	}
-	eventually(t, "everything is given back", func() bool { return e.budget.held() == 0 })
-	if len(e.budget.byCluster) != 0 {
-		t.Errorf("clusters leave %v behind", e.budget.byCluster)
-	}
+	eventually(t, "everything is given back", func() bool { return e.options.Memory.InUse() == 0 })
 	if got := ask(t, client, e.url(validatePath), body); !got.allowed {
 		t.Errorf("after all: %+v, want allowed", got)
 	}
@@ -336,23 +334,29 @@ func askChunked(t *testing.T, e *edge, body string) answered {
 func TestABodyOfUnknownLengthGrowsWithinTheBudget(t *testing.T) {
 	for _, size := range []int{1, firstChunk - 1, firstChunk, firstChunk + 1, testLimit - 1, testLimit} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			held := lease{budget: newBudget(testLimit+1, testLimit+1), cluster: "c"}
+			held := reserved(t, ledger(2*(testLimit+1)))
 			text := strings.Repeat("x", size)
-			got, err := readGrowing(strings.NewReader(text), testLimit, &held)
+			got, err := readGrowing(strings.NewReader(text), testLimit, held)
 			if err != nil || string(got) != text {
 				t.Errorf("read %d bytes, error %v, want %d", len(got), err, size)
 			}
-			if int64(cap(got)) != held.bytes {
-				t.Errorf("a buffer of %d bytes holds %d of the budget", cap(got), held.bytes)
-			}
-			held.release()
-			if held.budget.held() != 0 {
-				t.Errorf("%d bytes are still held", held.budget.held())
+			if int64(cap(got)) != held.Bytes() {
+				t.Errorf("a buffer of %d bytes holds %d of the budget", cap(got), held.Bytes())
 			}
 		})
 	}
-	narrow := lease{budget: newBudget(firstChunk, firstChunk), cluster: "c"}
-	if _, err := readGrowing(strings.NewReader(strings.Repeat("x", firstChunk+1)), testLimit, &narrow); err == nil {
-		t.Error("grew past the budget")
+	narrow := reserved(t, ledger(2*firstChunk))
+	if _, err := readGrowing(strings.NewReader(strings.Repeat("x", firstChunk+1)), testLimit, narrow); !overBudget(err) {
+		t.Errorf("grew past the budget: %v", err)
 	}
+}
+
+// reserved is a lease of nothing yet.
+func reserved(t *testing.T, of *memory.Ledger) *memory.Lease {
+	t.Helper()
+	lease, err := of.Reserve("prod-1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
 }

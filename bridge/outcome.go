@@ -24,7 +24,7 @@ import (
 //	the hooks allow                                    -                200 allow              allowed
 //	a hook denies                                      -                200 deny, its code     denied
 //	nothing may judge: stale configuration, stopping   -                503 Retry-After        unjudged
-//	too many bytes of reviews held                     429 Retry-After  429 Retry-After        unjudged
+//	no memory for it within the budget                 429 Retry-After  429 Retry-After        unjudged
 //	a bug of ours: panic, an answer that is none       500              200 deny, code 500     broken
 //	body over the limit                                413              200 deny, code 413     rejected
 //	body late (slow sender)                            408              200 deny, code 408     rejected
@@ -91,9 +91,9 @@ func tooLarge(limit int64) *refusal {
 		"the review is larger than %d bytes, the most that is judged: make the object smaller, or raise the limit", limit)
 }
 
-func overloaded() *refusal {
+func overloaded(full error) *refusal {
 	return &refusal{outcomeUnjudged, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-		"portcullis: too many bytes of reviews are being judged: try again, or raise the limit on bytes in flight"}
+		fmt.Sprintf("portcullis: %v: try again, or raise the memory budget of the dispatcher", full)}
 }
 
 func unavailable() *refusal {

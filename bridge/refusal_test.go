@@ -148,7 +148,7 @@ func TestBadInput(t *testing.T) {
 					t.Errorf("the next review on the connection: %+v", again)
 				}
 			}
-			if held := e.budget.held(); held != 0 {
+			if held := e.options.Memory.InUse(); held != 0 {
 				t.Errorf("%d bytes are still held", held)
 			}
 		})
@@ -318,7 +318,7 @@ func TestSlowSender(t *testing.T) {
 			if got.status != test.want.status || got.uid != test.want.uid || got.code != test.want.code {
 				t.Errorf("answer = %+v, want %+v", got, test.want)
 			}
-			if held := e.budget.held(); held != 0 {
+			if held := e.options.Memory.InUse(); held != 0 {
 				t.Errorf("%d bytes are still held", held)
 			}
 		})

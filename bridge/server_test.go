@@ -122,7 +122,7 @@ func TestStopIsBounded(t *testing.T) {
 		t.Errorf("Serve() = %v, want it to say that a review was cut off", err)
 	}
 	close(g.open)
-	eventually(t, "the review that was cut off ends", func() bool { return e.budget.held() == 0 })
+	eventually(t, "the review that was cut off ends", func() bool { return e.options.Memory.InUse() == 0 })
 }
 
 func TestServeReportsALostListener(t *testing.T) {

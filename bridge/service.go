@@ -13,14 +13,15 @@ import (
 	"google.golang.org/protobuf/proto"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // judge sends a review to the Reviewer and checks that what comes back answers it. The error is the Reviewer's, and
-// means that nothing may judge the review; everything else is an answer.
-func (b *Bridge) judge(ctx context.Context, request *admissionv1.ReviewRequest) (response *admissionv1.ReviewResponse, how outcome, err error) {
+// means that nothing may judge the review; everything else is an answer. The caller holds the lease.
+func (b *Bridge) judge(ctx context.Context, request *admissionv1.ReviewRequest, lease *memory.Lease) (response *admissionv1.ReviewResponse, how outcome, err error) {
 	uid := request.GetRequest().GetUid()
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -32,6 +33,7 @@ func (b *Bridge) judge(ctx context.Context, request *admissionv1.ReviewRequest) 
 		Stage:     request.GetStage(),
 		Entry:     request.GetEntry(),
 		Admission: request.GetRequest(),
+		Lease:     lease,
 		Explain:   request.GetExplain(),
 	})
 	if err != nil {
@@ -95,18 +97,19 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 	if limit := s.bridge.options.MaxBodyBytes; size > limit {
 		return tooLarge(limit).denial(admission.GetUid(), request.GetApiVersion()), outcomeRejected, nil
 	}
-	held := lease{budget: s.bridge.budget, cluster: admission.GetCluster()}
-	if !held.grow(size) {
-		return nil, outcomeUnjudged, overloaded()
+	// The message is there by now: what bounds those that are not is grpc's own limit on streams and on their size.
+	lease, err := s.bridge.options.Memory.Reserve(admission.GetCluster(), ReviewBytes+size)
+	if err != nil {
+		return nil, outcomeUnjudged, overloaded(err)
 	}
-	defer held.release()
+	defer lease.Release()
 	if refused := ambiguous(admission); refused != nil {
 		return nil, refused.outcome, refused
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, s.bridge.callTime(ctx))
 	defer cancel()
-	response, how, err := s.bridge.judge(ctx, request)
+	response, how, err := s.bridge.judge(ctx, request, lease)
 	if err != nil {
 		return nil, outcomeUnjudged, unavailable()
 	}

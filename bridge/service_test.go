@@ -177,7 +177,7 @@ func TestDenialsOfTheBridgeOverGRPC(t *testing.T) {
 func TestBytesInFlightOverGRPC(t *testing.T) {
 	g := newGate()
 	options := testOptions(g.review)
-	options.MaxBodyBytes, options.MaxInflightBytes, options.MaxClusterInflightBytes = 1000, 1000, 1000
+	options.MaxBodyBytes, options.Memory = 1000, ledger(2*(ReviewBytes+1000))
 	b := newBridge(t, options)
 	client := serveGRPC(t, b)("kube-apiserver")
 	request := grpcReview()
@@ -192,7 +192,7 @@ func TestBytesInFlightOverGRPC(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
-	if held := b.budget.held(); held != 0 {
+	if held := b.options.Memory.InUse(); held != 0 {
 		t.Errorf("%d bytes are still held", held)
 	}
 }

@@ -183,7 +183,7 @@ func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream b
 		x.flight(c.ID, flight{hook: c.Hook, index: i, begun: begun, span: span})
 	}
 	x.inbox.expect(len(calls))
-	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.inbox.put(ids[i], r) })
+	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.inbox.put(ids[i], x.book(r)) })
 	for _, id := range ids {
 		x.flights[id].cancel = cancel
 	}
@@ -200,6 +200,9 @@ func (x *run) view(c chain.Call) *view {
 		}
 	}
 	x.views = &view{next: x.views, of: c.View, message: message(x.request.Admission, c.Object, c.View)}
+	if c.View != nil {
+		x.request.Lease.Charge(int64(len(c.View.Object) + len(c.View.OldObject)))
+	}
 	return x.views
 }
 

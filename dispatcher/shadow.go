@@ -131,7 +131,7 @@ func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, strea
 		backend = x.dispatcher.streams
 		x.encode(v)
 	}
-	batch := &Batch{Request: v.message, Body: v.body, Calls: make([]Call, len(calls))}
+	batch := &Batch{Request: v.message, Body: v.body, Lease: x.request.Lease, Calls: make([]Call, len(calls))}
 	of := trace.SpanFromContext(ctx)
 	for i, c := range calls {
 		span := x.dispatcher.seeing.beginCall(ctx, of, c)
@@ -151,6 +151,7 @@ func (x *run) enterShadows(calls []chain.Call) (all []*shadow, entered []chain.C
 		s := &shadow{dispatcher: d, request: x.request}
 		s.hook = c.Hook
 		if d.spare(c.Hook, x.request) && d.shadows.enter(s) {
+			x.request.Lease.Retain() // which the review holds
 			all, entered = append(all, s), append(entered, c)
 		} else {
 			d.seeing.shadowed(c.Hook, shadowDropped)
@@ -194,6 +195,7 @@ func (s *shadow) land() {
 	s.end(review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.hook.Timeout), true)
 	s.count.Do(func() {
 		defer s.dispatcher.shadows.leave(s)
+		defer s.request.Lease.Release()
 		defer s.dispatcher.contain(context.Background(), "panic after a call of a hook in shadow", s.request)
 		if s.ended = s.at; s.ours {
 			s.cancel(s.index)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -14,6 +15,7 @@ import (
 type call struct {
 	dispatcher.Call
 	cluster  string
+	lease    *memory.Lease // of its review, held while the client has the call
 	question *question
 	cancel   context.CancelFunc
 	done     func(review.Result)

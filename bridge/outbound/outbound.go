@@ -125,7 +125,7 @@ func (c *Client) Start(ctx context.Context, b *dispatcher.Batch, done func(int, 
 	shared := newQuestion(b.Request)
 	for i := range calls {
 		x := &calls[i]
-		x.Call, x.cluster, x.question = b.Calls[i], b.Request.GetCluster(), shared
+		x.Call, x.cluster, x.lease, x.question = b.Calls[i], b.Request.GetCluster(), b.Lease, shared
 		x.done = func(r review.Result) { done(i, r) }
 		own, cancel := context.WithDeadline(context.WithoutCancel(ctx), x.Deadline)
 		x.cancel = cancel
@@ -148,6 +148,7 @@ func (c *Client) enter(x *call) *review.Failure {
 	case len(c.calls) >= c.options.MaxCalls+c.options.MaxWaiting:
 		return notStarted(review.FailureOverload, "%d webhook calls are under way or wait", len(c.calls))
 	}
+	x.lease.Retain() // which the review holds
 	c.calls[x] = struct{}{}
 	return nil
 }
@@ -157,6 +158,7 @@ func (c *Client) leave(x *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.calls, x)
+	x.lease.Release()
 	if c.closed && len(c.calls) == 0 {
 		close(c.drained)
 	}

@@ -39,6 +39,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/telemetry"
@@ -181,14 +182,21 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
+	budget, err := memory.New(memory.Options{Total: cmp.Or(a.config.memory, bridge.DefaultMemoryBudget), PerCluster: a.config.clusterMemory})
+	if err != nil {
+		return fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
+	}
+	if err := metrics.Register(budget.Collector()); err != nil {
+		return err
+	}
 	a.bridge, err = bridge.New(bridge.Options{
-		Reviewer:         judge,
-		Authorize:        a.clusters.Authorize,
-		MaxBodyBytes:     a.config.maxBody,
-		MaxInflightBytes: a.config.maxInflight,
-		Logger:           a.log,
-		TracerProvider:   a.telemetry.TracerProvider,
-		Registerer:       metrics,
+		Reviewer:       judge,
+		Authorize:      a.clusters.Authorize,
+		MaxBodyBytes:   a.config.maxBody,
+		Memory:         budget,
+		Logger:         a.log,
+		TracerProvider: a.telemetry.TracerProvider,
+		Registerer:     metrics,
 	})
 	return err
 }

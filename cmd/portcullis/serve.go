@@ -16,24 +16,25 @@ import (
 
 // serveConfig is what an operator says about a dispatcher.
 type serveConfig struct {
-	id           string
-	config       []string
-	ignoreBad    bool
-	listen       string
-	listenHosts  string
-	listenAdmin  string
-	tls          tlsFiles
-	hostsTLS     tlsFiles
-	webhooks     webhookConfig
-	readyFile    string
-	maxBody      int64
-	maxInflight  int64
-	readyTimeout time.Duration
-	stopDelay    time.Duration
-	drainTimeout time.Duration
-	reflection   bool
-	logFormat    string
-	logLevel     string
+	id            string
+	config        []string
+	ignoreBad     bool
+	listen        string
+	listenHosts   string
+	listenAdmin   string
+	tls           tlsFiles
+	hostsTLS      tlsFiles
+	webhooks      webhookConfig
+	readyFile     string
+	maxBody       int64
+	memory        int64
+	clusterMemory int64
+	readyTimeout  time.Duration
+	stopDelay     time.Duration
+	drainTimeout  time.Duration
+	reflection    bool
+	logFormat     string
+	logLevel      string
 }
 
 // ignoreBadUsage describes a flag that serve and dev share.
@@ -144,7 +145,10 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	c.webhooks.bind(f)
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, once every listener serves")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
-	f.Int64Var(&c.maxInflight, "max-inflight-bytes", bridge.DefaultMaxInflightBytes, "most bytes of reviews held at a time")
+	f.Int64Var(&c.memory, "memory-budget", bridge.DefaultMemoryBudget,
+		"most bytes that reviews hold at a time; give the process three times as much and 256 MiB")
+	f.Int64Var(&c.clusterMemory, "cluster-memory-budget", 0,
+		"most of them for one cluster (default: as much as it leaves free for the others)")
 	f.DurationVar(&c.readyTimeout, "ready-timeout", 10*time.Second,
 		"how long to stay unready while hooks have no host yet")
 	f.DurationVar(&c.stopDelay, "stop-delay", 5*time.Second, "how long to serve on after SIGTERM, unready")

@@ -34,6 +34,16 @@ func (l *Lease) Grow(n int64) error {
 	return nil
 }
 
+// Charge takes n bytes more whether they are to be had or not, for what is there already and cannot be refused. Until they
+// are given back others find so much less. Only a holder may call it.
+func (l *Lease) Charge(n int64) {
+	if l == nil || n <= 0 {
+		return
+	}
+	l.ledger.charge(l.account, n)
+	l.bytes.Add(n)
+}
+
 // Retain makes the caller a holder. It reports false when the lease has ended, because nobody held it any more: then the
 // caller holds nothing, and whatever it was about is over.
 func (l *Lease) Retain() bool {

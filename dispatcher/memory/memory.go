@@ -93,6 +93,9 @@ func (l *Ledger) Reserve(cluster string, n int64) (*Lease, error) {
 	return lease, nil
 }
 
+// Share is how many bytes a cluster may hold while no other holds any: what a single review must fit.
+func (l *Ledger) Share() int64 { return min(l.perCluster, l.total/2) }
+
 // InUse is how many bytes are held in all.
 func (l *Ledger) InUse() int64 { return l.used.Load() }
 
@@ -136,6 +139,12 @@ func (l *Ledger) take(a *account, n int64) error {
 			return nil
 		}
 	}
+}
+
+// charge books n bytes on a cluster and on the total, past all bounds.
+func (l *Ledger) charge(a *account, n int64) {
+	a.held.Add(n)
+	l.used.Add(n)
 }
 
 // give takes n bytes back.

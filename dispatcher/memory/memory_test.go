@@ -164,11 +164,29 @@ func TestTheLastHolderGivesTheBytesBack(t *testing.T) {
 	empty(t, l)
 }
 
+// What cannot be refused is booked past every bound, and stands in the way of others until it is given back.
+func TestWhatIsThereAlreadyIsCharged(t *testing.T) {
+	l := newLedger(t, 1000, 0)
+	lease := reserve(t, l, "a", 500)
+	lease.Charge(600)
+	lease.Charge(-1)
+	if lease.Bytes() != 1100 || l.InUse() != 1100 {
+		t.Errorf("the lease has %d bytes of %d, want 1100", lease.Bytes(), l.InUse())
+	}
+	if _, err := l.Reserve("b", 1); err == nil {
+		t.Error("another cluster found room")
+	}
+	lease.Release()
+	empty(t, l)
+	reserve(t, l, "b", 500).Release()
+}
+
 func TestAReviewThatNobodyAccountsFor(t *testing.T) {
 	var lease *Lease
 	if err := lease.Grow(math.MaxInt64); err != nil || !lease.Retain() || lease.Bytes() != 0 {
 		t.Errorf("a nil lease refused: %v", err)
 	}
+	lease.Charge(1)
 	lease.Release()
 }
 
