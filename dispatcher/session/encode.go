@@ -88,7 +88,7 @@ func appendHookCall(b []byte, t *ticket, now time.Time) []byte {
 	b = appendNumber(b, callStage, uint64(c.Hook.ID.Stage))
 	b = appendNumber(b, callRemaining, uint64(millis(c.Deadline.Sub(now))))
 	b = appendNumber(b, callRound, uint64(c.Round))
-	b = appendNumber(b, callMode, uint64(modeOf(c.Mode)))
+	b = appendNumber(b, callMode, uint64(modeOf(t.mode())))
 	b = appendText(b, callConfiguration, c.Hook.ID.Configuration)
 	if c.Span.IsValid() {
 		id := c.Span.SpanID()

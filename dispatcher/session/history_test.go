@@ -178,6 +178,9 @@ func (h *history) configure(revision int, r *rand.Rand) {
 	if h.quiet.Load() {
 		route.Timeout = 10 * time.Second
 	}
+	if r.IntN(3) > 0 {
+		route.Hedge = match.Hedge{Enabled: true, After: time.Duration(1+r.IntN(200)) * time.Millisecond, Percent: 50}
+	}
 	snapshot, findings := match.Compile(match.Input{
 		Revision: fmt.Sprint(revision),
 		Objects:  []match.Object{{Validating: v}, {Mutating: m}},

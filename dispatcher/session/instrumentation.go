@@ -11,6 +11,9 @@ type instrumentation struct {
 	frames  prometheus.Counter
 	retries prometheus.Counter
 	ended   *prometheus.CounterVec // cause
+	hedges  *prometheus.CounterVec // outcome
+
+	hedgeWon, hedgeLost, hedgeDenied, hedgeNoCapacity prometheus.Counter // of hedges
 }
 
 // newInstrumentation makes the instruments and registers them if there is a registry for them.
@@ -25,7 +28,14 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portcullis_host_sessions_ended_total", Help: "Host sessions that ended, by cause.",
 		}, []string{"cause"}),
+		hedges: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "portcullis_host_hedges_total",
+			Help: "Calls that had not answered after the delay of their route: sent to a second replica, whose verdict " +
+				"came first or not, or not sent there for want of budget or of a replica with spare capacity.",
+		}, []string{"outcome"}),
 	}
+	i.hedgeWon, i.hedgeLost = i.hedges.WithLabelValues("won"), i.hedges.WithLabelValues("lost")
+	i.hedgeDenied, i.hedgeNoCapacity = i.hedges.WithLabelValues("denied_budget"), i.hedges.WithLabelValues("no_capacity")
 	if m == nil {
 		return i, nil
 	}
@@ -35,8 +45,8 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portcullis_host_waiting_calls", Help: "Calls that wait for a free replica.",
 	}, func() float64 { return float64(r.queued.Load()) })
-	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(sessions),
-		m.Register(waiting))
+	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(i.hedges),
+		m.Register(sessions), m.Register(waiting))
 }
 
 // causeLabel is why a session ended, as a label of a closed set.

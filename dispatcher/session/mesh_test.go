@@ -34,6 +34,8 @@ type mesh struct {
 	registry *Registry
 	server   *Server
 	snapshot *match.Snapshot
+	hedge    match.Hedge // of the routes that are configured next
+	waiting  *results    // of a call that a test lets wait
 }
 
 // inBubble runs a test with a registry that serves validating hooks of the given names, granted to identity "host".
@@ -88,7 +90,7 @@ func (m *mesh) configureAs(configuration, identity string, hooks ...string) {
 		Revision: fmt.Sprint(hooks),
 		Objects:  []match.Object{{Validating: c}},
 		Routes: []match.RouteBinding{{
-			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}},
+			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}, Hedge: m.hedge},
 		}},
 	})
 	for _, f := range findings {

@@ -21,6 +21,7 @@ type pool struct {
 	registry *Registry
 	hook     atomic.Pointer[match.Hook]
 	sessions atomic.Pointer[[]*Session]
+	hedging  atomic.Pointer[hedging] // nil unless the hook's route asks for it
 
 	mu      sync.Mutex // taken after the registry's and before a session's
 	waiting list.List  // of *ticket, oldest first
@@ -35,6 +36,17 @@ func newPool(r *Registry, now time.Time) *pool {
 	p := &pool{registry: r, empty: now}
 	p.sessions.Store(&[]*Session{})
 	return p
+}
+
+// configure makes the pool one of a hook as it is configured now.
+func (p *pool) configure(h *match.Hook) {
+	p.hook.Store(h)
+	switch {
+	case !h.Route.Hedge.Enabled:
+		p.hedging.Store(nil)
+	case p.hedging.Load() == nil:
+		p.hedging.Store(new(hedging))
+	}
 }
 
 // pick chooses a session with room for a ticket: the less loaded of two random ones, else any; nil if there is none.

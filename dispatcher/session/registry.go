@@ -107,25 +107,30 @@ func (r *Registry) all() []*Session {
 
 // Start implements [dispatcher.Backend].
 func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
-	now, parent := time.Now(), trace.SpanContextFromContext(ctx)
+	now, parent, v := time.Now(), trace.SpanContextFromContext(ctx), r.view.Load()
 	tickets := make([]ticket, len(b.Calls))
 	todo := make([]*ticket, len(b.Calls))
+	var twice *hedges
 	for i := range tickets {
 		t := &tickets[i]
 		t.batch, t.index, t.done, t.begun, t.parent = b, i, done, now, parent
+		t.pool = v.pools[t.call().Hook.ID]
+		twice = r.hedge(twice, t)
 		todo[i] = t
 	}
 	r.place(todo)
+	if twice != nil {
+		twice.arm()
+	}
 	return func(i int) { tickets[i].cancel() }
 }
 
 // place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no room
 // waits.
 func (r *Registry) place(todo []*ticket) {
-	v := r.view.Load()
 	for len(todo) > 0 {
 		t := todo[0]
-		p := v.pools[t.call().Hook.ID]
+		p := t.pool
 		if p == nil {
 			t.finish(review.Result{Failure: notStarted(review.FailureUnavailable, "no route grants the hook to a host")})
 			todo = todo[1:]
@@ -187,7 +192,6 @@ func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
 		return
 	}
 	t.avoid = s
-	t.lost = t.lost || !f.NotStarted
 	r.seeing.retries.Inc()
 	r.place([]*ticket{t})
 }
@@ -213,7 +217,7 @@ func (r *Registry) Update(snapshot *match.Snapshot) {
 			if p == nil {
 				p = newPool(r, now)
 			}
-			p.hook.Store(h)
+			p.configure(h)
 			next.add(h.ID, p)
 		}
 		next.inherit(old, now)

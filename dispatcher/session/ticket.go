@@ -28,6 +28,11 @@ type ticket struct {
 	attempts int                  // owned by whoever places the ticket
 	avoid    *Session             // the session that failed it last; likewise
 	lost     bool                 // a session ended while a handler may have had it; likewise
+
+	pool     *pool    // of the hook; nil when no host may serve it
+	duel     *duel    // nil unless the call may have two tickets
+	hedge    bool     // it is the second of them
+	measured *hedging // learns what the call has taken; nil when nobody wants to know
 }
 
 // seat is the place of a ticket on a session.
@@ -39,16 +44,45 @@ type seat struct {
 // call is what the ticket stands for.
 func (t *ticket) call() *dispatcher.Call { return &t.batch.Calls[t.index] }
 
-// finish delivers the result, unless there was one already.
+// mode is why the hook is asked.
+func (t *ticket) mode() review.Mode {
+	if t.hedge {
+		return review.Hedge
+	}
+	return t.call().Mode
+}
+
+// finish ends the ticket, unless it has ended already, and its call with it, unless that has another ticket out.
 func (t *ticket) finish(r review.Result) {
-	if t.ended.CompareAndSwap(false, true) {
-		t.done(t.index, r)
+	switch {
+	case t.ended.Swap(true):
+	case t.duel != nil:
+		t.duel.finish(t, r)
+	default:
+		t.deliver(r)
 	}
 }
 
-// cancel ends the ticket, wherever it is.
+// deliver gives the call its result.
+func (t *ticket) deliver(r review.Result) {
+	if t.measured != nil && r.Verdict != nil {
+		t.measured.delay.observe(time.Since(t.begun))
+	}
+	t.done(t.index, r)
+}
+
+// cancel ends the call, wherever its tickets are.
 func (t *ticket) cancel() {
+	if t.duel != nil {
+		t.duel.cancel()
+		return
+	}
 	t.finish(review.Fail(review.FailureCancelled, "no longer waited for"))
+	t.withdraw()
+}
+
+// withdraw takes an ended ticket out of the queue and off the session where it is.
+func (t *ticket) withdraw() {
 	if p := t.queue.Load(); p != nil {
 		p.forget(t)
 	}
@@ -65,10 +99,27 @@ func (t *ticket) leave() {
 // again reports whether a failed call may go to another replica. What no handler has seen always may; anything else only
 // if the hook has no side effects, and only once: a review that ends the session it is delivered on must not end another.
 func (t *ticket) again(f *review.Failure, now time.Time) bool {
-	if t.ended.Load() || t.attempts >= MaxAttempts || !now.Before(t.call().Deadline) {
+	if t.ended.Load() || t.hedge || t.attempts >= MaxAttempts || !now.Before(t.call().Deadline) {
 		return false
 	}
-	return f.NotStarted || f.Kind == review.FailureLost && !t.lost && withoutSideEffects(t)
+	return f.NotStarted || f.Kind == review.FailureLost && withoutSideEffects(t) && t.lose()
+}
+
+// lose takes note that a session ended that may have been ended by the ticket. It reports whether another one may be
+// tried.
+func (t *ticket) lose() bool {
+	if t.duel != nil {
+		return t.duel.lose()
+	}
+	before := t.lost
+	t.lost = true
+	return !before
+}
+
+// met reports whether the process behind a session has the ticket already.
+func (t *ticket) met(s *Session) bool {
+	at := t.at.Load()
+	return at != nil && at.session.hello.GetInstance() == s.hello.GetInstance()
 }
 
 // withoutSideEffects reports whether the hook may see the same request twice.
