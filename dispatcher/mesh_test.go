@@ -52,6 +52,7 @@ type hook struct {
 	ignore  bool
 	needed  bool // reinvocationPolicy IfNeeded
 	selects bool // a namespaceSelector that asks for labels
+	shadow  bool
 	time    time.Duration
 }
 
@@ -138,7 +139,7 @@ func compile(t *testing.T, validating, mutating []hook) *match.Snapshot {
 			name = "m"
 		}
 		in.Routes = append(in.Routes, match.RouteBinding{
-			Configuration: name, Hook: h.name, Route: match.Route{Stream: true, Hosts: []string{"host"}, Timeout: h.time},
+			Configuration: name, Hook: h.name, Route: match.Route{Stream: true, Hosts: []string{"host"}, Timeout: h.time, Shadow: h.shadow},
 		})
 	}
 	snapshot, findings := match.Compile(in)

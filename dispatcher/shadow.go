@@ -16,22 +16,33 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
+// Limits of the calls of hooks in shadow that are under way at a time in one dispatcher. Past them a call is not made, and
+// counted as dropped.
 const (
-	// MaxShadowCalls is how many calls of hooks in shadow are under way at a time in one dispatcher; each holds its review.
-	// Past it they are not made, and counted as dropped.
+	// MaxShadowCalls is how many there are.
 	MaxShadowCalls = 256
+	// MaxShadowBytes is how many bytes the objects of their requests have together. They are kept until the calls have
+	// ended, and reviews that decide need room for theirs.
+	MaxShadowBytes = 32 << 20
+)
+
+const (
 	// maxShadowReason is how many bytes of a denial by a hook in shadow a trace shows.
 	maxShadowReason = 1024
 )
 
-// shadowDropped is the outcome of calls in shadow that were not made, or that the end of the dispatcher cut short.
-const shadowDropped = "dropped"
+// Outcomes of calls in shadow beside those of [chain.Effect].
+const (
+	shadowFailed  = "failed"  // there is no verdict, or the call could not be made
+	shadowDropped = "dropped" // there was no room for the call, or the dispatcher ended it
+)
 
 // shadows are the calls of hooks in shadow that are under way. A review starts them and forgets them: they may end later
 // than it does. All methods may be called concurrently.
 type shadows struct {
 	mu     sync.Mutex
 	calls  map[*shadow]struct{}
+	bytes  int // of their objects
 	closed bool
 	idle   chan struct{} // once closed, closed itself with the last call
 }
@@ -44,10 +55,11 @@ func newShadows() *shadows {
 func (s *shadows) enter(c *shadow) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.calls) >= MaxShadowCalls {
+	if s.closed || len(s.calls) >= MaxShadowCalls || s.bytes+c.bytes > MaxShadowBytes || !c.request.Lease.Retain() {
 		return false
 	}
 	s.calls[c] = struct{}{}
+	s.bytes += c.bytes
 	return true
 }
 
@@ -56,6 +68,8 @@ func (s *shadows) leave(c *shadow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.calls, c)
+	s.bytes -= c.bytes
+	c.request.Lease.Release()
 	if s.closed && len(s.calls) == 0 {
 		close(s.idle)
 	}
@@ -102,7 +116,8 @@ func (d *Dispatcher) Close(ctx context.Context) {
 type shadow struct {
 	flight
 	dispatcher *Dispatcher
-	request    *review.Request // held until the call has ended, and with it the bytes that it was accepted with
+	request    *review.Request // whose lease it holds until it has ended
+	bytes      int             // of the objects
 
 	mu     sync.Mutex
 	timer  *time.Timer    // nil until the call was handed over
@@ -116,7 +131,7 @@ type shadow struct {
 // waits for them. What goes wrong costs nothing but them.
 func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, stream bool) {
 	defer x.dispatcher.contain(ctx, "panic while calling hooks in shadow", x.request)
-	all, calls := x.enterShadows(calls)
+	all, calls := x.enterShadows(v, calls)
 	if len(all) == 0 {
 		return
 	}
@@ -145,10 +160,10 @@ func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, strea
 }
 
 // enterShadows takes in the calls for which there is room; all are they, in the order of entered.
-func (x *run) enterShadows(calls []chain.Call) (all []*shadow, entered []chain.Call) {
-	d := x.dispatcher
+func (x *run) enterShadows(v *view, calls []chain.Call) (all []*shadow, entered []chain.Call) {
+	d, bytes := x.dispatcher, len(v.message.GetObject().GetRaw())+len(v.message.GetOldObject().GetRaw())
 	for _, c := range calls {
-		s := &shadow{dispatcher: d, request: x.request}
+		s := &shadow{dispatcher: d, request: x.request, bytes: bytes}
 		s.hook = c.Hook
 		if d.spare(c.Hook, x.request) && d.shadows.enter(s) {
 			x.request.Lease.Retain() // which the review holds
@@ -212,7 +227,7 @@ func (s *shadow) report(o chain.Outcome) {
 	case o.Failure != nil && o.Failure.Kind == review.FailureCancelled:
 		outcome = shadowDropped
 	case o.Failure != nil:
-		outcome = "failed"
+		outcome = shadowFailed
 		seeing.failures.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), o.Failure.Kind.String()).Inc()
 	case o.Effect == chain.Denied:
 		s.span.SetAttributes(attribute.String("portcullis.denial", cut(o.Reason, maxShadowReason)))

@@ -1,0 +1,579 @@
+package dispatcher_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+)
+
+// asked is a batch that a backend was handed.
+type asked struct {
+	*dispatcher.Batch
+
+	done      func(int, review.Result)
+	cancelled []bool
+}
+
+// deaf is a backend that notes what it is handed, and answers hooks that decide with a yes. Those in shadow wait for the
+// test.
+type deaf struct {
+	mu   sync.Mutex
+	all  []*asked
+	beat func() // before a batch with calls in shadow is taken
+}
+
+func (d *deaf) Start(_ context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
+	a := &asked{Batch: b, done: done, cancelled: make([]bool, len(b.Calls))}
+	d.mu.Lock()
+	d.all = append(d.all, a)
+	d.mu.Unlock()
+	for i, c := range b.Calls {
+		if c.Mode == review.Shadow && d.beat != nil {
+			d.beat()
+		}
+		if c.Mode != review.Shadow {
+			done(i, yes())
+		}
+	}
+	return func(i int) {
+		a.cancelled[i] = true
+		done(i, review.Fail(review.FailureCancelled, "cancelled"))
+	}
+}
+
+// inShadow are the batches with calls in shadow.
+func (d *deaf) inShadow() []*asked {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []*asked
+	for _, a := range d.all {
+		if a.Calls[0].Mode == review.Shadow {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func yes() review.Result {
+	return review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}}
+}
+
+// oneEach is a configuration with a hook in shadow before one that decides.
+func oneEach(t *testing.T) *match.Snapshot {
+	t.Helper()
+	return compile(t, []hook{{name: "s.test.dev", shadow: true}, {name: "v.test.dev"}},
+		[]hook{{name: "z.test.dev", shadow: true}, {name: "m.test.dev"}})
+}
+
+// allowed judges a review that has to be allowed.
+func allowed(t *testing.T, d *dispatcher.Dispatcher, stage admissionv1.Stage) review.Answer {
+	t.Helper()
+	ctx, done := context.WithTimeout(t.Context(), 10*time.Second)
+	defer done()
+	a, err := d.Review(ctx, podReview(stage, `{"kind":"Pod","apiVersion":"v1"}`))
+	if err != nil || !a.Response.GetAllowed() {
+		t.Fatalf("got %v, %v", a.Response, err)
+	}
+	return a
+}
+
+// shadowCounts are the calls in shadow, by outcome.
+func shadowCounts(t *testing.T, g prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	counts := map[string]float64{}
+	for _, m := range families(t, g)["portcullis_hook_shadow_total"].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "outcome" {
+				counts[l.GetValue()] += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return counts
+}
+
+func expectCounts(t *testing.T, g prometheus.Gatherer, want map[string]float64) {
+	t.Helper()
+	if diff := cmp.Diff(want, shadowCounts(t, g)); diff != "" {
+		t.Errorf("calls in shadow (-want +got):\n%s", diff)
+	}
+}
+
+// TestWhateverAHookInShadowSaysTheAnswerIsTheSame has it say everything that a hook can, and compares with the answer with
+// one that decides and agrees to everything.
+func TestWhateverAHookInShadowSaysTheAnswerIsTheSame(t *testing.T) {
+	says := func(v *admissionv1.AdmissionResponse, err error) inprocess.Handler {
+		return func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			return v, err
+		}
+	}
+	patch := func(patch string) inprocess.Handler {
+		return says(&admissionv1.AdmissionResponse{Allowed: true, PatchType: "JSONPatch", Patch: []byte(patch)}, nil)
+	}
+	label := `[{"op":"add","path":"/metadata","value":{"labels":{"a":"b"}}}]`
+	for name, tc := range map[string]struct {
+		stage   admissionv1.Stage
+		handler inprocess.Handler
+		want    string
+	}{
+		"yes": {validate, says(&admissionv1.AdmissionResponse{Allowed: true}, nil), "allowed"},
+		"yes, with all that there is to say": {validate, says(&admissionv1.AdmissionResponse{
+			Allowed: true, Warnings: []string{"careful"}, AuditAnnotations: map[string]string{"a": "b"},
+		}, nil), "allowed"},
+		"no":                                 {validate, says(&admissionv1.AdmissionResponse{Warnings: []string{"careful"}}, nil), "denied"},
+		"no, before anything was changed":    {mutate, says(&admissionv1.AdmissionResponse{}, nil), "denied"},
+		"a patch":                            {mutate, patch(label), "patched"},
+		"a patch that does not apply":        {mutate, patch(`[{"op":"remove","path":"/no"}]`), "patched"},
+		"a patch that is none":               {mutate, patch(`{`), "failed"},
+		"a patch of a hook that has no hand": {validate, patch(label), "failed"},
+		"nothing":                            {validate, says(nil, errors.New("no database")), "failed"},
+		"nothing that can be read":           {validate, says(nil, nil), "failed"},
+		"boom": {mutate, func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			panic("boom")
+		}, "failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				handlers := map[string]inprocess.Handler{
+					"s.test.dev": tc.handler, "z.test.dev": tc.handler, "v.test.dev": says(&admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"mine"}}, nil), "m.test.dev": patch(label),
+				}
+				judge := func(s *match.Snapshot) (review.Answer, *prometheus.Registry) {
+					d, metrics := over(t, s, inprocess.New(handlers))
+					a := allowed(t, d, tc.stage)
+					d.Close(t.Context())
+					return a, metrics
+				}
+				inShadow, metrics := judge(oneEach(t))
+				if o := inShadow.Outcomes[0]; o.GetOutcome() != "shadow" || o.GetReason() != "" {
+					t.Errorf("outcome %v", o)
+				}
+				handlers["s.test.dev"] = says(yes().Verdict, nil)
+				handlers["z.test.dev"] = handlers["s.test.dev"]
+				agreeing, _ := judge(compile(t, []hook{{name: "s.test.dev"}, {name: "v.test.dev"}}, []hook{{name: "z.test.dev"}, {name: "m.test.dev"}}))
+				inShadow.Outcomes, agreeing.Outcomes = nil, nil
+				if diff := cmp.Diff(agreeing, inShadow, protocmp.Transform()); diff != "" {
+					t.Errorf("answer (-with a hook that agrees +with it in shadow):\n%s", diff)
+				}
+				expectCounts(t, metrics, map[string]float64{tc.want: 1})
+			})
+		})
+	}
+}
+
+// TestNobodyWaitsForAHookInShadow has one that never answers, whose time is longer than that of the review.
+func TestNobodyWaitsForAHookInShadow(t *testing.T) {
+	for _, stage := range []admissionv1.Stage{validate, mutate, admit} {
+		synctest.Test(t, func(t *testing.T) {
+			backend := &deaf{}
+			s := []hook{{name: "s.test.dev", shadow: true, time: 30 * time.Second}}
+			d, metrics := over(t, compile(t, s, []hook{{name: "z.test.dev", shadow: true, time: 29 * time.Second}}), backend)
+			begun := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			a, err := d.Review(ctx, podReview(stage, `{"kind":"Pod","apiVersion":"v1"}`))
+			cancel()
+			if took := time.Since(begun); err != nil || !a.Response.GetAllowed() || took > 0 {
+				t.Errorf("%s: got %v, %v after %s", stage, a.Response, err, took)
+			}
+			started := backend.inShadow()
+			time.Sleep(28 * time.Second)
+			synctest.Wait()
+			expectCounts(t, metrics, map[string]float64{})
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			expectCounts(t, metrics, map[string]float64{"failed": float64(len(started))})
+			for _, b := range started {
+				if !b.cancelled[0] {
+					t.Errorf("%s: the backend was not told that the time of a call is over", stage)
+				}
+			}
+			if n := sum(t, metrics, "portcullis_hook_failures_total"); n != float64(len(started)) || n == 0 {
+				t.Errorf("%s: %v failures of %d calls", stage, n, len(started))
+			}
+		})
+	}
+}
+
+// TestTheEndOfAReviewEndsNoCallInShadow has the review answered, and its caller gone, before the hook says no.
+func TestTheEndOfAReviewEndsNoCallInShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := &deaf{}
+		d, metrics := over(t, oneEach(t), backend)
+		allowed(t, d, validate)
+		call := backend.inShadow()[0]
+		if call.cancelled[0] {
+			t.Error("the call was cancelled")
+		}
+		for range 2 { // a second result does not count
+			call.done(0, review.Result{Verdict: &admissionv1.AdmissionResponse{}})
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expectCounts(t, metrics, map[string]float64{"denied": 1})
+		if call.cancelled[0] {
+			t.Error("the call was cancelled after it had ended")
+		}
+	})
+}
+
+// TestCallsInShadowComeLastAndShareTheBody has two hooks of each kind.
+func TestCallsInShadowComeLastAndShareTheBody(t *testing.T) {
+	backend := &deaf{}
+	d, metrics := over(t, compile(t, []hook{
+		{name: "s.test.dev", shadow: true, time: 7 * time.Second}, {name: "v.test.dev"},
+		{name: "t.test.dev", shadow: true, time: 8 * time.Second}, {name: "w.test.dev"},
+	}, nil), backend)
+	allowed(t, d, validate)
+	var got []string
+	for _, a := range backend.all {
+		for _, c := range a.Calls {
+			got = append(got, fmt.Sprintf("%s %d", c.Hook.ID.Name, c.Mode))
+		}
+	}
+	if diff := cmp.Diff([]string{"v.test.dev 0", "w.test.dev 0", "s.test.dev 3", "t.test.dev 3"}, got); diff != "" || len(backend.all) != 2 {
+		t.Errorf("%d batches (-want +got):\n%s", len(backend.all), diff)
+	}
+	if a, b := backend.all[0].Body.Buffers(), backend.all[1].Body.Buffers(); &a[0][0] != &b[0][0] {
+		t.Error("the bodies are not the same bytes")
+	}
+	if n := sum(t, metrics, "portcullis_review_encodings_total"); n != 1 {
+		t.Errorf("%v encodings", n)
+	}
+	if apart := backend.all[1].Calls[1].Deadline.Sub(backend.all[1].Calls[0].Deadline); apart != time.Second {
+		t.Errorf("the deadlines are %s apart: each call has the time of its hook", apart)
+	}
+	backend.all[1].done(0, yes())
+	backend.all[1].done(1, yes())
+	d.Close(t.Context())
+}
+
+func TestCallsInShadowAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := &deaf{}
+		d, metrics := over(t, oneEach(t), backend)
+		for range dispatcher.MaxShadowCalls {
+			allowed(t, d, validate)
+		}
+		expectCounts(t, metrics, map[string]float64{})
+		allowed(t, d, validate)
+		expectCounts(t, metrics, map[string]float64{"dropped": 1})
+		if n := len(backend.inShadow()); n != dispatcher.MaxShadowCalls {
+			t.Errorf("%d calls, want %d", n, dispatcher.MaxShadowCalls)
+		}
+		backend.inShadow()[0].done(0, yes())
+		synctest.Wait()
+		allowed(t, d, validate)
+		allowed(t, d, validate)
+		expectCounts(t, metrics, map[string]float64{"dropped": 2, "allowed": 1})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expectCounts(t, metrics, map[string]float64{"dropped": 2, "allowed": 1, "failed": dispatcher.MaxShadowCalls})
+	})
+}
+
+func TestTheBytesOfCallsInShadowAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger, err := memory.New(memory.Options{Total: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		backend := &deaf{}
+		d, metrics := over(t, oneEach(t), backend)
+		const size = dispatcher.MaxShadowBytes / 4
+		judge := func(bytes int) {
+			r := podReview(validate, `"`+strings.Repeat("x", bytes-2)+`"`)
+			r.Explain = false
+			if r.Lease, err = ledger.Reserve("c", int64(bytes)); err != nil {
+				t.Fatal(err)
+			}
+			defer r.Lease.Release()
+			if a, err := d.Review(t.Context(), r); err != nil || !a.Response.GetAllowed() {
+				t.Errorf("got %v, %v", a.Response, err)
+			}
+		}
+		for range 4 {
+			judge(size)
+		}
+		judge(2)
+		expectCounts(t, metrics, map[string]float64{"dropped": 1})
+		if n := ledger.InUse(); n != 4*size {
+			t.Errorf("%d bytes are in use while calls are under way, want %d", n, 4*size)
+		}
+		backend.inShadow()[0].done(0, yes())
+		synctest.Wait()
+		if n := ledger.InUse(); n != 3*size {
+			t.Errorf("%d bytes are in use when one has ended, want %d", n, 3*size)
+		}
+		judge(size)
+		judge(2)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		d.Close(ended)
+		expectCounts(t, metrics, map[string]float64{"dropped": 6, "allowed": 1})
+		if n := ledger.InUse(); n != 0 {
+			t.Errorf("%d bytes are in use in the end", n)
+		}
+	})
+}
+
+// busy are replicas that have no room but for calls that decide.
+type busy struct{ deaf }
+
+func (*busy) Spare(*match.Hook, string) bool { return false }
+
+func TestAHookInShadowIsNotAskedWhereItWouldKeepOthersWaiting(t *testing.T) {
+	backend, metrics := &busy{}, prometheus.NewRegistry()
+	k := static{snapshot: oneEach(t)}
+	d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Capacity: backend, Metrics: metrics})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed(t, d, validate)
+	allowed(t, d, mutate)
+	if calls := backend.inShadow(); len(calls) > 0 {
+		t.Errorf("%d calls", len(calls))
+	}
+	expectCounts(t, metrics, map[string]float64{"dropped": 2})
+}
+
+// TestCloseWaitsForCallsInShadow has one that ends and one that does not.
+func TestCloseWaitsForCallsInShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := &deaf{}
+		d, metrics := over(t, oneEach(t), backend)
+		allowed(t, d, validate)
+		allowed(t, d, mutate)
+		time.AfterFunc(time.Second, func() { backend.inShadow()[0].done(0, yes()) })
+		begun := time.Now()
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			d.Close(ctx)
+			cancel()
+			if took := time.Since(begun); took != 2*time.Second {
+				t.Errorf("closed after %s", took)
+			}
+		}
+		expectCounts(t, metrics, map[string]float64{"allowed": 1, "dropped": 1})
+		if calls := backend.inShadow(); calls[0].cancelled[0] || !calls[1].cancelled[0] {
+			t.Error("want the call cancelled that has not ended, and no other")
+		}
+		allowed(t, d, validate)
+		expectCounts(t, metrics, map[string]float64{"allowed": 1, "dropped": 2})
+	})
+}
+
+func TestCloseWithoutCallsReturnsAtOnce(t *testing.T) {
+	d, _ := over(t, oneEach(t), &deaf{})
+	d.Close(t.Context())
+	d.Close(t.Context())
+}
+
+func TestAPanicOnTheWayToAHookInShadowCostsNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		metrics, k := prometheus.NewRegistry(), static{snapshot: oneEach(t)}
+		d, err := dispatcher.New(dispatcher.Options{
+			Snapshots: k, Clusters: k, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Streams: &deaf{beat: func() { panic("boom") }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 * dispatcher.MaxShadowCalls { // none keeps its place for longer than its time
+			allowed(t, d, validate)
+			allowed(t, d, mutate)
+			time.Sleep(5 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expectCounts(t, metrics, map[string]float64{"failed": 4 * dispatcher.MaxShadowCalls})
+		if !strings.Contains(log.String(), `level=ERROR msg="panic while calling hooks in shadow" uid=u panic=boom`) {
+			t.Errorf("log %s", log.String())
+		}
+	})
+}
+
+// TestAHookInShadowThatCannotBeMatchedRefusesNothing has it ask for the labels of a namespace that nobody knows.
+func TestAHookInShadowThatCannotBeMatchedRefusesNothing(t *testing.T) {
+	for _, stage := range []admissionv1.Stage{validate, mutate} {
+		d, metrics := over(t, compile(t, []hook{{name: "s.test.dev", shadow: true, selects: true}},
+			[]hook{{name: "z.test.dev", shadow: true, selects: true}}), &deaf{})
+		a := allowed(t, d, stage)
+		if o := a.Outcomes[0]; o.GetOutcome() != "shadow" || !strings.Contains(o.GetReason(), "namespaces") {
+			t.Errorf("%s: outcome %v", stage, o)
+		}
+		expectCounts(t, metrics, map[string]float64{"failed": 1})
+	}
+}
+
+// TestOperatorsSeeWhatAHookInShadowWouldHaveDone looks at all that there is to see.
+func TestOperatorsSeeWhatAHookInShadowWouldHaveDone(t *testing.T) {
+	long := strings.Repeat("ä", 1000)
+	for name, tc := range map[string]struct {
+		says review.Result
+		span map[string]string
+		line string
+		want []string
+	}{
+		"a denial": {
+			review.Result{
+				Verdict: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Message: "not on Fridays"}},
+				Timing:  review.Timing{Instance: "one"},
+			},
+			map[string]string{"portcullis.outcome": "denied", "portcullis.denial": "not on Fridays", "portcullis.host.instance": "one"},
+			`outcome=denied reason="not on Fridays" instance=one`,
+			[]string{"shadow_total name=s.test.dev outcome=denied type=validating"},
+		},
+		"a long denial": {
+			review.Result{Verdict: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Message: "x" + long}}},
+			map[string]string{"portcullis.outcome": "denied", "portcullis.denial": "x" + long[:1022]},
+			"", []string{"shadow_total name=s.test.dev outcome=denied type=validating"},
+		},
+		"a failure": {
+			review.Fail(review.FailureLost, "gone"),
+			map[string]string{"portcullis.outcome": "lost"}, `outcome=failed reason=gone instance=""`,
+			[]string{"failures_total kind=lost name=s.test.dev type=validating", "shadow_total name=s.test.dev outcome=failed type=validating"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				backend, log, metrics, spans := &deaf{}, &bytes.Buffer{}, prometheus.NewRegistry(), tracetest.NewSpanRecorder()
+				k := static{snapshot: compile(t, []hook{{name: "s.test.dev", shadow: true}}, nil)}
+				d, err := dispatcher.New(dispatcher.Options{
+					Snapshots: k, Clusters: k, Streams: backend, Metrics: metrics,
+					TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+					Logger:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				allowed(t, d, validate)
+				backend.inShadow()[0].done(0, tc.says)
+				d.Close(t.Context())
+
+				want := append([]string{"admission_duration_seconds name=s.test.dev operation=CREATE rejected=false type=validating"}, tc.want...)
+				if diff := cmp.Diff(want, samples(t, metrics)); diff != "" {
+					t.Errorf("metrics (-want +got):\n%s", diff)
+				}
+				ended := spans.Ended()
+				call := ended[len(ended)-1]
+				if call.Name() != "portcullis.call" || call.Parent().SpanID() != ended[0].SpanContext().SpanID() {
+					t.Errorf("the last span is %s, a child of %s", call.Name(), call.Parent().SpanID())
+				}
+				got := map[string]string{}
+				for _, a := range call.Attributes() {
+					got[string(a.Key)] = a.Value.Emit()
+				}
+				tc.span["portcullis.shadow"] = "true"
+				for key, value := range tc.span {
+					if got[key] != value {
+						t.Errorf("attribute %s is %q, want %q", key, got[key], value)
+					}
+				}
+				if !strings.Contains(log.String(), `level=DEBUG msg="hook in shadow" uid=u cluster=c configuration=v hook=s.test.dev `+tc.line) ||
+					strings.Count(log.String(), "\n") != 1 {
+					t.Errorf("log %s", log.String())
+				}
+			})
+		})
+	}
+}
+
+// TestOverStreamsAHookInShadowDecidesAndDelaysNothing has it hang on the host that serves the one which decides.
+func TestOverStreamsAHookInShadowDecidesAndDelaysNothing(t *testing.T) {
+	m := newMesh(t, []hook{{name: "s.test.dev", shadow: true}, {name: "v.test.dev"}}, []hook{{name: "z.test.dev", shadow: true}, {name: "m.test.dev"}})
+	answered := make(chan struct{})
+	later := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		<-answered
+		return hostsdk.Deny("never"), nil
+	}
+	m.host("one", func(h *hostsdk.Host) {
+		h.Validate("s.test.dev", later)
+		h.Mutate("z.test.dev", later)
+		h.Validate("v.test.dev", allow)
+		h.Mutate("m.test.dev", allow)
+	})
+	const reviews = 20
+	for range reviews {
+		for _, stage := range []admissionv1.Stage{validate, mutate} {
+			if a := m.review(stage, `{"kind":"Pod"}`); !a.Response.GetAllowed() {
+				t.Fatalf("got %v", a.Response)
+			}
+		}
+	}
+	close(answered)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	m.dispatcher.Close(ctx)
+	expectCounts(t, m.metrics, map[string]float64{"denied": 2 * reviews})
+}
+
+// TestManyCallsInShadowEndOnceEach has them end in every way at the same time, for the race detector and the goroutines
+// that are left.
+func TestManyCallsInShadowEndOnceEach(t *testing.T) {
+	s := []hook{{name: "s.test.dev", shadow: true, time: 2 * time.Millisecond}, {name: "t.test.dev", shadow: true, time: time.Second}, {name: "v.test.dev"}}
+	backend := inprocess.New(map[string]inprocess.Handler{
+		"s.test.dev": func(ctx context.Context, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			<-ctx.Done()
+			return &admissionv1.AdmissionResponse{}, nil
+		},
+		"t.test.dev": func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			return &admissionv1.AdmissionResponse{}, nil
+		},
+		"v.test.dev": func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			return &admissionv1.AdmissionResponse{Allowed: true}, nil
+		},
+	})
+	d, metrics := over(t, compile(t, s, nil), backend)
+	const callers, each = 8, 100
+	var running sync.WaitGroup
+	for i := range callers {
+		running.Go(func() {
+			for n := range each {
+				if i == 0 && n == each/2 {
+					over, cancel := context.WithCancel(t.Context())
+					cancel()
+					d.Close(over)
+				}
+				a, err := d.Review(t.Context(), podReview(validate, `{"kind":"Pod"}`))
+				if err != nil || !a.Response.GetAllowed() {
+					t.Errorf("got %v, %v", a.Response, err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	d.Close(t.Context())
+	backend.Wait()
+	total := 0.0
+	for outcome, n := range shadowCounts(t, metrics) {
+		if !slices.Contains([]string{"denied", "failed", "dropped"}, outcome) {
+			t.Errorf("%v calls %s", n, outcome)
+		}
+		total += n
+	}
+	if total != 2*callers*each {
+		t.Errorf("%v calls are counted, want %d", total, 2*callers*each)
+	}
+}
