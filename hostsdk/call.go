@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
@@ -37,6 +39,18 @@ type hook struct {
 	speculate  bool
 	probe      func(ctx context.Context) error // nil: always ready
 	complaints complaints
+
+	lastConfiguration atomic.Pointer[string]
+}
+
+// configuration is the name of a configuration as a string. It is nearly always the one of the call before.
+func (h *hook) configuration(name []byte) string {
+	if last := h.lastConfiguration.Load(); last != nil && *last == string(name) {
+		return *last
+	}
+	next := string(name)
+	h.lastConfiguration.Store(&next)
+	return next
 }
 
 // caller runs handlers, at most as many at a time as it has slots. Safe for concurrent use.
@@ -44,29 +58,50 @@ type caller struct {
 	slots  chan struct{}
 	tracer trace.Tracer
 	logger *slog.Logger
+
+	// Shared by all calls, and never written.
+	allow       *hostv1.Verdict_Response // that says nothing else
+	exit        *hostv1.Verdict_Error    // until the handler returns
+	spanOptions []trace.SpanStartOption
 }
 
-// run waits for a slot, calls the handler of an invocation and sets the outcome of v. ctx carries the deadline of the
-// call. It does not return when the handler ends its goroutine; v then says so already.
-func (c *caller) run(ctx context.Context, h *hook, inv invocation, v *hostv1.Verdict) {
-	if !c.acquire(ctx) {
+func newCaller(o *Options) *caller {
+	return &caller{
+		slots:       make(chan struct{}, o.MaxOutstanding),
+		tracer:      o.TracerProvider.Tracer(instrumentation),
+		logger:      o.Logger,
+		allow:       &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}},
+		exit:        panicked("handler ended its goroutine"),
+		spanOptions: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)},
+	}
+}
+
+// run waits for a slot, calls the handler of an invocation and sets its verdict. It does not return when the handler ends
+// its goroutine; the verdict then says so already.
+func (c *caller) run(inv *invocation) {
+	v := &inv.verdict
+	if !c.acquire(&inv.ctx) {
 		v.QueueUs = microseconds(time.Since(inv.received))
-		v.Outcome = &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: whyNotStarted(ctx)}}
+		v.Outcome = &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: whyNotStarted(&inv.ctx)}}
 		return
 	}
 	defer c.release()
 	started := time.Now()
 	defer func() { v.HandleUs = microseconds(time.Since(started)) }()
 	v.QueueUs = microseconds(started.Sub(inv.received))
-	v.Outcome = panicked("handler ended its goroutine")
-	c.handle(ctx, h, inv, v)
+	v.Outcome = c.exit
+	c.handle(inv)
 }
 
 func (c *caller) acquire(ctx context.Context) bool {
 	select {
 	case c.slots <- struct{}{}:
-	case <-ctx.Done():
-		return false
+	default: // Only who waits asks for the end of the context, which has its price.
+		select {
+		case c.slots <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
 	}
 	if ctx.Err() != nil { // Both were ready: the caller no longer waits.
 		c.release()
@@ -92,12 +127,19 @@ func whyNotStarted(ctx context.Context) string {
 //	an error                    error: its text if it is an Error, else "handler failed"
 //	neither, or no verdict      error, with what is wrong
 //	a panic                     error, panicked
-func (c *caller) handle(ctx context.Context, h *hook, inv invocation, v *hostv1.Verdict) {
-	ctx, span := c.span(ctx, inv)
+//	the request is no request   error, that says so; the handler was not called
+func (c *caller) handle(inv *invocation) {
+	ctx, span := c.span(inv)
 	defer span.End()
-	response, err := c.guard(ctx, h, inv)
+	v := &inv.verdict
+	response, err := c.guard(ctx, inv)
+	if err == nil && response.plain() {
+		v.Outcome = c.allow
+		span.SetAttributes(attribute.Bool("portcullis.allowed", true))
+		return
+	}
 	if err == nil {
-		answer, wrong := response.message(h.id.stage)
+		answer, wrong := response.message(inv.hook.id.stage)
 		if wrong == nil {
 			span.SetAttributes(attribute.Bool("portcullis.allowed", answer.GetAllowed()))
 			v.Outcome = &hostv1.Verdict_Response{Response: answer}
@@ -106,7 +148,7 @@ func (c *caller) handle(ctx context.Context, h *hook, inv invocation, v *hostv1.
 		err = wrong
 	}
 	if crash, ok := errors.AsType[*panicError](err); ok {
-		c.complain(ctx, h, inv, err, slog.String("stack", string(crash.stack)))
+		c.complain(ctx, inv, err, slog.String("stack", string(crash.stack)))
 		span.SetStatus(codes.Error, "panic")
 		v.Outcome = panicked("handler panicked")
 		return
@@ -116,7 +158,7 @@ func (c *caller) handle(ctx context.Context, h *hook, inv invocation, v *hostv1.
 		v.Outcome = &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}}
 		return
 	}
-	c.complain(ctx, h, inv, err)
+	c.complain(ctx, inv, err)
 	span.RecordError(err)
 	span.SetStatus(codes.Error, publicText(err, handlerFailed))
 	v.Outcome = failure(publicText(err, handlerFailed))
@@ -124,7 +166,10 @@ func (c *caller) handle(ctx context.Context, h *hook, inv invocation, v *hostv1.
 
 // guard contains a panic. When the handler ends its goroutine instead (runtime.Goexit, which is what FailNow of a test
 // does) it can only say so.
-func (c *caller) guard(ctx context.Context, h *hook, inv invocation) (response *Response, err error) {
+func (c *caller) guard(ctx context.Context, inv *invocation) (response *Response, err error) {
+	if err := inv.decode(); err != nil {
+		return nil, NewError("the dispatcher sent a request that cannot be decoded", err)
+	}
 	returned := false
 	defer func() {
 		if returned {
@@ -132,16 +177,30 @@ func (c *caller) guard(ctx context.Context, h *hook, inv invocation) (response *
 		}
 		value := recover()
 		if value == nil {
-			c.complain(ctx, h, inv, errors.New("the handler ended its goroutine"))
+			c.complain(ctx, inv, errors.New("the handler ended its goroutine"))
 		}
 		err = &panicError{value: value, stack: debug.Stack()}
 	}()
-	response, err = h.handler(ctx, request(inv))
+	response, err = inv.hook.handler(ctx, &inv.request)
 	returned = true
 	if err == nil && response == nil {
 		return nil, NewError("the handler returned neither a response nor an error", nil)
 	}
 	return response, err
+}
+
+// decode makes what the handler gets to see.
+func (i *invocation) decode() error {
+	admission, err := i.review.request.decode()
+	if err != nil {
+		return err
+	}
+	call := i.call()
+	r := &i.request
+	r.Hook, r.Configuration = i.hook.id.name, i.hook.configuration(call.configuration)
+	r.Stage, r.Round, r.Mode = call.stage, int(call.round), call.mode
+	r.Admission = admission
+	return nil
 }
 
 // panicError is a panic of a handler.
@@ -156,60 +215,59 @@ func panicked(message string) *hostv1.Verdict_Error {
 	return &hostv1.Verdict_Error{Error: &hostv1.HandlerError{Message: message, Panicked: true}}
 }
 
-// request is what the handler gets to see of an invocation.
-func request(inv invocation) *Request {
-	call := inv.hookCall()
-	return &Request{
-		Hook:          call.GetName(),
-		Configuration: call.GetConfiguration(),
-		Stage:         call.GetStage(),
-		Round:         int(call.GetRound()),
-		Mode:          call.GetMode(),
-		Admission:     inv.review.GetRequest(),
-	}
-}
-
 // span starts the handler's span as a child of the call's span in the dispatcher. What is not recorded costs little.
-func (c *caller) span(ctx context.Context, inv invocation) (context.Context, trace.Span) {
-	if parent := inv.review.GetTraceparent(); parent != "" {
+func (c *caller) span(inv *invocation) (context.Context, trace.Span) {
+	ctx := context.Context(&inv.ctx)
+	if parent := inv.review.traceparent; parent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
 			"traceparent": parent,
-			"tracestate":  inv.review.GetTracestate(),
+			"tracestate":  inv.review.tracestate,
 		})
 	}
-	ctx, span := c.tracer.Start(callSpan(ctx, inv), "portcullis.host.handle", trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := c.tracer.Start(callSpan(ctx, inv), "portcullis.host.handle", c.spanOptions...)
 	if span.IsRecording() {
 		span.SetAttributes(
-			attribute.String("portcullis.hook", inv.id.name),
-			attribute.String("portcullis.stage", stageName(inv.id.stage)),
-			attribute.String("portcullis.cluster", inv.review.GetRequest().GetCluster()),
-			attribute.Int64("portcullis.call", int64(inv.call)),
+			attribute.String("portcullis.hook", inv.hook.id.name),
+			attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
+			attribute.String("portcullis.cluster", inv.cluster()),
+			attribute.Int64("portcullis.call", int64(inv.id)),
 		)
 	}
 	return ctx, span
 }
 
+// cluster is the cluster of the request, as far as it can be read.
+func (i *invocation) cluster() string {
+	admission, _ := i.review.request.decode()
+	return admission.GetCluster()
+}
+
 // callSpan makes the span of the call, if the dispatcher names one, the parent: the traceparent of a frame is that of the
 // whole review, which may hold calls of several hooks.
-func callSpan(ctx context.Context, inv invocation) context.Context {
-	parent, id := trace.SpanContextFromContext(ctx), inv.hookCall().GetSpanId()
-	if !parent.IsValid() || len(id) != len(trace.SpanID{}) {
+func callSpan(ctx context.Context, inv *invocation) context.Context {
+	id := inv.call().span
+	if len(id) != len(trace.SpanID{}) {
+		return ctx
+	}
+	parent := trace.SpanContextFromContext(ctx)
+	if !parent.IsValid() {
 		return ctx
 	}
 	return trace.ContextWithRemoteSpanContext(ctx, parent.WithSpanID(trace.SpanID(id)))
 }
 
 // complain logs a failure of a hook, not more often than its operator can read.
-func (c *caller) complain(ctx context.Context, h *hook, inv invocation, err error, more ...slog.Attr) {
-	unsaid, ok := h.complaints.allow(time.Now())
+func (c *caller) complain(ctx context.Context, inv *invocation, err error, more ...slog.Attr) {
+	unsaid, ok := inv.hook.complaints.allow(time.Now())
 	if !ok {
 		return
 	}
+	admission, _ := inv.review.request.decode()
 	attrs := append([]slog.Attr{
-		slog.String("hook", h.id.name),
-		slog.String("stage", stageName(h.id.stage)),
-		slog.String("cluster", inv.review.GetRequest().GetCluster()),
-		slog.String("uid", inv.review.GetRequest().GetUid()),
+		slog.String("hook", inv.hook.id.name),
+		slog.String("stage", stageName(inv.hook.id.stage)),
+		slog.String("cluster", admission.GetCluster()),
+		slog.String("uid", admission.GetUid()),
 		slog.Any("error", err),
 		slog.Int("unlogged", unsaid),
 	}, more...)

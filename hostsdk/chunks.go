@@ -24,24 +24,24 @@ func (a *assembly) assembling() bool { return a.data != nil }
 
 // add takes a chunk. It returns the encoded review once the chunk completes it. An error says how the dispatcher broke
 // the contract; nothing of the session can be trusted then.
-func (a *assembly) add(now time.Time, c *hostv1.Chunk) (review []byte, err error) {
+func (a *assembly) add(now time.Time, c *chunk) (review []byte, err error) {
 	if !a.assembling() {
 		if err := a.begin(now, c); err != nil {
 			return nil, err
 		}
 	}
-	have, more := uint64(len(a.data)), uint64(len(c.GetData()))
+	have, more := uint64(len(a.data)), uint64(len(c.data))
 	switch {
-	case c.GetCallId() != a.call:
-		return nil, fmt.Errorf("a chunk of call %d came while call %d was incomplete", c.GetCallId(), a.call)
-	case c.GetTotalBytes() != a.total || c.GetHooks() != a.hooks:
+	case c.call != a.call:
+		return nil, fmt.Errorf("a chunk of call %d came while call %d was incomplete", c.call, a.call)
+	case c.total != a.total || c.hooks != a.hooks:
 		return nil, fmt.Errorf("the chunks of call %d do not agree on its size", a.call)
 	case more == 0:
 		return nil, fmt.Errorf("a chunk of call %d was empty", a.call)
 	case have+more > a.total:
 		return nil, fmt.Errorf("the chunks of call %d are longer than the %d bytes that they say", a.call, a.total)
 	}
-	a.append(c.GetData())
+	a.append(c.data)
 	if have+more < a.total {
 		return nil, nil
 	}
@@ -50,16 +50,16 @@ func (a *assembly) add(now time.Time, c *hostv1.Chunk) (review []byte, err error
 }
 
 // begin takes what the first chunk says of the review.
-func (a *assembly) begin(now time.Time, c *hostv1.Chunk) error {
+func (a *assembly) begin(now time.Time, c *chunk) error {
 	switch {
-	case c.GetTotalBytes() > uint64(a.limit):
-		return fmt.Errorf("call %d has %d bytes, this host takes %d", c.GetCallId(), c.GetTotalBytes(), a.limit)
-	case c.GetHooks() > maxReviewHooks:
-		return tooManyHooks(c.GetCallId(), int(c.GetHooks()))
-	case c.GetCallId() == a.call && !a.began.IsZero():
-		return fmt.Errorf("call %d came twice", c.GetCallId())
+	case c.total > uint64(a.limit):
+		return fmt.Errorf("call %d has %d bytes, this host takes %d", c.call, c.total, a.limit)
+	case c.hooks > maxReviewHooks:
+		return tooManyHooks(c.call, int(c.hooks))
+	case c.call == a.call && !a.began.IsZero():
+		return fmt.Errorf("call %d came twice", c.call)
 	}
-	a.call, a.total, a.hooks, a.began = c.GetCallId(), c.GetTotalBytes(), c.GetHooks(), now
+	a.call, a.total, a.hooks, a.began = c.call, c.total, c.hooks, now
 	a.data = []byte{}
 	return nil
 }

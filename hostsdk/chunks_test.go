@@ -1,45 +1,46 @@
 package hostsdk
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-	"google.golang.org/protobuf/proto"
 )
 
-func chunk(call, total uint64, hooks uint32, data string) *hostv1.Chunk {
-	return &hostv1.Chunk{CallId: call, TotalBytes: total, Hooks: hooks, Data: []byte(data)}
+func part(call, total uint64, hooks uint32, data string) *chunk {
+	return &chunk{call: call, total: total, hooks: hooks, data: []byte(data)}
 }
 
 // TestChunksThatBreakTheContract end the session: what follows could not be told apart from what is missing.
 func TestChunksThatBreakTheContract(t *testing.T) {
 	tests := map[string]struct {
-		chunks []*hostv1.Chunk
+		chunks []*chunk
 		want   string
 	}{
 		"A chunk of another review comes before the end of the first.": {
-			[]*hostv1.Chunk{chunk(1, 9, 1, "abc"), chunk(2, 9, 1, "abc")}, "call 2 came while call 1 was incomplete",
+			[]*chunk{part(1, 9, 1, "abc"), part(2, 9, 1, "abc")}, "call 2 came while call 1 was incomplete",
 		},
-		"The total changes.":           {[]*hostv1.Chunk{chunk(1, 9, 1, "abc"), chunk(1, 8, 1, "abc")}, "do not agree"},
-		"The number of hooks changes.": {[]*hostv1.Chunk{chunk(1, 9, 1, "abc"), chunk(1, 9, 2, "abc")}, "do not agree"},
-		"A chunk has no data.":         {[]*hostv1.Chunk{chunk(1, 9, 1, "")}, "was empty"},
-		"A review has no size.":        {[]*hostv1.Chunk{chunk(1, 0, 1, "abc")}, "longer than the 0 bytes"},
-		"More comes than was said.":    {[]*hostv1.Chunk{chunk(1, 4, 1, "abc"), chunk(1, 4, 1, "abc")}, "longer than the 4 bytes"},
-		"A review is too large.":       {[]*hostv1.Chunk{chunk(1, defaultFrameBytes+1, 1, "abc")}, "this host takes 4194304"},
-		"A review asks too much.":      {[]*hostv1.Chunk{chunk(1, 9, maxReviewHooks+1, "abc")}, "asks 65537 hooks"},
-		"What comes is no review.":     {[]*hostv1.Chunk{chunk(1, 3, 1, "\xff\xff\xff")}, "are no review"},
-		"The review is another call.":  {[]*hostv1.Chunk{chunk(1, 2, 0, "\x08\x02")}, "hold call 2 of 0 hooks, not 0"},
-		"The review asks other hooks.": {[]*hostv1.Chunk{chunk(1, 2, 3, "\x08\x01")}, "hold call 1 of 0 hooks, not 3"},
-		"A call comes twice.":          {[]*hostv1.Chunk{chunk(7, 3, 1, "abc")}, "call 7 came twice"},
+		"The total changes.":           {[]*chunk{part(1, 9, 1, "abc"), part(1, 8, 1, "abc")}, "do not agree"},
+		"The number of hooks changes.": {[]*chunk{part(1, 9, 1, "abc"), part(1, 9, 2, "abc")}, "do not agree"},
+		"A chunk has no data.":         {[]*chunk{part(1, 9, 1, "")}, "was empty"},
+		"A review has no size.":        {[]*chunk{part(1, 0, 1, "abc")}, "longer than the 0 bytes"},
+		"More comes than was said.":    {[]*chunk{part(1, 4, 1, "abc"), part(1, 4, 1, "abc")}, "longer than the 4 bytes"},
+		"A review is too large.":       {[]*chunk{part(1, defaultFrameBytes+1, 1, "abc")}, "this host takes 4194304"},
+		"A review asks too much.":      {[]*chunk{part(1, 9, maxReviewHooks+1, "abc")}, "asks 65537 hooks"},
+		"What comes is no review.":     {[]*chunk{part(1, 3, 1, "\xff\xff\xff")}, "are no review"},
+		"The review is another call.":  {[]*chunk{part(1, 2, 0, "\x08\x02")}, "hold call 2 of 0 hooks, not 0"},
+		"The review asks other hooks.": {[]*chunk{part(1, 2, 3, "\x08\x01")}, "hold call 1 of 0 hooks, not 3"},
+		"A call comes twice.":          {[]*chunk{part(7, 3, 1, "abc")}, "call 7 came twice"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := welcomedState(t, 10)
-			s.review(start, start, reviewOf(7, 1))
+			take(s, start, reviewOf(7, 1))
 			var out effects
 			for i, c := range tt.chunks {
 				if out.abort != nil {
@@ -57,8 +58,8 @@ func TestChunksThatBreakTheContract(t *testing.T) {
 // TestTheCallOfAReviewInChunksIsTaken: the same call does not come as a frame of its own.
 func TestTheCallOfAReviewInChunksIsTaken(t *testing.T) {
 	s := welcomedState(t, 10)
-	s.chunk(start, chunk(1, 100, 1, "abc"))
-	if out := s.review(start, start, reviewOf(1, 1)); out.abort == nil {
+	s.chunk(start, part(1, 100, 1, "abc"))
+	if out := take(s, start, reviewOf(1, 1)); out.abort == nil {
 		t.Error("call 1 came twice")
 	}
 }
@@ -67,13 +68,13 @@ func TestTheCallOfAReviewInChunksIsTaken(t *testing.T) {
 func TestATotalCostsNothingBeforeItsBytes(t *testing.T) {
 	const total = 1 << 20
 	a := assembly{limit: total}
-	part := strings.Repeat("x", 1000)
-	for have := 0; have+len(part) < total; {
-		if _, err := a.add(start, chunk(1, total, 1, part)); err != nil {
+	data := strings.Repeat("x", 1000)
+	for have := 0; have+len(data) < total; {
+		if _, err := a.add(start, part(1, total, 1, data)); err != nil {
 			t.Fatal(err)
 		}
-		have += len(part)
-		if cap(a.data) > max(2*have, len(part)) || cap(a.data) > total {
+		have += len(data)
+		if cap(a.data) > max(2*have, len(data)) || cap(a.data) > total {
 			t.Fatalf("%d bytes came, %d are held", have, cap(a.data))
 		}
 	}
@@ -92,32 +93,30 @@ func TestAReviewInChunksIsTheReview(t *testing.T) {
 		early := &hostv1.Cancel{CallId: 1, HookIndexes: []uint32{uint32(random.IntN(3))}}
 		one, two := welcomedState(t, 10), welcomedState(t, 10)
 		one.cancel(start, early)
-		whole := one.review(start, start, r)
+		whole := take(one, start, r)
 
-		encoded, err := proto.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
 		two.cancel(start, early)
+		encoded := marshal(t, r)
 		now, total, other := start, uint64(len(encoded)), uint64(1)
 		var last effects
 		for len(encoded) > 0 {
 			n := 1 + random.IntN(min(len(encoded), 200))
-			last = two.chunk(now, &hostv1.Chunk{CallId: 1, TotalBytes: total, Hooks: uint32(len(r.GetHooks())), Data: bytes.Clone(encoded[:n])})
+			last = two.chunk(now, &chunk{call: 1, total: total, hooks: uint32(len(r.GetHooks())), data: encoded[:n]})
 			encoded, now = encoded[n:], now.Add(time.Millisecond)
-			if other++; random.IntN(2) == 0 {
-				if out := two.review(now, now, reviewOf(other, 1)); len(out.start) == 1 {
-					two.finished(now, &hostv1.Verdict{CallId: other})
+			if other++; len(encoded) > 0 && random.IntN(2) == 0 {
+				if out := take(two, now, reviewOf(other, 1)); len(out.start) == 1 {
+					finish(two, now, pair{id: other})
 				}
+				sent(t, two)
 			}
 		}
-		if last.abort != nil || len(last.start) != len(whole.start) || len(last.send) != len(whole.send) {
-			t.Fatalf("seed %d: whole %v, in chunks %v", seed, whole, last)
+		if diff := cmp.Diff(sent(t, one), sent(t, two), protocmp.Transform()); diff != "" || last.abort != nil || len(last.start) != len(whole.start) {
+			t.Fatalf("seed %d: whole %d, in chunks %d, %v\n%s", seed, len(whole.start), len(last.start), last.abort, diff)
 		}
-		for i, inv := range last.start {
-			want := whole.start[i]
-			if inv.pair != want.pair || !inv.deadline.Equal(want.deadline) || !proto.Equal(inv.review, want.review) {
-				t.Fatalf("seed %d: %v, want %v", seed, inv, want)
+		for i := range last.start {
+			got, want := &last.start[i], &whole.start[i]
+			if got.pair != want.pair || !got.deadline.Equal(want.deadline) || got.cluster() != want.cluster() {
+				t.Fatalf("seed %d: %v, want %v", seed, got.pair, want.pair)
 			}
 		}
 	}

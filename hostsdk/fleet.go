@@ -176,10 +176,9 @@ func (l *link) serve(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // The session has ended: nothing is lost with it.
-	client := hostv1.NewHostServiceClient(conn)
 	l.welcome = false
 	s := h.newSession(l, &l.fleet.handlers)
-	err = s.run(ctx, func(ctx context.Context) (Stream, error) { return client.Connect(ctx) })
+	err = s.run(ctx, func(ctx context.Context) (Stream, error) { return connect(ctx, conn) })
 	if s.wasUseful() {
 		l.attempts = 0
 	}

@@ -16,8 +16,13 @@ const (
 	sdkVersion = "0.1.0"
 )
 
-// takesChunks is the capability to take large reviews in parts, so that they do not hold up what is behind them.
-const takesChunks = "chunks"
+// The capabilities.
+const (
+	// takesBatches: a host takes several reviews in one frame, a dispatcher several verdicts.
+	takesBatches = "batches"
+	// takesChunks: a host takes large reviews in parts, so that they do not hold up what is behind them.
+	takesChunks = "chunks"
+)
 
 // Host serves hooks. Register them with Validate and Mutate, then call Run once. Ready and Status may be called at any
 // time, from any goroutine.
@@ -43,13 +48,9 @@ func New(o Options) (*Host, error) {
 	return &Host{
 		options: o,
 		budget:  newBudget(o.MaxOutstanding),
-		caller: &caller{
-			slots:  make(chan struct{}, o.MaxOutstanding),
-			tracer: o.TracerProvider.Tracer(instrumentation),
-			logger: o.Logger,
-		},
-		board: newBoard(o.Logger),
-		hooks: map[hookID]*hook{},
+		caller:  newCaller(&o),
+		board:   newBoard(o.Logger),
+		hooks:   map[hookID]*hook{},
 	}, nil
 }
 
@@ -185,7 +186,7 @@ func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
 			Sdk: sdkName, SdkVersion: sdkVersion,
 			Hooks:         h.offers,
 			MaxFrameBytes: uint32(o.MaxFrameBytes),
-			Capabilities:  []string{takesChunks},
+			Capabilities:  []string{takesBatches, takesChunks},
 		},
 		drain:     o.DrainTimeout,
 		caller:    h.caller,
@@ -196,7 +197,6 @@ func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
 		forWriter: make(chan struct{}, 1),
 		forReader: make(chan struct{}, 1),
 		forTimer:  make(chan struct{}, 1),
-		cancels:   map[pair]context.CancelCauseFunc{},
 	}
 }
 

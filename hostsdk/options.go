@@ -47,7 +47,11 @@ const (
 	maxReviewHooks = 1 << 16
 	// maxErrorBytes is the longest text of a failure.
 	maxErrorBytes = 1 << 10
-	// maxEarlyCancels is how many cancellations a session remembers before their reviews; the oldest are forgotten.
+	// maxBatch and maxBatchBytes are how many verdicts are put in one frame.
+	maxBatch      = 64
+	maxBatchBytes = 64 << 10
+	// maxEarlyCancels is how many cancellations a session remembers before their reviews, and hooks that they name; the
+	// oldest are forgotten.
 	maxEarlyCancels = 1024
 	// maxProbes is how many probes of hooks run at a time in a session.
 	maxProbes = 16

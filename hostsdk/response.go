@@ -90,6 +90,11 @@ func (r *Response) WithAudit(key, value string) *Response {
 	return r
 }
 
+// plain says that the response allows and says nothing else.
+func (r *Response) plain() bool {
+	return r.Allowed && len(r.Patch) == 0 && len(r.Warnings) == 0 && len(r.Audit) == 0
+}
+
 // message is the response on the wire. An error says that the handler returned something that is no verdict; a denial
 // is always one.
 func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionResponse, error) {
@@ -152,6 +157,15 @@ func validAudit(audit map[string]string) map[string]string {
 		out[valid(key)] = valid(audit[key])
 	}
 	return out
+}
+
+// encodeVerdict appends the encoding of a verdict to b.
+func encodeVerdict(b []byte, v *hostv1.Verdict) []byte {
+	encoded, err := proto.MarshalOptions{}.MarshalAppend(b, v)
+	if err != nil { // Not reached: texts are made valid before.
+		encoded, _ = proto.MarshalOptions{}.MarshalAppend(b, &hostv1.Verdict{CallId: v.GetCallId(), HookIndex: v.GetHookIndex()})
+	}
+	return encoded
 }
 
 const (

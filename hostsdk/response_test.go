@@ -122,7 +122,7 @@ func denial(text string) *admissionv1.AdmissionResponse {
 
 func checkFit(t *testing.T, kind string, v, got *hostv1.Verdict, limit int) {
 	t.Helper()
-	frame := proto.Size(verdict(got))
+	frame := proto.Size(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: got}})
 	if got.GetCallId() != v.GetCallId() || got.GetHookIndex() != v.GetHookIndex() {
 		t.Fatalf("%s: the verdict is of another call: %v", kind, got)
 	}

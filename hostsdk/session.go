@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"runtime"
 	"sync"
 	"time"
 
@@ -13,20 +14,19 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// Stream is the host's end of one session. One goroutine sends and another one receives. Frames belong to the stream
-// once they are sent, and to the session once they are received.
+// Stream is the host's end of one session: it carries encoded frames. One goroutine sends and another one receives.
+// Frames belong to the stream once they are sent, and to the session and its handlers, for good, once they are received.
 type Stream interface {
-	// Send writes a frame, and waits while the other side does not take it. io.EOF says that the stream has ended, and
-	// Recv why.
-	Send(frame *hostv1.ConnectRequest) error
-	// Recv waits for the next frame; io.EOF is the clean end of the stream.
-	Recv() (*hostv1.ConnectResponse, error)
+	// Send writes an encoded ConnectRequest, and waits while the other side does not take it. io.EOF says that the stream
+	// has ended, and Recv why.
+	Send(frame []byte) error
+	// Recv waits for the next encoded ConnectResponse; io.EOF is the clean end of the stream.
+	Recv() (frame []byte, err error)
 	// CloseSend says that no more frames are sent. Recv goes on.
 	CloseSend() error
 }
 
-// OpenFunc opens the stream of a session. The end of ctx ends the stream at once, also while it is being opened. A gRPC
-// client's Connect is one, but for its type.
+// OpenFunc opens the stream of a session. The end of ctx ends the stream at once, also while it is being opened.
 type OpenFunc func(ctx context.Context) (Stream, error)
 
 // listener is told what a session learns of its dispatcher. It is called from the session's reader and must not block.
@@ -57,11 +57,8 @@ type session struct {
 	handling context.Context //nolint:containedctx // the parent of the handlers' contexts, which outlive what started them
 	abort    context.CancelCauseFunc
 
-	mu        sync.Mutex
-	state     *state // nil until the stream is open
-	outbox    []*hostv1.ConnectRequest
-	finishing bool // the writer half-closes once outbox is empty; nothing is added to it any more
-	cancels   map[pair]context.CancelCauseFunc
+	mu    sync.Mutex
+	state *state // nil until the stream is open
 }
 
 // run opens the stream and serves until it ends; nil means that it ended cleanly. When ctx ends the session drains. The
@@ -118,8 +115,7 @@ func openStream(ctx, streamCtx context.Context, abort context.CancelCauseFunc, o
 func (s *session) begin() {
 	s.hello.MaxOutstanding = uint32(s.budget.share())
 	s.mu.Lock()
-	s.state = newState(time.Now(), s.hello, s.drain)
-	s.outbox = append(s.outbox, &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: s.hello}})
+	s.state = newState(time.Now(), s.hello, s.hooks, s.drain)
 	s.mu.Unlock()
 	s.shareChanged()
 }
@@ -135,7 +131,7 @@ func (s *session) supervise(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-leave:
 			leave = nil
-			s.step((*state).drain)
+			s.step(func(st *state, now time.Time) (none effects) { st.drain(now); return none })
 		case <-s.forTimer:
 		case <-timer.C:
 			s.step((*state).tick)
@@ -158,11 +154,15 @@ func (s *session) untilWake() time.Duration {
 // read is not read from either.
 func (s *session) read(ctx context.Context, stream Stream) error {
 	for {
-		frame, err := stream.Recv()
+		encoded, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		s.step(func(st *state, now time.Time) effects { return st.frame(now, frame) })
+		f, err := decodeFrame(encoded)
+		if err != nil {
+			return broken(err).abort
+		}
+		s.step(func(st *state, now time.Time) effects { return st.frame(now, f) })
 		for s.backlog() {
 			select {
 			case <-s.forReader:
@@ -176,14 +176,14 @@ func (s *session) read(ctx context.Context, stream Stream) error {
 func (s *session) backlog() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.outbox) > maxOutbox
+	return s.state.out.waiting > maxOutbox
 }
 
 // write is the one writer of the stream.
 func (s *session) write(ctx context.Context, stream Stream) {
 	for {
-		batch, last := s.take()
-		for _, frame := range batch {
+		frames, last := s.take()
+		for _, frame := range frames {
 			if err := stream.Send(frame); err != nil {
 				s.unwritable(err)
 				return
@@ -195,11 +195,13 @@ func (s *session) write(ctx context.Context, stream Stream) {
 			}
 			return
 		}
-		if len(batch) > 0 {
+		if len(frames) > 0 {
 			continue
 		}
 		select {
 		case <-s.forWriter:
+			// Handlers that can run now may have a verdict for the same frame. Those that cannot are not waited for.
+			runtime.Gosched()
 		case <-ctx.Done():
 			return
 		}
@@ -209,7 +211,7 @@ func (s *session) write(ctx context.Context, stream Stream) {
 // unwritable ends the sending. The reader goes on, and learns why the stream ended.
 func (s *session) unwritable(err error) {
 	s.mu.Lock()
-	s.outbox, s.finishing = nil, true
+	s.state.unwritable()
 	s.mu.Unlock()
 	wake(s.forReader)
 	if !errors.Is(err, io.EOF) {
@@ -218,13 +220,12 @@ func (s *session) unwritable(err error) {
 }
 
 // take hands the outbox to the writer, and says whether anything can come after it.
-func (s *session) take() (batch []*hostv1.ConnectRequest, last bool) {
+func (s *session) take() (frames [][]byte, last bool) {
 	s.mu.Lock()
-	batch, last = s.outbox, s.finishing
-	s.outbox = nil
+	frames, last = s.state.out.take(), s.state.finishing
 	s.mu.Unlock()
 	wake(s.forReader)
-	return batch, last
+	return frames, last
 }
 
 // step lets the state decide, and carries out what it decided.
@@ -237,12 +238,9 @@ func (s *session) step(decide func(st *state, now time.Time) effects) {
 	before := s.state.wake()
 	out := decide(s.state, time.Now())
 	sooner := s.state.wake().Before(before)
-	if !s.finishing {
-		s.outbox = append(s.outbox, out.send...)
-		s.finishing = out.finish
-	}
+	toSend := s.state.out.waiting > 0 || s.state.finishing
 	s.mu.Unlock()
-	if len(out.send) > 0 || out.finish {
+	if toSend {
 		wake(s.forWriter)
 	}
 	if sooner {
@@ -263,14 +261,14 @@ func (s *session) carryOut(out *effects) {
 		s.budget.leave(s)
 		s.listener.leaving(s, out.leaving)
 	}
-	for _, inv := range out.start {
-		s.start(inv)
+	for i := range out.start {
+		s.start(&out.start[i])
 	}
-	for _, p := range out.cancel {
-		s.cancel(p)
+	for _, inv := range out.cancel {
+		inv.ctx.end(errCancelled)
 	}
-	for _, p := range out.probe {
-		s.probe(p)
+	if out.probe != nil {
+		s.probe(out.probe)
 	}
 	if out.abort != nil {
 		s.abort(out.abort)
@@ -278,39 +276,29 @@ func (s *session) carryOut(out *effects) {
 }
 
 // start runs a handler in a goroutine of its own, under the deadline of its call.
-func (s *session) start(inv invocation) {
-	ctx, cancel := context.WithCancelCause(s.handling)
-	s.mu.Lock()
-	s.cancels[inv.pair] = cancel
-	s.mu.Unlock()
-	s.handlers.Go(func() {
-		v := &hostv1.Verdict{CallId: inv.call, HookIndex: inv.hook}
-		ctx, stop := context.WithDeadline(ctx, inv.deadline)
-		defer stop()
-		defer s.finish(v) // Also when the handler ends this goroutine.
-		s.caller.run(ctx, s.hooks[inv.id], inv, v)
+func (s *session) start(inv *invocation) {
+	inv.session = s
+	inv.ctx.begin(s.handling, inv.deadline)
+	s.handlers.Add(1)
+	go inv.run()
+}
+
+// run calls the handler and sends its verdict, also when the handler ends this goroutine.
+func (i *invocation) run() {
+	defer i.session.handlers.Done()
+	defer i.finish()
+	i.session.caller.run(i)
+}
+
+// finish sends the verdict.
+func (i *invocation) finish() {
+	i.ctx.finish()
+	i.verdict.CallId, i.verdict.HookIndex = i.id, i.index
+	encoded := encodeVerdict(i.scratch[:0], &i.verdict)
+	i.session.step(func(st *state, now time.Time) (none effects) {
+		st.finished(now, i.pair, &i.verdict, encoded)
+		return none
 	})
-}
-
-// finish sends the verdict of a handler that has returned.
-func (s *session) finish(v *hostv1.Verdict) {
-	p := pair{call: v.GetCallId(), hook: v.GetHookIndex()}
-	s.mu.Lock()
-	cancel := s.cancels[p]
-	delete(s.cancels, p)
-	s.mu.Unlock()
-	cancel(nil)
-	s.step(func(st *state, now time.Time) effects { return st.finished(now, v) })
-}
-
-// cancel ends the context of a running handler.
-func (s *session) cancel(p pair) {
-	s.mu.Lock()
-	cancel := s.cancels[p]
-	s.mu.Unlock()
-	if cancel != nil {
-		cancel(errCancelled)
-	}
 }
 
 // probe asks the hooks of a name whether they are ready.
@@ -320,7 +308,7 @@ func (s *session) probe(p *hostv1.Probe) {
 		defer stop()
 		notReady := error(NewError("the probe ended its goroutine", nil))
 		defer func() {
-			s.step(func(st *state, _ time.Time) effects { return st.probed(p.GetSeq(), notReady) })
+			s.step(func(st *state, _ time.Time) (none effects) { st.probed(p.GetSeq(), notReady); return none })
 		}()
 		notReady = s.ready(ctx, p.GetHook())
 	})
@@ -350,7 +338,7 @@ func (s *session) ready(ctx context.Context, name string) (notReady error) {
 // shareChanged tells the dispatcher the session's share of the budget. The share is read under mu, so that of two
 // changes the later one is told last.
 func (s *session) shareChanged() {
-	s.step(func(st *state, _ time.Time) effects { return st.credit(s.budget.share()) })
+	s.step(func(st *state, _ time.Time) (none effects) { st.credit(s.budget.share()); return none })
 }
 
 // wasUseful says whether the dispatcher sent anything after its welcome.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
@@ -42,23 +40,30 @@ type hookID struct {
 
 // pair is one call of one hook: what a verdict ends.
 type pair struct {
-	call uint64
-	hook uint32
+	id    uint64 // of the call
+	index uint32 // of the hook
 }
 
-// invocation is a handler to be started.
+// invocation is one handler that is asked for one verdict. The state makes it, and the session runs it.
 type invocation struct {
 	pair
-	id       hookID
-	review   *hostv1.Review
-	received time.Time
+	hook     *hook
+	review   *review
+	received time.Time // when the review was whole
 	deadline time.Time
+
+	// Of the session: one piece of memory for a call.
+	session *session
+	ctx     callContext
+	request Request
+	verdict hostv1.Verdict
+	scratch [64]byte // for the encoded verdict, if it fits
 }
 
-// hookCall is the part of the review that is this hook's own.
-func (i *invocation) hookCall() *hostv1.HookCall { return i.review.GetHooks()[i.hook] }
+// call is the part of the review that is this hook's own.
+func (i *invocation) call() *hookCall { return &i.review.hooks[i.index] }
 
-// effects are what the session has to do after a step, in the order of the fields.
+// effects are what the session has to do after a step, in the order of the fields. What it has to send is in the outbox.
 type effects struct {
 	// welcome is set once the dispatcher has accepted the host, and again when it says more.
 	welcome *hostv1.Welcome
@@ -66,12 +71,9 @@ type effects struct {
 	hookState *hostv1.HookState
 	// leaving is set when the dispatcher says that it leaves.
 	leaving *hostv1.DispatcherDrain
-	send    []*hostv1.ConnectRequest
 	start   []invocation
-	cancel  []pair
-	probe   []*hostv1.Probe
-	// finish half-closes the stream once everything in send has been written.
-	finish bool
+	cancel  []*invocation
+	probe   *hostv1.Probe
 	// abort ends the stream at once.
 	abort error
 }
@@ -80,7 +82,7 @@ type effects struct {
 // caller at a time.
 type state struct {
 	// Set once, by newState.
-	hooks        map[hookID]bool
+	hooks        map[hookID]*hook
 	drainTimeout time.Duration
 
 	// From the welcome.
@@ -101,13 +103,16 @@ type state struct {
 	announced   int    // the bound last told
 	highest     uint64 // of all reviews
 	lastStarted uint64
-	early       []earlyCancel // oldest first
-	assembly    assembly      // of a review that comes in chunks
-	probing     int           // probes of hooks that have not returned
+	early       earlyCancels
+	assembly    assembly // of a review that comes in chunks
+	probing     int      // probes of hooks that have not returned
+
+	out outbox
 
 	// The end.
 	draining   bool
-	finishing  bool
+	finishing  bool // nothing is sent after what is in the outbox
+	mute       bool // nothing can be sent
 	over       bool // given up
 	drainUntil time.Time
 	endUntil   time.Time
@@ -115,21 +120,16 @@ type state struct {
 
 // liveCall is a call with handlers that have not finished.
 type liveCall struct {
-	running []bool // by hook index
+	running []*invocation // by hook index; nil when there is none, or no more
 	left    int
+
+	one [1]*invocation // running, as long as there is one
 }
 
-// earlyCancel is a cancellation that came before its review.
-type earlyCancel struct {
-	call  uint64
-	hooks []uint32
-	at    time.Time
-}
-
-// newState starts a session that announced hello.
-func newState(now time.Time, hello *hostv1.Hello, drainTimeout time.Duration) *state {
+// newState starts a session that announces hello, and hooks in it. Hello is the first frame.
+func newState(now time.Time, hello *hostv1.Hello, hooks map[hookID]*hook, drainTimeout time.Duration) *state {
 	s := &state{
-		hooks:        map[hookID]bool{},
+		hooks:        hooks,
 		drainTimeout: drainTimeout,
 		silence:      defaultSilence,
 		maxVerdict:   defaultVerdictBytes,
@@ -140,45 +140,77 @@ func newState(now time.Time, hello *hostv1.Hello, drainTimeout time.Duration) *s
 		announced:    int(hello.GetMaxOutstanding()),
 		assembly:     assembly{limit: int(cmp.Or(hello.GetMaxFrameBytes(), defaultFrameBytes))},
 	}
-	for _, offer := range hello.GetHooks() {
-		s.hooks[hookID{offer.GetName(), offer.GetStage()}] = true
-	}
+	s.out.message(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: hello}})
 	return s
 }
 
 // frame takes a frame of the dispatcher that arrived at now.
-func (s *state) frame(now time.Time, f *hostv1.ConnectResponse) effects {
+func (s *state) frame(now time.Time, f *frame) effects {
 	s.lastFrame = now
-	if f.GetFrame() == nil {
+	if w := f.message.GetWelcome(); w != nil {
+		return s.welcome(w)
+	}
+	if f.unknown() {
 		s.ignored++
 		return effects{}
 	}
-	if w := f.GetWelcome(); w != nil {
-		return s.welcome(w)
-	}
 	if !s.welcomed {
-		return broken(fmt.Errorf("%T came before Welcome", f.GetFrame()))
+		return broken(fmt.Errorf("%s came before Welcome", f.name()))
 	}
 	s.useful = true
-	switch frame := f.GetFrame().(type) {
-	case *hostv1.ConnectResponse_Review:
-		return s.review(now, now, frame.Review)
-	case *hostv1.ConnectResponse_Chunk:
-		return s.chunk(now, frame.Chunk)
+	switch {
+	case f.chunk != nil:
+		return s.chunk(now, f.chunk)
+	case f.message == nil:
+		return s.reviews(now, now, f.reviews)
+	}
+	switch message := f.message.GetFrame().(type) {
 	case *hostv1.ConnectResponse_Cancel:
-		return s.cancel(now, frame.Cancel)
+		return s.cancel(now, message.Cancel)
 	case *hostv1.ConnectResponse_Ping:
-		return effects{send: []*hostv1.ConnectRequest{pong(frame.Ping.GetSeq())}}
+		s.send(pong(message.Ping.GetSeq()))
+		return effects{}
 	case *hostv1.ConnectResponse_Drain:
-		return s.left(now, frame.Drain)
+		return s.left(now, message.Drain)
 	case *hostv1.ConnectResponse_HookState:
-		return effects{hookState: frame.HookState}
+		return effects{hookState: message.HookState}
 	case *hostv1.ConnectResponse_Probe:
-		return s.probe(frame.Probe)
+		return s.probe(message.Probe)
 	default:
 		s.ignored++
 		return effects{}
 	}
+}
+
+// send puts a frame into the outbox, unless the host has said its last word.
+func (s *state) send(m *hostv1.ConnectRequest) {
+	if !s.finishing && !s.mute {
+		s.out.message(m)
+	}
+}
+
+// unwritable says that nothing can be sent any more. The dispatcher may still say why.
+func (s *state) unwritable() {
+	s.mute = true
+	s.out.drop()
+}
+
+// end puts a verdict into the outbox, unless the host has said its last word.
+func (s *state) end(v *hostv1.Verdict, encoded []byte) {
+	switch {
+	case s.finishing || s.mute:
+	case len(encoded)+frameOverhead <= s.maxVerdict:
+		s.out.verdict(encoded)
+	default:
+		s.out.verdict(encodeVerdict(nil, fit(v, s.maxVerdict)))
+	}
+}
+
+func (s *state) refuse(p pair, reason string) {
+	v := &hostv1.Verdict{
+		CallId: p.id, HookIndex: p.index, Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: reason}},
+	}
+	s.end(v, encodeVerdict(nil, v))
 }
 
 // welcome takes the answer to Hello. A later one brings a new list of peers and states.
@@ -194,6 +226,9 @@ func (s *state) welcome(w *hostv1.Welcome) effects {
 	if most := w.GetMaxVerdictBytes(); most > 0 {
 		s.maxVerdict = int(most)
 	}
+	if slices.Contains(w.GetCapabilities(), takesBatches) {
+		s.out.takesTogether(s.maxVerdict)
+	}
 	return effects{welcome: w}
 }
 
@@ -203,79 +238,96 @@ func broken(how error) effects {
 }
 
 // chunk takes a part of a review, and the review with the last one.
-func (s *state) chunk(now time.Time, c *hostv1.Chunk) effects {
-	if s.calls[c.GetCallId()] != nil {
-		return broken(fmt.Errorf("call %d came twice", c.GetCallId()))
+func (s *state) chunk(now time.Time, c *chunk) effects {
+	if s.calls[c.call] != nil {
+		return broken(fmt.Errorf("call %d came twice", c.call))
 	}
 	encoded, err := s.assembly.add(now, c)
 	if err != nil {
 		return broken(err)
 	}
-	s.highest = max(s.highest, c.GetCallId())
+	s.highest = max(s.highest, c.call)
 	if encoded == nil {
 		return effects{}
 	}
-	r := &hostv1.Review{}
-	if err := proto.Unmarshal(encoded, r); err != nil {
-		return broken(fmt.Errorf("the chunks of call %d are no review: %w", c.GetCallId(), err))
+	reviews, err := decodeReview(encoded)
+	if err != nil {
+		return broken(fmt.Errorf("the chunks of call %d are no review: %w", c.call, err))
 	}
-	if r.GetCallId() != c.GetCallId() || len(r.GetHooks()) != int(c.GetHooks()) {
-		return broken(fmt.Errorf("the chunks of call %d hold call %d of %d hooks, not %d",
-			c.GetCallId(), r.GetCallId(), len(r.GetHooks()), c.GetHooks()))
+	if r := &reviews[0]; r.call != c.call || len(r.hooks) != int(c.hooks) {
+		return broken(fmt.Errorf("the chunks of call %d hold call %d of %d hooks, not %d", c.call, r.call, len(r.hooks), c.hooks))
 	}
-	return s.review(now, s.assembly.began, r)
+	return s.reviews(now, s.assembly.began, reviews)
 }
 
-// review starts the handlers that are asked, and refuses the calls that cannot start. Their time counts from when the
-// dispatcher wrote the review, or its first chunk. Ids are never reused: a second review of a live call would leave both
-// sides with different books.
-func (s *state) review(now, written time.Time, r *hostv1.Review) effects {
-	if s.calls[r.GetCallId()] != nil || s.assembly.assembling() && s.assembly.call == r.GetCallId() {
-		return broken(fmt.Errorf("call %d came twice", r.GetCallId()))
+// reviews starts the handlers that are asked, and refuses the calls that cannot start. Their time counts from when the
+// dispatcher wrote the reviews, or the first chunk.
+func (s *state) reviews(now, written time.Time, reviews []review) effects {
+	asked := 0
+	for i := range reviews {
+		asked += len(reviews[i].hooks)
 	}
-	if len(r.GetHooks()) > maxReviewHooks {
-		return broken(tooManyHooks(r.GetCallId(), len(r.GetHooks())))
+	// Pointers into it are kept: it never grows.
+	start := make([]invocation, 0, min(asked, max(0, s.limit-s.outstanding)))
+	for i := range reviews {
+		var err error
+		if start, err = s.review(now, written, &reviews[i], start); err != nil {
+			return broken(err)
+		}
 	}
-	s.highest = max(s.highest, r.GetCallId())
-	cancelled := s.takeEarly(now, r.GetCallId())
-	live := &liveCall{running: make([]bool, len(r.GetHooks()))}
-	var out effects
-	for i, hook := range r.GetHooks() {
-		p := pair{call: r.GetCallId(), hook: uint32(i)}
-		if reason := s.refusal(r, hook, cancelled(p.hook)); reason != "" {
-			out.send = append(out.send, refused(p, reason))
+	s.finishWhenDrained(now)
+	return effects{start: start}
+}
+
+// review appends the handlers of one review to start. Ids are never reused: a second review of a live call would leave
+// both sides with different books.
+func (s *state) review(now, written time.Time, r *review, start []invocation) ([]invocation, error) {
+	if s.calls[r.call] != nil || s.assembly.assembling() && s.assembly.call == r.call {
+		return nil, fmt.Errorf("call %d came twice", r.call)
+	}
+	if len(r.hooks) > maxReviewHooks {
+		return nil, tooManyHooks(r.call, len(r.hooks))
+	}
+	s.highest = max(s.highest, r.call)
+	early := s.takeEarly(now, r.call)
+	live := &r.live
+	if live.running = live.one[:]; len(r.hooks) != 1 {
+		live.running = make([]*invocation, len(r.hooks))
+	}
+	for i := range r.hooks {
+		h, p := &r.hooks[i], pair{r.call, uint32(i)}
+		asked := s.hooks[hookID{string(h.name), h.stage}]
+		if reason := s.refusal(r, h, asked, cancelled(early, p.index)); reason != "" {
+			s.refuse(p, reason)
 			continue
 		}
-		live.running[i] = true
+		start = start[:len(start)+1]
+		inv := &start[len(start)-1]
+		inv.pair, inv.hook, inv.review = p, asked, r
+		inv.received, inv.deadline = now, written.Add(milliseconds(h.remaining))
+		live.running[i] = inv
 		live.left++
 		s.outstanding++
-		out.start = append(out.start, invocation{
-			pair:     p,
-			id:       hookID{hook.GetName(), hook.GetStage()},
-			review:   r,
-			received: now,
-			deadline: written.Add(milliseconds(hook.GetRemainingMs())),
-		})
 	}
 	if live.left > 0 {
-		s.calls[r.GetCallId()] = live
-		s.lastStarted = max(s.lastStarted, r.GetCallId())
+		s.calls[r.call] = live
+		s.lastStarted = max(s.lastStarted, r.call)
 	}
-	return out
+	return start, nil
 }
 
 // refusal says why the handler of a hook is not started; empty if it is.
-func (s *state) refusal(r *hostv1.Review, hook *hostv1.HookCall, cancelled bool) string {
+func (s *state) refusal(r *review, call *hookCall, asked *hook, cancelled bool) string {
 	switch {
 	case s.draining:
 		return refusedDraining
-	case !s.hooks[hookID{hook.GetName(), hook.GetStage()}]:
+	case asked == nil:
 		return refusedUnknown
-	case r.GetRequest() == nil:
+	case !r.request.present:
 		return refusedEmpty
 	case cancelled:
 		return refusedCancelled
-	case hook.GetRemainingMs() == 0:
+	case call.remaining == 0:
 		return refusedNoTime
 	case s.outstanding >= s.limit:
 		return refusedOverloaded
@@ -297,11 +349,17 @@ func (s *state) cancel(now time.Time, c *hostv1.Cancel) effects {
 		}
 		return effects{}
 	}
-	var out effects
-	for i, running := range live.running {
-		hook := uint32(i)
-		if running && names(c.GetHookIndexes(), hook) {
-			out.cancel = append(out.cancel, pair{call: c.GetCallId(), hook: hook})
+	return effects{cancel: live.named(c.GetHookIndexes())}
+}
+
+// named are the running handlers of a list of hook indexes, of which an empty one means all.
+func (l *liveCall) named(indexes []uint32) (out []*invocation) {
+	if len(indexes) == 0 {
+		return slices.DeleteFunc(slices.Clone(l.running), func(i *invocation) bool { return i == nil })
+	}
+	for _, hook := range indexes {
+		if int(hook) < len(l.running) && l.running[hook] != nil {
+			out = append(out, l.running[hook])
 		}
 	}
 	return out
@@ -314,120 +372,101 @@ func (s *state) cancelChunks(now time.Time, c *hostv1.Cancel) effects {
 		s.rememberEarly(now, c)
 		return effects{}
 	}
-	var out effects
 	for hook := range s.assembly.drop() {
-		out.send = append(out.send, verdict(&hostv1.Verdict{
-			CallId: c.GetCallId(), HookIndex: hook,
-			Outcome: &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}},
-		}))
-	}
-	return out
-}
-
-// names says whether a list of hook indexes, of which an empty one means all, names a hook.
-func names(indexes []uint32, hook uint32) bool {
-	return len(indexes) == 0 || slices.Contains(indexes, hook)
-}
-
-func (s *state) rememberEarly(now time.Time, c *hostv1.Cancel) {
-	s.forgetEarly(now)
-	if len(s.early) >= maxEarlyCancels {
-		s.early = slices.Delete(s.early, 0, 1)
-	}
-	s.early = append(s.early, earlyCancel{call: c.GetCallId(), hooks: c.GetHookIndexes(), at: now})
-}
-
-// takeEarly returns which hooks of a call were cancelled before its review.
-func (s *state) takeEarly(now time.Time, call uint64) func(hook uint32) bool {
-	s.forgetEarly(now)
-	var found []earlyCancel
-	s.early = slices.DeleteFunc(s.early, func(e earlyCancel) bool {
-		if e.call == call {
-			found = append(found, e)
+		v := &hostv1.Verdict{
+			CallId: c.GetCallId(), HookIndex: hook, Outcome: &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}},
 		}
-		return e.call == call
-	})
-	return func(hook uint32) bool {
-		return slices.ContainsFunc(found, func(e earlyCancel) bool { return names(e.hooks, hook) })
+		s.end(v, encodeVerdict(nil, v))
 	}
+	s.finishWhenDrained(now)
+	return effects{}
 }
 
-func (s *state) forgetEarly(now time.Time) {
-	s.early = slices.DeleteFunc(s.early, func(e earlyCancel) bool { return now.Sub(e.at) > s.silence })
+// rememberEarly keeps a cancellation for as long as a silent session is kept.
+func (s *state) rememberEarly(now time.Time, c *hostv1.Cancel) {
+	s.early.forget(now.Add(-s.silence))
+	s.early.remember(now, c)
+}
+
+func (s *state) takeEarly(now time.Time, call uint64) []earlyCancel {
+	s.early.forget(now.Add(-s.silence))
+	return s.early.take(call)
 }
 
 // probe asks the hook itself, or answers for one that is not offered.
 func (s *state) probe(p *hostv1.Probe) effects {
-	offered := s.hooks[hookID{p.GetHook(), admissionv1.Stage_STAGE_VALIDATE}] ||
-		s.hooks[hookID{p.GetHook(), admissionv1.Stage_STAGE_MUTATE}]
+	offered := s.hooks[hookID{p.GetHook(), admissionv1.Stage_STAGE_VALIDATE}] != nil ||
+		s.hooks[hookID{p.GetHook(), admissionv1.Stage_STAGE_MUTATE}] != nil
 	switch {
 	case !offered:
-		return effects{send: []*hostv1.ConnectRequest{probeResult(p.GetSeq(), NewError(refusedUnknown, nil))}}
+		s.send(probeResult(p.GetSeq(), NewError(refusedUnknown, nil)))
+		return effects{}
 	case s.probing >= maxProbes:
-		return effects{send: []*hostv1.ConnectRequest{probeResult(p.GetSeq(), NewError("too many probes at a time", nil))}}
+		s.send(probeResult(p.GetSeq(), NewError("too many probes at a time", nil)))
+		return effects{}
 	default:
 		s.probing++
-		return effects{probe: []*hostv1.Probe{p}}
+		return effects{probe: p}
 	}
 }
 
 // probed takes what a hook said of its readiness; nil means ready.
-func (s *state) probed(seq uint64, notReady error) effects {
+func (s *state) probed(seq uint64, notReady error) {
 	s.probing--
-	return effects{send: []*hostv1.ConnectRequest{probeResult(seq, notReady)}}
+	s.send(probeResult(seq, notReady))
 }
 
-// finished takes the verdict of a handler that has returned. It is sent whether or not the call was cancelled: it alone
-// frees the slot.
-func (s *state) finished(now time.Time, v *hostv1.Verdict) effects {
-	live := s.calls[v.GetCallId()]
-	if live == nil || !live.running[v.GetHookIndex()] {
-		return effects{}
+// finished takes the verdict of a handler that has returned, and its encoding. It is sent whether or not the call was
+// cancelled: it alone frees the slot.
+func (s *state) finished(now time.Time, p pair, v *hostv1.Verdict, encoded []byte) {
+	live := s.calls[p.id]
+	if live == nil || live.running[p.index] == nil {
+		return
 	}
-	live.running[v.GetHookIndex()] = false
+	live.running[p.index] = nil
 	live.left--
 	s.outstanding--
 	if live.left == 0 {
-		delete(s.calls, v.GetCallId())
+		delete(s.calls, p.id)
 	}
-	out := effects{send: []*hostv1.ConnectRequest{verdict(fit(v, s.maxVerdict))}}
-	s.finishWhenDrained(now, &out)
-	return out
+	s.end(v, encoded)
+	s.finishWhenDrained(now)
 }
 
 // credit announces a new bound on outstanding calls.
-func (s *state) credit(most int) effects {
+func (s *state) credit(most int) {
 	if s.draining || most == s.announced {
-		return effects{}
+		return
 	}
 	s.announced = most
 	s.limit = max(s.limit, most)
-	return effects{send: []*hostv1.ConnectRequest{{Frame: &hostv1.ConnectRequest_Credit{
+	s.send(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{
 		Credit: &hostv1.Credit{MaxOutstanding: uint32(most)},
-	}}}}
+	}})
 }
 
 // drain says good-bye: no new calls from here on, those in flight finish.
-func (s *state) drain(now time.Time) effects {
+func (s *state) drain(now time.Time) {
 	if s.draining {
-		return effects{}
+		return
 	}
 	s.draining = true
 	s.drainUntil = now.Add(s.drainTimeout)
-	out := effects{send: []*hostv1.ConnectRequest{{Frame: &hostv1.ConnectRequest_Drain{
+	s.send(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{
 		Drain: &hostv1.HostDrain{LastStartedCallId: s.lastStarted},
-	}}}}
-	s.finishWhenDrained(now, &out)
-	return out
+	}})
+	s.finishWhenDrained(now)
 }
 
-func (s *state) finishWhenDrained(now time.Time, out *effects) {
-	if !s.draining || s.finishing || s.outstanding > 0 {
+// finishWhenDrained lets the session end once no call is owed a verdict. A review that comes in chunks is owed one if a
+// call with a greater id was started: the dispatcher cannot tell from HostDrain that this one was not.
+func (s *state) finishWhenDrained(now time.Time) {
+	owed := s.outstanding > 0 || s.assembly.assembling() && s.assembly.call < s.lastStarted
+	if !s.draining || s.finishing || owed {
 		return
 	}
 	s.finishing = true
 	s.endBy(now.Add(closeTimeout))
-	out.finish = true
 }
 
 // left takes the dispatcher's good-bye: it ends the stream once the calls in flight have ended.
@@ -486,17 +525,6 @@ func (s *state) tick(now time.Time) effects {
 }
 
 func milliseconds(ms uint32) time.Duration { return time.Duration(ms) * time.Millisecond }
-
-func verdict(v *hostv1.Verdict) *hostv1.ConnectRequest {
-	return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: v}}
-}
-
-func refused(p pair, reason string) *hostv1.ConnectRequest {
-	return verdict(&hostv1.Verdict{
-		CallId: p.call, HookIndex: p.hook,
-		Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: reason}},
-	})
-}
 
 func pong(seq uint64) *hostv1.ConnectRequest {
 	return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: seq}}}

@@ -7,22 +7,27 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// welcomedState is a session with the validating hook "h" and some limit, after its welcome.
-func welcomedState(t *testing.T, limit uint32) *state {
+// welcomedState is a session with the validating hook "h" and some limit, after its welcome. Nothing is in its outbox.
+func welcomedState(t *testing.T, limit uint32, capabilities ...string) *state {
 	t.Helper()
-	s := newState(start, &hostv1.Hello{
-		MaxOutstanding: limit,
-		Hooks:          []*hostv1.HookOffer{{Name: "h", Stage: validate}},
-	}, time.Second)
-	out := s.frame(start, &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Welcome{Welcome: &hostv1.Welcome{Protocol: 1}}})
+	h := &hook{id: hookID{"h", validate}}
+	s := newState(start, &hostv1.Hello{MaxOutstanding: limit}, map[hookID]*hook{h.id: h}, time.Second)
+	out := s.frame(start, &frame{message: &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Welcome{
+		Welcome: &hostv1.Welcome{Protocol: 1, Capabilities: capabilities},
+	}}})
 	if out.abort != nil {
 		t.Fatal(out.abort)
+	}
+	if hello := sent(t, s); len(hello) != 1 || hello[0].GetHello() == nil {
+		t.Fatalf("the first frame is %v", hello)
 	}
 	return s
 }
@@ -33,6 +38,40 @@ func reviewOf(call uint64, hooks int) *hostv1.Review {
 		r.Hooks = append(r.Hooks, &hostv1.HookCall{Name: "h", Stage: validate, RemainingMs: 1000})
 	}
 	return r
+}
+
+// take gives the state reviews in one frame.
+func take(s *state, now time.Time, r ...*hostv1.Review) effects {
+	return s.frame(now, &frame{reviews: reviewsOf(r...)})
+}
+
+// finish ends a call whose handler allowed it.
+func finish(s *state, now time.Time, p pair) {
+	v := &hostv1.Verdict{CallId: p.id, HookIndex: p.index}
+	s.finished(now, p, v, encodeVerdict(nil, v))
+}
+
+// sent are the frames in the outbox, in order, and is what the writer does.
+func sent(t *testing.T, s *state) []*hostv1.ConnectRequest {
+	t.Helper()
+	var out []*hostv1.ConnectRequest
+	for _, encoded := range s.out.take() {
+		m := &hostv1.ConnectRequest{}
+		if err := proto.Unmarshal(encoded, m); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func marshal(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	encoded, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
 }
 
 // TestTheWelcomesDefaults are what holds when a dispatcher says nothing.
@@ -58,15 +97,14 @@ func TestTheWelcomesDefaults(t *testing.T) {
 // TestALoweredCreditIsNotHeldAgainstCallsOnTheWay: the dispatcher has not seen it yet.
 func TestALoweredCreditIsNotHeldAgainstCallsOnTheWay(t *testing.T) {
 	s := welcomedState(t, 2)
-	if out := s.credit(1); len(out.send) != 1 || out.send[0].GetCredit().GetMaxOutstanding() != 1 {
-		t.Errorf("sent %v", out.send)
+	s.credit(1)
+	s.credit(1)
+	if out := sent(t, s); len(out) != 1 || out[0].GetCredit().GetMaxOutstanding() != 1 {
+		t.Errorf("sent %v", out)
 	}
-	if out := s.credit(1); len(out.send) != 0 {
-		t.Errorf("the same credit was sent again: %v", out.send)
-	}
-	out := s.review(start, start, reviewOf(1, 3))
-	if len(out.start) != 2 || out.send[0].GetVerdict().GetRefused().GetReason() != refusedOverloaded {
-		t.Errorf("started %d, sent %v", len(out.start), out.send)
+	out := take(s, start, reviewOf(1, 3))
+	if frames := sent(t, s); len(out.start) != 2 || frames[0].GetVerdict().GetRefused().GetReason() != refusedOverloaded {
+		t.Errorf("started %d, sent %v", len(out.start), frames)
 	}
 }
 
@@ -75,40 +113,55 @@ func TestEarlyCancelsAreBounded(t *testing.T) {
 	for call := range uint64(maxEarlyCancels + 1) {
 		s.cancel(start, &hostv1.Cancel{CallId: call + 1})
 	}
-	if len(s.early) != maxEarlyCancels {
-		t.Errorf("%d cancellations are remembered, want %d", len(s.early), maxEarlyCancels)
+	if s.early.size != maxEarlyCancels {
+		t.Errorf("%d cancellations are remembered, want %d", s.early.size, maxEarlyCancels)
 	}
-	if out := s.review(start, start, reviewOf(1, 1)); len(out.start) != 1 {
+	if out := take(s, start, reviewOf(1, 1)); len(out.start) != 1 {
 		t.Error("the oldest cancellation should have been forgotten")
 	}
-	if out := s.review(start, start, reviewOf(2, 1)); len(out.start) != 0 {
+	if out := take(s, start, reviewOf(2, 1)); len(out.start) != 0 {
 		t.Error("the second oldest cancellation should have been remembered")
+	}
+	// What they name counts.
+	s.cancel(start, &hostv1.Cancel{CallId: 5000, HookIndexes: make([]uint32, maxEarlyCancels-1)})
+	if s.early.size != maxEarlyCancels || len(s.early.list) != 1 {
+		t.Errorf("%d are remembered with %d in all", len(s.early.list), s.early.size)
+	}
+	s.cancel(start, &hostv1.Cancel{CallId: 5001, HookIndexes: make([]uint32, maxEarlyCancels)})
+	if out := take(s, start, reviewOf(5000, 1)); len(out.start) != 0 || s.early.size != 0 {
+		t.Errorf("started %d, %d are remembered", len(out.start), s.early.size)
 	}
 }
 
 func TestProbesAreBounded(t *testing.T) {
 	s := welcomedState(t, 10)
 	for seq := range uint64(maxProbes) {
-		if out := s.probe(&hostv1.Probe{Seq: seq, Hook: "h"}); len(out.probe) != 1 {
+		if out := s.probe(&hostv1.Probe{Seq: seq, Hook: "h"}); out.probe == nil {
 			t.Fatalf("probe %d was not started", seq)
 		}
 	}
-	if out := s.probe(&hostv1.Probe{Seq: 99, Hook: "h"}); len(out.probe) != 0 || out.send[0].GetProbeResult().GetReady() {
-		t.Errorf("started %v, sent %v", out.probe, out.send)
+	out := s.probe(&hostv1.Probe{Seq: 99, Hook: "h"})
+	if frames := sent(t, s); out.probe != nil || frames[0].GetProbeResult().GetReady() {
+		t.Errorf("started %v, sent %v", out.probe, frames)
 	}
-	if out := s.probed(0, nil); !out.send[0].GetProbeResult().GetReady() {
-		t.Errorf("sent %v", out.send)
+	s.probed(0, nil)
+	if frames := sent(t, s); !frames[0].GetProbeResult().GetReady() {
+		t.Errorf("sent %v", frames)
 	}
-	if out := s.probe(&hostv1.Probe{Seq: 100, Hook: "h"}); len(out.probe) != 1 {
+	if out := s.probe(&hostv1.Probe{Seq: 100, Hook: "h"}); out.probe == nil {
 		t.Error("a probe that ended should make room")
 	}
 }
 
 // TestBooks plays random sessions and keeps books beside the state: every (call, hook) pair is started or refused, ends
-// in exactly one verdict, and frees its slot.
+// in exactly one verdict, and frees its slot; however its review came, and however the verdicts are put into frames.
 func TestBooks(t *testing.T) {
-	for seed := range uint64(200) {
-		b := books{random: rand.New(rand.NewPCG(seed, 0)), s: welcomedState(t, 5), verdicts: map[pair]int{}}
+	for seed := range uint64(400) {
+		var capabilities []string
+		if seed%2 == 1 {
+			capabilities = []string{takesBatches}
+		}
+		b := books{t: t, random: rand.New(rand.NewPCG(seed, 0)), s: welcomedState(t, 5, capabilities...), verdicts: map[pair]int{}}
 		for range 300 {
 			if err := b.play(); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
@@ -121,6 +174,7 @@ func TestBooks(t *testing.T) {
 }
 
 type books struct {
+	t        *testing.T
 	random   *rand.Rand
 	s        *state
 	now      time.Time
@@ -128,20 +182,26 @@ type books struct {
 	asked    int
 	running  []pair
 	verdicts map[pair]int
-	finished bool
+	drained  *hostv1.HostDrain
+
+	// A review that comes in chunks, what is missing of it, and how many hooks it asks.
+	large        uint64
+	total, hooks int
+	missing      []byte
 }
 
 // play does one random thing that can happen to a session.
 func (b *books) play() error {
 	b.now = b.now.Add(time.Millisecond)
-	switch b.random.IntN(6) {
+	switch b.random.IntN(8) {
 	case 0, 1:
-		b.call += 1 + b.random.Uint64N(2)
-		r := reviewOf(b.call, b.random.IntN(4))
-		b.asked += len(r.GetHooks())
-		return b.note(b.s.review(b.now, b.now, r))
+		var reviews []*hostv1.Review
+		for range 1 + b.random.IntN(3) {
+			reviews = append(reviews, b.review())
+		}
+		return b.note(take(b.s, b.now, reviews...))
 	case 2:
-		return b.note(b.s.cancel(b.now, &hostv1.Cancel{CallId: b.random.Uint64N(b.call + 3), HookIndexes: b.indexes()}))
+		return b.cancel()
 	case 3, 4:
 		if len(b.running) == 0 {
 			return nil
@@ -149,68 +209,129 @@ func (b *books) play() error {
 		i := b.random.IntN(len(b.running))
 		p := b.running[i]
 		b.running = append(b.running[:i], b.running[i+1:]...)
-		return b.note(b.s.finished(b.now, &hostv1.Verdict{CallId: p.call, HookIndex: p.hook}))
+		finish(b.s, b.now, p)
+		return b.note(effects{})
+	case 5, 6:
+		return b.chunk()
 	default:
 		if b.random.IntN(100) == 0 {
-			return b.note(b.s.drain(b.now))
+			b.s.drain(b.now)
+		} else {
+			b.s.credit(1 + b.random.IntN(5))
 		}
-		return b.note(b.s.credit(1 + b.random.IntN(5)))
+		return b.note(effects{})
 	}
 }
 
-func (b *books) indexes() []uint32 {
-	var indexes []uint32
+// review is a new one.
+func (b *books) review() *hostv1.Review {
+	b.call += 1 + b.random.Uint64N(2)
+	r := reviewOf(b.call, b.random.IntN(4))
+	b.asked += len(r.GetHooks())
+	return r
+}
+
+// chunk sends a part of the large review, or the first one of the next.
+func (b *books) chunk() error {
+	if len(b.missing) == 0 {
+		r := b.review()
+		b.large, b.missing, b.hooks = r.GetCallId(), marshal(b.t, r), len(r.GetHooks())
+		b.total = len(b.missing)
+	}
+	n := 1 + b.random.IntN(len(b.missing))
+	c := &chunk{call: b.large, total: uint64(b.total), hooks: uint32(b.hooks), data: b.missing[:n]}
+	b.missing = b.missing[n:]
+	return b.note(b.s.frame(b.now, &frame{chunk: c}))
+}
+
+// cancel names calls that were, are and will be. One of all hooks stands for the chunks that are missing.
+func (b *books) cancel() error {
+	c := &hostv1.Cancel{CallId: b.random.Uint64N(b.call + 3)}
 	for range b.random.IntN(3) {
-		indexes = append(indexes, b.random.Uint32N(5))
+		c.HookIndexes = append(c.HookIndexes, b.random.Uint32N(5))
 	}
-	return indexes
+	if c.GetCallId() == b.large && len(b.missing) < b.total && b.s.assembly.assembling() && b.s.assembly.covers(c) {
+		b.missing = nil
+	}
+	return b.note(b.s.cancel(b.now, c))
 }
 
+// note reads what came of the last thing.
 func (b *books) note(out effects) error {
 	if out.abort != nil {
 		return out.abort
 	}
-	for _, inv := range out.start {
-		b.running = append(b.running, inv.pair)
+	for i := range out.start {
+		if inv := &out.start[i]; b.drained != nil {
+			return fmt.Errorf("%v was started after the drain", inv.pair)
+		}
+		b.running = append(b.running, out.start[i].pair)
 	}
-	for _, frame := range out.send {
-		if v := frame.GetVerdict(); v != nil {
-			p := pair{v.GetCallId(), v.GetHookIndex()}
-			if b.verdicts[p]++; b.verdicts[p] > 1 {
-				return fmt.Errorf("two verdicts for %v", p)
-			}
+	finishing := b.s.finishing
+	for _, m := range sent(b.t, b.s) {
+		if err := b.frame(m); err != nil {
+			return err
 		}
 	}
-	if out.finish && b.finished {
-		return errors.New("finished twice")
+	owed := b.asked - len(b.running) - len(b.verdicts)
+	if len(b.missing) > 0 {
+		owed -= b.hooks
 	}
-	b.finished = b.finished || out.finish
 	switch {
 	case b.s.outstanding != len(b.running):
 		return fmt.Errorf("%d outstanding, %d running", b.s.outstanding, len(b.running))
 	case len(b.running) > b.s.limit:
 		return fmt.Errorf("%d running, limit %d", len(b.running), b.s.limit)
-	case b.finished && len(b.running) > 0:
+	case finishing && len(b.running) > 0:
 		return errors.New("finished with calls in flight")
-	case len(b.verdicts)+len(b.running) != b.asked:
+	case owed != 0 && !finishing:
 		return fmt.Errorf("%d verdicts and %d running of %d", len(b.verdicts), len(b.running), b.asked)
+	}
+	return nil
+}
+
+// frame reads a frame of the host.
+func (b *books) frame(m *hostv1.ConnectRequest) error {
+	verdicts := m.GetVerdicts().GetVerdicts()
+	if v := m.GetVerdict(); v != nil {
+		verdicts = append(verdicts, v)
+	}
+	for _, v := range verdicts {
+		p := pair{v.GetCallId(), v.GetHookIndex()}
+		if b.verdicts[p]++; b.verdicts[p] > 1 {
+			return fmt.Errorf("two verdicts for %v", p)
+		}
+		if b.drained != nil && v.GetRefused() == nil && v.GetCancelled() == nil && p.id > b.drained.GetLastStartedCallId() {
+			return fmt.Errorf("%v was started, and the host said that it was not", p)
+		}
+	}
+	if m.GetDrain() != nil {
+		b.drained = m.GetDrain()
 	}
 	return nil
 }
 
 // close drains, and lets all handlers return.
 func (b *books) close() error {
-	if err := b.note(b.s.drain(b.now)); err != nil {
+	b.s.drain(b.now)
+	if err := b.note(effects{}); err != nil {
 		return err
 	}
-	for _, p := range b.running {
+	for len(b.running) > 0 {
+		p := b.running[0]
 		b.running = b.running[1:]
-		if err := b.note(b.s.finished(b.now, &hostv1.Verdict{CallId: p.call, HookIndex: p.hook})); err != nil {
+		finish(b.s, b.now, p)
+		if err := b.note(effects{}); err != nil {
 			return err
 		}
 	}
-	if !b.finished || len(b.s.calls) != 0 {
-		return fmt.Errorf("finished %t, %d calls left", b.finished, len(b.s.calls))
+	for len(b.missing) > 0 {
+		if err := b.chunk(); err != nil {
+			return err
+		}
+	}
+	if !b.s.finishing || len(b.s.calls) != 0 {
+		return fmt.Errorf("finished %t, %d calls left", b.s.finishing, len(b.s.calls))
 	}
 	return nil
 }

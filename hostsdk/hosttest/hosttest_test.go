@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -112,14 +113,22 @@ func (p play) Serve(ctx context.Context, open hostsdk.OpenFunc) error {
 	return p(stream)
 }
 
-var hello = &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{
-	Instance: "i", Hooks: []*hostv1.HookOffer{{Name: "h", Stage: 2}},
-}}}
+// hello is an encoded Hello.
+func hello(t *testing.T) []byte {
+	t.Helper()
+	encoded, err := proto.Marshal(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{
+		Instance: "i", Hooks: []*hostv1.HookOffer{{Name: "h", Stage: 2}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
+}
 
 func TestASilentHostIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		session, stop, err := hosttest.Connect(t.Context(), play(func(stream hostsdk.Stream) error {
-			if err := stream.Send(hello); err != nil {
+			if err := stream.Send(hello(t)); err != nil {
 				return err
 			}
 			for {
@@ -151,7 +160,7 @@ func TestASilentHostIsGivenUp(t *testing.T) {
 
 func TestAHostThatLeavesIsAnError(t *testing.T) {
 	session, stop, err := hosttest.Connect(t.Context(), play(func(stream hostsdk.Stream) error {
-		if err := stream.Send(hello); err != nil {
+		if err := stream.Send(hello(t)); err != nil {
 			return err
 		}
 		for range 2 { // The welcome and the review.
@@ -183,12 +192,15 @@ func TestAPipeIsAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{Host: "\xff"}}}); err == nil {
-		t.Error("a frame that cannot be encoded was sent")
+	if err := stream.Send([]byte{0xff}); err != nil {
+		t.Error(err)
+	}
+	if frame, err := peer.Recv(); err == nil {
+		t.Errorf("a frame that cannot be decoded is %v", frame)
 	}
 	// Frames that were sent before the end are received before it.
 	for range 2 {
-		if err := errors.Join(stream.Send(hello), peer.Send(&hostv1.ConnectResponse{})); err != nil {
+		if err := errors.Join(stream.Send(hello(t)), peer.Send(&hostv1.ConnectResponse{})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -210,7 +222,7 @@ func TestAPipeIsAStream(t *testing.T) {
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("the host sees %v", err)
 	}
-	if err := stream.Send(hello); err != nil && !errors.Is(err, io.EOF) {
+	if err := stream.Send(hello(t)); err != nil && !errors.Is(err, io.EOF) {
 		t.Errorf("sending after the end: %v", err)
 	}
 	cancel()

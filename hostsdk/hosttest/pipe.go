@@ -14,8 +14,8 @@ import (
 // pipeDepth is how many frames each direction of a Peer holds before the sender waits.
 const pipeDepth = 16
 
-// Peer is a stream in memory. A host opens it by [Peer.Open]; the test is the dispatcher at its other end. Frames are
-// encoded and decoded on the way, so that a frame which no real stream would take fails here too.
+// Peer is a stream in memory. A host opens it by [Peer.Open]; the test is the dispatcher at its other end. Frames go
+// encoded, so that one which no real stream would take fails here too.
 type Peer struct {
 	toHost, toDispatcher chan []byte
 
@@ -99,13 +99,9 @@ type hostEnd struct {
 var _ hostsdk.Stream = (*hostEnd)(nil)
 
 // Send implements [hostsdk.Stream].
-func (h *hostEnd) Send(frame *hostv1.ConnectRequest) error {
-	bytes, err := proto.Marshal(frame)
-	if err != nil {
-		return err
-	}
+func (h *hostEnd) Send(frame []byte) error {
 	select {
-	case h.peer.toDispatcher <- bytes:
+	case h.peer.toDispatcher <- frame:
 		return nil
 	case <-h.peer.ended:
 		return io.EOF
@@ -115,13 +111,12 @@ func (h *hostEnd) Send(frame *hostv1.ConnectRequest) error {
 }
 
 // Recv implements [hostsdk.Stream].
-func (h *hostEnd) Recv() (*hostv1.ConnectResponse, error) {
-	bytes, ok := next(h.peer.toHost, h.peer.ended, h.ctx.Done())
+func (h *hostEnd) Recv() ([]byte, error) {
+	frame, ok := next(h.peer.toHost, h.peer.ended, h.ctx.Done())
 	if !ok {
 		return nil, h.farewell()
 	}
-	frame := &hostv1.ConnectResponse{}
-	return frame, proto.Unmarshal(bytes, frame)
+	return frame, nil
 }
 
 func (h *hostEnd) farewell() error {

@@ -148,7 +148,11 @@ func (s *Session) Serve() error {
 func (s *Session) take(frame *hostv1.ConnectRequest) {
 	switch f := frame.GetFrame().(type) {
 	case *hostv1.ConnectRequest_Verdict:
-		s.answer(question{verdictFrame, f.Verdict.GetCallId(), f.Verdict.GetHookIndex()}, frame)
+		s.verdict(f.Verdict)
+	case *hostv1.ConnectRequest_Verdicts:
+		for _, v := range f.Verdicts.GetVerdicts() {
+			s.verdict(v)
+		}
 	case *hostv1.ConnectRequest_Pong:
 		s.answer(question{kind: pongFrame, id: f.Pong.GetSeq()}, frame)
 	case *hostv1.ConnectRequest_ProbeResult:
@@ -160,6 +164,11 @@ func (s *Session) take(frame *hostv1.ConnectRequest) {
 	case *hostv1.ConnectRequest_Drain:
 		s.noteDrain(f.Drain)
 	}
+}
+
+func (s *Session) verdict(v *hostv1.Verdict) {
+	s.answer(question{verdictFrame, v.GetCallId(), v.GetHookIndex()},
+		&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: v}})
 }
 
 func (s *Session) answer(q question, frame *hostv1.ConnectRequest) {

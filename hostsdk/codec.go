@@ -1,0 +1,70 @@
+package hostsdk
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+// codec hands frames over as the bytes that they are: the session encodes and decodes them, and decodes of a review only
+// what it needs to start handlers.
+type codec struct{}
+
+var _ encoding.CodecV2 = codec{}
+
+// Marshal implements [encoding.CodecV2]. v is a pointer to an encoded frame, which nobody touches any more.
+func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	frame, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("hostsdk: %T is no frame", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(*frame)}, nil
+}
+
+// Unmarshal implements [encoding.CodecV2]. gRPC takes its buffers back: this copy is the one that handlers see.
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	frame, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("hostsdk: %T is no frame", v)
+	}
+	*frame = data.Materialize()
+	return nil
+}
+
+// Name implements [encoding.CodecV2]: on the wire it is ordinary protobuf.
+func (codec) Name() string { return "proto" }
+
+// connect opens a session's stream over a connection.
+func connect(ctx context.Context, conn grpc.ClientConnInterface) (Stream, error) {
+	stream, err := conn.NewStream(ctx, &hostv1.HostService_ServiceDesc.Streams[0], hostv1.HostService_Connect_FullMethodName,
+		grpc.ForceCodecV2(codec{}))
+	if err != nil {
+		return nil, err
+	}
+	return &grpcStream{ClientStream: stream}, nil
+}
+
+// grpcStream is a gRPC stream of encoded frames.
+type grpcStream struct {
+	grpc.ClientStream
+
+	out []byte // what Send hands over; one goroutine sends
+}
+
+// Send implements [Stream].
+func (s *grpcStream) Send(frame []byte) error {
+	s.out = frame
+	return s.SendMsg(&s.out)
+}
+
+// Recv implements [Stream].
+func (s *grpcStream) Recv() ([]byte, error) {
+	var frame []byte
+	err := s.RecvMsg(&frame)
+	return frame, err
+}

@@ -1,0 +1,85 @@
+package hostsdk
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+// Numbers of fields of the contract that are written by hand.
+const (
+	verdictField  = 2 // ConnectRequest.verdict
+	verdictsField = 7 // ConnectRequest.verdicts
+	memberField   = 1 // Verdicts.verdicts
+)
+
+// outbox is what waits for the writer: encoded frames, in order. Verdicts that wait one behind the other become one frame
+// if the dispatcher takes that; none waits for others to come. It is pure; the zero value is empty.
+type outbox struct {
+	together bool // several verdicts to a frame
+	limit    int  // size of such a frame
+
+	frames  [][]byte
+	run     []byte // verdicts behind the frames, each as a member of Verdicts
+	members int    // of run
+	waiting int    // verdicts and other frames
+}
+
+// takesTogether says that the dispatcher takes several verdicts to a frame, of at most limit bytes.
+func (o *outbox) takesTogether(limit int) { o.together, o.limit = true, min(limit, maxBatchBytes) }
+
+// message adds a frame.
+func (o *outbox) message(m *hostv1.ConnectRequest) {
+	encoded, err := proto.Marshal(m)
+	if err != nil {
+		return // Not reached: texts are made valid where they come in.
+	}
+	o.seal()
+	o.frames = append(o.frames, encoded)
+	o.waiting++
+}
+
+// verdict adds an encoded Verdict, which stays the caller's.
+func (o *outbox) verdict(encoded []byte) {
+	full := !o.together || o.members == maxBatch || len(o.run)+len(encoded)+2*frameOverhead > o.limit
+	if full {
+		o.seal()
+	}
+	o.run = protowire.AppendTag(o.run, memberField, protowire.BytesType)
+	o.run = protowire.AppendBytes(o.run, encoded)
+	o.members++
+	o.waiting++
+}
+
+// seal makes one frame of the run. The encoding of a frame with one verdict differs from that of a member in its tag alone.
+func (o *outbox) seal() {
+	var frame []byte
+	switch o.members {
+	case 0:
+		return
+	case 1:
+		frame = append(frame, o.run...)
+		protowire.AppendTag(frame[:0], verdictField, protowire.BytesType)
+	default:
+		frame = make([]byte, 0, len(o.run)+frameOverhead)
+		frame = protowire.AppendTag(frame, verdictsField, protowire.BytesType)
+		frame = protowire.AppendBytes(frame, o.run)
+	}
+	o.frames = append(o.frames, frame)
+	o.run, o.members = o.run[:0], 0
+	if cap(o.run) > maxBatchBytes { // A large patch: seldom, and not kept.
+		o.run = nil
+	}
+}
+
+// take returns what there is to write and empties the outbox.
+func (o *outbox) take() [][]byte {
+	o.seal()
+	frames := o.frames
+	o.frames, o.waiting = nil, 0
+	return frames
+}
+
+// drop empties the outbox, and forgets what is in it.
+func (o *outbox) drop() { *o = outbox{together: o.together, limit: o.limit} }
