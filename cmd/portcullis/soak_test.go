@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+)
+
+var (
+	soakReviews = flag.Int("soak", 600, "how many large reviews the soak sends")
+	soakBudget  = flag.Int64("soak-budget", 64<<20, "memory budget of the dispatcher under it, in bytes: with one that is "+
+		"never reached the soak has to fail")
+)
+
+// asServe makes the test's own binary a dispatcher, so that what it takes is its own.
+const asServe = "RUN_AS_PORTCULLIS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asServe) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	soakObject  = 1 << 20 // bytes of each large object
+	soakCallers = 100     // of each of two clusters, all at the same time: three times what the budget has room for
+	// soakCeiling is what the dispatcher's heap may have grown to for a budget of so many bytes: as much again for garbage,
+	// at which the collector begins to work (GOGC=100), half as much for what comes while it does, and what a dispatcher
+	// takes that judges nothing, with two hundred connections.
+	soakBase = 96 << 20
+)
+
+func soakCeiling(budget int64) int64 { return 5*budget/2 + soakBase }
+
+// Two clusters send more reviews of 1 MiB than there is memory for, to hosts that answer one whenever another was refused:
+// the dispatcher is at its limit all the time. It stays under its ceiling, refuses with 429 and says why, and judges all
+// reviews of a third cluster meanwhile. At the end nothing is booked.
+func TestSoakAtTheMemoryLimit(t *testing.T) {
+	s := newSoak(t)
+	var floods, quiet sync.WaitGroup
+	for _, cluster := range []string{"flood-1", "flood-2"} {
+		for range soakCallers {
+			floods.Go(func() { s.flood(cluster) })
+		}
+	}
+	stop := make(chan struct{})
+	quiet.Go(func() { s.trickle("quiet", stop) })
+	floods.Wait()
+	close(stop)
+	quiet.Wait()
+
+	t.Logf("%d large reviews were judged, %d refused, %d small ones judged beside them; the heap grew to %d MiB of %d",
+		s.judged.Load(), s.refused.Load(), s.small.Load(), s.metric("go_memstats_heap_sys_bytes")>>20, soakCeiling(64<<20)>>20)
+	if s.judged.Load() == 0 || s.refused.Load() == 0 || s.small.Load() == 0 {
+		t.Error("want some of each")
+	}
+	if heap := int64(s.metric("go_memstats_heap_sys_bytes")); heap > soakCeiling(64<<20) {
+		t.Errorf("the heap grew to %d bytes, want at most %d", heap, soakCeiling(64<<20))
+	}
+	for deadline := time.Now().Add(long / 60); s.metric("portcullis_memory_used_bytes") != 0; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%v bytes are still booked", s.metric("portcullis_memory_used_bytes"))
+		}
+	}
+	if text := s.metrics(); strings.Contains(text, "portcullis_memory_cluster_used_bytes{") {
+		t.Error("clusters without reviews still have accounts")
+	}
+}
+
+// soak is a dispatcher in a process of its own, with hosts and callers in this one.
+type soak struct {
+	*testing.T
+	info   readyInfo
+	client *http.Client
+	large  []byte
+	tokens chan struct{} // one for each review that a slow host may answer
+	over   chan struct{} // closed when all may be
+
+	sent, judged, refused, small atomic.Int64
+}
+
+func newSoak(t *testing.T) *soak {
+	t.Helper()
+	d := &dev{dir: t.TempDir()}
+	if err := d.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(d.path("soak.yaml"), []byte(soakConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &soak{
+		T: t, large: soakReview("configmaps", "ConfigMap", soakObject),
+		tokens: make(chan struct{}, 2*soakCallers), over: make(chan struct{}),
+	}
+	s.serve(d)
+	for range 2 {
+		s.host(d, "slow.portcullis.dev", s.slow)
+	}
+	s.host(d, "fast.portcullis.dev", fast)
+	ca, cert, key := d.clientFiles()
+	s.client = soakClient(t, ca, cert, key)
+	return s
+}
+
+// serve starts the dispatcher and waits until it serves.
+func (s *soak) serve(d *dev) {
+	s.Helper()
+	ready := d.path("ready.json")
+	cmd := exec.CommandContext(s.Context(), os.Args[0], "serve", "--config", d.path("soak.yaml"), "--ready-file", ready,
+		"--listen", "127.0.0.1:0", "--listen-hosts", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0",
+		"--tls-cert", d.path("certs/server.crt"), "--tls-key", d.path("certs/server.key"), "--tls-ca", d.path("certs/ca.crt"),
+		"--memory-budget", strconv.FormatInt(*soakBudget, 10), "--log-level", "warn")
+	cmd.Env = append(os.Environ(), asServe+"=1", "GOGC=100", "GOMEMLIMIT=off")
+	cmd.Stderr = s.Output()
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGKILL) }
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	s.Cleanup(func() { <-ended }) // the test's context has ended by then
+	for deadline := time.After(time.Minute); ; {
+		data, err := os.ReadFile(ready)
+		if err == nil && json.Unmarshal(data, &s.info) == nil {
+			return
+		}
+		select {
+		case err := <-ended:
+			s.Fatalf("the dispatcher has ended: %v", err)
+		case <-deadline:
+			s.Fatal("the dispatcher does not serve")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// host runs a replica of a hook, which takes few calls at a time: the others wait in the dispatcher.
+func (s *soak) host(d *dev, hook string, handler hostsdk.Handler) {
+	s.Helper()
+	h, err := hostsdk.New(hostsdk.Options{
+		Name: hook, Dispatchers: []string{s.info.Hosts}, MaxOutstanding: 8, DrainTimeout: time.Millisecond,
+		TLS:    hostsdk.TLSFiles(d.path("certs/host.crt"), d.path("certs/host.key"), d.path("certs/ca.crt")),
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	h.Validate(hook, handler)
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(s.Context()) }()
+	s.Cleanup(func() { <-ended })
+	within(s.T, "the host", h.Ready())
+}
+
+// fast answers at once.
+func fast(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
+
+// slow answers when it is given leave to.
+func (s *soak) slow(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	select {
+	case <-s.tokens:
+	case <-s.over:
+	case <-ctx.Done():
+	}
+	return hostsdk.Allow(), nil
+}
+
+// flood sends large reviews until there were enough of them.
+func (s *soak) flood(cluster string) {
+	for {
+		switch n := s.sent.Add(1); {
+		case n == int64(*soakReviews):
+			close(s.over)
+		case n > int64(*soakReviews):
+			return
+		}
+		status, text := s.post(cluster, s.large)
+		switch {
+		case status == http.StatusOK && strings.Contains(text, `"allowed":true`):
+			s.judged.Add(1)
+		case status == http.StatusTooManyRequests && strings.Contains(text, "no memory for"):
+			s.refused.Add(1)
+			select {
+			case s.tokens <- struct{}{}:
+			default:
+			}
+		default:
+			s.Errorf("a large review of %s: %d %.300s", cluster, status, text)
+		}
+	}
+}
+
+// trickle sends small reviews, one after the other; none may be refused.
+func (s *soak) trickle(cluster string, stop chan struct{}) {
+	body := soakReview("pods", "Pod", 1<<10)
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if status, text := s.post(cluster, body); status != http.StatusOK || !strings.Contains(text, `"allowed":true`) {
+			s.Errorf("a small review beside the floods: %d %.300s", status, text)
+			return
+		}
+		s.small.Add(1)
+	}
+}
+
+// post sends a review. A refusal has to say when to try again.
+func (s *soak) post(cluster string, body []byte) (status int, text string) {
+	url := s.info.Bridge + "/v1/clusters/" + cluster + "/validate?timeout=30s"
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if response.StatusCode == http.StatusTooManyRequests && response.Header.Get("Retry-After") == "" {
+		s.Error("a refusal does not say when to try again")
+	}
+	return response.StatusCode, string(answer)
+}
+
+// metrics is what the dispatcher says of itself.
+func (s *soak) metrics() string {
+	s.Helper()
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.info.Admin+"/metrics", nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(text)
+}
+
+// metric is one that has no labels.
+func (s *soak) metric(name string) int64 {
+	s.Helper()
+	for line := range strings.Lines(s.metrics()) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				s.Fatal(err)
+			}
+			return int64(n)
+		}
+	}
+	s.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+func soakClient(t *testing.T, ca, cert, key string) *http.Client {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{
+		TLSClientConfig:     &tls.Config{RootCAs: poolOf(t, ca), Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+		MaxIdleConnsPerHost: 3 * soakCallers,
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// soakReview is a review of the creation of an object that has a value of n bytes.
+func soakReview(resource, kind string, n int) []byte {
+	return fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",`+
+		`"kind":{"group":"","version":"v1","kind":%[2]q},"resource":{"group":"","version":"v1","resource":%[1]q},`+
+		`"operation":"CREATE","name":"x","namespace":"default","userInfo":{"username":"alice"},`+
+		`"object":{"apiVersion":"v1","kind":%[2]q,"metadata":{"name":"x","namespace":"default","annotations":{"x":%[3]q}}}}}`,
+		resource, kind, strings.Repeat("x", n))
+}
+
+const soakConfig = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: soak}
+webhooks:
+- name: slow.portcullis.dev
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [configmaps]}]
+  failurePolicy: Fail
+  sideEffects: None
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]
+- name: fast.portcullis.dev
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  failurePolicy: Fail
+  sideEffects: None
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: soak}
+spec:
+  configuration: soak
+  stream: {}
+  hosts: ["spiffe://portcullis.dev/sample-host"]
+---
+apiVersion: portcullis.dev/v1
+kind: Cluster
+metadata: {name: flood-1}
+spec: {identities: [kube-apiserver], namespaces: {static: {default: {}}}}
+---
+apiVersion: portcullis.dev/v1
+kind: Cluster
+metadata: {name: flood-2}
+spec: {identities: [kube-apiserver], namespaces: {static: {default: {}}}}
+---
+apiVersion: portcullis.dev/v1
+kind: Cluster
+metadata: {name: quiet}
+spec: {identities: [kube-apiserver], namespaces: {static: {default: {}}}}
+`
+
+// poolOf is the authorities in a PEM file.
+func poolOf(t *testing.T, file string) *x509.CertPool {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(data)
+	return pool
+}
