@@ -51,6 +51,9 @@ const reviewHeadroom = 64 << 10
 // hangUpTimeout bounds the end of calls to webhooks for which nobody waits any more, and of their connections.
 const hangUpTimeout = 5 * time.Second
 
+// shadowTimeout bounds the wait for calls of hooks in shadow, which decide nothing, when the process stops.
+const shadowTimeout = time.Second
+
 // readyInfo is what the ready file says: where to find the process, and with which certificates.
 type readyInfo struct {
 	Bridge     string `json:"bridge"`
@@ -73,6 +76,7 @@ type app struct {
 	channels  *channels
 	webhooks  *outbound.Client
 	codec     *builtin.Codec
+	judge     *dispatcher.Dispatcher
 	bridge    *bridge.Bridge
 	grpc      *grpc.Server
 	health    *health.Server
@@ -169,11 +173,13 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 
 // wireRoad makes the road of a review: the bridge in front of the dispatcher.
 func (a *app) wireRoad(metrics prometheus.Registerer) error {
-	judge, err := dispatcher.New(dispatcher.Options{
+	var err error
+	a.judge, err = dispatcher.New(dispatcher.Options{
 		Snapshots:      a.store,
 		Clusters:       a.clusters,
 		Streams:        a.registry,
 		Webhooks:       a.webhooks,
+		Capacity:       a.registry,
 		Codec:          func() chain.Codec { return a.codec.Series() },
 		TracerProvider: a.telemetry.TracerProvider,
 		Metrics:        metrics,
@@ -190,7 +196,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		return err
 	}
 	a.bridge, err = bridge.New(bridge.Options{
-		Reviewer:       judge,
+		Reviewer:       a.judge,
 		Authorize:      a.clusters.Authorize,
 		MaxBodyBytes:   a.config.maxBody,
 		Memory:         budget,
@@ -389,6 +395,7 @@ func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	var graceful sync.WaitGroup
 	graceful.Go(a.grpc.GracefulStop) // ends with the last stream of a host, or with Stop
 	a.channels.drained(ctx)
+	a.leaveShadows(ctx)
 	deadline, _ := ctx.Deadline()
 	a.registry.Drain(ctx, time.Until(deadline))
 	a.grpc.Stop()
@@ -396,6 +403,13 @@ func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	a.hangUp(context.WithoutCancel(ctx))
 	_ = a.admin.Close()
 	stopBackground()
+}
+
+// leaveShadows ends the calls of hooks in shadow, so that nothing else waits for them.
+func (a *app) leaveShadows(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, shadowTimeout)
+	defer cancel()
+	a.judge.Close(ctx)
 }
 
 // hangUp closes the connections to webhooks, once nobody waits for a call any more.
