@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"time"
 
@@ -37,6 +39,8 @@ type Options struct {
 	Duration time.Duration
 	// Rounds is how often each load is measured.
 	Rounds int
+	// HeapProfile gets the heap as it is when all are connected; nil is nobody.
+	HeapProfile io.Writer
 	// Hosts starts the hosts, and returns once all are in rotation. Close ends them.
 	Hosts func(ctx context.Context, o HostOptions) (close func() error, err error)
 }
@@ -76,6 +80,12 @@ func (c *crowd) measure(ctx context.Context, keys *pki.PKI) error {
 	}
 	c.shown.Connect = time.Since(begun)
 	c.memory(before, inUse())
+	if c.options.HeapProfile != nil {
+		err = pprof.Lookup("heap").WriteTo(c.options.HeapProfile, 0)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("crowd: %w", err), stop())
+	}
 	c.shown.Still, err = c.reviews(ctx)
 	if err == nil {
 		err = c.updating(ctx)

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/bench/crowd"
+	"github.com/portcullis-mesh/portcullis/bench/report"
+)
+
+// crowdSize is a crowd that is measured.
+type crowdSize struct{ sessions, hooks int }
+
+// String names it, as cells are named.
+func (s crowdSize) String() string {
+	return fmt.Sprintf("crowd/%d sessions/%d hooks", s.sessions, s.hooks)
+}
+
+// crowds measures crowds, each in a process of its own, so that its memory is nothing else's. The smallest is what the others
+// are compared with.
+func (c config) crowds(ctx context.Context, errs io.Writer) ([]report.Crowd, error) {
+	sizes := []crowdSize{{8, 8}, {2_000, 100}, {10_000, 10_000}}
+	if c.short {
+		sizes = []crowdSize{{2_000, 100}}
+	}
+	var all []report.Crowd
+	for _, s := range sizes {
+		if c.pattern != nil && !c.pattern.MatchString(s.String()) {
+			continue
+		}
+		fmt.Fprintln(errs, s)
+		one, err := c.crowd(ctx, s, errs)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s, err)
+		}
+		fmt.Fprintf(errs, "%-60s %s to connect, %.1f kB a session (heap %.1f, stacks %.1f), %s reviews/s, %s during updates of %s + %s\n",
+			s, one.Connect.Round(time.Millisecond), one.PerSession()/1000, one.Heap/1000, one.Stacks/1000, one.Still, one.Updated,
+			one.Compiling.Round(time.Microsecond), one.Spreading.Round(time.Microsecond))
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// crowd measures one crowd in another process.
+func (c config) crowd(ctx context.Context, s crowdSize, errs io.Writer) (report.Crowd, error) {
+	var shown report.Crowd
+	self, err := os.Executable()
+	if err != nil {
+		return shown, err
+	}
+	command := exec.CommandContext(ctx, self, "crowd", fmt.Sprintf("-sessions=%d", s.sessions), fmt.Sprintf("-hooks=%d", s.hooks),
+		fmt.Sprintf("-duration=%s", crowdDuration*c.duration), fmt.Sprintf("-rounds=%d", c.rounds))
+	command.Stderr = errs
+	said, err := command.Output()
+	if err != nil {
+		return shown, err
+	}
+	return shown, json.Unmarshal(said, &shown)
+}
+
+// measureCrowd is the program of that process. It starts itself once more for the hosts.
+func measureCrowd(ctx context.Context, args []string, out, errs io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	o := crowd.Options{Hosts: crowd.Elsewhere(self, "hosts")}
+	var heap string
+	flags := flag.NewFlagSet("bench crowd", flag.ContinueOnError)
+	flags.SetOutput(errs)
+	flags.IntVar(&o.Sessions, "sessions", 8, "how many sessions there are")
+	flags.IntVar(&o.Hooks, "hooks", 8, "how many hooks are configured")
+	flags.DurationVar(&o.Duration, "duration", time.Second, "how long each load of reviews takes")
+	flags.IntVar(&o.Rounds, "rounds", 1, "in how many rounds")
+	flags.StringVar(&heap, "heapprofile", "", "file for the heap when all sessions are there; it takes memory itself")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	runtime.MemProfileRate = 0
+	if heap != "" {
+		runtime.MemProfileRate = profiledBytes
+		file, err := os.Create(heap)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		o.HeapProfile = file
+	}
+	shown, err := crowd.Measure(ctx, o)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(shown)
+}
