@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -102,7 +101,7 @@ func inside(part, whole []byte) bool {
 type echo struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
-	answers  chan *hostv1.ConnectRequest
+	answers  chan *Incoming
 	welcomed chan struct{}
 	calls    uint64
 	heads    int
@@ -111,8 +110,8 @@ type echo struct {
 func newEcho(b *testing.B, hook string) *echo {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	e := &echo{ctx: ctx, cancel: cancel, answers: make(chan *hostv1.ConnectRequest, 4), welcomed: make(chan struct{})}
-	e.answers <- hello(hook, hook)
+	e := &echo{ctx: ctx, cancel: cancel, answers: make(chan *Incoming, 4), welcomed: make(chan struct{})}
+	e.answers <- incoming(hello(hook, hook))
 	return e
 }
 
@@ -127,13 +126,13 @@ func (e *echo) Send(f *Outgoing) error {
 	}
 	e.heads += len(f.Parts[0].Head)
 	e.calls++
-	e.answers <- &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: &hostv1.Verdict{
-		CallId: e.calls, Outcome: &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}},
+	e.answers <- &Incoming{answers: []answer{{
+		call: e.calls, result: review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}},
 	}}}
 	return nil
 }
 
-func (e *echo) Recv() (*hostv1.ConnectRequest, error) {
+func (e *echo) Recv() (*Incoming, error) {
 	select {
 	case f := <-e.answers:
 		return f, nil

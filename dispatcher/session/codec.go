@@ -1,10 +1,6 @@
 package session
 
 import (
-	"fmt"
-
-	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -41,10 +37,26 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return buffers, nil
 }
 
-// Unmarshal implements [encoding.CodecV2]. The server may take larger messages from others than hosts may send.
+// Unmarshal implements [encoding.CodecV2]. A frame of a host that cannot be read is known by its error, which [Stream]
+// returns.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if _, ok := v.(*hostv1.ConnectRequest); ok && data.Len() > MaxVerdictBytes {
-		return fmt.Errorf("a frame of %d bytes, at most %d are taken", data.Len(), MaxVerdictBytes)
+	in, ok := v.(*received)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
 	}
-	return c.CodecV2.Unmarshal(data, v)
+	if len(data) == 1 {
+		in.err = in.Decode(data[0].ReadOnlyData())
+		return nil
+	}
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	in.err = in.Decode(whole.ReadOnlyData())
+	return nil
+}
+
+// received is a frame, or why it is none. Of an error by a codec, gRPC passes only the text on.
+type received struct {
+	Incoming
+
+	err error
 }

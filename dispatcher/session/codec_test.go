@@ -1,12 +1,11 @@
 package session
 
 import (
+	"errors"
 	"testing"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
 func TestAFrameOfAHostIsBounded(t *testing.T) {
@@ -21,10 +20,11 @@ func TestAFrameOfAHostIsBounded(t *testing.T) {
 	if at.Len() != MaxVerdictBytes {
 		t.Fatalf("the frame has %d bytes, want %d", at.Len(), MaxVerdictBytes)
 	}
-	if err := Codec().Unmarshal(at, new(hostv1.ConnectRequest)); err != nil {
-		t.Errorf("at the limit: %v", err)
+	var in received
+	if err := Codec().Unmarshal(at, &in); err != nil || in.err != nil {
+		t.Errorf("at the limit: %v, %v", err, in.err)
 	}
-	if err := Codec().Unmarshal(frame(MaxVerdictBytes+1), new(hostv1.ConnectRequest)); err == nil {
-		t.Error("one byte more was taken")
+	if err := Codec().Unmarshal(frame(MaxVerdictBytes+1), &in); err != nil || !errors.Is(in.err, errGarbage) {
+		t.Errorf("one byte more: %v, %v", err, in.err)
 	}
 }

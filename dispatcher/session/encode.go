@@ -16,8 +16,12 @@ import (
 // dozen bytes around a body that exists already, and messages would be made only to be taken apart. A test compares all
 // of it with the generated code.
 const (
-	frameReview protowire.Number = 2
-	frameChunk  protowire.Number = 12
+	frameReview  protowire.Number = 2
+	frameReviews protowire.Number = 11
+	frameChunk   protowire.Number = 12
+
+	// reviewsTag is the tag of Reviews.reviews.
+	reviewsTag = 1<<3 | byte(protowire.BytesType)
 
 	reviewCallID      protowire.Number = 1
 	reviewHooks       protowire.Number = 2
@@ -145,10 +149,41 @@ func prefixed(b []byte, start int, field protowire.Number, length int) []byte {
 // encodeReview encodes a frame with one review: its head, and behind it the body that all hosts share, as one
 // length-delimited field. Concatenated they are a ConnectResponse for every protobuf implementation.
 func encodeReview(f *frame, now time.Time) Part {
-	body := f.batch().Body
+	body := f.batch.Body
 	b := appendHead(make([]byte, prefixBytes, f.bound), f, now)
 	b = prefixed(b, prefixBytes, frameReview, len(b)-prefixBytes+body.Len())
-	return Part{Head: b, Body: body.Buffers(), Lease: f.batch().Lease}
+	return Part{Head: b, Body: body.Buffers(), Lease: f.batch.Lease}
+}
+
+// newBatch is a frame for reviews, with a place for what comes before several of them.
+func newBatch() *Outgoing { return &Outgoing{Parts: make([]Part, 1, 2)} }
+
+// close makes the reviews that were put into a frame one frame. There are none in nil.
+func (f *Outgoing) close() *Outgoing {
+	if f == nil {
+		return nil
+	}
+	if len(f.Parts) == 2 {
+		f.Parts = f.Parts[1:]
+		return f
+	}
+	reviews, size := f.Parts[1:], 0
+	for _, p := range reviews {
+		p.Head[0] = reviewsTag // in the place of another one of the same length
+		size += p.size()
+	}
+	head := protowire.AppendTag(make([]byte, 0, prefixBytes), frameReviews, protowire.BytesType)
+	f.Parts[0].Head = protowire.AppendVarint(head, uint64(size))
+	return f
+}
+
+// size is how many bytes a part has.
+func (p *Part) size() int {
+	n := len(p.Head)
+	for _, b := range p.Body {
+		n += len(b)
+	}
+	return n
 }
 
 // millis is a duration on the wire: whole milliseconds, rounded down, never negative.

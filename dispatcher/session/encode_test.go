@@ -37,7 +37,7 @@ func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
 	}
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
 	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
-	f, parent := &frame{id: r.Uint64() >> r.IntN(64)}, span()
+	f, parent := &frame{id: r.Uint64() >> r.IntN(64), batch: batch}, span()
 	want := &hostv1.Review{CallId: f.id, Request: request}
 	if parent.IsValid() {
 		want.Traceparent = "00-" + parent.TraceID().String() + "-" + parent.SpanID().String() + "-" + parent.TraceFlags().String()
@@ -98,15 +98,37 @@ func TestAReviewIsEncodedAsTheGeneratedCodeDoes(t *testing.T) {
 	}
 }
 
+func TestReviewsThatWaitGoIntoOneFrame(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 100 {
+		var want hostv1.Reviews
+		out := newBatch()
+		for range 2 + r.IntN(5) {
+			f, message := randomFrame(r)
+			out.Parts = append(out.Parts, encodeReview(f, epoch))
+			want.Reviews = append(want.Reviews, message)
+		}
+		frame := &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Reviews{Reviews: &want}}
+		raw, got := flat(out.close().Parts...), new(hostv1.ConnectResponse)
+		if err := proto.Unmarshal(raw, got); err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(frame, got) || len(raw) != proto.Size(frame) {
+			t.Fatalf("not the same message in %d bytes, it takes %d", len(raw), proto.Size(frame))
+		}
+	}
+}
+
 func TestChunksAreTheReviewInParts(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 100 {
 		f, want := randomFrame(r)
 		head := appendHead(nil, f, epoch)
-		rest := append([][]byte{head}, f.batch().Body.Buffers()...)
-		total := len(head) + f.batch().Body.Len()
-		x := &transfer{frame: f, batch: f.batch(), rest: rest, left: total, total: total}
+		rest := append([][]byte{head}, f.batch.Body.Buffers()...)
+		total := len(head) + f.batch.Body.Len()
+		x := &transfer{frame: f, batch: f.batch, rest: rest, left: total, total: total}
 		var data []byte
 		for x.left > 0 {
 			raw := flat(x.chunk().Parts...)

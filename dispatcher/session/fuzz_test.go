@@ -50,7 +50,7 @@ func FuzzState(f *testing.F) {
 	})...))
 	f.Add(append(frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{Credit: &hostv1.Credit{}}}), fuzzSubmit, 1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := fuzzWorld{t: t, state: newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}}), now: epoch, ends: map[*ticket]int{}}
+		w := fuzzWorld{t: t, state: newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks, capabilityBatches}}), now: epoch, ends: map[*ticket]int{}}
 		for len(data) > 0 {
 			data = w.step(data)
 			w.check()
@@ -99,8 +99,8 @@ func (w *fuzzWorld) step(data []byte) []byte {
 		w.state.drain(w.now.Add(time.Second), w.now, nil)
 	default:
 		n := min(int(operation)-fuzzOperations, len(data))
-		in := new(hostv1.ConnectRequest)
-		if proto.Unmarshal(data[:n], in) == nil {
+		in := new(Incoming)
+		if in.Decode(data[:n]) == nil {
 			_ = w.state.received(w.now, in)
 		}
 		data = data[n:]

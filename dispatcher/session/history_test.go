@@ -373,7 +373,10 @@ func (x *actor) serve(instance string) {
 	}
 	first.GetHello().MaxOutstanding = x.credit
 	if x.rand.IntN(2) == 0 {
-		first.GetHello().Capabilities = []string{capabilityChunks}
+		first.GetHello().Capabilities = append(first.GetHello().Capabilities, capabilityChunks)
+	}
+	if x.rand.IntN(2) == 0 {
+		first.GetHello().Capabilities = append(first.GetHello().Capabilities, capabilityBatches)
 	}
 	if x.rand.IntN(4) == 0 && !x.history.quiet.Load() {
 		first.GetHello().Clusters = []string{"east"}
@@ -446,6 +449,9 @@ func (x *actor) take(f *hostv1.ConnectResponse) {
 	if p := f.GetPing(); p != nil {
 		x.tell(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: p.GetSeq()}}})
 	}
+	for _, r := range f.GetReviews().GetReviews() {
+		x.take(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: r}})
+	}
 	r := f.GetReview()
 	if c := f.GetChunk(); c != nil {
 		r = x.assemble(c)
@@ -481,10 +487,13 @@ func (x *actor) take(f *hostv1.ConnectResponse) {
 		}
 		answer, twice := verdict(r, uint32(i), outcome), x.rand.IntN(30) == 0
 		x.later(takes, func() {
-			x.tell(answer)
 			if twice {
-				x.tell(answer)
+				v := answer.GetVerdict()
+				answer = &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{
+					Verdicts: &hostv1.Verdicts{Verdicts: []*hostv1.Verdict{v, v}},
+				}}
 			}
+			x.tell(answer)
 		})
 	}
 }

@@ -24,6 +24,17 @@ const (
 	ChunkBytes = 64 << 10
 	// UnsentBytes is how much the kernel holds for a host that it cannot send yet, with [Listener].
 	UnsentBytes = 128 << 10
+	// MaxBatchBytes and MaxBatchReviews bound how many small reviews go together in one frame.
+	MaxBatchBytes   = 64 << 10
+	MaxBatchReviews = 64
+	// MaxHelloBytes is the largest Hello, and MaxControlBytes the largest of the other frames that are no verdicts.
+	MaxHelloBytes   = 512 << 10
+	MaxControlBytes = 4 << 10
+	// MaxVerdictItems is how many warnings, audit annotations and causes together one verdict may have. A patch may be long; these
+	// take much more memory than they have bytes.
+	MaxVerdictItems = 4096
+	// MaxReasonBytes is how much is kept of a text by which a host says why there is no verdict.
+	MaxReasonBytes = 1 << 10
 	// MaxOffers is the most hooks that one host may offer, and the most clusters that it may name.
 	MaxOffers = 1024
 	// MaxNameBytes bounds every name in Hello.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -192,13 +193,13 @@ func (h *host) Send(f *Outgoing) error {
 	}
 }
 
-func (h *host) Recv() (*hostv1.ConnectRequest, error) {
+func (h *host) Recv() (*Incoming, error) {
 	select {
 	case f := <-h.in:
 		if f == nil { // or closed: a clean end
 			return nil, io.EOF
 		}
-		return f, nil
+		return incoming(f), nil
 	case <-h.ctx.Done():
 		return nil, h.ctx.Err()
 	}
@@ -267,6 +268,16 @@ func (h *host) review() *hostv1.Review {
 		h.t.Fatalf("got frame %v, want a review", f)
 	}
 	return f.GetReview()
+}
+
+// incoming is a frame of a host as it comes over a wire.
+func incoming(f *hostv1.ConnectRequest) *Incoming {
+	raw, err := proto.Marshal(f)
+	in := new(Incoming)
+	if err = errors.Join(err, in.Decode(raw)); err != nil {
+		panic(err) // the frames of tests can be read
+	}
+	return in
 }
 
 // decode reads a frame as the other end of a wire does.

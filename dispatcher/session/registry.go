@@ -321,6 +321,7 @@ func (r *Registry) welcome(s *Session) *hostv1.ConnectResponse {
 		PingIntervalMs:  millis(PingInterval),
 		SilenceMs:       millis(HostSilence),
 		MaxVerdictBytes: MaxVerdictBytes,
+		Capabilities:    []string{capabilityBatches},
 	}}}
 }
 

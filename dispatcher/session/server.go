@@ -65,16 +65,26 @@ func (s *Server) Connect(stream grpc.BidiStreamingServer[hostv1.ConnectRequest, 
 	if identity == "" {
 		return status.Error(codes.Unauthenticated, "a host has to present a client certificate with an identity")
 	}
-	return s.Serve(grpcStream{stream}, identity)
+	return s.Serve(&grpcStream{ServerStream: stream}, identity)
 }
 
-// grpcStream is a gRPC stream as the core sees it. Frames are encoded by [Codec].
+// grpcStream is a gRPC stream as the core sees it. Frames are encoded and decoded by [Codec].
 type grpcStream struct {
-	grpc.BidiStreamingServer[hostv1.ConnectRequest, hostv1.ConnectResponse]
+	grpc.ServerStream
+
+	in received // the last frame
 }
 
 // Send implements [Stream].
-func (s grpcStream) Send(f *Outgoing) error { return s.SendMsg(f) }
+func (s *grpcStream) Send(f *Outgoing) error { return s.SendMsg(f) }
+
+// Recv implements [Stream].
+func (s *grpcStream) Recv() (*Incoming, error) {
+	if err := s.RecvMsg(&s.in); err != nil {
+		return nil, err
+	}
+	return &s.in.Incoming, s.in.err
+}
 
 // Serve serves one stream of an authenticated host until it ends, which frees the stream's goroutines. The error is a
 // status for the host; nil is a clean end.
@@ -102,22 +112,26 @@ func (s *Server) Wait() { s.goroutines.Wait() }
 // hello waits for the first frame and checks it.
 func (s *Server) hello(stream Stream) (*hostv1.Hello, error) {
 	type first struct {
-		in  *hostv1.ConnectRequest
-		err error
+		hello *hostv1.Hello
+		err   error
 	}
 	got := make(chan first, 1)
 	s.goroutines.Go(func() {
 		in, err := stream.Recv()
-		got <- first{in, err}
+		if err != nil {
+			got <- first{err: err}
+			return
+		}
+		got <- first{hello: in.message.GetHello()}
 	})
 	timer := time.NewTimer(HelloTimeout)
 	defer timer.Stop()
 	select {
 	case f := <-got:
 		if f.err != nil {
-			return nil, f.err
+			return nil, statusOf(f.err)
 		}
-		return f.in.GetHello(), checkHello(f.in.GetHello())
+		return f.hello, checkHello(f.hello)
 	case <-timer.C:
 		return nil, status.Errorf(codes.InvalidArgument, "no Hello within %s", HelloTimeout)
 	}
@@ -167,7 +181,7 @@ func statusOf(err error) error {
 		return status.Error(codes.ResourceExhausted, "the dispatcher has too many sessions")
 	case errors.Is(err, errReplaced):
 		return status.Error(codes.Aborted, "a newer session of the same instance has taken over")
-	case errors.Is(err, errStrays), errors.Is(err, errSecond):
+	case errors.Is(err, errStrays), errors.Is(err, errSecond), errors.Is(err, errGarbage):
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	return status.Error(codes.Unavailable, "the session has ended")

@@ -19,8 +19,8 @@ import (
 type Stream interface {
 	// Send writes one frame. The frame is not touched afterwards by either side.
 	Send(f *Outgoing) error
-	// Recv reads one frame.
-	Recv() (*hostv1.ConnectRequest, error)
+	// Recv reads one frame, which is valid until the next call.
+	Recv() (*Incoming, error)
 	// Context ends with the stream.
 	Context() context.Context
 }

@@ -23,7 +23,8 @@ var (
 
 // The optional features of the protocol that a host may know, as Hello names them. Other names mean nothing.
 const (
-	capabilityChunks = "chunks" // it takes Chunk
+	capabilityBatches = "batches" // it takes Reviews; of a dispatcher: it takes Verdicts
+	capabilityChunks  = "chunks"  // it takes Chunk
 )
 
 // progress is how much of a frame the writer has taken.
@@ -39,16 +40,17 @@ const (
 // frame is the calls that go to the host as one Review.
 type frame struct {
 	id       uint64
-	tickets  []*ticket // by hook index; nil once the slot is free
-	open     int       // slots that are not free
-	bound    int       // bytes that the head takes at most
+	tickets  []*ticket         // by hook index; nil once the slot is free
+	open     int               // slots that are not free
+	batch    *dispatcher.Batch // what the calls share; nil once the writer has taken it
+	bound    int               // bytes that the head takes at most
 	progress progress
 	sent     time.Time // when the writer took the first byte
 	single   [1]*ticket
 }
 
-// batch is what the calls of a frame share.
-func (f *frame) batch() *dispatcher.Batch { return f.tickets[0].batch }
+// size is how many bytes the frame takes at most.
+func (f *frame) size() int { return f.bound + f.batch.Body.Len() }
 
 // finished is a call that has a result.
 type finished struct {
@@ -66,6 +68,7 @@ type finished struct {
 type state struct {
 	maxFrame int  // bytes; of a review if the host takes chunks
 	chunks   bool // it does
+	batches  bool // it takes several reviews in a frame
 
 	credit int // pairs that may be outstanding
 	taken  int // pairs that are
@@ -94,6 +97,7 @@ func newState(now time.Time, hello *hostv1.Hello) *state {
 	s := &state{
 		maxFrame: DefaultFrameBytes,
 		chunks:   slices.Contains(hello.GetCapabilities(), capabilityChunks),
+		batches:  slices.Contains(hello.GetCapabilities(), capabilityBatches),
 		credit:   DefaultOutstanding,
 		calls:    make(map[uint64]*frame),
 		heard:    now,
@@ -124,11 +128,11 @@ func (s *state) suspect(now time.Time) bool { return now.Sub(s.heard) > SuspectA
 // submit takes calls of one batch into a frame. There has to be room for them.
 func (s *state) submit(tickets []*ticket) *frame {
 	s.lastID++
-	f := &frame{id: s.lastID, open: len(tickets), bound: headBound(tickets)}
+	f := &frame{id: s.lastID, open: len(tickets), batch: tickets[0].batch, bound: headBound(tickets)}
 	f.tickets = append(f.single[:0], tickets...)
 	s.taken += len(tickets)
 	s.calls[f.id] = f
-	if s.chunks && f.bound+f.batch().Body.Len() > MaxWholeBytes {
+	if s.chunks && f.size() > MaxWholeBytes {
 		s.large.push(f)
 	} else {
 		s.small.push(f)

@@ -48,7 +48,7 @@ func (s *state) nextChunk(now time.Time) *Outgoing {
 
 // begin starts a transfer, unless the host says that it cannot take the review.
 func (s *state) begin(f *frame, now time.Time) {
-	head, body := appendHead(make([]byte, 0, f.bound), f, now), f.batch().Body
+	head, body := appendHead(make([]byte, 0, f.bound), f, now), f.batch.Body
 	total := len(head) + body.Len()
 	if total > s.maxFrame {
 		s.drop(f, tooLarge(total, s.maxFrame))
@@ -56,7 +56,8 @@ func (s *state) begin(f *frame, now time.Time) {
 	}
 	f.progress, f.sent = partly, now
 	rest := append(make([][]byte, 0, 1+len(body.Buffers())), head)
-	s.sending = &transfer{frame: f, batch: f.batch(), rest: append(rest, body.Buffers()...), left: total, total: total}
+	s.sending = &transfer{frame: f, batch: f.batch, rest: append(rest, body.Buffers()...), left: total, total: total}
+	f.batch = nil
 }
 
 // expire ends the calls of the review under way whose time is over.

@@ -10,11 +10,14 @@ import (
 )
 
 // received takes a frame from the host. It returns an error when the session has to end.
-func (s *state) received(now time.Time, in *hostv1.ConnectRequest) error {
+func (s *state) received(now time.Time, in *Incoming) error {
 	s.heard = now
-	switch x := in.GetFrame().(type) {
-	case *hostv1.ConnectRequest_Verdict:
-		return s.verdict(now, x.Verdict)
+	for i := range in.answers {
+		if err := s.verdict(now, &in.answers[i]); err != nil {
+			return err
+		}
+	}
+	switch x := in.message.GetFrame().(type) {
 	case *hostv1.ConnectRequest_Drain:
 		s.draining = true
 		s.notStarted(x.Drain.GetLastStartedCallId())
@@ -26,6 +29,9 @@ func (s *state) received(now time.Time, in *hostv1.ConnectRequest) error {
 		return nil
 	case *hostv1.ConnectRequest_Hello:
 		return errSecond
+	}
+	if len(in.answers) > 0 {
+		return nil
 	}
 	return s.stray()
 }
@@ -40,54 +46,21 @@ func (s *state) stray() error {
 }
 
 // verdict ends a pair. Who has not had the whole review cannot have judged it.
-func (s *state) verdict(now time.Time, v *hostv1.Verdict) error {
-	f, i := s.calls[v.GetCallId()], int(v.GetHookIndex())
-	if f == nil && s.draining && v.GetCallId() <= s.lastID {
+func (s *state) verdict(now time.Time, v *answer) error {
+	f, i := s.calls[v.call], int(v.hook)
+	if f == nil && s.draining && v.call <= s.lastID {
 		return nil // the host refuses what was on its way when it said that it leaves
 	}
 	if f == nil || f.progress < whole || i >= len(f.tickets) || f.tickets[i] == nil {
 		return s.stray()
 	}
-	t := f.tickets[i]
+	t, r := f.tickets[i], v.result
 	s.free(f, i)
-	if t == s.nobody {
-		return nil
-	}
-	r := resultOf(v)
 	r.Timing.Queued = f.sent.Sub(t.begun)
-	r.Timing.Host = (time.Duration(v.GetQueueUs()) + time.Duration(v.GetHandleUs())) * time.Microsecond
-	r.Timing.Wire = max(0, now.Sub(f.sent)-r.Timing.Host)
+	r.Timing.Host = v.host
+	r.Timing.Wire = max(0, now.Sub(f.sent)-v.host)
 	s.finish(t, r)
 	return nil
-}
-
-// resultOf is a verdict as the result of a call.
-func resultOf(v *hostv1.Verdict) review.Result {
-	switch x := v.GetOutcome().(type) {
-	case *hostv1.Verdict_Response:
-		if x.Response != nil {
-			return review.Result{Verdict: x.Response}
-		}
-	case *hostv1.Verdict_Error:
-		if x.Error.GetPanicked() {
-			return review.Fail(review.FailurePanic, "the handler panicked")
-		}
-		return review.Fail(review.FailureHandler, "%s", orElse(x.Error.GetMessage(), "the handler failed"))
-	case *hostv1.Verdict_Cancelled:
-		return review.Fail(review.FailureTimeout, "the handler stopped without a verdict")
-	case *hostv1.Verdict_Refused:
-		return review.Result{Failure: notStarted(
-			review.FailureRefused, "the host refused: "+orElse(x.Refused.GetReason(), "no reason"))}
-	}
-	return review.Fail(review.FailureBadAnswer, "a verdict without an outcome")
-}
-
-// orElse is text, or another one if it is empty.
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 // notStarted is the failure of a call that no handler has seen.

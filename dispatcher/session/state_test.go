@@ -63,6 +63,17 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 			}
 		}
 		w.state = newState(w.now, hello)
+	case "submit-many":
+		for i := range number("count") {
+			w.submit([]datadriven.CmdArg{{Key: fmt.Sprint("n", i)}}, 0, 0)
+		}
+		w.out.Reset()
+	case "submit-each": // a frame for each name
+		for _, a := range d.CmdArgs {
+			if len(a.Vals) == 0 {
+				w.submit([]datadriven.CmdArg{a}, int(number("bytes")), int(number("seconds")))
+			}
+		}
 	case "submit":
 		w.submit(d.CmdArgs, int(number("bytes")), int(number("seconds")))
 	case "next":
@@ -77,6 +88,17 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 		v := &hostv1.Verdict{CallId: number("id"), HookIndex: uint32(number("hook")), HandleUs: 1000}
 		w.outcome(t, v, d.CmdArgs[len(d.CmdArgs)-1].Key)
 		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: v}})
+	case "verdicts": // call/hook for each
+		batch := &hostv1.Verdicts{}
+		for _, a := range d.CmdArgs {
+			v := &hostv1.Verdict{}
+			if _, err := fmt.Sscanf(a.Key, "%d/%d", &v.CallId, &v.HookIndex); err != nil {
+				t.Fatal(err)
+			}
+			w.outcome(t, v, "allow")
+			batch.Verdicts = append(batch.Verdicts, v)
+		}
+		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{Verdicts: batch}})
 	case "credit":
 		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{
 			Credit: &hostv1.Credit{MaxOutstanding: uint32(number("outstanding"))},
@@ -162,6 +184,12 @@ func (w *stateWorld) next(t *testing.T) {
 	switch x := decode(t, out).GetFrame().(type) {
 	case *hostv1.ConnectResponse_Review:
 		fmt.Fprintf(&w.out, "write review %s\n", brief(x.Review))
+	case *hostv1.ConnectResponse_Reviews:
+		var all []string
+		for _, r := range x.Reviews.GetReviews() {
+			all = append(all, brief(r))
+		}
+		fmt.Fprintf(&w.out, "write reviews %s\n", strings.Join(all, "; "))
 	case *hostv1.ConnectResponse_Chunk:
 		fmt.Fprintf(&w.out, "write chunk of review %d for %d hooks: %d of %d bytes\n",
 			x.Chunk.GetCallId(), x.Chunk.GetHooks(), len(x.Chunk.GetData()), x.Chunk.GetTotalBytes())
@@ -199,7 +227,7 @@ func (w *stateWorld) outcome(t *testing.T, v *hostv1.Verdict, how string) {
 }
 
 func (w *stateWorld) frame(in *hostv1.ConnectRequest) {
-	if err := w.state.received(w.now, in); err != nil {
+	if err := w.state.received(w.now, incoming(in)); err != nil {
 		fmt.Fprintf(&w.out, "end: %v\n", err)
 	}
 }

@@ -51,28 +51,51 @@ func (s *state) nextControl() *Outgoing {
 	return &Outgoing{Message: c}
 }
 
-// nextSmall takes a review that goes whole.
+// nextSmall takes a review that goes whole; for a host that takes batches also those behind it, up to the bounds of one
+// frame. None is waited for.
 func (s *state) nextSmall(now time.Time) *Outgoing {
-	for {
-		f, ok := s.small.pop()
-		if !ok {
-			return nil
+	var out *Outgoing
+	for size := 0; ; {
+		f, ok := s.small.peek()
+		if !ok || out != nil && !s.fits(f, out, size) {
+			return out.close()
 		}
-		if !s.wanted(f, now) {
+		s.small.pop()
+		bytes := f.size()
+		part, ok := s.take(f, now)
+		if !ok {
 			continue
 		}
-		part := encodeReview(f, now)
-		switch size := len(part.Head) + f.batch().Body.Len(); {
-		case size > s.maxFrame:
-			s.drop(f, tooLarge(size, s.maxFrame))
-		case !part.Lease.Retain():
-			s.drop(f, reviewOver())
-		default:
-			f.progress, f.sent = whole, now
-			s.chunked = false
-			return &Outgoing{Parts: []Part{part}}
+		if out == nil {
+			out = newBatch()
 		}
+		out.Parts, size = append(out.Parts, part), size+bytes
+		s.chunked = false
 	}
+}
+
+// fits reports whether a review may go with those that are in a frame already, which have so many bytes at most.
+func (s *state) fits(f *frame, out *Outgoing, size int) bool {
+	return s.batches && len(out.Parts) <= MaxBatchReviews &&
+		size+f.size() <= min(MaxBatchBytes, s.maxFrame)
+}
+
+// take encodes a frame that is written now, unless nobody waits for it any more or the host does not take it.
+func (s *state) take(f *frame, now time.Time) (part Part, ok bool) {
+	if !s.wanted(f, now) {
+		return part, false
+	}
+	part = encodeReview(f, now)
+	switch size := len(part.Head) + f.batch.Body.Len(); {
+	case size > s.maxFrame:
+		s.drop(f, tooLarge(size, s.maxFrame))
+		return part, false
+	case !part.Lease.Retain():
+		s.drop(f, reviewOver())
+		return part, false
+	}
+	f.progress, f.sent, f.batch = whole, now, nil
+	return part, true
 }
 
 // wanted takes the calls that ended, or whose time is over, out of a frame that is about to be written, and reports
@@ -133,6 +156,14 @@ func (q *fifo[T]) push(x T) {
 		q.items, q.first = q.items[:n], 0
 	}
 	q.items = append(q.items, x)
+}
+
+// peek is what pop returns next.
+func (q *fifo[T]) peek() (x T, ok bool) {
+	if q.len() == 0 {
+		return x, false
+	}
+	return q.items[q.first], true
 }
 
 func (q *fifo[T]) pop() (x T, ok bool) {

@@ -1,0 +1,241 @@
+package session
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// naive is what the generated code makes of the verdicts in a frame.
+func naive(frame *hostv1.ConnectRequest) []answer {
+	all := frame.GetVerdicts().GetVerdicts()
+	if v := frame.GetVerdict(); v != nil {
+		all = []*hostv1.Verdict{v}
+	}
+	var out []answer
+	for _, v := range all {
+		out = append(out, answer{
+			call: v.GetCallId(), hook: v.GetHookIndex(),
+			host:   time.Duration(v.GetQueueUs())*time.Microsecond + time.Duration(v.GetHandleUs())*time.Microsecond,
+			result: naiveResult(v),
+		})
+	}
+	return out
+}
+
+func naiveResult(v *hostv1.Verdict) review.Result {
+	switch x := v.GetOutcome().(type) {
+	case *hostv1.Verdict_Response:
+		return review.Result{Verdict: x.Response}
+	case *hostv1.Verdict_Error:
+		if x.Error.GetPanicked() {
+			return review.Fail(review.FailurePanic, "the handler panicked")
+		}
+		return review.Fail(review.FailureHandler, "%s", orElse(x.Error.GetMessage(), "the handler failed"))
+	case *hostv1.Verdict_Cancelled:
+		return review.Fail(review.FailureTimeout, "the handler stopped without a verdict")
+	case *hostv1.Verdict_Refused:
+		return review.Result{Failure: notStarted(review.FailureRefused, "the host refused: "+orElse(x.Refused.GetReason(), "no reason"))}
+	}
+	return review.Fail(review.FailureBadAnswer, "a verdict without an outcome")
+}
+
+// sameAnswers compares what was read by hand with what the generated code makes of it.
+func sameAnswers(t *testing.T, got, want []answer) {
+	t.Helper()
+	failure := cmp.Transformer("failure", func(f *review.Failure) []any {
+		if f == nil {
+			return nil
+		}
+		return []any{f.Kind, f.NotStarted, f.Error()}
+	})
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{}), failure, protocmp.Transform()); diff != "" {
+		t.Errorf("not what the generated code reads:\n%s", diff)
+	}
+}
+
+// randomVerdict is a verdict of any kind.
+func randomVerdict(r *rand.Rand) *hostv1.Verdict {
+	v := &hostv1.Verdict{
+		CallId: r.Uint64() >> r.IntN(64), HookIndex: r.Uint32() >> r.IntN(32),
+		QueueUs: r.Uint32() >> r.IntN(32), HandleUs: r.Uint32() >> r.IntN(32),
+	}
+	switch r.IntN(6) {
+	case 0:
+		v.Outcome = &hostv1.Verdict_Error{Error: &hostv1.HandlerError{Message: strings.Repeat("é", r.IntN(3)), Panicked: r.IntN(2) == 0}}
+	case 1:
+		v.Outcome = &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}}
+	case 2:
+		v.Outcome = &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: strings.Repeat("x", r.IntN(3))}}
+	case 3:
+		v.Outcome = &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: r.IntN(2) == 0}}
+	case 4:
+		v.Outcome = &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{
+			Allowed: r.IntN(2) == 0, Warnings: []string{"", "w"}, Patch: []byte("[]"), PatchType: "JSONPatch",
+			AuditAnnotations: map[string]string{"a": "b"},
+			Status:           &admissionv1.Status{Message: "m", Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{Field: "f"}}}},
+		}}
+	}
+	return v
+}
+
+func TestVerdictsAreReadAsTheGeneratedCodeDoes(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	in := new(Incoming) // used again and again, as by a stream
+	for range 2000 {
+		frame := &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: randomVerdict(r)}}
+		if r.IntN(2) == 0 {
+			batch := &hostv1.Verdicts{}
+			for range r.IntN(5) {
+				batch.Verdicts = append(batch.Verdicts, randomVerdict(r))
+			}
+			frame.Frame = &hostv1.ConnectRequest_Verdicts{Verdicts: batch}
+		}
+		raw, err := proto.Marshal(frame)
+		if err = errors.Join(err, in.Decode(raw)); err != nil {
+			t.Fatal(err)
+		}
+		var got []answer
+		sameAnswers(t, append(got, in.answers...), naive(frame))
+	}
+}
+
+// FuzzDecode reads what a host may send both ways. What the generated code reads is read, and means the same; only limits and
+// invalid texts in answers make a difference.
+func FuzzDecode(f *testing.F) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for range 20 {
+		one, err := proto.Marshal(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: randomVerdict(r)}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		more, err := proto.Marshal(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{
+			Verdicts: &hostv1.Verdicts{Verdicts: []*hostv1.Verdict{randomVerdict(r), randomVerdict(r)}},
+		}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(one)
+		f.Add(append(one, one...))
+		f.Add(append(one, more...))
+		f.Add(append(more, more...))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		want, in := new(hostv1.ConnectRequest), new(Incoming)
+		badly, err := proto.Unmarshal(raw, want), in.Decode(raw)
+		if badly != nil {
+			return // what is read of it is a matter of taste
+		}
+		if err != nil {
+			t.Fatalf("%v in a frame that can be read: %v", err, want)
+		}
+		sameAnswers(t, in.answers, naive(want))
+	})
+}
+
+func TestADenialStaysADenialWhateverElseIsInTheAnswer(t *testing.T) {
+	t.Parallel()
+	many := make([]string, MaxVerdictItems+1)
+	causes := make([]*admissionv1.StatusCause, MaxVerdictItems+1)
+	annotations := map[string]string{}
+	for i := range many {
+		causes[i], annotations[strings.Repeat("x", i)] = new(admissionv1.StatusCause), ""
+	}
+	for name, response := range map[string]*admissionv1.AdmissionResponse{
+		"warnings":    {Warnings: many},
+		"causes":      {Status: &admissionv1.Status{Details: &admissionv1.StatusDetails{Causes: causes}}},
+		"annotations": {AuditAnnotations: annotations},
+	} {
+		for _, allowed := range []bool{false, true} {
+			response.Allowed = allowed
+			raw, err := proto.Marshal(response)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkUnusable(t, name, raw, allowed)
+		}
+	}
+	invalid := []byte{7<<3 | 2, 1, 0xff} // a warning that is no text
+	checkUnusable(t, "an invalid text", invalid, false)
+	checkUnusable(t, "an invalid text", append(invalid, 2<<3, 1), true)
+}
+
+func checkUnusable(t *testing.T, what string, raw []byte, allowed bool) {
+	t.Helper()
+	got, err := readResponse(raw)
+	switch {
+	case err != nil:
+		t.Errorf("%s: %v", what, err)
+	case allowed && (got.Failure == nil || got.Failure.Kind != review.FailureBadAnswer):
+		t.Errorf("%s in an answer that allows: %+v", what, got)
+	case !allowed && (got.Verdict == nil || got.Verdict.GetAllowed() || got.Verdict.GetStatus().GetMessage() == ""):
+		t.Errorf("%s in an answer that denies: %+v", what, got)
+	}
+}
+
+func TestAnAnswerMayHaveAsManyItemsAsTheLimitSays(t *testing.T) {
+	t.Parallel()
+	raw, err := proto.Marshal(&admissionv1.AdmissionResponse{Allowed: true, Warnings: make([]string, MaxVerdictItems)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readResponse(raw); err != nil || len(got.Verdict.GetWarnings()) != MaxVerdictItems {
+		t.Errorf("%v, %v", got.Failure, err)
+	}
+}
+
+func TestFramesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	verdicts := func(n int) *hostv1.ConnectRequest {
+		batch := &hostv1.Verdicts{Verdicts: make([]*hostv1.Verdict, n)}
+		for i := range batch.GetVerdicts() {
+			batch.Verdicts[i] = new(hostv1.Verdict)
+		}
+		return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{Verdicts: batch}}
+	}
+	// A repeated scalar of unknown fields would be kept, were it not for the limit.
+	credit := func(n int) []byte {
+		raw, _ := proto.Marshal(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: 1}}})
+		return append(raw[:0:0], append([]byte{5<<3 | 2, byte(n&0x7f | 0x80), byte(n >> 7)}, make([]byte, n)...)...)
+	}
+	marshal := func(m proto.Message) []byte {
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	for _, test := range []struct {
+		name string
+		raw  []byte
+		ok   bool
+	}{
+		{"nothing", nil, true},
+		{"as many verdicts as can be outstanding", marshal(verdicts(MaxOutstanding)), true},
+		{"one more", marshal(verdicts(MaxOutstanding + 1)), false},
+		{"half a tag", []byte{0x80}, false},
+		{"a length without bytes", []byte{2<<3 | 2, 5, 0}, false},
+		{"half a verdict", []byte{2<<3 | 2, 1, 0x08}, false},
+		{"half a response", []byte{2<<3 | 2, 3, 3<<3 | 2, 1, 0x10}, false},
+		{"a pong that is none", []byte{4<<3 | 2, 1, 0x08}, false},
+		{"an unknown frame", []byte{100<<1&0x7f | 2, 1, 0x08}, true},
+		{"a credit that is too long", credit(MaxControlBytes + 1), false},
+		{"a hello with an invalid name", marshal(hello("x")), true},
+	} {
+		if err := new(Incoming).Decode(test.raw); (err == nil) != test.ok || err != nil && !errors.Is(err, errGarbage) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
