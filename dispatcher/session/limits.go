@@ -41,8 +41,9 @@ const (
 	MaxNameBytes = 512
 	// MaxSessions is the most sessions of one dispatcher.
 	MaxSessions = 20_000
-	// MaxWaiting is the most calls that wait for a free replica of one hook; past it a call fails at once.
-	MaxWaiting = 4096
+	// MaxWaiting is the most calls that wait for a free replica of one hook. The calls of one cluster may be as many as there
+	// is room left, half of these if no other one waits. Past it a call fails at once.
+	MaxWaiting = 8192
 	// MaxStrays is how many frames that mean nothing (verdicts of unknown calls, unknown frames) a session may send.
 	MaxStrays = 1024
 

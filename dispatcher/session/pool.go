@@ -1,7 +1,6 @@
 package session
 
 import (
-	"container/list"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,9 +23,9 @@ type pool struct {
 	hedging  atomic.Pointer[hedging] // nil unless the hook's route asks for it
 
 	mu      sync.Mutex // taken after the registry's and before a session's
-	waiting list.List  // of *ticket, oldest first
-	empty   time.Time  // since when there is no session; zero while there is one
-	gone    bool       // the hook was removed
+	waiting queue
+	empty   time.Time // since when there is no session; zero while there is one
+	gone    bool      // the hook was removed
 
 	waits atomic.Int64 // calls in waiting, for who looks without the lock
 }
@@ -49,10 +48,11 @@ func (p *pool) configure(h *match.Hook) {
 	}
 }
 
-// pick chooses a session with room for a ticket: the less loaded of two random ones, else any; nil if there is none.
+// pick chooses a session with room for a ticket: the less loaded of two random ones, else any; nil if there is none. One
+// that had the ticket before is better than none.
 func (p *pool) pick(t *ticket, now time.Time) *Session {
 	sessions := *p.sessions.Load()
-	fits := func(s *Session) bool { return s.room.Load() > 0 && s != t.avoid && s.takes(t.cluster()) }
+	fits := func(s *Session) bool { return s.room.Load() > 0 && s.takes(t.cluster()) }
 	if len(sessions) > 2 {
 		i, j := two(len(sessions))
 		a, b := sessions[i], sessions[j]
@@ -60,19 +60,29 @@ func (p *pool) pick(t *ticket, now time.Time) *Session {
 			a, b = b, a
 		}
 		for _, s := range [...]*Session{a, b} {
-			if fits(s) && !s.suspect(now) {
+			if fits(s) && !s.suspect(now) && !t.tried(s) {
 				return s
 			}
 		}
 	}
 	strict := p.mostlyAlive(now)
-	var best *Session
+	var best [2]*Session // those that have not had the ticket, and others
 	for _, s := range sessions {
-		if fits(s) && !(strict && s.suspect(now)) && (best == nil || s.load.Load() < best.load.Load()) {
-			best = s
+		if !fits(s) || strict && s.suspect(now) {
+			continue
+		}
+		rank := &best[0]
+		if t.tried(s) {
+			rank = &best[1]
+		}
+		if *rank == nil || s.load.Load() < (*rank).load.Load() {
+			*rank = s
 		}
 	}
-	return best
+	if best[0] == nil {
+		return best[1]
+	}
+	return best[0]
 }
 
 // mostlyAlive reports whether silence may be held against a session: never against more than half of a pool at a time,
@@ -87,23 +97,24 @@ func (p *pool) mostlyAlive(now time.Time) bool {
 	return 2*silent <= len(sessions)
 }
 
-// wait queues a ticket. It returns why it cannot wait.
-func (p *pool) wait(t *ticket, now time.Time) *review.Failure {
+// wait queues a ticket. It reports whether no other one of its cluster waits, or why it cannot wait.
+func (p *pool) wait(t *ticket, now time.Time) (first bool, why *review.Failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.absent(now):
-		return notStarted(review.FailureUnavailable, nobody)
-	case p.waiting.Len() >= MaxWaiting:
-		return notStarted(review.FailureOverload, fmt.Sprintf("every replica is busy and %d calls wait already", MaxWaiting))
+		return false, notStarted(review.FailureUnavailable, nobody)
+	case p.waiting.full(t.cluster()):
+		return false, notStarted(review.FailureOverload, fmt.Sprintf(
+			"every replica is busy, and %d calls wait already, too many of them of the same cluster", p.waiting.n))
 	}
 	t.queue.Store(p)
-	if !t.ended.Load() { // else it was cancelled on the way
-		t.element, t.queued = p.waiting.PushBack(t), now
-		p.waits.Add(1)
-		p.registry.queued.Add(1)
+	if t.ended.Load() { // it was cancelled on the way
+		return false, nil
 	}
-	return nil
+	t.queued = now
+	p.count(+1)
+	return p.waiting.push(t), nil
 }
 
 // absent reports whether nobody has served the hook for longer than a restart takes. The lock is held.
@@ -111,22 +122,35 @@ func (p *pool) absent(now time.Time) bool {
 	return p.gone || !p.empty.IsZero() && now.Sub(p.empty) >= AbsenceGrace
 }
 
-// drain gives waiting calls to sessions that have room, the oldest first. The lock is held all the while: a call is
-// always in the queue or on a session, where whoever cancels it or frees a slot finds it.
-func (p *pool) drain() {
-	if p.registry.queued.Load() == 0 {
+// drain gives waiting calls to sessions that have room.
+func (p *pool) drain(now time.Time) {
+	p.serve(p.room, func(t *ticket) bool { return p.seat(t, now) })
+}
+
+// drainTo gives waiting calls to one session.
+func (p *pool) drainTo(s *Session) {
+	p.serve(func() bool { return s.room.Load() > 0 }, func(t *ticket) bool {
+		return s.takes(t.cluster()) && s.submit([]*ticket{t}) > 0
+	})
+}
+
+// serve gives waiting calls to who seats them, while there is room. The lock is held all the while: a call is always in
+// the queue or on a session, where whoever cancels it or frees a slot finds it.
+func (p *pool) serve(room func() bool, seat func(t *ticket) bool) {
+	if p.waits.Load() == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	for e := p.waiting.Front(); e != nil && p.room(); {
-		t := ticketIn(e)
-		e = e.Next()
-		if p.seat(t, now) {
-			p.unqueue(t)
-		}
-	}
+	before := p.waiting.n
+	p.waiting.serve(room, seat)
+	p.count(p.waiting.n - before)
+}
+
+// count takes note of how many more calls wait. The lock is held.
+func (p *pool) count(more int) {
+	p.waits.Add(int64(more))
+	p.registry.queued.Add(int64(more))
 }
 
 // room reports whether any session has room.
@@ -138,10 +162,6 @@ func (p *pool) room() bool {
 func (p *pool) seat(t *ticket, now time.Time) bool {
 	for {
 		s := p.pick(t, now)
-		if s == nil && t.avoid != nil {
-			t.avoid = nil // better the same session again than none
-			continue
-		}
 		if s == nil || s.submit([]*ticket{t}) > 0 {
 			return s != nil
 		}
@@ -157,23 +177,15 @@ func (p *pool) forget(t *ticket) {
 	}
 }
 
-// ticketIn is the ticket in an element of the queue; nothing else is put there.
-func ticketIn(e *list.Element) *ticket {
-	t, _ := e.Value.(*ticket)
-	return t
-}
-
 // unqueue takes a ticket out of the queue. The lock is held.
 func (p *pool) unqueue(t *ticket) {
-	p.waiting.Remove(t.element)
-	t.element = nil
-	p.waits.Add(-1)
-	p.registry.queued.Add(-1)
+	p.waiting.remove(t)
+	p.count(-1)
 }
 
 // expire fails the calls whose time is over, and those that nobody has come back to serve.
 func (p *pool) expire(now time.Time) {
-	if p.registry.queued.Load() == 0 {
+	if p.waits.Load() == 0 {
 		return
 	}
 	p.fail(func(t *ticket) *review.Failure {
@@ -204,9 +216,7 @@ func (p *pool) abandon() {
 func (p *pool) fail(why func(*ticket) *review.Failure) {
 	ended := make(map[*ticket]*review.Failure)
 	p.mu.Lock()
-	for e := p.waiting.Front(); e != nil; {
-		t := ticketIn(e)
-		e = e.Next()
+	for t := range p.waiting.all() {
 		if f := why(t); f != nil {
 			ended[t] = f
 			p.unqueue(t)

@@ -83,7 +83,7 @@ func (r *Registry) Run(ctx context.Context) error {
 			}
 			for _, p := range r.view.Load().pools {
 				p.expire(now)
-				p.drain() // a silent session may be good enough by now
+				p.drain(now) // a silent session may be good enough by now
 			}
 			if r.view.Load().expired(now) {
 				r.forgetRemoved()
@@ -136,7 +136,10 @@ func (r *Registry) place(todo []*ticket) {
 			todo = todo[1:]
 			continue
 		}
-		s := p.pick(t, time.Now())
+		var s *Session
+		if p.waits.Load() == 0 { // who waits comes first
+			s = p.pick(t, time.Now())
+		}
 		if s == nil {
 			r.wait(p, t)
 			todo = todo[1:]
@@ -165,7 +168,7 @@ func split(todo []*ticket, s *Session) (here, elsewhere []*ticket) {
 	}
 	pools := *s.pools.Load()
 	for _, t := range todo {
-		if _, ok := pools[t.call().Hook.ID]; ok && t.avoid != s {
+		if _, ok := pools[t.call().Hook.ID]; ok && !t.tried(s) {
 			here = append(here, t)
 		} else {
 			elsewhere = append(elsewhere, t)
@@ -176,11 +179,14 @@ func split(todo []*ticket, s *Session) (here, elsewhere []*ticket) {
 
 // wait lets a ticket wait for a free replica, or fails it at once.
 func (r *Registry) wait(p *pool, t *ticket) {
-	if f := p.wait(t, time.Now()); f != nil {
-		t.finish(review.Result{Failure: f})
-		return
+	now := time.Now()
+	first, why := p.wait(t, now)
+	switch {
+	case why != nil:
+		t.finish(review.Result{Failure: why})
+	case first: // a slot may have become free in between; who waits behind others is found by who frees one
+		p.drain(now)
 	}
-	p.drain() // a slot may have become free in between
 }
 
 // settle ends a call, or hands it to another replica.
@@ -191,15 +197,21 @@ func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
 		t.finish(result)
 		return
 	}
-	t.avoid = s
+	t.failedOn(s)
 	r.seeing.retries.Inc()
 	r.place([]*ticket{t})
 }
 
 // freed lets calls that wait have the slots that became free.
 func (r *Registry) freed(s *Session) {
+	if r.queued.Load() == 0 {
+		return
+	}
 	for _, p := range *s.pools.Load() {
-		p.drain()
+		if s.room.Load() == 0 {
+			return
+		}
+		p.drainTo(s)
 	}
 }
 
@@ -263,7 +275,7 @@ func (r *Registry) replace(with func(old *view, now time.Time) *view) {
 		}
 	}
 	for _, p := range next.pools {
-		p.drain()
+		p.drain(time.Now())
 	}
 	for _, s := range sessions {
 		r.announce(s)
@@ -360,7 +372,7 @@ func (r *Registry) join(s *Session) error {
 		other.close(errReplaced)
 	}
 	for _, p := range pools {
-		p.drain()
+		p.drain(time.Now())
 	}
 	return nil
 }
@@ -375,11 +387,12 @@ func (r *Registry) leave(s *Session) {
 	}
 }
 
-// Ready reports whether every hook that is served over streams has a session, and the names of those that have none.
+// Ready reports whether every hook that is served over streams has a session, and the names of those that have none. Nobody
+// waits for hooks in shadow, which decide nothing.
 func (r *Registry) Ready() (missing []string) {
 	v := r.view.Load()
 	for id, p := range v.pools {
-		if _, removed := v.removed[id]; !removed && len(*p.sessions.Load()) == 0 {
+		if _, removed := v.removed[id]; !removed && len(*p.sessions.Load()) == 0 && !p.hook.Load().Route.Shadow {
 			missing = append(missing, id.Configuration+"/"+id.Name)
 		}
 	}

@@ -102,7 +102,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
 		m.review("a")
 		h.review()
-		waiting := make([]*results, MaxWaiting)
+		waiting := make([]*results, MaxWaiting/2)
 		for i := range waiting {
 			waiting[i] = m.review("a")
 		}
@@ -113,7 +113,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		m.review("a").want("a", "pending") // the cancelled one made room
 		h.cancel()
 		elapse(AbsenceGrace + tick)
-		waiting[MaxWaiting-1].want("a", "unavailable")
+		waiting[MaxWaiting/2-1].want("a", "unavailable")
 	})
 }
 

@@ -2,6 +2,7 @@ package session
 
 import (
 	"container/list"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,10 +24,11 @@ type ticket struct {
 	ended    atomic.Bool
 	at       atomic.Pointer[seat] // where it was submitted last
 	queue    atomic.Pointer[pool] // where it waited last
-	element  *list.Element        // in queue, nil while it does not wait; guarded by the pool's lock
+	line     *line                // where it waits, nil while it does not; guarded by the pool's lock
+	element  *list.Element        // of line; likewise
 	queued   time.Time            // when it began to wait; likewise
 	attempts int                  // owned by whoever places the ticket
-	avoid    *Session             // the session that failed it last; likewise
+	had      [MaxAttempts]string  // the instances that have had it; likewise
 	lost     bool                 // a session ended while a handler may have had it; likewise
 
 	pool     *pool    // of the hook; nil when no host may serve it
@@ -96,14 +98,32 @@ func (t *ticket) leave() {
 	}
 }
 
-// again reports whether a failed call may go to another replica. What no handler has seen always may; anything else only
-// if the hook has no side effects, and only once: a review that ends the session it is delivered on must not end another.
+// again reports whether a failed call may go to another replica. The rules:
+//
+//   - never past its deadline, never when nobody waits for it, and at most [MaxAttempts] times in all;
+//   - what no handler has seen, because it was never handed over or was refused as not started, may go whatever its side
+//     effects;
+//   - what a handler may have seen may go when its session ended, if the hook has no side effects, and once: a review that
+//     ends the session it is delivered on must not end a third. All calls that the session had are under suspicion, and
+//     each goes alone;
+//   - what a host has answered, be it that its handler failed, is its answer;
+//   - a second ticket of a call never goes again: the first one is still there.
+//
+// An instance that has not had it is preferred.
 func (t *ticket) again(f *review.Failure, now time.Time) bool {
 	if t.ended.Load() || t.hedge || t.attempts >= MaxAttempts || !now.Before(t.call().Deadline) {
 		return false
 	}
 	return f.NotStarted || f.Kind == review.FailureLost && withoutSideEffects(t) && t.lose()
 }
+
+// tried reports whether the process behind a session has had the ticket before.
+func (t *ticket) tried(s *Session) bool {
+	return t.attempts > 0 && slices.Contains(t.had[:t.attempts], s.hello.GetInstance())
+}
+
+// failedOn takes note of who had the ticket last.
+func (t *ticket) failedOn(s *Session) { t.had[t.attempts-1] = s.hello.GetInstance() }
 
 // lose takes note that a session ended that may have been ended by the ticket. It reports whether another one may be
 // tried.

@@ -142,11 +142,11 @@ func TestATicketIsForgottenByTheQueueThatItIsInOnly(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		before, now := newPool(m.registry, time.Now()), newPool(m.registry, time.Now())
 		k := &ticket{batch: m.call(), done: func(int, review.Result) {}}
-		if f := now.wait(k, time.Now()); f != nil {
-			t.Fatal(f)
+		if first, f := now.wait(k, time.Now()); f != nil || !first {
+			t.Fatal(first, f)
 		}
 		before.forget(k)
-		if now.waiting.Len() != 1 || k.element == nil {
+		if now.waiting.n != 1 || k.element == nil {
 			t.Error("forgotten by a queue that it was in before")
 		}
 		now.abandon()
