@@ -12,19 +12,14 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-const (
-	// instrumentation is the scope of the SDK's spans.
-	instrumentation = "github.com/portcullis-mesh/portcullis/hostsdk"
-	// complaintInterval is how often the failures of one hook are logged at most.
-	complaintInterval = time.Second
-)
+// complaintInterval is how often the failures of one hook are logged at most.
+const complaintInterval = time.Second
 
 // errGone is why the context of a handler ended when its session did.
 var errGone = errors.New("hostsdk: the session is lost")
@@ -55,24 +50,22 @@ func (h *hook) configuration(name []byte) string {
 
 // caller runs handlers, at most as many at a time as it has slots. Safe for concurrent use.
 type caller struct {
-	slots  chan struct{}
-	tracer trace.Tracer
-	logger *slog.Logger
+	slots   chan struct{}
+	tracing *tracing
+	logger  *slog.Logger
 
 	// Shared by all calls, and never written.
-	allow       *hostv1.Verdict_Response // that says nothing else
-	exit        *hostv1.Verdict_Error    // until the handler returns
-	spanOptions []trace.SpanStartOption
+	allow *hostv1.Verdict_Response // that says nothing else
+	exit  *hostv1.Verdict_Error    // until the handler returns
 }
 
 func newCaller(o *Options) *caller {
 	return &caller{
-		slots:       make(chan struct{}, o.MaxOutstanding),
-		tracer:      o.TracerProvider.Tracer(instrumentation),
-		logger:      o.Logger,
-		allow:       &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}},
-		exit:        panicked("handler ended its goroutine"),
-		spanOptions: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)},
+		slots:   make(chan struct{}, o.MaxOutstanding),
+		tracing: newTracing(o.TracerProvider),
+		logger:  o.Logger,
+		allow:   &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}},
+		exit:    panicked("handler ended its goroutine"),
 	}
 }
 
@@ -90,7 +83,7 @@ func (c *caller) run(inv *invocation) {
 	defer func() { v.HandleUs = microseconds(time.Since(started)) }()
 	v.QueueUs = microseconds(started.Sub(inv.received))
 	v.Outcome = c.exit
-	c.handle(inv)
+	c.handle(inv, started)
 }
 
 func (c *caller) acquire(ctx context.Context) bool {
@@ -128,20 +121,20 @@ func whyNotStarted(ctx context.Context) string {
 //	neither, or no verdict      error, with what is wrong
 //	a panic                     error, panicked
 //	the request is no request   error, that says so; the handler was not called
-func (c *caller) handle(inv *invocation) {
-	ctx, span := c.span(inv)
+func (c *caller) handle(inv *invocation, started time.Time) {
+	ctx, span := c.tracing.start(inv, started)
 	defer span.End()
 	v := &inv.verdict
 	response, err := c.guard(ctx, inv)
 	if err == nil && response.plain() {
 		v.Outcome = c.allow
-		span.SetAttributes(attribute.Bool("portcullis.allowed", true))
+		judged(span, true)
 		return
 	}
 	if err == nil {
 		answer, wrong := response.message(inv.hook.id.stage)
 		if wrong == nil {
-			span.SetAttributes(attribute.Bool("portcullis.allowed", answer.GetAllowed()))
+			judged(span, answer.GetAllowed())
 			v.Outcome = &hostv1.Verdict_Response{Response: answer}
 			return
 		}
@@ -162,6 +155,13 @@ func (c *caller) handle(inv *invocation) {
 	span.RecordError(err)
 	span.SetStatus(codes.Error, publicText(err, handlerFailed))
 	v.Outcome = failure(publicText(err, handlerFailed))
+}
+
+// judged notes a verdict. What is not recorded costs nothing.
+func judged(span trace.Span, allowed bool) {
+	if span.IsRecording() {
+		span.SetAttributes(attribute.Bool("portcullis.allowed", allowed))
+	}
 }
 
 // guard contains a panic. When the handler ends its goroutine instead (runtime.Goexit, which is what FailNow of a test
@@ -215,45 +215,10 @@ func panicked(message string) *hostv1.Verdict_Error {
 	return &hostv1.Verdict_Error{Error: &hostv1.HandlerError{Message: message, Panicked: true}}
 }
 
-// span starts the handler's span as a child of the call's span in the dispatcher. What is not recorded costs little.
-func (c *caller) span(inv *invocation) (context.Context, trace.Span) {
-	ctx := context.Context(&inv.ctx)
-	if parent := inv.review.traceparent; parent != "" {
-		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
-			"traceparent": parent,
-			"tracestate":  inv.review.tracestate,
-		})
-	}
-	ctx, span := c.tracer.Start(callSpan(ctx, inv), "portcullis.host.handle", c.spanOptions...)
-	if span.IsRecording() {
-		span.SetAttributes(
-			attribute.String("portcullis.hook", inv.hook.id.name),
-			attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
-			attribute.String("portcullis.cluster", inv.cluster()),
-			attribute.Int64("portcullis.call", int64(inv.id)),
-		)
-	}
-	return ctx, span
-}
-
 // cluster is the cluster of the request, as far as it can be read.
 func (i *invocation) cluster() string {
 	admission, _ := i.review.request.decode()
 	return admission.GetCluster()
-}
-
-// callSpan makes the span of the call, if the dispatcher names one, the parent: the traceparent of a frame is that of the
-// whole review, which may hold calls of several hooks.
-func callSpan(ctx context.Context, inv *invocation) context.Context {
-	id := inv.call().span
-	if len(id) != len(trace.SpanID{}) {
-		return ctx
-	}
-	parent := trace.SpanContextFromContext(ctx)
-	if !parent.IsValid() {
-		return ctx
-	}
-	return trace.ContextWithRemoteSpanContext(ctx, parent.WithSpanID(trace.SpanID(id)))
 }
 
 // complain logs a failure of a hook, not more often than its operator can read.

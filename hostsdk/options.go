@@ -61,6 +61,8 @@ const (
 	maxOutbox = 1024
 	// maxTargets is how many dispatchers a host holds sessions to; further peers are ignored.
 	maxTargets = 64
+	// tracingInterval is how often a tracer that makes no spans is asked for one.
+	tracingInterval = time.Second
 	// resolveInterval is how often the addresses of the dispatchers are resolved anew.
 	resolveInterval = 5 * time.Second
 	// peerDelay gives a peer's own address, found by name resolution, the time to be dialled first.

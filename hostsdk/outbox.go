@@ -73,11 +73,12 @@ func (o *outbox) seal() {
 	}
 }
 
-// take returns what there is to write and empties the outbox.
-func (o *outbox) take() [][]byte {
+// take returns what there is to write and empties the outbox. What it returned before may be used for what comes next.
+func (o *outbox) take(before [][]byte) [][]byte {
 	o.seal()
 	frames := o.frames
-	o.frames, o.waiting = nil, 0
+	clear(before)
+	o.frames, o.waiting = before[:0], 0
 	return frames
 }
 

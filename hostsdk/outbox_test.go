@@ -59,7 +59,7 @@ func TestVerdictsThatWaitShareAFrame(t *testing.T) {
 				o.takesTogether(tt.limit)
 			}
 			tt.fill(&o)
-			frames := o.take()
+			frames := o.take(nil)
 			sizes, calls := read(t, frames)
 			if len(sizes) != len(tt.want) {
 				t.Fatalf("%d frames of %v verdicts, want %v", len(frames), sizes, tt.want)
@@ -77,7 +77,7 @@ func TestVerdictsThatWaitShareAFrame(t *testing.T) {
 					t.Errorf("verdicts in the order %v", calls)
 				}
 			}
-			if o.waiting != 0 || o.take() != nil {
+			if o.waiting != 0 || len(o.take(nil)) != 0 {
 				t.Error("something is left")
 			}
 		})
@@ -113,14 +113,14 @@ func TestAnOutboxLosesNothing(t *testing.T) {
 			case 0:
 				o.message(pong(i))
 			case 1:
-				_, calls := read(t, o.take())
+				_, calls := read(t, o.take(nil))
 				got = append(got, calls...)
 			default:
 				o.verdict(verdictOf(i+1, random.IntN(2000)))
 				added = append(added, i+1)
 			}
 		}
-		_, calls := read(t, o.take())
+		_, calls := read(t, o.take(nil))
 		got = append(got, calls...)
 		if len(got) != len(added) {
 			t.Fatalf("seed %d: %d of %d", seed, len(got), len(added))
@@ -137,7 +137,7 @@ func TestAnOutboxLosesNothing(t *testing.T) {
 func TestALargeVerdictIsNotKept(t *testing.T) {
 	var o outbox
 	o.verdict(verdictOf(1, 1<<20))
-	o.take()
+	o.take(nil)
 	if cap(o.run) > maxBatchBytes {
 		t.Errorf("%d bytes are kept", cap(o.run))
 	}

@@ -38,7 +38,8 @@ type listener interface {
 }
 
 // session is the shell around the state of one session: a reader, a writer, a timer, and a goroutine for each running
-// handler. Each of them steps the state under mu and carries out the effects outside of it.
+// handler. Each of them steps the state under mu and carries out the effects outside of it. Whoever finds something to send
+// and nobody sending may be the sender.
 type session struct {
 	// Set once, by newSession.
 	hooks    map[hookID]*hook
@@ -56,9 +57,13 @@ type session struct {
 	// Set once, by run, before anything else starts.
 	handling context.Context //nolint:containedctx // the parent of the handlers' contexts, which outlive what started them
 	abort    context.CancelCauseFunc
+	stream   Stream
 
-	mu    sync.Mutex
-	state *state // nil until the stream is open
+	mu      sync.Mutex
+	state   *state // nil until the stream is open
+	sending bool   // by one goroutine, whose is what follows
+
+	frames [][]byte // that were sent last
 }
 
 // run opens the stream and serves until it ends; nil means that it ended cleanly. When ctx ends the session drains. The
@@ -73,7 +78,7 @@ func (s *session) run(ctx context.Context, open OpenFunc) error {
 	}
 	handling, stopHandling := context.WithCancelCause(lasting)
 	defer stopHandling(errGone)
-	s.handling, s.abort = handling, abort
+	s.handling, s.abort, s.stream = handling, abort, stream
 
 	s.budget.join(s)
 	defer s.budget.leave(s)
@@ -84,8 +89,8 @@ func (s *session) run(ctx context.Context, open OpenFunc) error {
 	defer pumps.Wait()
 	defer abort(errGone)
 	ended := make(chan error, 1)
-	pumps.Go(func() { ended <- s.read(streamCtx, stream) })
-	pumps.Go(func() { s.write(streamCtx, stream) })
+	pumps.Go(func() { ended <- s.read(streamCtx) })
+	pumps.Go(func() { s.write(streamCtx) })
 	err = s.supervise(ctx, ended)
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -152,9 +157,9 @@ func (s *session) untilWake() time.Duration {
 
 // read is the one reader of the stream. It waits while the writer is too far behind, so that a dispatcher that does not
 // read is not read from either.
-func (s *session) read(ctx context.Context, stream Stream) error {
+func (s *session) read(ctx context.Context) error {
 	for {
-		encoded, err := stream.Recv()
+		encoded, err := s.stream.Recv()
 		if err != nil {
 			return err
 		}
@@ -179,74 +184,92 @@ func (s *session) backlog() bool {
 	return s.state.out.waiting > maxOutbox
 }
 
-// write is the one writer of the stream.
-func (s *session) write(ctx context.Context, stream Stream) {
+// write sends what the other senders leave, until the stream ends.
+func (s *session) write(ctx context.Context) {
 	for {
-		frames, last := s.take()
-		for _, frame := range frames {
-			if err := stream.Send(frame); err != nil {
-				s.unwritable(err)
-				return
-			}
-		}
-		if last {
-			if err := stream.CloseSend(); err != nil {
-				s.abort(err)
-			}
-			return
-		}
-		if len(frames) > 0 {
-			continue
-		}
+		s.flush()
 		select {
 		case <-s.forWriter:
-			// Handlers that can run now may have a verdict for the same frame. Those that cannot are not waited for.
-			runtime.Gosched()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// unwritable ends the sending. The reader goes on, and learns why the stream ended.
-func (s *session) unwritable(err error) {
+// flush sends what is in the outbox. One goroutine does so at a time: what others put there meanwhile it sends as well.
+// Handlers that are done send for themselves; the reader must not be held up, and wakes the writer.
+func (s *session) flush() {
 	s.mu.Lock()
-	s.state.unwritable()
-	s.mu.Unlock()
-	wake(s.forReader)
-	if !errors.Is(err, io.EOF) {
-		s.abort(err)
+	defer s.mu.Unlock()
+	if s.sending {
+		return
+	}
+	s.sending = true
+	defer func() { s.sending = false }()
+	for s.state.toSend() {
+		s.mu.Unlock()
+		// Handlers that can run now may have a verdict for the same frame. Those that cannot are not waited for.
+		runtime.Gosched()
+		s.mu.Lock()
+		s.frames = s.state.out.take(s.frames)
+		last := s.state.finishing
+		s.mu.Unlock()
+		wake(s.forReader)
+		err := s.send(s.frames, last)
+		s.mu.Lock()
+		if last || err != nil {
+			s.state.unwritable()
+		}
 	}
 }
 
-// take hands the outbox to the writer, and says whether anything can come after it.
-func (s *session) take() (frames [][]byte, last bool) {
-	s.mu.Lock()
-	frames, last = s.state.out.take(), s.state.finishing
-	s.mu.Unlock()
-	wake(s.forReader)
-	return frames, last
+// send writes frames, and closes the host's side behind the last one.
+func (s *session) send(frames [][]byte, last bool) error {
+	for _, frame := range frames {
+		if err := s.stream.Send(frame); err != nil {
+			return s.unwritable(err)
+		}
+	}
+	if last {
+		if err := s.stream.CloseSend(); err != nil {
+			s.abort(err)
+		}
+	}
+	return nil
 }
 
-// step lets the state decide, and carries out what it decided.
+// unwritable is the end of the sending. The reader goes on, and learns why the stream ended.
+func (s *session) unwritable(err error) error {
+	if !errors.Is(err, io.EOF) {
+		s.abort(err)
+	}
+	return err
+}
+
+// step lets the state decide, and carries out what it decided. What there is to send the writer sends.
 func (s *session) step(decide func(st *state, now time.Time) effects) {
+	if s.decide(decide) {
+		wake(s.forWriter)
+	}
+}
+
+// decide is a step, but for the sending: it says whether there is something to send.
+func (s *session) decide(decide func(st *state, now time.Time) effects) (toSend bool) {
 	s.mu.Lock()
 	if s.state == nil {
 		s.mu.Unlock()
-		return
+		return false
 	}
 	before := s.state.wake()
 	out := decide(s.state, time.Now())
 	sooner := s.state.wake().Before(before)
-	toSend := s.state.out.waiting > 0 || s.state.finishing
+	toSend = s.state.toSend() && !s.sending
 	s.mu.Unlock()
-	if toSend {
-		wake(s.forWriter)
-	}
 	if sooner {
 		wake(s.forTimer)
 	}
 	s.carryOut(&out)
+	return toSend
 }
 
 // carryOut does what a step decided, except sending. Only the reader's steps decide more than that.
@@ -295,10 +318,13 @@ func (i *invocation) finish() {
 	i.ctx.finish()
 	i.verdict.CallId, i.verdict.HookIndex = i.id, i.index
 	encoded := encodeVerdict(i.scratch[:0], &i.verdict)
-	i.session.step(func(st *state, now time.Time) (none effects) {
+	toSend := i.session.decide(func(st *state, now time.Time) (none effects) {
 		st.finished(now, i.pair, &i.verdict, encoded)
 		return none
 	})
+	if toSend {
+		i.session.flush()
+	}
 }
 
 // probe asks the hooks of a name whether they are ready.

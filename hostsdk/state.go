@@ -189,6 +189,9 @@ func (s *state) send(m *hostv1.ConnectRequest) {
 	}
 }
 
+// toSend says whether there are frames to send, or the host's side of the stream to close.
+func (s *state) toSend() bool { return s.out.waiting > 0 || s.finishing && !s.mute }
+
 // unwritable says that nothing can be sent any more. The dispatcher may still say why.
 func (s *state) unwritable() {
 	s.mute = true

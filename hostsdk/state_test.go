@@ -55,7 +55,7 @@ func finish(s *state, now time.Time, p pair) {
 func sent(t *testing.T, s *state) []*hostv1.ConnectRequest {
 	t.Helper()
 	var out []*hostv1.ConnectRequest
-	for _, encoded := range s.out.take() {
+	for _, encoded := range s.out.take(nil) {
 		m := &hostv1.ConnectRequest{}
 		if err := proto.Unmarshal(encoded, m); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,71 @@
+package hostsdk
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// instrumentation is the scope of the SDK's spans.
+const instrumentation = "github.com/portcullis-mesh/portcullis/hostsdk"
+
+// tracing makes the spans of handlers. Most hosts have none: a tracer that makes none is asked only so often whether it
+// does by now. Safe for concurrent use.
+type tracing struct {
+	tracer  trace.Tracer
+	options []trace.SpanStartOption
+	idle    atomic.Int64 // until then the tracer is not asked, in nanoseconds of Unix time
+}
+
+func newTracing(provider trace.TracerProvider) *tracing {
+	return &tracing{
+		tracer:  provider.Tracer(instrumentation),
+		options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)},
+	}
+}
+
+// start starts the handler's span as a child of the call's span in the dispatcher.
+func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.Span) {
+	ctx := remote(inv)
+	if now.UnixNano() < t.idle.Load() {
+		return ctx, noop.Span{}
+	}
+	parent := trace.SpanContextFromContext(ctx)
+	spanCtx, span := t.tracer.Start(ctx, "portcullis.host.handle", t.options...)
+	if span.SpanContext().SpanID() == parent.SpanID() {
+		t.idle.Store(now.Add(tracingInterval).UnixNano())
+		return ctx, noop.Span{}
+	}
+	if span.IsRecording() {
+		span.SetAttributes(
+			attribute.String("portcullis.hook", inv.hook.id.name),
+			attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
+			attribute.String("portcullis.cluster", inv.cluster()),
+			attribute.Int64("portcullis.call", int64(inv.id)),
+		)
+	}
+	return spanCtx, span
+}
+
+// remote is the context of a call with its span in the dispatcher, if there is one. The traceparent of a frame is that of
+// the whole review, which may hold calls of several hooks.
+func remote(inv *invocation) context.Context {
+	ctx := context.Context(&inv.ctx)
+	if inv.review.traceparent == "" {
+		return ctx
+	}
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
+		"traceparent": inv.review.traceparent,
+		"tracestate":  inv.review.tracestate,
+	})
+	parent, id := trace.SpanContextFromContext(ctx), inv.call().span
+	if !parent.IsValid() || len(id) != len(trace.SpanID{}) {
+		return ctx
+	}
+	return trace.ContextWithRemoteSpanContext(ctx, parent.WithSpanID(trace.SpanID(id)))
+}
