@@ -27,6 +27,8 @@ const (
 	verdictBytes = 24
 	// maxFrameBytes is more than any review.
 	maxFrameBytes = 64 << 20
+	// window is that of hosts made with hostsdk: with gRPC's own, frames would wait for it.
+	window = 4 << 20
 	// maxPending is how many frames may be unanswered on a stream: more than there are callers at a time.
 	maxPending = 4096
 	// method is the one of the echo service.
@@ -74,6 +76,7 @@ func StartStreams(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*Str
 // dial starts a host, which answers each frame with the verdicts of its hooks.
 func (x *Streams) dial(ctx context.Context, address string, keys *pki.PKI, hooks int) error {
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(keys.Client())),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxFrameBytes)))
 	if err != nil {
 		return err

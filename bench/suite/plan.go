@@ -119,7 +119,7 @@ const (
 	// partOfFull is the part of the full throughput at which the load Tenth is.
 	partOfFull = 10
 	// steadyRate is that of the load Steady, in reviews a second.
-	steadyRate = 500
+	steadyRate = 1_000
 	// slowly is how much longer the loads take that are neither full nor a part of it: they have fewer reviews a second.
 	slowly = 3
 	// maxCallers is the most callers of a full load.
