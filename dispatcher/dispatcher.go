@@ -103,7 +103,7 @@ type Options struct {
 	// Webhooks carries calls to hooks that are served as JSON webhooks; nil means that such calls fail.
 	Webhooks Backend
 	// Capacity knows how busy the replicas behind Streams are; nil means that hooks in shadow are called however busy they
-	// are.
+	// are, and that no hook is asked ahead of its turn.
 	Capacity Capacity
 	// Codec makes what applies and makes the patches of one review; nil means that they are made on the raw JSON. It may be
 	// called concurrently.
@@ -124,6 +124,7 @@ type Dispatcher struct {
 	webhooks  Backend
 	capacity  Capacity
 	shadows   *shadows
+	gate      *gate
 	codec     func() chain.Codec
 	outputs   *outputs
 	seeing    *instrumentation
@@ -150,7 +151,8 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	return &Dispatcher{
 		snapshots: o.Snapshots, clusters: o.Clusters, streams: o.Streams, webhooks: o.Webhooks,
-		capacity: o.Capacity, shadows: newShadows(), codec: o.Codec, outputs: newOutputs(), seeing: seeing, log: o.Logger,
+		capacity: o.Capacity, shadows: newShadows(), gate: &gate{capacity: o.Capacity}, codec: o.Codec,
+		outputs: newOutputs(), seeing: seeing, log: o.Logger,
 	}, nil
 }
 
@@ -218,6 +220,8 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		x.machine = chain.NewValidate(options)
 	} else {
+		x.upsets = d.gate.of(snapshot)
+		options.Speculate = d.gate.speculate(x.upsets, r.Admission.GetCluster())
 		options.Codec = d.codec()
 		x.machine = chain.NewMutate(options)
 	}

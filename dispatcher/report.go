@@ -46,6 +46,7 @@ func (x *run) report(ctx context.Context) {
 		if o.Effect == chain.Shadowed && o.Reason != "" { // it could not be asked
 			x.dispatcher.seeing.shadowed(o.Hook, shadowFailed)
 		}
+		x.upsets.learn(o)
 		x.dispatcher.seeing.count(series, x.request, o, f)
 		if o.Effect == chain.FailedOpen || o.Effect == chain.FailedClosed {
 			x.logFailure(ctx, o)

@@ -35,6 +35,7 @@ type run struct {
 	snapshot   *match.Snapshot
 	hooks      []*match.Hook // the candidates
 	machine    chain.Machine
+	upsets     *upsets // of hooks that mutate
 	inbox      *inbox
 	taken      []delivery // from the inbox, the last time
 	asking     *bounded   // for what is asked of the cluster
