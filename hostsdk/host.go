@@ -194,6 +194,7 @@ func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
 		logger:    o.Logger,
 		listener:  l,
 		handlers:  handlers,
+		jobs:      make(chan *invocation),
 		forWriter: make(chan struct{}, 1),
 		forReader: make(chan struct{}, 1),
 		forTimer:  make(chan struct{}, 1),

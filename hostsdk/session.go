@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -51,6 +52,10 @@ type session struct {
 	listener listener
 	handlers *sync.WaitGroup // also probes
 
+	// jobs are taken by goroutines that have nothing else to do, of which there are idle many. The reader alone sends.
+	jobs chan *invocation
+	idle atomic.Int32
+
 	// Each holds at most one wake-up, which says that there is something to look at under mu.
 	forWriter, forReader, forTimer chan struct{}
 
@@ -85,6 +90,7 @@ func (s *session) run(ctx context.Context, open OpenFunc) error {
 	defer s.listener.ended(s)
 	s.begin()
 
+	defer close(s.jobs)
 	var pumps sync.WaitGroup
 	defer pumps.Wait()
 	defer abort(errGone)
@@ -298,17 +304,33 @@ func (s *session) carryOut(out *effects) {
 	}
 }
 
-// start runs a handler in a goroutine of its own, under the deadline of its call.
+// start runs a handler, under the deadline of its call, in a goroutine that waits for work or else in a new one.
 func (s *session) start(inv *invocation) {
 	inv.session = s
 	inv.ctx.begin(s.handling, inv.deadline)
-	s.handlers.Add(1)
-	go inv.run()
+	select {
+	case s.jobs <- inv:
+	default:
+		s.handlers.Go(func() { s.work(inv) })
+	}
+}
+
+// work runs handlers one after the other. A new goroutine for each would have to grow its stack anew each time. It ends
+// with the session, and when enough others wait for work.
+func (s *session) work(inv *invocation) {
+	for ok := true; ok; {
+		inv.run()
+		if s.idle.Add(1) <= maxIdle {
+			inv, ok = <-s.jobs
+		} else {
+			ok = false
+		}
+		s.idle.Add(-1)
+	}
 }
 
 // run calls the handler and sends its verdict, also when the handler ends this goroutine.
 func (i *invocation) run() {
-	defer i.session.handlers.Done()
 	defer i.finish()
 	i.session.caller.run(i)
 }

@@ -31,7 +31,10 @@ func newTracing(provider trace.TracerProvider) *tracing {
 
 // start starts the handler's span as a child of the call's span in the dispatcher.
 func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.Span) {
-	ctx := remote(inv)
+	ctx := context.Context(&inv.ctx)
+	if inv.review.traceparent != "" {
+		ctx = remote(ctx, inv)
+	}
 	if now.UnixNano() < t.idle.Load() {
 		return ctx, noop.Span{}
 	}
@@ -42,23 +45,24 @@ func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.
 		return ctx, noop.Span{}
 	}
 	if span.IsRecording() {
-		span.SetAttributes(
-			attribute.String("portcullis.hook", inv.hook.id.name),
-			attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
-			attribute.String("portcullis.cluster", inv.cluster()),
-			attribute.Int64("portcullis.call", int64(inv.id)),
-		)
+		explain(span, inv)
 	}
 	return spanCtx, span
 }
 
-// remote is the context of a call with its span in the dispatcher, if there is one. The traceparent of a frame is that of
-// the whole review, which may hold calls of several hooks.
-func remote(inv *invocation) context.Context {
-	ctx := context.Context(&inv.ctx)
-	if inv.review.traceparent == "" {
-		return ctx
-	}
+// explain says what is judged.
+func explain(span trace.Span, inv *invocation) {
+	span.SetAttributes(
+		attribute.String("portcullis.hook", inv.hook.id.name),
+		attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
+		attribute.String("portcullis.cluster", inv.cluster()),
+		attribute.Int64("portcullis.call", int64(inv.id)),
+	)
+}
+
+// remote adds the call's span in the dispatcher to ctx. The traceparent of a frame is that of the whole review, which may
+// hold calls of several hooks.
+func remote(ctx context.Context, inv *invocation) context.Context {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
 		"traceparent": inv.review.traceparent,
 		"tracestate":  inv.review.tracestate,
