@@ -94,30 +94,26 @@ func newSample(how Load, cost usage, all []time.Duration) (Sample, error) {
 	}, nil
 }
 
-// Search finds the number of callers, of 2, 4, 8 and so on up to most, with which the throughput is best, and what that is.
-// It ends when two steps in a row have not raised the throughput by worth, so that the number is no larger than it has to
-// be: with more callers than there is work for, times only grow. Each number is tried for the duration.
-func Search(ctx context.Context, review Review, most int, duration time.Duration) (best int, highest float64, err error) {
-	inVain := 0
-	for n := min(leastCallers, most); n <= most && inVain < stepsInVain; n *= 2 {
+// Search finds the number of callers, of 2, 4, 8 and so on up to most, with which the throughput is best, and what that
+// throughput is. It is the least number that comes near the best: with more callers than there is work for, times only
+// grow. Each number is tried for the duration; all of them, since one try is too short to end a search.
+func Search(ctx context.Context, review Review, most int, duration time.Duration) (callers int, throughput float64, err error) {
+	var tried []Sample
+	for n := min(leastCallers, most); n <= most; n *= 2 {
 		s, err := Run(ctx, review, Load{Callers: n, Duration: duration, Least: 1})
 		if err != nil {
 			return 0, 0, fmt.Errorf("with %d callers: %w", n, err)
 		}
-		if s.Throughput > highest*(1+worth) {
-			best, highest, inVain = n, s.Throughput, 0
-		} else {
-			inVain++
-		}
+		tried = append(tried, s)
+		throughput = max(throughput, s.Throughput)
 	}
-	return best, highest, nil
+	near := slices.IndexFunc(tried, func(s Sample) bool { return s.Throughput*(1+worth) >= throughput })
+	return tried[near].Callers, tried[near].Throughput, nil
 }
 
 const (
 	// leastCallers is the number of callers that a search begins with.
 	leastCallers = 2
-	// worth is by what part a step of a search has to raise the throughput.
+	// worth is by what part more callers have to raise the throughput.
 	worth = 0.03
-	// stepsInVain is how many steps that raise nothing end a search.
-	stepsInVain = 2
 )
