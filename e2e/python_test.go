@@ -7,10 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
+	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 	"github.com/portcullis-mesh/portcullis/e2e/process"
 )
 
@@ -36,18 +40,59 @@ func TestAHostWithoutAnSDKServesARealDispatcher(t *testing.T) {
 	_, err = cluster.CreatePod(t.Context(), latest)
 	wantError(t, err, http.StatusForbidden, `hook "pinned-images.example.com" denied the request: image app:latest is not pinned`)
 
+	// It understands neither batches nor chunks; the host that takes its place
+	// does, and is replaced in its turn by what was there before.
+	large := r.largeReviewer(t)
+	large()
 	flow := newTraffic(t, r.createDry)
-	start(r)
-	eventually(t, "a second replica is there", func() error { return r.dispatcher.HasMetric(t.Context(), "portcullis_host_sessions 2") })
+	fresh := r.hostProcess(t, "-validate=pinned-images.example.com", "-mutate=team-label.example.com")
 	flow.await(t)
-	if err := first.Stop(0); err != nil {
+	drain(t, first)
+	flow.await(t)
+	large()
+	start(r)
+	eventually(t, "the old one is back", func() error { return r.dispatcher.HasMetric(t.Context(), "portcullis_host_sessions 2") })
+	flow.await(t)
+	fresh.Drain(t)
+	flow.await(t)
+	large()
+
+	flow.wantNoFailure(t)
+}
+
+// drain ends a host that is no program of ours.
+func drain(t *testing.T, host *process.Process) {
+	t.Helper()
+	if err := host.Stop(0); err != nil {
 		t.Error(err)
 	}
-	if err := first.Err(); err != nil {
-		t.Errorf("the drained host ended with %v\n%s", err, first.Tail(20))
+	if err := host.Err(); err != nil {
+		t.Errorf("the drained host ended with %v\n%s", err, host.Tail(20))
 	}
-	flow.await(t)
-	flow.wantNoFailure(t)
+}
+
+// largeReviewer is a function that posts reviews of a Pod of 5 MB to both
+// stages, and fails the test unless it is admitted. No API server stores one
+// so large, but it sends an object and its predecessor of 3 MiB each.
+func (r *road) largeReviewer(t *testing.T) func() {
+	t.Helper()
+	pod := kube.Pod(r.namespace, "large")
+	pod.Annotations = map[string]string{"large": strings.Repeat("x", 5_000_000)}
+	request := podRequest(r.namespace, "app")
+	request.Object = runtime.RawExtension{Object: pod}
+	caller := mesh.NewCaller(t, r.Authority().Pool(), apiServerCertificate(t), false)
+	return func() {
+		t.Helper()
+		for _, stage := range []string{"mutate", "validate"} {
+			response, err := caller.Review(t.Context(), r.dispatcher.URL(clusterName, stage), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !response.Allowed {
+				t.Errorf("%s: denied: %s", stage, response.Result.Message)
+			}
+		}
+	}
 }
 
 // pythonHost is a function that starts the example host; the test is skipped
