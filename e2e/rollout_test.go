@@ -79,7 +79,7 @@ func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	replicas := [2]mesh.HostProcess{r.rolledReplica(t), r.rolledReplica(t)}
 	r.mutate(t)
 	r.validate(t)
-	flow := newTraffic(t, r.createMarked)
+	flow, direct := newTraffic(t, r.createMarked), newTraffic(t, r.directCaller(t, r.dispatcher.Hosts))
 
 	for range times(t, "E2E_HOST_ROLLOUTS", 5) {
 		for i, old := range replicas {
@@ -91,6 +91,7 @@ func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	}
 
 	flow.wantNoFailure(t)
+	direct.wantNoFailure(t)
 }
 
 func TestADispatcherIsRestartedAndItsHostReconnects(t *testing.T) {

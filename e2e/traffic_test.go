@@ -10,7 +10,7 @@ import (
 
 const (
 	// trafficClients is how many clients create Pods at a time.
-	trafficClients = 4
+	trafficClients = 8
 	// pace is how much time at least lies between two requests of a client.
 	pace = 10 * time.Millisecond
 	// between is how many requests are answered between two steps of a test.

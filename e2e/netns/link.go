@@ -102,7 +102,7 @@ func openDevice(name string) (*os.File, error) {
 	}
 	copy(request.name[:syscall.IFNAMSIZ-1], name)
 	request.flags = tunPackets
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TUNSETIFF, uintptr(unsafe.Pointer(&request))) //nolint:gosec // as ioctl has it
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TUNSETIFF, uintptr(unsafe.Pointer(&request)))
 	if errno != 0 {
 		return nil, fmt.Errorf("TUNSETIFF %s: %w", name, errno)
 	}
