@@ -157,6 +157,14 @@ func (c *caller) handle(inv *invocation, started time.Time) {
 	v.Outcome = failure(publicText(err, handlerFailed))
 }
 
+// encode appends the encoding of a verdict.
+func (c *caller) encode(b []byte, v *hostv1.Verdict) []byte {
+	if v.GetOutcome() == c.allow {
+		return encodeAllow(b, v)
+	}
+	return encodeVerdict(b, v)
+}
+
 // judged notes a verdict. What is not recorded costs nothing.
 func judged(span trace.Span, allowed bool) {
 	if span.IsRecording() {

@@ -60,7 +60,7 @@ const (
 	// maxOutbox is how many frames may wait for the writer of a session before its reader waits too.
 	maxOutbox = 1024
 	// maxIdle is how many goroutines of a session wait for a handler to run.
-	maxIdle = 64
+	maxIdle = 256
 	// maxTargets is how many dispatchers a host holds sessions to; further peers are ignored.
 	maxTargets = 64
 	// tracingInterval is how often a tracer that makes no spans is asked for one.

@@ -339,7 +339,7 @@ func (i *invocation) run() {
 func (i *invocation) finish() {
 	i.ctx.finish()
 	i.verdict.CallId, i.verdict.HookIndex = i.id, i.index
-	encoded := encodeVerdict(i.scratch[:0], &i.verdict)
+	encoded := i.session.caller.encode(i.scratch[:0], &i.verdict)
 	toSend := i.session.decide(func(st *state, now time.Time) (none effects) {
 		st.finished(now, i.pair, &i.verdict, encoded)
 		return none
