@@ -122,6 +122,8 @@ const (
 	steadyRate = 1_000
 	// slowly is how much longer the loads take that are neither full nor a part of it: they have fewer reviews a second.
 	slowly = 3
+	// warmCallers send reviews before such a load, each one for every warmEach of the duration.
+	warmCallers, warmEach = 16, 25 * time.Millisecond
 	// maxCallers is the most callers of a full load.
 	maxCallers = 64
 	// largeCallers is the most callers that send reviews of 1 MB: each of them holds several copies for each hook.

@@ -133,15 +133,24 @@ func (g *group) load(ctx context.Context, c report.Cell) (measure.Load, error) {
 	duration := g.options.Duration / time.Duration(g.options.Rounds)
 	switch c.Load {
 	case report.Alone:
-		return measure.Load{Callers: 1, Duration: slowly * duration, Least: 1}, nil
+		return measure.Load{Callers: 1, Duration: slowly * duration, Least: 1}, g.warm(ctx, c)
 	case report.Steady:
-		return measure.Load{Rate: steadyRate, Duration: slowly * duration, Least: g.options.Least}, nil
+		return measure.Load{Rate: steadyRate, Duration: slowly * duration, Least: g.options.Least}, g.warm(ctx, c)
 	}
 	callers, throughput, err := g.search(ctx, c)
 	if c.Load == report.Full {
 		return measure.Load{Callers: callers, Duration: duration, Least: 1}, err
 	}
 	return measure.Load{Rate: throughput / partOfFull, Duration: duration, Least: g.options.Least}, err
+}
+
+// warm sends reviews that do not count: how long hooks take and how often they patch is learnt from them, as it is in a
+// dispatcher that has run for some seconds.
+func (g *group) warm(ctx context.Context, c report.Cell) error {
+	_, err := measure.Run(ctx, g.subject(c).review, measure.Load{
+		Callers: min(warmCallers, g.options.Callers), Least: max(1, int(g.options.Duration/warmEach)),
+	})
+	return err
 }
 
 // search finds the callers of a full load, and the throughput; once for each subject.
