@@ -366,7 +366,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	}
 	context.AfterFunc(serving, a.health.Shutdown)
 	g.Go(func() error {
-		if err := a.grpc.Serve(a.channels.listen(l.hosts)); !errors.Is(err, grpc.ErrServerStopped) {
+		if err := a.grpc.Serve(a.channels.listen(session.Listener(l.hosts))); !errors.Is(err, grpc.ErrServerStopped) {
 			return err
 		}
 		return nil

@@ -96,7 +96,7 @@ func (w *fuzzWorld) step(data []byte) []byte {
 		w.now = w.now.Add(tick)
 		_ = w.state.tick(w.now, LostAfter)
 	case fuzzDrain:
-		w.state.drain(w.now.Add(time.Second), w.now, nil)
+		w.state.drain(w.now.Add(time.Second), w.now, errDispClose, nil)
 	default:
 		n := min(int(operation)-fuzzOperations, len(data))
 		in := new(Incoming)

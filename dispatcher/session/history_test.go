@@ -475,7 +475,7 @@ func (x *actor) take(f *hostv1.ConnectResponse) {
 		outcome := x.outcome(r, c)
 		_, refused := outcome.GetOutcome().(*hostv1.Verdict_Refused)
 		if !refused {
-			x.last = r.GetCallId()
+			x.last = max(x.last, r.GetCallId()) // a large one may be whole after a later one
 			x.history.begin(fmt.Sprintf("%s/%s/%d", r.GetRequest().GetUid(), c.GetName(), c.GetRound()))
 		}
 		var takes time.Duration

@@ -35,6 +35,8 @@ const (
 	MaxVerdictItems = 4096
 	// MaxReasonBytes is how much is kept of a text by which a host says why there is no verdict.
 	MaxReasonBytes = 1 << 10
+	// MaxCapabilities is the most capabilities that a host may name; those that are not known here mean nothing.
+	MaxCapabilities = 64
 	// MaxOffers is the most hooks that one host may offer, and the most clusters that it may name.
 	MaxOffers = 1024
 	// MaxNameBytes bounds every name in Hello.
@@ -44,8 +46,11 @@ const (
 	// MaxWaiting is the most calls that wait for a free replica of one hook. The calls of one cluster may be as many as there
 	// is room left, half of these if no other one waits. Past it a call fails at once.
 	MaxWaiting = 8192
-	// MaxStrays is how many frames that mean nothing (verdicts of unknown calls, unknown frames) a session may send.
-	MaxStrays = 1024
+	// MaxStrays is how many frames without use a session may send at once: verdicts of unknown calls, unknown frames, pongs
+	// that nobody asked for, changes of the credit. A large one counts once for every MaxControlBytes. StraysPerSecond of
+	// them are forgotten again.
+	MaxStrays       = 1024
+	StraysPerSecond = 64
 
 	// PingInterval is how long a session may be silent before it is asked for a sign of life.
 	PingInterval = 500 * time.Millisecond
@@ -56,6 +61,8 @@ const (
 	// HostSilence is the silence after which a host shall redial, so that its session is given up in any case. Up to then
 	// no session is lost for silence while more than half of those of a hook are silent: it may be us who paused.
 	HostSilence = 5 * time.Second
+	// ReplacedGrace is how long calls in flight may go on on a session that a newer one of the same instance has replaced.
+	ReplacedGrace = 10 * time.Second
 	// AbsenceGrace is how long calls of a hook wait for a host when the last one has just left: a restarted host is back
 	// sooner. After it they fail at once, so that a dead host with failurePolicy Ignore costs a write no time.
 	AbsenceGrace = time.Second

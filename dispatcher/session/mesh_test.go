@@ -119,8 +119,21 @@ func (m *mesh) review(names ...string) *results {
 	return out
 }
 
+// reviewFor is review, of hooks that have so long.
+func (m *mesh) reviewFor(long time.Duration, names ...string) *results {
+	m.t.Helper()
+	out := m.startFor(long, names...)
+	synctest.Wait()
+	return out
+}
+
 // start is review, without waiting.
 func (m *mesh) start(names ...string) *results {
+	m.t.Helper()
+	return m.startFor(10*time.Second, names...)
+}
+
+func (m *mesh) startFor(long time.Duration, names ...string) *results {
 	m.t.Helper()
 	out := &results{t: m.t, byHook: map[string]review.Result{}, cancel: map[string]func(){}}
 	request := &admissionv1.AdmissionRequest{Uid: "u", Object: &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)}}
@@ -128,7 +141,7 @@ func (m *mesh) start(names ...string) *results {
 	for _, name := range names {
 		i := slices.IndexFunc(m.snapshot.Hooks(), func(h *match.Hook) bool { return h.ID.Name == name })
 		batch.Calls = append(batch.Calls, dispatcher.Call{
-			Hook: m.snapshot.Hooks()[i], Deadline: time.Now().Add(10 * time.Second),
+			Hook: m.snapshot.Hooks()[i], Deadline: time.Now().Add(long),
 		})
 	}
 	cancel := m.registry.Start(m.t.Context(), batch, func(i int, r review.Result) {

@@ -344,7 +344,7 @@ func (r *Registry) announce(s *Session) {
 	}
 }
 
-// join takes a session in. A second one of the same instance replaces the first.
+// join takes a session in. A second one of the same instance replaces the first, whose calls finish where they are.
 func (r *Registry) join(s *Session) error {
 	r.mu.Lock()
 	if r.draining {
@@ -367,9 +367,12 @@ func (r *Registry) join(s *Session) error {
 	for _, p := range pools {
 		p.add(s)
 	}
+	for _, other := range replaced {
+		r.unpool(other, time.Now())
+	}
 	r.mu.Unlock()
 	for _, other := range replaced {
-		other.close(errReplaced)
+		other.replaced()
 	}
 	for _, p := range pools {
 		p.drain(time.Now())
@@ -382,8 +385,13 @@ func (r *Registry) leave(s *Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sessions, s.id)
+	r.unpool(s, time.Now())
+}
+
+// unpool takes a session out of its pools. The registry's lock is held.
+func (r *Registry) unpool(s *Session, now time.Time) {
 	for _, p := range *s.pools.Load() {
-		p.remove(s, time.Now())
+		p.remove(s, now)
 	}
 }
 
@@ -408,10 +416,7 @@ func (r *Registry) Drain(ctx context.Context, grace time.Duration) {
 	r.mu.Unlock()
 	now := time.Now()
 	for _, s := range r.all() {
-		s.locked(func(st *state) []finished {
-			st.drain(now.Add(grace), now, nil)
-			return nil
-		})
+		s.step(func(st *state) { st.drain(now.Add(grace), now, errDispClose, nil) })
 	}
 	t := time.NewTicker(tick)
 	defer t.Stop()

@@ -289,22 +289,57 @@ func TestSilenceOfAllKeepsNobodyFromBeingPicked(t *testing.T) {
 func TestASecondSessionOfAnInstanceReplacesTheFirst(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		old := m.connect("one", &hostv1.Hello{}, "a")
-		got := m.review("a")
-		old.review()
+		inFlight := m.review("a")
+		r := old.review()
 		current := m.connect("one", &hostv1.Hello{}, "a")
+		if g := old.hear().GetDrain().GetGraceMs(); g != millis(ReplacedGrace) {
+			t.Errorf("the first session has %d ms", g)
+		}
+		for range 10 { // all new calls go to the second
+			got := m.review("a")
+			current.allow(current.review(), 0)
+			got.want("a", "allowed")
+		}
+		inFlight.want("a", "pending")
+		old.allow(r, 0)
+		inFlight.want("a", "allowed")
+		elapse(tick)
 		if c := old.end(); c != codes.Aborted {
 			t.Errorf("the first session ended with %v", c)
 		}
-		current.allow(current.review(), 0)
-		got.want("a", "allowed")
 	})
 }
 
-func TestEverySessionOfAnInstanceIsReplaced(t *testing.T) {
+func TestTheCallsOfAReplacedSessionFailOverWhenItEnds(t *testing.T) {
+	for name, end := range map[string]func(old, current *host){
+		"its stream breaks": func(old, _ *host) { old.cancel() },
+		"it never answers": func(old, current *host) {
+			alive(ReplacedGrace-PingInterval, current, old)
+			alive(2*PingInterval, current)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+				old := m.connect("one", &hostv1.Hello{}, "a")
+				got := m.reviewFor(30*time.Second, "a")
+				old.review()
+				current := m.connect("one", &hostv1.Hello{}, "a")
+				end(old, current)
+				current.allow(current.review(), 0)
+				got.want("a", "allowed")
+				if n := len(m.registry.all()); n != 1 {
+					t.Errorf("%d sessions are left", n)
+				}
+			})
+		})
+	}
+}
+
+func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 	for range 20 { // the registry holds them in a map
 		inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 			var joined []*Session
-			for range 3 {
+			for range 4 {
 				s := newSession(m.registry, string('1'+rune(len(joined))), "host", hello("one", "a").GetHello())
 				if err := m.registry.join(s); err != nil {
 					t.Fatal(err)
@@ -312,8 +347,11 @@ func TestEverySessionOfAnInstanceIsReplaced(t *testing.T) {
 				joined = append(joined, s) // and it does not leave
 			}
 			for i, s := range joined {
-				if replaced := s.cause() == errReplaced; replaced != (i < 2) { //nolint:errorlint // never wrapped
-					t.Errorf("session %d is replaced: %t", i, replaced)
+				if ended := s.cause() == errReplaced; ended != (i < 2) { //nolint:errorlint // never wrapped
+					t.Errorf("session %d is at its end: %t", i, ended)
+				}
+				if takes := s.room.Load() > 0; takes != (i == 3) {
+					t.Errorf("session %d takes calls: %t", i, takes)
 				}
 			}
 		})
@@ -443,6 +481,12 @@ func TestBadFirstFrames(t *testing.T) {
 		{"a hook with such a name", hello("x", string(make([]byte, MaxNameBytes+1))), codes.InvalidArgument},
 		{"a cluster with such a name", with(hello("x", "a"), func(h *hostv1.Hello) {
 			h.Clusters = []string{string(make([]byte, MaxNameBytes+1))}
+		}), codes.InvalidArgument},
+		{"too many capabilities", with(hello("x", "a"), func(h *hostv1.Hello) {
+			h.Capabilities = make([]string, MaxCapabilities+1)
+		}), codes.ResourceExhausted},
+		{"a capability without end", with(hello("x", "a"), func(h *hostv1.Hello) {
+			h.Capabilities = []string{string(make([]byte, MaxNameBytes+1))}
 		}), codes.InvalidArgument},
 		{"too many clusters", with(hello("x", "a"), func(h *hostv1.Hello) {
 			h.Clusters = make([]string, MaxOffers+1)

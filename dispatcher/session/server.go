@@ -149,6 +149,8 @@ func checkHello(h *hostv1.Hello) error {
 		return status.Error(codes.InvalidArgument, "Hello needs host and instance")
 	case len(h.GetHooks()) == 0:
 		return status.Error(codes.InvalidArgument, "Hello offers no hooks")
+	case len(h.GetCapabilities()) > MaxCapabilities:
+		return status.Errorf(codes.ResourceExhausted, "Hello names %d capabilities, at most %d are taken", len(h.GetCapabilities()), MaxCapabilities)
 	case len(h.GetHooks()) > MaxOffers:
 		return status.Errorf(codes.ResourceExhausted, "Hello offers %d hooks, at most %d are taken", len(h.GetHooks()), MaxOffers)
 	case h.GetLane() != 0 || h.GetJoinSession() != "":
@@ -164,6 +166,7 @@ func checkHello(h *hostv1.Hello) error {
 // names are the names that a host says in Hello.
 func names(h *hostv1.Hello) []string {
 	out := append([]string{h.GetInstance(), h.GetHost(), h.GetSdk(), h.GetSdkVersion(), h.GetZone()}, h.GetClusters()...)
+	out = append(out, h.GetCapabilities()...)
 	for _, o := range h.GetHooks() {
 		out = append(out, o.GetName())
 	}

@@ -95,9 +95,6 @@ func (s *Session) suspect(now time.Time) bool {
 	return now.UnixNano()-s.heard.Load() > int64(SuspectAfter)
 }
 
-// locked is step.
-func (s *Session) locked(f func(*state) []finished) { s.step(func(st *state) { f(st) }) }
-
 // step runs f on the state and then does, outside the lock, what follows from it.
 func (s *Session) step(f func(*state)) {
 	s.mu.Lock()
@@ -161,6 +158,16 @@ func (s *Session) close(cause error) {
 			st.end(cause)
 		}
 	})
+}
+
+// replaced lets a newer session of the same instance have the new calls. Those in flight finish here, or fail over when
+// the stream ends.
+func (s *Session) replaced() {
+	var over error
+	s.step(func(st *state) { over = st.replaced(time.Now()) })
+	if over != nil {
+		s.close(over)
+	}
 }
 
 // tick looks at the time.

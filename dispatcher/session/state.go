@@ -16,7 +16,7 @@ var (
 	errSilent    = errors.New("session: silent for too long")
 	errStuck     = errors.New("session: a write does not end")
 	errReplaced  = errors.New("session: replaced by a newer one of the same instance")
-	errStrays    = errors.New("session: too many frames without meaning")
+	errStrays    = errors.New("session: too many frames without use")
 	errSecond    = errors.New("session: a second hello")
 	errDispClose = errors.New("session: dispatcher is stopping")
 )
@@ -87,9 +87,11 @@ type state struct {
 	heard    time.Time // last frame from the host
 	pinged   time.Time // last Ping
 	pings    uint64
-	strays   int
+	ponged   uint64 // the last Ping that was answered
+	strays   decaying
 	draining bool      // the host takes nothing new
 	deadline time.Time // of our own drain; zero when we do not drain
+	leaving  error     // why we do
 }
 
 // newState is a session that has just been welcomed.
@@ -102,6 +104,7 @@ func newState(now time.Time, hello *hostv1.Hello) *state {
 		calls:    make(map[uint64]*frame),
 		heard:    now,
 		pinged:   now,
+		strays:   decaying{at: now},
 		nobody:   &ticket{},
 	}
 	s.nobody.ended.Store(true)
@@ -206,19 +209,29 @@ func (s *state) end(cause error) {
 	}
 }
 
-// drain stops new calls; the session has until deadline for those in flight.
-func (s *state) drain(deadline, now time.Time, peers []*hostv1.Peer) {
-	s.deadline = deadline
+// drain stops new calls for a cause; the session has until deadline for those in flight.
+func (s *state) drain(deadline, now time.Time, cause error, peers []*hostv1.Peer) {
+	s.deadline, s.leaving = deadline, cause
 	s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Drain{Drain: &hostv1.DispatcherDrain{
 		GraceMs: millis(deadline.Sub(now)), Peers: peers,
 	}}})
+}
+
+// replaced lets a session of the same instance that came later have the new calls. It returns an error when the session
+// has to end at once: of one instance no more than two are kept.
+func (s *state) replaced(now time.Time) error {
+	if !s.deadline.IsZero() {
+		return errReplaced
+	}
+	s.drain(now.Add(ReplacedGrace), now, errReplaced, nil)
+	return nil
 }
 
 // tick looks at the time. It returns an error when the session has to end, as it has to after patience without a frame.
 func (s *state) tick(now time.Time, patience time.Duration) error {
 	switch {
 	case !s.deadline.IsZero() && (s.idle() || now.After(s.deadline)):
-		return errDispClose
+		return s.leaving
 	case !s.writing.IsZero() && now.Sub(s.writing) > LostAfter:
 		return errStuck
 	case now.Sub(s.heard) > patience:

@@ -17,32 +17,50 @@ func (s *state) received(now time.Time, in *Incoming) error {
 			return err
 		}
 	}
-	switch x := in.message.GetFrame().(type) {
-	case *hostv1.ConnectRequest_Drain:
-		s.draining = true
-		s.notStarted(x.Drain.GetLastStartedCallId())
-		return nil
-	case *hostv1.ConnectRequest_Credit:
-		s.credit = min(int(x.Credit.GetMaxOutstanding()), MaxOutstanding)
-		return nil
-	case *hostv1.ConnectRequest_Pong:
-		return nil
-	case *hostv1.ConnectRequest_Hello:
-		return errSecond
-	}
 	if len(in.answers) > 0 {
 		return nil
 	}
-	return s.stray()
+	switch x := in.message.GetFrame().(type) {
+	case *hostv1.ConnectRequest_Drain:
+		if !s.draining {
+			s.draining = true
+			s.notStarted(x.Drain.GetLastStartedCallId())
+			return nil
+		}
+	case *hostv1.ConnectRequest_Credit:
+		s.credit = min(int(x.Credit.GetMaxOutstanding()), MaxOutstanding)
+	case *hostv1.ConnectRequest_Pong:
+		if seq := x.Pong.GetSeq(); seq > s.ponged && seq <= s.pings {
+			s.ponged = seq
+			return nil
+		}
+	case *hostv1.ConnectRequest_Hello:
+		return errSecond
+	}
+	return s.stray(now, 1+in.bytes/MaxControlBytes)
 }
 
-// stray counts a frame without meaning.
-func (s *state) stray() error {
-	s.strays++
-	if s.strays > MaxStrays {
+// stray counts what is of no use, n times. A host that sends much of it takes the place of those that work.
+func (s *state) stray(now time.Time, n int) error {
+	if s.strays.add(now, n) > MaxStrays {
 		return errStrays
 	}
 	return nil
+}
+
+// decaying is a number that falls by StraysPerSecond.
+type decaying struct {
+	n  int
+	at time.Time
+}
+
+// add adds to what is left of the number, and returns it.
+func (d *decaying) add(now time.Time, n int) int {
+	if fallen := now.Sub(d.at) * StraysPerSecond / time.Second; fallen > 0 {
+		d.n, d.at = max(0, d.n-int(fallen)), now
+	}
+	d.n += n
+	return d.n
 }
 
 // verdict ends a pair. Who has not had the whole review cannot have judged it.
@@ -52,7 +70,7 @@ func (s *state) verdict(now time.Time, v *answer) error {
 		return nil // the host refuses what was on its way when it said that it leaves
 	}
 	if f == nil || f.progress < whole || i >= len(f.tickets) || f.tickets[i] == nil {
-		return s.stray()
+		return s.stray(now, 1)
 	}
 	t, r := f.tickets[i], v.result
 	s.free(f, i)

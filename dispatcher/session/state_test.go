@@ -108,7 +108,17 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 			Drain: &hostv1.HostDrain{LastStartedCallId: number("last")},
 		}})
 	case "pong":
-		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}})
+		for range max(1, number("times")) {
+			w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: number("seq")}}})
+		}
+	case "replaced":
+		if err := w.state.replaced(w.now); err != nil {
+			fmt.Fprintf(&w.out, "end: %v\n", err)
+		}
+	case "probe-result": // nobody asks
+		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_ProbeResult{
+			ProbeResult: &hostv1.ProbeResult{Message: strings.Repeat("x", int(number("bytes")))},
+		}})
 	case "unknown-frames":
 		for range number("count") {
 			w.frame(&hostv1.ConnectRequest{})
@@ -116,7 +126,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	case "hello":
 		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{}}})
 	case "drain":
-		w.state.drain(w.now.Add(time.Duration(number("grace"))*time.Second), w.now, nil)
+		w.state.drain(w.now.Add(time.Duration(number("grace"))*time.Second), w.now, errDispClose, nil)
 	case "time":
 		var to string
 		d.ScanArgs(t, "to", &to)
@@ -143,8 +153,8 @@ func (w *stateWorld) flags() string {
 	if w.state.suspect(w.now) {
 		flags += " suspect"
 	}
-	if w.state.strays > 0 {
-		flags += fmt.Sprintf(" strays %d", w.state.strays)
+	if n := w.state.strays.add(w.now, 0); n > 0 {
+		flags += fmt.Sprintf(" strays %d", n)
 	}
 	return flags
 }

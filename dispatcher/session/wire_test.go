@@ -6,12 +6,17 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
@@ -248,4 +253,78 @@ func (l *slowLink) Read(b []byte) (int, error) {
 	}
 	l.gate <- open
 	return l.Conn.Read(b)
+}
+
+// raw is a codec that sends bytes as they are.
+type raw struct{ encoding.CodecV2 }
+
+func (c raw) Marshal(v any) (mem.BufferSlice, error) {
+	if b, ok := v.([]byte); ok {
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// TestHostsWithoutMannersAreSentAway has a host break each rule over a real connection while another one does its work. Its
+// calls go to the other one.
+func TestHostsWithoutMannersAreSentAway(t *testing.T) {
+	frame := func(f *hostv1.ConnectRequest) []byte {
+		b, err := proto.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	stray := &hostv1.Verdict{CallId: 1 << 60, Outcome: &hostv1.Verdict_Response{
+		Response: &admissionv1.AdmissionResponse{Allowed: true},
+	}}
+	strays := &hostv1.Verdicts{Verdicts: slices.Repeat([]*hostv1.Verdict{stray}, MaxStrays+1)}
+	for _, test := range []struct {
+		name  string
+		frame []byte
+		times int
+		want  codes.Code
+	}{
+		{"garbage", []byte{0xff}, 1, codes.InvalidArgument},
+		{"verdicts of other sessions", frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: stray}}), MaxStrays + 1, codes.InvalidArgument},
+		{"the same at once", frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{Verdicts: strays}}), 1, codes.InvalidArgument},
+		{"pongs", frame(pong()), MaxStrays + 1, codes.InvalidArgument},
+		{"empty frames", nil, MaxStrays + 1, codes.InvalidArgument},
+		{"credits", frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{Credit: &hostv1.Credit{MaxOutstanding: 1}}}), MaxStrays + 1, codes.InvalidArgument},
+		{"a large unknown frame", append([]byte{0xa2, 0x06, 0x80, 0x80, 0x80, 0x02}, make([]byte, 4<<20)...), 1, codes.ResourceExhausted},
+		{"unknown frames that are large together", append([]byte{0xa2, 0x06, 0x80, 0x80, 0x40}, make([]byte, 1<<20)...), 5, codes.InvalidArgument},
+		{"a second hello", frame(hello("bad", "a")), 1, codes.InvalidArgument},
+		{"more verdicts than there can be", frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{
+			Verdicts: &hostv1.Verdicts{Verdicts: make([]*hostv1.Verdict, MaxOutstanding+1)},
+		}}), 1, codes.InvalidArgument},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+				network := bufconn.Listen(1 << 16)
+				defer m.serve(network)()
+				dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return network.DialContext(ctx) })
+				bad, badly := dialRemote(t, hello("bad", "a"), dial,
+					grpc.WithDefaultCallOptions(grpc.ForceCodecV2(raw{encoding.GetCodecV2("proto")})))
+				defer badly.Close() //nolint:errcheck // it is over
+				got, _ := m.ask(10)
+				if bad.hear().GetReview() == nil {
+					t.Fatal("no review")
+				}
+				good, well := dialRemote(t, hello("good", "a"), dial)
+				defer well.Close() //nolint:errcheck // it is over
+				for range test.times {
+					if err := bad.stream.SendMsg(test.frame); err != nil {
+						break // Recv says why
+					}
+				}
+				good.allow(good.hear().GetReview().GetCallId())
+				if r := <-got; r.Failure != nil {
+					t.Error(r.Failure)
+				}
+				if _, err := bad.stream.Recv(); status.Code(err) != test.want {
+					t.Errorf("the session ended with %v, want %v", err, test.want)
+				}
+			})
+		})
+	}
 }
