@@ -36,7 +36,9 @@ type laboratory struct {
 	oracle     *oracle.Oracle
 	dispatcher *dispatcher.Dispatcher
 	told       told
-	idle       []func() // return when no handler runs any more
+	log        *callLog
+	ahead      map[string]bool // what the last review asked ahead
+	idle       []func()        // return when no handler runs any more
 
 	mu  sync.Mutex
 	on  map[string]*performance // by uid of the review: calls that were given up may come late
@@ -46,7 +48,7 @@ type laboratory struct {
 // newLaboratory starts a world. It ends with the test.
 func newLaboratory(t *testing.T, w *world) *laboratory {
 	t.Helper()
-	l := &laboratory{t: t, on: map[string]*performance{}}
+	l := &laboratory{t: t, on: map[string]*performance{}, log: &callLog{}}
 	o := oracle.Options{
 		Namespaces: w.Namespaces, Scripts: map[string]oracle.Script{}, Custom: w.Custom,
 		Equivalents: w.registry(), Definitions: []*apiextensionsv1.CustomResourceDefinition{w.Definition}, Authorizer: w.authorizer(),
@@ -68,12 +70,12 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 	l.oracle = oracle.New(t, o)
 	k := tell(t, w)
 	l.told = k
-	var options dispatcher.Options
+	options := dispatcher.Options{Capacity: idle{}}
 	if !w.Custom {
 		options.Codec = func() chain.Codec { return k.codec.Series() }
 	}
 	if slices.ContainsFunc(w.Configurations, func(c configuration) bool { return c.HTTPS }) {
-		options.Webhooks = l.overHTTPS()
+		options.Webhooks = traced{l.overHTTPS(), l.log}
 	}
 	if w.Streams {
 		l.overStreams(w, k, options)
@@ -91,7 +93,7 @@ func (l *laboratory) inProcess(k told, options dispatcher.Options) {
 		}
 	})
 	l.idle = append(l.idle, backend.Wait)
-	options.Snapshots, options.Clusters, options.Streams = k, k, backend
+	options.Snapshots, options.Clusters, options.Streams = k, k, traced{backend, l.log}
 	var err error
 	if l.dispatcher, err = dispatcher.New(options); err != nil {
 		l.t.Fatal(err)
@@ -101,7 +103,9 @@ func (l *laboratory) inProcess(k told, options dispatcher.Options) {
 // overStreams has the hooks served by a host, over sessions in memory. Hosts tell hooks of one name apart by their
 // configuration.
 func (l *laboratory) overStreams(w *world, k told, options dispatcher.Options) {
-	m := newMeshOf(l.t, k.snapshot, k, func(o *dispatcher.Options) { o.Webhooks, o.Codec = options.Webhooks, options.Codec })
+	m := newMeshOf(l.t, k.snapshot, k, func(o *dispatcher.Options) {
+		o.Webhooks, o.Codec, o.Capacity, o.Streams = options.Webhooks, options.Codec, options.Capacity, traced{o.Streams, l.log}
+	})
 	l.dispatcher = m.dispatcher
 	if !slices.ContainsFunc(k.snapshot.Hooks(), func(h *match.Hook) bool { return h.Route.Stream }) {
 		return
@@ -170,16 +174,12 @@ func (l *laboratory) play(key string, r *admissionv1.AdmissionRequest) oracle.An
 	if p == nil {
 		return oracle.Allow()
 	}
-	raw, err := conversion.EncodeReviewRequest(nil, &admissionv1.ReviewRequest{Request: r})
-	var seen k8sadmissionv1.AdmissionReview
-	if err == nil {
-		err = json.Unmarshal(raw, &seen)
-	}
+	seen, err := seenBy(r)
 	if err != nil {
 		l.t.Errorf("the request of hook %s cannot be written as JSON: %v", key, err)
 		return oracle.Allow()
 	}
-	return p.play(key, seen.Request, oracle.Call{})
+	return p.play(key, seen, oracle.Call{})
 }
 
 // kubernetes is what kube-apiserver makes of e, with the edits of the hooks' answers.
@@ -209,7 +209,10 @@ func (l *laboratory) portcullis(e *experiment) outcome {
 	sent := l.sent(e, uid)
 	ctx, done := e.context(l.t)
 	defer done()
-	answer, err := l.dispatcher.Review(ctx, &review.Request{Stage: e.Stage, Admission: sent, Explain: e.Explain})
+	speculates := e.world.speculates(e.Stage)
+	l.log.begin()
+	l.dispatcher.Trust(l.told.snapshot)
+	answer, err := l.dispatcher.Review(ctx, &review.Request{Stage: e.Stage, Admission: sent, Explain: e.Explain || speculates})
 	if err != nil {
 		l.t.Fatalf("no answer: %v\n%s", err, e)
 	}
@@ -219,7 +222,12 @@ func (l *laboratory) portcullis(e *experiment) outcome {
 	if answer.Response.GetUid() != uid {
 		l.t.Errorf("the answer has uid %q, want %q", answer.Response.GetUid(), uid)
 	}
-	return fromPortcullis(e, l.finalObject(e, sent, answer.Response), answer, p.recorded())
+	received := p.recorded()
+	if l.ahead = nil; speculates {
+		l.ahead = l.log.tally(answer)
+		received = l.log.inTurn(answer, received)
+	}
+	return fromPortcullis(e, l.finalObject(e, sent, answer.Response), answer, received)
 }
 
 // sent is the request as an API server sends it: with its objects encoded anew, and read by the JSON edge.
@@ -289,9 +297,10 @@ func (e *experiment) context(t *testing.T) (context.Context, context.CancelFunc)
 // judgement is the comparison of both.
 type judgement struct {
 	want, got  outcome
-	authorized bool     // the authorizer was asked
-	deviations []string // that explain how they differ
-	difference string   // that nothing explains
+	authorized bool            // the authorizer was asked
+	ahead      map[string]bool // what was asked ahead of its turn
+	deviations []string        // that explain how they differ
+	difference string          // that nothing explains
 }
 
 // patience is how much longer the deadline gets before a difference counts: a busy machine is no difference.
@@ -320,7 +329,7 @@ func (e *experiment) hurried() bool {
 func (l *laboratory) compare(e *experiment) judgement {
 	l.t.Helper()
 	j := judgement{want: l.kubernetes(e), got: l.portcullis(e)}
-	j.authorized = l.told.asked.Swap(false)
+	j.authorized, j.ahead = l.told.asked.Swap(false), l.ahead
 	j.difference = differ(j.want, j.got)
 	if j.difference == "" {
 		return j

@@ -100,7 +100,7 @@ func newPerformance(e *experiment, edits ...edit) *performance {
 func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came oracle.Call) oracle.Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := call{Key: key, Object: canonicalJSON(r.Object.Raw)}
+	c := newCall(key, r)
 	if p.https[key] {
 		c.HTTP, c.Attempt = came, p.asked[r.UID]
 		p.asked[r.UID]++
@@ -108,9 +108,6 @@ func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came 
 	if p.hurried || c.Attempt > 0 { // kube-apiserver says the same again, and we what is left
 		c.HTTP.Timeout = ""
 	}
-	rest := *r
-	rest.UID, rest.Object.Raw = "", nil
-	c.Rest = canonical(rest)
 	p.calls = append(p.calls, c)
 	var object map[string]any
 	_ = utiljson.Unmarshal(r.Object.Raw, &object) // what cannot be read has no fields
@@ -119,6 +116,13 @@ func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came 
 		answer = e(key, answer)
 	}
 	return answer
+}
+
+// newCall is a call by what the hook sees.
+func newCall(key string, r *k8sadmissionv1.AdmissionRequest) call {
+	rest := *r
+	rest.UID, rest.Object.Raw = "", nil
+	return call{Key: key, Object: canonicalJSON(r.Object.Raw), Rest: canonical(rest)}
 }
 
 func (p *performance) recorded() []call {

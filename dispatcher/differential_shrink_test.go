@@ -69,6 +69,12 @@ func (e *experiment) fewerHooks(yield func(*experiment) bool) bool {
 // plainerHooks makes one field of one hook what most hooks have.
 func (e *experiment) plainerHooks(yield func(*experiment) bool) bool {
 	for i, c := range e.world.Configurations {
+		if c.Speculate {
+			plainer := e.clone()
+			if plainer.world.Configurations[i].Speculate = false; !yield(plainer) {
+				return false
+			}
+		}
 		for j := range c.Webhooks {
 			for _, plain := range plainFields() {
 				plainer := e.clone()

@@ -26,6 +26,7 @@ func interesting(cases int) []string {
 		"patched a built-in kind", "patched a custom resource",
 		"refused with 400", "refused with 403", "refused with 404", "refused with 422", "refused with 500",
 		"CREATE", "UPDATE", "DELETE", "CONNECT", "dry run",
+		"asked ahead", "counted ahead", "discarded ahead", "asked ahead again",
 	}
 	if cases >= manyCases {
 		for _, d := range deviations() {
@@ -78,6 +79,9 @@ func (y *tally) add(e *experiment, j judgement) {
 		if is {
 			y.seen[what]++
 		}
+	}
+	for what := range j.ahead {
+		y.seen[what]++
 	}
 	for _, what := range slices.Concat(spoken(j.got.Calls), converted(e, j.got)) {
 		y.seen[what]++

@@ -67,6 +67,7 @@ func TestDifferential(t *testing.T) {
 func visit(t *testing.T, seed uint64, total *tally) {
 	r := newChance(seed)
 	w := r.world()
+	w.speculate(newChance(^seed))
 	lab := newLaboratory(t, w)
 	for range requestsPerWorld {
 		e := r.experiment(w)

@@ -40,10 +40,11 @@ type world struct {
 
 // configuration is a webhook configuration of either kind.
 type configuration struct {
-	Name     string
-	Stage    admissionv1.Stage
-	HTTPS    bool                                      // the hooks are ordinary webhooks
-	Webhooks []admissionregistrationv1.MutatingWebhook // those that validate leave reinvocationPolicy alone
+	Name      string
+	Stage     admissionv1.Stage
+	HTTPS     bool                                      // the hooks are ordinary webhooks
+	Speculate bool                                      // they may be asked ahead of their turn
+	Webhooks  []admissionregistrationv1.MutatingWebhook // those that validate leave reinvocationPolicy alone
 }
 
 // has reports whether there is a hook of a name.
@@ -102,7 +103,7 @@ func (e *experiment) String() string {
 	fmt.Fprintf(&out, "custom %t, streams %t, authorizer %t, deadline %s, explain %t, namespaces %v, versions %v\n",
 		e.world.Custom, e.world.Streams, e.world.Authorizer, e.Deadline, e.Explain, e.world.Namespaces, e.world.Versions)
 	for _, h := range e.world.hooks(e.Stage) {
-		fmt.Fprintf(&out, "hook %s, https %t, %s\n", h.key, h.https, canonical(h.MutatingWebhook))
+		fmt.Fprintf(&out, "hook %s, https %t, ahead %t, %s\n", h.key, h.https, h.ahead, canonical(h.MutatingWebhook))
 		for _, s := range e.Scripts[h.key] {
 			fmt.Fprintf(&out, "    %s\n", s)
 		}
@@ -116,6 +117,7 @@ type scripted struct {
 
 	key   string
 	https bool
+	ahead bool // it may be asked ahead of its turn
 }
 
 // hooks are those of a stage, in the order of Kubernetes.
@@ -128,7 +130,7 @@ func (w *world) hooks(stage admissionv1.Stage) []scripted {
 		seen := map[string]int{}
 		for i := range c.Webhooks {
 			h := &c.Webhooks[i]
-			all = append(all, scripted{h, oracle.Key(c.Name, h.Name, seen[h.Name]), c.HTTPS})
+			all = append(all, scripted{h, oracle.Key(c.Name, h.Name, seen[h.Name]), c.HTTPS, c.Speculate})
 			seen[h.Name]++
 		}
 	}
@@ -155,7 +157,7 @@ func (w *world) snapshot() *match.Snapshot {
 			continue
 		}
 		in.Routes = append(in.Routes, match.RouteBinding{
-			Configuration: c.Name, Stage: c.Stage, Route: match.Route{Stream: true, Hosts: []string{"host"}},
+			Configuration: c.Name, Stage: c.Stage, Route: match.Route{Stream: true, Hosts: []string{"host"}, Speculate: c.Speculate},
 		})
 	}
 	snapshot, _ := match.Compile(in) // findings are expected: not every selector can be parsed

@@ -1,0 +1,184 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	k8sadmissionv1 "k8s.io/api/admission/v1"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// Hooks that are asked ahead of their turn see requests that kube-apiserver would not have sent, and in another order. What
+// is compared are the calls that count, in the order in which they do: the outcomes of the answer name each of them. Every
+// other call has to be one that was made ahead of a turn.
+
+// speculate lets hooks of some configurations be asked ahead of their turn. It has chances of its own, so that worlds are
+// what they would be without.
+func (w *world) speculate(r chance) {
+	if r.in(3) {
+		return
+	}
+	for i := range w.Configurations {
+		c := &w.Configurations[i]
+		c.Speculate = c.Stage == mutate && !c.HTTPS && !r.in(4)
+	}
+}
+
+// speculates reports whether hooks of a stage may be asked ahead of their turn.
+func (w *world) speculates(stage admissionv1.Stage) bool {
+	return slices.ContainsFunc(w.Configurations, func(c configuration) bool { return c.Stage == stage && c.Speculate })
+}
+
+// made is a call as it was made.
+type made struct {
+	token string // by which outcomes name it
+	hook  *match.Hook
+	round uint32
+	ahead bool
+	seen  call
+}
+
+// callLog is the calls of the review that is under way.
+type callLog struct {
+	mu    sync.Mutex
+	calls []*made
+}
+
+// begin is for the next review.
+func (g *callLog) begin() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.calls = nil
+}
+
+// all are the calls so far.
+func (g *callLog) all() []*made {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.calls)
+}
+
+// traced is a backend whose calls are logged, and whose results carry their tokens as the instance that answered.
+type traced struct {
+	dispatcher.Backend
+
+	log *callLog
+}
+
+// Start implements [dispatcher.Backend].
+func (b traced) Start(ctx context.Context, batch *dispatcher.Batch, done func(int, review.Result)) func(int) {
+	tokens := make([]string, len(batch.Calls))
+	seen, err := seenBy(batch.Request)
+	b.log.mu.Lock()
+	for i, c := range batch.Calls {
+		tokens[i] = fmt.Sprintf("call %d", len(b.log.calls))
+		m := &made{token: tokens[i], hook: c.Hook, round: c.Round, ahead: c.Mode == review.Speculative}
+		if err == nil {
+			m.seen = newCall(keyOf(c.Hook), seen)
+		}
+		b.log.calls = append(b.log.calls, m)
+	}
+	b.log.mu.Unlock()
+	return b.Backend.Start(ctx, batch, func(i int, r review.Result) {
+		r.Timing.Instance = tokens[i]
+		done(i, r)
+	})
+}
+
+// seenBy is a request as an ordinary webhook would see it.
+func seenBy(r *admissionv1.AdmissionRequest) (*k8sadmissionv1.AdmissionRequest, error) {
+	raw, err := conversion.EncodeReviewRequest(nil, &admissionv1.ReviewRequest{Request: r})
+	if err != nil {
+		return nil, err
+	}
+	var seen k8sadmissionv1.AdmissionReview
+	err = json.Unmarshal(raw, &seen)
+	return seen.Request, err
+}
+
+// inTurn brings what the hooks have received in the order in which it counts. What was received ahead of a turn and does not
+// count is left out, and what should not have been received at all is named for what it is.
+func (g *callLog) inTurn(a review.Answer, received []call) []call {
+	counted := g.counted(a)
+	var calls []call
+	for _, m := range counted {
+		at := slices.IndexFunc(received, m.is)
+		if at < 0 {
+			continue // it was given up before it arrived
+		}
+		end := at + 1
+		for end < len(received) && received[end].Attempt > 0 && received[end].Key == m.seen.Key {
+			end++
+		}
+		calls = append(calls, received[at:end]...)
+		received = slices.Delete(slices.Clone(received), at, end)
+	}
+	vain := slices.DeleteFunc(g.all(), func(m *made) bool { return !m.ahead || slices.Contains(counted, m) })
+	for _, c := range received {
+		at := slices.IndexFunc(vain, func(m *made) bool { return m.is(c) })
+		if at < 0 {
+			c.Key = "received by nobody's leave: " + c.Key
+			calls = append(calls, c)
+			continue
+		}
+		vain = slices.Delete(vain, at, at+1)
+	}
+	return calls
+}
+
+// is reports whether a hook has received a call.
+func (m *made) is(c call) bool {
+	if c.HTTP.Version != "" { // it may be in a version of its own
+		return c.Key == m.seen.Key && c.Attempt == 0 && !m.ahead
+	}
+	return c.Key == m.seen.Key && c.Object == m.seen.Object && c.Rest == m.seen.Rest
+}
+
+// counted are the calls that count, in order. An outcome without a result is that of the last call in its turn.
+func (g *callLog) counted(a review.Answer) []*made {
+	var counted []*made
+	for _, o := range a.Outcomes {
+		var found *made
+		for _, m := range g.all() {
+			id := m.hook.ID
+			timedOut := strings.HasPrefix(o.GetReason(), "no verdict") && o.GetInstance() == "" &&
+				id.Configuration == o.GetConfiguration() && id.Name == o.GetHook() && m.round == o.GetRound()
+			if (timedOut || m.token == o.GetInstance()) && !slices.Contains(counted, m) {
+				found = m
+			}
+		}
+		if found != nil {
+			counted = append(counted, found)
+		}
+	}
+	return counted
+}
+
+// tally is what was asked ahead of its turn.
+func (g *callLog) tally(a review.Answer) map[string]bool {
+	seen, counted := map[string]bool{}, g.counted(a)
+	for _, m := range g.all() {
+		if !m.ahead {
+			continue
+		}
+		if seen["asked ahead"] = true; slices.Contains(counted, m) {
+			seen["counted ahead"] = true
+		} else {
+			seen["discarded ahead"] = true
+		}
+		if m.round > 0 {
+			seen["asked ahead again"] = true
+		}
+	}
+	return seen
+}
