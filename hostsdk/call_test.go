@@ -40,6 +40,9 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 		return nil, errors.New("secret")
 	})
 	d := hosttest.Start(t, host)
+	if _, err := d.Ask(t.Context(), "broken", hosttest.Create(pod)); err != nil {
+		t.Fatal(err)
+	}
 	err = d.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: &hostv1.Review{
 		CallId:      7,
 		Hooks:       []*hostv1.HookCall{{Name: "h", Stage: admissionv1.Stage_STAGE_VALIDATE, RemainingMs: 60_000}},
@@ -48,10 +51,6 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 		Request:     &admissionv1.AdmissionRequest{Cluster: "prod-1"},
 	}}})
 	if err != nil {
-		t.Fatal(err)
-	}
-	// A second call, so that the first is over; and one that fails.
-	if _, err := d.Ask(t.Context(), "broken", hosttest.Create(pod)); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, func() bool { return len(recorder.Ended()) == 2 })

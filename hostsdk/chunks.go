@@ -56,8 +56,8 @@ func (a *assembly) begin(now time.Time, c *chunk) error {
 		return fmt.Errorf("call %d has %d bytes, this host takes %d", c.call, c.total, a.limit)
 	case c.hooks > maxReviewHooks:
 		return tooManyHooks(c.call, int(c.hooks))
-	case c.call == a.call && !a.began.IsZero():
-		return fmt.Errorf("call %d came twice", c.call)
+	case c.call <= a.call && !a.began.IsZero():
+		return fmt.Errorf("call %d came after call %d: each comes once, in the order of their ids", c.call, a.call)
 	}
 	a.call, a.total, a.hooks, a.began = c.call, c.total, c.hooks, now
 	a.data = []byte{}

@@ -190,6 +190,8 @@ func (s *stage) handler(name string) hostsdk.Handler {
 			return hostsdk.Patch(r.Object()).WithWarnings("patched in round " + strconv.Itoa(r.Round)), nil
 		case "name-configuration":
 			return hostsdk.Allow().WithAudit("configuration", r.Configuration), nil
+		case "name-mode":
+			return hostsdk.Allow().WithAudit("mode", r.Mode.String()), nil
 		case "fail":
 			return nil, errors.New("password is hunter2")
 		case "fail-in-public":

@@ -21,9 +21,12 @@ type Request struct {
 	Stage admissionv1.Stage
 	// Round is 0, or 1 when a mutating hook is asked again because others changed the object after it.
 	Round int
-	// Mode says why the hook is asked; a handler without side effects need not care.
+	// Mode says why the hook is asked; a handler without side effects need not care. MODE_SHADOW means that the verdict
+	// decides nothing: a handler that logs or counts what it refuses may want to leave that out. MODE_SPECULATIVE and
+	// MODE_HEDGE mean that it may not count. MODE_UNSPECIFIED and MODE_DECIDE are the usual case.
 	Mode hostv1.Mode
-	// Admission is the request itself: never nil, shared with other handlers, and read only.
+	// Admission is the request itself: never nil, shared with other handlers, and read only. Its objects are parts of the
+	// frame that it came in, which lives as long as one of them: clone what is kept for long.
 	Admission *admissionv1.AdmissionRequest
 }
 

@@ -102,6 +102,8 @@ type state struct {
 	limit       int
 	announced   int    // the bound last told
 	highest     uint64 // of all reviews
+	lastWhole   uint64 // of those that came whole, if anyWhole
+	anyWhole    bool
 	lastStarted uint64
 	early       earlyCancels
 	assembly    assembly // of a review that comes in chunks
@@ -162,7 +164,7 @@ func (s *state) frame(now time.Time, f *frame) effects {
 	case f.chunk != nil:
 		return s.chunk(now, f.chunk)
 	case f.message == nil:
-		return s.reviews(now, now, f.reviews)
+		return s.whole(now, f.reviews)
 	}
 	switch message := f.message.GetFrame().(type) {
 	case *hostv1.ConnectResponse_Cancel:
@@ -261,6 +263,19 @@ func (s *state) chunk(now time.Time, c *chunk) effects {
 		return broken(fmt.Errorf("the chunks of call %d hold call %d of %d hooks, not %d", c.call, r.call, len(r.hooks), c.hooks))
 	}
 	return s.reviews(now, s.assembly.began, reviews)
+}
+
+// whole takes reviews that come in one piece. Ids are never reused and increase from one to the next, but for those of
+// reviews in chunks, which keep an order of their own: that a call comes again is seen also when it is long over.
+func (s *state) whole(now time.Time, reviews []review) effects {
+	for i := range reviews {
+		call := reviews[i].call
+		if call <= s.lastWhole && s.anyWhole {
+			return broken(fmt.Errorf("call %d came after call %d: each comes once, in the order of their ids", call, s.lastWhole))
+		}
+		s.lastWhole, s.anyWhole = call, true
+	}
+	return s.reviews(now, now, reviews)
 }
 
 // reviews starts the handlers that are asked, and refuses the calls that cannot start. Their time counts from when the

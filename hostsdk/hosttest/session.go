@@ -39,8 +39,8 @@ type Session struct {
 	hello  *hostv1.Hello
 	stream Stream
 
-	sending  sync.Mutex // one Send at a time
-	chunking sync.Mutex // one review in chunks at a time
+	sending sync.Mutex // one Send at a time
+	posting sync.Mutex // one review at a time
 
 	mu      sync.Mutex
 	lastID  uint64
@@ -249,6 +249,8 @@ type Call struct {
 
 // Post sends a request for several hooks, in one frame, or in chunks if it is large and the host takes them. The calls go as they are, with the time that they say is left.
 func (s *Session) Post(request *admissionv1.AdmissionRequest, calls ...*hostv1.HookCall) (*Call, error) {
+	s.posting.Lock() // Reviews go in the order of their ids.
+	defer s.posting.Unlock()
 	c := &Call{session: s, id: s.nextID()}
 	for i := range calls {
 		c.answers = append(c.answers, s.expect(question{kind: verdictFrame, id: c.id, hook: uint32(i)}))
@@ -268,8 +270,6 @@ func (s *Session) review(r *hostv1.Review) error {
 	if err != nil {
 		return err
 	}
-	s.chunking.Lock()
-	defer s.chunking.Unlock()
 	for part := range slices.Chunk(encoded, chunkBytes) {
 		err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Chunk{Chunk: &hostv1.Chunk{
 			CallId: r.GetCallId(), TotalBytes: uint64(len(encoded)), Hooks: uint32(len(r.GetHooks())), Data: part,
