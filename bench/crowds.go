@@ -40,8 +40,8 @@ func (c config) crowds(ctx context.Context, errs io.Writer) ([]report.Crowd, err
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s, err)
 		}
-		fmt.Fprintf(errs, "%-60s %s to connect, %.1f kB a session (heap %.1f, stacks %.1f), %s reviews/s, %s during updates of %s + %s\n",
-			s, one.Connect.Round(time.Millisecond), one.PerSession()/1000, one.Heap/1000, one.Stacks/1000, one.Still, one.Updated,
+		fmt.Fprintf(errs, "%-60s %s to connect, %.1f kB a session (heap %.1f, stacks %.1f), %.2f processors at rest, %s reviews/s, %s during updates of %s + %s\n",
+			s, one.Connect.Round(time.Millisecond), one.PerSession()/1000, one.Heap/1000, one.Stacks/1000, one.Rest, one.Still, one.Updated,
 			one.Compiling.Round(time.Microsecond), one.Spreading.Round(time.Microsecond))
 		all = append(all, one)
 	}

@@ -63,14 +63,14 @@ func Run(ctx context.Context, o Options) error {
 		return end(ctx, err)
 	}
 	s := &session{options: o, stream: stream}
-	if err := s.send(s.hello()); err != nil {
-		return end(ctx, err)
+	err = s.send(s.hello())
+	for err == nil {
+		err = s.next()
 	}
-	for {
-		if err := s.next(); err != nil {
-			return end(ctx, err)
-		}
+	if errors.Is(err, io.EOF) { // of a sender: why the stream has ended, its reader is told
+		err = stream.RecvMsg(&incoming{})
 	}
+	return end(ctx, err)
 }
 
 // end is what the end of a stream means.

@@ -41,8 +41,8 @@ type Options struct {
 	Rounds int
 	// HeapProfile gets the heap as it is when all are connected; nil is nobody.
 	HeapProfile io.Writer
-	// Hosts starts the hosts, and returns once all are in rotation. Close ends them.
-	Hosts func(ctx context.Context, o HostOptions) (close func() error, err error)
+	// Hosts starts the hosts, and returns once all are in rotation.
+	Hosts func(ctx context.Context, o HostOptions) (StopHosts, error)
 }
 
 // Measure measures one crowd.
@@ -80,17 +80,38 @@ func (c *crowd) measure(ctx context.Context, keys *pki.PKI) error {
 	}
 	c.shown.Connect = time.Since(begun)
 	c.memory(before, inUse())
+	err = c.connected(ctx)
+	var err2 error
+	c.shown.Lost, err2 = stop()
+	return errors.Join(err, err2)
+}
+
+// connected is what is measured while all are there.
+func (c *crowd) connected(ctx context.Context) error {
 	if c.options.HeapProfile != nil {
-		err = pprof.Lookup("heap").WriteTo(c.options.HeapProfile, 0)
+		if err := pprof.Lookup("heap").WriteTo(c.options.HeapProfile, 0); err != nil {
+			return fmt.Errorf("crowd: %w", err)
+		}
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("crowd: %w", err), stop())
+	var err error
+	if c.shown.Rest, err = rest(ctx, c.options.Duration); err != nil {
+		return err
 	}
-	c.shown.Still, err = c.reviews(ctx)
-	if err == nil {
-		err = c.updating(ctx)
+	if c.shown.Still, err = c.reviews(ctx); err != nil {
+		return err
 	}
-	return errors.Join(err, stop())
+	return c.updating(ctx)
+}
+
+// rest is how many processors this process keeps busy while nobody asks anything.
+func rest(ctx context.Context, d time.Duration) (float64, error) {
+	begun, spent := time.Now(), measure.Own()
+	select {
+	case <-time.After(d):
+		return (measure.Own() - spent).Seconds() / time.Since(begun).Seconds(), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 // memory divides what came with the sessions.

@@ -53,7 +53,7 @@ func TestACrowdIsMeasuredWithItsHostsElsewhere(t *testing.T) {
 
 func TestHostsThatCannotConnectEndTheMeasurement(t *testing.T) {
 	o := few()
-	o.Hosts = func(ctx context.Context, h crowd.HostOptions) (func() error, error) {
+	o.Hosts = func(ctx context.Context, h crowd.HostOptions) (crowd.StopHosts, error) {
 		h.Address = "127.0.0.1:1" // nobody listens
 		return crowd.RunHosts(ctx, h)
 	}
@@ -90,7 +90,7 @@ func TestHostsWithoutOptionsAreAnError(t *testing.T) {
 func TestTheEndOfTheContextEndsHostsThatConnect(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o := few()
-	o.Hosts = func(ctx context.Context, h crowd.HostOptions) (func() error, error) {
+	o.Hosts = func(ctx context.Context, h crowd.HostOptions) (crowd.StopHosts, error) {
 		cancel()
 		return crowd.RunHosts(ctx, h)
 	}

@@ -1,13 +1,16 @@
 package crowd
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,8 +20,15 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// dialing is how many hosts connect at a time.
-const dialing = 64
+const (
+	// dialing is how many hosts connect at a time.
+	dialing = 64
+	// maxLost is how many sessions may be lost before the measurement has failed.
+	maxLost = 1_000
+)
+
+// StopHosts ends hosts, and says how many sessions were lost before.
+type StopHosts func() (lost int, err error)
 
 // HostOptions are what the process of the hosts is told.
 type HostOptions struct {
@@ -29,111 +39,167 @@ type HostOptions struct {
 	Sessions, Hooks int
 }
 
-// ServeHosts is the program of the hosts: options come in JSON, and a line goes out when all are in rotation. They are
-// there until in ends.
+// ServeHosts is the program of the hosts: options come in JSON, and two lines go out: one when all are in rotation, and at
+// the end how many sessions were lost. They are there until in ends.
 func ServeHosts(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o HostOptions
-	commands := json.NewDecoder(in)
-	if err := commands.Decode(&o); err != nil {
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("crowd: %w", err)
 	}
 	stop, err := RunHosts(ctx, o)
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, `"ready"`); err != nil {
-		return errors.Join(err, stop())
+	said := json.NewEncoder(out)
+	err = said.Encode(0)
+	if err == nil {
+		_, _ = io.Copy(io.Discard, in)
 	}
-	_, _ = io.Copy(io.Discard, in)
-	return stop()
+	lost, err2 := stop()
+	return errors.Join(err, err2, said.Encode(lost))
 }
 
-// RunHosts runs the hosts in this process, and returns once all are in rotation.
-func RunHosts(ctx context.Context, o HostOptions) (stop func() error, err error) {
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	hosts, life := errgroup.WithContext(life)
-	stop = func() error {
-		cancel()
-		return hosts.Wait()
-	}
+// hosts are those of one process.
+type hosts struct {
+	options HostOptions
+	tls     *tls.Config
+	running errgroup.Group
+	places  chan struct{} // of those that connect
+	ready   chan struct{}
+	failed  chan error // has room for one
+	lost    atomic.Int64
+}
+
+// RunHosts runs the hosts in this process, and returns once all are in rotation. One whose session is lost connects again.
+func RunHosts(ctx context.Context, o HostOptions) (stop StopHosts, err error) {
 	config, err := o.Keys.TLS()
 	if err != nil {
-		return nil, errors.Join(err, stop())
+		return nil, err
 	}
-	places := make(chan struct{}, dialing) // of those that connect
-	ready := make(chan struct{}, o.Sessions)
-	for i := range o.Sessions {
-		host := bare.Options{
-			Address: o.Address, TLS: config, Instance: fmt.Sprintf("host-%05d", i),
-			Hooks: []string{scenario.Hook(i % o.Hooks)}, Stage: admissionv1.Stage_STAGE_VALIDATE,
-			Ready: func() {
-				<-places
-				ready <- struct{}{}
-			},
-		}
-		select {
-		case places <- struct{}{}:
-		case <-life.Done():
-			return nil, errors.Join(ctx.Err(), stop())
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), stop())
-		}
-		hosts.Go(func() error {
-			if err := bare.Run(life, host); err != nil || life.Err() != nil {
-				return err
-			}
-			return fmt.Errorf("the dispatcher ended the session of %s", host.Instance)
-		})
+	h := &hosts{
+		options: o, tls: config, places: make(chan struct{}, dialing), ready: make(chan struct{}, o.Sessions), failed: make(chan error, 1),
 	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop = func() (int, error) {
+		cancel()
+		return int(h.lost.Load()), h.running.Wait()
+	}
+	h.running.Go(func() error { return h.connect(life) })
 	for range o.Sessions {
 		select {
-		case <-ready:
-		case <-life.Done():
-			return nil, errors.Join(ctx.Err(), stop())
+		case <-h.ready:
+		case err = <-h.failed:
 		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), stop())
+			err = ctx.Err()
+		}
+		if err != nil {
+			_, err2 := stop()
+			return nil, errors.Join(err, err2)
 		}
 	}
 	return stop, nil
 }
 
+// connect starts all hosts, some at a time.
+func (h *hosts) connect(life context.Context) error {
+	for i := range h.options.Sessions {
+		select {
+		case h.places <- struct{}{}:
+			h.running.Go(func() error { return h.host(life, i) })
+		case <-life.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// host is one host, until life ends. Its first session has to come into rotation.
+func (h *hosts) host(life context.Context, number int) error {
+	connected := false
+	o := bare.Options{
+		Address: h.options.Address, TLS: h.tls, Instance: fmt.Sprintf("host-%05d", number),
+		Hooks: []string{scenario.Hook(number % h.options.Hooks)}, Stage: admissionv1.Stage_STAGE_VALIDATE,
+	}
+	o.Ready = func() {
+		if !connected {
+			<-h.places
+			h.ready <- struct{}{}
+		}
+		connected = true
+	}
+	for {
+		err := bare.Run(life, o)
+		if life.Err() != nil {
+			return nil
+		}
+		if !connected || h.lost.Add(1) > maxLost {
+			err = fmt.Errorf("the session of %s ended: %w", o.Instance, cmp.Or(err, io.EOF))
+			select {
+			case h.failed <- err:
+			default:
+			}
+			return err
+		}
+	}
+}
+
 // Elsewhere runs the hosts in another process: a program that calls ServeHosts.
-func Elsewhere(program string, args ...string) func(ctx context.Context, o HostOptions) (func() error, error) {
-	return func(ctx context.Context, o HostOptions) (func() error, error) {
+func Elsewhere(program string, args ...string) func(ctx context.Context, o HostOptions) (StopHosts, error) {
+	return func(ctx context.Context, o HostOptions) (StopHosts, error) {
 		said, err := json.Marshal(o)
 		if err != nil {
 			return nil, fmt.Errorf("crowd: %w", err)
 		}
-		command := exec.CommandContext(ctx, program, args...)
-		var errs tail
-		command.Stderr = &errs
-		in, err := command.StdinPipe()
-		if err != nil {
+		p := &process{command: exec.CommandContext(ctx, program, args...)}
+		if err := p.start(); err != nil {
 			return nil, fmt.Errorf("crowd: %w", err)
 		}
-		out, err := command.StdoutPipe()
-		if err != nil {
-			return nil, fmt.Errorf("crowd: %w", err)
+		_, err = p.in.Write(said)
+		if _, err2 := p.number(); err != nil || err2 != nil {
+			_, err3 := p.stop()
+			return nil, errors.Join(err, err2, err3)
 		}
-		if err := command.Start(); err != nil {
-			return nil, fmt.Errorf("crowd: %w", err)
-		}
-		stop := sync.OnceValue(func() error {
-			in.Close()
-			if err := command.Wait(); err != nil {
-				return fmt.Errorf("crowd: the process of the hosts: %w: %s", err, errs.String())
-			}
-			return nil
-		})
-		if _, err := in.Write(said); err != nil {
-			return nil, errors.Join(err, stop())
-		}
-		var line string
-		if err := json.NewDecoder(out).Decode(&line); err != nil {
-			return nil, errors.Join(err, stop())
-		}
-		return stop, nil
+		return p.stop, nil
 	}
+}
+
+// process is that of the hosts.
+type process struct {
+	command *exec.Cmd
+	in      io.WriteCloser
+	out     *json.Decoder
+	errs    tail
+}
+
+func (p *process) start() error {
+	p.command.Stderr = &p.errs
+	in, err := p.command.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := p.command.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	p.in, p.out = in, json.NewDecoder(out)
+	return p.command.Start()
+}
+
+// number is the next line.
+func (p *process) number() (int, error) {
+	var n int
+	err := p.out.Decode(&n)
+	return n, err
+}
+
+// stop ends the process.
+func (p *process) stop() (lost int, err error) {
+	p.in.Close()
+	lost, _ = p.number() // a process that failed says so otherwise
+	if err := p.command.Wait(); err != nil {
+		return lost, fmt.Errorf("crowd: the process of the hosts: %w: %s", err, p.errs.String())
+	}
+	return lost, nil
 }
 
 // tail keeps the end of what a process said.

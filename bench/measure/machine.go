@@ -73,14 +73,17 @@ func busy(fields []string) time.Duration {
 	return time.Duration(ticks) * time.Second / ticksPerSecond
 }
 
+// Own is the time of processors that this process has used.
+func Own() time.Duration { return used(syscall.RUSAGE_SELF) }
+
 // ownTime is what this process has worked, and those that it started and waited for.
-func ownTime() time.Duration {
-	var total time.Duration
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		var r syscall.Rusage
-		if syscall.Getrusage(who, &r) == nil {
-			total += time.Duration(r.Utime.Nano() + r.Stime.Nano())
-		}
+func ownTime() time.Duration { return Own() + used(syscall.RUSAGE_CHILDREN) }
+
+// used is what some processes have worked.
+func used(who int) time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(who, &r); err != nil {
+		return 0
 	}
-	return total
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }

@@ -16,7 +16,8 @@ func Compare(w io.Writer, before, after *Run) error {
 	c := &comparison{before: before.index(), after: after.index()}
 	fmt.Fprintf(&c.text, `%s -> %s: new median / old median, both relative to kube-apiserver in their own run where it was measured.
 Behind it how far the rounds of the two runs are from their medians: a change that is no larger is noise, and marked =;
-of the others + is better and ! is worse. Times of full throughput are what the number of callers makes them, and left out.
+of the others + is better and ! is worse. Times of full throughput and the throughput of other loads are left out: they are
+what the number of callers and the rate make them.
 
 `, before.Commit, after.Commit)
 	fmt.Fprintf(&c.text, "%-64s", "")
@@ -54,7 +55,7 @@ func (c *comparison) row(cell Cell) bool {
 	fmt.Fprintf(&c.text, "%-64s", cell)
 	for _, m := range Metrics() {
 		text := ""
-		if !m.Time || cell.Load != Full {
+		if m.compares(cell.Load) {
 			text = c.change(cell, m)
 		}
 		fmt.Fprintf(&c.text, " %14s", text)

@@ -19,6 +19,10 @@ type Crowd struct {
 	Stacks float64 `json:"stacks"`
 	// Goroutines is how many there were for a session.
 	Goroutines float64 `json:"goroutines"`
+	// Rest is how many processors the dispatcher kept busy while nobody asked anything.
+	Rest float64 `json:"rest"`
+	// Lost is how many sessions were lost, and made anew.
+	Lost int `json:"lost"`
 	// Still and Updated are rounds of a full load of reviews that 8 of the hosts answered: while nothing else happened, and
 	// while the configuration changed all the time. The CPU is the dispatcher's.
 	Still   Figure `json:"still"`

@@ -80,8 +80,13 @@ type Metric struct {
 	Of func(measure.Sample) float64
 	// More is true when more is better.
 	More bool
-	// Time is true for times that a review takes: under a full load they are what the number of callers makes them.
+	// Time is true for times that a review takes.
 	Time bool
+}
+
+// compares reports whether the metric says something about who was measured, and not only about how.
+func (m Metric) compares(load Load) bool {
+	return !(m.Time && load == Full) && !(m.More && load != Full)
 }
 
 // Metrics are all, in the order of tables.

@@ -188,14 +188,15 @@ func callers(rounds []measure.Sample) string {
 	return fmt.Sprint(rounds[0].Callers)
 }
 
-// cells are the figures of a row. Times of a full load are compared with nothing.
+// cells are the figures of a row. Times of a full load and the throughput of others are compared with nothing: they are
+// what the number of callers and the rate make them.
 func (p *page) cells(c Cell, rounds []measure.Sample) string {
 	native := c
 	native.Contender = Native
 	var cells []string
 	for _, m := range Metrics() {
 		var ratios []string
-		if base := p.index[native]; len(base) > 0 && c.Contender != Native && (!m.Time || c.Load != Full) {
+		if base := p.index[native]; len(base) > 0 && c.Contender != Native && m.compares(c.Load) {
 			ratios = append(ratios, number(ratioOf(rounds, base, m.Of).Median))
 			if limit := p.index.limitOf(c); len(limit) > 0 {
 				ratios = append(ratios, number(ratioOf(rounds, limit, m.Of).Median))
@@ -243,12 +244,12 @@ func (p *page) crowds() {
 	p.linef(`Hosts are in another process on the same machine, which is bare: the memory is the dispatcher's alone. Each has one session
 with one hook; 8 of the hooks match the review. Updates put the same configuration into force again, one after the other.
 `)
-	p.linef("| sessions | hooks | all in rotation after | memory of a session: heap (objects), stacks | goroutines | reviews/s | during updates | an update: compiling, telling sessions |")
-	p.linef("|---|---|---|---|---|---|---|---|")
+	p.linef("| sessions | hooks | all in rotation after | memory of a session: heap (objects), stacks | goroutines | processors at rest | sessions lost | reviews/s | during updates | an update: compiling, telling sessions |")
+	p.linef("|---|---|---|---|---|---|---|---|---|---|")
 	for _, c := range p.run.Crowds {
-		p.linef("| %d | %d | %s | %s kB: %s (%s), %s | %s | %s | %s | %s, %s |", c.Sessions, c.Hooks, c.Connect.Round(10*time.Millisecond),
+		p.linef("| %d | %d | %s | %s kB: %s (%s), %s | %s | %s | %d | %s | %s | %s, %s |", c.Sessions, c.Hooks, c.Connect.Round(10*time.Millisecond),
 			number(c.PerSession()/1000), number(c.Heap/1000), number(c.Live/1000), number(c.Stacks/1000), number(c.Goroutines),
-			c.Still, c.Updated, c.Compiling.Round(10*time.Microsecond), c.Spreading.Round(10*time.Microsecond))
+			number(c.Rest), c.Lost, c.Still, c.Updated, c.Compiling.Round(10*time.Microsecond), c.Spreading.Round(10*time.Microsecond))
 	}
 	p.linef("")
 }

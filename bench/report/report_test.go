@@ -190,7 +190,7 @@ func TestMarkdown(t *testing.T) {
 		Cell{scenario.Patching(1), Dispatcher, Full}, []measure.Sample{sample(1), sample(2), sample(4)},
 	})
 	r.Crowds = []Crowd{{
-		Sessions: 2000, Hooks: 100, Connect: 1500 * time.Millisecond, Heap: 30_000, Live: 25_000, Stacks: 5_000, Goroutines: 4,
+		Sessions: 2000, Hooks: 100, Connect: 1500 * time.Millisecond, Heap: 30_000, Live: 25_000, Stacks: 5_000, Goroutines: 4, Rest: 0.2, Lost: 3,
 		Still: NewFigure([]float64{90}), Updated: NewFigure([]float64{100, 70, 80}), Compiling: 3 * time.Millisecond, Spreading: 2 * time.Millisecond,
 	}}
 	if err := r.Markdown(&text, "plot.svg"); err != nil {
@@ -206,7 +206,7 @@ func TestMarkdown(t *testing.T) {
 		"times the stream limit | at most 1.3 | 2kB | 2.00 | MISSED, 1.54 times the bound | 1.10 |",
 		"dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's | at least 12 | 2kB | 20.0 | PASS | 36.4 |",
 		"| mutate/2kB/8 hooks/8 hosts/1 patching | dispatcher | full | 500 ±100% | 2.00 ±100% |",
-		"| 2000 | 100 | 1.5s | 35.0 kB: 30.0 (25.0), 5.00 | 4.00 | 90.0 | 80.0 (70.0 to 100) | 3ms, 2ms |",
+		"| 2000 | 100 | 1.5s | 35.0 kB: 30.0 (25.0), 5.00 | 4.00 | 0.20 | 3 | 90.0 | 80.0 (70.0 to 100) | 3ms, 2ms |",
 		"Other programs kept 0.50 processors busy during it.",
 		"**The machine was not idle",
 	} {
