@@ -125,7 +125,7 @@ const (
 	// warmCallers send reviews before such a load, each one for every warmEach of the duration.
 	warmCallers, warmEach = 16, 25 * time.Millisecond
 	// maxCallers is the most callers of a full load.
-	maxCallers = 64
+	maxCallers = 128
 	// largeCallers is the most callers that send reviews of 1 MB: each of them holds several copies for each hook.
 	largeCallers = 4
 	// DefaultRounds is how often each cell is measured.

@@ -24,7 +24,7 @@ type Options struct {
 	Duration time.Duration
 	// Rounds is how often each cell is measured; 0 is DefaultRounds.
 	Rounds int
-	// Callers is the most callers of a full load; 0 is 64. With Pods of 1 MB there are at most four.
+	// Callers is the most callers of a full load; 0 is 128. With Pods of 1 MB there are at most four.
 	Callers int
 	// Least is how many reviews a round of an open load has at least, however long they take; 0 is DefaultLeast.
 	Least int
