@@ -10,6 +10,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 const (
@@ -29,19 +31,23 @@ const (
 // read reads the whole body into a buffer of its own, which the objects of the review will refer to for as long as
 // anybody needs them: it is never reused. What it takes is booked before it is there.
 func (x *exchange) read() *refusal {
+	limit := x.bridge.options.MaxBodyBytes
+	read := max(0, x.request.ContentLength)
+	if read > limit {
+		read = headBytes
+	}
 	var err error
-	if x.lease, err = x.bridge.options.Memory.Reserve(x.cluster, ReviewBytes); err != nil {
+	if x.lease, err = x.bridge.options.Memory.Reserve(x.cluster, takes(x.stage, read)); err != nil {
 		return x.noRoom(err)
 	}
-	limit := x.bridge.options.MaxBodyBytes
 	if x.request.ContentLength > limit {
 		return x.readHead()
 	}
 	var body []byte
 	if x.request.ContentLength >= 0 {
-		body, err = readExactly(x.request.Body, x.request.ContentLength, x.lease)
+		body, err = readExactly(x.request.Body, x.request.ContentLength)
 	} else {
-		body, err = readGrowing(x.request.Body, limit, x.lease)
+		body, err = readGrowing(x.request.Body, limit, x.growth())
 	}
 	switch {
 	case overBudget(err):
@@ -61,19 +67,33 @@ func overBudget(err error) bool {
 	return errors.As(err, &full)
 }
 
-func readExactly(body io.Reader, size int64, lease *memory.Lease) ([]byte, error) {
-	if err := lease.Grow(size); err != nil {
-		return nil, err
+// takes is what a review with a body of so many bytes is going to take. Where hooks may patch there has to be room for that
+// from the start: when a patch is there, it is too late to find that there is none.
+func takes(stage admissionv1.Stage, body int64) int64 { return ReviewBytes + body*perByte(stage) }
+
+// perByte is how many bytes a review takes for each of its body.
+func perByte(stage admissionv1.Stage) int64 {
+	if stage == admissionv1.Stage_STAGE_VALIDATE {
+		return 1
 	}
+	return 1 + review.PatchedPerByte
+}
+
+// growth books what a body of unknown length turns out to be.
+func (x *exchange) growth() func(bytes int64) error {
+	return func(bytes int64) error { return x.lease.Grow(bytes * perByte(x.stage)) }
+}
+
+func readExactly(body io.Reader, size int64) ([]byte, error) {
 	buffer := make([]byte, size)
 	n, err := io.ReadFull(body, buffer)
 	return buffer[:n], err
 }
 
 // readGrowing reads a body of unknown length, and stops one byte past the limit.
-func readGrowing(body io.Reader, limit int64, lease *memory.Lease) ([]byte, error) {
+func readGrowing(body io.Reader, limit int64, book func(bytes int64) error) ([]byte, error) {
 	size := min(firstChunk, limit+1)
-	if err := lease.Grow(size); err != nil {
+	if err := book(size); err != nil {
 		return nil, err
 	}
 	buffer := make([]byte, 0, size)
@@ -89,7 +109,7 @@ func readGrowing(body io.Reader, limit int64, lease *memory.Lease) ([]byte, erro
 			continue
 		}
 		larger := min(2*int64(cap(buffer)), limit+1)
-		if err := lease.Grow(larger - int64(cap(buffer))); err != nil {
+		if err := book(larger - int64(cap(buffer))); err != nil {
 			return buffer, err
 		}
 		buffer = append(make([]byte, 0, larger), buffer...)
@@ -98,10 +118,8 @@ func readGrowing(body io.Reader, limit int64, lease *memory.Lease) ([]byte, erro
 
 // readHead reads the front of a body that is announced to be too large.
 func (x *exchange) readHead() *refusal {
-	head, err := readExactly(x.request.Body, headBytes, x.lease)
+	head, err := readExactly(x.request.Body, headBytes)
 	switch {
-	case overBudget(err):
-		return x.noRoom(err)
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return x.unread(head, err)
 	}

@@ -69,8 +69,9 @@ const (
 	// around them: user, groups, extra, options. JSON may escape a byte with six, so an object that consists of angle
 	// brackets can be larger; it is denied with a reason.
 	DefaultMaxBodyBytes = 2*(3<<20) + (2 << 20)
-	// DefaultMemoryBudget is 256 MiB: 32 of the largest reviews, or 10,000 small ones, at a time; half of them for a cluster
-	// that is alone. A process with a limit of 1 GiB has room for it (docs/operations.md).
+	// DefaultMemoryBudget is 256 MiB: 32 of the largest reviews for validating hooks, 3 for mutating ones, or 10,000 small
+	// ones, at a time; half of them for a cluster that is alone. A process with a limit of 1 GiB has room for it
+	// (docs/operations.md).
 	DefaultMemoryBudget = 256 << 20
 	// ReviewBytes is what a review takes beside its body: the request as a message, the stacks of its goroutines, what its
 	// connection needs while it waits, heads of frames, the answer. Of 2,000 that waited for one hook of a host, each took
@@ -87,9 +88,10 @@ func (o *Options) defaults() error {
 	if o.Memory == nil {
 		o.Memory, _ = memory.New(memory.Options{Total: DefaultMemoryBudget}) // which is above zero
 	}
-	if share := o.Memory.Share(); o.MaxBodyBytes < 0 || share-ReviewBytes < o.MaxBodyBytes {
-		return fmt.Errorf("bridge: of the memory budget one cluster may hold %d bytes, and a review may take %d: "+
-			"make the budget larger, or the largest body smaller", share, o.MaxBodyBytes+ReviewBytes)
+	largest := takes(admissionv1.Stage_STAGE_MUTATE, o.MaxBodyBytes)
+	if share := o.Memory.Share(); o.MaxBodyBytes < 0 || largest < 0 || share < largest {
+		return fmt.Errorf("bridge: of the memory budget one cluster may hold %d bytes, and a review with a body of %d may take %d: "+
+			"make the budget larger, or the largest body smaller", share, o.MaxBodyBytes, largest)
 	}
 	if o.DefaultTimeout < 0 || o.DefaultTimeout > MaxTimeout {
 		return fmt.Errorf("bridge: default timeout %v: want more than 0 and at most %v", o.DefaultTimeout, MaxTimeout)

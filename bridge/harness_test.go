@@ -57,7 +57,7 @@ func grants(identity, cluster string) error {
 
 // testOptions are small limits, so that their edges are cheap to reach.
 func testOptions(reviewer reviewerFunc) Options {
-	return Options{Reviewer: reviewer, Authorize: grants, MaxBodyBytes: testLimit, Memory: ledger(1 << 20)}
+	return Options{Reviewer: reviewer, Authorize: grants, MaxBodyBytes: testLimit, Memory: ledger(4 << 20)}
 }
 
 const testLimit = 128 << 10

@@ -278,18 +278,19 @@ func TestBytesInFlight(t *testing.T) {
 	const size = 100 << 10
 	g := newGate()
 	options := testOptions(g.review)
-	options.MaxBodyBytes, options.Memory = size, ledger(4*(size+ReviewBytes))
+	options.MaxBodyBytes, options.Memory = size, ledger(16*(size+ReviewBytes))
 	e := serve(t, options)
 	client := e.client(t)
 	body := reviewOf("u1", size)
-	answers := make(chan answered, 3)
-	hold := func(cluster string) {
-		go func() { answers <- ask(t, client, e.url("/v1/clusters/"+cluster+"/validate"), body) }()
-		<-g.entered
+	answers := make(chan answered, 16)
+	hold := func(cluster string, reviews int) {
+		for range reviews {
+			go func() { answers <- ask(t, client, e.url("/v1/clusters/"+cluster+"/validate"), body) }()
+			<-g.entered
+		}
 	}
 
-	hold("prod-1")
-	hold("prod-1")
+	hold("prod-1", 8) // half of what there is
 	over := ask(t, client, e.url(validatePath), body)
 	if over.status != http.StatusTooManyRequests || over.header.Get("Retry-After") != "1" {
 		t.Errorf("past the share of the cluster: %+v, want 429 with Retry-After", over)
@@ -297,7 +298,7 @@ func TestBytesInFlight(t *testing.T) {
 	if small := ask(t, client, e.url(validatePath), smallBody); small.status != http.StatusTooManyRequests {
 		t.Errorf("a small review past the share: %+v, want 429", small)
 	}
-	hold("prod-2") // another cluster has room: half of what is left
+	hold("prod-2", 4) // another cluster has room: half of what is left
 	if over := ask(t, client, e.url("/v1/clusters/prod-2/validate"), body); over.status != http.StatusTooManyRequests {
 		t.Errorf("past the whole: %+v, want 429", over)
 	}
@@ -309,7 +310,7 @@ func TestBytesInFlight(t *testing.T) {
 	}
 
 	close(g.open)
-	for range 3 {
+	for range 12 {
 		if got := <-answers; !got.allowed {
 			t.Errorf("a review that was held: %+v", got)
 		}
@@ -336,7 +337,7 @@ func TestABodyOfUnknownLengthGrowsWithinTheBudget(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			held := reserved(t, ledger(2*(testLimit+1)))
 			text := strings.Repeat("x", size)
-			got, err := readGrowing(strings.NewReader(text), testLimit, held)
+			got, err := readGrowing(strings.NewReader(text), testLimit, held.Grow)
 			if err != nil || string(got) != text {
 				t.Errorf("read %d bytes, error %v, want %d", len(got), err, size)
 			}
@@ -345,8 +346,8 @@ func TestABodyOfUnknownLengthGrowsWithinTheBudget(t *testing.T) {
 			}
 		})
 	}
-	narrow := reserved(t, ledger(2*firstChunk))
-	if _, err := readGrowing(strings.NewReader(strings.Repeat("x", firstChunk+1)), testLimit, narrow); !overBudget(err) {
+	narrow := reserved(t, ledger(firstChunk*4/3))
+	if _, err := readGrowing(strings.NewReader(strings.Repeat("x", firstChunk+1)), testLimit, narrow.Grow); !overBudget(err) {
 		t.Errorf("grew past the budget: %v", err)
 	}
 }

@@ -98,7 +98,7 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 		return tooLarge(limit).denial(admission.GetUid(), request.GetApiVersion()), outcomeRejected, nil
 	}
 	// The message is there by now: what bounds those that are not is grpc's own limit on streams and on their size.
-	lease, err := s.bridge.options.Memory.Reserve(admission.GetCluster(), ReviewBytes+size)
+	lease, err := s.bridge.options.Memory.Reserve(admission.GetCluster(), takes(request.GetStage(), size))
 	if err != nil {
 		return nil, outcomeUnjudged, overloaded(err)
 	}

@@ -177,7 +177,7 @@ func TestDenialsOfTheBridgeOverGRPC(t *testing.T) {
 func TestBytesInFlightOverGRPC(t *testing.T) {
 	g := newGate()
 	options := testOptions(g.review)
-	options.MaxBodyBytes, options.Memory = 1000, ledger(2*(ReviewBytes+1000))
+	options.MaxBodyBytes, options.Memory = 1000, ledger(2*takes(admissionv1.Stage_STAGE_MUTATE, 1000))
 	b := newBridge(t, options)
 	client := serveGRPC(t, b)("kube-apiserver")
 	request := grpcReview()

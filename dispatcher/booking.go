@@ -11,14 +11,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// What a patch takes, to be applied to an object: the object before and after as JSON, as the trees or Go objects that
-// they are compared by, and once more for the next hook and for the answer. Measured with the built-in types: of an object
-// that is mostly text up to nine times its size is allocated, and of one that consists of thousands of small objects, such
-// as the containers of a pod, a thousand bytes for each and more.
-const (
-	patchedPerByte   = 8
-	patchedPerObject = 1 << 10
-)
+// patchedPerObject is what a patch takes for each object nested in the one that it is applied to, such as the containers of a
+// pod: as Go objects they are large however short they are written. What it takes for each byte has been booked with the
+// review (review.PatchedPerByte).
+const patchedPerObject = 1 << 10
 
 // smallVerdict is up to how many bytes a text in a verdict is part of what any review takes.
 const smallVerdict = 4 << 10
@@ -38,7 +34,7 @@ func (x *run) book(r review.Result) review.Result {
 		return r
 	}
 	if x.request.Stage != admissionv1.Stage_STAGE_VALIDATE && len(v.GetPatch()) > 0 {
-		n += patched(x.request.Admission.GetObject().GetRaw())
+		n += patchedPerObject * int64(bytes.Count(x.request.Admission.GetObject().GetRaw(), []byte("{")))
 	}
 	if err := lease.Grow(n); err != nil {
 		r.Verdict = nil
@@ -51,9 +47,4 @@ func (x *run) book(r review.Result) review.Result {
 func small(v *admissionv1.AdmissionResponse) bool {
 	return len(v.GetPatch()) == 0 && len(v.GetWarnings()) == 0 && len(v.GetAuditAnnotations()) == 0 &&
 		len(v.GetStatus().GetMessage()) <= smallVerdict && v.GetStatus().GetDetails() == nil
-}
-
-// patched is how many bytes the application of a patch to an object takes.
-func patched(object []byte) int64 {
-	return int64(patchedPerByte*len(object) + patchedPerObject*bytes.Count(object, []byte("{")))
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
@@ -53,10 +55,22 @@ func TestVerdictsAreBooked(t *testing.T) {
 	}
 }
 
-// Both figures of the estimate, each where it counts.
+// A patch is booked with what it makes of the object, in stages that apply it.
 func TestWhatAPatchTakes(t *testing.T) {
-	if got, want := patched([]byte(`{"a":{}}`)), int64(8*patchedPerByte+2*patchedPerObject); got != want {
-		t.Errorf("%d bytes, want %d", got, want)
+	for stage, want := range map[admissionv1.Stage]int64{
+		admissionv1.Stage_STAGE_MUTATE:   2 * patchedPerObject,
+		admissionv1.Stage_STAGE_REINVOKE: 2 * patchedPerObject,
+		admissionv1.Stage_STAGE_VALIDATE: 0,
+	} {
+		ledger, lease := leaseOf(t, 1<<20)
+		verdict := patching("[]")
+		x := &run{request: &review.Request{
+			Stage: stage, Lease: lease, Admission: &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: []byte(`{"a":{}}`)}},
+		}}
+		x.book(review.Result{Verdict: verdict})
+		if got := ledger.InUse() - int64(proto.Size(verdict)); got != want {
+			t.Errorf("%v: %d bytes, want %d", stage, got, want)
+		}
 	}
 }
 

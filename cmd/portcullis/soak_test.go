@@ -52,53 +52,68 @@ const (
 func soakCeiling(budget int64) int64 { return 5*budget/2 + soakBase }
 
 // Two clusters send more reviews of 1 MiB than there is memory for, to hosts that answer one whenever another was refused:
-// the dispatcher is at its limit all the time. It stays under its ceiling, refuses with 429 and says why, and judges all
-// reviews of a third cluster meanwhile. At the end nothing is booked.
+// the dispatcher is at its limit all the time. It stays under its ceiling, refuses and says why, and judges all reviews of a
+// third cluster meanwhile. At the end nothing is booked.
 func TestSoakAtTheMemoryLimit(t *testing.T) {
-	s := newSoak(t)
-	var floods, quiet sync.WaitGroup
-	for _, cluster := range []string{"flood-1", "flood-2"} {
-		for range soakCallers {
-			floods.Go(func() { s.flood(cluster) })
-		}
+	for _, stage := range []string{"validate", "mutate"} {
+		t.Run(stage, func(t *testing.T) { newSoak(t, stage).run() })
 	}
-	stop := make(chan struct{})
-	quiet.Go(func() { s.trickle("quiet", stop) })
+}
+
+func (s *soak) run() {
+	small := soakReview("pods", "Pod", 1<<10)
+	var callers []*http.Client
+	for range 2 * soakCallers { // one after the other: handshakes are not what it is about
+		callers = append(callers, s.connect())
+		s.judge(callers[len(callers)-1], "quiet", small)
+	}
+	var floods, quiet sync.WaitGroup
+	for i, client := range callers {
+		floods.Go(func() { s.flood(client, fmt.Sprint("flood-", 1+i%2)) })
+	}
+	stop, client := make(chan struct{}), s.connect()
+	quiet.Go(func() {
+		for !over(stop) && s.judge(client, "quiet", small) {
+			s.small.Add(1)
+		}
+	})
 	floods.Wait()
 	close(stop)
 	quiet.Wait()
 
-	t.Logf("%d large reviews were judged, %d refused, %d small ones judged beside them; the heap grew to %d MiB of %d",
-		s.judged.Load(), s.refused.Load(), s.small.Load(), s.metric("go_memstats_heap_sys_bytes")>>20, soakCeiling(64<<20)>>20)
+	heap, ceiling := s.metric("go_memstats_heap_sys_bytes"), soakCeiling(64<<20)
+	s.Logf("%d large reviews were judged, %d refused, %d judged without their patch, %d small ones judged beside them; "+
+		"the heap grew to %d MiB of %d", s.judged.Load(), s.refused.Load(), s.failed.Load(), s.small.Load(), heap>>20, ceiling>>20)
 	if s.judged.Load() == 0 || s.refused.Load() == 0 || s.small.Load() == 0 {
-		t.Error("want some of each")
+		s.Error("want some that were judged, some that were refused, and some small ones")
 	}
-	if heap := int64(s.metric("go_memstats_heap_sys_bytes")); heap > soakCeiling(64<<20) {
-		t.Errorf("the heap grew to %d bytes, want at most %d", heap, soakCeiling(64<<20))
+	if heap > ceiling {
+		s.Errorf("the heap grew to %d bytes, want at most %d", heap, ceiling)
 	}
-	for deadline := time.Now().Add(long / 60); s.metric("portcullis_memory_used_bytes") != 0; {
+	for deadline := time.Now().Add(time.Minute); s.metric("portcullis_memory_used_bytes") != 0; {
 		if time.Now().After(deadline) {
-			t.Fatalf("%v bytes are still booked", s.metric("portcullis_memory_used_bytes"))
+			s.Fatalf("%v bytes are still booked", s.metric("portcullis_memory_used_bytes"))
 		}
 	}
-	if text := s.metrics(); strings.Contains(text, "portcullis_memory_cluster_used_bytes{") {
-		t.Error("clusters without reviews still have accounts")
+	if strings.Contains(s.metrics(), "portcullis_memory_cluster_used_bytes{") {
+		s.Error("clusters without reviews still have accounts")
 	}
 }
 
 // soak is a dispatcher in a process of its own, with hosts and callers in this one.
 type soak struct {
 	*testing.T
+	stage  string
 	info   readyInfo
-	client *http.Client
+	tls    *tls.Config // of callers
 	large  []byte
 	tokens chan struct{} // one for each review that a slow host may answer
 	over   chan struct{} // closed when all may be
 
-	sent, judged, refused, small atomic.Int64
+	sent, judged, refused, failed, small atomic.Int64
 }
 
-func newSoak(t *testing.T) *soak {
+func newSoak(t *testing.T, stage string) *soak {
 	t.Helper()
 	d := &dev{dir: t.TempDir()}
 	if err := d.prepare(); err != nil {
@@ -108,7 +123,7 @@ func newSoak(t *testing.T) *soak {
 		t.Fatal(err)
 	}
 	s := &soak{
-		T: t, large: soakReview("configmaps", "ConfigMap", soakObject),
+		T: t, stage: stage, large: soakReview("configmaps", "ConfigMap", soakObject),
 		tokens: make(chan struct{}, 2*soakCallers), over: make(chan struct{}),
 	}
 	s.serve(d)
@@ -117,7 +132,11 @@ func newSoak(t *testing.T) *soak {
 	}
 	s.host(d, "fast.portcullis.dev", fast)
 	ca, cert, key := d.clientFiles()
-	s.client = soakClient(t, ca, cert, key)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tls = &tls.Config{RootCAs: poolOf(t, ca), Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	return s
 }
 
@@ -128,7 +147,7 @@ func (s *soak) serve(d *dev) {
 	cmd := exec.CommandContext(s.Context(), os.Args[0], "serve", "--config", d.path("soak.yaml"), "--ready-file", ready,
 		"--listen", "127.0.0.1:0", "--listen-hosts", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0",
 		"--tls-cert", d.path("certs/server.crt"), "--tls-key", d.path("certs/server.key"), "--tls-ca", d.path("certs/ca.crt"),
-		"--memory-budget", strconv.FormatInt(*soakBudget, 10), "--log-level", "warn")
+		"--memory-budget", strconv.FormatInt(*soakBudget, 10), "--max-body-bytes", strconv.Itoa(2*soakObject), "--log-level", "error")
 	cmd.Env = append(os.Environ(), asServe+"=1", "GOGC=100", "GOMEMLIMIT=off")
 	cmd.Stderr = s.Output()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGKILL) }
@@ -165,6 +184,7 @@ func (s *soak) host(d *dev, hook string, handler hostsdk.Handler) {
 		s.Fatal(err)
 	}
 	h.Validate(hook, handler)
+	h.Mutate(hook, handler)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(s.Context()) }()
 	s.Cleanup(func() { <-ended })
@@ -174,18 +194,21 @@ func (s *soak) host(d *dev, hook string, handler hostsdk.Handler) {
 // fast answers at once.
 func fast(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
 
-// slow answers when it is given leave to.
+// slow answers when it is given leave to, and changes what it may change.
 func (s *soak) slow(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
 	select {
 	case <-s.tokens:
 	case <-s.over:
 	case <-ctx.Done():
 	}
+	if s.stage == "mutate" {
+		return hostsdk.Patch([]byte(`[{"op":"add","path":"/data","value":{"changed":"yes"}}]`)), nil
+	}
 	return hostsdk.Allow(), nil
 }
 
 // flood sends large reviews until there were enough of them.
-func (s *soak) flood(cluster string) {
+func (s *soak) flood(client *http.Client, cluster string) {
 	for {
 		switch n := s.sent.Add(1); {
 		case n == int64(*soakReviews):
@@ -193,7 +216,7 @@ func (s *soak) flood(cluster string) {
 		case n > int64(*soakReviews):
 			return
 		}
-		status, text := s.post(cluster, s.large)
+		status, text := s.post(client, cluster, s.large)
 		switch {
 		case status == http.StatusOK && strings.Contains(text, `"allowed":true`):
 			s.judged.Add(1)
@@ -203,38 +226,43 @@ func (s *soak) flood(cluster string) {
 			case s.tokens <- struct{}{}:
 			default:
 			}
+		case status == http.StatusOK && strings.Contains(text, "no memory for"): // a patch, and the hook fails closed
+			s.failed.Add(1)
 		default:
 			s.Errorf("a large review of %s: %d %.300s", cluster, status, text)
 		}
 	}
 }
 
-// trickle sends small reviews, one after the other; none may be refused.
-func (s *soak) trickle(cluster string, stop chan struct{}) {
-	body := soakReview("pods", "Pod", 1<<10)
-	for {
-		select {
-		case <-stop:
-			return
-		default:
-		}
-		if status, text := s.post(cluster, body); status != http.StatusOK || !strings.Contains(text, `"allowed":true`) {
-			s.Errorf("a small review beside the floods: %d %.300s", status, text)
-			return
-		}
-		s.small.Add(1)
+// judge sends a review that has to be allowed.
+func (s *soak) judge(client *http.Client, cluster string, body []byte) bool {
+	status, text := s.post(client, cluster, body)
+	if status != http.StatusOK || !strings.Contains(text, `"allowed":true`) {
+		s.Errorf("a small review: %d %.300s", status, text)
+		return false
+	}
+	return true
+}
+
+// over reports whether a channel is closed.
+func over(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
 // post sends a review. A refusal has to say when to try again.
-func (s *soak) post(cluster string, body []byte) (status int, text string) {
-	url := s.info.Bridge + "/v1/clusters/" + cluster + "/validate?timeout=30s"
+func (s *soak) post(client *http.Client, cluster string, body []byte) (status int, text string) {
+	url := s.info.Bridge + "/v1/clusters/" + cluster + "/" + s.stage + "?timeout=30s"
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
 	}
 	request.Header.Set("Content-Type", "application/json")
-	response, err := s.client.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -284,17 +312,10 @@ func (s *soak) metric(name string) int64 {
 	return 0
 }
 
-func soakClient(t *testing.T, ca, cert, key string) *http.Client {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := &http.Transport{
-		TLSClientConfig:     &tls.Config{RootCAs: poolOf(t, ca), Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
-		MaxIdleConnsPerHost: 3 * soakCallers,
-	}
-	t.Cleanup(transport.CloseIdleConnections)
+// connect is a caller with a connection of its own, as an API server makes one: HTTP/1.1.
+func (s *soak) connect() *http.Client {
+	transport := &http.Transport{TLSClientConfig: s.tls, MaxConnsPerHost: 1}
+	s.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
@@ -307,10 +328,28 @@ func soakReview(resource, kind string, n int) []byte {
 		resource, kind, strings.Repeat("x", n))
 }
 
+// soakConfig has the same two hooks in both stages.
 const soakConfig = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
-metadata: {name: soak}
+metadata: {name: soak-validate}
+webhooks:
+- name: slow.portcullis.dev
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [configmaps]}]
+  failurePolicy: Fail
+  sideEffects: None
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]
+- name: fast.portcullis.dev
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  failurePolicy: Fail
+  sideEffects: None
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: soak-mutate}
 webhooks:
 - name: slow.portcullis.dev
   rules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [configmaps]}]
@@ -327,9 +366,17 @@ webhooks:
 ---
 apiVersion: portcullis.dev/v1
 kind: HookRoute
-metadata: {name: soak}
+metadata: {name: soak-mutate}
 spec:
-  configuration: soak
+  configuration: soak-mutate
+  stream: {}
+  hosts: ["spiffe://portcullis.dev/sample-host"]
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: soak-validate}
+spec:
+  configuration: soak-validate
   stream: {}
   hosts: ["spiffe://portcullis.dev/sample-host"]
 ---

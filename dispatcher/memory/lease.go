@@ -19,15 +19,23 @@ type Lease struct {
 // errBelowZero refuses what no caller can mean.
 var errBelowZero = errors.New("memory: a lease does not grow by less than nothing")
 
-// Grow takes n bytes more, and fails as Reserve does; the lease then holds what it held before. Only a holder may call it.
+// Grow takes n bytes more, and fails as Reserve does, though later; the lease then holds what it held before. Only a holder
+// may call it.
 func (l *Lease) Grow(n int64) error {
+	if l == nil {
+		return nil
+	}
+	return l.take(n, growthParts)
+}
+
+func (l *Lease) take(n, parts int64) error {
 	switch {
-	case l == nil || n == 0:
+	case n == 0:
 		return nil
 	case n < 0:
 		return errBelowZero
 	}
-	if err := l.ledger.take(l.account, n); err != nil {
+	if err := l.ledger.take(l.account, n, parts); err != nil {
 		return err
 	}
 	l.bytes.Add(n)

@@ -60,9 +60,11 @@ type Options struct {
 
 // Ledger knows how many bytes are held, in all and by each cluster.
 //
-// A cluster may hold at most as much as is left free, whatever PerCluster says. One alone gets half of the total; of two
-// that take what they can each gets a third, and a third is free; of n, each gets one in n+1. So no flood of any number of
-// clusters leaves nothing for the next, no share has to be set when a cluster comes, and none is kept for one that is idle.
+// A review comes in if its cluster then holds at most as much as is left free, whatever PerCluster says. One alone gets half
+// of the total; of two that take what they can each gets a third, and a third is free; of n, each gets one in n+1. So no
+// flood of any number of clusters leaves nothing for the next, no share has to be set when a cluster comes, and none is kept
+// for one that is idle. Reviews that are in may grow further, to growthParts times what is left free: what has been begun
+// is ended before more is begun.
 type Ledger struct {
 	total, perCluster int64 // read-only
 
@@ -86,7 +88,7 @@ func New(o Options) (*Ledger, error) {
 func (l *Ledger) Reserve(cluster string, n int64) (*Lease, error) {
 	lease := &Lease{ledger: l, account: l.open(cluster)}
 	lease.holders.Store(1)
-	if err := lease.Grow(n); err != nil {
+	if err := lease.take(n, arrivalParts); err != nil {
 		lease.Release()
 		return nil, err
 	}
@@ -117,9 +119,15 @@ func (l *Ledger) Refused(by Bound) int64 {
 	return l.refusedByTotal.Load()
 }
 
+// How many times what it leaves free a cluster may hold, with a review that comes in and with one that is in.
+const (
+	arrivalParts = 1
+	growthParts  = 3
+)
+
 // take books n bytes on a cluster and on the total, or on neither. The cluster's own come first: who is refused for its
 // cluster has not stood in the way of another for a moment.
-func (l *Ledger) take(a *account, n int64) error {
+func (l *Ledger) take(a *account, n, parts int64) error {
 	a.held.Add(n)
 	for {
 		used, held := l.used.Load(), a.held.Load()
@@ -129,11 +137,11 @@ func (l *Ledger) take(a *account, n int64) error {
 			a.held.Add(-n)
 			l.refusedByTotal.Add(1)
 			return &FullError{Bound: Total, Cluster: a.cluster, Wanted: n, InUse: used, Limit: l.total}
-		case held > min(l.perCluster, free):
+		case held > min(l.perCluster, parts*free):
 			a.held.Add(-n)
 			l.refusedByCluster.Add(1)
 			return &FullError{
-				Bound: Cluster, Cluster: a.cluster, Wanted: n, InUse: held - n, Limit: min(l.perCluster, (free+held)/2),
+				Bound: Cluster, Cluster: a.cluster, Wanted: n, InUse: held - n, Limit: min(l.perCluster, parts*(free+held)/(parts+1)),
 			}
 		case l.used.CompareAndSwap(used, used+n):
 			return nil
