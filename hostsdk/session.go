@@ -6,12 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
@@ -190,68 +188,6 @@ func (s *session) backlog() bool {
 	return s.state.out.waiting > maxOutbox
 }
 
-// write sends what the other senders leave, until the stream ends.
-func (s *session) write(ctx context.Context) {
-	for {
-		s.flush()
-		select {
-		case <-s.forWriter:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// flush sends what is in the outbox. One goroutine does so at a time: what others put there meanwhile it sends as well.
-// Handlers that are done send for themselves; the reader must not be held up, and wakes the writer.
-func (s *session) flush() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sending {
-		return
-	}
-	s.sending = true
-	defer func() { s.sending = false }()
-	for s.state.toSend() {
-		s.mu.Unlock()
-		// Handlers that can run now may have a verdict for the same frame. Those that cannot are not waited for.
-		runtime.Gosched()
-		s.mu.Lock()
-		s.frames = s.state.out.take(s.frames)
-		last := s.state.finishing
-		s.mu.Unlock()
-		wake(s.forReader)
-		err := s.send(s.frames, last)
-		s.mu.Lock()
-		if last || err != nil {
-			s.state.unwritable()
-		}
-	}
-}
-
-// send writes frames, and closes the host's side behind the last one.
-func (s *session) send(frames [][]byte, last bool) error {
-	for _, frame := range frames {
-		if err := s.stream.Send(frame); err != nil {
-			return s.unwritable(err)
-		}
-	}
-	if last {
-		if err := s.stream.CloseSend(); err != nil {
-			s.abort(err)
-		}
-	}
-	return nil
-}
-
-// unwritable is the end of the sending. The reader goes on, and learns why the stream ended.
-func (s *session) unwritable(err error) error {
-	if !errors.Is(err, io.EOF) {
-		s.abort(err)
-	}
-	return err
-}
-
 // step lets the state decide, and carries out what it decided. What there is to send the writer sends.
 func (s *session) step(decide func(st *state, now time.Time) effects) {
 	if s.decide(decide) {
@@ -302,85 +238,6 @@ func (s *session) carryOut(out *effects) {
 	if out.abort != nil {
 		s.abort(out.abort)
 	}
-}
-
-// start runs a handler, under the deadline of its call, in a goroutine that waits for work or else in a new one.
-func (s *session) start(inv *invocation) {
-	inv.session = s
-	inv.ctx.begin(s.handling, inv.deadline)
-	select {
-	case s.jobs <- inv:
-	default:
-		s.handlers.Go(func() { s.work(inv) })
-	}
-}
-
-// work runs handlers one after the other. A new goroutine for each would have to grow its stack anew each time. It ends
-// with the session, and when enough others wait for work.
-func (s *session) work(inv *invocation) {
-	for ok := true; ok; {
-		inv.run()
-		if s.idle.Add(1) <= maxIdle {
-			inv, ok = <-s.jobs
-		} else {
-			ok = false
-		}
-		s.idle.Add(-1)
-	}
-}
-
-// run calls the handler and sends its verdict, also when the handler ends this goroutine.
-func (i *invocation) run() {
-	defer i.finish()
-	i.session.caller.run(i)
-}
-
-// finish sends the verdict.
-func (i *invocation) finish() {
-	i.ctx.finish()
-	i.verdict.CallId, i.verdict.HookIndex = i.id, i.index
-	encoded := i.session.caller.encode(i.scratch[:0], &i.verdict)
-	toSend := i.session.decide(func(st *state, now time.Time) (none effects) {
-		st.finished(now, i.pair, &i.verdict, encoded)
-		return none
-	})
-	if toSend {
-		i.session.flush()
-	}
-}
-
-// probe asks the hooks of a name whether they are ready.
-func (s *session) probe(p *hostv1.Probe) {
-	s.handlers.Go(func() {
-		ctx, stop := context.WithTimeout(s.handling, probeTimeout)
-		defer stop()
-		notReady := error(NewError("the probe ended its goroutine", nil))
-		defer func() {
-			s.step(func(st *state, _ time.Time) (none effects) { st.probed(p.GetSeq(), notReady); return none })
-		}()
-		notReady = s.ready(ctx, p.GetHook())
-	})
-}
-
-// ready is nil when the hooks of a name can judge reviews.
-func (s *session) ready(ctx context.Context, name string) (notReady error) {
-	defer func() {
-		if value := recover(); value != nil {
-			s.logger.ErrorContext(ctx, "probe panicked", slog.String("hook", name), slog.Any("panic", value))
-			notReady = NewError("the probe panicked", nil)
-		}
-	}()
-	for _, stage := range []admissionv1.Stage{admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE} {
-		h := s.hooks[hookID{name, stage}]
-		if h == nil || h.probe == nil {
-			continue
-		}
-		if err := h.probe(ctx); err != nil {
-			s.logger.WarnContext(ctx, "hook is not ready", slog.String("hook", name), slog.Any("error", err))
-			return err
-		}
-	}
-	return nil
 }
 
 // shareChanged tells the dispatcher the session's share of the budget. The share is read under mu, so that of two

@@ -1,0 +1,240 @@
+package hostsdk
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+// pair is one call of one hook: what a verdict ends.
+type pair struct {
+	id    uint64 // of the call
+	index uint32 // of the hook
+}
+
+// invocation is one handler that is asked for one verdict. The state makes it, and the session runs it.
+type invocation struct {
+	pair
+	hook     *hook
+	review   *review
+	received time.Time // when the review was whole
+	deadline time.Time
+
+	// Of the session: one piece of memory for a call.
+	session *session
+	ctx     callContext
+	request Request
+	verdict hostv1.Verdict
+	scratch [64]byte // for the encoded verdict, if it fits
+}
+
+// call is the part of the review that is this hook's own.
+func (i *invocation) call() *hookCall { return &i.review.hooks[i.index] }
+
+// liveCall is a call with handlers that have not finished.
+type liveCall struct {
+	running []*invocation // by hook index; nil when there is none, or no more
+	left    int
+
+	one [1]*invocation // running, as long as there is one
+}
+
+func (s *state) refuse(p pair, reason string) {
+	v := &hostv1.Verdict{
+		CallId: p.id, HookIndex: p.index, Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: reason}},
+	}
+	s.end(v, encodeVerdict(nil, v))
+}
+
+// broken ends a session whose dispatcher does not keep the contract: the books of both sides no longer agree.
+func broken(how error) effects {
+	return effects{abort: fmt.Errorf("hostsdk: the dispatcher broke the contract: %w", how)}
+}
+
+// chunk takes a part of a review, and the review with the last one.
+func (s *state) chunk(now time.Time, c *chunk) effects {
+	if s.calls[c.call] != nil {
+		return broken(fmt.Errorf("call %d came twice", c.call))
+	}
+	encoded, err := s.assembly.add(now, c)
+	if err != nil {
+		return broken(err)
+	}
+	s.highest = max(s.highest, c.call)
+	if encoded == nil {
+		return effects{}
+	}
+	reviews, err := decodeReview(encoded)
+	if err != nil {
+		return broken(fmt.Errorf("the chunks of call %d are no review: %w", c.call, err))
+	}
+	if r := &reviews[0]; r.call != c.call || len(r.hooks) != int(c.hooks) {
+		return broken(fmt.Errorf("the chunks of call %d hold call %d of %d hooks, not %d", c.call, r.call, len(r.hooks), c.hooks))
+	}
+	return s.reviews(now, s.assembly.began, reviews)
+}
+
+// whole takes reviews that come in one piece. Ids are never reused and increase from one to the next, but for those of
+// reviews in chunks, which keep an order of their own: that a call comes again is seen also when it is long over.
+func (s *state) whole(now time.Time, reviews []review) effects {
+	for i := range reviews {
+		call := reviews[i].call
+		if call <= s.lastWhole && s.anyWhole {
+			return broken(fmt.Errorf("call %d came after call %d: each comes once, in the order of their ids", call, s.lastWhole))
+		}
+		s.lastWhole, s.anyWhole = call, true
+	}
+	return s.reviews(now, now, reviews)
+}
+
+// reviews starts the handlers that are asked, and refuses the calls that cannot start. Their time counts from when the
+// dispatcher wrote the reviews, or the first chunk.
+func (s *state) reviews(now, written time.Time, reviews []review) effects {
+	asked := 0
+	for i := range reviews {
+		asked += len(reviews[i].hooks)
+	}
+	// Pointers into it are kept: it never grows.
+	start := make([]invocation, 0, min(asked, max(0, s.limit-s.outstanding)))
+	for i := range reviews {
+		var err error
+		if start, err = s.review(now, written, &reviews[i], start); err != nil {
+			return broken(err)
+		}
+	}
+	s.finishWhenDrained(now)
+	return effects{start: start}
+}
+
+// review appends the handlers of one review to start. Ids are never reused: a second review of a live call would leave
+// both sides with different books.
+func (s *state) review(now, written time.Time, r *review, start []invocation) ([]invocation, error) {
+	if s.calls[r.call] != nil || s.assembly.assembling() && s.assembly.call == r.call {
+		return nil, fmt.Errorf("call %d came twice", r.call)
+	}
+	if len(r.hooks) > maxReviewHooks {
+		return nil, tooManyHooks(r.call, len(r.hooks))
+	}
+	s.highest = max(s.highest, r.call)
+	early := s.takeEarly(now, r.call)
+	live := &r.live
+	if live.running = live.one[:]; len(r.hooks) != 1 {
+		live.running = make([]*invocation, len(r.hooks))
+	}
+	for i := range r.hooks {
+		h, p := &r.hooks[i], pair{r.call, uint32(i)}
+		asked := s.hooks[hookID{string(h.name), h.stage}]
+		if reason := s.refusal(r, h, asked, cancelled(early, p.index)); reason != "" {
+			s.refuse(p, reason)
+			continue
+		}
+		start = start[:len(start)+1]
+		inv := &start[len(start)-1]
+		inv.pair, inv.hook, inv.review = p, asked, r
+		inv.received, inv.deadline = now, written.Add(milliseconds(h.remaining))
+		live.running[i] = inv
+		live.left++
+		s.outstanding++
+	}
+	if live.left > 0 {
+		s.calls[r.call] = live
+		s.lastStarted = max(s.lastStarted, r.call)
+	}
+	return start, nil
+}
+
+// refusal says why the handler of a hook is not started; empty if it is.
+func (s *state) refusal(r *review, call *hookCall, asked *hook, cancelled bool) string {
+	switch {
+	case s.draining:
+		return refusedDraining
+	case asked == nil:
+		return refusedUnknown
+	case !r.request.present:
+		return refusedEmpty
+	case cancelled:
+		return refusedCancelled
+	case call.remaining == 0:
+		return refusedNoTime
+	case s.outstanding >= s.limit:
+		return refusedOverloaded
+	default:
+		return ""
+	}
+}
+
+// cancel passes a cancellation to the running handlers. Of a review that has not come it is remembered; of one that is
+// over it has lost the race with the verdict.
+func (s *state) cancel(now time.Time, c *hostv1.Cancel) effects {
+	if s.assembly.assembling() && s.assembly.call == c.GetCallId() {
+		return s.cancelChunks(now, c)
+	}
+	live := s.calls[c.GetCallId()]
+	if live == nil {
+		if c.GetCallId() > s.highest {
+			s.rememberEarly(now, c)
+		}
+		return effects{}
+	}
+	return effects{cancel: live.named(c.GetHookIndexes())}
+}
+
+// named are the running handlers of a list of hook indexes, of which an empty one means all.
+func (l *liveCall) named(indexes []uint32) (out []*invocation) {
+	if len(indexes) == 0 {
+		return slices.DeleteFunc(slices.Clone(l.running), func(i *invocation) bool { return i == nil })
+	}
+	for _, hook := range indexes {
+		if int(hook) < len(l.running) && l.running[hook] != nil {
+			out = append(out, l.running[hook])
+		}
+	}
+	return out
+}
+
+// cancelChunks takes a cancellation of a review that has come in part. One of all its hooks stands for the rest of the
+// chunks; one of some is remembered, since the others still want the review.
+func (s *state) cancelChunks(now time.Time, c *hostv1.Cancel) effects {
+	if !s.assembly.covers(c) {
+		s.rememberEarly(now, c)
+		return effects{}
+	}
+	for hook := range s.assembly.drop() {
+		v := &hostv1.Verdict{
+			CallId: c.GetCallId(), HookIndex: hook, Outcome: &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}},
+		}
+		s.end(v, encodeVerdict(nil, v))
+	}
+	s.finishWhenDrained(now)
+	return effects{}
+}
+
+// rememberEarly keeps a cancellation for as long as a silent session is kept.
+func (s *state) rememberEarly(now time.Time, c *hostv1.Cancel) {
+	s.early.forget(now.Add(-s.silence))
+	s.early.remember(now, c)
+}
+
+func (s *state) takeEarly(now time.Time, call uint64) []earlyCancel {
+	s.early.forget(now.Add(-s.silence))
+	return s.early.take(call)
+}
+
+// finished takes the verdict of a handler that has returned, and its encoding. It is sent whether or not the call was
+// cancelled: it alone frees the slot.
+func (s *state) finished(now time.Time, p pair, v *hostv1.Verdict, encoded []byte) {
+	live := s.calls[p.id]
+	if live == nil || live.running[p.index] == nil {
+		return
+	}
+	live.running[p.index] = nil
+	live.left--
+	s.outstanding--
+	if live.left == 0 {
+		delete(s.calls, p.id)
+	}
+	s.end(v, encoded)
+	s.finishWhenDrained(now)
+}
