@@ -19,6 +19,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -104,6 +105,30 @@ func TestACancelledCallEndsAtOnceAndAloneAtItsWebhookToo(t *testing.T) {
 		t.Errorf("one more result: %v", d)
 	default:
 	}
+}
+
+// The review is over, and its call is not: it may still be sending the object.
+func TestACallHoldsTheLeaseOfItsReviewUntilItHasEnded(t *testing.T) {
+	ledger, err := memory.New(memory.Options{Total: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := ledger.Reserve("prod-1", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, c := hold(t), newClient(t, Options{MaxCalls: 1, MaxWaiting: 1})
+	b := batch(w.hook("/"), w.hook("/"), w.hook("/")) // the third is refused, and holds nothing
+	b.Lease = lease
+	f := start(t, c, b)
+	receive(t, w.entered)
+	lease.Release()
+	if n := ledger.InUse(); n != 100 {
+		t.Errorf("%d bytes are booked during the calls", n)
+	}
+	close(w.answer)
+	want(t, f.wait(), "allowed", "allowed", "overload")
+	eventually(t, "nothing is booked any more", func() bool { return ledger.InUse() == 0 })
 }
 
 func TestTheEndOfTheReviewsContextDoesNotEndCalls(t *testing.T) {
