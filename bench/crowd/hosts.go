@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,9 +23,11 @@ import (
 
 const (
 	// dialing is how many hosts connect at a time.
-	dialing = 64
-	// maxLost is how many sessions may be lost before the measurement has failed.
-	maxLost = 1_000
+	dialing = 16
+	// partLost is the part of the sessions that may be lost, or fail to connect, before the measurement has failed.
+	partLost = 10
+	// redialDelay is how long a host waits before it connects again.
+	redialDelay = 200 * time.Millisecond
 )
 
 // StopHosts ends hosts, and says how many sessions were lost before.
@@ -113,7 +116,7 @@ func (h *hosts) connect(life context.Context) error {
 	return nil
 }
 
-// host is one host, until life ends. Its first session has to come into rotation.
+// host is one host, until life ends.
 func (h *hosts) host(life context.Context, number int) error {
 	connected := false
 	o := bare.Options{
@@ -132,15 +135,24 @@ func (h *hosts) host(life context.Context, number int) error {
 		if life.Err() != nil {
 			return nil
 		}
-		if !connected || h.lost.Add(1) > maxLost {
-			err = fmt.Errorf("the session of %s ended: %w", o.Instance, cmp.Or(err, io.EOF))
-			select {
-			case h.failed <- err:
-			default:
-			}
-			return err
+		if h.lost.Add(1) > int64(h.options.Sessions/partLost) {
+			return h.fail(fmt.Errorf("too many sessions were lost, the last one that of %s: %w", o.Instance, cmp.Or(err, io.EOF)))
+		}
+		select {
+		case <-time.After(redialDelay):
+		case <-life.Done():
+			return nil
 		}
 	}
+}
+
+// fail says that the measurement has failed, to who waits for the hosts.
+func (h *hosts) fail(err error) error {
+	select {
+	case h.failed <- err:
+	default:
+	}
+	return err
 }
 
 // Elsewhere runs the hosts in another process: a program that calls ServeHosts.
