@@ -21,8 +21,8 @@ import (
 const (
 	// MaxShadowCalls is how many there are.
 	MaxShadowCalls = 256
-	// MaxShadowBytes is how many bytes the objects of their requests have together. They are kept until the calls have
-	// ended, and reviews that decide need room for theirs.
+	// MaxShadowBytes is how many bytes their reviews hold together, each counted once for each call: what their leases have
+	// booked, or what their objects have where nobody keeps books. Reviews that decide need room too.
 	MaxShadowBytes = 32 << 20
 )
 
@@ -42,7 +42,7 @@ const (
 type shadows struct {
 	mu     sync.Mutex
 	calls  map[*shadow]struct{}
-	bytes  int // of their objects
+	bytes  int // that they hold
 	closed bool
 	idle   chan struct{} // once closed, closed itself with the last call
 }
@@ -117,7 +117,7 @@ type shadow struct {
 	flight
 	dispatcher *Dispatcher
 	request    *review.Request // whose lease it holds until it has ended
-	bytes      int             // of the objects
+	bytes      int             // that it holds
 
 	mu     sync.Mutex
 	timer  *time.Timer    // nil until the call was handed over
@@ -162,6 +162,7 @@ func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, strea
 // enterShadows takes in the calls for which there is room; all are they, in the order of entered.
 func (x *run) enterShadows(v *view, calls []chain.Call) (all []*shadow, entered []chain.Call) {
 	d, bytes := x.dispatcher, len(v.message.GetObject().GetRaw())+len(v.message.GetOldObject().GetRaw())
+	bytes = max(bytes, int(x.request.Lease.Bytes()))
 	for _, c := range calls {
 		s := &shadow{dispatcher: d, request: x.request, bytes: bytes}
 		s.hook = c.Hook

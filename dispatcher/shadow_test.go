@@ -301,10 +301,10 @@ func TestTheBytesOfCallsInShadowAreBounded(t *testing.T) {
 		backend := &deaf{}
 		d, metrics := over(t, oneEach(t), backend)
 		const size = dispatcher.MaxShadowBytes / 4
-		judge := func(bytes int) {
-			r := podReview(validate, `"`+strings.Repeat("x", bytes-2)+`"`)
+		judge := func(object, booked int) {
+			r := podReview(validate, `"`+strings.Repeat("x", object-2)+`"`)
 			r.Explain = false
-			if r.Lease, err = ledger.Reserve("c", int64(bytes)); err != nil {
+			if r.Lease, err = ledger.Reserve("c", int64(booked)); err != nil {
 				t.Fatal(err)
 			}
 			defer r.Lease.Release()
@@ -312,25 +312,25 @@ func TestTheBytesOfCallsInShadowAreBounded(t *testing.T) {
 				t.Errorf("got %v, %v", a.Response, err)
 			}
 		}
-		for range 4 {
-			judge(size)
-		}
-		judge(2)
+		judge(2, 2*size)
+		judge(2, size)
+		judge(size, size)
+		judge(2, 2)
 		expectCounts(t, metrics, map[string]float64{"dropped": 1})
 		if n := ledger.InUse(); n != 4*size {
 			t.Errorf("%d bytes are in use while calls are under way, want %d", n, 4*size)
 		}
 		backend.inShadow()[0].done(0, yes())
 		synctest.Wait()
-		if n := ledger.InUse(); n != 3*size {
-			t.Errorf("%d bytes are in use when one has ended, want %d", n, 3*size)
+		if n := ledger.InUse(); n != 2*size {
+			t.Errorf("%d bytes are in use when one has ended, want %d", n, 2*size)
 		}
-		judge(size)
-		judge(2)
+		judge(2*size, 2)
+		judge(2, 2)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		d.Close(ended)
-		expectCounts(t, metrics, map[string]float64{"dropped": 6, "allowed": 1})
+		expectCounts(t, metrics, map[string]float64{"dropped": 5, "allowed": 1})
 		if n := ledger.InUse(); n != 0 {
 			t.Errorf("%d bytes are in use in the end", n)
 		}
