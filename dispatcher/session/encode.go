@@ -5,10 +5,13 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -146,17 +149,37 @@ func prefixed(b []byte, start int, field protowire.Number, length int) []byte {
 	return b[start-len(p):]
 }
 
+// body is the request of a batch as the transport takes it: made once for all hosts.
+type body struct {
+	buffers mem.BufferSlice
+	length  int // bytes
+	lease   *memory.Lease
+}
+
+// newBody is the body of a batch.
+func newBody(b *dispatcher.Batch) *body {
+	pieces := b.Body.Buffers()
+	buffers := make(mem.BufferSlice, len(pieces))
+	for i, p := range pieces {
+		buffers[i] = mem.SliceBuffer(p)
+	}
+	return &body{buffers, b.Body.Len(), b.Lease}
+}
+
 // encodeReview encodes a frame with one review: its head, and behind it the body that all hosts share, as one
 // length-delimited field. Concatenated they are a ConnectResponse for every protobuf implementation.
 func encodeReview(f *frame, now time.Time) Part {
-	body := f.batch.Body
 	b := appendHead(make([]byte, prefixBytes, f.bound), f, now)
-	b = prefixed(b, prefixBytes, frameReview, len(b)-prefixBytes+body.Len())
-	return Part{Head: b, Body: body.Buffers(), Lease: f.batch.Lease}
+	b = prefixed(b, prefixBytes, frameReview, len(b)-prefixBytes+f.body.length)
+	return Part{Head: b, Body: f.body.buffers, Lease: f.body.lease}
 }
 
 // newBatch is a frame for reviews, with a place for what comes before several of them.
-func newBatch() *Outgoing { return &Outgoing{Parts: make([]Part, 1, 2)} }
+func newBatch() *Outgoing {
+	f := new(Outgoing)
+	f.Parts = f.few[:1]
+	return f
+}
 
 // close makes the reviews that were put into a frame one frame. There are none in nil.
 func (f *Outgoing) close() *Outgoing {
@@ -178,13 +201,7 @@ func (f *Outgoing) close() *Outgoing {
 }
 
 // size is how many bytes a part has.
-func (p *Part) size() int {
-	n := len(p.Head)
-	for _, b := range p.Body {
-		n += len(b)
-	}
-	return n
-}
+func (p *Part) size() int { return len(p.Head) + p.Body.Len() }
 
 // millis is a duration on the wire: whole milliseconds, rounded down, never negative.
 func millis(d time.Duration) uint32 {

@@ -37,7 +37,7 @@ func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
 	}
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
 	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
-	f, parent := &frame{id: r.Uint64() >> r.IntN(64), batch: batch}, span()
+	f, parent := &frame{id: r.Uint64() >> r.IntN(64), body: newBody(batch)}, span()
 	want := &hostv1.Review{CallId: f.id, Request: request}
 	if parent.IsValid() {
 		want.Traceparent = "00-" + parent.TraceID().String() + "-" + parent.SpanID().String() + "-" + parent.TraceFlags().String()
@@ -69,7 +69,7 @@ func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
 // flat is a frame as bytes on the wire.
 func flat(parts ...Part) (raw []byte) {
 	for _, p := range parts {
-		raw = append(append(raw, p.Head...), bytes.Join(p.Body, nil)...)
+		raw = append(append(raw, p.Head...), p.Body.Materialize()...)
 	}
 	return raw
 }
@@ -126,9 +126,8 @@ func TestChunksAreTheReviewInParts(t *testing.T) {
 	for range 100 {
 		f, want := randomFrame(r)
 		head := appendHead(nil, f, epoch)
-		rest := append([][]byte{head}, f.batch.Body.Buffers()...)
-		total := len(head) + f.batch.Body.Len()
-		x := &transfer{frame: f, batch: f.batch, rest: rest, left: total, total: total}
+		total := len(head) + f.body.length
+		x := newTransfer(f, head)
 		var data []byte
 		for x.left > 0 {
 			raw := flat(x.chunk().Parts...)
@@ -168,8 +167,8 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 	shared := 0
 	for out := s.next(epoch); out != nil; out = s.next(epoch) {
 		for _, piece := range out.Parts[0].Body {
-			if inside(piece, object) {
-				shared += len(piece)
+			if inside(piece.ReadOnlyData(), object) {
+				shared += piece.Len()
 			}
 		}
 	}

@@ -16,14 +16,15 @@ const lentBytes = 16 << 10
 
 // lend makes a buffer for the transport of a piece of a body. The lease, which is held now, is held until the transport has
 // let go of the buffer.
-func lend(lease *memory.Lease, piece []byte) mem.Buffer {
-	if lease == nil || len(piece) < lentBytes || !lease.Retain() {
-		return mem.SliceBuffer(piece)
+func lend(lease *memory.Lease, piece mem.Buffer) mem.Buffer {
+	if lease == nil || piece.Len() < lentBytes || !lease.Retain() {
+		return piece
 	}
 	h := &hold{lease: lease}
 	l := &loan{h}
 	runtime.AddCleanup(l, (*hold).end, h)
-	return mem.NewBuffer(&piece, l)
+	data := piece.ReadOnlyData()
+	return mem.NewBuffer(&data, l)
 }
 
 // loan is the pool that a lent buffer comes back to. A transport that ends drops what its streams had left to write without

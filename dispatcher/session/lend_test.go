@@ -28,7 +28,7 @@ func leased(t *testing.T, n int) (*memory.Ledger, *memory.Lease) {
 func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
 	for _, size := range []int{lentBytes - 1, lentBytes, 1 << 20} {
 		ledger, lease := leased(t, size)
-		part := Part{Head: []byte("head"), Body: [][]byte{make([]byte, size)}, Lease: lease}
+		part := Part{Head: []byte("head"), Body: mem.BufferSlice{mem.SliceBuffer(make([]byte, size))}, Lease: lease}
 		buffers, err := Codec().Marshal(&Outgoing{Parts: []Part{part}})
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +74,7 @@ func TestALoanEndsWithTheMemoryItIsAbout(t *testing.T) {
 //go:noinline
 func lose(t *testing.T, lease *memory.Lease) {
 	t.Helper()
-	if _, err := Codec().Marshal(&Outgoing{Parts: []Part{{Body: [][]byte{make([]byte, 1<<20)}, Lease: lease}}}); err != nil {
+	if _, err := Codec().Marshal(&Outgoing{Parts: []Part{{Body: mem.BufferSlice{mem.SliceBuffer(make([]byte, 1<<20))}, Lease: lease}}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -83,7 +83,7 @@ func lose(t *testing.T, lease *memory.Lease) {
 func TestNothingIsLentOnALeaseThatHasEnded(t *testing.T) {
 	ledger, lease := leased(t, 1<<20)
 	lease.Release()
-	if _, counted := lend(lease, make([]byte, 1<<20)).(mem.SliceBuffer); !counted || ledger.InUse() != 0 {
+	if _, counted := lend(lease, mem.SliceBuffer(make([]byte, 1<<20))).(mem.SliceBuffer); !counted || ledger.InUse() != 0 {
 		t.Errorf("%d bytes are accounted for", ledger.InUse())
 	}
 }

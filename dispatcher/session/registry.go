@@ -110,10 +110,11 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 	now, parent, v := time.Now(), trace.SpanContextFromContext(ctx), r.view.Load()
 	tickets := make([]ticket, len(b.Calls))
 	todo := make([]*ticket, len(b.Calls))
+	body := newBody(b)
 	var twice *hedges
 	for i := range tickets {
 		t := &tickets[i]
-		t.batch, t.index, t.done, t.begun, t.parent = b, i, done, now, parent
+		t.batch, t.body, t.index, t.done, t.begun, t.parent = b, body, i, done, now, parent
 		t.pool = v.pools[t.call().Hook.ID]
 		twice = r.hedge(twice, t)
 		todo[i] = t
@@ -145,36 +146,33 @@ func (r *Registry) place(todo []*ticket) {
 			todo = todo[1:]
 			continue
 		}
-		here, elsewhere := split(todo, s)
-		n := s.submit(here)
+		n := s.submit(todo[:gather(todo, s)])
 		if n == 0 { // the last slot went to somebody else just now
 			r.wait(p, t)
 			todo = todo[1:]
 			continue
 		}
-		for _, t := range here[:n] {
+		for _, t := range todo[:n] {
 			if t.ended.Load() { // cancelled before it had a seat
 				t.leave()
 			}
 		}
-		todo = slices.Concat(elsewhere, here[n:])
+		todo = todo[n:]
 	}
 }
 
-// split parts tickets into those that a session serves and the rest. The first one is served.
-func split(todo []*ticket, s *Session) (here, elsewhere []*ticket) {
-	if len(todo) == 1 {
-		return todo, nil
-	}
-	pools := *s.pools.Load()
-	for _, t := range todo {
-		if _, ok := pools[t.call().Hook.ID]; ok && !t.tried(s) {
-			here = append(here, t)
-		} else {
-			elsewhere = append(elsewhere, t)
+// gather puts the tickets that a session serves in front of the others, and returns how many they are. The first one is
+// served.
+func gather(todo []*ticket, s *Session) int {
+	n, pools := 1, *s.pools.Load()
+	for i := 1; i < len(todo); i++ {
+		t := todo[i]
+		if pools[t.call().Hook.ID] != nil && !t.tried(s) {
+			todo[n], todo[i] = t, todo[n]
+			n++
 		}
 	}
-	return here, elsewhere
+	return n
 }
 
 // wait lets a ticket wait for a free replica, or fails it at once.

@@ -10,6 +10,8 @@ import (
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
@@ -31,14 +33,17 @@ type Outgoing struct {
 	Message *hostv1.ConnectResponse
 	// Parts are, one after the other, an encoded ConnectResponse.
 	Parts []Part
+
+	few [2]Part
 }
 
 // Part is one review, or a part of one, on the wire.
 type Part struct {
 	// Head is what belongs to this frame alone.
 	Head []byte
-	// Body follows it. Reviews are encoded once for all hosts: it is shared and never written.
-	Body [][]byte
+	// Body follows it. Reviews are encoded once for all hosts: it is shared and never written, and nobody counts who refers
+	// to it.
+	Body mem.BufferSlice
 	// Lease is what Body is accounted on; nil when nobody does. It is held until Send has returned; a stream that needs
 	// Body for longer retains it.
 	Lease *memory.Lease
@@ -97,11 +102,12 @@ func (s *Session) suspect(now time.Time) bool {
 
 // step runs f on the state and then does, outside the lock, what follows from it.
 func (s *Session) step(f func(*state)) {
+	var few [4]finished
 	s.mu.Lock()
 	before := s.state.room()
 	f(s.state)
 	s.publish()
-	freed, done := s.state.room() > before, s.state.results()
+	freed, done := s.state.room() > before, s.state.results(few[:0])
 	wake := s.resting && s.state.pending()
 	s.resting = s.resting && !wake
 	s.mu.Unlock()
@@ -130,10 +136,10 @@ func (s *Session) submit(tickets []*ticket) (n int) {
 			return
 		}
 		f := st.submit(tickets[:n])
-		at := &seat{s, f.id}
+		f.seat = seat{s, f.id}
 		for _, t := range tickets[:n] {
 			t.attempts++
-			t.at.Store(at)
+			t.at.Store(&f.seat)
 		}
 	})
 	return n

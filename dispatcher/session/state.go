@@ -7,7 +7,6 @@ import (
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -40,17 +39,18 @@ const (
 // frame is the calls that go to the host as one Review.
 type frame struct {
 	id       uint64
-	tickets  []*ticket         // by hook index; nil once the slot is free
-	open     int               // slots that are not free
-	batch    *dispatcher.Batch // what the calls share; nil once the writer has taken it
-	bound    int               // bytes that the head takes at most
+	tickets  []*ticket // by hook index; nil once the slot is free
+	open     int       // slots that are not free
+	body     *body     // what the calls share; nil once the writer has taken it
+	seat     seat      // of the tickets
+	bound    int       // bytes that the head takes at most
 	progress progress
 	sent     time.Time // when the writer took the first byte
 	single   [1]*ticket
 }
 
 // size is how many bytes the frame takes at most.
-func (f *frame) size() int { return f.bound + f.batch.Body.Len() }
+func (f *frame) size() int { return f.bound + f.body.length }
 
 // finished is a call that has a result.
 type finished struct {
@@ -131,7 +131,10 @@ func (s *state) suspect(now time.Time) bool { return now.Sub(s.heard) > SuspectA
 // submit takes calls of one batch into a frame. There has to be room for them.
 func (s *state) submit(tickets []*ticket) *frame {
 	s.lastID++
-	f := &frame{id: s.lastID, open: len(tickets), batch: tickets[0].batch, bound: headBound(tickets)}
+	f := &frame{id: s.lastID, open: len(tickets), body: tickets[0].body, bound: headBound(tickets)}
+	if f.body == nil {
+		f.body = newBody(tickets[0].batch)
+	}
 	f.tickets = append(f.single[:0], tickets...)
 	s.taken += len(tickets)
 	s.calls[f.id] = f
@@ -180,11 +183,17 @@ func (s *state) finish(t *ticket, r review.Result) {
 	}
 }
 
-// results are the calls that have a result since they were last asked for.
-func (s *state) results() []finished {
-	done := s.ended
-	s.ended = nil
-	return done
+// results appends the calls that have a result since they were last asked for.
+func (s *state) results(to []finished) []finished {
+	if len(s.ended) == 0 {
+		return to
+	}
+	to = append(to, s.ended...)
+	clear(s.ended)
+	if s.ended = s.ended[:0]; cap(s.ended) > keptInQueue {
+		s.ended = nil
+	}
+	return to
 }
 
 // drop ends all calls of a frame with one result, and frees their slots.

@@ -3,16 +3,17 @@ package session
 import (
 	"time"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // transfer is a large review on its way in chunks. No handler can have started before the last of them.
 type transfer struct {
 	frame     *frame
-	batch     *dispatcher.Batch
+	lease     *memory.Lease
 	rest      [][]byte // what has not been taken
 	left      int      // bytes of it
 	total     int      // bytes of the encoded review
@@ -34,7 +35,7 @@ func (s *state) nextChunk(now time.Time) *Outgoing {
 		return s.nextControl()
 	}
 	t := s.sending
-	if !t.batch.Lease.Retain() {
+	if !t.lease.Retain() {
 		s.endTransfer(reviewOver())
 		return s.nextControl()
 	}
@@ -48,16 +49,24 @@ func (s *state) nextChunk(now time.Time) *Outgoing {
 
 // begin starts a transfer, unless the host says that it cannot take the review.
 func (s *state) begin(f *frame, now time.Time) {
-	head, body := appendHead(make([]byte, 0, f.bound), f, now), f.batch.Body
-	total := len(head) + body.Len()
+	head := appendHead(make([]byte, 0, f.bound), f, now)
+	total := len(head) + f.body.length
 	if total > s.maxFrame {
 		s.drop(f, tooLarge(total, s.maxFrame))
 		return
 	}
-	f.progress, f.sent = partly, now
-	rest := append(make([][]byte, 0, 1+len(body.Buffers())), head)
-	s.sending = &transfer{frame: f, batch: f.batch, rest: append(rest, body.Buffers()...), left: total, total: total}
-	f.batch = nil
+	s.sending = newTransfer(f, head)
+	f.progress, f.sent, f.body = partly, now, nil
+}
+
+// newTransfer is a transfer of which nothing has been taken.
+func newTransfer(f *frame, head []byte) *transfer {
+	total := len(head) + f.body.length
+	t := &transfer{frame: f, lease: f.body.lease, rest: [][]byte{head}, left: total, total: total}
+	for _, b := range f.body.buffers {
+		t.rest = append(t.rest, b.ReadOnlyData())
+	}
+	return t
 }
 
 // expire ends the calls of the review under way whose time is over.
@@ -120,14 +129,14 @@ func (t *transfer) chunk() *Outgoing {
 	b = protowire.AppendTag(b, chunkData, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(size))
 	b = prefixed(b, prefixBytes, frameChunk, len(b)-prefixBytes+size)
-	return &Outgoing{Parts: []Part{{Head: b, Body: data, Lease: t.batch.Lease}}}
+	return &Outgoing{Parts: []Part{{Head: b, Body: data, Lease: t.lease}}}
 }
 
 // cut takes up to n bytes off what is left. They are not copied.
-func (t *transfer) cut(n int) (data [][]byte, size int) {
+func (t *transfer) cut(n int) (data mem.BufferSlice, size int) {
 	for size < n && len(t.rest) > 0 {
 		piece := t.rest[0][:min(len(t.rest[0]), n-size)]
-		data, size = append(data, piece), size+len(piece)
+		data, size = append(data, mem.SliceBuffer(piece)), size+len(piece)
 		if t.rest[0] = t.rest[0][len(piece):]; len(t.rest[0]) == 0 {
 			t.rest = t.rest[1:]
 		}

@@ -143,7 +143,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	default:
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
-	w.finished(w.state.results())
+	w.finished(w.state.results(nil))
 	fmt.Fprintf(&w.out, "room %d taken %d%s\n", w.state.room(), w.state.taken, w.flags())
 	return w.out.String()
 }
@@ -277,7 +277,7 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 				t.Errorf("%v was written", out)
 			}
 		}
-		if done := s.results(); len(done) != 1 || done[0].result.Failure.Kind != review.FailureCancelled {
+		if done := s.results(nil); len(done) != 1 || done[0].result.Failure.Kind != review.FailureCancelled {
 			t.Errorf("the call ended as %+v", done)
 		}
 	}

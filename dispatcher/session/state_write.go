@@ -86,7 +86,7 @@ func (s *state) take(f *frame, now time.Time) (part Part, ok bool) {
 		return part, false
 	}
 	part = encodeReview(f, now)
-	switch size := len(part.Head) + f.batch.Body.Len(); {
+	switch size := len(part.Head) + f.body.length; {
 	case size > s.maxFrame:
 		s.drop(f, tooLarge(size, s.maxFrame))
 		return part, false
@@ -94,7 +94,7 @@ func (s *state) take(f *frame, now time.Time) (part Part, ok bool) {
 		s.drop(f, reviewOver())
 		return part, false
 	}
-	f.progress, f.sent, f.batch = whole, now, nil
+	f.progress, f.sent, f.body = whole, now, nil
 	return part, true
 }
 

@@ -16,7 +16,8 @@ import (
 // ticket is one call on its way through queues and sessions until it has its result.
 type ticket struct {
 	batch  *dispatcher.Batch
-	index  int // in batch.Calls
+	body   *body // of the batch, for hosts; nil means that each makes it
+	index  int   // in batch.Calls
 	done   func(i int, r review.Result)
 	begun  time.Time
 	parent trace.SpanContext // of the review
