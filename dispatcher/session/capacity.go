@@ -14,7 +14,7 @@ var _ dispatcher.Capacity = (*Registry)(nil)
 // hook waits. It takes no lock and looks at [SpareLooks] replicas at most, so that a busy hook with many of them may seem
 // busier than it is.
 func (r *Registry) Spare(h *match.Hook, cluster string) bool {
-	p := r.view.Load().pools[h.ID]
+	p := r.view.Load().pool(h)
 	return p != nil && p.spare(cluster, time.Now(), nil) != nil
 }
 
@@ -22,13 +22,17 @@ func (r *Registry) Spare(h *match.Hook, cluster string) bool {
 // reserve of half of every session's slots, and come first where any of them waits. unfit excludes sessions; nil excludes
 // none.
 func (p *pool) spare(cluster string, now time.Time, unfit func(*Session) bool) *Session {
-	sessions := *p.sessions.Load()
-	if len(sessions) == 0 || p.waits.Load() > 0 {
+	n := p.members.len()
+	if n == 0 || p.waits.Load() > 0 {
 		return nil
 	}
-	first := rand.IntN(len(sessions))
-	for i := range min(SpareLooks, len(sessions)) {
-		s := sessions[(first+i)%len(sessions)]
+	first := rand.IntN(n)
+	for i := range min(SpareLooks, n) {
+		x := p.members.at((first + i) % n)
+		if x == nil || x.refuses.pauses(now) {
+			continue
+		}
+		s := x.session
 		if s.spare() && s.takes(cluster) && !s.suspect(now) && (unfit == nil || !unfit(s)) {
 			return s
 		}

@@ -82,15 +82,13 @@ func TestASilentOrLeavingSessionIsNotSpare(t *testing.T) {
 func TestSpareLooksAtFewReplicasOnly(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		p := m.registry.view.Load().pools[m.snapshot.Hooks()[0].ID]
-		sessions, looks := make([]*Session, 2*SpareLooks), 0
-		for i := range sessions {
-			sessions[i] = newSession(m.registry, "s", "host", hello("one", "a").GetHello())
+		looks := 0
+		for range 2 * SpareLooks {
+			p.members.add(&member{session: newSession(m.registry, "s", "host", hello("one", "a").GetHello())})
 		}
-		p.sessions.Store(&sessions)
 		refuse := func(*Session) bool { looks++; return true }
 		if p.spare("east", time.Now(), refuse) != nil || looks != SpareLooks {
 			t.Errorf("looked at %d sessions, want %d", looks, SpareLooks)
 		}
-		p.sessions.Store(&[]*Session{})
 	})
 }

@@ -87,6 +87,9 @@ func (d *duel) finish(t *ticket, x review.Result) {
 		return
 	}
 	if other != nil && !other.ended.Swap(true) {
+		if other == d.first {
+			other.overtaken(time.Now())
+		}
 		other.withdraw()
 	}
 	d.end(t, end)

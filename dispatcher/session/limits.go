@@ -71,6 +71,16 @@ const (
 	MaxReview = 30 * time.Second
 	// MaxAttempts is how often one call is handed to a session, the first included.
 	MaxAttempts = 3
+	// PaceHalfLife is the time in which what is known of how long a replica takes counts half, when it gets no calls.
+	PaceHalfLife = 5 * time.Second
+	// PaceTolerance is how many times slower than another one a replica has to be before that counts in picks: among those
+	// that are alike, calls are spread by how many each has.
+	PaceTolerance = 2
+	// RefusalPause is how long a replica that refused a call of a hook is passed over, if there is another one; twice as long
+	// after each further refusal in a row.
+	RefusalPause = 100 * time.Millisecond
+	// MaxRefusalPause is the longest such pause.
+	MaxRefusalPause = 2 * time.Second
 	// DefaultHedgePercent is the most extra calls, of all calls of a hook, that a route allows which does not say.
 	DefaultHedgePercent = 5
 	// HedgeBurst is the most extra calls that a hook may have saved up: what it made in quiet times does not become a burst.
@@ -82,6 +92,8 @@ const (
 	// SpareLooks is how many replicas are looked at for one that is idle enough for a call that nobody needs to be made.
 	SpareLooks = 8
 
+	// paceWeight is how many calls ago a call still weighs a good third of the latest one in what a replica takes.
+	paceWeight = 4
 	// tick is how often silence and waiting calls are looked at.
 	tick = 250 * time.Millisecond
 )

@@ -2,7 +2,7 @@ package session
 
 import (
 	"fmt"
-	"slices"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +19,8 @@ const nobody = "no host serves the hook"
 type pool struct {
 	registry *Registry
 	hook     atomic.Pointer[match.Hook]
-	sessions atomic.Pointer[[]*Session]
+	members  members
+	health   atomic.Pointer[health]
 	hedging  atomic.Pointer[hedging] // nil unless the hook's route asks for it
 
 	mu      sync.Mutex // taken after the registry's and before a session's
@@ -32,9 +33,7 @@ type pool struct {
 
 // newPool is a pool without sessions.
 func newPool(r *Registry, now time.Time) *pool {
-	p := &pool{registry: r, empty: now}
-	p.sessions.Store(&[]*Session{})
-	return p
+	return &pool{registry: r, empty: now}
 }
 
 // configure makes the pool one of a hook as it is configured now.
@@ -48,53 +47,29 @@ func (p *pool) configure(h *match.Hook) {
 	}
 }
 
-// pick chooses a session with room for a ticket: the less loaded of two random ones, else any; nil if there is none. One
-// that had the ticket before is better than none.
+// pick chooses a session with room for a ticket; nil if there is none.
 func (p *pool) pick(t *ticket, now time.Time) *Session {
-	sessions := *p.sessions.Load()
-	fits := func(s *Session) bool { return s.room.Load() > 0 && s.takes(t.cluster()) }
-	if len(sessions) > 2 {
-		i, j := two(len(sessions))
-		a, b := sessions[i], sessions[j]
-		if b.load.Load() < a.load.Load() {
-			a, b = b, a
-		}
-		for _, s := range [...]*Session{a, b} {
-			if fits(s) && !s.suspect(now) && !t.tried(s) {
-				return s
-			}
-		}
+	if x := p.members.pick(t, now, rand.IntN); x != nil {
+		return x.session
 	}
-	strict := p.mostlyAlive(now)
-	var best [2]*Session // those that have not had the ticket, and others
-	for _, s := range sessions {
-		if !fits(s) || strict && s.suspect(now) {
-			continue
-		}
-		rank := &best[0]
-		if t.tried(s) {
-			rank = &best[1]
-		}
-		if *rank == nil || s.load.Load() < (*rank).load.Load() {
-			*rank = s
-		}
-	}
-	if best[0] == nil {
-		return best[1]
-	}
-	return best[0]
+	return nil
 }
 
-// mostlyAlive reports whether silence may be held against a session: never against more than half of a pool at a time,
-// since a pause of our own looks like silence of everybody.
+// mostlyAlive reports whether silence may be held against a session. It is known once for every moment that is asked
+// about: all sessions are looked after at the same one.
 func (p *pool) mostlyAlive(now time.Time) bool {
-	sessions, silent := *p.sessions.Load(), 0
-	for _, s := range sessions {
-		if s.suspect(now) {
-			silent++
-		}
+	if h := p.health.Load(); h != nil && h.at.Equal(now) {
+		return h.mostlyAlive
 	}
-	return 2*silent <= len(sessions)
+	h := &health{now, p.members.mostlyAlive(now)}
+	p.health.Store(h)
+	return h.mostlyAlive
+}
+
+// health is how the sessions of a pool were at a moment.
+type health struct {
+	at          time.Time
+	mostlyAlive bool
 }
 
 // wait queues a ticket. It reports whether no other one of its cluster waits, or why it cannot wait.
@@ -155,7 +130,7 @@ func (p *pool) count(more int) {
 
 // room reports whether any session has room.
 func (p *pool) room() bool {
-	return slices.ContainsFunc(*p.sessions.Load(), func(s *Session) bool { return s.room.Load() > 0 })
+	return p.members.some(func(s *Session) bool { return s.room.Load() > 0 })
 }
 
 // seat hands a call that waits to a session, if one takes it.
@@ -201,7 +176,7 @@ func (p *pool) expire(now time.Time) {
 
 // serves reports whether any session wants reviews of a cluster.
 func (p *pool) serves(cluster string) bool {
-	return slices.ContainsFunc(*p.sessions.Load(), func(s *Session) bool { return s.takes(cluster) })
+	return p.members.some(func(s *Session) bool { return s.takes(cluster) })
 }
 
 // abandon fails everything that waits, and that still comes: the hook is gone.
@@ -228,25 +203,25 @@ func (p *pool) fail(why func(*ticket) *review.Failure) {
 	}
 }
 
-// set replaces the sessions. The registry's lock is held, as for add and remove.
-func (p *pool) set(sessions []*Session, now time.Time) {
-	p.sessions.Store(&sessions)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case len(sessions) > 0:
-		p.empty = time.Time{}
-	case p.empty.IsZero():
-		p.empty = now
+// add lets a session serve the hook. The registry's lock is held, as for remove.
+func (p *pool) add(x *member) {
+	p.members.add(x)
+	if p.members.len() == 1 {
+		p.emptySince(time.Time{})
 	}
 }
 
-// add lets a session serve the hook.
-func (p *pool) add(s *Session) {
-	p.set(append(slices.Clone(*p.sessions.Load()), s), time.Time{})
+// remove takes a session away.
+func (p *pool) remove(x *member, now time.Time) {
+	p.members.remove(x)
+	if p.members.len() == 0 {
+		p.emptySince(now)
+	}
 }
 
-// remove takes a session away.
-func (p *pool) remove(s *Session, now time.Time) {
-	p.set(slices.DeleteFunc(slices.Clone(*p.sessions.Load()), func(o *Session) bool { return o == s }), now)
+// emptySince takes note of since when there is no session.
+func (p *pool) emptySince(since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.empty = since
 }

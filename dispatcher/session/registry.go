@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,7 +22,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -38,6 +36,10 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Logger gets sessions that come and go; nil means nowhere.
 	Logger *slog.Logger
+	// Peers names the other dispatchers, for hosts that reach all of them by one address; nil means that hosts find them by
+	// themselves. It is called for every session that begins, and when this dispatcher leaves; it must be cheap, and may be
+	// called concurrently.
+	Peers func() []*hostv1.Peer
 }
 
 // Registry holds the sessions of one dispatcher and carries calls to them. It is a [dispatcher.Backend], and safe for
@@ -45,12 +47,13 @@ type Options struct {
 type Registry struct {
 	id     string
 	log    *slog.Logger
+	peers  func() []*hostv1.Peer
 	seeing *instrumentation
 	view   atomic.Pointer[view]
 	queued atomic.Int64 // calls that wait, in all pools
 
-	mu       sync.Mutex // sessions, draining, and every change of the view and of pools' sessions
-	sessions map[string]*Session
+	mu       sync.Mutex // roster, draining, and every change of the view and of pools' members
+	roster   roster
 	draining bool
 }
 
@@ -64,7 +67,10 @@ func New(o Options) (*Registry, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Registry{id: o.ID, log: o.Logger, sessions: make(map[string]*Session)}
+	if o.Peers == nil {
+		o.Peers = func() []*hostv1.Peer { return nil }
+	}
+	r := &Registry{id: o.ID, log: o.Logger, peers: o.Peers, roster: newRoster()}
 	r.view.Store(newView(""))
 	var err error
 	r.seeing, err = newInstrumentation(o.Metrics, r)
@@ -78,19 +84,32 @@ func (r *Registry) Run(ctx context.Context) error {
 	for {
 		select {
 		case now := <-t.C:
-			for _, s := range r.all() {
-				s.tick(now)
-			}
-			for _, p := range r.view.Load().pools {
-				p.expire(now)
-				p.drain(now) // a silent session may be good enough by now
-			}
-			if r.view.Load().expired(now) {
-				r.forgetRemoved()
-			}
+			r.lookAfter(now)
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// lookAfter looks after everything once.
+func (r *Registry) lookAfter(now time.Time) {
+	for _, s := range r.all() {
+		s.tick(now)
+	}
+	r.lookAfterWaiting(now)
+	if r.view.Load().expired(now) {
+		r.forgetRemoved()
+	}
+}
+
+// lookAfterWaiting ends calls that have waited for too long, and seats others: a silent session may be good enough by now.
+func (r *Registry) lookAfterWaiting(now time.Time) {
+	if r.queued.Load() == 0 {
+		return
+	}
+	for _, p := range r.view.Load().pools {
+		p.expire(now)
+		p.drain(now)
 	}
 }
 
@@ -98,8 +117,8 @@ func (r *Registry) Run(ctx context.Context) error {
 func (r *Registry) all() []*Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]*Session, 0, len(r.sessions))
-	for _, s := range r.sessions {
+	out := make([]*Session, 0, len(r.roster.sessions))
+	for _, s := range r.roster.sessions {
 		out = append(out, s)
 	}
 	return out
@@ -115,7 +134,7 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 	for i := range tickets {
 		t := &tickets[i]
 		t.batch, t.body, t.index, t.done, t.begun, t.parent = b, body, i, done, now, parent
-		t.pool = v.pools[t.call().Hook.ID]
+		t.pool = v.pool(t.call().Hook)
 		twice = r.hedge(twice, t)
 		todo[i] = t
 	}
@@ -167,7 +186,7 @@ func gather(todo []*ticket, s *Session) int {
 	n, pools := 1, *s.pools.Load()
 	for i := 1; i < len(todo); i++ {
 		t := todo[i]
-		if pools[t.call().Hook.ID] != nil && !t.tried(s) {
+		if pools[t.pool] != nil && !t.tried(s) {
 			todo[n], todo[i] = t, todo[n]
 			n++
 		}
@@ -190,6 +209,9 @@ func (r *Registry) wait(p *pool, t *ticket) {
 // settle ends a call, or hands it to another replica.
 func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
 	result.Timing.Instance = s.hello.GetInstance()
+	if x := (*s.pools.Load())[t.pool]; x != nil {
+		x.learn(result)
+	}
 	f := result.Failure
 	if f == nil || !t.again(f, time.Now()) {
 		t.finish(result)
@@ -205,191 +227,11 @@ func (r *Registry) freed(s *Session) {
 	if r.queued.Load() == 0 {
 		return
 	}
-	for _, p := range *s.pools.Load() {
+	for p := range *s.pools.Load() {
 		if s.room.Load() == 0 {
 			return
 		}
 		p.drainTo(s)
-	}
-}
-
-// Update makes the hooks of a snapshot known, before it comes into force. Calls in flight finish, and hooks that it does not
-// have any more are served for MaxReview, by who was granted them. Snapshots have to come in the order in which they come
-// into force.
-func (r *Registry) Update(snapshot *match.Snapshot) {
-	r.replace(func(old *view, now time.Time) *view {
-		next := newView(snapshot.Revision())
-		for _, h := range snapshot.Hooks() {
-			if !h.Route.Stream {
-				continue
-			}
-			p := old.pools[h.ID]
-			if p == nil {
-				p = newPool(r, now)
-			}
-			p.configure(h)
-			next.add(h.ID, p)
-		}
-		next.inherit(old, now)
-		return next
-	})
-}
-
-// forgetRemoved lets go of the hooks that no review can call any more.
-func (r *Registry) forgetRemoved() {
-	r.replace(func(old *view, now time.Time) *view {
-		next := newView(old.revision)
-		for id, p := range old.pools {
-			if _, removed := old.removed[id]; !removed {
-				next.add(id, p)
-			}
-		}
-		next.inherit(old, now)
-		return next
-	})
-}
-
-// replace puts another view in place, and tells sessions, calls and hosts.
-func (r *Registry) replace(with func(old *view, now time.Time) *view) {
-	r.mu.Lock()
-	now, old := time.Now(), r.view.Load()
-	next := with(old, now)
-	r.view.Store(next)
-	members := make(map[*pool][]*Session)
-	sessions := make([]*Session, 0, len(r.sessions))
-	for _, s := range r.sessions {
-		sessions = append(sessions, s)
-		for _, p := range r.assign(s, next) {
-			members[p] = append(members[p], s)
-		}
-	}
-	for _, p := range next.pools {
-		p.set(members[p], now)
-	}
-	r.mu.Unlock()
-	for id, p := range old.pools {
-		if next.pools[id] == nil {
-			p.abandon()
-		}
-	}
-	for _, p := range next.pools {
-		p.drain(time.Now())
-	}
-	for _, s := range sessions {
-		r.announce(s)
-	}
-}
-
-// assign says which pools a session belongs to. The registry's lock is held.
-func (r *Registry) assign(s *Session, v *view) []*pool {
-	mine := make(map[match.HookID]*pool)
-	var out []*pool
-	for _, o := range s.hello.GetHooks() {
-		for _, p := range v.byOffer[offer{o.GetName(), int32(o.GetStage())}] {
-			h := p.hook.Load()
-			if slices.Contains(h.Route.Hosts, s.identity) && mine[h.ID] == nil {
-				mine[h.ID] = p
-				out = append(out, p)
-			}
-		}
-	}
-	s.pools.Store(&mine)
-	return out
-}
-
-// states are the states of the hooks that a session offers.
-func (r *Registry) states(s *Session) []*hostv1.HookState {
-	v, mine := r.view.Load(), *s.pools.Load()
-	out := make([]*hostv1.HookState, 0, len(s.hello.GetHooks()))
-	for _, o := range s.hello.GetHooks() {
-		state := &hostv1.HookState{Name: o.GetName(), Stage: o.GetStage(), Revision: v.revision}
-		pools := v.offered(offer{o.GetName(), int32(o.GetStage())})
-		granted := slices.ContainsFunc(pools, func(p *pool) bool { return mine[p.hook.Load().ID] != nil })
-		switch {
-		case len(pools) == 0:
-			state.State = hostv1.State_STATE_UNKNOWN_HOOK
-			state.Message = "no configuration has a webhook of this name and stage with a HookRoute that says stream"
-		case !granted:
-			state.State = hostv1.State_STATE_NOT_AUTHORIZED
-			state.Message = "no HookRoute lists identity " + s.identity + " in spec.hosts"
-		default:
-			state.State = hostv1.State_STATE_IN_ROTATION
-		}
-		out = append(out, state)
-	}
-	return out
-}
-
-// welcome is the first frame for a host.
-func (r *Registry) welcome(s *Session) *hostv1.ConnectResponse {
-	return &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Welcome{Welcome: &hostv1.Welcome{
-		SessionId:       s.id,
-		DispatcherId:    r.id,
-		Protocol:        Protocol,
-		Revision:        r.view.Load().revision,
-		Hooks:           r.states(s),
-		PingIntervalMs:  millis(PingInterval),
-		SilenceMs:       millis(HostSilence),
-		MaxVerdictBytes: MaxVerdictBytes,
-		Capabilities:    []string{capabilityBatches},
-	}}}
-}
-
-// announce tells a host how its hooks stand.
-func (r *Registry) announce(s *Session) {
-	for _, state := range r.states(s) {
-		s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_HookState{HookState: state}})
-	}
-}
-
-// join takes a session in. A second one of the same instance replaces the first, whose calls finish where they are.
-func (r *Registry) join(s *Session) error {
-	r.mu.Lock()
-	if r.draining {
-		r.mu.Unlock()
-		return ErrClosed
-	}
-	var replaced []*Session
-	for _, other := range r.sessions {
-		if other.hello.GetInstance() == s.hello.GetInstance() && other.identity == s.identity {
-			replaced = append(replaced, other)
-		}
-	}
-	if len(r.sessions)-len(replaced) >= MaxSessions {
-		r.mu.Unlock()
-		return errTooMany
-	}
-	r.sessions[s.id] = s
-	pools := r.assign(s, r.view.Load())
-	s.send(r.welcome(s))
-	for _, p := range pools {
-		p.add(s)
-	}
-	for _, other := range replaced {
-		r.unpool(other, time.Now())
-	}
-	r.mu.Unlock()
-	for _, other := range replaced {
-		other.replaced()
-	}
-	for _, p := range pools {
-		p.drain(time.Now())
-	}
-	return nil
-}
-
-// leave lets a session go.
-func (r *Registry) leave(s *Session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.sessions, s.id)
-	r.unpool(s, time.Now())
-}
-
-// unpool takes a session out of its pools. The registry's lock is held.
-func (r *Registry) unpool(s *Session, now time.Time) {
-	for _, p := range *s.pools.Load() {
-		p.remove(s, now)
 	}
 }
 
@@ -398,7 +240,7 @@ func (r *Registry) unpool(s *Session, now time.Time) {
 func (r *Registry) Ready() (missing []string) {
 	v := r.view.Load()
 	for id, p := range v.pools {
-		if _, removed := v.removed[id]; !removed && len(*p.sessions.Load()) == 0 && !p.hook.Load().Route.Shadow {
+		if _, removed := v.removed[id]; !removed && p.members.len() == 0 && !p.hook.Load().Route.Shadow {
 			missing = append(missing, id.Configuration+"/"+id.Name)
 		}
 	}
@@ -414,7 +256,7 @@ func (r *Registry) Drain(ctx context.Context, grace time.Duration) {
 	r.mu.Unlock()
 	now := time.Now()
 	for _, s := range r.all() {
-		s.step(func(st *state) { st.drain(now.Add(grace), now, errDispClose, nil) })
+		s.step(func(st *state) { st.drain(now.Add(grace), now, errDispClose, r.peers()) })
 	}
 	t := time.NewTicker(tick)
 	defer t.Stop()
@@ -425,13 +267,4 @@ func (r *Registry) Drain(ctx context.Context, grace time.Duration) {
 			return
 		}
 	}
-}
-
-// two picks two different indexes below n, which is at least 2.
-func two(n int) (int, int) {
-	a, b := rand.IntN(n), rand.IntN(n-1)
-	if b >= a {
-		b++
-	}
-	return a, b
 }

@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
@@ -73,7 +72,7 @@ type Session struct {
 	load  atomic.Int64 // pairs outstanding, for picks without the lock
 	room  atomic.Int64 // pairs that it takes, likewise
 	heard atomic.Int64 // unix ns of the last frame, likewise
-	pools atomic.Pointer[map[match.HookID]*pool]
+	pools atomic.Pointer[map[*pool]*member]
 }
 
 // newSession is a session that says Welcome first.
@@ -86,7 +85,7 @@ func newSession(r *Registry, id, identity string, hello *hostv1.Hello) *Session 
 	}
 	s.heard.Store(now.UnixNano())
 	s.publish()
-	s.pools.Store(&map[match.HookID]*pool{})
+	s.pools.Store(&map[*pool]*member{})
 	return s
 }
 
@@ -189,7 +188,7 @@ func (s *Session) tick(now time.Time) {
 // patience is how long the session may be silent.
 func (s *Session) patience(now time.Time) time.Duration {
 	if s.suspect(now) {
-		for _, p := range *s.pools.Load() {
+		for p := range *s.pools.Load() {
 			if !p.mostlyAlive(now) {
 				return HostSilence
 			}

@@ -137,6 +137,17 @@ func (t *ticket) lose() bool {
 	return !before
 }
 
+// overtaken takes note that the session that has the ticket takes longer than another one.
+func (t *ticket) overtaken(now time.Time) {
+	at := t.at.Load()
+	if at == nil || t.queue.Load() != nil { // the time in the queue is not the session's
+		return
+	}
+	if x := (*at.session.pools.Load())[t.pool]; x != nil {
+		x.pace.atLeast(now.Sub(t.begun), now)
+	}
+}
+
 // met reports whether the process behind a session has the ticket already.
 func (t *ticket) met(s *Session) bool {
 	at := t.at.Load()

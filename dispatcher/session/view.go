@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -12,38 +14,32 @@ import (
 type view struct {
 	revision string
 	pools    map[match.HookID]*pool
+	byHook   map[*match.Hook]*pool // those of pools, as the snapshot has them
 	byOffer  map[offer][]*pool
 	removed  map[match.HookID]time.Time // since when the snapshot has no such hook
 }
 
 func newView(revision string) *view {
 	return &view{
-		revision: revision, pools: map[match.HookID]*pool{}, byOffer: map[offer][]*pool{}, removed: map[match.HookID]time.Time{},
+		revision: revision, pools: map[match.HookID]*pool{}, byHook: map[*match.Hook]*pool{}, byOffer: map[offer][]*pool{},
+		removed: map[match.HookID]time.Time{},
 	}
+}
+
+// pool is the pool of a hook; nil when hosts may not serve it. Reviews under an earlier snapshot have hooks of their own,
+// which take a little longer to find.
+func (v *view) pool(h *match.Hook) *pool {
+	if p := v.byHook[h]; p != nil {
+		return p
+	}
+	return v.pools[h.ID]
 }
 
 // add takes in the pool of a hook.
-func (v *view) add(id match.HookID, p *pool) {
-	v.pools[id] = p
-	key := offer{id.Name, int32(id.Stage)}
+func (v *view) add(h *match.Hook, p *pool) {
+	v.pools[h.ID], v.byHook[h] = p, p
+	key := offerOf(h)
 	v.byOffer[key] = append(v.byOffer[key], p)
-}
-
-// inherit takes in the pools of hooks that are no longer there, while reviews may call them.
-func (v *view) inherit(old *view, now time.Time) {
-	for id, p := range old.pools {
-		if v.pools[id] != nil {
-			continue
-		}
-		since, before := old.removed[id]
-		if !before {
-			since = now
-		}
-		if now.Sub(since) < MaxReview {
-			v.add(id, p)
-			v.removed[id] = since
-		}
-	}
 }
 
 // expired reports whether the time of a removed hook is over.
@@ -59,6 +55,9 @@ func (v *view) expired(now time.Time) bool {
 // offered are the pools that an offer is about: those of the snapshot, or else those of hooks that are gone.
 func (v *view) offered(o offer) []*pool {
 	all := v.byOffer[o]
+	if len(v.removed) == 0 {
+		return all
+	}
 	current := slices.DeleteFunc(slices.Clone(all), func(p *pool) bool {
 		_, removed := v.removed[p.hook.Load().ID]
 		return removed
@@ -73,4 +72,59 @@ func (v *view) offered(o offer) []*pool {
 type offer struct {
 	name  string
 	stage int32
+}
+
+// offerOf is how hosts name a hook.
+func offerOf(h *match.Hook) offer { return offer{h.ID.Name, int32(h.ID.Stage)} }
+
+// hostStage is the stage as hosts say it.
+func (o offer) hostStage() admissionv1.Stage { return admissionv1.Stage(o.stage) }
+
+// change is what becomes of one view in the next one.
+type change struct {
+	now       time.Time
+	old, next *view
+	offers    map[offer]struct{} // that mean something else now
+	dropped   []*pool            // that no review can call any more
+}
+
+func newChange(old *view, now time.Time) *change {
+	return &change{now: now, old: old, next: newView(old.revision), offers: map[offer]struct{}{}}
+}
+
+// serve takes in a hook of the snapshot.
+func (c *change) serve(r *Registry, h *match.Hook) {
+	p := c.old.pools[h.ID]
+	_, back := c.old.removed[h.ID]
+	if p == nil {
+		p = newPool(r, c.now)
+	}
+	if before := p.hook.Load(); before == nil || back || !slices.Equal(before.Route.Hosts, h.Route.Hosts) {
+		c.offers[offerOf(h)] = struct{}{}
+	}
+	p.configure(h)
+	c.next.add(h, p)
+}
+
+// inherit takes in the pools of hooks that are no longer there, while reviews may call them.
+func (c *change) inherit() {
+	for id, p := range c.old.pools {
+		if c.next.pools[id] != nil {
+			continue
+		}
+		h := p.hook.Load()
+		since, before := c.old.removed[id]
+		if !before {
+			since = c.now
+		}
+		if c.now.Sub(since) < MaxReview {
+			c.next.add(h, p)
+			c.next.removed[id] = since
+		} else {
+			c.dropped = append(c.dropped, p)
+		}
+		if !before || c.next.pools[id] == nil {
+			c.offers[offerOf(h)] = struct{}{}
+		}
+	}
 }

@@ -1,0 +1,160 @@
+package session
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// member is a session as it serves one hook. Everything but its place may be read and changed concurrently.
+type member struct {
+	pool    *pool
+	session *Session
+	place   int // in the pool; the registry's lock guards it
+	pace    pace
+	refuses refusals
+}
+
+// learn takes note of how a call ended.
+func (x *member) learn(r review.Result) {
+	switch {
+	case r.Failure == nil:
+		x.pace.took(r.Timing.Wire+r.Timing.Host, time.Now())
+		x.refuses.started()
+	case r.Failure.Kind == review.FailureRefused:
+		x.refuses.refused(time.Now())
+	case !r.Failure.NotStarted:
+		x.refuses.started()
+	}
+}
+
+// members are the sessions of a pool. They change under the registry's lock, one at a time and at a cost that does not
+// depend on how many there are, and are read without a lock: who looks while a session goes may see one twice, and
+// another one not at all.
+type members struct {
+	slots atomic.Pointer[[]atomic.Pointer[member]]
+	n     atomic.Int64
+}
+
+// len is how many there are.
+func (m *members) len() int {
+	if m.slots.Load() == nil {
+		return 0
+	}
+	return int(m.n.Load())
+}
+
+// at is one of them; nil if it has just gone.
+func (m *members) at(i int) *member {
+	if slots := *m.slots.Load(); i < len(slots) {
+		return slots[i].Load()
+	}
+	return nil
+}
+
+// add takes one in.
+func (m *members) add(x *member) {
+	n := m.len()
+	if slots := m.slots.Load(); slots == nil || n == len(*slots) {
+		m.resize(max(1, 2*n))
+	}
+	x.place = n
+	(*m.slots.Load())[n].Store(x)
+	m.n.Store(int64(n + 1))
+}
+
+// remove lets one go that is among them. The last one takes its place.
+func (m *members) remove(x *member) {
+	slots, last := *m.slots.Load(), m.len()-1
+	if moved := slots[last].Load(); moved != x {
+		moved.place = x.place
+		slots[x.place].Store(moved)
+	}
+	slots[last].Store(nil)
+	m.n.Store(int64(last))
+	if 4*last < len(slots) {
+		m.resize(2 * last)
+	}
+}
+
+// some reports whether any session is such.
+func (m *members) some(such func(*Session) bool) bool {
+	for i := range m.len() {
+		if x := m.at(i); x != nil && such(x.session) {
+			return true
+		}
+	}
+	return false
+}
+
+// resize gives the members another number of slots, which is enough for them.
+func (m *members) resize(to int) {
+	slots := make([]atomic.Pointer[member], to)
+	for i := range m.len() {
+		slots[i].Store(m.at(i))
+	}
+	m.slots.Store(&slots)
+}
+
+// pace is how long a session takes for a call of a hook: an average in which the latest calls weigh most. Without calls
+// it halves every [PaceHalfLife], so that a replica that was slow is tried again. The zero pace is unknown. A write that
+// another one overtakes is lost, which does not matter to an average.
+type pace struct {
+	value atomic.Int64 // ns
+	since atomic.Int64 // unix ns
+}
+
+// estimate is how long a call takes, in ns; 0 when that is not known.
+func (p *pace) estimate(now time.Time) int64 {
+	value := p.value.Load()
+	if value == 0 {
+		return 0
+	}
+	age := time.Duration(now.UnixNano() - p.since.Load())
+	return value >> min(62, max(0, age/PaceHalfLife))
+}
+
+// took takes note of a call that has been answered.
+func (p *pace) took(d time.Duration, now time.Time) {
+	value := max(1, int64(d))
+	if before := p.estimate(now); before > 0 {
+		value = max(1, before+(value-before)/paceWeight)
+	}
+	p.value.Store(value)
+	p.since.Store(now.UnixNano())
+}
+
+// atLeast takes note of a call that was given up: it would have taken longer.
+func (p *pace) atLeast(d time.Duration, now time.Time) {
+	if int64(d) > p.estimate(now) {
+		p.took(d, now)
+	}
+}
+
+// refusals say when a session that refused calls of a hook is asked again: after [RefusalPause], and after twice as long
+// for every refusal in a row, up to [MaxRefusalPause]. Who refuses everything would else be the least loaded one forever.
+type refusals struct {
+	row   atomic.Int32
+	until atomic.Int64 // unix ns
+}
+
+// refused takes note of a refusal.
+func (r *refusals) refused(now time.Time) {
+	pause := min(MaxRefusalPause, RefusalPause<<min(16, r.row.Add(1)-1))
+	r.until.Store(now.Add(pause).UnixNano())
+}
+
+// started takes note of a call that was not refused.
+func (r *refusals) started() {
+	if r.row.Load() != 0 {
+		r.row.Store(0)
+		r.until.Store(0)
+	}
+}
+
+// pauses reports whether others are asked first.
+func (r *refusals) pauses(now time.Time) bool {
+	until := r.until.Load()
+	return until != 0 && now.UnixNano() < until
+}

@@ -1,0 +1,328 @@
+package session
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+func TestMembersAreThoseThatCameAndDidNotGo(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	var m members
+	there, all := map[*member]bool{}, []*member(nil)
+	for step := range 5000 {
+		if grow := step/500%2 == 0; len(all) == 0 || random.IntN(10) < 3 == !grow {
+			x := &member{}
+			m.add(x)
+			there[x], all = true, append(all, x)
+		} else {
+			i := random.IntN(len(all))
+			m.remove(all[i])
+			delete(there, all[i])
+			all[i] = all[len(all)-1]
+			all = all[:len(all)-1]
+		}
+		seen := map[*member]bool{}
+		for i := range m.len() {
+			x := m.at(i)
+			if !there[x] || seen[x] || x.place != i {
+				t.Fatalf("step %d: place %d of %d is wrong", step, i, m.len())
+			}
+			seen[x] = true
+		}
+		if len(seen) != len(there) {
+			t.Fatalf("step %d: %d members, want %d", step, len(seen), len(there))
+		}
+		if slots := len(*m.slots.Load()); slots > max(4, 4*len(there)) {
+			t.Fatalf("step %d: %d slots for %d members", step, slots, len(there))
+		}
+	}
+	if m.at(1<<20) != nil {
+		t.Error("somebody is where nobody can be")
+	}
+}
+
+// TestMembersAreReadWhileTheyChange is for the race detector, and for readers that must find who is there all the time.
+func TestMembersAreReadWhileTheyChange(t *testing.T) {
+	var m members
+	stays := &member{}
+	m.add(stays)
+	var over atomic.Bool
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			for !over.Load() {
+				if m.at(0) != stays {
+					t.Error("who stays has gone")
+					return
+				}
+				for i := range m.len() {
+					m.at(i)
+				}
+			}
+		})
+	}
+	for range 200 {
+		var others []*member
+		for range 20 {
+			others = append(others, &member{})
+			m.add(others[len(others)-1])
+		}
+		for _, x := range others {
+			m.remove(x)
+		}
+	}
+	over.Store(true)
+	readers.Wait()
+}
+
+func TestThePaceOfAReplica(t *testing.T) {
+	var p pace
+	at := func(after time.Duration) time.Time { return epoch.Add(after) }
+	want := func(now time.Time, d time.Duration) {
+		t.Helper()
+		if got := time.Duration(p.estimate(now)); got != d {
+			t.Errorf("%s, want %s", got, d)
+		}
+	}
+	want(at(0), 0)
+	p.took(8*time.Millisecond, at(0))
+	want(at(0), 8*time.Millisecond)
+	p.took(16*time.Millisecond, at(0))
+	want(at(0), 10*time.Millisecond)
+	p.atLeast(9*time.Millisecond, at(0)) // that is known
+	want(at(0), 10*time.Millisecond)
+	p.atLeast(50*time.Millisecond, at(0))
+	want(at(0), 20*time.Millisecond)
+	want(at(PaceHalfLife-1), 20*time.Millisecond)
+	want(at(PaceHalfLife), 10*time.Millisecond)
+	want(at(3*PaceHalfLife), 2500*time.Microsecond)
+	want(at(1000*PaceHalfLife), 0) // nothing is known any more
+	want(at(-time.Hour), 20*time.Millisecond)
+	p.took(-1, at(1000*PaceHalfLife))
+	want(at(1000*PaceHalfLife), 1)
+}
+
+func TestAReplicaThatRefusesIsPassedOverForAWhile(t *testing.T) {
+	var r refusals
+	now := epoch
+	for _, pause := range []time.Duration{1, 2, 4, 8, 16, 20, 20} {
+		pause *= RefusalPause
+		r.refused(now)
+		if !r.pauses(now.Add(pause-1)) || r.pauses(now.Add(pause)) {
+			t.Errorf("a pause other than %s", pause)
+		}
+		now = now.Add(pause)
+	}
+	r.started()
+	if r.pauses(now) {
+		t.Error("it pauses although it has started a call")
+	}
+	r.refused(now)
+	if r.pauses(now.Add(RefusalPause)) {
+		t.Error("what it refused before it started a call still counts")
+	}
+	for range 1000 {
+		r.refused(now)
+	}
+	if !r.pauses(now.Add(MaxRefusalPause-1)) || r.pauses(now.Add(MaxRefusalPause)) {
+		t.Errorf("a pause other than %s", MaxRefusalPause)
+	}
+}
+
+// fakeSession is a session with the numbers that picks look at.
+func fakeSession(instance string, load, room int64, heard time.Time) *Session {
+	s := &Session{hello: &hostv1.Hello{Instance: instance}}
+	s.load.Store(load)
+	s.room.Store(room)
+	s.heard.Store(heard.UnixNano())
+	return s
+}
+
+func TestWhoIsPicked(t *testing.T) {
+	type replica struct {
+		instance   string
+		load, room int64
+		pace       time.Duration
+		silent     bool
+		pauses     bool
+	}
+	healthy := func(name string, load int64) replica { return replica{instance: name, load: load, room: 1} }
+	for _, test := range []struct {
+		name     string
+		replicas []replica
+		want     string
+	}{
+		{"nobody", nil, ""},
+		{"the less loaded of two", []replica{healthy("a", 3), healthy("b", 2)}, "b"},
+		{"whoever has room", []replica{{instance: "a"}, healthy("b", 9)}, "b"},
+		{"nobody has room", []replica{{instance: "a"}, {instance: "b"}}, ""},
+		{"who has not had the call", []replica{healthy("had", 0), healthy("b", 9)}, "b"},
+		{"who has had it rather than nobody", []replica{healthy("had", 0), {instance: "b"}}, "had"},
+		{"who is not silent", []replica{{instance: "a", room: 1, silent: true}, healthy("b", 9)}, "b"},
+		{"who is silent is not picked while most speak", []replica{{instance: "a", room: 1, silent: true}, {instance: "b"}}, ""},
+		{"who is silent is picked when most are", []replica{{instance: "a", room: 1, silent: true}}, "a"},
+		{"who does not refuse", []replica{{instance: "a", room: 1, pauses: true}, healthy("b", 9)}, "b"},
+		{"who refuses rather than nobody", []replica{{instance: "a", room: 1, pauses: true}, {instance: "b"}}, "a"},
+		{"who refuses rather than who has had it", []replica{{instance: "a", room: 1, pauses: true}, healthy("had", 0)}, "a"},
+		{"who is much quicker, though more loaded", []replica{
+			{instance: "a", room: 1, load: 0, pace: 50 * time.Millisecond}, {instance: "b", room: 1, load: 8, pace: 5 * time.Millisecond},
+		}, "b"},
+		{"not at any load", []replica{
+			{instance: "a", room: 1, load: 0, pace: 50 * time.Millisecond}, {instance: "b", room: 1, load: 11, pace: 5 * time.Millisecond},
+		}, "a"},
+		{"a little quicker does not count", []replica{
+			{instance: "a", room: 1, load: 1, pace: 9 * time.Millisecond}, {instance: "b", room: 1, load: 2, pace: 5 * time.Millisecond},
+		}, "a"},
+		{"of many, whoever is left", []replica{
+			{instance: "a"}, {instance: "b"}, {instance: "c"}, healthy("d", 70), {instance: "e"},
+		}, "d"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var m members
+			for _, r := range test.replicas {
+				heard := epoch
+				if r.silent {
+					heard = epoch.Add(-2 * SuspectAfter)
+				}
+				x := &member{session: fakeSession(r.instance, r.load, r.room, heard)}
+				if r.pace > 0 {
+					x.pace.took(r.pace, epoch)
+				}
+				if r.pauses {
+					x.refuses.refused(epoch)
+				}
+				m.add(x)
+			}
+			k := waitingTicket("east")
+			k.attempts, k.had[0] = 1, "had"
+			var got string
+			if x := m.pick(k, epoch, rand.IntN); x != nil {
+				got = x.session.hello.GetInstance()
+			}
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestASlowReplicaIsSentLess counts what one of three replicas gets that takes ten times as long. Callers make one call
+// after the other.
+func TestASlowReplicaIsSentLess(t *testing.T) {
+	const calls = 30_000
+	for _, test := range []struct {
+		name    string
+		callers int
+		learns  bool // what calls take
+		atMost  float64
+	}{
+		{"by load alone, one caller", 1, false, 0.36},
+		{"by load alone, thirty callers", 30, false, 0.08},
+		{"by pace, one caller", 1, true, 0.005},
+		{"by pace, thirty callers", 30, true, 0.005},
+		{"by pace, three hundred callers", 300, true, 0.02},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			random, now := rand.New(rand.NewPCG(9, 10)), epoch
+			var m members
+			takes, got := map[*member]time.Duration{}, map[*member]int{}
+			var slow *member
+			for i := range 3 {
+				x := &member{session: fakeSession(string('a'+rune(i)), 0, 1<<20, now.Add(time.Hour))}
+				takes[x] = 5 * time.Millisecond
+				if i == 0 {
+					slow, takes[x] = x, 50*time.Millisecond
+				}
+				m.add(x)
+			}
+			type call struct {
+				at  *member
+				end time.Time
+			}
+			busy := make([]call, test.callers)
+			for range calls {
+				next := &busy[0] // the caller that is free first
+				for i := range busy {
+					if busy[i].end.Before(next.end) {
+						next = &busy[i]
+					}
+				}
+				if next.at != nil {
+					now = next.end
+					next.at.session.load.Add(-1)
+					if test.learns {
+						next.at.pace.took(takes[next.at], now)
+					}
+				}
+				x := m.pick(waitingTicket(""), now, random.IntN)
+				x.session.load.Add(1)
+				got[x]++
+				*next = call{x, now.Add(takes[x] + time.Duration(random.Int64N(int64(time.Millisecond))))}
+			}
+			share := float64(got[slow]) / calls
+			t.Logf("%.2f %% of the calls went to the slow replica", 100*share)
+			if share > test.atMost {
+				t.Errorf("%.2f %% of the calls went to the slow replica, at most %.2f %% should", 100*share, 100*test.atMost)
+			}
+		})
+	}
+}
+
+func TestAReplicaThatRefusesEverythingIsNotAlwaysTheLeastLoaded(t *testing.T) {
+	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
+		hosts := map[string]*host{}
+		for _, name := range []string{"refuses", "two", "three"} {
+			hosts[name] = m.connect(name, &hostv1.Hello{}, "a")
+		}
+		asked := 0
+		for range 100 {
+			got := m.review("a")
+			for name, r := taken(hosts); r != nil; name, r = taken(hosts) {
+				if name == "refuses" {
+					asked++
+					hosts[name].say(refused(r))
+					continue
+				}
+				hosts[name].allow(r, 0)
+			}
+			got.want("a", "allowed")
+			alive(10*time.Millisecond, hosts["two"])
+		}
+		// In a second it is asked, and after 100 ms, 300 ms and 700 ms.
+		if asked < 1 || asked > 4 {
+			t.Errorf("who refuses everything was asked %d times in a second", asked)
+		}
+	})
+}
+
+func TestWhatAMemberLearns(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		result        review.Result
+		paced, pauses bool
+	}{
+		{"a verdict", review.Result{Timing: review.Timing{Host: time.Second}}, true, false},
+		{"a refusal", review.Result{Failure: notStarted(review.FailureRefused, "busy")}, false, true},
+		{"a failure of the handler", review.Fail(review.FailureHandler, "no database"), false, false},
+		{"it was never handed over", review.Result{Failure: notStarted(review.FailureLost, "gone")}, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := &member{}
+			x.refuses.refused(time.Now())
+			x.learn(test.result)
+			if got := x.pace.estimate(time.Now()) > 0; got != test.paced {
+				t.Errorf("knows how long a call takes: %t", got)
+			}
+			if got := x.refuses.pauses(time.Now()); got != test.pauses {
+				t.Errorf("is passed over: %t", got)
+			}
+		})
+	}
+}

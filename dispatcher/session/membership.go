@@ -1,0 +1,262 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// roster is the sessions of a registry, by what they are looked for.
+type roster struct {
+	sessions  map[string]*Session // by id
+	instances map[process][]*Session
+	offering  map[offer]map[*Session]struct{}
+}
+
+// process is what may have one session at a time.
+type process struct{ identity, instance string }
+
+func newRoster() roster {
+	return roster{
+		sessions: map[string]*Session{}, instances: map[process][]*Session{}, offering: map[offer]map[*Session]struct{}{},
+	}
+}
+
+// processOf is who is at the other end of a session.
+func processOf(s *Session) process { return process{s.identity, s.hello.GetInstance()} }
+
+// offersOf are the hooks that a session offers.
+func offersOf(s *Session) []offer {
+	out := make([]offer, len(s.hello.GetHooks()))
+	for i, o := range s.hello.GetHooks() {
+		out[i] = offer{o.GetName(), int32(o.GetStage())}
+	}
+	return out
+}
+
+// add takes a session in.
+func (r *roster) add(s *Session) {
+	r.sessions[s.id] = s
+	r.instances[processOf(s)] = append(r.instances[processOf(s)], s)
+	for _, o := range offersOf(s) {
+		if r.offering[o] == nil {
+			r.offering[o] = map[*Session]struct{}{}
+		}
+		r.offering[o][s] = struct{}{}
+	}
+}
+
+// remove lets a session go. It returns false if it was not there.
+func (r *roster) remove(s *Session) bool {
+	if r.sessions[s.id] != s {
+		return false
+	}
+	delete(r.sessions, s.id)
+	key := processOf(s)
+	r.instances[key] = slices.DeleteFunc(r.instances[key], func(o *Session) bool { return o == s })
+	if len(r.instances[key]) == 0 {
+		delete(r.instances, key)
+	}
+	for _, o := range offersOf(s) {
+		delete(r.offering[o], s)
+		if len(r.offering[o]) == 0 {
+			delete(r.offering, o)
+		}
+	}
+	return true
+}
+
+// current reports whether a session is the latest one of its process. Others finish what they have, and get nothing more.
+func (r *roster) current(s *Session) bool {
+	all := r.instances[processOf(s)]
+	return len(all) > 0 && all[len(all)-1] == s
+}
+
+// concerned are the current sessions that offer any of the hooks.
+func (r *roster) concerned(offers map[offer]struct{}) map[*Session]struct{} {
+	out := map[*Session]struct{}{}
+	for o := range offers {
+		for s := range r.offering[o] {
+			if r.current(s) {
+				out[s] = struct{}{}
+			}
+		}
+	}
+	return out
+}
+
+// Update makes the hooks of a snapshot known, before it comes into force. Calls in flight finish, and hooks that it does not
+// have any more are served for MaxReview, by who was granted them. Snapshots have to come in the order in which they come
+// into force. Beyond a look at each hook it costs what has changed: hosts are told of hooks that came, went, or are granted
+// to others, and of nothing else.
+func (r *Registry) Update(snapshot *match.Snapshot) {
+	r.replace(func(c *change) {
+		c.next.revision = snapshot.Revision()
+		for _, h := range snapshot.Hooks() {
+			if h.Route.Stream {
+				c.serve(r, h)
+			}
+		}
+	})
+}
+
+// forgetRemoved lets go of the hooks that no review can call any more.
+func (r *Registry) forgetRemoved() {
+	r.replace(func(c *change) {
+		for id, p := range c.old.pools {
+			if _, removed := c.old.removed[id]; !removed {
+				c.next.add(p.hook.Load(), p)
+			}
+		}
+	})
+}
+
+// replace puts another view in place, and tells sessions, calls and hosts that it concerns.
+func (r *Registry) replace(hooks func(*change)) {
+	r.mu.Lock()
+	c := newChange(r.view.Load(), time.Now())
+	hooks(c)
+	c.inherit()
+	r.view.Store(c.next)
+	concerned := r.roster.concerned(c.offers)
+	for s := range concerned {
+		for _, x := range r.assign(s, c.next, c.now) {
+			x.pool.add(x)
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range c.dropped {
+		p.abandon()
+	}
+	if r.queued.Load() > 0 {
+		for _, p := range c.next.pools {
+			p.drain(c.now)
+		}
+	}
+	for s := range concerned {
+		r.announce(s, c.offers)
+	}
+}
+
+// assign makes a session leave the pools that it may not serve any more, and returns its memberships of those that it may
+// serve from now on. The registry's lock is held.
+func (r *Registry) assign(s *Session, v *view, now time.Time) (joins []*member) {
+	before, mine := *s.pools.Load(), make(map[*pool]*member)
+	for _, o := range offersOf(s) {
+		for _, p := range v.byOffer[o] {
+			if mine[p] != nil || !slices.Contains(p.hook.Load().Route.Hosts, s.identity) {
+				continue
+			}
+			if mine[p] = before[p]; mine[p] == nil {
+				mine[p] = &member{pool: p, session: s}
+				joins = append(joins, mine[p])
+			}
+		}
+	}
+	s.pools.Store(&mine) // first: what is picked for a pool belongs to it
+	for p, x := range before {
+		if mine[p] == nil {
+			p.remove(x, now)
+		}
+	}
+	return joins
+}
+
+// state is how a hook stands that a session offers.
+func (r *Registry) state(s *Session, o offer) *hostv1.HookState {
+	v, mine := r.view.Load(), *s.pools.Load()
+	state := &hostv1.HookState{Name: o.name, Stage: o.hostStage(), Revision: v.revision}
+	pools := v.offered(o)
+	granted := slices.ContainsFunc(pools, func(p *pool) bool { return mine[p] != nil })
+	switch {
+	case len(pools) == 0:
+		state.State = hostv1.State_STATE_UNKNOWN_HOOK
+		state.Message = "no configuration has a webhook of this name and stage with a HookRoute that says stream"
+	case !granted:
+		state.State = hostv1.State_STATE_NOT_AUTHORIZED
+		state.Message = "no HookRoute lists identity " + s.identity + " in spec.hosts"
+	default:
+		state.State = hostv1.State_STATE_IN_ROTATION
+	}
+	return state
+}
+
+// welcome is the first frame for a host.
+func (r *Registry) welcome(s *Session) *hostv1.ConnectResponse {
+	w := &hostv1.Welcome{
+		SessionId:       s.id,
+		DispatcherId:    r.id,
+		Protocol:        Protocol,
+		Revision:        r.view.Load().revision,
+		PingIntervalMs:  millis(PingInterval),
+		SilenceMs:       millis(HostSilence),
+		MaxVerdictBytes: MaxVerdictBytes,
+		Capabilities:    []string{capabilityBatches},
+		Peers:           r.peers(),
+	}
+	for _, o := range offersOf(s) {
+		w.Hooks = append(w.Hooks, r.state(s, o))
+	}
+	return &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Welcome{Welcome: w}}
+}
+
+// announce tells a host how those of its hooks stand that have changed.
+func (r *Registry) announce(s *Session, changed map[offer]struct{}) {
+	for _, o := range offersOf(s) {
+		if _, ok := changed[o]; ok {
+			s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_HookState{HookState: r.state(s, o)}})
+		}
+	}
+}
+
+// join takes a session in. A second one of the same process replaces the first, whose calls finish where they are.
+func (r *Registry) join(s *Session) error {
+	r.mu.Lock()
+	if r.draining {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	replaced := slices.Clone(r.roster.instances[processOf(s)])
+	if len(r.roster.sessions)-len(replaced) >= MaxSessions {
+		r.mu.Unlock()
+		return errTooMany
+	}
+	r.roster.add(s)
+	now := time.Now()
+	joins := r.assign(s, r.view.Load(), now)
+	s.send(r.welcome(s))
+	for _, x := range joins {
+		x.pool.add(x)
+	}
+	for _, other := range replaced {
+		r.unpool(other, now)
+	}
+	r.mu.Unlock()
+	for _, other := range replaced {
+		other.replaced()
+	}
+	r.freed(s)
+	return nil
+}
+
+// leave lets a session go.
+func (r *Registry) leave(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.roster.remove(s) {
+		return
+	}
+	r.unpool(s, time.Now())
+}
+
+// unpool takes a session out of its pools, for good. The registry's lock is held.
+func (r *Registry) unpool(s *Session, now time.Time) {
+	before := *s.pools.Load()
+	s.pools.Store(&map[*pool]*member{})
+	for p, x := range before {
+		p.remove(x, now)
+	}
+}

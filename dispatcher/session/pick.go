@@ -1,0 +1,106 @@
+package session
+
+import "time"
+
+// The ranks of replicas for a ticket, as bits: a lower sum is better.
+const (
+	rankPauses = 1 << iota // it has refused calls
+	rankSilent             // it may be dead
+	rankTried              // it has had the ticket
+	ranks
+)
+
+// pick chooses a member with room for a ticket; nil if there is none. Of two random ones it is the one that will be done
+// with what it has sooner, if nothing speaks against it. Otherwise all are looked at: who has not had the ticket comes
+// first, then who is not silent, then who does not refuse.
+//
+// Silence is not held against more than half of the members at a time: a pause of our own looks like silence of everybody.
+func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *member {
+	n := m.len()
+	if n <= 2 {
+		return m.best(t, now)
+	}
+	i, j := random(n), random(n-1)
+	if j >= i {
+		j++
+	}
+	a, b := m.at(i), m.at(j)
+	if a == nil || b == nil { // one has just gone
+		return m.best(t, now)
+	}
+	if b.quicker(a, now) {
+		a, b = b, a
+	}
+	for _, x := range [...]*member{a, b} {
+		if x.fits(t) && x.rank(t, now) == 0 {
+			return x
+		}
+	}
+	return m.best(t, now)
+}
+
+// best looks at all members.
+func (m *members) best(t *ticket, now time.Time) *member {
+	var best [ranks]*member
+	n, silent := m.len(), 0
+	for i := range n {
+		x := m.at(i)
+		if x == nil {
+			continue
+		}
+		rank := x.rank(t, now)
+		if rank&rankSilent != 0 {
+			silent++
+		}
+		if x.fits(t) && (best[rank] == nil || x.quicker(best[rank], now)) {
+			best[rank] = x
+		}
+	}
+	for rank, x := range best {
+		if x != nil && (rank&rankSilent == 0 || 2*silent > n) {
+			return x
+		}
+	}
+	return nil
+}
+
+// fits reports whether the session takes the ticket now.
+func (x *member) fits(t *ticket) bool {
+	return x.session.room.Load() > 0 && x.session.takes(t.cluster())
+}
+
+// rank is what speaks against the session.
+func (x *member) rank(t *ticket, now time.Time) (rank int) {
+	if x.refuses.pauses(now) {
+		rank |= rankPauses
+	}
+	if x.session.suspect(now) {
+		rank |= rankSilent
+	}
+	if t.tried(x.session) {
+		rank |= rankTried
+	}
+	return rank
+}
+
+// quicker reports whether the session will be done with one call more sooner than another one: by how many it has and
+// what one takes there, or by how many alone while that is not known of both, or much the same.
+func (x *member) quicker(y *member, now time.Time) bool {
+	a, b := x.session.load.Load(), y.session.load.Load()
+	p, q := x.pace.estimate(now), y.pace.estimate(now)
+	if p == 0 || q == 0 || p < PaceTolerance*q && q < PaceTolerance*p {
+		return a < b
+	}
+	return (a+1)*p < (b+1)*q
+}
+
+// mostlyAlive reports whether silence may be held against a member.
+func (m *members) mostlyAlive(now time.Time) bool {
+	n, silent := m.len(), 0
+	for i := range n {
+		if x := m.at(i); x != nil && x.session.suspect(now) {
+			silent++
+		}
+	}
+	return 2*silent <= n
+}
