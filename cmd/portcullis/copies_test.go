@@ -23,8 +23,8 @@ import (
 )
 
 // copiedBytes is how much all parts of ours together may allocate for a review beside the buffer that its body is read
-// into. A copy of the object, of which there shall be none, is sixteen times as much and more.
-const copiedBytes = 64 << 10
+// into. A copy of the object, of which there shall be none, is eight times as much and more.
+const copiedBytes = 128 << 10
 
 // From the body of the request to the frames for the host, and back: nothing allocates in proportion to the object, but
 // the one buffer that the body is read into.
