@@ -54,13 +54,15 @@ func inStage(r *review.Request, stage admissionv1.Stage) *review.Request {
 }
 
 // mutateBy is when the mutating hooks have to be done: what the validating ones may need is left to them, but not more
-// than half of the time there is. A mutating hook that hangs and fails open would else be a refusal, for want of time, by
+// than half of the time there is. Those in shadow need none. A mutating hook that hangs and fails open would else be a refusal, for want of time, by
 // those after it.
 func mutateBy(ctx context.Context, now time.Time, validating []*match.Hook) time.Time {
 	deadline, _ := ctx.Deadline()
 	var need time.Duration // they are called at the same time
 	for _, h := range validating {
-		need = max(need, h.Timeout)
+		if !h.Route.Shadow {
+			need = max(need, h.Timeout)
+		}
 	}
 	return deadline.Add(-min(need, deadline.Sub(now)/2))
 }
