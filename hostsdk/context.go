@@ -11,12 +11,12 @@ import (
 // before.
 type callContext struct {
 	// Set once, by begin.
-	parent   context.Context
+	parent   context.Context //nolint:containedctx // this is a context
 	deadline time.Time
 
 	mu     sync.Mutex
 	over   bool            // the handler has returned
-	made   context.Context // the real one; nil until somebody wants to know
+	made   context.Context //nolint:containedctx // the real one; nil until somebody wants to know
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc
 }

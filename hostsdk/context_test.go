@@ -50,8 +50,8 @@ func TestACallsContextIsLikeTheLibrarysOwn(t *testing.T) {
 				if w.several && (w.mine.Err() == nil) != (w.real.Err() == nil) {
 					t.Fatalf("seed %d: %v, want %v", seed, w.mine.Err(), w.real.Err())
 				}
-				if mine, real := w.ask(random); mine != real && !w.several {
-					t.Fatalf("seed %d: %q, want %q", seed, mine, real)
+				if mine, theirs := w.ask(random); mine != theirs && !w.several {
+					t.Fatalf("seed %d: %q, want %q", seed, mine, theirs)
 				}
 			}
 		})
@@ -75,7 +75,7 @@ func (w *twoContexts) happen(random *rand.Rand) {
 	}
 }
 
-func (w *twoContexts) ask(random *rand.Rand) (mine, real string) {
+func (w *twoContexts) ask(random *rand.Rand) (mine, theirs string) {
 	question := random.IntN(5)
 	answer := func(ctx context.Context) string {
 		switch question {

@@ -30,10 +30,11 @@ func (s *session) flush() {
 	s.sending = true
 	defer func() { s.sending = false }()
 	for s.state.toSend() {
-		s.mu.Unlock()
-		// Handlers that can run now may have a verdict for the same frame. Those that cannot are not waited for.
-		runtime.Gosched()
-		s.mu.Lock()
+		if s.state.mayShare() {
+			s.mu.Unlock()
+			runtime.Gosched() // Handlers that cannot run now are not waited for.
+			s.mu.Lock()
+		}
 		s.frames = s.state.out.take(s.frames)
 		last := s.state.finishing
 		s.mu.Unlock()

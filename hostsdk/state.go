@@ -161,6 +161,9 @@ func (s *state) send(m *hostv1.ConnectRequest) {
 // toSend says whether there are frames to send, or the host's side of the stream to close.
 func (s *state) toSend() bool { return s.out.waiting > 0 || s.finishing && !s.mute }
 
+// mayShare says whether handlers are under way whose verdicts could go in the same frame as what there is to send.
+func (s *state) mayShare() bool { return s.out.together && s.outstanding > 0 }
+
 // unwritable says that nothing can be sent any more. The dispatcher may still say why.
 func (s *state) unwritable() {
 	s.mute = true

@@ -100,7 +100,7 @@ type chunk struct {
 func decodeFrame(encoded []byte) (*frame, error) {
 	number, body, ok := onlyField(encoded)
 	if ok {
-		switch number {
+		switch number { //nolint:exhaustive // numbers of fields are no enumeration
 		case reviewField:
 			if r := make([]review, 1); r[0].split(body) {
 				return &frame{reviews: r}, nil

@@ -93,13 +93,13 @@ func agree(encoded []byte) error {
 		}
 	}
 	if len(encoded) > maxWireBytes && want.GetReviews() != nil || tooMany(want) {
-		return nil // Another rule.
+		return nil //nolint:nilerr // another rule
 	}
 	if (err != nil) != (wrong != nil) {
-		return fmt.Errorf("error %v, the library says %w", err, wrong)
+		return fmt.Errorf("error %w, the library says %w", err, wrong)
 	}
-	if err != nil {
-		return nil
+	if wrong != nil {
+		return nil //nolint:nilerr // both say that it is wrong
 	}
 	if !bytes.Equal(before, encoded) {
 		return fmt.Errorf("the frame was changed")

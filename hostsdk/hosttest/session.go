@@ -247,7 +247,8 @@ type Call struct {
 	answers []<-chan *hostv1.ConnectRequest
 }
 
-// Post sends a request for several hooks, in one frame, or in chunks if it is large and the host takes them. The calls go as they are, with the time that they say is left.
+// Post sends a request for several hooks, in one frame, or in chunks if it is large and the host takes them. The calls go
+// as they are, with the time that they say is left.
 func (s *Session) Post(request *admissionv1.AdmissionRequest, calls ...*hostv1.HookCall) (*Call, error) {
 	s.posting.Lock() // Reviews go in the order of their ids.
 	defer s.posting.Unlock()
