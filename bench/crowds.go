@@ -72,7 +72,7 @@ func measureCrowd(ctx context.Context, args []string, out, errs io.Writer) error
 		return err
 	}
 	o := crowd.Options{Hosts: crowd.Elsewhere(self, "hosts")}
-	var heap string
+	var heap, rest string
 	flags := flag.NewFlagSet("bench crowd", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.IntVar(&o.Sessions, "sessions", 8, "how many sessions there are")
@@ -80,18 +80,21 @@ func measureCrowd(ctx context.Context, args []string, out, errs io.Writer) error
 	flags.DurationVar(&o.Duration, "duration", time.Second, "how long each load of reviews takes")
 	flags.IntVar(&o.Rounds, "rounds", 1, "in how many rounds")
 	flags.StringVar(&heap, "heapprofile", "", "file for the heap when all sessions are there; it takes memory itself")
+	flags.StringVar(&rest, "restprofile", "", "file for what the processors do while nobody asks anything")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	runtime.MemProfileRate = 0
-	if heap != "" {
-		runtime.MemProfileRate = profiledBytes
-		file, err := os.Create(heap)
+	runtime.MemProfileRate = pick(heap != "", profiledBytes, 0)
+	for name, to := range map[string]*io.Writer{heap: &o.HeapProfile, rest: &o.RestProfile} {
+		if name == "" {
+			continue
+		}
+		file, err := os.Create(name)
 		if err != nil {
 			return err
 		}
 		defer file.Close()
-		o.HeapProfile = file
+		*to = file
 	}
 	shown, err := crowd.Measure(ctx, o)
 	if err != nil {

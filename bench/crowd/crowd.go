@@ -17,6 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bench/pki"
 	"github.com/portcullis-mesh/portcullis/bench/report"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 )
 
 const (
@@ -24,6 +25,8 @@ const (
 	matching = 8
 	// callers is how many callers a full load of reviews has.
 	callers = 32
+	// restPeriods is how many pings each session gets while nobody asks anything, at least.
+	restPeriods = 3
 	// collections is how often garbage is collected before memory is read: pools are emptied by two, and each halves the
 	// stacks of goroutines that need less.
 	collections = 8
@@ -41,6 +44,8 @@ type Options struct {
 	Rounds int
 	// HeapProfile gets the heap as it is when all are connected; nil is nobody.
 	HeapProfile io.Writer
+	// RestProfile gets what the processors do while nobody asks anything; nil is nobody.
+	RestProfile io.Writer
 	// Hosts starts the hosts, and returns once all are in rotation.
 	Hosts func(ctx context.Context, o HostOptions) (StopHosts, error)
 }
@@ -94,7 +99,7 @@ func (c *crowd) connected(ctx context.Context) error {
 		}
 	}
 	var err error
-	if c.shown.Rest, err = rest(ctx, c.options.Duration); err != nil {
+	if c.shown.Rest, err = c.rest(ctx); err != nil {
 		return err
 	}
 	if c.shown.Still, err = c.reviews(ctx); err != nil {
@@ -104,10 +109,16 @@ func (c *crowd) connected(ctx context.Context) error {
 }
 
 // rest is how many processors this process keeps busy while nobody asks anything.
-func rest(ctx context.Context, d time.Duration) (float64, error) {
+func (c *crowd) rest(ctx context.Context) (float64, error) {
+	if c.options.RestProfile != nil {
+		if err := pprof.StartCPUProfile(c.options.RestProfile); err != nil {
+			return 0, fmt.Errorf("crowd: %w", err)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	begun, spent := time.Now(), measure.Own()
 	select {
-	case <-time.After(d):
+	case <-time.After(max(c.options.Duration, restPeriods*session.PingInterval)):
 		return (measure.Own() - spent).Seconds() / time.Since(begun).Seconds(), nil
 	case <-ctx.Done():
 		return 0, ctx.Err()
