@@ -59,7 +59,9 @@ type grpcStream struct {
 // Send implements [Stream].
 func (s *grpcStream) Send(frame []byte) error {
 	s.out = frame
-	return s.SendMsg(&s.out)
+	err := s.SendMsg(&s.out)
+	s.out = nil // It may be large.
+	return err
 }
 
 // Recv implements [Stream].

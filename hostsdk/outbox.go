@@ -73,11 +73,10 @@ func (o *outbox) seal() {
 	}
 }
 
-// take returns what there is to write and empties the outbox. What it returned before may be used for what comes next.
+// take returns what there is to write and empties the outbox. What it returned before is used for what comes next.
 func (o *outbox) take(before [][]byte) [][]byte {
 	o.seal()
 	frames := o.frames
-	clear(before)
 	o.frames, o.waiting = before[:0], 0
 	return frames
 }

@@ -47,8 +47,9 @@ func (s *session) flush() {
 	}
 }
 
-// send writes frames, and closes the host's side behind the last one.
+// send writes frames, which it does not keep, and closes the host's side behind the last one.
 func (s *session) send(frames [][]byte, last bool) error {
+	defer clear(frames)
 	for _, frame := range frames {
 		if err := s.stream.Send(frame); err != nil {
 			return s.unwritable(err)
