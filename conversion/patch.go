@@ -11,6 +11,11 @@ import (
 // (Config.JSONPatchMaxCopyBytes of k8s.io/apiserver/pkg/server).
 const maxCopiedBytes = 3 << 20
 
+// MaxPatchOperations is how many operations a patch may have: as many as kube-apiserver takes from a client
+// (maxJSONPatchOperations of k8s.io/apiserver/pkg/endpoints/handlers). Each of them can cost as much as the object is long: with
+// a hundred thousand, one answer of a hook would keep a processor busy for an hour.
+const MaxPatchOperations = 10_000
+
 // ErrUndecodable means that a patch is no JSON patch: the hook gave no usable answer, and its failure policy applies
 // (SEMANTICS C20).
 var ErrUndecodable = errors.New("conversion: undecodable patch")
@@ -77,6 +82,9 @@ func Patch(object, patch []byte) (result []byte, applied bool, err error) {
 	operations, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: %w", ErrUndecodable, err)
+	}
+	if len(operations) > MaxPatchOperations {
+		return nil, false, fmt.Errorf("%w: it has %d operations, at most %d are taken", ErrUndecodable, len(operations), MaxPatchOperations)
 	}
 	if len(operations) == 0 {
 		return object, false, nil

@@ -70,6 +70,7 @@ func TestApplyPatch(t *testing.T) {
 		{"a null operation", pod, `[null]`, "", conversion.ErrInapplicable},
 		{"a test of everything without a value", pod, `[{"op":"test","path":""}]`, "", conversion.ErrInapplicable},
 		{"a replacement of everything by nothing", pod, `[{"op":"replace","path":""}]`, "", conversion.ErrInapplicable},
+		{"more operations than are taken", pod, operations(conversion.MaxPatchOperations + 1), "", conversion.ErrUndecodable},
 		{"copies beyond the limit", big, strings.Replace(twice, "]", `,{"op":"copy","from":"/b","path":"/e"}]`, 1), "", conversion.ErrInapplicable},
 	}
 	for _, test := range tests {
@@ -211,5 +212,30 @@ func TestDifferencesAreFoundAtAnyDepth(t *testing.T) {
 		if patch, err := conversion.DiffPatch(from, nested(depth, `{"y":[1.00],"z":1}`)); err != nil || patch != nil {
 			t.Errorf("%d levels: patch %.1000s, error %v", depth, patch, err)
 		}
+	}
+}
+
+// operations is a patch with n of them.
+func operations(n int) string {
+	return "[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Pod"},`, n-1) + `{"op":"test","path":"/kind","value":"Pod"}]`
+}
+
+func TestAsManyOperationsAreTakenAsTheLimitSays(t *testing.T) {
+	t.Parallel()
+	if _, err := conversion.ApplyPatch([]byte(`{"kind":"Pod"}`), []byte(operations(conversion.MaxPatchOperations))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCopiesOfCopiesStayWithinTheirLimit has each operation double the object.
+func TestCopiesOfCopiesStayWithinTheirLimit(t *testing.T) {
+	t.Parallel()
+	var patch []string
+	for i := range conversion.MaxPatchOperations {
+		patch = append(patch, fmt.Sprintf(`{"op":"copy","from":"/a","path":"/a/c%d"}`, i))
+	}
+	_, err := conversion.ApplyPatch([]byte(`{"a":{"b":"x"}}`), []byte("["+strings.Join(patch, ",")+"]"))
+	if !errors.Is(err, conversion.ErrInapplicable) {
+		t.Errorf("got %v", err)
 	}
 }
