@@ -16,14 +16,14 @@ type member struct {
 	refuses refusals
 }
 
-// learn takes note of how a call ended.
-func (x *member) learn(r review.Result) {
+// learn takes note of how a call ended, when the session was heard of last.
+func (x *member) learn(r review.Result, now time.Time) {
 	switch {
 	case r.Failure == nil:
-		x.pace.took(r.Timing.Wire+r.Timing.Host, time.Now())
+		x.pace.took(r.Timing.Wire+r.Timing.Host, now)
 		x.refuses.started()
 	case r.Failure.Kind == review.FailureRefused:
-		x.refuses.refused(time.Now())
+		x.refuses.refused(now)
 	case !r.Failure.NotStarted:
 		x.refuses.started()
 	}

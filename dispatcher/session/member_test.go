@@ -316,7 +316,7 @@ func TestWhatAMemberLearns(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := &member{}
 			x.refuses.refused(time.Now())
-			x.learn(test.result)
+			x.learn(test.result, time.Now())
 			if got := x.pace.estimate(time.Now()) > 0; got != test.paced {
 				t.Errorf("knows how long a call takes: %t", got)
 			}

@@ -128,7 +128,8 @@ func (r *Registry) all() []*Session {
 func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
 	now, parent, v := time.Now(), trace.SpanContextFromContext(ctx), r.view.Load()
 	tickets := make([]ticket, len(b.Calls))
-	todo := make([]*ticket, len(b.Calls))
+	var few [8]*ticket // on the stack, unless there are more
+	todo := few[:0]
 	body := newBody(b)
 	var twice *hedges
 	for i := range tickets {
@@ -136,9 +137,9 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 		t.batch, t.body, t.index, t.done, t.begun, t.parent = b, body, i, done, now, parent
 		t.pool = v.pool(t.call().Hook)
 		twice = r.hedge(twice, t)
-		todo[i] = t
+		todo = append(todo, t)
 	}
-	r.place(todo)
+	r.place(todo, now)
 	if twice != nil {
 		twice.arm()
 	}
@@ -147,7 +148,7 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 
 // place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no room
 // waits.
-func (r *Registry) place(todo []*ticket) {
+func (r *Registry) place(todo []*ticket, now time.Time) {
 	for len(todo) > 0 {
 		t := todo[0]
 		p := t.pool
@@ -158,7 +159,7 @@ func (r *Registry) place(todo []*ticket) {
 		}
 		var s *Session
 		if p.waits.Load() == 0 { // who waits comes first
-			s = p.pick(t, time.Now())
+			s = p.pick(t, now)
 		}
 		if s == nil {
 			r.wait(p, t)
@@ -183,10 +184,10 @@ func (r *Registry) place(todo []*ticket) {
 // gather puts the tickets that a session serves in front of the others, and returns how many they are. The first one is
 // served.
 func gather(todo []*ticket, s *Session) int {
-	n, pools := 1, *s.pools.Load()
+	n, first, pools := 1, todo[0].pool, *s.pools.Load()
 	for i := 1; i < len(todo); i++ {
 		t := todo[i]
-		if pools[t.pool] != nil && !t.tried(s) {
+		if (t.pool == first || len(pools) > 1 && pools[t.pool] != nil) && !t.tried(s) {
 			todo[n], todo[i] = t, todo[n]
 			n++
 		}
@@ -210,16 +211,21 @@ func (r *Registry) wait(p *pool, t *ticket) {
 func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
 	result.Timing.Instance = s.hello.GetInstance()
 	if x := (*s.pools.Load())[t.pool]; x != nil {
-		x.learn(result)
+		x.learn(result, time.Unix(0, s.heard.Load()))
 	}
 	f := result.Failure
-	if f == nil || !t.again(f, time.Now()) {
+	if f == nil {
+		t.finish(result)
+		return
+	}
+	now := time.Now()
+	if !t.again(f, now) {
 		t.finish(result)
 		return
 	}
 	t.failedOn(s)
 	r.seeing.retries.Inc()
-	r.place([]*ticket{t})
+	r.place([]*ticket{t}, now)
 }
 
 // freed lets calls that wait have the slots that became free.
