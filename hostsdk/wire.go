@@ -291,8 +291,28 @@ func onlyField(encoded []byte) (protowire.Number, []byte, bool) {
 	return f.number, f.bytes, ok && f.isBytes && len(encoded) == 0
 }
 
-// nextField takes the first field of a message; false when it is of a kind that the contract does not use.
+// nextField takes the first field of a message; false when it is of a kind that the contract does not use. Most fields are
+// short and have low numbers: a byte for the tag, and one for the number or the length.
 func nextField(encoded *[]byte) (field, bool) {
+	b := *encoded
+	if len(b) < 2 || b[0] < 1<<3 || b[0] >= 1<<7 || b[1] >= 1<<7 {
+		return longField(encoded)
+	}
+	number, end := protowire.Number(b[0]>>3), 2+int(b[1])
+	switch kind := protowire.Type(b[0] & 7); {
+	case kind == protowire.VarintType:
+		*encoded = b[2:]
+		return field{number: number, value: uint64(b[1])}, true
+	case kind == protowire.BytesType && end <= len(b):
+		*encoded = b[end:]
+		return field{number: number, isBytes: true, bytes: b[2:end]}, true
+	default:
+		return field{}, false
+	}
+}
+
+// longField is nextField for any field.
+func longField(encoded *[]byte) (field, bool) {
 	number, kind, n := protowire.ConsumeTag(*encoded)
 	if n < 0 {
 		return field{}, false
