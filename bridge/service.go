@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	kjson "sigs.k8s.io/json"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -141,10 +141,8 @@ func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest)
 // each hook and whoever keeps the object may each take another one: a hook could be passed over for what nobody keeps.
 func ambiguous(r *admissionv1.AdmissionRequest) *refusal {
 	for _, o := range []*admissionv1.Object{r.GetObject(), r.GetOldObject()} {
-		var content any
-		twice, err := kjson.UnmarshalStrict(o.GetRaw(), &content)
-		if err == nil && len(twice) > 0 { // what is no JSON is for those who read it
-			return badRequest("an object of the request cannot be judged: %v", twice[0])
+		if path := conversion.Duplicate(o.GetRaw()); path != "" { // what is no JSON is for those who read it
+			return badRequest("an object of the request cannot be judged: duplicate field %q", path)
 		}
 	}
 	return nil
