@@ -68,6 +68,10 @@ func refused(r *hostv1.Review) *hostv1.ConnectRequest {
 	return say(r, &hostv1.Verdict{Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{}}})
 }
 
+func allowed(r *hostv1.Review) *hostv1.ConnectRequest {
+	return say(r, &hostv1.Verdict{Outcome: &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}}})
+}
+
 func denied(r *hostv1.Review) *hostv1.ConnectRequest {
 	return say(r, &hostv1.Verdict{Outcome: &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{}}})
 }

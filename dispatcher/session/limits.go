@@ -94,6 +94,8 @@ const (
 
 	// paceWeight is how many calls ago a call still weighs a good third of the latest one in what a replica takes.
 	paceWeight = 4
+	// overtakenFactor is how many times as long a call would have taken that another replica has overtaken.
+	overtakenFactor = 4
 	// tick is how often silence and waiting calls are looked at.
 	tick = 250 * time.Millisecond
 )

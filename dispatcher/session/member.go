@@ -125,9 +125,10 @@ func (p *pace) took(d time.Duration, now time.Time) {
 	p.since.Store(now.UnixNano())
 }
 
-// atLeast takes note of a call that was given up: it would have taken longer.
-func (p *pace) atLeast(d time.Duration, now time.Time) {
-	if int64(d) > p.estimate(now) {
+// overtaken takes note of a call that was given up after a while because another replica was quicker. Nobody knows what it
+// would have taken: it counts as several times as long.
+func (p *pace) overtaken(after time.Duration, now time.Time) {
+	if d := overtakenFactor * after; int64(d) > p.estimate(now) {
 		p.took(d, now)
 	}
 }

@@ -96,9 +96,9 @@ func TestThePaceOfAReplica(t *testing.T) {
 	want(at(0), 8*time.Millisecond)
 	p.took(16*time.Millisecond, at(0))
 	want(at(0), 10*time.Millisecond)
-	p.atLeast(9*time.Millisecond, at(0)) // that is known
+	p.overtaken(2*time.Millisecond, at(0)) // that is known
 	want(at(0), 10*time.Millisecond)
-	p.atLeast(50*time.Millisecond, at(0))
+	p.overtaken(50*time.Millisecond/overtakenFactor, at(0))
 	want(at(0), 20*time.Millisecond)
 	want(at(PaceHalfLife-1), 20*time.Millisecond)
 	want(at(PaceHalfLife), 10*time.Millisecond)

@@ -144,7 +144,7 @@ func (t *ticket) overtaken(now time.Time) {
 		return
 	}
 	if x := (*at.session.pools.Load())[t.pool]; x != nil {
-		x.pace.atLeast(now.Sub(t.begun), now)
+		x.pace.overtaken(now.Sub(t.begun), now)
 	}
 }
 
