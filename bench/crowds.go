@@ -93,7 +93,7 @@ func measureCrowd(ctx context.Context, args []string, out, errs io.Writer) error
 		if err != nil {
 			return err
 		}
-		defer file.Close()
+		defer file.Close() //nolint:revive // two at most, and to the end
 		*to = file
 	}
 	shown, err := crowd.Measure(ctx, o)

@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 // end is what the end of a stream means.
 func end(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
-		return nil
+		return nil //nolint:nilerr // the end that was asked for
 	}
 	return fmt.Errorf("bare: %w", err)
 }

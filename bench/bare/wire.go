@@ -44,7 +44,7 @@ func (s *session) frame(raw []byte) error {
 	if m < 0 {
 		return errFrame
 	}
-	switch number {
+	switch int(number) {
 	case fieldReview:
 		return s.review(body)
 	case fieldReviews:
@@ -59,7 +59,7 @@ func (s *session) frame(raw []byte) error {
 func (s *session) review(raw []byte) error {
 	var c call
 	err := fields(raw, func(number protowire.Number, value uint64, _ []byte) error {
-		switch number {
+		switch int(number) {
 		case fieldCall:
 			c.id = value
 		case fieldHooks:
@@ -76,7 +76,7 @@ func (s *session) chunk(raw []byte) error {
 	var c call
 	var total, length int
 	err := fields(raw, func(number protowire.Number, value uint64, data []byte) error {
-		switch number {
+		switch int(number) {
 		case fieldCall:
 			c.id = value
 		case fieldTotal:

@@ -20,7 +20,7 @@ const asHosts = "-as-hosts"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == asHosts {
-		if err := crowd.ServeHosts(context.Background(), os.Stdin, os.Stdout); err != nil { //nolint:forbidigo // the main of a program
+		if err := crowd.ServeHosts(context.Background(), os.Stdin, os.Stdout); err != nil {
 			_, _ = os.Stderr.WriteString(err.Error())
 			os.Exit(1)
 		}
@@ -80,7 +80,7 @@ func TestAProgramThatDoesNotStartIsAnError(t *testing.T) {
 }
 
 func TestHostsWithoutOptionsAreAnError(t *testing.T) {
-	for name, in := range map[string]string{"nothing": "", "no keys": `{"Sessions":1,"Hooks":1}`} {
+	for name, in := range map[string]string{"nothing": "", "no keys": `{"sessions":1,"hooks":1}`} {
 		if err := crowd.ServeHosts(t.Context(), strings.NewReader(in), &bytes.Buffer{}); err == nil {
 			t.Errorf("%s is no error", name)
 		}

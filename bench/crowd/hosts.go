@@ -36,10 +36,11 @@ type StopHosts func() (lost int, err error)
 // HostOptions are what the process of the hosts is told.
 type HostOptions struct {
 	// Address is the dispatcher's, Keys how it is reached.
-	Address string
-	Keys    pki.Client
+	Address string     `json:"address"`
+	Keys    pki.Client `json:"keys"`
 	// Sessions is how many hosts there are. Host i serves hook i, counted in a circle of Hooks.
-	Sessions, Hooks int
+	Sessions int `json:"sessions"`
+	Hooks    int `json:"hooks"`
 }
 
 // ServeHosts is the program of the hosts: options come in JSON, and two lines go out: one when all are in rotation, and at
@@ -133,7 +134,7 @@ func (h *hosts) host(life context.Context, number int) error {
 	for {
 		err := bare.Run(life, o)
 		if life.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end that was asked for
 		}
 		if h.lost.Add(1) > int64(h.options.Sessions/partLost) {
 			return h.fail(fmt.Errorf("too many sessions were lost, the last one that of %s: %w", o.Instance, cmp.Or(err, io.EOF)))

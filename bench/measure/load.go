@@ -22,7 +22,7 @@ var errOverrun = errors.New("measure: reviews come faster than they are judged")
 
 // closed is a load of callers who send the next review when the last is answered.
 type closed struct {
-	ctx       context.Context //nolint:containedctx // that of the one run
+	ctx       context.Context // that of the one run
 	review    Review
 	how       Load
 	latencies [][]time.Duration // of each caller
@@ -62,7 +62,7 @@ func (c *closed) run() ([]time.Duration, error) {
 
 // open is a load that comes at a rate.
 type open struct {
-	ctx       context.Context //nolint:containedctx // that of the one run
+	ctx       context.Context // that of the one run
 	cancel    context.CancelCauseFunc
 	review    Review
 	how       Load

@@ -24,12 +24,12 @@ func (p place) instance() string { return fmt.Sprintf("host-%02d-%d", p.host, p.
 
 // host starts a host with its hooks, which lives as long as life, and waits until they are in rotation.
 func (m *Mesh) host(ctx, life context.Context, kind Hosts, at place) error {
-	run, ready, err := m.sdkHost(at)
-	if kind == Bare {
-		run, ready, err = m.bareHost(at)
-	}
-	if err != nil {
-		return err
+	run, ready := m.bareHost(at)
+	if kind == SDK {
+		var err error
+		if run, ready, err = m.sdkHost(at); err != nil {
+			return err
+		}
 	}
 	ended := make(chan struct{})
 	m.hosts.Go(func() error {
@@ -62,7 +62,7 @@ func (m *Mesh) sdkHost(at place) (run func(context.Context) error, ready <-chan 
 }
 
 // bareHost makes a bare host.
-func (m *Mesh) bareHost(at place) (run func(context.Context) error, ready <-chan struct{}, err error) {
+func (m *Mesh) bareHost(at place) (run func(context.Context) error, ready <-chan struct{}) {
 	inRotation := make(chan struct{})
 	o := bare.Options{
 		Address: m.address, TLS: m.keys.Client(), Instance: at.instance(), Stage: m.stage(),
@@ -71,7 +71,7 @@ func (m *Mesh) bareHost(at place) (run func(context.Context) error, ready <-chan
 	for _, i := range m.hooks(at) {
 		o.Hooks = append(o.Hooks, scenario.Hook(i))
 	}
-	return func(ctx context.Context) error { return bare.Run(ctx, o) }, inRotation, nil
+	return func(ctx context.Context) error { return bare.Run(ctx, o) }, inRotation
 }
 
 // hooks are the numbers of those that a host serves.
@@ -91,7 +91,7 @@ func (m *Mesh) register(h *hostsdk.Host, hook, replica int) {
 	handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 		m.calls.Add(1)
 		if wait > 0 {
-			time.Sleep(wait)
+			<-time.After(wait)
 		}
 		return hostsdk.Patch(patch), nil
 	}

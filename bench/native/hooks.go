@@ -80,7 +80,7 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if h.scenario.Takes > 0 {
-		time.Sleep(h.scenario.Takes)
+		<-time.After(h.scenario.Takes)
 	}
 	answer := append(append([]byte(answerHead), uid...), h.tails[path.Base(r.URL.Path)]...)
 	w.Header().Set("Content-Type", "application/json")

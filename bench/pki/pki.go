@@ -29,7 +29,9 @@ type PKI struct {
 
 // Client is what a client in another process needs, in PEM. The key is a secret of the run.
 type Client struct {
-	Authority, Cert, Key []byte
+	Authority []byte `json:"authority"`
+	Cert      []byte `json:"cert"`
+	Key       []byte `json:"key"`
 }
 
 // New makes new keys.

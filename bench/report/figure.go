@@ -11,7 +11,9 @@ import (
 // Figure is what the rounds of a measurement say together.
 type Figure struct {
 	// Median is that of the rounds, Least and Most are the ends.
-	Median, Least, Most float64
+	Median float64 `json:"median"`
+	Least  float64 `json:"least"`
+	Most   float64 `json:"most"`
 }
 
 // NewFigure is the figure of the values of rounds; all of it is NaN without any.
@@ -115,10 +117,10 @@ func (x index) limitOf(c Cell) []measure.Sample {
 	streams, trip := c, c
 	streams.Contender, trip.Contender = Streams, RoundTrip
 	trip.Hooks, trip.Hosts = 1, 1
-	switch c.Contender {
-	case Dispatcher, Bare:
+	if c.Contender == Dispatcher || c.Contender == Bare {
 		return x[streams]
-	case Bridge:
+	}
+	if c.Contender == Bridge {
 		return sums(x[streams], x[trip])
 	}
 	return nil

@@ -222,7 +222,8 @@ func (p *page) unusual() {
 			}
 			if !begun {
 				p.linef("## Hooks that patch, take their time, have slow replicas, or do not match\n")
-				p.linef("“Alone” is one caller, one review after the other; “steady” is a fixed rate. A hook that takes its time waits, and does\nnot ask whether the call is still wanted.\n")
+				p.linef("“Alone” is one caller, one review after the other; “steady” is a fixed rate. A hook that takes its time\n" +
+					"waits, and does not ask whether the call is still wanted.\n")
 				p.linef("| scenario | | load | %s | calls of hooks |", strings.Join(names(), " | "))
 				p.linef("|---|---|---|%s---|", strings.Repeat("---|", len(names())))
 				begun = true
@@ -244,7 +245,8 @@ func (p *page) crowds() {
 	p.linef(`Hosts are in another process on the same machine, which is bare: the memory is the dispatcher's alone. Each has one session
 with one hook; 8 of the hooks match the review. Updates put the same configuration into force again, one after the other.
 `)
-	p.linef("| sessions | hooks | all in rotation after | memory of a session: heap (objects), stacks | goroutines | processors at rest | sessions lost | reviews/s | during updates | an update: compiling, telling sessions |")
+	p.linef("| sessions | hooks | all in rotation after | memory of a session: heap (objects), stacks | goroutines | processors at rest | " +
+		"sessions lost | reviews/s | during updates | an update: compiling, telling sessions |")
 	p.linef("|---|---|---|---|---|---|---|---|---|---|")
 	for _, c := range p.run.Crowds {
 		p.linef("| %d | %d | %s | %s kB: %s (%s), %s | %s | %s | %d | %s | %s | %s, %s |", c.Sessions, c.Hooks, c.Connect.Round(10*time.Millisecond),

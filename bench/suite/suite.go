@@ -132,6 +132,7 @@ func (g *group) rounds(ctx context.Context, cells []*report.Result) error {
 func (g *group) load(ctx context.Context, c report.Cell) (measure.Load, error) {
 	duration := g.options.Duration / time.Duration(g.options.Rounds)
 	switch c.Load {
+	case report.Full, report.Tenth: // as many callers as suit them best
 	case report.Alone:
 		return measure.Load{Callers: 1, Duration: slowly * duration, Least: 1}, g.warm(ctx, c)
 	case report.Steady:
