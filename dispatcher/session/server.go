@@ -37,6 +37,9 @@ func NewServer(r *Registry, identify Identify) *Server {
 	return &Server{registry: r, identify: identify}
 }
 
+// readBufferBytes is the buffer that each connection of a host keeps for reading.
+const readBufferBytes = 2 << 10
+
 // ServerOptions are the settings of a gRPC server for hosts, each with its reason. TLS comes beside them.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
@@ -51,6 +54,10 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		// Hosts behind NAT may ping as often as SDKs do by default.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		// Thousands of sessions say nothing most of the time. What hosts send is small, and what is larger than the buffer is
+		// read past it; what is written is gathered in buffers that connections share.
+		grpc.ReadBufferSize(readBufferBytes),
+		grpc.SharedWriteBuffer(true),
 		// One host needs two streams at most, and health checks.
 		grpc.MaxConcurrentStreams(16),
 		grpc.ConnectionTimeout(HelloTimeout),
