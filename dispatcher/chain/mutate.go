@@ -1,17 +1,11 @@
 package chain
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -253,69 +247,6 @@ func (m *Mutate) apply(c *call) {
 	}
 }
 
-// patch applies the patch of a call, with the checks of callAttrMutatingHook in
-// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating in their order. A patch that does not apply is a 500 even for a
-// fail-open hook (SEMANTICS C21), and so is one for a request without an object, unless it is empty.
-func (m *Mutate) patch(c *call, patch []byte) {
-	raw, changed, err := m.options.Codec.Apply(c.seen, patch)
-	patchType := c.result.Verdict.GetPatchType()
-	switch {
-	case errors.Is(err, ErrBadPatch):
-		m.spoil(c, err)
-	case err == nil && !changed && emptyPatch(patch): // nothing is done, and nothing defaulted
-	case err != nil && m.object.Raw == nil:
-		m.finish(m.calls, c.refuse(internal("hook %q patched a request without an object", c.hook.ID.Name)), nil)
-	case patchType != jsonPatch:
-		m.spoil(c, fmt.Errorf("unknown patch type %q, want %q", patchType, jsonPatch))
-	case err != nil:
-		m.finish(m.calls, c.refuse(internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err)), nil)
-	default:
-		m.adopt(c, raw, changed)
-	}
-}
-
-// adopt makes what a hook made of the object, with its defaults, the object that the next one sees.
-func (m *Mutate) adopt(c *call, raw []byte, changed bool) {
-	var err error
-	if m.options.Default != nil && raw != nil {
-		if raw, err = m.options.Default(raw, c.view); err != nil {
-			m.finish(m.calls, c.refuse(internal("what hook %q made of the object cannot be given its defaults: %v", c.hook.ID.Name, err)), nil)
-			return
-		}
-	}
-	if !changed && bytes.Equal(raw, c.seen) {
-		return
-	}
-	if c.view != nil {
-		if raw, err = m.options.Return(m.object, c.seen, raw); err != nil {
-			m.finish(m.calls, c.refuse(internal("the change of hook %q cannot be converted back from %s: %v",
-				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err)), nil)
-			return
-		}
-		m.returned = true
-	}
-	if changed {
-		c.patched = true
-		c.verbatim = c.view == nil && m.object.Revision == 0
-		m.patches = append(m.patches, c)
-		m.changed()
-	}
-	m.object = Object{Raw: raw, Revision: m.object.Revision + 1}
-	m.forget()
-}
-
-// spoil lets a call whose patch cannot be used have the effect of a failed one.
-func (m *Mutate) spoil(c *call, err error) {
-	c.spoil(err)
-	m.apply(c)
-}
-
-// emptyPatch reports whether a patch that can be decoded has no operations.
-func emptyPatch(patch []byte) bool {
-	var operations []json.RawMessage
-	return json.Unmarshal(patch, &operations) == nil && len(operations) == 0
-}
-
 // endRound goes to the second round if there is something to ask again, or makes the answer. A reinvocation by the API
 // server is a second round already.
 func (m *Mutate) endRound() {
@@ -333,19 +264,6 @@ func (m *Mutate) endRound() {
 	if status == nil {
 		m.answer.Object = m.object.Raw
 	}
-}
-
-// patchOfAll is the patch that leads from the request's object to the last one: that of the only hook that changed it
-// verbatim, if the hook saw what the caller has, or the difference. What a patch that is no change adds is known to the
-// caller, unless the hook saw another version: then it has that version's defaults.
-func (m *Mutate) patchOfAll() ([]byte, error) {
-	switch {
-	case len(m.patches) == 0 && !m.returned:
-		return nil, nil
-	case len(m.patches) == 1 && m.patches[0].verbatim && !m.returned:
-		return m.patches[0].result.Verdict.GetPatch(), nil
-	}
-	return m.options.Codec.Diff(m.options.Request.Admission.GetObject().GetRaw(), m.object.Raw)
 }
 
 // Outcomes implements [Machine].
@@ -377,39 +295,4 @@ func (m *Mutate) Wake() time.Time {
 		}
 	}
 	return wake
-}
-
-// reinvocation keeps which hooks have to be asked again, by the rules of webhookReinvokeContext in
-// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating. In the second round a hook is matched before it is looked up
-// here, as upstream, so that a matching error is never missed.
-type reinvocation struct {
-	pending []*match.Hook // IfNeeded hooks that were called and saw every change so far
-	flagged []*match.Hook // IfNeeded hooks that were called before a change
-}
-
-// changed takes note of a change: all that were called before are flagged.
-func (r *reinvocation) changed() {
-	r.flagged = append(r.flagged, r.pending...)
-	r.pending = r.pending[:0]
-}
-
-// invoked takes note that a hook was called and its change, if any, recorded: a later change will flag it.
-func (r *reinvocation) invoked(h *match.Hook) {
-	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
-		r.pending = append(r.pending, h)
-	}
-}
-
-// wants reports whether a hook has to be asked again.
-func (r *reinvocation) wants(h *match.Hook) bool { return slices.Contains(r.flagged, h) }
-
-// unwanted says why a hook is not asked again.
-func (r *reinvocation) unwanted(h *match.Hook) string {
-	switch {
-	case h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy:
-		return "its reinvocationPolicy is Never"
-	case !slices.Contains(r.pending, h):
-		return "it was not called in the first round"
-	}
-	return "nothing changed since it was called"
 }

@@ -1,12 +1,12 @@
 package chain
 
 import (
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // speculation keeps what hooks were asked ahead of their turn, while one before them has not answered. All of it is about
