@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -70,6 +71,7 @@ func (s *shadows) leave(c *shadow) {
 	delete(s.calls, c)
 	s.bytes -= c.bytes
 	c.request.Lease.Release()
+	c.release()
 	if s.closed && len(s.calls) == 0 {
 		close(s.idle)
 	}
@@ -106,18 +108,23 @@ func (d *Dispatcher) Close(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	for _, c := range d.shadows.all() {
+		c.release()
 		c.end(review.Fail(review.FailureCancelled, "the dispatcher has stopped"), true)
 	}
 	<-d.shadows.idle
 }
 
-// shadow is one call of a hook in shadow. It ends by its result, by its deadline, or with the dispatcher; whatever comes
-// first is counted on the goroutine of its timer, since a backend must not be kept waiting.
+// shadow is one call of a hook in shadow. It has a goroutine of a timer's while it is asked, which may need the cluster,
+// and when it has ended: neither a review nor a backend must be kept waiting. It ends by its result, by its deadline, or
+// with the dispatcher, whatever comes first.
 type shadow struct {
 	flight
 	dispatcher *Dispatcher
 	request    *review.Request // whose lease it holds until it has ended
+	object     chain.Object    // at the hook's place in the order
+	view       *view           // the request with it, in the version in which it came
 	bytes      int             // that it holds
+	release    func()          // ends what it asks the cluster
 
 	mu     sync.Mutex
 	timer  *time.Timer    // nil until the call was handed over
@@ -131,49 +138,23 @@ type shadow struct {
 // waits for them. What goes wrong costs nothing but them.
 func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, stream bool) {
 	defer x.dispatcher.contain(ctx, "panic while calling hooks in shadow", x.request)
-	all, calls := x.enterShadows(v, calls)
-	if len(all) == 0 {
-		return
-	}
-	begin, cancel := time.Now(), func(int) {}
-	defer func() { // also when it went wrong: then they end with their time
-		for _, s := range all {
-			s.fly(begin, cancel)
-		}
-	}()
-	backend := x.dispatcher.webhooks
-	if stream {
-		backend = x.dispatcher.streams
-		x.encode(v)
-	}
-	batch := &Batch{Request: v.message, Body: v.body, Lease: x.request.Lease, Calls: make([]Call, len(calls))}
-	of := trace.SpanFromContext(ctx)
-	for i, c := range calls {
-		span := x.dispatcher.seeing.beginCall(ctx, of, c)
-		span.SetAttributes(attribute.Bool("portcullis.shadow", true))
-		batch.Calls[i] = Call{
-			Hook: c.Hook, Round: c.Round, Mode: review.Shadow, Deadline: begin.Add(c.Hook.Timeout), Span: span.SpanContext(),
-		}
-		all[i].flight = flight{hook: c.Hook, index: i, begun: begin, span: span}
-	}
-	cancel = backend.Start(ctx, batch, func(i int, r review.Result) { all[i].end(r, false) })
-}
-
-// enterShadows takes in the calls for which there is room; all are they, in the order of entered.
-func (x *run) enterShadows(v *view, calls []chain.Call) (all []*shadow, entered []chain.Call) {
 	d, bytes := x.dispatcher, len(v.message.GetObject().GetRaw())+len(v.message.GetOldObject().GetRaw())
 	bytes = max(bytes, int(x.request.Lease.Bytes()))
+	if stream {
+		x.encode(v) // here it is shared with the calls that decide
+	}
+	seen, of := *v, trace.SpanFromContext(ctx)
 	for _, c := range calls {
-		s := &shadow{dispatcher: d, request: x.request, bytes: bytes}
-		s.hook = c.Hook
-		if d.spare(c.Hook, x.request) && d.shadows.enter(s) {
-			x.request.Lease.Retain() // which the review holds
-			all, entered = append(all, s), append(entered, c)
+		s := &shadow{dispatcher: d, request: x.request, object: c.Object, view: &seen, bytes: bytes}
+		s.flight = flight{hook: c.Hook, begun: time.Now(), span: d.seeing.beginCall(ctx, of, c)}
+		asking, release := context.WithDeadline(context.WithoutCancel(ctx), s.begun.Add(c.Hook.Timeout))
+		if s.release = release; d.spare(c.Hook, x.request) && d.shadows.enter(s) {
+			time.AfterFunc(0, func() { s.ask(asking) })
 		} else {
+			release()
 			d.seeing.shadowed(c.Hook, shadowDropped)
 		}
 	}
-	return all, entered
 }
 
 // spare reports whether a call that need not be made keeps none that decides from a replica.
@@ -181,16 +162,74 @@ func (d *Dispatcher) spare(h *match.Hook, r *review.Request) bool {
 	return d.capacity == nil || !h.Route.Stream || d.capacity.Spare(h, r.Admission.GetCluster())
 }
 
+// ask makes the call, if the hook applies. Matching it and bringing the object into its version may take a question to the
+// cluster.
+func (s *shadow) ask(ctx context.Context) {
+	asked, cancel := true, func(int) {}
+	defer func() {
+		if asked { // also when it went wrong: then it ends with its time
+			s.fly(ctx, cancel)
+		}
+	}()
+	defer s.dispatcher.contain(ctx, "panic while calling a hook in shadow", s.request)
+	seen, decision, err := s.see(ctx)
+	if asked = err == nil && decision.Match; !asked {
+		s.unasked(ctx, decision, err)
+		return
+	}
+	backend := s.dispatcher.webhooks
+	if s.hook.Route.Stream {
+		backend = s.dispatcher.streams
+		if seen.body.Len() == 0 {
+			seen.body = conversion.EncodeBody(seen.message)
+		}
+	}
+	cancel = backend.Start(ctx, &Batch{
+		Request: seen.message, Body: seen.body, Lease: s.request.Lease,
+		Calls: []Call{{Hook: s.hook, Mode: review.Shadow, Deadline: s.begun.Add(s.hook.Timeout), Span: s.span.SpanContext()}},
+	}, func(_ int, r review.Result) { s.end(r, false) })
+}
+
+// see is the request as the hook takes it, if it applies. What it asks the cluster the review may be asking at the same
+// time: neither waits for the other.
+func (s *shadow) see(ctx context.Context) (*view, match.Decision, error) {
+	subject := newSubject(s.request, s.dispatcher.clusters.Cluster(s.request.Admission.GetCluster()))
+	decision := subject.match(ctx, s.hook, s.object)
+	switch {
+	case decision.Err != nil:
+		return nil, decision, decision.Err
+	case !decision.Match || decision.As == nil:
+		return s.view, decision, nil
+	}
+	as, err := subject.view(ctx, s.object, *decision.As)
+	if err != nil {
+		return nil, decision, err
+	}
+	return &view{of: as, message: message(s.request.Admission, s.object, as)}, decision, nil
+}
+
+// unasked ends a call that is not made, because the hook does not apply, or because that cannot be known. Its span, which
+// began before the review's could end, is not shown.
+func (s *shadow) unasked(ctx context.Context, d match.Decision, err error) {
+	defer s.dispatcher.shadows.leave(s)
+	if err == nil {
+		s.dispatcher.seeing.skipped.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), d.Skip).Inc()
+		return
+	}
+	s.dispatcher.seeing.shadowed(s.hook, shadowFailed)
+	s.log(ctx, shadowFailed, err.Error(), "")
+}
+
 // fly lets a call that was handed over end, if it has not.
-func (s *shadow) fly(begun time.Time, cancel func(int)) {
+func (s *shadow) fly(ctx context.Context, cancel func(int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel = cancel
-	wait := time.Until(begun.Add(s.hook.Timeout))
+	wait := time.Until(s.begun.Add(s.hook.Timeout))
 	if s.result != nil {
 		wait = 0
 	}
-	s.timer = time.AfterFunc(wait, s.land)
+	s.timer = time.AfterFunc(wait, func() { s.land(ctx) })
 }
 
 // end takes the result of the call. It never blocks. ours is a result that the backend does not know of.
@@ -207,22 +246,21 @@ func (s *shadow) end(r review.Result, ours bool) {
 }
 
 // land counts the call, whose time is over if it has no result.
-func (s *shadow) land() {
+func (s *shadow) land(ctx context.Context) {
 	s.end(review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.hook.Timeout), true)
 	s.count.Do(func() {
 		defer s.dispatcher.shadows.leave(s)
-		defer s.request.Lease.Release()
-		defer s.dispatcher.contain(context.Background(), "panic after a call of a hook in shadow", s.request)
+		defer s.dispatcher.contain(ctx, "panic after a call of a hook in shadow", s.request)
 		if s.ended = s.at; s.ours {
 			s.cancel(s.index)
 		}
-		s.report(chain.Foresee(s.hook, *s.result))
+		s.report(ctx, chain.Foresee(s.hook, *s.result))
 	})
 }
 
 // report tells operators what the hook would have done. The log, which has no line for each review, says it when it is
 // asked for everything.
-func (s *shadow) report(o chain.Outcome) {
+func (s *shadow) report(ctx context.Context, o chain.Outcome) {
 	seeing, outcome := s.dispatcher.seeing, o.Effect.String()
 	switch {
 	case o.Failure != nil && o.Failure.Kind == review.FailureCancelled:
@@ -238,15 +276,21 @@ func (s *shadow) report(o chain.Outcome) {
 		_, operation := operationLabel(s.request.Admission.GetOperation())
 		observe(seeing.durations.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), operation, "false"), s.took(), s.span.SpanContext())
 	}
+	s.span.SetAttributes(attribute.Bool("portcullis.shadow", true))
 	seeing.endCall(&s.flight, o)
-	s.dispatcher.log.LogAttrs(context.Background(), slog.LevelDebug, "hook in shadow",
+	s.log(ctx, outcome, o.Reason, o.Timing.Instance)
+}
+
+// log writes a line, where everything is logged.
+func (s *shadow) log(ctx context.Context, outcome, reason, instance string) {
+	s.dispatcher.log.LogAttrs(ctx, slog.LevelDebug, "hook in shadow",
 		slog.String("uid", s.request.Admission.GetUid()),
 		slog.String("cluster", s.request.Admission.GetCluster()),
 		slog.String("configuration", s.hook.ID.Configuration),
 		slog.String("hook", s.hook.ID.Name),
 		slog.String("outcome", outcome),
-		slog.String("reason", o.Reason),
-		slog.String("instance", o.Timing.Instance))
+		slog.String("reason", reason),
+		slog.String("instance", instance))
 }
 
 // cut is a text of at most n bytes, and still UTF-8.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -64,8 +63,9 @@ func (d *deaf) Start(_ context.Context, b *dispatcher.Batch, done func(int, revi
 	}
 }
 
-// inShadow are the batches with calls in shadow.
+// inShadow are the batches with calls in shadow, in the order of their hooks. The test runs in a bubble.
 func (d *deaf) inShadow() []*asked {
+	synctest.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var out []*asked
@@ -74,6 +74,7 @@ func (d *deaf) inShadow() []*asked {
 			out = append(out, a)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b *asked) int { return strings.Compare(a.Calls[0].Hook.ID.Name, b.Calls[0].Hook.ID.Name) })
 	return out
 }
 
@@ -98,6 +99,16 @@ func allowed(t *testing.T, d *dispatcher.Dispatcher, stage admissionv1.Stage) re
 		t.Fatalf("got %v, %v", a.Response, err)
 	}
 	return a
+}
+
+// unexplained judges a review that has to be allowed, as API servers send them.
+func unexplained(t *testing.T, d *dispatcher.Dispatcher, stage admissionv1.Stage) {
+	t.Helper()
+	r := podReview(stage, `{"kind":"Pod","apiVersion":"v1"}`)
+	r.Explain = false
+	if a, err := d.Review(t.Context(), r); err != nil || !a.Response.GetAllowed() {
+		t.Fatalf("got %v, %v", a.Response, err)
+	}
 }
 
 // shadowCounts are the calls in shadow, by outcome.
@@ -239,33 +250,31 @@ func TestTheEndOfAReviewEndsNoCallInShadow(t *testing.T) {
 
 // TestCallsInShadowComeLastAndShareTheBody has two hooks of each kind.
 func TestCallsInShadowComeLastAndShareTheBody(t *testing.T) {
-	backend := &deaf{}
-	d, metrics := over(t, compile(t, []hook{
-		{name: "s.test.dev", shadow: true, time: 7 * time.Second}, {name: "v.test.dev"},
-		{name: "t.test.dev", shadow: true, time: 8 * time.Second}, {name: "w.test.dev"},
-	}, nil), backend)
-	allowed(t, d, validate)
-	var got []string
-	for _, a := range backend.all {
-		for _, c := range a.Calls {
-			got = append(got, fmt.Sprintf("%s %d", c.Hook.ID.Name, c.Mode))
+	synctest.Test(t, func(t *testing.T) {
+		backend := &deaf{}
+		d, metrics := over(t, compile(t, []hook{
+			{name: "s.test.dev", shadow: true, time: 7 * time.Second}, {name: "v.test.dev"},
+			{name: "t.test.dev", shadow: true, time: 8 * time.Second}, {name: "w.test.dev"},
+		}, nil), backend)
+		allowed(t, d, validate)
+		beside := backend.inShadow()
+		if len(backend.all) != 3 || len(backend.all[0].Calls) != 2 || len(beside) != 2 {
+			t.Fatalf("%d batches, %d in shadow", len(backend.all), len(beside))
 		}
-	}
-	if diff := cmp.Diff([]string{"v.test.dev 0", "w.test.dev 0", "s.test.dev 3", "t.test.dev 3"}, got); diff != "" || len(backend.all) != 2 {
-		t.Errorf("%d batches (-want +got):\n%s", len(backend.all), diff)
-	}
-	if a, b := backend.all[0].Body.Buffers(), backend.all[1].Body.Buffers(); &a[0][0] != &b[0][0] {
-		t.Error("the bodies are not the same bytes")
-	}
-	if n := sum(t, metrics, "portcullis_review_encodings_total"); n != 1 {
-		t.Errorf("%v encodings", n)
-	}
-	if apart := backend.all[1].Calls[1].Deadline.Sub(backend.all[1].Calls[0].Deadline); apart != time.Second {
-		t.Errorf("the deadlines are %s apart: each call has the time of its hook", apart)
-	}
-	backend.all[1].done(0, yes())
-	backend.all[1].done(1, yes())
-	d.Close(t.Context())
+		for _, b := range beside {
+			if x, y := backend.all[0].Body.Buffers(), b.Body.Buffers(); &x[0][0] != &y[0][0] {
+				t.Error("the bodies are not the same bytes")
+			}
+			b.done(0, yes())
+		}
+		if n := sum(t, metrics, "portcullis_review_encodings_total"); n != 1 {
+			t.Errorf("%v encodings", n)
+		}
+		if apart := beside[1].Calls[0].Deadline.Sub(beside[0].Calls[0].Deadline); apart != time.Second {
+			t.Errorf("the deadlines are %s apart: each call has the time of its hook", apart)
+		}
+		d.Close(t.Context())
+	})
 }
 
 func TestCallsInShadowAreBounded(t *testing.T) {
@@ -308,6 +317,7 @@ func TestTheBytesOfCallsInShadowAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Lease.Release()
+			defer synctest.Wait()
 			if a, err := d.Review(t.Context(), r); err != nil || !a.Response.GetAllowed() {
 				t.Errorf("got %v, %v", a.Response, err)
 			}
@@ -343,18 +353,20 @@ type busy struct{ deaf }
 func (*busy) Spare(*match.Hook, string) bool { return false }
 
 func TestAHookInShadowIsNotAskedWhereItWouldKeepOthersWaiting(t *testing.T) {
-	backend, metrics := &busy{}, prometheus.NewRegistry()
-	k := static{snapshot: oneEach(t)}
-	d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Capacity: backend, Metrics: metrics})
-	if err != nil {
-		t.Fatal(err)
-	}
-	allowed(t, d, validate)
-	allowed(t, d, mutate)
-	if calls := backend.inShadow(); len(calls) > 0 {
-		t.Errorf("%d calls", len(calls))
-	}
-	expectCounts(t, metrics, map[string]float64{"dropped": 2})
+	synctest.Test(t, func(t *testing.T) {
+		backend, metrics := &busy{}, prometheus.NewRegistry()
+		k := static{snapshot: oneEach(t)}
+		d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Capacity: backend, Metrics: metrics})
+		if err != nil {
+			t.Fatal(err)
+		}
+		allowed(t, d, validate)
+		allowed(t, d, mutate)
+		if calls := backend.inShadow(); len(calls) > 0 {
+			t.Errorf("%d calls", len(calls))
+		}
+		expectCounts(t, metrics, map[string]float64{"dropped": 2})
+	})
 }
 
 // TestCloseWaitsForCallsInShadow has one that ends and one that does not.
@@ -408,23 +420,110 @@ func TestAPanicOnTheWayToAHookInShadowCostsNothingElse(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expectCounts(t, metrics, map[string]float64{"failed": 4 * dispatcher.MaxShadowCalls})
-		if !strings.Contains(log.String(), `level=ERROR msg="panic while calling hooks in shadow" uid=u panic=boom`) {
+		if !strings.Contains(log.String(), `level=ERROR msg="panic while calling a hook in shadow" uid=u panic=boom`) {
 			t.Errorf("log %s", log.String())
 		}
 	})
 }
 
+// choosy are hooks in shadow that ask for the labels of a namespace.
+func choosy(t *testing.T) *match.Snapshot {
+	t.Helper()
+	return compile(t, []hook{{name: "s.test.dev", shadow: true, selects: true}, {name: "v.test.dev"}},
+		[]hook{{name: "z.test.dev", shadow: true, selects: true}, {name: "m.test.dev"}})
+}
+
 // TestAHookInShadowThatCannotBeMatchedRefusesNothing has it ask for the labels of a namespace that nobody knows.
 func TestAHookInShadowThatCannotBeMatchedRefusesNothing(t *testing.T) {
 	for _, stage := range []admissionv1.Stage{validate, mutate} {
-		d, metrics := over(t, compile(t, []hook{{name: "s.test.dev", shadow: true, selects: true}},
-			[]hook{{name: "z.test.dev", shadow: true, selects: true}}), &deaf{})
+		d, metrics := over(t, choosy(t), &deaf{})
 		a := allowed(t, d, stage)
 		if o := a.Outcomes[0]; o.GetOutcome() != "shadow" || !strings.Contains(o.GetReason(), "namespaces") {
 			t.Errorf("%s: outcome %v", stage, o)
 		}
 		expectCounts(t, metrics, map[string]float64{"failed": 1})
+		unexplained(t, d, stage)
+		d.Close(t.Context())
+		expectCounts(t, metrics, map[string]float64{"failed": 2})
 	}
+}
+
+// TestAReviewDoesNotWaitForWhatAHookInShadowAsksTheCluster has a cluster that does not answer.
+func TestAReviewDoesNotWaitForWhatAHookInShadowAsksTheCluster(t *testing.T) {
+	for _, stage := range []admissionv1.Stage{validate, mutate} {
+		synctest.Test(t, func(t *testing.T) {
+			backend, metrics := &deaf{}, prometheus.NewRegistry()
+			k := silent{static{snapshot: choosy(t)}}
+			d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Metrics: metrics})
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			unexplained(t, d, stage)
+			if took := time.Since(begun); took > 0 || len(backend.inShadow()) > 0 {
+				t.Errorf("%s: answered after %s, %d calls in shadow", stage, took, len(backend.inShadow()))
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			expectCounts(t, metrics, map[string]float64{"failed": 1})
+
+			unexplained(t, d, stage)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			begun = time.Now()
+			d.Close(ctx)
+			if took := time.Since(begun); took != time.Second {
+				t.Errorf("%s: closed after %s", stage, took)
+			}
+			expectCounts(t, metrics, map[string]float64{"failed": 2})
+		})
+	}
+}
+
+// TestAHookInShadowThatDoesNotApplyIsNotAsked has a cluster that takes its time to say so, and one where it does.
+func TestAHookInShadowThatDoesNotApplyIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, selected := range []bool{false, true} {
+			backend, metrics := &deaf{}, prometheus.NewRegistry()
+			var k knowledge = slow{static{snapshot: choosy(t)}, time.Second}
+			if !selected {
+				k = unlabelled{static{snapshot: choosy(t)}}
+			}
+			d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Metrics: metrics})
+			if err != nil {
+				t.Fatal(err)
+			}
+			unexplained(t, d, validate)
+			time.Sleep(2 * time.Second)
+			calls := backend.inShadow()
+			if (len(calls) == 1) != selected {
+				t.Errorf("selected is %t: %d calls", selected, len(calls))
+			}
+			for _, c := range calls {
+				if left := time.Until(c.Calls[0].Deadline); left != 8*time.Second {
+					t.Errorf("the call has %s left of its time", left)
+				}
+				c.done(0, yes())
+			}
+			d.Close(t.Context())
+			want := "shadow_total name=s.test.dev outcome=allowed type=validating"
+			if !selected {
+				want = "skipped_total name=s.test.dev reason=namespaceSelector type=validating"
+			}
+			if got := samples(t, metrics); !slices.Contains(got, want) {
+				t.Errorf("metrics %q, want %q", got, want)
+			}
+		}
+	})
+}
+
+// unlabelled is a cluster whose namespaces have no labels.
+type unlabelled struct{ static }
+
+func (u unlabelled) Cluster(string) match.Cluster { return u }
+
+func (unlabelled) NamespaceLabels(context.Context, string) (map[string]string, error) {
+	return map[string]string{}, nil
 }
 
 // TestOperatorsSeeWhatAHookInShadowWouldHaveDone looks at all that there is to see.
