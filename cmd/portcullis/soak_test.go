@@ -67,11 +67,12 @@ func (s *soak) run() {
 		callers = append(callers, s.connect())
 		s.judge(callers[len(callers)-1], "quiet", small)
 	}
+	stop, client := make(chan struct{}), s.connect()
+	s.judge(client, "quiet", small)
 	var floods, quiet sync.WaitGroup
 	for i, client := range callers {
 		floods.Go(func() { s.flood(client, fmt.Sprint("flood-", 1+i%2)) })
 	}
-	stop, client := make(chan struct{}), s.connect()
 	quiet.Go(func() {
 		for !over(stop) && s.judge(client, "quiet", small) {
 			s.small.Add(1)
@@ -109,6 +110,7 @@ type soak struct {
 	large  []byte
 	tokens chan struct{} // one for each review that a slow host may answer
 	over   chan struct{} // closed when all may be
+	again  chan struct{} // a place for each caller that tries again: some more than are let in, so that some are refused
 
 	sent, judged, refused, failed, small atomic.Int64
 }
@@ -122,9 +124,13 @@ func newSoak(t *testing.T, stage string) *soak {
 	if err := os.WriteFile(d.path("soak.yaml"), []byte(soakConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	again := 56
+	if stage == "mutate" {
+		again = 12
+	}
 	s := &soak{
 		T: t, stage: stage, large: soakReview("configmaps", "ConfigMap", soakObject),
-		tokens: make(chan struct{}, 2*soakCallers), over: make(chan struct{}),
+		tokens: make(chan struct{}, 2*soakCallers), over: make(chan struct{}), again: make(chan struct{}, again),
 	}
 	s.serve(d)
 	for range 2 {
@@ -207,31 +213,39 @@ func (s *soak) slow(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response,
 	return hostsdk.Allow(), nil
 }
 
-// flood sends large reviews until there were enough of them.
+// flood sends large reviews until there were enough of them, the first together with all others.
 func (s *soak) flood(client *http.Client, cluster string) {
-	for {
-		switch n := s.sent.Add(1); {
-		case n == int64(*soakReviews):
-			close(s.over)
-		case n > int64(*soakReviews):
-			return
-		}
-		status, text := s.post(client, cluster, s.large)
-		switch {
-		case status == http.StatusOK && strings.Contains(text, `"allowed":true`):
-			s.judged.Add(1)
-		case status == http.StatusTooManyRequests && strings.Contains(text, "no memory for"):
-			s.refused.Add(1)
-			select {
-			case s.tokens <- struct{}{}:
-			default:
-			}
-		case status == http.StatusOK && strings.Contains(text, "no memory for"): // a patch, and the hook fails closed
-			s.failed.Add(1)
-		default:
-			s.Errorf("a large review of %s: %d %.300s", cluster, status, text)
-		}
+	for more := s.send(client, cluster); more; {
+		s.again <- struct{}{}
+		more = s.send(client, cluster)
+		<-s.again
 	}
+}
+
+// send sends one large review, unless there were enough. A refusal is leave for a host to answer another one.
+func (s *soak) send(client *http.Client, cluster string) (more bool) {
+	switch n := s.sent.Add(1); {
+	case n == int64(*soakReviews):
+		close(s.over)
+	case n > int64(*soakReviews):
+		return false
+	}
+	status, text := s.post(client, cluster, s.large)
+	switch {
+	case status == http.StatusOK && strings.Contains(text, `"allowed":true`):
+		s.judged.Add(1)
+	case status == http.StatusTooManyRequests && strings.Contains(text, "no memory for"):
+		s.refused.Add(1)
+		select {
+		case s.tokens <- struct{}{}:
+		default:
+		}
+	case status == http.StatusOK && strings.Contains(text, "no memory for"): // a patch, and the hook fails closed
+		s.failed.Add(1)
+	default:
+		s.Errorf("a large review of %s: %d %.500s", cluster, status, text)
+	}
+	return true
 }
 
 // judge sends a review that has to be allowed.
