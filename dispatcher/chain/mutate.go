@@ -33,8 +33,6 @@ type Mutate struct {
 	returned bool
 	reinvocation
 	speculation
-	shadows
-	due    bool // there is more to do now, once what was started is on its way
 	start  []Call
 	cancel []Cancel
 	room   [1]Call // for most
@@ -64,7 +62,7 @@ func (m *Mutate) Next(now time.Time) ([]Call, []Cancel) {
 		case m.current == nil:
 			m.advance()
 		case m.current.state == started:
-			m.wait()
+			m.lookAhead()
 			return m.start, m.cancel
 		default:
 			m.conclude(m.current)
@@ -72,20 +70,6 @@ func (m *Mutate) Next(now time.Time) ([]Call, []Cancel) {
 	}
 	m.forget()
 	return m.start, m.cancel
-}
-
-// wait does what may be done while a hook has its turn. The call in turn goes first: what matching others takes, which may
-// be a question to the cluster, must not delay it, and cannot change what comes of it. So that is left to the next step,
-// which is due at once.
-func (m *Mutate) wait() {
-	m.due = len(m.start) > 0 && (len(m.shadows) > 0 || (m.options.Speculate != nil && m.next < len(m.options.Hooks)))
-	if len(m.start) > 0 {
-		return
-	}
-	if m.options.Speculate != nil {
-		m.lookAhead()
-	}
-	m.start = append(m.start, m.cast(m.options, m.now)...)
 }
 
 // expire ends the calls whose deadlines have passed.

@@ -22,6 +22,7 @@ type speculation struct {
 	ahead  []*call // by position in Hooks; nil is not asked ahead
 	wasted []*call // asked ahead, and does not count
 	behind []*match.Hook
+	due    bool // hooks may be asked ahead in the next step
 }
 
 // takeAhead takes what was asked ahead at a position; nil if nothing was.
@@ -45,8 +46,14 @@ func (s *speculation) asked() []*call {
 	return asked
 }
 
-// lookAhead asks hooks ahead of their turn.
+// lookAhead asks hooks ahead of their turn. The one in turn goes first: what matching others takes, which may be a
+// question to the cluster, must not delay it, and cannot change what it does. So that is left to the next step, which is
+// due at once.
 func (m *Mutate) lookAhead() {
+	m.due = m.options.Speculate != nil && m.next < len(m.options.Hooks) && len(m.start) > 0
+	if m.due || m.options.Speculate == nil {
+		return
+	}
 	m.matchAhead()
 	now := m.options.matched(m.now)
 	for at, c := range m.ahead {

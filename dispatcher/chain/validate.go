@@ -26,10 +26,7 @@ type Validate struct {
 	open   int // started calls without a result
 	begun  bool
 	denied bool
-	all    bool      // a hook that was called asks for all denials
-	due    bool      // there are hooks in shadow to ask, once the others are on their way
-	now    time.Time // of the last Next
-	shadows
+	all    bool // a hook that was called asks for all denials
 }
 
 var _ Machine = (*Validate)(nil)
@@ -41,7 +38,7 @@ func NewValidate(o Options) *Validate {
 
 // Next implements [Machine].
 func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
-	v.start, v.cancel, v.now = v.start[:0], v.cancel[:0], now
+	v.start, v.cancel = v.start[:0], v.cancel[:0]
 	if v.done {
 		return nil, nil
 	}
@@ -57,14 +54,7 @@ func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
 	if v.denied && !v.all {
 		v.abandon()
 	}
-	if v.done {
-		return v.start, v.cancel
-	}
-	v.due = v.open > 0 && len(v.start) > 0 && len(v.shadows) > 0
-	if !v.due {
-		v.start = append(v.start, v.cast(v.options, now)...)
-	}
-	if v.open == 0 {
+	if !v.done && v.open == 0 {
 		v.fold()
 	}
 	return v.start, v.cancel
@@ -81,8 +71,8 @@ func (v *Validate) begin(now time.Time) {
 	now = v.options.matched(now)
 	for _, c := range v.calls {
 		switch {
-		case c.hook.Route.Shadow:
-			v.place(c, object)
+		case c.mode == review.Shadow:
+			v.start = append(v.start, c.shadowed(object, now)...)
 			continue
 		case c.state == skipped:
 			continue
@@ -105,11 +95,13 @@ func (v *Validate) consider(object Object) (refused *admissionv1.Status) {
 	v.start = make([]Call, 0, len(calls))
 	for i, h := range v.options.Hooks {
 		c := &calls[i]
-		c.id, c.hook = i, h
 		v.calls = append(v.calls, c)
 		if h.Route.Shadow {
+			*c = *inShadow(v.options, h, object)
+			c.id = i
 			continue
 		}
+		c.id, c.hook = i, h
 		d := v.options.Match(h, object)
 		if d.Err != nil {
 			return c.refuse(matchError(h, d.Err))
@@ -123,7 +115,7 @@ func (v *Validate) consider(object Object) (refused *admissionv1.Status) {
 		}
 	}
 	for _, c := range v.calls {
-		if status := dryRunConflict(c.hook, v.options.Request.Admission); c.state != skipped && !c.hook.Route.Shadow && status != nil {
+		if status := dryRunConflict(c.hook, v.options.Request.Admission); c.state != skipped && c.mode != review.Shadow && status != nil {
 			return c.refuse(status)
 		}
 	}
@@ -195,9 +187,6 @@ func (v *Validate) Outcomes() iter.Seq[Outcome] { return outcomesOf(v.calls) }
 
 // Wake implements [Machine].
 func (v *Validate) Wake() time.Time {
-	if v.due {
-		return v.now
-	}
 	var wake time.Time
 	for _, c := range v.calls {
 		if c.state == started && (wake.IsZero() || c.deadline.Before(wake)) {
