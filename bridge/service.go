@@ -21,7 +21,9 @@ import (
 
 // judge sends a review to the Reviewer and checks that what comes back answers it. The error is the Reviewer's, and
 // means that nothing may judge the review; everything else is an answer. The caller holds the lease.
-func (b *Bridge) judge(ctx context.Context, request *admissionv1.ReviewRequest, lease *memory.Lease) (response *admissionv1.ReviewResponse, how outcome, err error) {
+func (b *Bridge) judge(
+	ctx context.Context, request *admissionv1.ReviewRequest, lease *memory.Lease,
+) (response *admissionv1.ReviewResponse, how outcome, err error) {
 	uid := request.GetRequest().GetUid()
 	defer func() {
 		if cause := recover(); cause != nil {
