@@ -119,8 +119,7 @@ func readGrowing(body io.Reader, limit int64, book func(bytes int64) error) ([]b
 // readHead reads the front of a body that is announced to be too large.
 func (x *exchange) readHead() *refusal {
 	head, err := readExactly(x.request.Body, headBytes)
-	switch {
-	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return x.unread(head, err)
 	}
 	return x.overLimit(head)

@@ -21,6 +21,7 @@ import (
 // What kube-apiserver's own code makes of a bridge without memory: a failure of the entry, under its policy, and only when
 // trying again has not helped. A review that is too large is another matter.
 func TestWithoutMemoryThePolicyOfTheEntryDecides(t *testing.T) {
+	t.Parallel()
 	fail, ignore := admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	small, large := 100, testLimit
 	for name, test := range map[string]struct {
