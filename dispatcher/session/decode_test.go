@@ -84,7 +84,9 @@ func randomVerdict(r *rand.Rand) *hostv1.Verdict {
 		v.Outcome = &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{
 			Allowed: r.IntN(2) == 0, Warnings: []string{"", "w"}, Patch: []byte("[]"), PatchType: "JSONPatch",
 			AuditAnnotations: map[string]string{"a": "b"},
-			Status:           &admissionv1.Status{Message: "m", Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{Field: "f"}}}},
+			Status: &admissionv1.Status{Message: "m", Details: &admissionv1.StatusDetails{
+				Causes: []*admissionv1.StatusCause{{Field: "f"}},
+			}},
 		}}
 	}
 	return v
@@ -205,10 +207,8 @@ func TestFramesThatCannotBeRead(t *testing.T) {
 		}
 		return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{Verdicts: batch}}
 	}
-	// A repeated scalar of unknown fields would be kept, were it not for the limit.
-	credit := func(n int) []byte {
-		raw, _ := proto.Marshal(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: 1}}})
-		return append(raw[:0:0], append([]byte{5<<3 | 2, byte(n&0x7f | 0x80), byte(n >> 7)}, make([]byte, n)...)...)
+	credit := func(n int) []byte { // of unknown fields
+		return append([]byte{5<<3 | 2, byte(n&0x7f | 0x80), byte(n >> 7)}, make([]byte, n)...)
 	}
 	marshal := func(m proto.Message) []byte {
 		raw, err := proto.Marshal(m)
@@ -232,7 +232,8 @@ func TestFramesThatCannotBeRead(t *testing.T) {
 		{"a pong that is none", []byte{4<<3 | 2, 1, 0x08}, false},
 		{"an unknown frame", []byte{100<<1&0x7f | 2, 1, 0x08}, true},
 		{"a credit that is too long", credit(MaxControlBytes + 1), false},
-		{"a hello with an invalid name", marshal(hello("x")), true},
+		{"a hello", marshal(hello("x")), true},
+		{"a hello with a name that is no text", []byte{1<<3 | 2, 3, 3<<3 | 2, 1, 0xff}, false},
 	} {
 		if err := new(Incoming).Decode(test.raw); (err == nil) != test.ok || err != nil && !errors.Is(err, errGarbage) {
 			t.Errorf("%s: %v", test.name, err)

@@ -157,7 +157,8 @@ func checkHello(h *hostv1.Hello) error {
 	case len(h.GetHooks()) == 0:
 		return status.Error(codes.InvalidArgument, "Hello offers no hooks")
 	case len(h.GetCapabilities()) > MaxCapabilities:
-		return status.Errorf(codes.ResourceExhausted, "Hello names %d capabilities, at most %d are taken", len(h.GetCapabilities()), MaxCapabilities)
+		return status.Errorf(codes.ResourceExhausted, "Hello names %d capabilities, at most %d are taken",
+			len(h.GetCapabilities()), MaxCapabilities)
 	case len(h.GetHooks()) > MaxOffers:
 		return status.Errorf(codes.ResourceExhausted, "Hello offers %d hooks, at most %d are taken", len(h.GetHooks()), MaxOffers)
 	case h.GetLane() != 0 || h.GetJoinSession() != "":

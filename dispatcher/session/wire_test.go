@@ -278,7 +278,11 @@ func TestHostsWithoutMannersAreSentAway(t *testing.T) {
 	stray := &hostv1.Verdict{CallId: 1 << 60, Outcome: &hostv1.Verdict_Response{
 		Response: &admissionv1.AdmissionResponse{Allowed: true},
 	}}
-	strays := &hostv1.Verdicts{Verdicts: slices.Repeat([]*hostv1.Verdict{stray}, MaxStrays+1)}
+	verdicts := func(all []*hostv1.Verdict) []byte {
+		return frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{Verdicts: &hostv1.Verdicts{Verdicts: all}}})
+	}
+	credit := &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{Credit: &hostv1.Credit{MaxOutstanding: 1}}}
+	unknown := func(lengthOf ...byte) []byte { return append([]byte{0xa2, 0x06}, lengthOf...) }
 	for _, test := range []struct {
 		name  string
 		frame []byte
@@ -286,17 +290,15 @@ func TestHostsWithoutMannersAreSentAway(t *testing.T) {
 		want  codes.Code
 	}{
 		{"garbage", []byte{0xff}, 1, codes.InvalidArgument},
-		{"verdicts of other sessions", frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: stray}}), MaxStrays + 1, codes.InvalidArgument},
-		{"the same at once", frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{Verdicts: strays}}), 1, codes.InvalidArgument},
+		{"verdicts of other sessions", verdicts([]*hostv1.Verdict{stray}), MaxStrays + 1, codes.InvalidArgument},
+		{"the same at once", verdicts(slices.Repeat([]*hostv1.Verdict{stray}, MaxStrays+1)), 1, codes.InvalidArgument},
 		{"pongs", frame(pong()), MaxStrays + 1, codes.InvalidArgument},
 		{"empty frames", nil, MaxStrays + 1, codes.InvalidArgument},
-		{"credits", frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{Credit: &hostv1.Credit{MaxOutstanding: 1}}}), MaxStrays + 1, codes.InvalidArgument},
-		{"a large unknown frame", append([]byte{0xa2, 0x06, 0x80, 0x80, 0x80, 0x02}, make([]byte, 4<<20)...), 1, codes.ResourceExhausted},
-		{"unknown frames that are large together", append([]byte{0xa2, 0x06, 0x80, 0x80, 0x40}, make([]byte, 1<<20)...), 5, codes.InvalidArgument},
+		{"credits", frame(credit), MaxStrays + 1, codes.InvalidArgument},
+		{"a large unknown frame", append(unknown(0x80, 0x80, 0x80, 0x02), make([]byte, 4<<20)...), 1, codes.ResourceExhausted},
+		{"large unknown frames", append(unknown(0x80, 0x80, 0x40), make([]byte, 1<<20)...), 5, codes.InvalidArgument},
 		{"a second hello", frame(hello("bad", "a")), 1, codes.InvalidArgument},
-		{"more verdicts than there can be", frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdicts{
-			Verdicts: &hostv1.Verdicts{Verdicts: make([]*hostv1.Verdict, MaxOutstanding+1)},
-		}}), 1, codes.InvalidArgument},
+		{"more verdicts than there can be", verdicts(make([]*hostv1.Verdict, MaxOutstanding+1)), 1, codes.InvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
