@@ -37,8 +37,13 @@ func NewServer(r *Registry, identify Identify) *Server {
 	return &Server{registry: r, identify: identify}
 }
 
-// readBufferBytes is the buffer that each connection of a host keeps for reading.
-const readBufferBytes = 2 << 10
+const (
+	// readBufferBytes is the buffer that each connection of a host keeps for reading.
+	readBufferBytes = 2 << 10
+	// writeBufferBytes is how much is gathered before it is written. gRPC takes twice as much for it while there is something
+	// to write.
+	writeBufferBytes = 16 << 10
+)
 
 // ServerOptions are the settings of a gRPC server for hosts, each with its reason. TLS comes beside them.
 func ServerOptions() []grpc.ServerOption {
@@ -55,8 +60,9 @@ func ServerOptions() []grpc.ServerOption {
 		// Hosts behind NAT may ping as often as SDKs do by default.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		// Thousands of sessions say nothing most of the time. What hosts send is small, and what is larger than the buffer is
-		// read past it; what is written is gathered in buffers that connections share.
+		// read past it. What is written is gathered, up to a TLS record, in buffers that connections share.
 		grpc.ReadBufferSize(readBufferBytes),
+		grpc.WriteBufferSize(writeBufferBytes),
 		grpc.SharedWriteBuffer(true),
 		// One host needs two streams at most, and health checks.
 		grpc.MaxConcurrentStreams(16),
