@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// failures are the kinds that a ticket may end with, by their names.
+// failureOf is the kind of failure with a name.
 func failureOf(t *testing.T, name string) review.FailureKind {
 	t.Helper()
 	for k := review.FailureTimeout; k <= review.FailureCancelled; k++ {
