@@ -69,11 +69,11 @@ func (s *story) perform(series map[turn]time.Time) *play {
 		}
 		p.pass()
 	}
-	p.complain("the story has no end")
+	p.complainf("the story has no end")
 	return p
 }
 
-func (p *play) complain(format string, args ...any) {
+func (p *play) complainf(format string, args ...any) {
 	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
 }
 
@@ -83,12 +83,12 @@ func (p *play) speculate(h *match.Hook, behind []*match.Hook) bool {
 	for _, b := range append(slices.Clone(behind), h) {
 		at := slices.Index(p.order, b)
 		if at <= last || b.Route.Shadow {
-			p.complain("%s is behind %v", h.ID.Name, behind)
+			p.complainf("%s is behind %v", h.ID.Name, behind)
 		}
 		last = at
 	}
 	if len(behind) == 0 {
-		p.complain("%s is behind nobody", h.ID.Name)
+		p.complainf("%s is behind nobody", h.ID.Name)
 	}
 	return p.chance(100, "eager", a.name, len(p.calls)) < a.eager
 }
@@ -99,7 +99,7 @@ func (p *play) step() {
 	for _, c := range cancel {
 		f := p.calls[slices.IndexFunc(p.calls, func(f *played) bool { return f.id == c.ID })]
 		if f.over {
-			p.complain("call %d is cancelled when it is over", c.ID)
+			p.complainf("call %d is cancelled when it is over", c.ID)
 		}
 		f.over = true
 		// What comes of it is nobody's business any more, whatever it is.
@@ -115,7 +115,7 @@ func (p *play) step() {
 		}
 	}
 	if open > len(p.actors) {
-		p.complain("%d calls are under way", open)
+		p.complainf("%d calls are under way", open)
 	}
 }
 
@@ -132,11 +132,11 @@ func (p *play) begin(c chain.Call) {
 		return
 	}
 	if _, done := p.machine.Answer(); done {
-		p.complain("call %d begins when the story is over", c.ID)
+		p.complainf("call %d begins when the story is over", c.ID)
 	}
 	f := &played{asked: q, id: c.ID, mode: c.Mode, deadline: c.Deadline}
 	if c.Deadline.After(epoch.Add(p.budget)) || !c.Deadline.After(p.now) {
-		p.complain("call %d has until %s", c.ID, c.Deadline.Sub(epoch))
+		p.complainf("call %d has until %s", c.ID, c.Deadline.Sub(epoch))
 	}
 	var hung bool
 	f.result, hung = a.answer(seen)
@@ -165,7 +165,7 @@ var latencies = [...]time.Duration{
 func (p *play) pass() {
 	wake := p.machine.Wake()
 	if wake.IsZero() {
-		p.complain("nobody waits for anything")
+		p.complainf("nobody waits for anything")
 	}
 	for _, f := range p.calls {
 		if !f.over && !f.arrival.IsZero() && f.arrival.Before(wake) {
