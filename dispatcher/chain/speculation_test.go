@@ -110,7 +110,7 @@ func (p *play) audit() {
 	told := map[int]chain.Outcome{}
 	for o := range p.machine.Outcomes() {
 		if _, twice := told[o.ID]; twice {
-			p.complain("call %d has two outcomes", o.ID)
+			p.complainf("call %d has two outcomes", o.ID)
 		}
 		told[o.ID] = o
 	}
@@ -119,15 +119,15 @@ func (p *play) audit() {
 		o, known := told[f.id]
 		switch a := p.actor(f.hook); {
 		case ids[f.id]:
-			p.complain("call %d is made twice", f.id)
+			p.complainf("call %d is made twice", f.id)
 		case !known || o.Hook.ID.Name != f.hook || o.Round != f.round || o.Mode != f.mode:
-			p.complain("call %d of %v ends as %v", f.id, f.turn, o)
+			p.complainf("call %d of %v ends as %v", f.id, f.turn, o)
 		case o.Effect == chain.Discarded && f.mode != review.Speculative:
-			p.complain("call %d of %v was made in its turn, and does not count", f.id, f.turn)
+			p.complainf("call %d of %v was made in its turn, and does not count", f.id, f.turn)
 		case f.mode == review.Speculative && (p.series != nil || a.eager == 0 || a.shadow || !a.harmless(p.dryRun)):
-			p.complain("call %d of %v is made ahead of its turn", f.id, f.turn)
+			p.complainf("call %d of %v is made ahead of its turn", f.id, f.turn)
 		case !f.over:
-			p.complain("call %d of %v is still under way", f.id, f.turn)
+			p.complainf("call %d of %v is still under way", f.id, f.turn)
 		}
 		ids[f.id] = true
 	}
