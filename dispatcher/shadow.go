@@ -137,7 +137,7 @@ type shadow struct {
 // overshadow starts calls in shadow that see the same on one backend. They have all of the hook's own time, since nobody
 // waits for them. What goes wrong costs nothing but them.
 func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, stream bool) {
-	defer x.dispatcher.contain(ctx, "panic while calling hooks in shadow", x.request)
+	defer x.dispatcher.contain(ctx, x.request)
 	d, bytes := x.dispatcher, len(v.message.GetObject().GetRaw())+len(v.message.GetOldObject().GetRaw())
 	bytes = max(bytes, int(x.request.Lease.Bytes()))
 	if stream {
@@ -171,7 +171,7 @@ func (s *shadow) ask(ctx context.Context) {
 			s.fly(ctx, cancel)
 		}
 	}()
-	defer s.dispatcher.contain(ctx, "panic while calling a hook in shadow", s.request)
+	defer s.dispatcher.contain(ctx, s.request)
 	seen, decision, err := s.see(ctx)
 	if asked = err == nil && decision.Match; !asked {
 		s.unasked(ctx, decision, err)
@@ -250,7 +250,7 @@ func (s *shadow) land(ctx context.Context) {
 	s.end(review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.hook.Timeout), true)
 	s.count.Do(func() {
 		defer s.dispatcher.shadows.leave(s)
-		defer s.dispatcher.contain(ctx, "panic after a call of a hook in shadow", s.request)
+		defer s.dispatcher.contain(ctx, s.request)
 		if s.ended = s.at; s.ours {
 			s.cancel(s.index)
 		}
@@ -302,8 +302,8 @@ func cut(text string, n int) string {
 }
 
 // contain keeps a panic from anything but the calls that nobody waits for.
-func (d *Dispatcher) contain(ctx context.Context, message string, r *review.Request) {
+func (d *Dispatcher) contain(ctx context.Context, r *review.Request) {
 	if p := recover(); p != nil {
-		d.log.ErrorContext(ctx, message, "uid", r.Admission.GetUid(), "panic", p, "stack", string(debug.Stack()))
+		d.log.ErrorContext(ctx, "panic while calling a hook in shadow", "uid", r.Admission.GetUid(), "panic", p, "stack", string(debug.Stack()))
 	}
 }

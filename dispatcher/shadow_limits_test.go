@@ -34,7 +34,7 @@ func TestCallsInShadowAreBounded(t *testing.T) {
 		allowed(t, d, validate)
 		allowed(t, d, validate)
 		expectCounts(t, metrics, map[string]float64{"dropped": 2, "allowed": 1})
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		expectCounts(t, metrics, map[string]float64{"dropped": 2, "allowed": 1, "failed": dispatcher.MaxShadowCalls})
 	})
@@ -154,9 +154,9 @@ func TestAPanicOnTheWayToAHookInShadowCostsNothingElse(t *testing.T) {
 		for range 2 * dispatcher.MaxShadowCalls { // none keeps its place for longer than its time
 			allowed(t, d, validate)
 			allowed(t, d, mutate)
-			time.Sleep(5 * time.Second)
+			<-time.After(5 * time.Second)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		expectCounts(t, metrics, map[string]float64{"failed": 4 * dispatcher.MaxShadowCalls})
 		if !strings.Contains(log.String(), `level=ERROR msg="panic while calling a hook in shadow" uid=u panic=boom`) {

@@ -59,7 +59,7 @@ func TestAReviewDoesNotWaitForWhatAHookInShadowAsksTheCluster(t *testing.T) {
 			if took := time.Since(begun); took > 0 || len(backend.inShadow()) > 0 {
 				t.Errorf("%s: answered after %s, %d calls in shadow", stage, took, len(backend.inShadow()))
 			}
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			synctest.Wait()
 			expectCounts(t, metrics, map[string]float64{"failed": 1})
 
@@ -90,7 +90,7 @@ func TestAHookInShadowThatDoesNotApplyIsNotAsked(t *testing.T) {
 				t.Fatal(err)
 			}
 			unexplained(t, d, validate)
-			time.Sleep(2 * time.Second)
+			<-time.After(2 * time.Second)
 			calls := backend.inShadow()
 			if (len(calls) == 1) != selected {
 				t.Errorf("selected is %t: %d calls", selected, len(calls))

@@ -207,10 +207,10 @@ func TestNobodyWaitsForAHookInShadow(t *testing.T) {
 				t.Errorf("%s: got %v, %v after %s", stage, a.Response, err, took)
 			}
 			started := backend.inShadow()
-			time.Sleep(28 * time.Second)
+			<-time.After(28 * time.Second)
 			synctest.Wait()
 			expectCounts(t, metrics, map[string]float64{})
-			time.Sleep(3 * time.Second)
+			<-time.After(3 * time.Second)
 			synctest.Wait()
 			expectCounts(t, metrics, map[string]float64{"failed": float64(len(started))})
 			for _, b := range started {
@@ -238,7 +238,7 @@ func TestTheEndOfAReviewEndsNoCallInShadow(t *testing.T) {
 		for range 2 { // a second result does not count
 			call.done(0, review.Result{Verdict: &admissionv1.AdmissionResponse{}})
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		expectCounts(t, metrics, map[string]float64{"denied": 1})
 		if call.cancelled[0] {
@@ -353,9 +353,13 @@ func TestOperatorsSeeWhatAHookInShadowWouldHaveDone(t *testing.T) {
 func TestOverStreamsAHookInShadowDecidesAndDelaysNothing(t *testing.T) {
 	m := newMesh(t, []hook{{name: "s.test.dev", shadow: true}, {name: "v.test.dev"}}, []hook{{name: "z.test.dev", shadow: true}, {name: "m.test.dev"}})
 	answered := make(chan struct{})
-	later := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		<-answered
-		return hostsdk.Deny("never"), nil
+	later := func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		select {
+		case <-answered:
+			return hostsdk.Deny("never"), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	m.host("one", func(h *hostsdk.Host) {
 		h.Validate("s.test.dev", later)
