@@ -89,7 +89,7 @@ func (in *Incoming) Decode(raw []byte) error {
 
 // read reads the content of a frame.
 func (in *Incoming) read(frame oneof) error {
-	switch frame.field {
+	switch frame.field { //nolint:exhaustive // the constants of protowire are no fields
 	case frameVerdict:
 		return in.answer(frame.raw)
 	case frameVerdicts:
@@ -162,8 +162,8 @@ func (in *Incoming) answer(raw []byte) error {
 }
 
 // result is what the outcome of a verdict means.
-func (o oneof) result() (review.Result, error) {
-	switch o.field {
+func (o *oneof) result() (review.Result, error) {
+	switch o.field { //nolint:exhaustive // the constants of protowire are no fields
 	case verdictResponse:
 		return readResponse(o.raw)
 	case verdictError:

@@ -62,7 +62,7 @@ const (
 	// HostSilence is the silence after which a host shall redial, so that its session is given up in any case. Up to then
 	// no session is lost for silence while more than half of those of a hook are silent: it may be us who paused.
 	HostSilence = 5 * time.Second
-	// ReplacedGrace is how long calls in flight may go on on a session that a newer one of the same instance has replaced.
+	// ReplacedGrace is how long calls in flight go on where they are when a newer session of the same instance has replaced theirs.
 	ReplacedGrace = 10 * time.Second
 	// AbsenceGrace is how long calls of a hook wait for a host when the last one has just left: a restarted host is back
 	// sooner. After it they fail at once, so that a dead host with failurePolicy Ignore costs a write no time.

@@ -123,10 +123,11 @@ const aheadOfSmall = 1 << 20
 func TestALargeReviewDelaysNothing(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		network := bufconn.Listen(1 << 16)
-		defer m.serve(network)()
+		stop := m.serve(network)
+		defer stop()
 		h, conn := dialRemote(t, chunkHost(), grpc.WithContextDialer(
 			func(ctx context.Context, _ string) (net.Conn, error) { return network.DialContext(ctx) }))
-		defer conn.Close() //nolint:errcheck // it is over
+		defer conn.Close()
 		_, cancel := m.ask(10)
 		unwanted := h.hear().GetReview()
 		large, _ := m.ask(largeObject)
@@ -195,7 +196,8 @@ func TestASlowLinkHoldsLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.serve(Listener(plain))()
+	stop := m.serve(Listener(plain))
+	defer stop()
 	link := &slowLink{gate: make(chan struct{}, 1)}
 	link.gate <- struct{}{}
 	h, conn := dialRemote(t, chunkHost(), grpc.WithInitialWindowSize(4*largeObject), grpc.WithInitialConnWindowSize(4*largeObject),
@@ -207,8 +209,8 @@ func TestASlowLinkHoldsLittle(t *testing.T) {
 			link.Conn = c
 			return link, err
 		}))
-	defer conn.Close() //nolint:errcheck // it is over
-	<-link.gate        // nothing comes any more
+	defer conn.Close()
+	<-link.gate // nothing comes any more
 	large, _ := m.ask(largeObject)
 	s := r.all()[0]
 	for written := -1; written != s.unwritten(); { // until the writer does not get on
@@ -303,17 +305,18 @@ func TestHostsWithoutMannersAreSentAway(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 				network := bufconn.Listen(1 << 16)
-				defer m.serve(network)()
+				stop := m.serve(network)
+				defer stop()
 				dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return network.DialContext(ctx) })
 				bad, badly := dialRemote(t, hello("bad", "a"), dial,
 					grpc.WithDefaultCallOptions(grpc.ForceCodecV2(raw{encoding.GetCodecV2("proto")})))
-				defer badly.Close() //nolint:errcheck // it is over
+				defer badly.Close()
 				got, _ := m.ask(10)
 				if bad.hear().GetReview() == nil {
 					t.Fatal("no review")
 				}
 				good, well := dialRemote(t, hello("good", "a"), dial)
-				defer well.Close() //nolint:errcheck // it is over
+				defer well.Close()
 				for range test.times {
 					if err := bad.stream.SendMsg(test.frame); err != nil {
 						break // Recv says why
