@@ -43,13 +43,13 @@ func TestTheFirstVerdictEndsARaceOrBothFailures(t *testing.T) {
 		{"nobody joins a race that is over", "allowed join", "allowed no"},
 		{"nobody joins a call that was on a session that ended", "lose join", "yes no"},
 		{"a lost ticket has the other one for a second try", "join lose", "yes no"},
-		{"it is lost once only", "lose lose", "yes no"},
+		{"it is lost once only", "lose lose", "yes no"}, //nolint:dupword // two events
 		{"both are lost", "join lost lose lost", "yes - no lost"},
 		{"it may be lost when the other one came to nothing", "join refused lose", "yes - yes"},
 		{"a ticket that was never sent leaves no trace", "join leave lost", "yes - lost"},
 		{"it leaves after the other one failed", "join handler leave", "yes - handler"},
 		{"it leaves a race that is over", "join allowed leave", "yes allowed -"},
-		{"an aborted race has no result", "join abort allowed lost abort", "yes yes - - no"},
+		{"an aborted race has no result", "join abort allowed lost abort", "yes yes - - no"}, //nolint:dupword // two answers
 		{"a race that is over cannot be aborted", "allowed abort", "allowed no"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -47,14 +47,14 @@ func either(t *testing.T, a, b *host) (has, other *host, r *hostv1.Review) {
 }
 
 // wantHedges checks what is counted, by outcome.
-func (m *mesh) wantHedges(won, lost, denied, noCapacity int) {
+func (m *mesh) wantHedges(won, lost, noCapacity int) {
 	m.t.Helper()
-	got := [4]int{}
-	for i, outcome := range []string{"won", "lost", "denied_budget", "no_capacity"} {
+	got := [3]int{}
+	for i, outcome := range []string{"won", "lost", "no_capacity"} {
 		got[i] = int(testutil.ToFloat64(m.registry.seeing.hedges.WithLabelValues(outcome)))
 	}
-	if want := [4]int{won, lost, denied, noCapacity}; got != want {
-		m.t.Errorf("hedges won, lost, denied, without capacity: got %v, want %v", got, want)
+	if want := [3]int{won, lost, noCapacity}; got != want {
+		m.t.Errorf("hedges won, lost, without capacity: got %v, want %v", got, want)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestASlowReplicaIsOvertaken(t *testing.T) {
 			t.Errorf("timing is %+v, want that of %s", r.Timing, want)
 		}
 		slow.allow(first, 0) // too late: it only frees the slot
-		m.wantHedges(1, 0, 0, 0)
+		m.wantHedges(1, 0, 0)
 		m.wantIdle()
 	})
 }
@@ -136,7 +136,7 @@ func TestTheFirstReplicaMayStillBeFirst(t *testing.T) {
 			t.Errorf("the second replica got %v, want a cancel", c)
 		}
 		quick.allow(second, 0)
-		m.wantHedges(0, 1, 0, 0)
+		m.wantHedges(0, 1, 0)
 		m.wantIdle()
 	})
 }
@@ -153,7 +153,7 @@ func TestACallThatAnswersInTimeIsMadeOnce(t *testing.T) {
 		if f := other.hear(); f != nil {
 			t.Errorf("the other replica got %v", f)
 		}
-		m.wantHedges(0, 0, 0, 0)
+		m.wantHedges(0, 0, 0)
 	})
 }
 
@@ -193,7 +193,7 @@ func TestTheFailureOfBothReplicasIsTheMoreTellingOne(t *testing.T) {
 		got.want("a", "pending")
 		slow.say(say(first, &hostv1.Verdict{Outcome: &hostv1.Verdict_Cancelled{}}))
 		got.want("a", "handler")
-		m.wantHedges(0, 1, 0, 0)
+		m.wantHedges(0, 1, 0)
 	})
 }
 
@@ -220,7 +220,7 @@ func TestACancelledCallIsCancelledOnBothReplicas(t *testing.T) {
 		if f := other.hear(); f != nil {
 			t.Errorf("a cancelled call went to a second replica: %v", f)
 		}
-		m.wantHedges(0, 1, 0, 0)
+		m.wantHedges(0, 1, 0)
 	})
 }
 
@@ -306,7 +306,7 @@ func TestALeavingReplicaIsNoSecondOne(t *testing.T) {
 		}
 		slow.allow(first, 0)
 		got.want("a", "allowed")
-		m.wantHedges(0, 0, 0, 1)
+		m.wantHedges(0, 0, 1)
 	})
 }
 
@@ -382,7 +382,7 @@ func TestWhatHasSideEffectsIsMadeOnce(t *testing.T) {
 		}
 		slow.allow(r, 0)
 		got.want("a", "allowed")
-		m.wantHedges(0, 0, 0, 0)
+		m.wantHedges(0, 0, 0)
 	})
 }
 

@@ -84,7 +84,7 @@ func TestMembersAreReadWhileTheyChange(t *testing.T) {
 
 func TestThePaceOfAReplica(t *testing.T) {
 	var p pace
-	at := func(after time.Duration) time.Time { return epoch.Add(after) }
+	at := epoch.Add
 	want := func(now time.Time, d time.Duration) {
 		t.Helper()
 		if got := time.Duration(p.estimate(now)); got != d {

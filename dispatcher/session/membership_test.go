@@ -134,8 +134,8 @@ func (c *crowd) snapshot(b *testing.B, different string) *match.Snapshot {
 	return s
 }
 
-// newCrowd makes sessions that offer a number of hooks each.
-func newCrowd(b *testing.B, hooks, sessions, offers int) *crowd {
+// newCrowd makes crowdSize sessions that offer a number of hooks each.
+func newCrowd(b *testing.B, hooks, offers int) *crowd {
 	b.Helper()
 	r, err := New(Options{})
 	if err != nil {
@@ -146,14 +146,14 @@ func newCrowd(b *testing.B, hooks, sessions, offers int) *crowd {
 		c.hooks = append(c.hooks, fmt.Sprintf("h%d.crowd.dev", i))
 	}
 	r.Update(c.snapshot(b, "first.crowd.dev"))
-	c.join(b, sessions, offers)
+	c.join(b, offers)
 	return c
 }
 
 // join lets sessions come.
-func (c *crowd) join(b *testing.B, sessions, offers int) {
+func (c *crowd) join(b *testing.B, offers int) {
 	b.Helper()
-	for i := range sessions {
+	for i := range crowdSize {
 		first := hello(fmt.Sprint(i))
 		for k := range offers {
 			first.GetHello().Hooks = append(first.GetHello().GetHooks(), &hostv1.HookOffer{
@@ -174,7 +174,7 @@ func BenchmarkCrowdJoins(b *testing.B) {
 	for _, kind := range []struct{ hooks, offers int }{{1, 1}, {crowdSize, 8}} {
 		b.Run(fmt.Sprintf("hooks=%d", kind.hooks), func(b *testing.B) {
 			for b.Loop() {
-				newCrowd(b, kind.hooks, crowdSize, kind.offers)
+				newCrowd(b, kind.hooks, kind.offers)
 			}
 		})
 	}
@@ -182,7 +182,7 @@ func BenchmarkCrowdJoins(b *testing.B) {
 
 // BenchmarkCrowdUpdate puts a configuration into force in which one of 10,000 hooks is another one.
 func BenchmarkCrowdUpdate(b *testing.B) {
-	c := newCrowd(b, crowdSize, crowdSize, 8)
+	c := newCrowd(b, crowdSize, 8)
 	snapshots := []*match.Snapshot{c.snapshot(b, "this.crowd.dev"), c.snapshot(b, "that.crowd.dev")}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -194,7 +194,7 @@ func BenchmarkCrowdUpdate(b *testing.B) {
 func BenchmarkCrowdTick(b *testing.B) {
 	for _, silent := range []bool{false, true} {
 		b.Run(fmt.Sprintf("silent=%t", silent), func(b *testing.B) {
-			c := newCrowd(b, crowdSize, crowdSize, 8)
+			c := newCrowd(b, crowdSize, 8)
 			b.ReportAllocs()
 			for b.Loop() {
 				now := time.Now()
@@ -211,7 +211,7 @@ func BenchmarkCrowdTick(b *testing.B) {
 func BenchmarkCrowdPick(b *testing.B) {
 	for _, busy := range []bool{false, true} {
 		b.Run(fmt.Sprintf("busy=%t", busy), func(b *testing.B) {
-			c := newCrowd(b, 1, crowdSize, 1)
+			c := newCrowd(b, 1, 1)
 			for i, s := range c.registry.all() {
 				if busy && i > 0 {
 					s.room.Store(0)
