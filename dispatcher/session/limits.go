@@ -22,9 +22,8 @@ const (
 	MaxWholeBytes = 128 << 10
 	// ChunkBytes is how much of a larger review goes into one chunk.
 	ChunkBytes = 64 << 10
-	// UnsentBytes is how much the kernel holds for a host that it cannot send yet, with [Listener]. What the transport and the
-	// wire hold comes on top: behind a link of 1 Mbit/s a ping has to pass all of it in less than [LostAfter].
-	UnsentBytes = 16 << 10
+	// UnsentBytes is how much the kernel holds for a host that it cannot send yet, with [Listener].
+	UnsentBytes = 128 << 10
 	// MaxBatchBytes and MaxBatchReviews bound how many small reviews go together in one frame.
 	MaxBatchBytes   = 64 << 10
 	MaxBatchReviews = 64
