@@ -29,6 +29,9 @@ const (
 
 	// defaultSilence ends a session without a frame, until a Welcome says otherwise.
 	defaultSilence = 5 * time.Second
+	// aliveInterval is how long frames may come without one to go before the host says by itself that it lives. A
+	// dispatcher gives up who is silent for 3 s.
+	aliveInterval = 500 * time.Millisecond
 	// connectTimeout is how long a dial, and then the Welcome, may take.
 	connectTimeout = 10 * time.Second
 	// closeTimeout is how long the end of the stream may take once a side has nothing more to say.

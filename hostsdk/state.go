@@ -68,8 +68,9 @@ type state struct {
 	// Life of the session.
 	opened    time.Time
 	lastFrame time.Time
-	useful    bool   // a frame came after the welcome
-	ignored   uint64 // frames of unknown types
+	owing     time.Time // since when frames have come while the host has said nothing; zero when it has
+	useful    bool      // a frame came after the welcome
+	ignored   uint64    // frames of unknown types
 
 	// Calls. limit is the highest bound ever announced: a lower one may not have reached the dispatcher.
 	calls       map[uint64]*liveCall
@@ -116,6 +117,26 @@ func newState(now time.Time, hello *hostv1.Hello, hooks map[hookID]*hook, drainT
 // frame takes a frame of the dispatcher that arrived at now.
 func (s *state) frame(now time.Time, f *frame) effects {
 	s.lastFrame = now
+	out := s.received(now, f)
+	s.alive(now)
+	return out
+}
+
+// alive says by itself that the host lives, when frames come and it has had nothing to say to them for a while: a Ping
+// may be behind them, on a link that takes seconds for what is on its way.
+func (s *state) alive(now time.Time) {
+	switch {
+	case s.out.waiting > 0: // and says so
+	case s.owing.IsZero():
+		s.owing = now
+	case now.Sub(s.owing) >= aliveInterval:
+		s.send(pong(unasked))
+		s.owing = now
+	}
+}
+
+// received does what a frame asks for.
+func (s *state) received(now time.Time, f *frame) effects {
 	if w := f.message.GetWelcome(); w != nil {
 		return s.welcome(w)
 	}
@@ -154,6 +175,7 @@ func (s *state) frame(now time.Time, f *frame) effects {
 // send puts a frame into the outbox, unless the host has said its last word.
 func (s *state) send(m *hostv1.ConnectRequest) {
 	if !s.finishing && !s.mute {
+		s.owing = time.Time{}
 		s.out.message(m)
 	}
 }
@@ -172,6 +194,7 @@ func (s *state) unwritable() {
 
 // end puts a verdict into the outbox, unless the host has said its last word.
 func (s *state) end(v *hostv1.Verdict, encoded []byte) {
+	s.owing = time.Time{}
 	switch {
 	case s.finishing || s.mute:
 	case len(encoded)+frameOverhead <= s.maxVerdict:
@@ -315,6 +338,9 @@ func (s *state) tick(now time.Time) effects {
 }
 
 func milliseconds(ms uint32) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// unasked is the seq of a Pong that answers no Ping.
+const unasked = 0
 
 func pong(seq uint64) *hostv1.ConnectRequest {
 	return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: seq}}}
