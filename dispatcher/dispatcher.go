@@ -61,8 +61,8 @@ type Backend interface {
 // Capacity knows how busy the replicas of hooks are.
 type Capacity interface {
 	// Spare reports whether some replica of a hook could take a call for a cluster now, beyond what it needs for calls that
-	// decide. It may be called concurrently and must be cheap.
-	Spare(h *match.Hook, cluster string) bool
+	// decide, and agrees to why it is made. It may be called concurrently and must be cheap.
+	Spare(h *match.Hook, mode review.Mode, cluster string) bool
 }
 
 // Batch is one request for one or more hooks.

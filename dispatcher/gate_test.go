@@ -11,6 +11,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // spare is a capacity that remembers whom it was asked about.
@@ -19,7 +20,7 @@ type spare struct {
 	asked []string
 }
 
-func (s *spare) Spare(h *match.Hook, cluster string) bool {
+func (s *spare) Spare(h *match.Hook, _ review.Mode, cluster string) bool {
 	s.asked = append(s.asked, h.ID.Name+" for "+cluster)
 	return !s.busy
 }
@@ -179,4 +180,4 @@ func TestManyReviewsLearnAtTheSameTime(t *testing.T) {
 
 type capacityFunc func(*match.Hook, string) bool
 
-func (f capacityFunc) Spare(h *match.Hook, cluster string) bool { return f(h, cluster) }
+func (f capacityFunc) Spare(h *match.Hook, _ review.Mode, cluster string) bool { return f(h, cluster) }

@@ -159,7 +159,7 @@ func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, strea
 
 // spare reports whether a call that need not be made keeps none that decides from a replica.
 func (d *Dispatcher) spare(h *match.Hook, r *review.Request) bool {
-	return d.capacity == nil || !h.Route.Stream || d.capacity.Spare(h, r.Admission.GetCluster())
+	return d.capacity == nil || !h.Route.Stream || d.capacity.Spare(h, review.Shadow, r.Admission.GetCluster())
 }
 
 // ask makes the call, if the hook applies. Matching it and bringing the object into its version may take a question to the
@@ -263,7 +263,7 @@ func (s *shadow) land(ctx context.Context) {
 func (s *shadow) report(ctx context.Context, o chain.Outcome) {
 	seeing, outcome := s.dispatcher.seeing, o.Effect.String()
 	switch {
-	case o.Failure != nil && o.Failure.Kind == review.FailureCancelled:
+	case o.Failure != nil && unmade(o.Failure):
 		outcome = shadowDropped
 	case o.Failure != nil:
 		outcome = shadowFailed
@@ -279,6 +279,11 @@ func (s *shadow) report(ctx context.Context, o chain.Outcome) {
 	s.span.SetAttributes(attribute.Bool("portcullis.shadow", true))
 	seeing.endCall(&s.flight, o)
 	s.log(ctx, outcome, o.Reason, o.Timing.Instance)
+}
+
+// unmade reports whether a call was given up, or found no room.
+func unmade(f *review.Failure) bool {
+	return f.Kind == review.FailureCancelled || f.Kind == review.FailureOverload && f.NotStarted
 }
 
 // log writes a line, where everything is logged.

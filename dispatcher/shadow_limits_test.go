@@ -14,6 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 func TestCallsInShadowAreBounded(t *testing.T) {
@@ -89,7 +90,7 @@ func TestTheBytesOfCallsInShadowAreBounded(t *testing.T) {
 // busy are replicas that have no room but for calls that decide.
 type busy struct{ deaf }
 
-func (*busy) Spare(*match.Hook, string) bool { return false }
+func (*busy) Spare(*match.Hook, review.Mode, string) bool { return false }
 
 func TestAHookInShadowIsNotAskedWhereItWouldKeepOthersWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -109,6 +110,24 @@ func TestAHookInShadowIsNotAskedWhereItWouldKeepOthersWaiting(t *testing.T) {
 }
 
 // TestCloseWaitsForCallsInShadow has one that ends and one that does not.
+func TestACallInShadowThatNobodyHasRoomForIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := &deaf{}
+		d, metrics := over(t, oneEach(t), backend)
+		for _, f := range []review.Failure{
+			{Kind: review.FailureOverload, Err: errors.New("no room"), NotStarted: true},
+			{Kind: review.FailureOverload, Err: errors.New("its verdict finds no room")},
+			{Kind: review.FailureUnavailable, Err: errors.New("nobody is there"), NotStarted: true},
+		} {
+			allowed(t, d, validate)
+			calls := backend.inShadow()
+			calls[len(calls)-1].done(0, review.Result{Failure: &f})
+			synctest.Wait()
+		}
+		expectCounts(t, metrics, map[string]float64{"dropped": 1, "failed": 2})
+	})
+}
+
 func TestCloseWaitsForCallsInShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := &deaf{}

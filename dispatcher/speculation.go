@@ -6,6 +6,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 const (
@@ -112,7 +113,7 @@ func (g *gate) speculate(u *upsets, cluster string) func(h *match.Hook, behind [
 		return nil
 	}
 	return func(h *match.Hook, behind []*match.Hook) bool {
-		return h.Route.Speculate && u.steady(behind) && g.capacity.Spare(h, cluster)
+		return h.Route.Speculate && u.steady(behind) && g.capacity.Spare(h, review.Speculative, cluster)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 // idle is a capacity that says yes.
 type idle struct{}
 
-func (idle) Spare(*match.Hook, string) bool { return true }
+func (idle) Spare(*match.Hook, review.Mode, string) bool { return true }
 
 // recorder is a backend that remembers the batches that it was given.
 type recorder struct {

@@ -47,7 +47,7 @@ func newChain(t *testing.T, fields string) *chain {
 		for _, name := range c.hooks {
 			h.Mutate(name, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
 				return (*c.handler.Load())(ctx, q)
-			})
+			}, hostsdk.Speculate())
 		}
 	})
 	c.mutate(t)

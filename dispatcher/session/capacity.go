@@ -6,22 +6,22 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 var _ dispatcher.Capacity = (*Registry)(nil)
 
-// Spare implements [dispatcher.Capacity]: some replica of the hook speaks, has half of its slots free, and no call of the
-// hook waits. It takes no lock and looks at [SpareLooks] replicas at most, so that a busy hook with many of them may seem
+// Spare implements [dispatcher.Capacity]: some replica of the hook speaks, has half of its slots free and agrees to the
+// call, and no call of the hook waits. It takes no lock and looks at [SpareLooks] replicas at most, so that a busy hook with many of them may seem
 // busier than it is.
-func (r *Registry) Spare(h *match.Hook, cluster string) bool {
+func (r *Registry) Spare(h *match.Hook, mode review.Mode, cluster string) bool {
 	p := r.view.Load().pool(h)
-	return p != nil && p.spare(cluster, time.Now(), nil) != nil
+	return p != nil && p.spare(cluster, time.Now(), func(x *member) bool { return !x.agrees(mode) }) != nil
 }
 
 // spare is a session with room for a call that nobody needs to be made; nil when there is none. Calls that decide keep a
-// reserve of half of every session's slots, and come first where any of them waits. unfit excludes sessions; nil excludes
-// none.
-func (p *pool) spare(cluster string, now time.Time, unfit func(*Session) bool) *Session {
+// reserve of half of every session's slots, and come first where any of them waits. unfit excludes members.
+func (p *pool) spare(cluster string, now time.Time, unfit func(*member) bool) *Session {
 	n := p.members.len()
 	if n == 0 || p.waits.Load() > 0 {
 		return nil
@@ -33,7 +33,7 @@ func (p *pool) spare(cluster string, now time.Time, unfit func(*Session) bool) *
 			continue
 		}
 		s := x.session
-		if s.spare() && s.takes(cluster) && !s.suspect(now) && (unfit == nil || !unfit(s)) {
+		if s.spare() && s.takes(cluster) && !s.suspect(now) && !unfit(x) {
 			return s
 		}
 	}

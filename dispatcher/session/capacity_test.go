@@ -5,11 +5,13 @@ import (
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // spare asks for capacity of the first hook of the snapshot.
 func (m *mesh) spare(cluster string) bool {
-	return m.registry.Spare(m.snapshot.Hooks()[0], cluster)
+	return m.registry.Spare(m.snapshot.Hooks()[0], review.Shadow, cluster)
 }
 
 func (m *mesh) wantSpare(want bool, when string) {
@@ -86,7 +88,7 @@ func TestSpareLooksAtFewReplicasOnly(t *testing.T) {
 		for range 2 * SpareLooks {
 			p.members.add(&member{session: newSession(m.registry, "s", "host", hello("one", "a").GetHello())})
 		}
-		refuse := func(*Session) bool { looks++; return true }
+		refuse := func(*member) bool { looks++; return true }
 		if p.spare("east", time.Now(), refuse) != nil || looks != SpareLooks {
 			t.Errorf("looked at %d sessions, want %d", looks, SpareLooks)
 		}

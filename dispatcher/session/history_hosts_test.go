@@ -53,7 +53,9 @@ func (x *actor) serve(instance string) {
 			if name[0] == 'm' {
 				stage = admissionv1.Stage_STAGE_MUTATE
 			}
-			first.GetHello().Hooks = append(first.GetHello().GetHooks(), &hostv1.HookOffer{Name: name, Stage: stage})
+			first.GetHello().Hooks = append(first.GetHello().GetHooks(), &hostv1.HookOffer{
+				Name: name, Stage: stage, Speculate: x.rand.IntN(4) > 0,
+			})
 		}
 	}
 	first.GetHello().MaxOutstanding = x.credit

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -11,10 +12,20 @@ import (
 type member struct {
 	pool    *pool
 	session *Session
-	place   int // in the pool; the registry's lock guards it
+	ahead   bool // the host agrees to calls that may be discarded: set once
+	place   int  // in the pool; the registry's lock guards it
 	pace    pace
 	refuses refusals
 }
+
+// agrees reports whether the host takes calls that are made for such a reason.
+func (x *member) agrees(mode review.Mode) bool { return x.ahead || mode != review.Speculative }
+
+// declines reports whether the route of the hook asks for calls that the host does not agree to.
+func (x *member) declines(h *match.Hook) bool { return x != nil && !x.ahead && h.Route.Speculate }
+
+// joins reports whether a ticket may go along with another one of its batch that goes to the session.
+func (x *member) joins(t *ticket) bool { return x != nil && x.agrees(t.mode()) }
 
 // learn takes note of how a call ended, when the session was heard of last.
 func (x *member) learn(r review.Result, now time.Time) {

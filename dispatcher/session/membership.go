@@ -145,13 +145,13 @@ func (r *Registry) replace(hooks func(*change)) {
 // serve from now on. The registry's lock is held.
 func (r *Registry) assign(s *Session, v *view, now time.Time) (joins []*member) {
 	before, mine := *s.pools.Load(), make(map[*pool]*member)
-	for _, o := range offersOf(s) {
+	for i, o := range offersOf(s) {
 		for _, p := range v.byOffer[o] {
 			if mine[p] != nil || !slices.Contains(p.hook.Load().Route.Hosts, s.identity) {
 				continue
 			}
 			if mine[p] = before[p]; mine[p] == nil {
-				mine[p] = &member{pool: p, session: s}
+				mine[p] = &member{pool: p, session: s, ahead: s.hello.GetHooks()[i].GetSpeculate()}
 				joins = append(joins, mine[p])
 			}
 		}
@@ -180,6 +180,9 @@ func (r *Registry) state(s *Session, o offer) *hostv1.HookState {
 		state.Message = "no HookRoute lists identity " + s.identity + " in spec.hosts"
 	default:
 		state.State = hostv1.State_STATE_IN_ROTATION
+		if slices.ContainsFunc(pools, func(p *pool) bool { return mine[p].declines(p.hook.Load()) }) {
+			state.Message = "its HookRoute says speculate, and the host does not agree: it offers the hook without speculate"
+		}
 	}
 	return state
 }

@@ -36,6 +36,9 @@ type mesh struct {
 	server   *Server
 	snapshot *match.Snapshot
 	hedge    match.Hedge // of the routes that are configured next
+	ahead    bool        // likewise: they say speculate
+	agree    bool        // the hosts that connect next agree to be asked ahead
+	mode     review.Mode // of the calls that are started next
 	waiting  *results    // of a call that a test lets wait
 }
 
@@ -91,7 +94,7 @@ func (m *mesh) configureAs(configuration, identity string, hooks ...string) {
 		Revision: fmt.Sprint(hooks),
 		Objects:  []match.Object{{Validating: c}},
 		Routes: []match.RouteBinding{{
-			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}, Hedge: m.hedge},
+			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}, Hedge: m.hedge, Speculate: m.ahead},
 		}},
 	})
 	for _, f := range findings {
@@ -141,7 +144,7 @@ func (m *mesh) startFor(long time.Duration, names ...string) *results {
 	for _, name := range names {
 		i := slices.IndexFunc(m.snapshot.Hooks(), func(h *match.Hook) bool { return h.ID.Name == name })
 		batch.Calls = append(batch.Calls, dispatcher.Call{
-			Hook: m.snapshot.Hooks()[i], Deadline: time.Now().Add(long),
+			Hook: m.snapshot.Hooks()[i], Mode: m.mode, Deadline: time.Now().Add(long),
 		})
 	}
 	cancel := m.registry.Start(m.t.Context(), batch, func(i int, r review.Result) {
@@ -238,7 +241,7 @@ func (m *mesh) connect(instance string, hello *hostv1.Hello, hooks ...string) *h
 	h := m.dial("host", 64)
 	hello.Host, hello.Instance, hello.ProtocolMin, hello.ProtocolMax = "h", instance, 1, 1
 	for _, name := range hooks {
-		hello.Hooks = append(hello.Hooks, &hostv1.HookOffer{Name: name, Stage: admissionv1.Stage_STAGE_VALIDATE})
+		hello.Hooks = append(hello.Hooks, &hostv1.HookOffer{Name: name, Stage: admissionv1.Stage_STAGE_VALIDATE, Speculate: m.agree})
 	}
 	h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: hello}})
 	if h.hear().GetWelcome() == nil {

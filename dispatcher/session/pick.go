@@ -1,6 +1,10 @@
 package session
 
-import "time"
+import (
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
 
 // The ranks of replicas for a ticket, as bits: a lower sum is better.
 const (
@@ -64,9 +68,11 @@ func (m *members) best(t *ticket, now time.Time) *member {
 	return nil
 }
 
-// fits reports whether the session takes the ticket now.
+// fits reports whether the session takes the ticket now. A call that does not decide, or not yet, has to leave room for
+// those that do.
 func (x *member) fits(t *ticket) bool {
-	return x.session.room.Load() > 0 && x.session.takes(t.cluster())
+	s, mode := x.session, t.mode()
+	return s.room.Load() > 0 && s.takes(t.cluster()) && (mode == review.Decide || s.spare() && x.agrees(mode))
 }
 
 // rank is what speaks against the session.

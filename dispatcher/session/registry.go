@@ -187,7 +187,7 @@ func gather(todo []*ticket, s *Session) int {
 	n, first, pools := 1, todo[0].pool, *s.pools.Load()
 	for i := 1; i < len(todo); i++ {
 		t := todo[i]
-		if (t.pool == first || len(pools) > 1 && pools[t.pool] != nil) && !t.tried(s) {
+		if (t.pool == first || len(pools) > 1 && pools[t.pool].joins(t)) && !t.tried(s) {
 			todo[n], todo[i] = t, todo[n]
 			n++
 		}
@@ -195,8 +195,13 @@ func gather(todo []*ticket, s *Session) int {
 	return n
 }
 
-// wait lets a ticket wait for a free replica, or fails it at once.
+// wait lets a ticket wait for a free replica, or fails it at once, as it does with one that does not decide: it must not
+// stand in the way of those that do. A call that was made ahead of its turn is made again when the turn comes.
 func (r *Registry) wait(p *pool, t *ticket) {
+	if t.mode() != review.Decide {
+		t.finish(review.Result{Failure: notStarted(review.FailureOverload, "no replica has room for a call that does not decide")})
+		return
+	}
 	now := time.Now()
 	first, why := p.wait(t, now)
 	switch {

@@ -148,10 +148,10 @@ func (t *ticket) overtaken(now time.Time) {
 	}
 }
 
-// met reports whether the process behind a session has the ticket already.
-func (t *ticket) met(s *Session) bool {
+// met reports whether the process behind a member has the ticket already.
+func (t *ticket) met(x *member) bool {
 	at := t.at.Load()
-	return at != nil && at.session.hello.GetInstance() == s.hello.GetInstance()
+	return at != nil && at.session.hello.GetInstance() == x.session.hello.GetInstance()
 }
 
 // withoutSideEffects reports whether the hook may see the same request twice.

@@ -99,7 +99,8 @@ func (c *change) serve(r *Registry, h *match.Hook) {
 	if p == nil {
 		p = newPool(r, c.now)
 	}
-	if before := p.hook.Load(); before == nil || back || !slices.Equal(before.Route.Hosts, h.Route.Hosts) {
+	if before := p.hook.Load(); before == nil || back || before.Route.Speculate != h.Route.Speculate ||
+		!slices.Equal(before.Route.Hosts, h.Route.Hosts) {
 		c.offers[offerOf(h)] = struct{}{}
 	}
 	p.configure(h)
