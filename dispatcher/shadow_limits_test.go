@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
