@@ -268,7 +268,16 @@ type HookOutcome struct {
 	Hook string `protobuf:"bytes,2,opt,name=hook,proto3" json:"hook,omitempty"`
 	// Round of a mutating chain: 0, or 1 for a reinvocation.
 	Round uint32 `protobuf:"varint,3,opt,name=round,proto3" json:"round,omitempty"`
-	// "allowed", "denied", "patched", "failed", "failed-open" or "skipped".
+	// What the hook did to the review:
+	// "allowed": it had nothing against the request, and did not change the object.
+	// "patched": it changed the object.
+	// "denied": it refused the request.
+	// "failed": the request was refused for it, without a verdict: the call failed and its policy is Fail, or, whatever its
+	// policy, it could not be matched, may not be called in a dry run, or made a patch that cannot be applied.
+	// "failed-open": the call failed, and its policy is Ignore.
+	// "skipped": it was not asked, or the review was over before it had answered.
+	// "shadow": it is in shadow, and decided nothing; what it said is counted and traced, and is not here.
+	// A call ahead of its turn that came to nothing is not listed: the hook is listed for its turn, if that came.
 	Outcome string `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Why: the denial's message, the failure, or the rule by which the hook was not called.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -278,7 +287,7 @@ type HookOutcome struct {
 	WireUs uint32 `protobuf:"varint,7,opt,name=wire_us,json=wireUs,proto3" json:"wire_us,omitempty"`
 	// Time that the host says it took (its queue and its handler), in microseconds.
 	HostUs uint32 `protobuf:"varint,8,opt,name=host_us,json=hostUs,proto3" json:"host_us,omitempty"`
-	// Time to apply the patch, in microseconds.
+	// Time to apply the patch, in microseconds. Not measured yet: always 0.
 	ApplyUs uint32 `protobuf:"varint,9,opt,name=apply_us,json=applyUs,proto3" json:"apply_us,omitempty"`
 	// Instance of the host that answered; empty when none did.
 	Instance      string `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`

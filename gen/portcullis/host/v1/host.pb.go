@@ -36,7 +36,8 @@ const (
 	Mode_MODE_UNSPECIFIED Mode = 0
 	// The verdict decides.
 	Mode_MODE_DECIDE Mode = 1
-	// The verdict decides if no earlier hook changes the object, and is discarded otherwise.
+	// The verdict decides if no earlier hook changes the object or ends the review, and is discarded otherwise. Only for
+	// hosts that agree: HookOffer.speculate.
 	Mode_MODE_SPECULATIVE Mode = 2
 	// Another replica was asked as well; the first verdict decides.
 	Mode_MODE_HEDGE Mode = 3
@@ -545,7 +546,8 @@ type Hello struct {
 	ProtocolMax uint32 `protobuf:"varint,2,opt,name=protocol_max,json=protocolMax,proto3" json:"protocol_max,omitempty"`
 	// Name of the host program, for example "imagepolicy"; the same for all replicas.
 	Host string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
-	// Name of this process, new at each start; a second live session with the same instance and lane replaces the first.
+	// Name of this process, new at each start. A second live session of the same instance replaces the first: that gets
+	// DispatcherDrain, and calls in flight may finish there for 10 s.
 	Instance string `protobuf:"bytes,4,opt,name=instance,proto3" json:"instance,omitempty"`
 	// Name of the SDK, for example "portcullis-go"; empty for a host without one.
 	Sdk string `protobuf:"bytes,5,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -553,21 +555,25 @@ type Hello struct {
 	SdkVersion string `protobuf:"bytes,6,opt,name=sdk_version,json=sdkVersion,proto3" json:"sdk_version,omitempty"`
 	// Hooks that the host offers to serve. An offer is a request, never a grant.
 	Hooks []*HookOffer `protobuf:"bytes,7,rep,name=hooks,proto3" json:"hooks,omitempty"`
-	// Most (call, hook) pairs that may be outstanding on this session; 0 means 16.
+	// Most (call, hook) pairs that may be outstanding on this session; 0 means 16. A dispatcher may use less.
 	MaxOutstanding uint32 `protobuf:"varint,8,opt,name=max_outstanding,json=maxOutstanding,proto3" json:"max_outstanding,omitempty"`
 	// Largest frame that the host takes, in bytes; 0 means 4 MiB. Larger reviews fail without being sent. With the
-	// capability "chunks" it is the largest review that the host takes, and no frame has more than 128 KiB.
+	// capability "chunks" it is the largest review that the host takes, and no frame with reviews has more than 128 KiB.
 	MaxFrameBytes uint32 `protobuf:"varint,9,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
 	// Clusters that the host wants to serve; empty means all that it is granted.
 	Clusters []string `protobuf:"bytes,10,rep,name=clusters,proto3" json:"clusters,omitempty"`
-	// Optional features of the protocol that the host knows: "batches" (it takes Reviews) and "chunks" (it takes Chunk).
-	// Names that the dispatcher does not know mean nothing.
+	// Optional features of the protocol that the host knows, at most 64. Names that the dispatcher does not know mean nothing.
+	// "batches": it takes Reviews. Reviews that wait for the stream anyway come together, at most 64 of them and 64 KiB, and
+	// never more than max_frame_bytes; none waits for others.
+	// "chunks": it takes Chunk. A review whose frame would have more than 128 KiB comes as a sequence of them, with at most
+	// 64 KiB of data each. Without it every review comes whole, up to max_frame_bytes.
 	Capabilities []string `protobuf:"bytes,11,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Failure domain that the host runs in, for example "eu-west-1a"; empty means not said.
 	Zone string `protobuf:"bytes,12,opt,name=zone,proto3" json:"zone,omitempty"`
-	// session_id of the session that this stream joins as a further lane; empty for the first stream.
+	// session_id of the session that this stream joins as a further lane. Empty today: chunks make lanes unnecessary, and a
+	// dispatcher refuses anything else with FAILED_PRECONDITION.
 	JoinSession string `protobuf:"bytes,13,opt,name=join_session,json=joinSession,proto3" json:"join_session,omitempty"`
-	// 0: control and small frames; 1: large frames of the session named in join_session.
+	// Number of the lane. 0 today, as above.
 	Lane          uint32 `protobuf:"varint,14,opt,name=lane,proto3" json:"lane,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -708,9 +714,11 @@ type HookOffer struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// STAGE_MUTATE or STAGE_VALIDATE.
 	Stage v1.Stage `protobuf:"varint,2,opt,name=stage,proto3,enum=portcullis.admission.v1.Stage" json:"stage,omitempty"`
-	// The host agrees to calls whose verdicts may be discarded.
+	// The host agrees to calls whose verdicts may be discarded: MODE_SPECULATIVE goes to no other, whatever the route of the
+	// hook says.
 	Speculate bool `protobuf:"varint,3,opt,name=speculate,proto3" json:"speculate,omitempty"`
-	// Projections that suffice for the hook, best first; empty means PROJECTION_FULL only.
+	// Projections that suffice for the hook, best first; empty means PROJECTION_FULL only. No dispatcher makes projections
+	// yet: each request is full, whatever is said here.
 	Projections   []v1.Projection `protobuf:"varint,4,rep,packed,name=projections,proto3,enum=portcullis.admission.v1.Projection" json:"projections,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -791,11 +799,12 @@ type Welcome struct {
 	PingIntervalMs uint32 `protobuf:"varint,6,opt,name=ping_interval_ms,json=pingIntervalMs,proto3" json:"ping_interval_ms,omitempty"`
 	// Silence after which either side gives the session up, in milliseconds. The host redials after this time without a frame.
 	SilenceMs uint32 `protobuf:"varint,7,opt,name=silence_ms,json=silenceMs,proto3" json:"silence_ms,omitempty"`
-	// Largest Verdict frame that the dispatcher takes, in bytes.
+	// Largest frame with verdicts that the dispatcher takes, in bytes: one Verdict, or all of Verdicts.
 	MaxVerdictBytes uint32 `protobuf:"varint,8,opt,name=max_verdict_bytes,json=maxVerdictBytes,proto3" json:"max_verdict_bytes,omitempty"`
 	// The other dispatchers; a host holds a session to each.
 	Peers []*Peer `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
-	// Optional features of the protocol that the dispatcher knows: "batches" (it takes Verdicts).
+	// Optional features of the protocol that the dispatcher knows. "batches": it takes Verdicts, of at most max_verdict_bytes
+	// together. Names that the host does not know mean nothing.
 	Capabilities  []string `protobuf:"bytes,10,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -959,7 +968,8 @@ func (x *Peer) GetAddresses() []string {
 // Review carries one request to one or more hooks of a host.
 type Review struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the call, unique in the session and increasing.
+	// Id of the call, unique in the session. Ids increase among the reviews that are sent whole, alone or in Reviews, and
+	// among those that are sent in chunks, but not over both: a small review may pass a large one with a lower id.
 	CallId uint64 `protobuf:"varint,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The hooks that are asked. A Verdict names one by its index here.
 	Hooks []*HookCall `protobuf:"bytes,2,rep,name=hooks,proto3" json:"hooks,omitempty"`
@@ -1090,6 +1100,9 @@ func (x *Reviews) GetReviews() []*Review {
 // two chunks there may be any other frames, but no chunks of another review. The chunks of a review come in order; their
 // data, one after the other, is the encoded message. A Cancel for all hooks of the review may come in the place of the
 // chunks that are missing; the host forgets what came and answers as to any Cancel.
+//
+// The host answers when it has the review whole, or when it was cancelled for all hooks: a verdict before that counts as one
+// for an unknown call. A Cancel for some hooks is remembered until the review is whole.
 type Chunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Review.call_id of the review that this is a part of.
@@ -1169,8 +1182,8 @@ type HookCall struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// STAGE_MUTATE or STAGE_VALIDATE.
 	Stage v1.Stage `protobuf:"varint,2,opt,name=stage,proto3,enum=portcullis.admission.v1.Stage" json:"stage,omitempty"`
-	// Time left for the verdict to be received, in milliseconds, counted from the moment the frame was written; 0 means that
-	// the time is over and the host need not start.
+	// Time left for the verdict to be received, in milliseconds, counted from the moment the frame was written, or the first
+	// chunk; 0 means that the time is over and the host need not start.
 	RemainingMs uint32 `protobuf:"varint,3,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
 	// Round of a mutating chain: 0, or 1 for a reinvocation.
 	Round uint32 `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`
@@ -1274,7 +1287,8 @@ func (x *HookCall) GetSpanId() []byte {
 }
 
 // Verdict ends one (call, hook) pair. There is exactly one for each, also after Cancel, unless the session ends; it
-// alone frees the slot. Late and unknown ones are counted and dropped.
+// alone frees the slot. Of a call in chunks it comes when the review is whole or was cancelled. A verdict that nobody waits
+// for any more counts nowhere; unknown ones are dropped and counted, and too many of them end the session.
 type Verdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Review.call_id.
@@ -1615,8 +1629,8 @@ func (x *Refused) GetReason() string {
 	return ""
 }
 
-// Cancel says that verdicts are no longer wanted. It may overtake its Review across lanes: a host remembers unknown ids
-// for silence_ms. The host still sends a Verdict for each pair.
+// Cancel says that verdicts are no longer wanted. The host still sends a Verdict for each pair. One that names a call that
+// has not come whole is remembered: for silence_ms, and in a bounded number.
 type Cancel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Review.call_id.
@@ -1674,7 +1688,8 @@ func (x *Cancel) GetHookIndexes() []uint32 {
 // HostDrain says that the host takes no new calls and leaves once those in flight have ended.
 type HostDrain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Calls with greater ids were not started and never will be; they may go to another replica.
+	// The greatest id of a call that was started. Calls with greater ids were not and never will be: they may go to another
+	// replica, as may those that the host does not have whole. A review in chunks with a lower id is still owed its verdicts.
 	LastStartedCallId uint64 `protobuf:"varint,1,opt,name=last_started_call_id,json=lastStartedCallId,proto3" json:"last_started_call_id,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1717,7 +1732,8 @@ func (x *HostDrain) GetLastStartedCallId() uint64 {
 	return 0
 }
 
-// DispatcherDrain says that the dispatcher sends no new calls and closes the stream once those in flight have ended.
+// DispatcherDrain says that the dispatcher sends no new calls on this session and closes the stream once those in flight
+// have ended: because it leaves, or because a newer session of the same instance has taken over.
 type DispatcherDrain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Time after which the dispatcher closes in any case, in milliseconds.
@@ -1864,10 +1880,11 @@ func (x *Ping) GetSeq() uint64 {
 	return 0
 }
 
-// Pong answers Ping.
+// Pong answers Ping. A host to which frames come may also send one by itself when it has said nothing for half a second:
+// the next Ping may be behind them on a slow link. Any frame is a sign of life.
 type Pong struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ping.seq.
+	// Ping.seq; 0 when no Ping is answered.
 	Seq           uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1910,7 +1927,8 @@ func (x *Pong) GetSeq() uint64 {
 	return 0
 }
 
-// Probe asks whether a hook is ready to be put in rotation.
+// Probe asks whether a hook is ready to be put in rotation. Dispatchers do not ask yet: hooks are in rotation as soon as a
+// route grants them.
 type Probe struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Repeated in ProbeResult.
@@ -2038,7 +2056,7 @@ type HookState struct {
 	Stage v1.Stage `protobuf:"varint,2,opt,name=stage,proto3,enum=portcullis.admission.v1.Stage" json:"stage,omitempty"`
 	// The state.
 	State State `protobuf:"varint,3,opt,name=state,proto3,enum=portcullis.host.v1.State" json:"state,omitempty"`
-	// What to do about it; for the operator.
+	// What to do about it, or what the route of the hook asks for and the host does not agree to; for the operator.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	// Digest of the configuration that this follows from.
 	Revision string `protobuf:"bytes,5,opt,name=revision,proto3" json:"revision,omitempty"`

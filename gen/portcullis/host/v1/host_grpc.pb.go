@@ -36,9 +36,10 @@ const (
 type HostServiceClient interface {
 	// Connect opens one session. The first frame of the host is Hello, within 5 s; the dispatcher answers Welcome. Then
 	// both send what they have to, in any order; each direction has one writer. A session ends when either side closes
-	// the stream: OK after a drain, UNAUTHENTICATED or PERMISSION_DENIED when the identity may not connect,
-	// INVALID_ARGUMENT when a frame breaks the contract, FAILED_PRECONDITION when no protocol version is shared,
-	// RESOURCE_EXHAUSTED when a limit on sessions or hooks is reached, UNAVAILABLE when the dispatcher stops.
+	// the stream: OK after a drain, UNAUTHENTICATED when the host presents no identity,
+	// INVALID_ARGUMENT when a frame breaks the contract or too many are of no use, FAILED_PRECONDITION when no protocol
+	// version is shared, RESOURCE_EXHAUSTED when a limit on sessions, hooks or the size of a frame is passed, ABORTED when a
+	// newer session of the same instance has taken over, UNAVAILABLE when the dispatcher stops or gives the session up.
 	// However it ends, calls without a verdict are failures on the dispatcher's side.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConnectRequest, ConnectResponse], error)
 }
@@ -72,9 +73,10 @@ type HostService_ConnectClient = grpc.BidiStreamingClient[ConnectRequest, Connec
 type HostServiceServer interface {
 	// Connect opens one session. The first frame of the host is Hello, within 5 s; the dispatcher answers Welcome. Then
 	// both send what they have to, in any order; each direction has one writer. A session ends when either side closes
-	// the stream: OK after a drain, UNAUTHENTICATED or PERMISSION_DENIED when the identity may not connect,
-	// INVALID_ARGUMENT when a frame breaks the contract, FAILED_PRECONDITION when no protocol version is shared,
-	// RESOURCE_EXHAUSTED when a limit on sessions or hooks is reached, UNAVAILABLE when the dispatcher stops.
+	// the stream: OK after a drain, UNAUTHENTICATED when the host presents no identity,
+	// INVALID_ARGUMENT when a frame breaks the contract or too many are of no use, FAILED_PRECONDITION when no protocol
+	// version is shared, RESOURCE_EXHAUSTED when a limit on sessions, hooks or the size of a frame is passed, ABORTED when a
+	// newer session of the same instance has taken over, UNAVAILABLE when the dispatcher stops or gives the session up.
 	// However it ends, calls without a verdict are failures on the dispatcher's side.
 	Connect(grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]) error
 	mustEmbedUnimplementedHostServiceServer()
