@@ -31,7 +31,7 @@ import (
 // seen is the version in which a hook got a review, and the one in which the
 // client wrote.
 func seen(q *hostsdk.Request) string {
-	a := q.Admission
+	a := q.Admission()
 	return fmt.Sprintf("%s/%s %s for %s/%s", a.GetKind().GetGroup(), a.GetKind().GetVersion(), a.GetKind().GetKind(),
 		a.GetRequestKind().GetGroup(), a.GetRequestKind().GetVersion())
 }

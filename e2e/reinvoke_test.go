@@ -32,7 +32,7 @@ type asked struct {
 func (a *asked) add(what string, q *hostsdk.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.what, a.uids = append(a.what, what), append(a.uids, q.Admission.GetUid())
+	a.what, a.uids = append(a.what, what), append(a.uids, q.Admission().GetUid())
 }
 
 // ifNeeded asks for the reinvocation of all hooks of a configuration.

@@ -175,9 +175,10 @@ func judged(span trace.Span, allowed bool) {
 // guard contains a panic. When the handler ends its goroutine instead (runtime.Goexit, which is what FailNow of a test
 // does) it can only say so.
 func (c *caller) guard(ctx context.Context, inv *invocation) (response *Response, err error) {
-	if err := inv.decode(); err != nil {
+	if err := inv.review.request.check(); err != nil {
 		return nil, NewError("the dispatcher sent a request that cannot be decoded", err)
 	}
+	inv.show()
 	returned := false
 	defer func() {
 		if returned {
@@ -197,18 +198,13 @@ func (c *caller) guard(ctx context.Context, inv *invocation) (response *Response
 	return response, err
 }
 
-// decode makes what the handler gets to see.
-func (i *invocation) decode() error {
-	admission, err := i.review.request.decode()
-	if err != nil {
-		return err
-	}
+// show makes what the handler gets to see.
+func (i *invocation) show() {
 	call := i.call()
 	r := &i.request
 	r.Hook, r.Configuration = i.hook.id.name, i.hook.configuration(call.configuration)
 	r.Stage, r.Round, r.Mode = call.stage, int(call.round), call.mode
-	r.Admission = admission
-	return nil
+	r.request = &i.review.request
 }
 
 // panicError is a panic of a handler.
@@ -223,10 +219,12 @@ func panicked(message string) *hostv1.Verdict_Error {
 	return &hostv1.Verdict_Error{Error: &hostv1.HandlerError{Message: message, Panicked: true}}
 }
 
-// cluster is the cluster of the request, as far as it can be read.
-func (i *invocation) cluster() string {
-	admission, _ := i.review.request.decode()
-	return admission.GetCluster()
+// subject is the request, as far as it can be read.
+func (i *invocation) subject() *admissionv1.AdmissionRequest {
+	if i.review.request.check() != nil {
+		return nil
+	}
+	return i.review.request.message()
 }
 
 // complain logs a failure of a hook, not more often than its operator can read.
@@ -235,12 +233,12 @@ func (c *caller) complain(ctx context.Context, inv *invocation, err error, more 
 	if !ok {
 		return
 	}
-	admission, _ := inv.review.request.decode()
+	subject := inv.subject()
 	attrs := append([]slog.Attr{
 		slog.String("hook", inv.hook.id.name),
 		slog.String("stage", stageName(inv.hook.id.stage)),
-		slog.String("cluster", admission.GetCluster()),
-		slog.String("uid", admission.GetUid()),
+		slog.String("cluster", subject.GetCluster()),
+		slog.String("uid", subject.GetUid()),
 		slog.Any("error", err),
 		slog.Int("unlogged", unsaid),
 	}, more...)

@@ -45,7 +45,7 @@ func pinnedImages(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, err
 
 // A handler is an ordinary function: most tests need nothing else.
 func ExampleHandler() {
-	request := &hostsdk.Request{Admission: hosttest.Create(`{"kind": "Pod", "spec": {"containers": [{"image": "a:latest"}]}}`)}
+	request := hostsdk.NewRequest(hosttest.Create(`{"kind": "Pod", "spec": {"containers": [{"image": "a:latest"}]}}`))
 	response, err := pinnedImages(context.Background(), request)
 	fmt.Println(response.Allowed, response.Message, err)
 	// Output: false images must be pinned <nil>

@@ -25,31 +25,64 @@ type Request struct {
 	// decides nothing: a handler that logs or counts what it refuses may want to leave that out. MODE_SPECULATIVE and
 	// MODE_HEDGE mean that it may not count. MODE_UNSPECIFIED and MODE_DECIDE are the usual case.
 	Mode hostv1.Mode
-	// Admission is the request itself: never nil, shared with other handlers, and read only. Its objects are parts of the
-	// frame that it came in, which lives as long as one of them: clone what is kept for long.
-	Admission *admissionv1.AdmissionRequest
+
+	request *request // nil: empty
 }
 
+// NewRequest is a request for the unit test of a handler; set the other fields if the handler looks at them. Package
+// hosttest has the usual ones. a is not copied.
+func NewRequest(a *admissionv1.AdmissionRequest) *Request {
+	r := &request{}
+	r.decoded.Store(a)
+	return &Request{request: r}
+}
+
+// Admission is the request itself, with all that the methods beside this one do not say: never nil, shared with other
+// handlers, and read only. It is decoded when the first handler of a review asks for it; what the other methods say costs
+// less. Its objects are parts of the frame that it came in, which lives as long as one of them: clone what is kept for
+// long.
+func (r *Request) Admission() *admissionv1.AdmissionRequest { return r.request.message() }
+
 // Cluster is the name of the cluster that the request comes from, as the mesh authenticated it.
-func (r *Request) Cluster() string { return r.Admission.GetCluster() }
+func (r *Request) Cluster() string {
+	return r.request.text((*admissionv1.AdmissionRequest).GetCluster, clusterField)
+}
 
 // Operation is CREATE, UPDATE, DELETE or CONNECT.
-func (r *Request) Operation() string { return r.Admission.GetOperation() }
+func (r *Request) Operation() string {
+	return r.request.text((*admissionv1.AdmissionRequest).GetOperation, operationField)
+}
 
 // Namespace is the namespace of the object; empty for cluster-scoped objects.
-func (r *Request) Namespace() string { return r.Admission.GetNamespace() }
+func (r *Request) Namespace() string {
+	return r.request.text((*admissionv1.AdmissionRequest).GetNamespace, namespaceField)
+}
 
 // Name is the name of the object; it may be empty on CREATE with generateName.
-func (r *Request) Name() string { return r.Admission.GetName() }
+func (r *Request) Name() string {
+	return r.request.text((*admissionv1.AdmissionRequest).GetName, nameField)
+}
 
 // Username is the user who made the request, as the API server authenticated it.
-func (r *Request) Username() string { return r.Admission.GetUserInfo().GetUsername() }
+func (r *Request) Username() string {
+	return r.request.text(func(a *admissionv1.AdmissionRequest) string { return a.GetUserInfo().GetUsername() },
+		userField, usernameField)
+}
 
 // Object is the object after the operation, as bytes that must not be written; nil on DELETE.
-func (r *Request) Object() []byte { return r.Admission.GetObject().GetRaw() }
+func (r *Request) Object() []byte {
+	return r.request.object((*admissionv1.AdmissionRequest).GetObject, objectField)
+}
 
 // OldObject is the object before the operation, as bytes that must not be written; nil on CREATE and CONNECT.
-func (r *Request) OldObject() []byte { return r.Admission.GetOldObject().GetRaw() }
+func (r *Request) OldObject() []byte {
+	return r.request.object((*admissionv1.AdmissionRequest).GetOldObject, oldObjectField)
+}
 
 // DryRun says that nothing will be stored: a handler must have no side effects.
-func (r *Request) DryRun() bool { return r.Admission.GetDryRun() }
+func (r *Request) DryRun() bool {
+	if encoded, ok := r.request.encoding(); ok {
+		return find(encoded, dryRunField).value != 0
+	}
+	return r.Admission().GetDryRun()
+}

@@ -55,7 +55,7 @@ func explain(span trace.Span, inv *invocation) {
 	span.SetAttributes(
 		attribute.String("portcullis.hook", inv.hook.id.name),
 		attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
-		attribute.String("portcullis.cluster", inv.cluster()),
+		attribute.String("portcullis.cluster", inv.subject().GetCluster()),
 		attribute.Int64("portcullis.call", int64(inv.id)),
 	)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -43,7 +42,7 @@ func (f *frame) name() string {
 	}
 }
 
-// review is a Review whose request is decoded when a handler runs, not by the reader of the stream: what waits behind a
+// review is a Review whose request is checked when a handler runs, not by the reader of the stream: what waits behind a
 // large one is not held up by it. It keeps the frame that it came in.
 type review struct {
 	call        uint64
@@ -65,26 +64,6 @@ type hookCall struct {
 	mode          hostv1.Mode
 	remaining     uint32 // ms
 	round         uint32
-}
-
-// request is the request of a review, which is decoded once for all hooks. decode may be called from any goroutine.
-type request struct {
-	present bool
-	encoded []byte
-
-	once    sync.Once
-	decoded *admissionv1.AdmissionRequest
-	err     error
-}
-
-// decode returns the request, which is shared and never written.
-func (r *request) decode() (*admissionv1.AdmissionRequest, error) {
-	r.once.Do(func() {
-		if r.decoded == nil {
-			r.decoded, r.err = decodeRequest(r.encoded)
-		}
-	})
-	return r.decoded, r.err
 }
 
 // chunk is a Chunk. Its data is the frame's.
@@ -147,7 +126,8 @@ func reviewsOf(messages ...*hostv1.Review) []review {
 	for i, m := range messages {
 		r := &reviews[i]
 		r.call, r.traceparent, r.tracestate = m.GetCallId(), m.GetTraceparent(), m.GetTracestate()
-		r.request.present, r.request.decoded = m.GetRequest() != nil, m.GetRequest()
+		r.request.present = m.GetRequest() != nil
+		r.request.decoded.Store(m.GetRequest())
 		for _, h := range m.GetHooks() {
 			r.hooks = append(r.hooks, hookCall{
 				name: []byte(h.GetName()), configuration: []byte(h.GetConfiguration()), span: h.GetSpanId(),

@@ -31,7 +31,18 @@ func TestTheNumbersAreTheContracts(t *testing.T) {
 		{&hostv1.ConnectResponse{}, "review", reviewField},
 		{&hostv1.ConnectResponse{}, "reviews", reviewsField},
 		{&hostv1.ConnectResponse{}, "chunk", chunkField},
-		{&admissionv1.AdmissionRequest{}, "object", firstObject},
+		{&admissionv1.AdmissionRequest{}, "cluster", clusterField},
+		{&admissionv1.AdmissionRequest{}, "name", nameField},
+		{&admissionv1.AdmissionRequest{}, "namespace", namespaceField},
+		{&admissionv1.AdmissionRequest{}, "operation", operationField},
+		{&admissionv1.AdmissionRequest{}, "user_info", userField},
+		{&admissionv1.AdmissionRequest{}, "object", objectField},
+		{&admissionv1.AdmissionRequest{}, "old_object", oldObjectField},
+		{&admissionv1.AdmissionRequest{}, "options", optionsField},
+		{&admissionv1.AdmissionRequest{}, "dry_run", dryRunField},
+		{&admissionv1.UserInfo{}, "username", usernameField},
+		{&admissionv1.Object{}, "content_type", contentTypeField},
+		{&admissionv1.Object{}, "raw", rawField},
 	} {
 		f := tt.message.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(tt.name))
 		if int(f.Number()) != tt.number {
@@ -87,7 +98,7 @@ func agree(encoded []byte) error {
 	f, err := decodeFrame(encoded)
 	if err == nil {
 		for i := range f.reviews { // A request is looked at when a handler wants it.
-			if _, bad := f.reviews[i].request.decode(); bad != nil {
+			if bad := f.reviews[i].request.check(); bad != nil {
 				err = bad
 			}
 		}
@@ -101,11 +112,31 @@ func agree(encoded []byte) error {
 	if wrong != nil {
 		return nil //nolint:nilerr // both say that it is wrong
 	}
+	for i := range f.reviews {
+		if err := sameParts(&f.reviews[i].request); err != nil {
+			return err
+		}
+	}
 	if !bytes.Equal(before, encoded) {
 		return fmt.Errorf("the frame was changed")
 	}
 	if diff := cmp.Diff(known(want), messageOf(f), protocmp.Transform()); diff != "" {
 		return fmt.Errorf("(-want +got):\n%s", diff)
+	}
+	return nil
+}
+
+// sameParts says where a part of a request differs before and after the whole is decoded.
+func sameParts(r *request) error {
+	q := &Request{request: r}
+	parts := func() string {
+		return fmt.Sprintf("%q %q %q %q %q %#v %#v %v",
+			q.Cluster(), q.Operation(), q.Namespace(), q.Name(), q.Username(), q.Object(), q.OldObject(), q.DryRun())
+	}
+	before := parts()
+	q.Admission()
+	if after := parts(); before != after {
+		return fmt.Errorf("the parts are\n%s\nof the whole they are\n%s", before, after)
 	}
 	return nil
 }
@@ -160,7 +191,7 @@ func messageOf(f *frame) *hostv1.ConnectResponse {
 			})
 		}
 		if r.request.present {
-			m.Request, _ = r.request.decode()
+			m.Request = r.request.message()
 		}
 		out = append(out, m)
 	}

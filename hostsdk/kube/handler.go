@@ -82,12 +82,12 @@ func PatchTo(r *hostsdk.Request, object []byte) (*hostsdk.Response, error) {
 // Object decodes the object after the operation, as Kubernetes does: by exact case, unknown fields ignored. It is nil
 // when the request has none.
 func Object[T any](r *hostsdk.Request) (*T, error) {
-	return decode[T]("object", r, r.Object(), r.Admission.GetObject().GetContentType())
+	return decode[T]("object", r, r.Object(), r.Admission().GetObject().GetContentType())
 }
 
 // OldObject decodes the object before the operation, see [Object].
 func OldObject[T any](r *hostsdk.Request) (*T, error) {
-	return decode[T]("old object", r, r.OldObject(), r.Admission.GetOldObject().GetContentType())
+	return decode[T]("old object", r, r.OldObject(), r.Admission().GetOldObject().GetContentType())
 }
 
 func decode[T any](what string, r *hostsdk.Request, raw []byte, contentType string) (*T, error) {
@@ -97,9 +97,9 @@ func decode[T any](what string, r *hostsdk.Request, raw []byte, contentType stri
 	if contentType != "" && contentType != "application/json" {
 		return nil, hostsdk.NewError(fmt.Sprintf("the %s is %s, want JSON", what, contentType), nil)
 	}
-	if wanted := kindOf[T](); wanted != "" && wanted != r.Admission.GetKind().GetKind() {
+	if wanted := kindOf[T](); wanted != "" && wanted != r.Admission().GetKind().GetKind() {
 		return nil, hostsdk.NewError(fmt.Sprintf("the hook was asked about a %s, its handler takes a %s: narrow the rules of the hook",
-			r.Admission.GetKind().GetKind(), wanted), nil)
+			r.Admission().GetKind().GetKind(), wanted), nil)
 	}
 	object := new(T)
 	if err := unmarshal(raw, object); err != nil {

@@ -224,7 +224,7 @@ func TestPatchToKeepsTheSpellingOfWhatIsTheSame(t *testing.T) {
 	}
 }
 
-func request(r *admissionv1.AdmissionRequest) *hostsdk.Request { return &hostsdk.Request{Admission: r} }
+func request(r *admissionv1.AdmissionRequest) *hostsdk.Request { return hostsdk.NewRequest(r) }
 
 // apply is what the dispatcher and the API server do with a patch.
 func apply(t *testing.T, object, patch []byte) []byte {
