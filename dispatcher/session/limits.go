@@ -58,6 +58,9 @@ const (
 	SuspectAfter = 1500 * time.Millisecond
 	// LostAfter is the silence, or the time a write may take, after which a session is given up and its calls fail over.
 	LostAfter = 3 * time.Second
+	// CarriedBytes is how much of a frame has to come or to leave so that a slow link is neither a silent host nor a stuck
+	// write: more than HTTP/2 says to itself.
+	CarriedBytes = 1 << 10
 	// HostSilence is the silence after which a host shall redial, so that its session is given up in any case. Up to then
 	// no session is lost for silence while more than half of those of a hook are silent: it may be us who paused.
 	HostSilence = 5 * time.Second

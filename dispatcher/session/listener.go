@@ -1,21 +1,78 @@
 package session
 
-import "net"
+import (
+	"context"
+	"net"
+	"sync/atomic"
 
-// Listener makes a listener for hosts out of an ordinary one: of what is written to a host, at most UnsentBytes wait in
-// the kernel. Else megabytes of a large review can lie in the send buffer of a slow link, and what is urgent behind them,
-// where nothing can overtake them any more. It changes nothing where the system does not know the option, and for
-// connections that are not TCP.
+	"google.golang.org/grpc/peer"
+)
+
+// Listener makes a listener for hosts out of an ordinary one.
+//
+// Of what is written to a host, at most UnsentBytes wait in the kernel. Else megabytes of a large review can lie in the
+// send buffer of a slow link, and what is urgent behind them, where nothing can overtake them any more. It changes nothing
+// where the system does not know the option, and for connections that are not TCP.
+//
+// What a connection carries is counted: of a frame that takes seconds, a session learns that it moves. With another
+// listener it takes that for silence.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
-// listener sets the option on what it accepts.
+// listener sets the option on what it accepts, and counts.
 type listener struct{ net.Listener }
 
 // Accept implements [net.Listener].
 func (l listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if t, ok := c.(*net.TCPConn); ok && err == nil {
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := c.(*net.TCPConn); ok {
 		limitUnsent(t)
 	}
-	return c, err
+	return &conn{Conn: c}, nil
+}
+
+// traffic is how many bytes a connection has carried, those of TLS and HTTP/2 included.
+type traffic struct{ in, out atomic.Uint64 }
+
+// conn is a connection that is counted.
+type conn struct {
+	net.Conn
+
+	traffic traffic
+}
+
+// Read implements [net.Conn].
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.traffic.in.Add(uint64(n))
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.traffic.out.Add(uint64(n))
+	return n, err
+}
+
+// RemoteAddr implements [net.Conn].
+func (c *conn) RemoteAddr() net.Addr { return address{c.Conn.RemoteAddr(), &c.traffic} }
+
+// address is that of a host. It is all of a connection that gRPC shows to its streams, so that the traffic goes with it.
+type address struct {
+	net.Addr
+
+	traffic *traffic
+}
+
+// trafficOf is that of the connection of a stream. One that is not counted carries nothing.
+func trafficOf(ctx context.Context) *traffic {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(address); ok {
+			return a.traffic
+		}
+	}
+	return &traffic{}
 }

@@ -107,6 +107,7 @@ func (s *Server) Serve(stream Stream, identity string) error {
 		return err
 	}
 	session := newSession(s.registry, uuid.NewString(), identity, hello)
+	session.traffic = trafficOf(stream.Context())
 	if err := s.registry.join(session); err != nil {
 		return statusOf(err)
 	}

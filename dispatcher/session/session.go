@@ -61,6 +61,7 @@ type Session struct {
 	id       string
 	identity string
 	hello    *hostv1.Hello
+	traffic  *traffic
 
 	mu      sync.Mutex
 	state   *state
@@ -79,7 +80,7 @@ type Session struct {
 func newSession(r *Registry, id, identity string, hello *hostv1.Hello) *Session {
 	now := time.Now()
 	s := &Session{
-		registry: r, id: id, identity: identity, hello: hello,
+		registry: r, id: id, identity: identity, hello: hello, traffic: &traffic{},
 		state: newState(now, hello),
 		wake:  make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -179,7 +180,10 @@ func (s *Session) replaced() {
 func (s *Session) tick(now time.Time) {
 	patience := s.patience(now)
 	var over error
-	s.step(func(st *state) { over = st.tick(now, patience) })
+	s.step(func(st *state) {
+		st.carried(now, s.traffic.in.Load(), s.traffic.out.Load())
+		over = st.tick(now, patience)
+	})
 	if over != nil {
 		s.close(over)
 	}

@@ -85,6 +85,9 @@ type state struct {
 	writing time.Time    // when the writer took what it is writing; zero when it is idle
 
 	heard    time.Time // last frame from the host
+	coming   time.Time // last part of a frame from it
+	going    time.Time // last part of a frame to it
+	in, out  uint64    // bytes that the connection had carried then
 	pinged   time.Time // last Ping
 	pings    uint64
 	ponged   uint64 // the last Ping that was answered
@@ -241,9 +244,9 @@ func (s *state) tick(now time.Time, patience time.Duration) error {
 	switch {
 	case !s.deadline.IsZero() && (s.idle() || now.After(s.deadline)):
 		return s.leaving
-	case !s.writing.IsZero() && now.Sub(s.writing) > LostAfter:
+	case s.stuck(now):
 		return errStuck
-	case now.Sub(s.heard) > patience:
+	case now.Sub(s.heard) > patience && now.Sub(s.coming) > patience:
 		return errSilent
 	case now.Sub(s.heard) >= PingInterval && now.Sub(s.pinged) >= PingInterval:
 		s.pinged = now
@@ -251,6 +254,15 @@ func (s *state) tick(now time.Time, patience time.Duration) error {
 		s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: s.pings}}})
 	}
 	return nil
+}
+
+// stuck reports whether a write does not end: nothing of it leaves, or nobody can wait for it any more.
+func (s *state) stuck(now time.Time) bool {
+	if s.writing.IsZero() {
+		return false
+	}
+	since := now.Sub(s.writing)
+	return since > MaxReview || since > LostAfter && now.Sub(s.going) > LostAfter
 }
 
 // idle reports whether nothing is outstanding and nothing waits to be written.

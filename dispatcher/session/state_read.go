@@ -98,3 +98,14 @@ func (s *state) notStarted(last uint64) {
 		}
 	}
 }
+
+// carried takes note of how many bytes the connection has carried so far. A part of a frame that comes is a sign of life,
+// and one that leaves is progress, but neither is a reason for new calls: what they say would be behind the rest.
+func (s *state) carried(now time.Time, in, out uint64) {
+	if in-s.in >= CarriedBytes {
+		s.in, s.coming = in, now
+	}
+	if out-s.out >= CarriedBytes {
+		s.out, s.going = out, now
+	}
+}

@@ -138,6 +138,8 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 		if err := w.state.tick(w.now, LostAfter); err != nil {
 			fmt.Fprintf(&w.out, "end: %v\n", err)
 		}
+	case "carried": // by the connection, in all
+		w.state.carried(w.now, number("in"), number("out"))
 	case "end":
 		w.state.end(errSilent)
 	default:
