@@ -24,8 +24,9 @@ const (
 	ChunkBytes = 64 << 10
 	// UnsentBytes is how much the kernel holds for a host that it cannot send yet, with [Listener].
 	UnsentBytes = 128 << 10
-	// MaxBatchBytes and MaxBatchReviews bound how many small reviews go together in one frame.
-	MaxBatchBytes   = 64 << 10
+	// MaxBatchBytes and MaxBatchReviews bound how many small reviews go together in one frame. For more than 32 KiB, hosts that
+	// use gRPC's pool of buffers get one of 1 MiB, which is cleared each time.
+	MaxBatchBytes   = 32 << 10
 	MaxBatchReviews = 64
 	// MaxHelloBytes is the largest Hello, and MaxControlBytes the largest of the other frames that are no verdicts.
 	MaxHelloBytes   = 512 << 10

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -224,6 +225,7 @@ func (s *Session) write(stream Stream) error {
 		if out == nil {
 			select {
 			case <-s.wake:
+				runtime.Gosched() // Reviews that are being submitted now go together; those that are not yet are not waited for.
 				continue
 			case <-s.closed:
 				return s.cause()
