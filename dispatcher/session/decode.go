@@ -268,14 +268,20 @@ func orElse(text, otherwise string) string {
 type oneof struct {
 	field protowire.Number
 	raw   []byte
+	ours  bool // raw is a copy
 }
 
-// set takes a field. Of a message that comes twice in a row both parts count, as if they were one.
+// set takes a field. Of a message that comes more than once in a row all parts count, as if they were one: they are put
+// together in memory of their own, which grows as a slice does, however many they are.
 func (o *oneof) set(n protowire.Number, raw []byte) {
-	if o.field == n {
-		raw = append(o.raw[:len(o.raw):len(o.raw)], raw...)
+	if o.field != n {
+		*o = oneof{field: n, raw: raw}
+		return
 	}
-	o.field, o.raw = n, raw
+	if !o.ours {
+		o.raw, o.ours = o.raw[:len(o.raw):len(o.raw)], true
+	}
+	o.raw = append(o.raw, raw...)
 }
 
 // fields calls take with each field of a message: with its bytes, which are not nil then, or its number. Types that occur

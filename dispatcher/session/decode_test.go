@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -145,6 +146,22 @@ func FuzzDecode(f *testing.F) {
 		}
 		sameAnswers(t, in.answers, naive(want))
 	})
+}
+
+// TestPartsOfAVerdictArePutTogetherInTheMemoryThatTheyTake sends a verdict in as many parts as a frame holds: each costs
+// what it adds, and not a copy of those before it.
+func TestPartsOfAVerdictArePutTogetherInTheMemoryThatTheyTake(t *testing.T) {
+	part := []byte{2<<3 | 2, 2, 1<<3 | 0, 7}
+	raw := bytes.Repeat(part, 20_000)
+	in := new(Incoming)
+	allocated := testing.AllocsPerRun(1, func() {
+		if err := in.Decode(raw); err != nil || in.answers[0].call != 7 {
+			t.Fatalf("%v: %+v", err, in.answers)
+		}
+	})
+	if allocated > 100 {
+		t.Errorf("%.0f allocations for a verdict in %d parts", allocated, len(raw)/len(part))
+	}
 }
 
 func TestADenialStaysADenialWhateverElseIsInTheAnswer(t *testing.T) {
