@@ -53,11 +53,17 @@ const (
 	MaxStrays       = 1024
 	StraysPerSecond = 64
 
-	// PingInterval is how long a session may be silent before it is asked for a sign of life.
-	PingInterval = 500 * time.Millisecond
+	// PingInterval is about how long either side of a session may say nothing before the host is asked for a sign of life.
+	// Sessions are looked at every tick of 250 ms, and a Ping is written at the first look at which nothing was said for
+	// 775 ms: within 1,025 ms, and once a second while nothing else is said. So a host that answers is silent for no longer
+	// than that and the way there and back, which may take 475 ms before SuspectAfter. One that stopped right behind a frame
+	// has had a Ping by SuspectAfter, and two at least by LostAfter.
+	PingInterval = time.Second
 	// SuspectAfter is the silence after which a session gets no new calls.
 	SuspectAfter = 1500 * time.Millisecond
-	// LostAfter is the silence, or the time a write may take, after which a session is given up and its calls fail over.
+	// LostAfter is the silence, or the time a write may take, after which a session is given up and its calls fail over: at
+	// the first look behind it, thus within 3 s and 3.25 s. Time in which the dispatcher itself did not look is no silence:
+	// between two looks no more than a tick of it counts.
 	LostAfter = 3 * time.Second
 	// CarriedBytes is how much of a frame has to come or to leave so that a slow link is neither a silent host nor a stuck
 	// write: more than HTTP/2 says to itself.
@@ -100,6 +106,11 @@ const (
 	paceWeight = 4
 	// overtakenFactor is how many times as long a call would have taken that another replica has overtaken.
 	overtakenFactor = 4
-	// tick is how often silence and waiting calls are looked at.
+	// tick is how often the silence of a session, and waiting calls, are looked at.
 	tick = 250 * time.Millisecond
+	// turns is how many parts the sessions are looked at in, one after the other within a tick.
+	turns = 10
+	// pingAfter is the silence for which a Ping is due at a look. The answer to the last one came just behind a look, which
+	// may itself be a turn too early or too late.
+	pingAfter = PingInterval - tick + tick/turns
 )

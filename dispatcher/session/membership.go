@@ -14,15 +14,21 @@ type roster struct {
 	sessions  map[string]*Session // by id
 	instances map[process][]*Session
 	offering  map[offer]map[*Session]struct{}
+	inTurn    [turns]map[*Session]struct{} // by when they are looked after
+	joined    int                          // how many have ever been taken in
 }
 
 // process is what may have one session at a time.
 type process struct{ identity, instance string }
 
 func newRoster() roster {
-	return roster{
+	r := roster{
 		sessions: map[string]*Session{}, instances: map[process][]*Session{}, offering: map[offer]map[*Session]struct{}{},
 	}
+	for turn := range r.inTurn {
+		r.inTurn[turn] = map[*Session]struct{}{}
+	}
+	return r
 }
 
 // processOf is who is at the other end of a session.
@@ -40,6 +46,9 @@ func offersOf(s *Session) []offer {
 // add takes a session in.
 func (r *roster) add(s *Session) {
 	r.sessions[s.id] = s
+	s.turn = r.joined % turns
+	r.joined++
+	r.inTurn[s.turn][s] = struct{}{}
 	r.instances[processOf(s)] = append(r.instances[processOf(s)], s)
 	for _, o := range offersOf(s) {
 		if r.offering[o] == nil {
@@ -55,6 +64,7 @@ func (r *roster) remove(s *Session) bool {
 		return false
 	}
 	delete(r.sessions, s.id)
+	delete(r.inTurn[s.turn], s)
 	key := processOf(s)
 	r.instances[key] = slices.DeleteFunc(r.instances[key], func(o *Session) bool { return o == s })
 	if len(r.instances[key]) == 0 {

@@ -201,7 +201,9 @@ func BenchmarkCrowdTick(b *testing.B) {
 				if silent {
 					now = now.Add(SuspectAfter + 100*time.Millisecond)
 				}
-				c.registry.lookAfter(now)
+				for turn := range turns {
+					c.registry.lookAfter(now, turn)
+				}
 			}
 		})
 	}

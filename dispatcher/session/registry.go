@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -79,27 +80,53 @@ func New(o Options) (*Registry, error) {
 
 // Run looks after silence and waiting calls until ctx ends.
 func (r *Registry) Run(ctx context.Context) error {
-	t := time.NewTicker(tick)
+	t := time.NewTicker(tick / turns)
 	defer t.Stop()
+	var w watch
 	for {
 		select {
-		case now := <-t.C:
-			r.lookAfter(now)
+		case <-t.C:
+			now := time.Now() // the one that t says is that of a tick which may have waited
+			turn, missed := w.look(now)
+			if missed > 0 {
+				r.excuse(now, missed)
+			}
+			r.lookAfter(now, turn)
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// lookAfter looks after everything once.
-func (r *Registry) lookAfter(now time.Time) {
-	for _, s := range r.all() {
+// excuse takes time in which we did not look out of the silence of everybody.
+func (r *Registry) excuse(now time.Time, missed time.Duration) {
+	r.log.Warn("the dispatcher did not get to run; the silence of its hosts does not count", "for", missed)
+	for turn := range turns {
+		for _, s := range r.inTurn(turn) {
+			s.excuse(now, missed)
+		}
+	}
+}
+
+// lookAfter looks after the sessions whose turn it is, and once in a round after everything else.
+func (r *Registry) lookAfter(now time.Time, turn int) {
+	for _, s := range r.inTurn(turn) {
 		s.tick(now)
+	}
+	if turn > 0 {
+		return
 	}
 	r.lookAfterWaiting(now)
 	if r.view.Load().expired(now) {
 		r.forgetRemoved()
 	}
+}
+
+// inTurn are the sessions that are looked after in a turn.
+func (r *Registry) inTurn(turn int) []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.AppendSeq(make([]*Session, 0, len(r.roster.inTurn[turn])), maps.Keys(r.roster.inTurn[turn]))
 }
 
 // lookAfterWaiting ends calls that have waited for too long, and seats others: a silent session may be good enough by now.

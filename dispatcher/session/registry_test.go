@@ -226,7 +226,7 @@ func TestASilentSessionIsNotPickedThenLost(t *testing.T) {
 		two := m.connect("two", &hostv1.Hello{}, "a")
 		three := m.connect("three", &hostv1.Hello{}, "a")
 		pong := &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}
-		for range 4 {
+		for range 2 {
 			elapse(PingInterval)
 			two.say(pong)
 			three.say(pong)
@@ -448,7 +448,7 @@ func TestAStuckWriterIsALostSession(t *testing.T) {
 		h.say(hello("h", "a"))
 		got := m.review("a")
 		for range 8 {
-			elapse(PingInterval)
+			elapse(2 * tick)
 			select {
 			case h.in <- &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}:
 			case <-h.ctx.Done():

@@ -63,6 +63,7 @@ type Session struct {
 	identity string
 	hello    *hostv1.Hello
 	traffic  *traffic
+	turn     int // in which the registry looks after it; the registry's lock guards it
 
 	mu      sync.Mutex
 	state   *state
@@ -190,6 +191,14 @@ func (s *Session) tick(now time.Time) {
 	}
 }
 
+// excuse takes time in which we did not look out of the silence.
+func (s *Session) excuse(now time.Time, missed time.Duration) {
+	s.step(func(st *state) {
+		st.excuse(now, missed)
+		s.heard.Store(st.heard.UnixNano())
+	})
+}
+
 // patience is how long the session may be silent.
 func (s *Session) patience(now time.Time) time.Duration {
 	if s.suspect(now) {
@@ -210,8 +219,10 @@ func (s *Session) read(stream Stream) error {
 			return err
 		}
 		now := time.Now()
-		s.heard.Store(now.UnixNano())
-		s.step(func(st *state) { err = st.received(now, in) })
+		s.step(func(st *state) {
+			err = st.received(now, in)
+			s.heard.Store(now.UnixNano())
+		})
 		if err != nil {
 			return err
 		}

@@ -88,6 +88,7 @@ type state struct {
 	coming   time.Time // last part of a frame from it
 	going    time.Time // last part of a frame to it
 	in, out  uint64    // bytes that the connection had carried then
+	wrote    time.Time // last frame to the host
 	pinged   time.Time // last Ping
 	pings    uint64
 	ponged   uint64 // the last Ping that was answered
@@ -106,6 +107,7 @@ func newState(now time.Time, hello *hostv1.Hello) *state {
 		credit:   DefaultOutstanding,
 		calls:    make(map[uint64]*frame),
 		heard:    now,
+		wrote:    now,
 		pinged:   now,
 		strays:   decaying{at: now},
 		nobody:   &ticket{},
@@ -248,7 +250,7 @@ func (s *state) tick(now time.Time, patience time.Duration) error {
 		return errStuck
 	case now.Sub(s.heard) > patience && now.Sub(s.coming) > patience:
 		return errSilent
-	case now.Sub(s.heard) >= PingInterval && now.Sub(s.pinged) >= PingInterval:
+	case s.quiet(now) && now.Sub(s.pinged) >= pingAfter:
 		s.pinged = now
 		s.pings++
 		s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: s.pings}}})
@@ -263,6 +265,29 @@ func (s *state) stuck(now time.Time) bool {
 	}
 	since := now.Sub(s.writing)
 	return since > MaxReview || since > LostAfter && now.Sub(s.going) > LostAfter
+}
+
+// quiet reports whether one side has not said anything for so long that the other one needs a sign of life.
+func (s *state) quiet(now time.Time) bool {
+	return now.Sub(s.heard) >= pingAfter || now.Sub(s.wrote) >= pingAfter
+}
+
+// excuse takes time in which nobody here listened, and nobody wrote, out of how long the host has been silent and the
+// writer busy.
+func (s *state) excuse(now time.Time, missed time.Duration) {
+	for _, since := range []*time.Time{&s.heard, &s.coming, &s.writing, &s.going} {
+		if !since.IsZero() {
+			*since = sooner(now, since.Add(missed))
+		}
+	}
+}
+
+// sooner is the earlier one of two moments.
+func sooner(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // idle reports whether nothing is outstanding and nothing waits to be written.

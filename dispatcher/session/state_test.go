@@ -135,6 +135,13 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		w.now = epoch.Add(after)
+		if missed := "0s"; d.MaybeScanArgs(t, "missed", &missed) {
+			span, err := time.ParseDuration(missed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.state.excuse(w.now, span)
+		}
 		if err := w.state.tick(w.now, LostAfter); err != nil {
 			fmt.Fprintf(&w.out, "end: %v\n", err)
 		}

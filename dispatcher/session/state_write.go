@@ -37,7 +37,7 @@ func (s *state) next(now time.Time) *Outgoing {
 	}
 	s.writing = time.Time{}
 	if out != nil {
-		s.writing = now
+		s.writing, s.wrote = now, now
 	}
 	return out
 }

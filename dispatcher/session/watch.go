@@ -1,0 +1,21 @@
+package session
+
+import "time"
+
+// watch is how a registry looks after its sessions: each one every tick, and a part of them at a time, so that thousands
+// are not asked for a sign of life in the same moment. It has no goroutine and no clock.
+type watch struct {
+	turn int
+	last time.Time
+}
+
+// look is a look at a time. It says whose turn it is, and how much of the time since the last look nobody may be held to
+// because of how long we did not look ourselves: no silence counts for more than a tick of it. A process that was stopped,
+// that is throttled, or whose processors are all taken has not listened either.
+func (w *watch) look(now time.Time) (turn int, missed time.Duration) {
+	if !w.last.IsZero() {
+		missed = max(0, now.Sub(w.last)-tick)
+	}
+	w.last, w.turn = now, (w.turn+1)%turns
+	return w.turn, missed
+}

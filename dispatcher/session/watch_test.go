@@ -1,0 +1,136 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+)
+
+func TestOnlyTimeBeyondATickBetweenTwoLooksIsMissed(t *testing.T) {
+	t.Parallel()
+	var w watch
+	now := epoch
+	for i, step := range []struct{ after, missed time.Duration }{
+		{0, 0}, // nobody has looked before
+		{tick / turns, 0},
+		{tick, 0},
+		{tick + 1, 1},
+		{10 * time.Second, 10*time.Second - tick},
+		{-time.Second, 0}, // somebody has set the clock
+		{tick / turns, 0},
+	} {
+		now = now.Add(step.after)
+		turn, missed := w.look(now)
+		if missed != step.missed || turn != (i+1)%turns {
+			t.Errorf("look %d, after %s: turn %d, missed %s, want %s", i, step.after, turn, missed, step.missed)
+		}
+	}
+}
+
+// TestSessionsAreLookedAtInParts has each of them looked at once in a tick, and no more than their part at a time.
+func TestSessionsAreLookedAtInParts(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		const part = 3
+		var left *host
+		for i := range turns * part {
+			left = m.connect(fmt.Sprint(i), &hostv1.Hello{}, "a")
+		}
+		seen := map[*Session]int{}
+		for turn := range turns {
+			for _, s := range m.registry.inTurn(turn) {
+				seen[s]++
+			}
+			if n := len(m.registry.inTurn(turn)); n != part {
+				t.Errorf("%d sessions in turn %d", n, turn)
+			}
+		}
+		if len(seen) != turns*part {
+			t.Errorf("%d sessions are looked at", len(seen))
+		}
+		close(left.in)
+		left.end()
+		if n := len(m.registry.inTurn((turns*part - 1) % turns)); n != part-1 {
+			t.Errorf("%d sessions are left in a turn", n)
+		}
+	})
+}
+
+// TestHostsThatSayNothingGetOnePingASecond, and no two thirds of them in the same moment.
+func TestHostsThatSayNothingGetOnePingASecond(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		hosts := make([]*host, 0, 2*turns)
+		for i := range cap(hosts) {
+			hosts = append(hosts, m.connect(fmt.Sprint(i), &hostv1.Hello{}, "a"))
+		}
+		pings := map[*host]int{}
+		for range 10 * time.Second / (tick / turns) {
+			elapse(tick / turns)
+			synctest.Wait()
+			now := 0
+			for _, h := range hosts {
+				if len(h.out) == 0 {
+					continue
+				}
+				ping := decode(t, <-h.out).GetPing()
+				now++
+				pings[h]++
+				h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: ping.GetSeq()}}})
+			}
+			if now > len(hosts)/turns {
+				t.Errorf("%d pings in one moment", now)
+			}
+		}
+		for _, h := range hosts {
+			if n := pings[h]; n < 9 || n > 11 {
+				t.Errorf("%d pings in 10 s", n)
+			}
+		}
+	})
+}
+
+// TestADispatcherThatWasStoppedKeepsItsHosts is a registry that nobody runs for a while, as under SIGSTOP or with no
+// processor left: its hosts have answered all that they were asked, and were not heard.
+func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &mesh{t: t, registry: r, server: NewServer(r, nil)}
+		m.configure("a")
+		h := m.connect("one", &hostv1.Hello{}, "a")
+		var w watch
+		look := func() {
+			now := time.Now()
+			turn, missed := w.look(now)
+			if missed > 0 {
+				r.excuse(now, missed)
+			}
+			r.lookAfter(now, turn)
+			synctest.Wait()
+		}
+		pass := func(d time.Duration) {
+			for range d / (tick / turns) {
+				elapse(tick / turns)
+				look()
+			}
+		}
+		pass(PingInterval)
+		elapse(time.Minute)
+		look()
+		if n := len(r.all()); n != 1 {
+			t.Fatal("the host was lost because of our own pause")
+		}
+		if s := r.all()[0]; s.suspect(time.Now()) {
+			t.Error("the host gets no new calls because of our own pause")
+		}
+		pass(HostSilence) // and in this time it is the host who says nothing
+		if err := <-h.ended; err == nil || len(r.all()) != 0 {
+			t.Errorf("the silent host was kept: %v", err)
+		}
+		m.server.Wait()
+	})
+}
