@@ -59,6 +59,7 @@ type Incoming struct {
 type answer struct {
 	call   uint64
 	hook   uint32
+	bytes  int
 	host   time.Duration // that the host says it took
 	result review.Result
 }
@@ -132,7 +133,7 @@ func (in *Incoming) answer(raw []byte) error {
 	if len(in.answers) == MaxOutstanding {
 		return fmt.Errorf("%w: more than %d verdicts, which is more than can be outstanding", errGarbage, MaxOutstanding)
 	}
-	var v answer
+	v := answer{bytes: len(raw)}
 	var outcome oneof
 	var queue, handle uint32
 	err := fields(raw, func(n protowire.Number, b []byte, x uint64) error {

@@ -94,6 +94,7 @@ type state struct {
 	ponged   uint64 // the last Ping that was answered
 	strays   decaying
 	draining bool      // the host takes nothing new
+	crossed  int       // pairs that it may still answer, which were on their way to it then
 	deadline time.Time // of our own drain; zero when we do not drain
 	leaving  error     // why we do
 }

@@ -66,11 +66,12 @@ func (d *decaying) add(now time.Time, n int) int {
 // verdict ends a pair. Who has not had the whole review cannot have judged it.
 func (s *state) verdict(now time.Time, v *answer) error {
 	f, i := s.calls[v.call], int(v.hook)
-	if f == nil && s.draining && v.call <= s.lastID {
+	if f == nil && s.crossed > 0 && v.call <= s.lastID {
+		s.crossed--
 		return nil // the host refuses what was on its way when it said that it leaves
 	}
 	if f == nil || f.progress < whole || i >= len(f.tickets) || f.tickets[i] == nil {
-		return s.stray(now, 1)
+		return s.stray(now, 1+v.bytes/MaxControlBytes)
 	}
 	t, r := f.tickets[i], v.result
 	s.free(f, i)
@@ -94,6 +95,9 @@ func (s *state) notStarted(last uint64) {
 	s.forgetWrites()
 	for id, f := range s.calls {
 		if id > last || f.progress < whole {
+			if f.progress != waiting {
+				s.crossed += f.open
+			}
 			s.drop(f, review.Result{Failure: notStarted(review.FailureRefused, "the host is leaving")})
 		}
 	}

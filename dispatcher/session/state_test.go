@@ -87,6 +87,9 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	case "verdict":
 		v := &hostv1.Verdict{CallId: number("id"), HookIndex: uint32(number("hook")), HandleUs: 1000}
 		w.outcome(t, v, d.CmdArgs[len(d.CmdArgs)-1].Key)
+		if n := number("bytes"); n > 0 {
+			v.GetResponse().Patch = make([]byte, n)
+		}
 		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: v}})
 	case "verdicts": // call/hook for each
 		batch := &hostv1.Verdicts{}

@@ -294,6 +294,9 @@ func TestHostsWithoutMannersAreSentAway(t *testing.T) {
 		{"garbage", []byte{0xff}, 1, codes.InvalidArgument},
 		{"verdicts of other sessions", verdicts([]*hostv1.Verdict{stray}), MaxStrays + 1, codes.InvalidArgument},
 		{"the same at once", verdicts(slices.Repeat([]*hostv1.Verdict{stray}, MaxStrays+1)), 1, codes.InvalidArgument},
+		{"large verdicts of other sessions", verdicts([]*hostv1.Verdict{{CallId: 1 << 60, Outcome: &hostv1.Verdict_Response{
+			Response: &admissionv1.AdmissionResponse{Patch: make([]byte, 1<<20)},
+		}}}), 5, codes.InvalidArgument},
 		{"pongs", frame(pong()), MaxStrays + 1, codes.InvalidArgument},
 		{"empty frames", nil, MaxStrays + 1, codes.InvalidArgument},
 		{"credits", frame(credit), MaxStrays + 1, codes.InvalidArgument},
