@@ -111,7 +111,7 @@ func (l *laboratory) overStreams(w *world, k told, options dispatcher.Options) {
 		return
 	}
 	serve := func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-		return respond(ctx, l.play(oracle.Key(r.Configuration, r.Hook, 0), r.Admission))
+		return respond(ctx, l.play(oracle.Key(r.Configuration, r.Hook, 0), r.Admission()))
 	}
 	m.host("one", func(h *hostsdk.Host) {
 		for stage, register := range map[admissionv1.Stage]func(string, hostsdk.Handler, ...hostsdk.HookOption){
@@ -121,7 +121,7 @@ func (l *laboratory) overStreams(w *world, k told, options dispatcher.Options) {
 			for _, hook := range w.hooks(stage) {
 				if !hook.https && !registered[hook.Name] {
 					registered[hook.Name] = true
-					register(hook.Name, serve)
+					register(hook.Name, serve, hostsdk.Speculate())
 				}
 			}
 		}

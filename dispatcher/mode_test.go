@@ -1,0 +1,74 @@
+package dispatcher_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+)
+
+// modes are why handlers were asked.
+type modes struct {
+	mu   sync.Mutex
+	seen map[string][]hostv1.Mode // by hook, each mode once
+}
+
+// handler takes note of why it is asked, and allows everything.
+func (m *modes) handler(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Contains(m.seen[r.Hook], r.Mode) {
+		m.seen[r.Hook] = append(m.seen[r.Hook], r.Mode)
+	}
+	return hostsdk.Allow(), nil
+}
+
+// TestHandlersSeeWhyTheyAreAsked has what the chain says of a call arrive in the handler, over a real stream.
+func TestHandlersSeeWhyTheyAreAsked(t *testing.T) {
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	c.Name = "m"
+	in := match.Input{Objects: []match.Object{{Mutating: c}}}
+	for name, r := range map[string]match.Route{
+		"1.test.dev": {}, "2.test.dev": {Speculate: true}, "3.test.dev": {Speculate: true}, "4.test.dev": {Shadow: true},
+	} {
+		c.Webhooks = append(c.Webhooks, hook{name: name}.mutating())
+		r.Stream, r.Hosts = true, []string{"host"}
+		in.Routes = append(in.Routes, match.RouteBinding{Configuration: "m", Hook: name, Route: r})
+	}
+	slices.SortFunc(c.Webhooks, func(a, b admissionregistrationv1.MutatingWebhook) int { return int(a.Name[0]) - int(b.Name[0]) })
+	snapshot, _ := match.Compile(in)
+	m := newMeshOf(t, snapshot, static{snapshot: snapshot}, func(o *dispatcher.Options) {
+		o.Capacity, _ = o.Streams.(dispatcher.Capacity)
+	})
+	seen := modes{seen: map[string][]hostv1.Mode{}}
+	m.host("one", func(h *hostsdk.Host) {
+		h.Mutate("1.test.dev", seen.handler)
+		h.Mutate("2.test.dev", seen.handler, hostsdk.Speculate())
+		h.Mutate("3.test.dev", seen.handler) // it does not agree
+		h.Mutate("4.test.dev", seen.handler)
+	})
+	for range trusted {
+		if a := m.review(mutate, `{"kind":"Pod"}`); !a.Response.GetAllowed() {
+			t.Fatalf("got %v", a.Response)
+		}
+	}
+	m.dispatcher.Close(t.Context())
+	want := map[string][]hostv1.Mode{
+		"1.test.dev": {hostv1.Mode_MODE_DECIDE},
+		"2.test.dev": {hostv1.Mode_MODE_DECIDE, hostv1.Mode_MODE_SPECULATIVE},
+		"3.test.dev": {hostv1.Mode_MODE_DECIDE},
+		"4.test.dev": {hostv1.Mode_MODE_SHADOW},
+	}
+	if diff := cmp.Diff(want, seen.seen); diff != "" {
+		t.Errorf("handlers were asked in other modes (-want +got):\n%s", diff)
+	}
+}
