@@ -123,7 +123,8 @@ func (s *state) frame(now time.Time, f *frame) effects {
 }
 
 // alive says by itself that the host lives, when frames come and it has had nothing to say to them for a while: a Ping
-// may be behind them, on a link that takes seconds for what is on its way.
+// may be behind them, on a link that takes seconds for what is on its way. Who hears nothing says nothing: a host that can
+// only be heard shall get no calls.
 func (s *state) alive(now time.Time) {
 	switch {
 	case s.out.waiting > 0: // and says so
