@@ -265,7 +265,7 @@ func (s *state) stuck(now time.Time) bool {
 		return false
 	}
 	since := now.Sub(s.writing)
-	return since > MaxReview || since > LostAfter && now.Sub(s.going) > LostAfter
+	return since > MaxReview || since > StuckAfter && now.Sub(s.going) > StuckAfter
 }
 
 // quiet reports whether one side has not said anything for so long that the other one needs a sign of life.
