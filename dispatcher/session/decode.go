@@ -53,6 +53,7 @@ type Incoming struct {
 	message *hostv1.ConnectRequest // nil for verdicts
 	answers []answer
 	bytes   int
+	allow   *admissionv1.AdmissionResponse // what nearly all say, of which there is one: verdicts are never written
 }
 
 // answer is a verdict: how one pair ended.
@@ -68,8 +69,8 @@ type answer struct {
 // What protobuf says of fields that come more than once holds. After an error the frame means nothing.
 func (in *Incoming) Decode(raw []byte) error {
 	clear(in.answers)
-	*in = Incoming{answers: in.answers[:0], bytes: len(raw)}
-	if cap(in.answers) > keptInQueue {
+	*in = Incoming{answers: in.answers[:0], bytes: len(raw), allow: in.allow}
+	if cap(in.answers) > 2*keptInQueue {
 		in.answers = nil
 	}
 	if len(raw) > MaxVerdictBytes {
@@ -157,16 +158,16 @@ func (in *Incoming) answer(raw []byte) error {
 		return err
 	}
 	v.host = (time.Duration(queue) + time.Duration(handle)) * time.Microsecond
-	v.result, err = outcome.result()
+	v.result, err = in.result(outcome)
 	in.answers = append(in.answers, v)
 	return err
 }
 
 // result is what the outcome of a verdict means.
-func (o *oneof) result() (review.Result, error) {
+func (in *Incoming) result(o oneof) (review.Result, error) {
 	switch o.field { //nolint:exhaustive // the constants of protowire are no fields
 	case verdictResponse:
-		return readResponse(o.raw)
+		return in.response(o.raw)
 	case verdictError:
 		message, panicked, err := readText(o.raw)
 		if panicked {
@@ -182,8 +183,8 @@ func (o *oneof) result() (review.Result, error) {
 	return review.Fail(review.FailureBadAnswer, "a verdict without an outcome"), nil
 }
 
-// readResponse reads the answer of a handler. That it denies is read before everything else, and stays.
-func readResponse(raw []byte) (review.Result, error) {
+// response reads the answer of a handler. That it denies is read before everything else, and stays.
+func (in *Incoming) response(raw []byte) (review.Result, error) {
 	allowed, plain := false, true
 	err := fields(raw, func(n protowire.Number, b []byte, x uint64) error {
 		if n == responseAllowed && b == nil {
@@ -195,6 +196,9 @@ func readResponse(raw []byte) (review.Result, error) {
 	})
 	if err != nil {
 		return review.Result{}, err
+	}
+	if allowed && plain {
+		return review.Result{Verdict: in.permission()}, nil
 	}
 	response := &admissionv1.AdmissionResponse{Allowed: allowed}
 	if plain {
@@ -213,6 +217,14 @@ func readResponse(raw []byte) (review.Result, error) {
 	return review.Result{Verdict: &admissionv1.AdmissionResponse{
 		Status: &admissionv1.Status{Message: "denied; the rest of the answer cannot be read: " + unusable.Error()},
 	}}, nil
+}
+
+// permission is the verdict that allows and says nothing else.
+func (in *Incoming) permission() *admissionv1.AdmissionResponse {
+	if in.allow == nil {
+		in.allow = &admissionv1.AdmissionResponse{Allowed: true}
+	}
+	return in.allow
 }
 
 // checkItems finds answers that would take much more memory than they have bytes.

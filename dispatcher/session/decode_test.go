@@ -194,7 +194,7 @@ func TestADenialStaysADenialWhateverElseIsInTheAnswer(t *testing.T) {
 
 func checkUnusable(t *testing.T, what string, raw []byte, allowed bool) {
 	t.Helper()
-	got, err := readResponse(raw)
+	got, err := new(Incoming).response(raw)
 	switch {
 	case err != nil:
 		t.Errorf("%s: %v", what, err)
@@ -211,7 +211,7 @@ func TestAnAnswerMayHaveAsManyItemsAsTheLimitSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readResponse(raw); err != nil || len(got.Verdict.GetWarnings()) != MaxVerdictItems {
+	if got, err := new(Incoming).response(raw); err != nil || len(got.Verdict.GetWarnings()) != MaxVerdictItems {
 		t.Errorf("%v, %v", got.Failure, err)
 	}
 }
