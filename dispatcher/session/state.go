@@ -41,7 +41,7 @@ type frame struct {
 	id       uint64
 	tickets  []*ticket // by hook index; nil once the slot is free
 	open     int       // slots that are not free
-	body     *body     // what the calls share; nil once the writer has taken it
+	body     *body     // what the calls share; nil once the writer has taken it, or nobody waits for it any more
 	seat     seat      // of the tickets
 	bound    int       // bytes that the head takes at most
 	progress progress
@@ -49,8 +49,16 @@ type frame struct {
 	single   [1]*ticket
 }
 
-// size is how many bytes the frame takes at most.
-func (f *frame) size() int { return f.bound + f.body.length }
+// size is how many bytes the frame takes at most. One that nobody waits for is not written.
+func (f *frame) size() int {
+	if f.body == nil {
+		return 0
+	}
+	return f.bound + f.body.length
+}
+
+// wanted reports whether anybody waits for the frame.
+func (f *frame) wanted() bool { return f.open > 0 }
 
 // finished is a call that has a result.
 type finished struct {
@@ -145,9 +153,9 @@ func (s *state) submit(tickets []*ticket) *frame {
 	s.taken += len(tickets)
 	s.calls[f.id] = f
 	if s.chunks && f.size() > MaxWholeBytes {
-		s.large.push(f)
+		s.large.pushWanted(f, (*frame).wanted)
 	} else {
-		s.small.push(f)
+		s.small.pushWanted(f, (*frame).wanted)
 	}
 	return f
 }
@@ -163,7 +171,9 @@ func (s *state) cancel(id uint64, t *ticket) {
 	switch {
 	case i < 0:
 	case f.progress == waiting:
-		s.free(f, i)
+		if s.free(f, i); !f.wanted() {
+			f.body = nil
+		}
 	case f.progress == partly:
 		s.unwant(i)
 	default:

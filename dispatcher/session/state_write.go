@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -154,6 +155,22 @@ func (q *fifo[T]) push(x T) {
 		n := copy(q.items, q.items[q.first:])
 		clear(q.items[n:])
 		q.items, q.first = q.items[:n], 0
+	}
+	q.items = append(q.items, x)
+}
+
+// pushWanted is push, for queues in which things lose their purpose: those that nobody wants make room before the queue
+// grows.
+func (q *fifo[T]) pushWanted(x T, wanted func(T) bool) {
+	if len(q.items) == cap(q.items) {
+		kept := q.items[:0]
+		for _, y := range q.items[q.first:] {
+			if wanted(y) {
+				kept = append(kept, y)
+			}
+		}
+		clear(q.items[len(kept):])
+		q.items, q.first = slices.Grow(kept, len(kept)+1), 0 // so that it is seldom looked through
 	}
 	q.items = append(q.items, x)
 }

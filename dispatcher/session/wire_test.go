@@ -100,7 +100,12 @@ func (h *remote) allow(id uint64) {
 
 // ask starts a review of the first hook about an object of so many bytes.
 func (m *mesh) ask(bytesOfObject int) (result <-chan review.Result, cancel func(int)) {
-	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: bytes.Repeat([]byte("x"), bytesOfObject)}}
+	return m.askAbout(bytes.Repeat([]byte("x"), bytesOfObject))
+}
+
+// askAbout starts a review of the first hook about an object.
+func (m *mesh) askAbout(object []byte) (result <-chan review.Result, cancel func(int)) {
+	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
 	batch := &dispatcher.Batch{
 		Request: request, Body: conversion.EncodeBody(request),
 		Calls: []dispatcher.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(time.Minute)}},
