@@ -105,11 +105,17 @@ func (s *Session) suspect(now time.Time) bool {
 // step runs f on the state and then does, outside the lock, what follows from it.
 func (s *Session) step(f func(*state)) {
 	var few [4]finished
+	s.stepWith(few[:0], f)
+}
+
+// stepWith is step with room for what is finished, of which nothing is left in it.
+func (s *Session) stepWith(done []finished, f func(*state)) []finished {
 	s.mu.Lock()
 	before := s.state.room()
 	f(s.state)
 	s.publish()
-	freed, done := s.state.room() > before, s.state.results(few[:0])
+	freed := s.state.room() > before
+	done = s.state.results(done)
 	wake := s.resting && s.state.pending()
 	s.resting = s.resting && !wake
 	s.mu.Unlock()
@@ -122,6 +128,8 @@ func (s *Session) step(f func(*state)) {
 	for _, x := range done {
 		s.registry.settle(s, x.ticket, x.result)
 	}
+	clear(done)
+	return done[:0]
 }
 
 // publish shows picks what the state says. The lock is held.
@@ -213,18 +221,22 @@ func (s *Session) patience(now time.Time) time.Duration {
 
 // read moves frames from the stream to the state until either ends.
 func (s *Session) read(stream Stream) error {
+	var done []finished // of the last frame
 	for {
 		in, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		now := time.Now()
-		s.step(func(st *state) {
+		done = s.stepWith(done, func(st *state) {
 			err = st.received(now, in)
 			s.heard.Store(now.UnixNano())
 		})
 		if err != nil {
 			return err
+		}
+		if cap(done) > 2*keptInQueue {
+			done = nil
 		}
 	}
 }

@@ -206,7 +206,7 @@ func (s *state) results(to []finished) []finished {
 	}
 	to = append(to, s.ended...)
 	clear(s.ended)
-	if s.ended = s.ended[:0]; cap(s.ended) > keptInQueue {
+	if s.ended = s.ended[:0]; cap(s.ended) > 2*keptInQueue {
 		s.ended = nil
 	}
 	return to
