@@ -48,17 +48,17 @@ const (
 const (
 	// prefixBytes is more than a tag and a length take.
 	prefixBytes = 16
-	// scalarBytes is more than the numbers, tags and lengths of a Review or of a HookCall take: five each, none above 10.
-	scalarBytes = 64
+	// scalarBytes is more than the numbers, tags and lengths of a Review or of a HookCall take.
+	scalarBytes = 48
 	// traceparentBytes is the length of a W3C traceparent.
 	traceparentBytes = 55
 )
 
 // headBound is at least the number of bytes that the head of a frame takes, whenever it is encoded.
 func headBound(tickets []*ticket) int {
-	n := prefixBytes + scalarBytes + traceparentBytes
+	n := prefixBytes + scalarBytes
 	if parent := tickets[0].parent; parent.IsValid() {
-		n += len(parent.TraceState().String())
+		n += traceparentBytes + len(parent.TraceState().String())
 	}
 	for _, t := range tickets {
 		id := &t.call().Hook.ID
@@ -167,17 +167,23 @@ func newBody(b *dispatcher.Batch) *body {
 }
 
 // encodeReview encodes a frame with one review: its head, and behind it the body that all hosts share, as one
-// length-delimited field. Concatenated they are a ConnectResponse for every protobuf implementation.
-func encodeReview(f *frame, now time.Time) Part {
-	b := appendHead(make([]byte, prefixBytes, f.bound), f, now)
+// length-delimited field. Concatenated they are a ConnectResponse for every protobuf implementation. The head is put into
+// room, if it is large enough; what is left of that is returned.
+func encodeReview(f *frame, room []byte, now time.Time) (p Part, rest []byte) {
+	if cap(room) < f.bound {
+		room = make([]byte, f.bound)
+	}
+	b := appendHead(room[:prefixBytes], f, now)
 	b = prefixed(b, prefixBytes, frameReview, len(b)-prefixBytes+f.body.length)
-	return Part{Head: b, Body: f.body.buffers, Lease: f.body.lease}
+	return Part{Head: slices.Clip(b), Body: f.body.buffers, Lease: f.body.lease}, b[len(b):]
 }
 
-// newBatch is a frame for reviews, with a place for what comes before several of them.
-func newBatch() *Outgoing {
+// newBatch is a frame for about n reviews, with a place for what comes before several of them.
+func newBatch(n int) *Outgoing {
 	f := new(Outgoing)
-	f.Parts = f.few[:1]
+	if f.Parts = f.few[:1]; n >= len(f.few) {
+		f.Parts = make([]Part, 1, 1+n)
+	}
 	return f
 }
 

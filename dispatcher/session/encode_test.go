@@ -79,7 +79,7 @@ func TestAReviewIsEncodedAsTheGeneratedCodeDoes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		f, want := randomFrame(r)
-		part := encodeReview(f, epoch)
+		part, _ := encodeReview(f, nil, epoch)
 		raw := flat(part)
 		if len(part.Head) > f.bound {
 			t.Fatalf("a head of %d bytes, said to be at most %d", len(part.Head), f.bound)
@@ -103,10 +103,12 @@ func TestReviewsThatWaitGoIntoOneFrame(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 100 {
 		var want hostv1.Reviews
-		out := newBatch()
+		out, room := newBatch(r.IntN(7)), make([]byte, r.IntN(20<<10))
 		for range 2 + r.IntN(5) {
 			f, message := randomFrame(r)
-			out.Parts = append(out.Parts, encodeReview(f, epoch))
+			var part Part
+			part, room = encodeReview(f, room, epoch)
+			out.Parts = append(out.Parts, part)
 			want.Reviews = append(want.Reviews, message)
 		}
 		frame := &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Reviews{Reviews: &want}}

@@ -56,23 +56,35 @@ func (s *state) nextControl() *Outgoing {
 // frame. None is waited for.
 func (s *state) nextSmall(now time.Time) *Outgoing {
 	var out *Outgoing
+	var room []byte // for heads
 	for size := 0; ; {
 		f, ok := s.small.peek()
 		if !ok || out != nil && !s.fits(f, out, size) {
 			return out.close()
 		}
+		n, bytes := s.alike(f), f.size()
+		if room == nil {
+			room = make([]byte, n*f.bound)
+		}
 		s.small.pop()
-		bytes := f.size()
-		part, ok := s.take(f, now)
+		part, rest, ok := s.take(f, room, now)
 		if !ok {
 			continue
 		}
 		if out == nil {
-			out = newBatch()
+			out = newBatch(n)
 		}
-		out.Parts, size = append(out.Parts, part), size+bytes
+		out.Parts, size, room = append(out.Parts, part), size+bytes, rest
 		s.chunked = false
 	}
+}
+
+// alike is about how many reviews will go together, if those that wait are as large as the next one.
+func (s *state) alike(f *frame) int {
+	if !s.batches {
+		return 1
+	}
+	return min(s.small.len(), MaxBatchReviews, max(1, MaxBatchBytes/f.size()))
 }
 
 // fits reports whether a review may go with those that are in a frame already, which have so many bytes at most.
@@ -81,22 +93,23 @@ func (s *state) fits(f *frame, out *Outgoing, size int) bool {
 		size+f.size() <= min(MaxBatchBytes, s.maxFrame)
 }
 
-// take encodes a frame that is written now, unless nobody waits for it any more or the host does not take it.
-func (s *state) take(f *frame, now time.Time) (part Part, ok bool) {
+// take encodes a frame that is written now, unless nobody waits for it any more or the host does not take it. rest is what
+// is left of the room for its head.
+func (s *state) take(f *frame, room []byte, now time.Time) (part Part, rest []byte, ok bool) {
 	if !s.wanted(f, now) {
-		return part, false
+		return part, room, false
 	}
-	part = encodeReview(f, now)
+	part, rest = encodeReview(f, room, now)
 	switch size := len(part.Head) + f.body.length; {
 	case size > s.maxFrame:
 		s.drop(f, tooLarge(size, s.maxFrame))
-		return part, false
+		return part, room, false
 	case !part.Lease.Retain():
 		s.drop(f, reviewOver())
-		return part, false
+		return part, room, false
 	}
 	f.progress, f.sent, f.body = whole, now, nil
-	return part, true
+	return part, rest, true
 }
 
 // wanted takes the calls that ended, or whose time is over, out of a frame that is about to be written, and reports
