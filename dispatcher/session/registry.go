@@ -260,9 +260,10 @@ func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
 	r.place([]*ticket{t}, now)
 }
 
-// freed lets calls that wait have the slots that became free.
+// freed lets calls that wait have the slots that became free. Those of a silent session they get when there is nothing
+// better: see lookAfterWaiting.
 func (r *Registry) freed(s *Session) {
-	if r.queued.Load() == 0 {
+	if r.queued.Load() == 0 || s.suspect(time.Now()) {
 		return
 	}
 	for p := range *s.pools.Load() {

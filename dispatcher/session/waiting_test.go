@@ -58,6 +58,32 @@ func TestASlotThatTheWriterFreesGoesToACallThatWaits(t *testing.T) {
 	})
 }
 
+// TestASlotThatASilentSessionHasLeftIsNoPlaceForACallThatWaits has a call end that a host which does not read was to have:
+// whoever waits would be behind all the others there, while a replica that speaks may have room any moment.
+func TestASlotThatASilentSessionHasLeftIsNoPlaceForACallThatWaits(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		silent := m.dial("host", 1)
+		silent.say(with(hello("silent", "a"), func(h *hostv1.Hello) { h.MaxOutstanding = 3 }))
+		silent.hear()
+		var calls []*results
+		for range 3 { // the first fills the host's end of the stream, the second is being written
+			calls = append(calls, m.review("a"))
+		}
+		good := m.connect("good", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		m.review("a")
+		r := good.review()
+		waits := m.review("a")
+		alive(2*time.Second, good)
+		calls[2].cancel["a"]()
+		good.allow(r, 0)
+		good.allow(good.review(), 0)
+		waits.want("a", "allowed")
+		for _, c := range calls {
+			c.cancel["a"]()
+		}
+	})
+}
+
 func TestWhoWaitsComesBeforeWhoComes(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
