@@ -393,6 +393,18 @@ func TestAReviewLargerThanTheHostTakesIsNotSent(t *testing.T) {
 	})
 }
 
+func TestAReviewLargerThanOneReplicaTakesGoesToAnother(t *testing.T) {
+	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
+		m.connect("small", &hostv1.Hello{MaxFrameBytes: 20}, "a")
+		large := m.connect("large", &hostv1.Hello{}, "a")
+		for range 8 { // the smaller one is always the one with less to do
+			got := m.review("a")
+			large.allow(large.review(), 0)
+			got.want("a", "allowed")
+		}
+	})
+}
+
 func TestACancelledCallKeepsItsSlotUntilTheHostAnswers(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -142,9 +143,10 @@ func notInTime() review.Result {
 // reviewOver is the result of a call whose review has been answered.
 func reviewOver() review.Result { return review.Fail(review.FailureCancelled, "no longer waited for") }
 
-// tooLarge is the result of a call that the host says it cannot take.
+// tooLarge is the result of a call that the host says it cannot take. Another replica may take more.
 func tooLarge(size, most int) review.Result {
-	return review.Fail(review.FailureTooLarge, "the review is a frame of %d bytes, the host takes %d", size, most)
+	return review.Result{Failure: notStarted(review.FailureTooLarge,
+		fmt.Sprintf("the review is a frame of %d bytes, the host takes %d", size, most))}
 }
 
 // forgetWrites lets go of all reviews that the writer has not taken whole.
