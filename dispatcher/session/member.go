@@ -165,8 +165,9 @@ func (r *refusals) started() {
 	}
 }
 
-// pauses reports whether others are asked first.
+// pauses reports whether others are asked first. A clock that was set back makes no longer pause of it.
 func (r *refusals) pauses(now time.Time) bool {
 	until := r.until.Load()
-	return until != 0 && now.UnixNano() < until
+	left := time.Duration(until - now.UnixNano())
+	return until != 0 && left > 0 && left <= MaxRefusalPause
 }

@@ -134,6 +134,9 @@ func TestAReplicaThatRefusesIsPassedOverForAWhile(t *testing.T) {
 	if !r.pauses(now.Add(MaxRefusalPause-1)) || r.pauses(now.Add(MaxRefusalPause)) {
 		t.Errorf("a pause other than %s", MaxRefusalPause)
 	}
+	if r.pauses(now.Add(-time.Hour)) {
+		t.Error("it pauses for an hour, since the clock was set back")
+	}
 }
 
 // fakeSession is a session with the numbers that picks look at.
