@@ -63,11 +63,14 @@ func (s *state) nextSmall(now time.Time) *Outgoing {
 		if !ok || out != nil && !s.fits(f, out, size) {
 			return out.close()
 		}
+		s.small.pop()
+		if !s.wanted(f, now) {
+			continue
+		}
 		n, bytes := s.alike(f), f.size()
 		if room == nil {
 			room = make([]byte, n*f.bound)
 		}
-		s.small.pop()
 		part, rest, ok := s.take(f, room, now)
 		if !ok {
 			continue
@@ -80,12 +83,12 @@ func (s *state) nextSmall(now time.Time) *Outgoing {
 	}
 }
 
-// alike is about how many reviews will go together, if those that wait are as large as the next one.
+// alike is about how many reviews will go together, if those that wait are as large as this one, which still has calls.
 func (s *state) alike(f *frame) int {
 	if !s.batches {
 		return 1
 	}
-	return min(s.small.len(), MaxBatchReviews, max(1, MaxBatchBytes/f.size()))
+	return min(1+s.small.len(), MaxBatchReviews, max(1, MaxBatchBytes/f.size()))
 }
 
 // fits reports whether a review may go with those that are in a frame already, which have so many bytes at most.
@@ -94,12 +97,9 @@ func (s *state) fits(f *frame, out *Outgoing, size int) bool {
 		size+f.size() <= min(MaxBatchBytes, s.maxFrame)
 }
 
-// take encodes a frame that is written now, unless nobody waits for it any more or the host does not take it. rest is what
-// is left of the room for its head.
+// take encodes a frame that is written now, unless its review is over or the host does not take it. rest is what is left of
+// the room for its head.
 func (s *state) take(f *frame, room []byte, now time.Time) (part Part, rest []byte, ok bool) {
-	if !s.wanted(f, now) {
-		return part, room, false
-	}
 	part, rest = encodeReview(f, room, now)
 	switch size := len(part.Head) + f.body.length; {
 	case size > s.maxFrame:
