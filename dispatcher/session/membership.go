@@ -239,6 +239,9 @@ func (r *Registry) join(s *Session) error {
 	}
 	r.roster.add(s)
 	now := time.Now()
+	if r.found.IsZero() {
+		r.found = now
+	}
 	joins := r.assign(s, r.view.Load(), now)
 	s.send(r.welcome(s))
 	for _, x := range joins {

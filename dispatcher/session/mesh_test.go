@@ -51,6 +51,7 @@ func inBubble(t *testing.T, hooks []string, test func(t *testing.T, m *mesh)) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.found = time.Now().Add(-StartGrace) // all hosts have had the time to come
 		ctx, stop := context.WithCancel(t.Context())
 		m := &mesh{t: t, registry: r, server: NewServer(r, nil)}
 		m.configure(hooks...)

@@ -25,7 +25,7 @@ type pool struct {
 
 	mu      sync.Mutex // taken after the registry's and before a session's
 	waiting queue
-	empty   time.Time // since when there is no session; zero while there is one
+	patient time.Time // until when a session is waited for; zero while there is one
 	gone    bool      // the hook was removed
 
 	waits atomic.Int64 // calls in waiting, for who looks without the lock
@@ -33,7 +33,7 @@ type pool struct {
 
 // newPool is a pool without sessions.
 func newPool(r *Registry, now time.Time) *pool {
-	return &pool{registry: r, empty: now}
+	return &pool{registry: r, patient: now.Add(AbsenceGrace)}
 }
 
 // configure makes the pool one of a hook as it is configured now.
@@ -92,9 +92,9 @@ func (p *pool) wait(t *ticket, now time.Time) (first bool, why *review.Failure) 
 	return p.waiting.push(t), nil
 }
 
-// absent reports whether nobody has served the hook for longer than a restart takes. The lock is held.
+// absent reports whether nobody has served the hook for longer than a host takes to come. The lock is held.
 func (p *pool) absent(now time.Time) bool {
-	return p.gone || !p.empty.IsZero() && now.Sub(p.empty) >= AbsenceGrace
+	return p.gone || !p.patient.IsZero() && !now.Before(p.patient)
 }
 
 // drain gives waiting calls to sessions that have room.
@@ -165,7 +165,7 @@ func (p *pool) expire(now time.Time) {
 	}
 	p.fail(func(t *ticket) *review.Failure {
 		switch {
-		case p.absent(now), now.Sub(t.queued) >= AbsenceGrace && !p.serves(t.cluster()):
+		case p.absent(now), now.Sub(t.queued) >= AbsenceGrace && p.members.len() > 0 && !p.serves(t.cluster()):
 			return notStarted(review.FailureUnavailable, nobody)
 		case now.After(t.call().Deadline):
 			return notStarted(review.FailureTimeout, "every replica was busy until the deadline")
@@ -207,21 +207,26 @@ func (p *pool) fail(why func(*ticket) *review.Failure) {
 func (p *pool) add(x *member) {
 	p.members.add(x)
 	if p.members.len() == 1 {
-		p.emptySince(time.Time{})
+		p.waitUntil(time.Time{})
 	}
 }
 
-// remove takes a session away.
+// remove takes a session away. With the last one a restarted host is waited for, or, where hosts have just begun to come, one
+// that has not found this dispatcher yet.
 func (p *pool) remove(x *member, now time.Time) {
 	p.members.remove(x)
 	if p.members.len() == 0 {
-		p.emptySince(now)
+		patient := now.Add(AbsenceGrace)
+		if all := p.registry.found.Add(StartGrace); all.After(patient) {
+			patient = all
+		}
+		p.waitUntil(patient)
 	}
 }
 
-// emptySince takes note of since when there is no session.
-func (p *pool) emptySince(since time.Time) {
+// waitUntil takes note of until when a session is waited for.
+func (p *pool) waitUntil(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.empty = since
+	p.patient = t
 }

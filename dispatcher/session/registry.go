@@ -53,8 +53,9 @@ type Registry struct {
 	view   atomic.Pointer[view]
 	queued atomic.Int64 // calls that wait, in all pools
 
-	mu       sync.Mutex // roster, draining, and every change of the view and of pools' members
+	mu       sync.Mutex // what follows, and every change of the view and of pools' members
 	roster   roster
+	found    time.Time // when the first session came
 	draining bool
 }
 

@@ -134,6 +134,61 @@ func TestACallThatWaitedInVainSaysWhy(t *testing.T) {
 	})
 }
 
+// A dispatcher that was rolled may be ready with one host of a hook, and lose that before the others have found it.
+func TestWhereHostsHaveJustBegunToComeOthersAreWaitedFor(t *testing.T) {
+	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
+		m.registry.found = time.Time{}
+		unserved := m.review("b")
+		elapse(AbsenceGrace + tick)
+		unserved.want("b", "unavailable") // nobody has served it: it may well have no hosts at all
+		first := m.connect("one", &hostv1.Hello{}, "a")
+		first.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{Drain: &hostv1.HostDrain{}}})
+		early := m.review("a")
+		first.cancel()
+		elapse(5 * time.Second)
+		late := m.reviewFor(30*time.Second, "a")
+		early.want("a", "pending")
+		second := m.connect("two", &hostv1.Hello{}, "a")
+		for range 2 {
+			second.allow(second.review(), 0)
+		}
+		early.want("a", "allowed")
+		late.want("a", "allowed")
+
+		second.cancel()
+		nobody := m.reviewFor(30*time.Second, "a")
+		elapse(StartGrace - 5*time.Second - tick)
+		nobody.want("a", "pending")
+		elapse(2 * tick)
+		nobody.want("a", "unavailable")
+		m.review("a").want("a", "unavailable")
+
+		third := m.connect("three", &hostv1.Hello{}, "a") // by now all that are to come have come
+		third.cancel()
+		soon := m.review("a")
+		elapse(AbsenceGrace + tick)
+		soon.want("a", "unavailable")
+	})
+}
+
+func TestACallThatHasWaitedForABusyHostWaitsForItsRestart(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		m.review("a")
+		h.review()
+		got := m.review("a")
+		alive(2*AbsenceGrace, h)
+		h.cancel()
+		elapse(2 * tick)
+		got.want("a", "pending")
+		again := m.connect("one", &hostv1.Hello{}, "a")
+		for f := again.hear(); f != nil; f = again.hear() {
+			again.allow(f.GetReview(), 0)
+		}
+		got.want("a", "allowed")
+	})
+}
+
 func TestACallOfAClusterThatNobodyServesFailsSoon(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{Clusters: []string{"east"}}, "a")
