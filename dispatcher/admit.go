@@ -19,14 +19,16 @@ import (
 // ctx. A denial in either stage is the answer. The patch is that of the mutating hooks, and warnings, annotations and
 // outcomes are those of both stages, the mutating hooks' first. What an API server does between its stages (its plugins, and
 // the validation by the schema) is the caller's.
-func (d *Dispatcher) admit(ctx context.Context, snapshot *match.Snapshot, r *review.Request) (review.Answer, error) {
+func (d *Dispatcher) admit(
+	ctx context.Context, gone <-chan struct{}, snapshot *match.Snapshot, r *review.Request,
+) (review.Answer, error) {
 	first, second := inStage(r, admissionv1.Stage_STAGE_MUTATE), inStage(r, admissionv1.Stage_STAGE_VALIDATE)
 	attributes := match.NewAttributes(r.Admission, d.clusters.Cluster(r.Admission.GetCluster()))
 	validating := candidates(snapshot, second, attributes) // by their rules, which do not look at the object
 
-	early, done := context.WithDeadline(ctx, mutateBy(ctx, time.Now(), validating))
-	mutated, err := d.newRun(early, snapshot, first).judge(early)
-	done()
+	early := newBounded(ctx, mutateBy(ctx, time.Now(), validating))
+	defer early.release()
+	mutated, err := d.newRun(early, snapshot, first).judge(early, gone)
 	switch {
 	case err != nil:
 		return review.Answer{}, err
@@ -39,7 +41,7 @@ func (d *Dispatcher) admit(ctx context.Context, snapshot *match.Snapshot, r *rev
 	if !bytes.Equal(mutated.Object, r.Admission.GetObject().GetRaw()) {
 		second.Admission = message(r.Admission, chain.Object{Raw: mutated.Object, Revision: 1}, nil)
 	}
-	validated, err := d.newRun(ctx, snapshot, second).judge(ctx)
+	validated, err := d.newRun(ctx, snapshot, second).judge(ctx, gone)
 	if err != nil {
 		return review.Answer{}, err
 	}

@@ -160,6 +160,7 @@ func New(o Options) (*Dispatcher, error) {
 // into the answer by the hook's failure policy. An error means that nothing may judge the review: there is no fresh
 // configuration, or ctx was cancelled; the caller has to answer so that the policy of its own caller decides.
 func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer review.Answer, err error) {
+	gone := ctx.Done()
 	ctx, done := withDefaultTimeout(ctx)
 	defer done()
 	ctx, span := d.seeing.beginReview(ctx, r)
@@ -177,9 +178,9 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
 	if r.Stage == admissionv1.Stage_STAGE_ADMIT {
-		return d.admit(ctx, snapshot, r)
+		return d.admit(ctx, gone, snapshot, r)
 	}
-	return d.newRun(ctx, snapshot, r).judge(ctx)
+	return d.newRun(ctx, snapshot, r).judge(ctx, gone)
 }
 
 // newRun prepares a review under one snapshot, which judges it from start to end. What the cluster is asked has to be
@@ -239,11 +240,12 @@ func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes
 }
 
 // withDefaultTimeout gives a context without a deadline the default one.
-func withDefaultTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+func withDefaultTimeout(ctx context.Context) (context.Context, func()) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, DefaultTimeout)
+	b := newBounded(ctx, time.Now().Add(DefaultTimeout))
+	return b, b.release
 }
 
 // answerBy is when the hooks have to be done so that the answer still arrives.

@@ -18,8 +18,9 @@ type delivery struct {
 // the review. Of calls that were made together that is once, when the last of them has said yes: what a hook allows
 // decides nothing while another one may deny. Everything else wakes it at once.
 type inbox struct {
-	wake chan struct{} // holds one wake-up
-	each bool          // every result wakes
+	wake  chan struct{} // holds one wake-up
+	each  bool          // every result wakes
+	timer *time.Timer   // of the review's goroutine; nil until it has waited
 
 	mu      sync.Mutex
 	results []delivery
@@ -46,12 +47,32 @@ func (i *inbox) put(id int, r review.Result) {
 	i.open--
 	due := i.each || i.open == 0 || !r.Verdict.GetAllowed()
 	i.mu.Unlock()
-	if !due {
-		return
+	if due {
+		i.nudge()
 	}
+}
+
+// nudge wakes the goroutine of the review.
+func (i *inbox) nudge() {
 	select {
 	case i.wake <- struct{}{}:
 	default:
+	}
+}
+
+// wakeIn wakes the goroutine of the review after a while, if nothing else has. The last time counts.
+func (i *inbox) wakeIn(d time.Duration) {
+	if i.timer == nil {
+		i.timer = time.AfterFunc(d, i.nudge)
+		return
+	}
+	i.timer.Reset(d)
+}
+
+// close ends the wait.
+func (i *inbox) close() {
+	if i.timer != nil {
+		i.timer.Stop()
 	}
 }
 

@@ -54,21 +54,21 @@ type view struct {
 	body    conversion.Body // empty until a stream needs it
 }
 
-// judge answers the review. A reinvocation is answered at once when nobody has changed the object since the hooks put it
-// out.
-func (x *run) judge(ctx context.Context) (review.Answer, error) {
+// judge answers the review, unless its caller is gone. A reinvocation is answered at once when nobody has changed the
+// object since the hooks put it out.
+func (x *run) judge(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
 	defer x.asking.release()
 	reinvocable := slices.ContainsFunc(x.hooks, func(h *match.Hook) bool {
 		return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy
 	})
 	if !reinvocable || x.request.Stage == admissionv1.Stage_STAGE_VALIDATE {
-		return x.loop(ctx)
+		return x.loop(ctx, gone)
 	}
 	known := x.dispatcher.outputs
 	if x.request.Stage == admissionv1.Stage_STAGE_REINVOKE && known.recall(x.output(x.request.Admission.GetObject().GetRaw()), time.Now()) {
 		return x.unchanged(), nil
 	}
-	answer, err := x.loop(ctx)
+	answer, err := x.loop(ctx, gone)
 	if err == nil && answer.Response.GetAllowed() {
 		known.remember(x.output(answer.Object), time.Now())
 	}
@@ -99,11 +99,10 @@ func (x *run) unchanged() review.Answer {
 	return answer
 }
 
-// loop drives the machine until it has an answer. All results that have come are looked at before the time is: a verdict
-// counts however late it is read.
-func (x *run) loop(ctx context.Context) (review.Answer, error) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+// loop drives the machine until it has an answer, which it has when its time is over. All results that have come are looked
+// at before the time is: a verdict counts however late it is read.
+func (x *run) loop(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
+	defer x.inbox.close()
 	defer x.report(ctx)
 	defer x.cancelAll()
 	for over := error(nil); ; {
@@ -121,11 +120,10 @@ func (x *run) loop(ctx context.Context) (review.Answer, error) {
 		if over != nil {
 			return review.Answer{}, over
 		}
-		timer.Reset(time.Until(x.machine.Wake()))
+		x.inbox.wakeIn(time.Until(x.machine.Wake()))
 		select {
 		case <-x.inbox.wake:
-		case <-timer.C:
-		case <-ctx.Done():
+		case <-gone:
 			over = context.Cause(ctx)
 		}
 		x.taken = x.inbox.take(x.taken)
