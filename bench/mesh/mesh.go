@@ -176,7 +176,7 @@ func (m *Mesh) serve(ctx context.Context) error {
 		return err
 	}
 	m.address = forHosts.Addr().String()
-	m.running.Go(func() error { return m.grpc.Serve(forHosts) })
+	m.running.Go(func() error { return m.grpc.Serve(session.Listener(forHosts)) })
 	m.running.Go(func() error { return m.registry.Run(ctx) })
 	forBridge, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

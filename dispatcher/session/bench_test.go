@@ -117,6 +117,8 @@ func newEcho(b *testing.B, hook string) *echo {
 
 func (e *echo) Context() context.Context { return e.ctx }
 
+func (e *echo) End() { e.cancel() }
+
 func (e *echo) Send(f *Outgoing) error {
 	if f.Message != nil {
 		if f.Message.GetWelcome() != nil {

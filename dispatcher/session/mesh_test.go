@@ -201,6 +201,8 @@ var _ Stream = (*host)(nil)
 
 func (h *host) Context() context.Context { return h.ctx }
 
+func (h *host) End() { h.cancel() }
+
 func (h *host) Send(f *Outgoing) error {
 	select {
 	case h.out <- f:

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 )
 
 // errTooMany refuses a session past [MaxSessions].
@@ -38,11 +39,13 @@ func NewServer(r *Registry, identify Identify) *Server {
 }
 
 const (
-	// readBufferBytes is the buffer that each connection of a host keeps for reading.
-	readBufferBytes = 2 << 10
+	// readBufferBytes is the buffer that each connection of a host keeps for reading, behind that of TLS.
+	readBufferBytes = 512
 	// writeBufferBytes is how much is gathered before it is written. gRPC takes twice as much for it while there is something
 	// to write.
 	writeBufferBytes = 16 << 10
+	// windowBytes is how much a host may send before it is read.
+	windowBytes = 1 << 20
 )
 
 // ServerOptions are the settings of a gRPC server for hosts, each with its reason. TLS comes beside them.
@@ -64,6 +67,13 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.WriteBufferSize(writeBufferBytes),
 		grpc.SharedWriteBuffer(true),
+		// Windows of a fixed size: to find one, gRPC answers every frame with a ping of its own, which for a session at rest is
+		// as much again. And hosts need no table of the headers of the one stream that they have.
+		grpc.StaticStreamWindowSize(windowBytes),
+		grpc.StaticConnWindowSize(windowBytes),
+		grpc.HeaderTableSize(0),
+		// A session ends its stream while it reads.
+		grpc.InTapHandle(endable),
 		// One host needs two streams at most, and health checks.
 		grpc.MaxConcurrentStreams(16),
 		grpc.ConnectionTimeout(HelloTimeout),
@@ -78,15 +88,33 @@ func (s *Server) Connect(stream grpc.BidiStreamingServer[hostv1.ConnectRequest, 
 	if identity == "" {
 		return status.Error(codes.Unauthenticated, "a host has to present a client certificate with an identity")
 	}
-	return s.Serve(&grpcStream{ServerStream: stream}, identity)
+	end, ok := stream.Context().Value(ending{}).(context.CancelFunc)
+	if !ok {
+		return status.Error(codes.Internal, "the gRPC server has to be made with session.ServerOptions")
+	}
+	return s.Serve(&grpcStream{ServerStream: stream, end: end}, identity)
+}
+
+// ending is the key of what ends a stream, in its context.
+type ending struct{}
+
+// endable lets the context of a stream be ended on our side: gRPC does so only when the handler returns, which is waiting
+// for a frame.
+func endable(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	ctx, end := context.WithCancel(ctx)
+	return context.WithValue(ctx, ending{}, end), nil
 }
 
 // grpcStream is a gRPC stream as the core sees it. Frames are encoded and decoded by [Codec].
 type grpcStream struct {
 	grpc.ServerStream
 
-	in received // the last frame
+	end context.CancelFunc
+	in  received // the last frame
 }
+
+// End implements [Stream].
+func (s *grpcStream) End() { s.end() }
 
 // Send implements [Stream].
 func (s *grpcStream) Send(f *Outgoing) error { return s.SendMsg(f) }
@@ -125,30 +153,16 @@ func (s *Server) Wait() { s.goroutines.Wait() }
 
 // hello waits for the first frame and checks it.
 func (s *Server) hello(stream Stream) (*hostv1.Hello, error) {
-	type first struct {
-		hello *hostv1.Hello
-		err   error
-	}
-	got := make(chan first, 1)
-	s.goroutines.Go(func() {
-		in, err := stream.Recv()
-		if err != nil {
-			got <- first{err: err}
-			return
-		}
-		got <- first{hello: in.message.GetHello()}
-	})
-	timer := time.NewTimer(HelloTimeout)
-	defer timer.Stop()
-	select {
-	case f := <-got:
-		if f.err != nil {
-			return nil, statusOf(f.err)
-		}
-		return f.hello, checkHello(f.hello)
-	case <-timer.C:
+	late := time.AfterFunc(HelloTimeout, stream.End)
+	in, err := stream.Recv()
+	switch inTime := late.Stop(); {
+	case !inTime:
 		return nil, status.Errorf(codes.InvalidArgument, "no Hello within %s", HelloTimeout)
+	case err != nil:
+		return nil, statusOf(err)
 	}
+	hello := in.message.GetHello()
+	return hello, checkHello(hello)
 }
 
 // checkHello says what is wrong with the first frame of a host.

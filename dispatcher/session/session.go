@@ -17,7 +17,7 @@ import (
 )
 
 // Stream is one host stream as the core needs it. Send and Recv may each be called by one goroutine at a time, and by two
-// at once. Both return when Context ends. Recv returns io.EOF only for a clean end by the host.
+// at once. Both return when Context ends, which End makes it do. Recv returns io.EOF only for a clean end by the host.
 type Stream interface {
 	// Send writes one frame. The frame is not touched afterwards by either side.
 	Send(f *Outgoing) error
@@ -25,6 +25,8 @@ type Stream interface {
 	Recv() (*Incoming, error)
 	// Context ends with the stream.
 	Context() context.Context
+	// End ends the stream's context. It may be called at any time, and more than once.
+	End()
 }
 
 // Outgoing is one frame for a host: either a message, or a frame that is encoded already, in parts.
@@ -56,7 +58,17 @@ func (f *Outgoing) release() {
 	}
 }
 
-// Session is one live host stream.
+// writer is what becomes of the frames of a session.
+type writer uint8
+
+const (
+	absent  writer = iota // who has something to write starts a writer
+	working               // one writes, and looks again
+	resting               // one waits for wake
+)
+
+// Session is one live host stream. Its stream's own goroutine reads. Another one writes while there is something to write,
+// and waits for more as long as reviews come: of thousands of sessions most have nothing to say.
 type Session struct {
 	registry *Registry
 	id       string
@@ -65,12 +77,14 @@ type Session struct {
 	traffic  *traffic
 	turn     int // in which the registry looks after it; the registry's lock guards it
 
-	mu      sync.Mutex
-	state   *state
-	ended   error // why the session is over; nil while it lives
-	resting bool  // the writer waits for wake
-	wake    chan struct{}
-	closed  chan struct{}
+	mu         sync.Mutex
+	state      *state
+	ended      error // why the session is over; nil while it lives
+	stream     Stream
+	goroutines *sync.WaitGroup
+	writer     writer
+	used       bool // a review was written since the last tick
+	wake       chan struct{}
 
 	load  atomic.Int64 // pairs outstanding, for picks without the lock
 	room  atomic.Int64 // pairs that it takes, likewise
@@ -84,7 +98,7 @@ func newSession(r *Registry, id, identity string, hello *hostv1.Hello) *Session 
 	s := &Session{
 		registry: r, id: id, identity: identity, hello: hello, traffic: &traffic{},
 		state: newState(now, hello),
-		wake:  make(chan struct{}, 1), closed: make(chan struct{}),
+		wake:  make(chan struct{}, 1),
 	}
 	s.heard.Store(now.UnixNano())
 	s.publish()
@@ -116,8 +130,7 @@ func (s *Session) stepWith(done []finished, f func(*state)) []finished {
 	s.publish()
 	freed := s.state.room() > before
 	done = s.state.results(done)
-	wake := s.resting && s.state.pending()
-	s.resting = s.resting && !wake
+	wake := s.summon()
 	s.mu.Unlock()
 	if wake {
 		s.wake <- struct{}{} // the writer rests, so that there is room
@@ -130,6 +143,24 @@ func (s *Session) stepWith(done []finished, f func(*state)) []finished {
 	}
 	clear(done)
 	return done[:0]
+}
+
+// summon sees to it that somebody writes what there is, and that nobody waits for nothing. It reports whether the writer
+// has to be woken. The lock is held.
+func (s *Session) summon() (wake bool) {
+	if s.writer == working {
+		return false
+	}
+	some := s.ended == nil && s.state.pending()
+	switch {
+	case s.writer == resting && (some || !s.used):
+		s.writer = working
+		return true
+	case s.writer == absent && some && s.stream != nil:
+		s.writer = working
+		s.goroutines.Go(s.write)
+	}
+	return false
 }
 
 // publish shows picks what the state says. The lock is held.
@@ -165,15 +196,18 @@ func (s *Session) send(c *hostv1.ConnectResponse) {
 	s.step(func(st *state) { st.send(c) })
 }
 
-// close ends the session. Only the first cause counts.
+// close ends the session, and its stream. Only the first cause counts.
 func (s *Session) close(cause error) {
+	var stream Stream
 	s.step(func(st *state) {
 		if s.ended == nil {
-			s.ended = cause
-			close(s.closed)
+			s.ended, s.used, stream = cause, false, s.stream
 			st.end(cause)
 		}
 	})
+	if stream != nil {
+		stream.End()
+	}
 }
 
 // replaced lets a newer session of the same instance have the new calls. Those in flight finish here, or fail over when
@@ -192,6 +226,7 @@ func (s *Session) tick(now time.Time) {
 	var over error
 	s.step(func(st *state) {
 		st.carried(now, s.traffic.in.Load(), s.traffic.out.Load())
+		s.used = false
 		over = st.tick(now, patience)
 	})
 	if over != nil {
@@ -220,10 +255,10 @@ func (s *Session) patience(now time.Time) time.Duration {
 }
 
 // read moves frames from the stream to the state until either ends.
-func (s *Session) read(stream Stream) error {
+func (s *Session) read() error {
 	var done []finished // of the last frame
 	for {
-		in, err := stream.Recv()
+		in, err := s.stream.Recv()
 		if err != nil {
 			return err
 		}
@@ -241,38 +276,43 @@ func (s *Session) read(stream Stream) error {
 	}
 }
 
-// write moves frames from the state to the stream until the session is closed.
-func (s *Session) write(stream Stream) error {
+// write moves frames from the state to the stream, until there is none and none is to be waited for.
+func (s *Session) write() {
 	for {
-		out := s.next()
-		if out == nil {
-			select {
-			case <-s.wake:
-				runtime.Gosched() // Reviews that are being submitted now go together; those that are not yet are not waited for.
-				continue
-			case <-s.closed:
-				return s.cause()
-			}
+		out, rest := s.next()
+		switch {
+		case out == nil && !rest:
+			return
+		case out == nil:
+			<-s.wake
+			runtime.Gosched() // Reviews that are being submitted now go together; those that are not yet are not waited for.
+			continue
 		}
-		err := stream.Send(out)
+		err := s.stream.Send(out)
 		out.release()
 		if err != nil {
-			return fmt.Errorf("writing to the host: %w", err)
+			s.close(fmt.Errorf("writing to the host: %w", err))
 		}
 	}
 }
 
-// next is the next frame to write. Without one the writer rests, until there is something.
-func (s *Session) next() (out *Outgoing) {
+// next is the next frame to write. Without one the writer rests until there is something, or leaves.
+func (s *Session) next() (out *Outgoing, rest bool) {
 	now := time.Now()
 	s.step(func(st *state) {
-		out = st.next(now)
-		s.resting = out == nil
+		switch out = st.next(now); {
+		case out != nil:
+			s.used = s.used || out.Message == nil
+		case s.used:
+			s.writer, rest = resting, true
+		default:
+			s.writer = absent
+		}
 	})
 	if out != nil && out.Message == nil {
 		s.registry.seeing.frames.Inc()
 	}
-	return out
+	return out, rest
 }
 
 // cause is why the session ended.
@@ -282,12 +322,12 @@ func (s *Session) cause() error {
 	return s.ended
 }
 
-// run serves the session on its stream until one of them ends. Reader and writer end when the stream does, which may be
-// after run has returned to the transport: whoever owns goroutines waits for them.
+// run serves the session on its stream until one of them ends, and then ends the other. What writes may do so for a little
+// longer: whoever owns goroutines waits for it.
 func (s *Session) run(stream Stream, goroutines *sync.WaitGroup) error {
-	for _, loop := range []func(Stream) error{s.read, s.write} {
-		goroutines.Go(func() { s.close(loop(stream)) })
+	s.step(func(*state) { s.stream, s.goroutines = stream, goroutines })
+	if s.cause() == nil {
+		s.close(s.read())
 	}
-	<-s.closed
 	return s.cause()
 }
