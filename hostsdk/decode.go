@@ -56,24 +56,26 @@ func messageShape(letter byte) string {
 func wellFormed(encoded []byte, shape string) bool {
 	var seen uint64
 	for len(encoded) > 0 {
-		f, ok := nextField(&encoded)
-		if !ok || int(f.number) >= len(shape) {
+		f, body, size := nextField(encoded)
+		if size == 0 || int(f.number) >= len(shape) {
 			return false
 		}
+		encoded = encoded[size:]
 		letter := shape[f.number]
 		if once := letter >= 'a'; once && seen&(1<<f.number) != 0 {
 			return false
 		}
 		seen |= 1 << f.number
+		ok := false
 		switch letter {
 		case 'n': // a number
 			ok = !f.isBytes
 		case 't', 'T': // a text
-			ok = f.isText()
+			ok = f.isText(body)
 		case 'b': // bytes
 			ok = f.isBytes
 		default:
-			ok = f.isBytes && wellFormed(f.bytes, messageShape(letter))
+			ok = f.isBytes && wellFormed(body, messageShape(letter))
 		}
 		if !ok {
 			return false
@@ -82,14 +84,22 @@ func wellFormed(encoded []byte, shape string) bool {
 	return true
 }
 
-// find is the field of a number in a message that is well-formed; its zero value if there is none.
-func find(encoded []byte, number protowire.Number) field {
+// find is the field of a number in a message that is well-formed, and its bytes; zero values if there is none.
+func find(encoded []byte, number protowire.Number) (f field, body []byte) {
 	for len(encoded) > 0 {
-		if f, ok := nextField(&encoded); !ok || f.number == number {
-			return f
+		f, body, size := nextField(encoded)
+		if size == 0 || f.number == number {
+			return f, body
 		}
+		encoded = encoded[size:]
 	}
-	return field{}
+	return field{}, nil
+}
+
+// findBytes is the bytes of a field.
+func findBytes(encoded []byte, number protowire.Number) []byte {
+	_, body := find(encoded, number)
+	return body[:len(body):len(body)]
 }
 
 // decodeRequest decodes an AdmissionRequest that is well-formed. The library decodes everything but the objects, which it
@@ -98,13 +108,13 @@ func decodeRequest(encoded []byte) *admissionv1.AdmissionRequest {
 	var objects [3]*admissionv1.Object
 	var others []byte
 	for len(encoded) > 0 {
-		before := encoded
-		f, _ := nextField(&encoded)
+		f, body, size := nextField(encoded)
 		if objectField <= f.number && f.number <= optionsField {
-			objects[f.number-objectField] = decodeObject(f.bytes)
+			objects[f.number-objectField] = decodeObject(body)
 		} else {
-			others = append(others, before[:len(before)-len(encoded)]...)
+			others = append(others, encoded[:size]...)
 		}
+		encoded = encoded[size:]
 	}
 	r := &admissionv1.AdmissionRequest{}
 	_ = proto.Unmarshal(others, r) // It is well-formed.
@@ -113,8 +123,7 @@ func decodeRequest(encoded []byte) *admissionv1.AdmissionRequest {
 }
 
 func decodeObject(encoded []byte) *admissionv1.Object {
-	raw := find(encoded, rawField).bytes
 	return &admissionv1.Object{
-		ContentType: string(find(encoded, contentTypeField).bytes), Raw: raw[:len(raw):len(raw)],
+		ContentType: string(findBytes(encoded, contentTypeField)), Raw: findBytes(encoded, rawField),
 	}
 }

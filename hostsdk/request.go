@@ -82,7 +82,8 @@ func (r *Request) OldObject() []byte {
 // DryRun says that nothing will be stored: a handler must have no side effects.
 func (r *Request) DryRun() bool {
 	if encoded, ok := r.request.encoding(); ok {
-		return find(encoded, dryRunField).value != 0
+		f, _ := find(encoded, dryRunField)
+		return f.value != 0
 	}
 	return r.Admission().GetDryRun()
 }

@@ -62,7 +62,7 @@ func (r *request) text(get func(*admissionv1.AdmissionRequest) string, path ...p
 		return get(r.message())
 	}
 	for _, number := range path {
-		encoded = find(encoded, number).bytes
+		encoded = findBytes(encoded, number)
 	}
 	return string(encoded)
 }
@@ -73,6 +73,5 @@ func (r *request) object(get func(*admissionv1.AdmissionRequest) *admissionv1.Ob
 	if !ok {
 		return get(r.message()).GetRaw()
 	}
-	raw := find(find(encoded, number).bytes, rawField).bytes
-	return raw[:len(raw):len(raw)]
+	return findBytes(findBytes(encoded, number), rawField)
 }

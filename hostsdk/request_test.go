@@ -84,7 +84,7 @@ func TestObjectsAreTheBytesThatCame(t *testing.T) {
 	encoded := marshal(t, asked())
 	r := &Request{request: checked(t, encoded)}
 	for range 2 { // Before and after the whole is decoded.
-		if o := r.Object(); &o[0] != &find(find(encoded, objectField).bytes, rawField).bytes[0] || cap(o) != len(o) {
+		if o := r.Object(); &o[0] != &findBytes(findBytes(encoded, objectField), rawField)[0] || cap(o) != len(o) {
 			t.Errorf("a copy, or room for %d bytes more", cap(o)-len(o))
 		}
 		r.Admission()

@@ -154,17 +154,19 @@ func decodeReview(encoded []byte) ([]review, error) {
 func splitReviews(encoded []byte) ([]review, bool) {
 	n := 0
 	for rest := encoded; len(rest) > 0; n++ {
-		f, ok := nextField(&rest)
-		if !ok || f.number != memberField || !f.isBytes {
+		f, _, size := nextField(rest)
+		if size == 0 || f.number != memberField || !f.isBytes {
 			return nil, false
 		}
+		rest = rest[size:]
 	}
 	reviews := make([]review, n)
 	for i := range reviews {
-		f, _ := nextField(&encoded)
-		if !reviews[i].split(f.bytes) {
+		_, body, size := nextField(encoded)
+		if !reviews[i].split(body) {
 			return nil, false
 		}
+		encoded = encoded[size:]
 	}
 	return reviews, true
 }
@@ -174,28 +176,29 @@ func (r *review) split(encoded []byte) bool {
 	r.hooks = r.one[:0]
 	var seen uint64
 	for len(encoded) > 0 {
-		f, ok := nextField(&encoded)
-		if !ok || f.number > 15 || f.number != 2 && seen&(1<<f.number) != 0 {
+		f, body, size := nextField(encoded)
+		if size == 0 || f.number > 15 || f.number != 2 && seen&(1<<f.number) != 0 {
 			return false
 		}
+		encoded = encoded[size:]
 		seen |= 1 << f.number
 		switch {
 		case f.number == 1 && !f.isBytes:
 			r.call = f.value
 		case f.number == 2 && f.isBytes:
 			var h hookCall
-			if !h.split(f.bytes) {
+			if !h.split(body) {
 				return false
 			}
 			if r.hooks = append(r.hooks, h); len(r.hooks) > maxReviewHooks {
 				return true
 			}
-		case f.number == 3 && f.isText():
-			r.traceparent = string(f.bytes)
-		case f.number == 4 && f.isText():
-			r.tracestate = string(f.bytes)
+		case f.number == 3 && f.isText(body):
+			r.traceparent = string(body)
+		case f.number == 4 && f.isText(body):
+			r.tracestate = string(body)
 		case f.number == 15 && f.isBytes:
-			r.request.present, r.request.encoded = true, f.bytes
+			r.request.present, r.request.encoded = true, body
 		default:
 			return false
 		}
@@ -206,12 +209,13 @@ func (r *review) split(encoded []byte) bool {
 // split reads a HookCall.
 func (h *hookCall) split(encoded []byte) bool {
 	for len(encoded) > 0 {
-		f, ok := nextField(&encoded)
+		f, body, size := nextField(encoded)
+		encoded = encoded[size:]
 		switch {
-		case !ok:
+		case size == 0:
 			return false
-		case f.number == 1 && f.isText():
-			h.name = f.bytes
+		case f.number == 1 && f.isText(body):
+			h.name = body
 		case f.number == 2 && !f.isBytes:
 			h.stage = admissionv1.Stage(f.value)
 		case f.number == 3 && !f.isBytes:
@@ -220,11 +224,11 @@ func (h *hookCall) split(encoded []byte) bool {
 			h.round = uint32(f.value)
 		case f.number == 5 && !f.isBytes:
 			h.mode = hostv1.Mode(f.value)
-		case f.number == 6 && f.isText(): // reservation: of no use to handlers yet
-		case f.number == 7 && f.isText():
-			h.configuration = f.bytes
+		case f.number == 6 && f.isText(body): // reservation: of no use to handlers yet
+		case f.number == 7 && f.isText(body):
+			h.configuration = body
 		case f.number == 8 && f.isBytes:
-			h.span = f.bytes
+			h.span = body
 		default:
 			return false
 		}
@@ -235,9 +239,10 @@ func (h *hookCall) split(encoded []byte) bool {
 // split reads a Chunk.
 func (c *chunk) split(encoded []byte) bool {
 	for len(encoded) > 0 {
-		f, ok := nextField(&encoded)
+		f, body, size := nextField(encoded)
+		encoded = encoded[size:]
 		switch {
-		case !ok:
+		case size == 0:
 			return false
 		case f.number == 1 && !f.isBytes:
 			c.call = f.value
@@ -246,7 +251,7 @@ func (c *chunk) split(encoded []byte) bool {
 		case f.number == 3 && !f.isBytes:
 			c.hooks = uint32(f.value)
 		case f.number == 15 && f.isBytes:
-			c.data = f.bytes
+			c.data = body
 		default:
 			return false
 		}
@@ -254,62 +259,71 @@ func (c *chunk) split(encoded []byte) bool {
 	return true
 }
 
-// field is one field of an encoded message: a number, or bytes.
+// field is one field of an encoded message, but for its bytes: small, so that it stays in registers.
 type field struct {
 	number  protowire.Number
 	isBytes bool
-	value   uint64
-	bytes   []byte
+	value   uint64 // if it is a number
 }
 
 // isText says that the field is a string: protobuf refuses one that is not UTF-8.
-func (f *field) isText() bool { return f.isBytes && utf8.Valid(f.bytes) }
+func (f field) isText(body []byte) bool { return f.isBytes && utf8.Valid(body) }
 
 // onlyField is the field of a message that consists of one, of bytes.
 func onlyField(encoded []byte) (protowire.Number, []byte, bool) {
-	f, ok := nextField(&encoded)
-	return f.number, f.bytes, ok && f.isBytes && len(encoded) == 0
+	f, body, size := nextField(encoded)
+	return f.number, body, f.isBytes && size == len(encoded)
 }
 
-// nextField takes the first field of a message; false when it is of a kind that the contract does not use. Most fields are
-// short and have low numbers: a byte for the tag, and one for the number or the length.
-func nextField(encoded *[]byte) (field, bool) {
-	b := *encoded
-	if len(b) < 2 || b[0] < 1<<3 || b[0] >= 1<<7 || b[1] >= 1<<7 {
+// nextField is the first field of a message, with its bytes if it has any, and its size, which is 0 when it is of a kind that
+// the contract does not use. Most fields have a number below 2,048, and are a number below 16,384 or less than that many
+// bytes.
+func nextField(encoded []byte) (f field, body []byte, size int) {
+	tag, n := shortVarint(encoded)
+	value, m := shortVarint(encoded[n:])
+	start, number := n+m, protowire.Number(tag>>3)
+	switch {
+	case n == 0 || m == 0 || number == 0:
 		return longField(encoded)
-	}
-	number, end := protowire.Number(b[0]>>3), 2+int(b[1])
-	switch kind := protowire.Type(b[0] & 7); {
-	case kind == protowire.VarintType:
-		*encoded = b[2:]
-		return field{number: number, value: uint64(b[1])}, true
-	case kind == protowire.BytesType && end <= len(b):
-		*encoded = b[end:]
-		return field{number: number, isBytes: true, bytes: b[2:end]}, true
+	case protowire.Type(tag&7) == protowire.VarintType:
+		return field{number: number, value: value}, nil, start
+	case protowire.Type(tag&7) == protowire.BytesType && value <= uint64(len(encoded)-start):
+		end := start + int(value)
+		return field{number: number, isBytes: true}, encoded[start:end], end
 	default:
-		return field{}, false
+		return field{}, nil, 0
+	}
+}
+
+// shortVarint reads a number of one or two bytes; n is 0 when it is longer, or cut off.
+func shortVarint(b []byte) (v uint64, n int) {
+	switch {
+	case len(b) > 0 && b[0] < 1<<7:
+		return uint64(b[0]), 1
+	case len(b) > 1 && b[1] < 1<<7:
+		return uint64(b[0]&0x7f) | uint64(b[1])<<7, 2
+	default:
+		return 0, 0
 	}
 }
 
 // longField is nextField for any field.
-func longField(encoded *[]byte) (field, bool) {
-	number, kind, n := protowire.ConsumeTag(*encoded)
+func longField(encoded []byte) (f field, body []byte, size int) {
+	number, kind, n := protowire.ConsumeTag(encoded)
 	if n < 0 {
-		return field{}, false
+		return field{}, nil, 0
 	}
-	f, rest := field{number: number}, (*encoded)[n:]
-	switch kind {
+	f.number = number
+	m := -1
+	switch kind { //nolint:exhaustive // the contract uses no others
 	case protowire.VarintType:
-		f.value, n = protowire.ConsumeVarint(rest)
+		f.value, m = protowire.ConsumeVarint(encoded[n:])
 	case protowire.BytesType:
 		f.isBytes = true
-		f.bytes, n = protowire.ConsumeBytes(rest)
-	default:
-		return field{}, false
+		body, m = protowire.ConsumeBytes(encoded[n:])
 	}
-	if n < 0 {
-		return field{}, false
+	if m < 0 {
+		return field{}, nil, 0
 	}
-	*encoded = rest[n:]
-	return f, true
+	return f, body, n + m
 }
