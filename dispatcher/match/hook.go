@@ -43,9 +43,6 @@ type Route struct {
 	Speculate bool
 	// Hedge says whether a call that has not answered goes to a second replica too.
 	Hedge Hedge
-	// Projection is what the hook is shown of a request: STAGE_VALIDATE only, since it may lose something. Unspecified means
-	// everything.
-	Projection admissionv1.Projection
 	// Shadow makes the verdict decide nothing: it is only recorded.
 	Shadow bool
 	// AllDenials asks for the denials of all validating hooks in one message.
