@@ -119,30 +119,33 @@ func (s *Session) suspect(now time.Time) bool {
 // step runs f on the state and then does, outside the lock, what follows from it.
 func (s *Session) step(f func(*state)) {
 	var few [4]finished
-	s.stepWith(few[:0], f)
+	freed, done := s.locked(few[:0], f)
+	s.follow(freed, done)
 }
 
-// stepWith is step with room for what is finished, of which nothing is left in it.
-func (s *Session) stepWith(done []finished, f func(*state)) []finished {
+// locked runs f on the state. It returns whether slots have become free, and done with the calls that have ended.
+func (s *Session) locked(done []finished, f func(*state)) (freed bool, _ []finished) {
 	s.mu.Lock()
 	before := s.state.room()
 	f(s.state)
 	s.publish()
-	freed := s.state.room() > before
-	done = s.state.results(done)
+	freed, done = s.state.room() > before, s.state.results(done)
 	wake := s.summon()
 	s.mu.Unlock()
 	if wake {
 		s.wake <- struct{}{} // the writer rests, so that there is room
 	}
+	return freed, done
+}
+
+// follow does what follows from a step.
+func (s *Session) follow(freed bool, done []finished) {
 	if freed { // first, so that who waits comes before who comes
 		s.registry.freed(s)
 	}
 	for _, x := range done {
 		s.registry.settle(s, x.ticket, x.result)
 	}
-	clear(done)
-	return done[:0]
 }
 
 // summon sees to it that somebody writes what there is, and that nobody waits for nothing. It reports whether the writer
@@ -262,15 +265,16 @@ func (s *Session) read() error {
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		done = s.stepWith(done, func(st *state) {
+		now, freed := time.Now(), false
+		freed, done = s.locked(done[:0], func(st *state) {
 			err = st.received(now, in)
 			s.heard.Store(now.UnixNano())
 		})
+		s.follow(freed, done)
 		if err != nil {
 			return err
 		}
-		if cap(done) > 2*keptInQueue {
+		if clear(done); cap(done) > 2*keptInQueue {
 			done = nil
 		}
 	}
