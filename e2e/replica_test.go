@@ -52,7 +52,7 @@ func (h replica) wasCalled(t *testing.T, times int) error {
 // replicas that hold their calls.
 const inFlight = 16
 
-// pair is a road with two replicas that hold back their verdicts, and the
+// pair is a road with two replicas that can hold back their verdicts, and the
 // requests that wait for these.
 type pair struct {
 	*road
@@ -66,6 +66,7 @@ type pair struct {
 func newPair(t *testing.T, r *road, request func(ctx context.Context, i int) error, args ...string) *pair {
 	t.Helper()
 	p := newPairIn(t, r, nil, nil, args...)
+	p.holdBack(t)
 	p.send(t, request)
 	return p
 }
@@ -74,23 +75,29 @@ func newPair(t *testing.T, r *road, request func(ctx context.Context, i int) err
 func newPairIn(t *testing.T, r *road, first, second *netns.Namespace, args ...string) *pair {
 	t.Helper()
 	p := &pair{road: r, hold: filepath.Join(t.TempDir(), "hold"), answers: make(chan error, inFlight)}
-	if err := os.WriteFile(p.hold, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	args = append(args, "-hold="+p.hold)
 	p.one, p.other = r.replica(t, first, args...), r.replica(t, second, args...)
 	return p
+}
+
+// holdBack has the handlers wait for release.
+func (p *pair) holdBack(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(p.hold, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // send starts requests and returns when their calls are in the hands of
 // handlers.
 func (p *pair) send(t *testing.T, request func(ctx context.Context, i int) error) {
 	t.Helper()
+	oneBefore, otherBefore := p.one.calls(t), p.other.calls(t)
 	for i := range inFlight {
 		go func() { p.answers <- request(t.Context(), i) }()
 	}
 	eventually(t, "both replicas hold calls", func() error {
-		if one, other := p.one.calls(t), p.other.calls(t); one == 0 || other == 0 || one+other < inFlight {
+		if one, other := p.one.calls(t)-oneBefore, p.other.calls(t)-otherBefore; one == 0 || other == 0 || one+other < inFlight {
 			return fmt.Errorf("%d and %d calls", one, other)
 		}
 		return nil

@@ -29,21 +29,25 @@ const (
 // Link is a link between two namespaces. Its methods are safe for concurrent
 // use.
 type Link struct {
-	mu    sync.Mutex
-	cut   bool
-	delay time.Duration
-	rate  int // bytes per second in each direction; 0 is as fast as may be
+	ends [2]*Namespace
+
+	mu      sync.Mutex
+	cut     [2]bool // what comes from that end is dropped
+	carried [2]int  // bytes that have come from that end
+	delay   time.Duration
+	rate    int // bytes per second in each direction; 0 is as fast as may be
 }
 
 // Link links two namespaces until the test ends: each reaches the other's
 // address.
 func (n *Network) Link(t testing.TB, a, b *Namespace) *Link {
 	t.Helper()
-	l := &Link{}
+	l := &Link{ends: [2]*Namespace{a, b}}
 	ends := [2]*os.File{n.device(t, a, b), n.device(t, b, a)}
 	var carriers sync.WaitGroup
-	carriers.Go(func() { l.carry(ends[0], ends[1]) })
-	carriers.Go(func() { l.carry(ends[1], ends[0]) })
+	for i := range ends {
+		carriers.Go(func() { l.carry(i, ends[i], ends[1-i]) })
+	}
 	t.Cleanup(func() {
 		ends[0].Close() // which removes the device, too
 		ends[1].Close()
@@ -53,10 +57,30 @@ func (n *Network) Link(t testing.TB, a, b *Namespace) *Link {
 }
 
 // Cut drops all packets until Mend.
-func (l *Link) Cut() { l.set(func() { l.cut = true }) }
+func (l *Link) Cut() { l.set(func() { l.cut = [2]bool{true, true} }) }
+
+// Mute drops the packets of one end alone until Mend: it hears the other one,
+// and is not heard.
+func (l *Link) Mute(s *Namespace) { l.set(func() { l.cut = [2]bool{l.ends[0] == s, l.ends[1] == s} }) }
+
+// Deafen drops the packets to one end alone until Mend: it is heard, and does
+// not hear.
+func (l *Link) Deafen(s *Namespace) {
+	l.set(func() { l.cut = [2]bool{l.ends[1] == s, l.ends[0] == s} })
+}
+
+// Carried is how many bytes the link has taken for one end.
+func (l *Link) Carried(to *Namespace) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ends[0] == to {
+		return l.carried[1]
+	}
+	return l.carried[0]
+}
 
 // Mend lets packets pass again.
-func (l *Link) Mend() { l.set(func() { l.cut = false }) }
+func (l *Link) Mend() { l.set(func() { l.cut = [2]bool{} }) }
 
 // Slow lets each packet take that long, and no more bytes per second pass in
 // each direction than that.
@@ -115,11 +139,11 @@ type packet struct {
 	due  time.Time
 }
 
-// carry moves packets in one direction until from is closed.
-func (l *Link) carry(from, to *os.File) {
+// carry moves packets from one end to the other until from is closed.
+func (l *Link) carry(end int, from, to *os.File) {
 	queue := make(chan packet, queuePackets)
 	var deliverer sync.WaitGroup
-	deliverer.Go(func() { l.deliver(queue, to) })
+	deliverer.Go(func() { l.deliver(end, queue, to) })
 	defer deliverer.Wait()
 	defer close(queue)
 	var free time.Time // when the last packet has left the narrow part
@@ -130,7 +154,7 @@ func (l *Link) carry(from, to *os.File) {
 			return
 		}
 		now := time.Now()
-		delay, next, pass := l.admit(now, free, n)
+		delay, next, pass := l.admit(end, now, free, n)
 		if !pass {
 			continue
 		}
@@ -142,29 +166,30 @@ func (l *Link) carry(from, to *os.File) {
 	}
 }
 
-// admit says whether a packet of n bytes may enter, when it has passed the
+// admit says whether a packet of n bytes may enter at an end, when it has passed the
 // narrow part, and how long it takes from there.
-func (l *Link) admit(now, free time.Time, n int) (delay time.Duration, passed time.Time, pass bool) {
+func (l *Link) admit(end int, now, free time.Time, n int) (delay time.Duration, passed time.Time, pass bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if free.Before(now) {
 		free = now
 	}
-	if l.cut || free.Sub(now) > maxQueueing {
+	if l.cut[end] || free.Sub(now) > maxQueueing {
 		return 0, time.Time{}, false
 	}
 	if l.rate > 0 {
 		free = free.Add(time.Duration(n) * time.Second / time.Duration(l.rate))
 	}
+	l.carried[end] += n
 	return l.delay, free, true
 }
 
 // deliver hands packets over when they are due.
-func (l *Link) deliver(queue <-chan packet, to *os.File) {
+func (l *Link) deliver(end int, queue <-chan packet, to *os.File) {
 	for p := range queue {
 		<-time.After(time.Until(p.due))
 		l.mu.Lock()
-		cut := l.cut
+		cut := l.cut[end]
 		l.mu.Unlock()
 		if !cut {
 			_, _ = to.Write(p.data) // what the other side does not take is lost, as on any network

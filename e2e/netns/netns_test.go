@@ -50,6 +50,7 @@ func echo(address string) error {
 type talk struct {
 	net.Conn
 	lines *bufio.Reader
+	there *netns.Namespace
 }
 
 func newTalk(t *testing.T) (*netns.Link, talk) {
@@ -74,7 +75,7 @@ func newTalk(t *testing.T) (*netns.Link, talk) {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			t.Cleanup(func() { conn.Close() })
-			return link, talk{conn, bufio.NewReader(conn)}
+			return link, talk{conn, bufio.NewReader(conn), there}
 		}
 		select {
 		case <-server.Exited():
@@ -120,6 +121,30 @@ func TestALinkThatIsCutDropsPacketsUntilItIsMended(t *testing.T) {
 	}
 	if err := talk.listen("nobody hears me"); err != nil { // TCP has sent it again
 		t.Fatal(err)
+	}
+}
+
+func TestALinkThatIsCutInOneDirectionCarriesTheOther(t *testing.T) {
+	link, talk := newTalk(t)
+	for name, cut := range map[string]func(*netns.Namespace){"mute": link.Mute, "deaf": link.Deafen} {
+		if err := talk.hears("hello", 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		cut(talk.there)
+		carried := link.Carried(talk.there)
+		if err := talk.hears(name, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("%s: %v, want silence", name, err)
+		}
+		if passes := link.Carried(talk.there) > carried; passes != (name == "mute") {
+			t.Errorf("%s: what goes there passes: %t", name, passes)
+		}
+		link.Mend()
+		if err := talk.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if err := talk.listen(name); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ type program struct {
 	delay            time.Duration
 	hang             bool
 	patch            string
+	patchBytes       int
 }
 
 func run(ctx context.Context, args []string) error {
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 		host.Validate(hook, p.handler(""))
 	}
 	for _, hook := range p.mutate {
-		host.Mutate(hook, p.handler(p.patch))
+		host.Mutate(hook, p.handler(p.patching()))
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return host.Run(ctx) })
@@ -96,7 +97,16 @@ func (p *program) parse(args []string) error {
 	f.DurationVar(&p.delay, "delay", 0, "time that every verdict takes")
 	f.BoolVar(&p.hang, "hang", false, "give no verdict at all")
 	f.StringVar(&p.patch, "patch", "", "JSON Patch of the mutating hooks; without it they allow and no more")
+	f.IntVar(&p.patchBytes, "patch-bytes", 0, "size of a value that the patch adds")
 	return f.Parse(args)
+}
+
+// patching is the patch of the mutating hooks.
+func (p *program) patching() string {
+	if p.patchBytes == 0 {
+		return p.patch
+	}
+	return `[{"op":"add","path":"/metadata/annotations","value":{"large":"` + strings.Repeat("x", p.patchBytes) + `"}}]`
 }
 
 // sayReady makes the ready file.
