@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import threading
+import time
 import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,7 @@ class Session:
             max_outstanding=MAX_OUTSTANDING, max_frame_bytes=MAX_FRAME_BYTES))
 
     def send(self, **frame):
+        self.said = time.monotonic()
         self.out.put(host.ConnectRequest(**frame))
 
     def run(self, stub):
@@ -74,6 +76,8 @@ class Session:
             for frame in stream:
                 silence = frame.welcome.silence_ms / 1000 or silence
                 self.take(frame)
+                if time.monotonic() - self.said > 0.5:  # A Ping may be behind what comes: we live, and say so.
+                    self.send(pong=host.Pong())
                 # Any frame is a sign of life. After so long without one the dispatcher is lost, whatever TCP thinks.
                 watchdog = watchdog and watchdog.cancel()
                 watchdog = later(silence, stream.cancel)
