@@ -119,30 +119,24 @@ func (s *Session) suspect(now time.Time) bool {
 // step runs f on the state and then does, outside the lock, what follows from it.
 func (s *Session) step(f func(*state)) {
 	var few [4]finished
-	freed, done := s.locked(few[:0], f)
-	s.follow(freed, done)
-}
-
-// locked runs f on the state. It returns whether slots have become free, and done with the calls that have ended.
-func (s *Session) locked(done []finished, f func(*state)) (freed bool, _ []finished) {
 	s.mu.Lock()
 	before := s.state.room()
 	f(s.state)
 	s.publish()
-	freed, done = s.state.room() > before, s.state.results(done)
+	freed, done := s.state.room() > before, s.state.results(few[:0])
 	wake := s.summon()
 	s.mu.Unlock()
 	if wake {
 		s.wake <- struct{}{} // the writer rests, so that there is room
 	}
-	return freed, done
-}
-
-// follow does what follows from a step.
-func (s *Session) follow(freed bool, done []finished) {
 	if freed { // first, so that who waits comes before who comes
 		s.registry.freed(s)
 	}
+	s.settle(done)
+}
+
+// settle hands out the results of calls.
+func (s *Session) settle(done []finished) {
 	for _, x := range done {
 		s.registry.settle(s, x.ticket, x.result)
 	}
@@ -265,12 +259,13 @@ func (s *Session) read() error {
 		if err != nil {
 			return err
 		}
-		now, freed := time.Now(), false
-		freed, done = s.locked(done[:0], func(st *state) {
+		now := time.Now()
+		s.step(func(st *state) {
 			err = st.received(now, in)
+			done = st.results(done[:0])
 			s.heard.Store(now.UnixNano())
 		})
-		s.follow(freed, done)
+		s.settle(done)
 		if err != nil {
 			return err
 		}
