@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -15,22 +16,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/bench/report"
 )
 
-// crowdSize is a crowd that is measured.
-type crowdSize struct{ sessions, hooks int }
-
-// String names it, as cells are named.
-func (s crowdSize) String() string {
-	return fmt.Sprintf("crowd/%d sessions/%d hooks", s.sessions, s.hooks)
-}
-
 // crowds measures crowds, each in a process of its own, so that its memory is nothing else's. The smallest is what the others
-// are compared with.
-func (c config) crowds(ctx context.Context, errs io.Writer) ([]report.Crowd, error) {
-	sizes := []crowdSize{{8, 8}, {2_000, 100}, {10_000, 10_000}}
+// are compared with. One that fails is said, and does not end the run.
+func (c config) crowds(ctx context.Context, run *report.Run, errs io.Writer) {
+	sizes := []report.CrowdSize{{Sessions: 8, Hooks: 8}, {Sessions: 2_000, Hooks: 100}, {Sessions: 10_000, Hooks: 10_000}}
 	if c.short {
-		sizes = []crowdSize{{2_000, 100}}
+		sizes = sizes[1:2]
 	}
-	var all []report.Crowd
 	for _, s := range sizes {
 		if c.pattern != nil && !c.pattern.MatchString(s.String()) {
 			continue
@@ -38,31 +30,32 @@ func (c config) crowds(ctx context.Context, errs io.Writer) ([]report.Crowd, err
 		fmt.Fprintln(errs, s)
 		one, err := c.crowd(ctx, s, errs)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s, err)
+			fmt.Fprintf(errs, "%s: FAILED: %v\n", s, err)
+			run.Failures = append(run.Failures, report.Failure{Name: s.String(), Why: err.Error()})
+			continue
 		}
-		fmt.Fprintf(errs, "%-60s %s to connect, %.1f kB a session (heap %.1f, stacks %.1f), %.2f processors at rest, %s reviews/s, %s during updates of %s + %s\n",
-			s, one.Connect.Round(time.Millisecond), one.PerSession()/1000, one.Heap/1000, one.Stacks/1000, one.Rest, one.Still, one.Updated,
+		fmt.Fprintf(errs, "%-60s %s to connect, %d lost, %.1f kB a session (heap %.1f, stacks %.1f), %.2f processors at rest, %s reviews/s, %s during updates of %s + %s\n",
+			s, one.Connect.Round(time.Millisecond), one.Lost, one.PerSession()/1000, one.Heap/1000, one.Stacks/1000, one.Rest, one.Still, one.Updated,
 			one.Compiling.Round(time.Microsecond), one.Spreading.Round(time.Microsecond))
-		all = append(all, one)
+		run.Crowds = append(run.Crowds, one)
 	}
-	return all, nil
 }
 
 // crowd measures one crowd in another process.
-func (c config) crowd(ctx context.Context, s crowdSize, errs io.Writer) (report.Crowd, error) {
+func (c config) crowd(ctx context.Context, s report.CrowdSize, errs io.Writer) (report.Crowd, error) {
 	var shown report.Crowd
 	self, err := os.Executable()
 	if err != nil {
 		return shown, err
 	}
-	command := exec.CommandContext(ctx, self, "crowd", fmt.Sprintf("-sessions=%d", s.sessions), fmt.Sprintf("-hooks=%d", s.hooks),
+	command := exec.CommandContext(ctx, self, "crowd", fmt.Sprintf("-sessions=%d", s.Sessions), fmt.Sprintf("-hooks=%d", s.Hooks),
 		fmt.Sprintf("-duration=%s", crowdDuration*c.duration), fmt.Sprintf("-rounds=%d", c.rounds))
-	command.Stderr = errs
-	said, err := command.Output()
-	if err != nil {
-		return shown, err
+	var said, complained bytes.Buffer
+	command.Stdout, command.Stderr = &said, io.MultiWriter(errs, &complained)
+	if err := command.Run(); err != nil {
+		return shown, fmt.Errorf("%w: %s", err, bytes.TrimSpace(complained.Bytes()))
 	}
-	return shown, json.Unmarshal(said, &shown)
+	return shown, json.Unmarshal(said.Bytes(), &shown)
 }
 
 // measureCrowd is the program of that process. It starts itself once more for the hosts.

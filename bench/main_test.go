@@ -7,12 +7,22 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/bench/measure"
 	"github.com/portcullis-mesh/portcullis/bench/report"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 )
+
+// TestMain makes the test binary a program that cannot measure crowds: a run starts itself for them.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "crowd" {
+		_, _ = os.Stderr.WriteString("no place for so many\n")
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 func TestWhatIsWrittenCanBeCompared(t *testing.T) {
 	s := scenario.Scenario{Stage: scenario.Validate, Hooks: 1, Hosts: 1, Bytes: scenario.Small}
@@ -72,6 +82,30 @@ func TestASubsetIsMeasuredAndProfiled(t *testing.T) {
 	defer file.Close()
 	run, err := report.Read(file)
 	if err != nil || len(run.Results) != 2 || len(run.Results[0].Rounds) != 2 {
+		t.Errorf("got %+v, %v", run, err)
+	}
+}
+
+func TestAFailureIsReportedWithEverythingElse(t *testing.T) {
+	dir := t.TempDir()
+	var out bytes.Buffer
+	args := []string{
+		"-run=^validate/2kB/1 hook/1 host/stream limit/full|^crowd/10000", "-rounds=1", "-duration=10ms", "-json=" + filepath.Join(dir, "results.json"),
+	}
+	err := bench(t.Context(), args, &out, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "crowd/10000 sessions/10000 hooks") {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(out.String(), "FAILED: crowd/10000 sessions/10000 hooks: exit status 1: no place for so many") {
+		t.Errorf("the targets are:\n%s", out.String())
+	}
+	file, err := os.Open(filepath.Join(dir, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	run, err := report.Read(file)
+	if err != nil || len(run.Results) != 1 || len(run.Failures) != 1 {
 		t.Errorf("got %+v, %v", run, err)
 	}
 }

@@ -100,20 +100,29 @@ func (c config) run(ctx context.Context, out, errs io.Writer) error {
 	if run.Harness, err = suite.Harness(ctx, harnessDuration); err != nil {
 		return err
 	}
-	run.Results, err = suite.Run(ctx, suite.Options{
+	run.Results, run.Failures, err = suite.Run(ctx, suite.Options{
 		Groups: groups, Duration: c.duration, Rounds: c.rounds, Progress: errs, Profiles: c.profiles,
 	})
 	if err != nil {
 		return err
 	}
-	if run.Crowds, err = c.crowds(ctx, errs); err != nil {
-		return err
+	c.crowds(ctx, run, errs)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	run.Others = machine.Others()
-	if len(run.Results) == 0 && len(run.Crowds) == 0 {
+	if len(run.Results)+len(run.Crowds)+len(run.Failures) == 0 {
 		return fmt.Errorf("no cell matches %v", c.pattern)
 	}
-	return c.deliver(run, out)
+	return errors.Join(c.deliver(run, out), failed(run))
+}
+
+// failed is an error if anything could not be measured. The report is there all the same.
+func failed(run *report.Run) error {
+	if len(run.Failures) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d measurements failed, %s the first of them", len(run.Failures), run.Failures[0].Name)
 }
 
 // deliver shows how the targets were met, and writes the files.

@@ -62,7 +62,7 @@ func Measure(ctx context.Context, o Options) (report.Crowd, error) {
 	if err != nil {
 		return report.Crowd{}, err
 	}
-	c := &crowd{options: o, mesh: m, shown: report.Crowd{Sessions: o.Sessions, Hooks: o.Hooks}}
+	c := &crowd{options: o, mesh: m, shown: report.Crowd{CrowdSize: report.CrowdSize{Sessions: o.Sessions, Hooks: o.Hooks}}}
 	err = c.measure(ctx, keys)
 	return c.shown, errors.Join(err, m.Close())
 }

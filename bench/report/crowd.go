@@ -1,14 +1,34 @@
 package report
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
+
+// CrowdSize is how large a crowd is. It is comparable.
+type CrowdSize struct {
+	// Sessions is how many hosts are connected, each with one hook, and Hooks how many hooks are configured, of which 8
+	// match.
+	Sessions int `json:"sessions"`
+	Hooks    int `json:"hooks"`
+}
+
+const crowdName = "crowd/%d sessions/%d hooks"
+
+// String names the crowd, as cells are named.
+func (s CrowdSize) String() string { return fmt.Sprintf(crowdName, s.Sessions, s.Hooks) }
+
+// parseCrowd is the size of a crowd of a name.
+func parseCrowd(name string) (s CrowdSize, ok bool) {
+	_, err := fmt.Sscanf(name, crowdName, &s.Sessions, &s.Hooks)
+	return s, err == nil
+}
 
 // Crowd is what one dispatcher showed that had many sessions, with their hosts in another process. Its processors were
 // shared with the hosts'.
 type Crowd struct {
-	// Sessions is how many hosts were connected, each with one hook, and Hooks how many hooks were configured, of which 8
-	// match.
-	Sessions int `json:"sessions"`
-	Hooks    int `json:"hooks"`
+	CrowdSize
+
 	// Connect is how long it took until all of them were in rotation, handshakes included.
 	Connect time.Duration `json:"connect"`
 	// Heap and Stacks are the memory in use in the dispatcher's process for a session, in bytes, after garbage was

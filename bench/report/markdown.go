@@ -18,6 +18,7 @@ func (r *Run) Markdown(w io.Writer, plot string) error {
 	p := &page{run: r, index: r.index()}
 	p.head(plot)
 	p.targets()
+	p.failures()
 	for _, load := range []Load{Full, Tenth} {
 		p.load(load)
 	}
@@ -97,6 +98,18 @@ func (p *page) targets() {
 	p.linef("|---|---|---|---|---|---|")
 	for _, j := range p.run.Judge() {
 		p.linef("| %s | %s | %s | %s | %s | %s |", j.What, j.Bound, j.Pod, j.Measured, j.Verdict, j.Bare)
+	}
+	p.linef("")
+}
+
+// failures says what could not be measured.
+func (p *page) failures() {
+	if len(p.run.Failures) == 0 {
+		return
+	}
+	p.linef("**What could not be measured**, and stands nowhere below:\n")
+	for _, f := range p.run.Failures {
+		p.linef("- `%s`: %s", f.Name, strings.Join(strings.Fields(f.Why), " "))
 	}
 	p.linef("")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,7 +140,7 @@ func TestJudge(t *testing.T) {
 		}
 		slow.Results[i].Rounds = append(slow.Results[i].Rounds, slow.Results[i].Rounds[0], slow.Results[i].Rounds[0])
 	}
-	slow.Crowds = []Crowd{{Sessions: idleSessions, Hooks: 100, Heap: 30_000, Stacks: 5_000}}
+	slow.Crowds = []Crowd{{CrowdSize: CrowdSize{idleSessions, 100}, Heap: 30_000, Stacks: 5_000}}
 	var got []string
 	for _, j := range slow.Judge() {
 		got = append(got, j.Bound+": "+j.Measured.String()+", bare "+j.Bare.String()+": "+j.Verdict)
@@ -155,8 +156,39 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestWhatFailedIsSaidOfItsTargets(t *testing.T) {
+	r := usual()
+	r.Results = slices.DeleteFunc(r.Results, func(x Result) bool { return x.Contender == Native })
+	cell := Cell{scenario.Scenario{Stage: scenario.Validate, Hooks: 8, Hosts: 8, Bytes: scenario.Small}, Native, Full}
+	r.Failures = []Failure{
+		{cell.String(), "no port\nis free"},
+		{CrowdSize{manySessions, manySessions}.String(), "too many sessions were lost"},
+	}
+	var got []string
+	for _, j := range r.Judge() {
+		if !strings.HasPrefix(j.Verdict, "PASS") && !strings.HasPrefix(j.Verdict, "MISSED") {
+			got = append(got, j.Bound+": "+j.Measured.String()+": "+j.Verdict)
+		}
+	}
+	want := []string{
+		"at least 12: –: FAILED: validate/2kB/8 hooks/8 hosts/kube-apiserver/full: no port\nis free",
+		"at least 8: –: FAILED: validate/2kB/8 hooks/8 hosts/kube-apiserver/full: no port\nis free",
+		"at least 10000: –: FAILED: crowd/10000 sessions/10000 hooks: too many sessions were lost",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("judgements (-want +got):\n%s", diff)
+	}
+	var text strings.Builder
+	if err := r.Markdown(&text, "plot.svg"); err != nil {
+		t.Fatal(err)
+	}
+	if line := "- `validate/2kB/8 hooks/8 hosts/kube-apiserver/full`: no port is free"; !strings.Contains(text.String(), line) {
+		t.Errorf("no %q in:\n%s", line, text.String())
+	}
+}
+
 func TestEveryTargetCanBeMeasured(t *testing.T) {
-	r := &Run{Crowds: []Crowd{{Sessions: idleSessions, Hooks: 100}, {Sessions: manySessions, Hooks: manySessions}}}
+	r := &Run{Crowds: []Crowd{{CrowdSize: CrowdSize{idleSessions, 100}}, {CrowdSize: CrowdSize{manySessions, manySessions}}}}
 	for _, stage := range []scenario.Stage{scenario.Validate, scenario.Mutate} {
 		for _, x := range [][2]int{{1, 1}, {8, 8}, {8, 1}, {32, 32}} {
 			for _, bytes := range []int{scenario.Small, scenario.Medium} {
@@ -190,7 +222,7 @@ func TestMarkdown(t *testing.T) {
 		Cell{scenario.Patching(1), Dispatcher, Full}, []measure.Sample{sample(1), sample(2), sample(4)},
 	})
 	r.Crowds = []Crowd{{
-		Sessions: 2000, Hooks: 100, Connect: 1500 * time.Millisecond, Heap: 30_000, Live: 25_000, Stacks: 5_000, Goroutines: 4, Rest: 0.2, Lost: 3,
+		CrowdSize: CrowdSize{2000, 100}, Connect: 1500 * time.Millisecond, Heap: 30_000, Live: 25_000, Stacks: 5_000, Goroutines: 4, Rest: 0.2, Lost: 3,
 		Still: NewFigure([]float64{90}), Updated: NewFigure([]float64{100, 70, 80}), Compiling: 3 * time.Millisecond, Spreading: 2 * time.Millisecond,
 	}}
 	if err := r.Markdown(&text, "plot.svg"); err != nil {

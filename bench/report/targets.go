@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -25,8 +26,8 @@ type target struct {
 	// sizes are those of the Pods that it is measured with.
 	sizes []int
 	// of is what the run showed with a size. who is the dispatcher whose target it is, or the same one with bare hosts,
-	// which stands beside it. False says that it was not measured.
-	of func(r *Run, bytes int, who Contender) (Figure, bool)
+	// which stands beside it. The error says why there is nothing to show.
+	of func(r *Run, bytes int, who Contender) (Figure, error)
 }
 
 // sized makes a cell out of a size and a contender.
@@ -50,20 +51,20 @@ func fixed(s scenario.Scenario, load Load) sized {
 }
 
 // compared is the ratio of a metric of two cells.
-func compared(of, against sized, metric func(measure.Sample) float64) func(*Run, int, Contender) (Figure, bool) {
-	return func(r *Run, bytes int, who Contender) (Figure, bool) {
-		index := r.index()
-		a, b := index[of(bytes, who)], index[against(bytes, who)]
-		return ratioOf(a, b, metric), len(a) > 0 && len(b) > 0
+func compared(of, against sized, metric func(measure.Sample) float64) func(*Run, int, Contender) (Figure, error) {
+	return func(r *Run, bytes int, who Contender) (Figure, error) {
+		a, err := r.rounds(of(bytes, who))
+		b, err2 := r.rounds(against(bytes, who))
+		return ratioOf(a, b, metric), worse(err, err2)
 	}
 }
 
 // timed is the ratio of the times per review at full throughput, which are the inverse of it.
-func timed(of, against sized) func(*Run, int, Contender) (Figure, bool) {
+func timed(of, against sized) func(*Run, int, Contender) (Figure, error) {
 	ratio := compared(of, against, throughput)
-	return func(r *Run, bytes int, who Contender) (Figure, bool) {
-		f, ok := ratio(r, bytes, who)
-		return f.inverse(), ok
+	return func(r *Run, bytes int, who Contender) (Figure, error) {
+		f, err := ratio(r, bytes, who)
+		return f.inverse(), err
 	}
 }
 
@@ -105,47 +106,42 @@ func targets() []target {
 			of: compared(fixed(scenario.Replicas(true, true), Steady), fixed(scenario.Replicas(false, false), Steady), p99),
 		},
 		{what: "the same: calls of hosts, for each review", bound: 1.05, sizes: small, of: callsOf(scenario.Replicas(true, true))},
-		{what: "memory of an idle session in the dispatcher, in kB", bound: 40, sizes: small, of: idleMemory},
+		{what: "memory of an idle session in the dispatcher, in kB", bound: 40, sizes: small, of: onlyDispatcher(idleMemory)},
 		{
 			what: "sessions and hooks in one process, of which every session was in rotation", bound: manySessions, least: true,
-			sizes: small, of: most,
+			sizes: small, of: onlyDispatcher(most),
 		},
 	}
 }
 
 // onlyDispatcher is a target that bare hosts have no figure for.
-func onlyDispatcher(of func(*Run, int, Contender) (Figure, bool)) func(*Run, int, Contender) (Figure, bool) {
-	return func(r *Run, bytes int, who Contender) (Figure, bool) {
-		f, ok := of(r, bytes, who)
-		return f, ok && who == Dispatcher
+func onlyDispatcher(of func(*Run, int, Contender) (Figure, error)) func(*Run, int, Contender) (Figure, error) {
+	return func(r *Run, bytes int, who Contender) (Figure, error) {
+		if who != Dispatcher {
+			return Figure{}, errNotMeasured
+		}
+		return of(r, bytes, who)
 	}
 }
 
 // callsOf is how many calls a review cost.
-func callsOf(s scenario.Scenario) func(*Run, int, Contender) (Figure, bool) {
-	return func(r *Run, _ int, who Contender) (Figure, bool) {
-		rounds := r.index()[Cell{s, who, Steady}]
-		return figureOf(rounds, calls), len(rounds) > 0
+func callsOf(s scenario.Scenario) func(*Run, int, Contender) (Figure, error) {
+	return func(r *Run, _ int, who Contender) (Figure, error) {
+		rounds, err := r.rounds(Cell{s, who, Steady})
+		return figureOf(rounds, calls), err
 	}
 }
 
 // idleMemory is the memory of a session, in kB.
-func idleMemory(r *Run, _ int, who Contender) (Figure, bool) {
-	for _, c := range r.Crowds {
-		if c.Sessions == idleSessions && who == Dispatcher {
-			return NewFigure([]float64{c.PerSession() / 1000}), true
-		}
-	}
-	return Figure{}, false
+func idleMemory(r *Run, _ int, _ Contender) (Figure, error) {
+	c, err := r.crowd(func(c CrowdSize) bool { return c.Sessions == idleSessions })
+	return NewFigure([]float64{c.PerSession() / 1000}), err
 }
 
 // most is how many sessions and hooks the largest crowd had.
-func most(r *Run, _ int, who Contender) (Figure, bool) {
-	n := 0
-	for _, c := range r.Crowds {
-		n = max(n, min(c.Sessions, c.Hooks))
-	}
-	return NewFigure([]float64{float64(n)}), n >= manySessions && who == Dispatcher
+func most(r *Run, _ int, _ Contender) (Figure, error) {
+	c, err := r.crowd(func(c CrowdSize) bool { return min(c.Sessions, c.Hooks) >= manySessions })
+	return NewFigure([]float64{float64(min(c.Sessions, c.Hooks))}), err
 }
 
 // verdict says whether a figure reaches the target, and how far it is from it. That some rounds say otherwise is said too.
@@ -178,26 +174,30 @@ type Judgement struct {
 	What, Bound, Pod string
 	// Measured is what the run showed; Bare is the same with bare hosts.
 	Measured, Bare Figure
-	// Verdict begins with PASS or MISSED.
+	// Verdict begins with PASS, MISSED or, when a cell that is needed could not be measured, FAILED.
 	Verdict string
 }
 
-// Judge holds a run to its targets. What was not measured is left out.
+// Judge holds a run to its targets. What was not measured is left out; what failed is not.
 func (r *Run) Judge() []Judgement {
+	none := Figure{math.NaN(), math.NaN(), math.NaN()}
 	var all []Judgement
 	for _, t := range targets() {
 		for _, bytes := range t.sizes {
-			got, ok := t.of(r, bytes, Dispatcher)
-			if !ok {
+			got, err := t.of(r, bytes, Dispatcher)
+			if errors.Is(err, errNotMeasured) {
 				continue
 			}
-			bare, ok := t.of(r, bytes, Bare)
-			if !ok {
-				bare = Figure{math.NaN(), math.NaN(), math.NaN()}
+			j := Judgement{What: t.what, Bound: t.bounds(), Pod: scenario.Scenario{Bytes: bytes}.Size(), Measured: got, Bare: none}
+			if err != nil {
+				j.Measured, j.Verdict = none, "FAILED: "+err.Error()
+			} else {
+				j.Verdict = t.verdict(got)
 			}
-			all = append(all, Judgement{
-				What: t.what, Bound: t.bounds(), Pod: scenario.Scenario{Bytes: bytes}.Size(), Measured: got, Bare: bare, Verdict: t.verdict(got),
-			})
+			if bare, err := t.of(r, bytes, Bare); err == nil {
+				j.Bare = bare
+			}
+			all = append(all, j)
 		}
 	}
 	return all

@@ -5,7 +5,6 @@ package suite
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -41,25 +40,30 @@ func (o *Options) defaults() {
 	o.Least = cmp.Or(o.Least, DefaultLeast)
 }
 
-// Run runs all groups. What fails ends it.
-func Run(ctx context.Context, o Options) ([]report.Result, error) {
+// Run runs all groups. Of a cell that fails nothing is told but why, and the others are measured; only the end of ctx ends
+// the run.
+func Run(ctx context.Context, o Options) ([]report.Result, []report.Failure, error) {
 	o.defaults()
 	keys, err := pki.New()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var all []report.Result
+	var failed []report.Failure
 	begun := time.Now()
 	for i, cells := range o.Groups {
 		fmt.Fprintf(o.Progress, "%s group %d of %d\n", time.Since(begun).Truncate(time.Second), i+1, len(o.Groups))
 		g := &group{options: o, keys: keys, subjects: map[subjectKey]*subject{}}
-		err := errors.Join(g.run(ctx, cells), g.close())
-		if err != nil {
-			return nil, err
+		g.run(ctx, cells)
+		if err := g.close(); err != nil {
+			fmt.Fprintln(o.Progress, "ending a group:", err)
 		}
-		all = append(all, g.results...)
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		all, failed = append(all, g.results...), append(failed, g.failures...)
 	}
-	return all, nil
+	return all, failed, nil
 }
 
 // Harness is what a review costs that does nothing: what the measuring itself adds to each.
@@ -73,59 +77,77 @@ type group struct {
 	keys     *pki.PKI
 	subjects map[subjectKey]*subject
 	results  []report.Result
+	failures []report.Failure
+}
+
+// fail takes note of a cell that could not be measured.
+func (g *group) fail(c report.Cell, err error) {
+	fmt.Fprintf(g.options.Progress, "%s: FAILED: %v\n", c, err)
+	g.failures = append(g.failures, report.Failure{Name: c.String(), Why: err.Error()})
 }
 
 // run measures the loads one after the other: a part of the full load is known when that is.
-func (g *group) run(ctx context.Context, cells Group) error {
+func (g *group) run(ctx context.Context, cells Group) {
+	var some Group
 	for _, c := range cells {
 		if err := g.start(ctx, c); err != nil {
-			return fmt.Errorf("%s: %w", c, err)
+			g.fail(c, err)
+			continue
 		}
+		some = append(some, c)
 	}
 	for _, load := range report.Loads() {
-		var some []*report.Result
-		for _, c := range cells {
-			if c.Load == load {
-				some = append(some, &report.Result{Cell: c})
-			}
-		}
-		if err := g.rounds(ctx, some); err != nil {
-			return err
-		}
+		g.rounds(ctx, load, some)
 	}
-	return nil
 }
 
-// rounds measures cells of one load in turns.
-func (g *group) rounds(ctx context.Context, cells []*report.Result) error {
-	loads := make([]measure.Load, len(cells))
-	for i, c := range cells {
-		var err error
-		if loads[i], err = g.load(ctx, c.Cell); err != nil {
-			return fmt.Errorf("%s: %w", c.Cell, err)
+// running is a cell that is being measured.
+type running struct {
+	report.Result
+
+	load measure.Load
+	err  error // nothing more of it is measured
+}
+
+// rounds measures the cells of one load in turns.
+func (g *group) rounds(ctx context.Context, load report.Load, cells Group) {
+	var some []*running
+	for _, c := range cells {
+		if c.Load == load {
+			r := &running{Result: report.Result{Cell: c}}
+			r.load, r.err = g.load(ctx, c)
+			some = append(some, r)
 		}
 	}
 	for range g.options.Rounds {
-		for i, c := range cells {
-			s, err := g.measure(ctx, c.Cell, loads[i])
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Cell, err)
-			}
-			c.Rounds = append(c.Rounds, s)
+		for _, r := range some {
+			g.round(ctx, r)
 		}
 	}
-	for i, c := range cells {
-		g.results = append(g.results, *c)
-		fmt.Fprintln(g.options.Progress, c.Line())
-		err := g.options.Profiles.take(c.Cell, func() error {
-			_, err := g.measure(ctx, c.Cell, loads[i])
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.Cell, err)
+	for _, r := range some {
+		if r.err == nil {
+			fmt.Fprintln(g.options.Progress, r.Line())
+			r.err = g.options.Profiles.take(r.Cell, func() error {
+				_, err := g.measure(ctx, r.Cell, r.load)
+				return err
+			})
 		}
+		if r.err != nil {
+			g.fail(r.Cell, r.err)
+			continue
+		}
+		g.results = append(g.results, r.Result)
 	}
-	return nil
+}
+
+// round measures one round of a cell, unless one has failed before.
+func (g *group) round(ctx context.Context, r *running) {
+	if r.err != nil {
+		return
+	}
+	var s measure.Sample
+	s, r.err = g.measure(ctx, r.Cell, r.load)
+	r.Rounds = append(r.Rounds, s)
 }
 
 // load is how a cell is measured in each round.

@@ -30,11 +30,11 @@ func TestEveryCellRuns(t *testing.T) {
 	}
 	var progress bytes.Buffer
 	groups := suite.All()
-	results, err := suite.Run(t.Context(), suite.Options{
+	results, failed, err := suite.Run(t.Context(), suite.Options{
 		Groups: groups, Duration: time.Millisecond, Rounds: 1, Callers: 1, Least: 1, Progress: &progress,
 	})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, progress.String())
+	if err != nil || len(failed) > 0 {
+		t.Fatalf("%v, %v\n%s", err, failed, progress.String())
 	}
 	cells := map[report.Cell]bool{}
 	for _, g := range groups {
@@ -83,15 +83,15 @@ func TestCellsAreSelectedByTheirNames(t *testing.T) {
 func TestCellsOfAGroupAreMeasuredInTurns(t *testing.T) {
 	var progress bytes.Buffer
 	s := small(scenario.Validate, 4)
-	results, err := suite.Run(t.Context(), suite.Options{
+	results, failed, err := suite.Run(t.Context(), suite.Options{
 		Groups: []suite.Group{{
 			{Scenario: s, Contender: report.Bare, Load: report.Tenth}, {Scenario: s, Contender: report.Bare, Load: report.Full},
 			{Scenario: s, Contender: report.Streams, Load: report.Full},
 		}},
 		Duration: time.Millisecond, Rounds: 3, Callers: 2, Least: 2, Progress: &progress,
 	})
-	if err != nil || len(results) != 3 {
-		t.Fatalf("%v, %v", results, err)
+	if err != nil || len(failed) > 0 || len(results) != 3 {
+		t.Fatalf("%v, %v, %v", results, failed, err)
 	}
 	for i, want := range []report.Load{report.Full, report.Full, report.Tenth} {
 		if r := results[i]; r.Load != want || len(r.Rounds) != 3 || r.Contender == report.Bare && r.Rounds[0].Calls != 4 {
@@ -100,10 +100,22 @@ func TestCellsOfAGroupAreMeasuredInTurns(t *testing.T) {
 	}
 }
 
-func TestAnUnknownContenderIsAnError(t *testing.T) {
-	group := suite.Group{{Scenario: small(scenario.Validate, 4), Contender: "nobody", Load: report.Full}}
-	if _, err := suite.Run(t.Context(), suite.Options{Groups: []suite.Group{group}, Progress: io.Discard}); err == nil {
-		t.Error("no error")
+func TestACellThatFailsLeavesTheOthers(t *testing.T) {
+	s := small(scenario.Validate, 4)
+	good := report.Cell{Scenario: s, Contender: report.Streams, Load: report.Full}
+	bad := report.Cell{Scenario: s, Contender: "nobody", Load: report.Full}
+	for name, groups := range map[string][]suite.Group{
+		"in its group": {{bad, good}}, "in other groups": {{bad}, {good}},
+	} {
+		results, failed, err := suite.Run(t.Context(), suite.Options{
+			Groups: groups, Duration: time.Millisecond, Rounds: 2, Callers: 1, Least: 1, Progress: io.Discard,
+		})
+		if err != nil || len(results) != 1 || results[0].Cell != good || len(results[0].Rounds) != 2 {
+			t.Errorf("%s: %+v, %v", name, results, err)
+		}
+		if len(failed) != 1 || failed[0].Name != bad.String() || failed[0].Why == "" {
+			t.Errorf("%s: failed %+v", name, failed)
+		}
 	}
 }
 
