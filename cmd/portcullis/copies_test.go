@@ -41,13 +41,12 @@ func TestNobodyCopiesTheObject(t *testing.T) {
 	for _, capabilities := range [][]string{nil, {"chunks"}} {
 		for _, stage := range []string{"validate", "mutate"} {
 			t.Run(fmt.Sprint(stage, capabilities), func(t *testing.T) {
-				ctx, leave := context.WithCancel(ctx)
 				host := newDeaf(ctx, capabilities)
 				gone := make(chan error, 1)
 				go func() { gone <- a.hosts.Serve(host, devHost) }()
 				within(t, "the host", host.welcomed)
 				checkCopies(t, a, stage)
-				leave()
+				host.End()
 				<-gone
 			})
 		}
@@ -98,6 +97,7 @@ func checkCopies(t *testing.T, a *app, stage string) {
 // deaf is a host in memory that allows everything without reading it.
 type deaf struct {
 	ctx      context.Context
+	leave    context.CancelFunc
 	answers  chan *hostv1.ConnectRequest
 	welcomed chan struct{}
 	chunks   bool
@@ -105,7 +105,11 @@ type deaf struct {
 }
 
 func newDeaf(ctx context.Context, capabilities []string) *deaf {
-	h := &deaf{ctx: ctx, answers: make(chan *hostv1.ConnectRequest, 16), welcomed: make(chan struct{}), chunks: len(capabilities) > 0}
+	ctx, leave := context.WithCancel(ctx)
+	h := &deaf{
+		ctx: ctx, leave: leave, chunks: len(capabilities) > 0,
+		answers: make(chan *hostv1.ConnectRequest, 16), welcomed: make(chan struct{}),
+	}
 	offer := func(name string, stage admissionv1.Stage) *hostv1.HookOffer {
 		return &hostv1.HookOffer{Name: name, Stage: stage}
 	}
@@ -120,6 +124,8 @@ func newDeaf(ctx context.Context, capabilities []string) *deaf {
 }
 
 func (h *deaf) Context() context.Context { return h.ctx }
+
+func (h *deaf) End() { h.leave() }
 
 func (h *deaf) Recv() (*session.Incoming, error) {
 	select {

@@ -151,18 +151,33 @@ func (s *Server) Serve(stream Stream, identity string) error {
 // Wait returns when the goroutines of all streams have ended. The transport has to be stopped first.
 func (s *Server) Wait() { s.goroutines.Wait() }
 
-// hello waits for the first frame and checks it.
+// hello waits for the first frame and checks it. Another goroutine reads: the host is told why the stream ends, which gRPC
+// does not where its handler was reading.
 func (s *Server) hello(stream Stream) (*hostv1.Hello, error) {
-	late := time.AfterFunc(HelloTimeout, stream.End)
-	in, err := stream.Recv()
-	switch inTime := late.Stop(); {
-	case !inTime:
-		return nil, status.Errorf(codes.InvalidArgument, "no Hello within %s", HelloTimeout)
-	case err != nil:
-		return nil, statusOf(err)
+	type first struct {
+		hello *hostv1.Hello
+		err   error
 	}
-	hello := in.message.GetHello()
-	return hello, checkHello(hello)
+	got := make(chan first, 1)
+	s.goroutines.Go(func() {
+		in, err := stream.Recv()
+		if err != nil {
+			got <- first{err: err}
+			return
+		}
+		got <- first{hello: in.message.GetHello()}
+	})
+	timer := time.NewTimer(HelloTimeout)
+	defer timer.Stop()
+	select {
+	case f := <-got:
+		if f.err != nil {
+			return nil, statusOf(f.err)
+		}
+		return f.hello, checkHello(f.hello)
+	case <-timer.C:
+		return nil, status.Errorf(codes.InvalidArgument, "no Hello within %s", HelloTimeout)
+	}
 }
 
 // checkHello says what is wrong with the first frame of a host.

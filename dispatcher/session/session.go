@@ -25,7 +25,7 @@ type Stream interface {
 	Recv() (*Incoming, error)
 	// Context ends with the stream.
 	Context() context.Context
-	// End ends the stream's context. It may be called at any time, and more than once.
+	// End ends the stream's context, in the middle of whatever it does. It may be called at any time, and more than once.
 	End()
 }
 
@@ -193,18 +193,30 @@ func (s *Session) send(c *hostv1.ConnectResponse) {
 	s.step(func(st *state) { st.send(c) })
 }
 
-// close ends the session, and its stream. Only the first cause counts.
+// close ends the session, and its stream, of which the host is told nothing more: a reader that finds a reason ends the
+// session alone, and returns.
 func (s *Session) close(cause error) {
-	var stream Stream
+	s.end(cause)
+	if stream := s.current(); stream != nil {
+		stream.End()
+	}
+}
+
+// end ends the session. Only the first cause counts.
+func (s *Session) end(cause error) {
 	s.step(func(st *state) {
 		if s.ended == nil {
-			s.ended, s.used, stream = cause, false, s.stream
+			s.ended, s.used = cause, false
 			st.end(cause)
 		}
 	})
-	if stream != nil {
-		stream.End()
-	}
+}
+
+// current is the stream; nil before it is served.
+func (s *Session) current() Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stream
 }
 
 // replaced lets a newer session of the same instance have the new calls. Those in flight finish here, or fail over when
@@ -321,12 +333,12 @@ func (s *Session) cause() error {
 	return s.ended
 }
 
-// run serves the session on its stream until one of them ends, and then ends the other. What writes may do so for a little
-// longer: whoever owns goroutines waits for it.
+// run serves the session on its stream until one of them ends. Who owns the stream then ends that, with what run returns.
+// What writes may do so for a little longer: whoever owns goroutines waits for it.
 func (s *Session) run(stream Stream, goroutines *sync.WaitGroup) error {
 	s.step(func(*state) { s.stream, s.goroutines = stream, goroutines })
 	if s.cause() == nil {
-		s.close(s.read())
+		s.end(s.read())
 	}
 	return s.cause()
 }

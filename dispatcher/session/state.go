@@ -105,6 +105,7 @@ type state struct {
 	crossed  int       // pairs that it may still answer, which were on their way to it then
 	deadline time.Time // of our own drain; zero when we do not drain
 	leaving  error     // why we do
+	parting  time.Time // when the host was asked for its last frame; zero before that
 }
 
 // newState is a session that has just been welcomed.
@@ -255,16 +256,36 @@ func (s *state) replaced(now time.Time) error {
 // tick looks at the time. It returns an error when the session has to end, as it has to after patience without a frame.
 func (s *state) tick(now time.Time, patience time.Duration) error {
 	switch {
-	case !s.deadline.IsZero() && (s.idle() || now.After(s.deadline)):
+	case !s.deadline.IsZero() && now.After(s.deadline):
 		return s.leaving
+	case !s.deadline.IsZero() && s.idle():
+		return s.part(now)
 	case s.stuck(now):
 		return errStuck
 	case now.Sub(s.heard) > patience && now.Sub(s.coming) > patience:
 		return errSilent
 	case s.quiet(now) && now.Sub(s.pinged) >= pingAfter:
-		s.pinged = now
-		s.pings++
-		s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: s.pings}}})
+		s.ping(now)
+	}
+	return nil
+}
+
+// ping asks for a sign of life.
+func (s *state) ping(now time.Time) {
+	s.pinged = now
+	s.pings++
+	s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: s.pings}}})
+}
+
+// part ends a session that is leaving and has nothing left to do. It does so with a last frame of the host, which it asks for:
+// gRPC says why a stream ended only where its reader is there to say so, not where it was waiting (Stream.End).
+func (s *state) part(now time.Time) error {
+	switch {
+	case s.parting.IsZero():
+		s.parting = now
+		s.ping(now)
+	case now.Sub(s.parting) >= PingInterval:
+		return s.leaving
 	}
 	return nil
 }

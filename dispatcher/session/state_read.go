@@ -12,6 +12,9 @@ import (
 // received takes a frame from the host. It returns an error when the session has to end.
 func (s *state) received(now time.Time, in *Incoming) error {
 	s.heard = now
+	if !s.parting.IsZero() && s.idle() {
+		return s.leaving
+	}
 	for i := range in.answers {
 		if err := s.verdict(now, &in.answers[i]); err != nil {
 			return err
