@@ -27,6 +27,8 @@ func (b *RouteBinding) unheeded(h *Hook) []Finding {
 		say(SeverityWarning, CodeNoEffect, "speculate", "validates, and such hooks are called at the same time anyway: this has no effect")
 	case r.Shadow:
 		say(SeverityWarning, CodeNoEffect, "speculate", inShadow)
+	case !r.Stream:
+		say(SeverityWarning, CodeNoEffect, "speculate", "is called over HTTPS, and nobody knows how busy its webhook is: this has no effect")
 	case !harmless:
 		say(SeverityWarning, CodeNoEffect, "speculate", "is never called ahead of others%s", unlessNone(effects))
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestWhatARouteAsksInVainIsReported(t *testing.T) {
-	speculate, hedge := match.Route{Speculate: true}, match.Route{Hedge: match.Hedge{Enabled: true}}
+	speculate, hedge := match.Route{Stream: true, Hosts: []string{"h"}, Speculate: true}, match.Route{Hedge: match.Hedge{Enabled: true}}
 	all := match.Route{Speculate: true, Hedge: match.Hedge{Enabled: true}, AllDenials: true}
 	shadow := match.Route{Shadow: true}
 	everything := all
@@ -30,6 +30,7 @@ func TestWhatARouteAsksInVainIsReported(t *testing.T) {
 		"all denials of validating hooks can be told":           {validate, some, match.Route{AllDenials: true}, nil},
 		"a hook without side effects can be in shadow":          {mutate, none, shadow, nil},
 		"nothing is asked of a hook that is asked for nothing":  {mutate, some, match.Route{}, nil},
+		"nobody knows how busy a webhook is":                    {mutate, none, match.Route{Speculate: true}, []string{`warning: r.yaml: HookRoute/r spec.speculate: *over HTTPS*no effect (no-effect)`}},
 		"validating hooks are called at the same time":          {validate, none, speculate, []string{`warning: r.yaml: HookRoute/r spec.speculate: hook "hook.io" validates*no effect (no-effect)`}},
 		"side effects only in a dry run":                        {mutate, onDryRun, speculate, []string{`warning: r.yaml: HookRoute/r spec.speculate: *ahead of others but in dry runs*NoneOnDryRun* (no-effect)`}},
 		"side effects":                                          {mutate, some, speculate, []string{`warning: r.yaml: HookRoute/r spec.speculate: *are Some and not None: this has no effect (no-effect)`}},
