@@ -3,6 +3,7 @@ package session
 import (
 	"runtime"
 	"testing"
+	"time"
 	"weak"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -60,4 +61,32 @@ func TestCallsThatEndBeforeTheyAreWrittenDoNotPileUp(t *testing.T) {
 	if w.state.taken != 4 || taken < 2 {
 		t.Errorf("%d parts were written, %d slots are taken", taken, w.state.taken)
 	}
+}
+
+// TestATicketThatEndsOnItsWayToASeatHasNone has calls be cancelled between the choice of a replica and the seat there: who
+// cancels does not know of either.
+func TestATicketThatEndsOnItsWayToASeatHasNone(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.dial("host", 1)
+		h.say(with(hello("one", "a"), func(h *hostv1.Hello) { h.MaxOutstanding = 3 }))
+		h.hear()
+		calls := []*results{m.review("a"), m.review("a")} // the second is being written
+		ended := func() *ticket {
+			k := &ticket{batch: m.call(), pool: m.registry.view.Load().pool(m.snapshot.Hooks()[0])}
+			k.ended.Store(true)
+			return k
+		}
+		m.registry.place([]*ticket{ended()}, time.Now())
+		if n := m.registry.all()[0].load.Load(); n != 2 {
+			t.Errorf("%d slots are taken, want 2", n)
+		}
+		calls = append(calls, m.review("a")) // no room is left
+		m.registry.place([]*ticket{ended()}, time.Now())
+		if n := m.registry.queued.Load(); n != 0 {
+			t.Errorf("%d calls wait", n)
+		}
+		for _, c := range calls {
+			c.cancel["a"]()
+		}
+	})
 }
