@@ -194,7 +194,7 @@ func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
 		logger:    o.Logger,
 		listener:  l,
 		handlers:  handlers,
-		jobs:      make(chan *invocation),
+		crew:      newCrew(handlers),
 		forWriter: make(chan struct{}, 1),
 		forReader: make(chan struct{}, 1),
 		forTimer:  make(chan struct{}, 1),

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -49,10 +48,7 @@ type session struct {
 	logger   *slog.Logger
 	listener listener
 	handlers *sync.WaitGroup // also probes
-
-	// jobs are taken by goroutines that have nothing else to do, of which there are idle many. The reader alone sends.
-	jobs chan *invocation
-	idle atomic.Int32
+	crew     *crew
 
 	// Each holds at most one wake-up, which says that there is something to look at under mu.
 	forWriter, forReader, forTimer chan struct{}
@@ -88,7 +84,7 @@ func (s *session) run(ctx context.Context, open OpenFunc) error {
 	defer s.listener.ended(s)
 	s.begin()
 
-	defer close(s.jobs)
+	defer s.crew.close()
 	var pumps sync.WaitGroup
 	defer pumps.Wait()
 	defer abort(errGone)
@@ -202,9 +198,8 @@ func (s *session) decide(decide func(st *state, now time.Time) effects) (toSend 
 		s.mu.Unlock()
 		return false
 	}
-	before := s.state.wake()
 	out := decide(s.state, time.Now())
-	sooner := s.state.wake().Before(before)
+	sooner := s.state.hurry()
 	toSend = s.state.toSend() && !s.sending
 	s.mu.Unlock()
 	if sooner {
@@ -226,8 +221,8 @@ func (s *session) carryOut(out *effects) {
 		s.budget.leave(s)
 		s.listener.leaving(s, out.leaving)
 	}
-	for i := range out.start {
-		s.start(&out.start[i])
+	if len(out.start) > 0 {
+		s.start(out.start)
 	}
 	for _, inv := range out.cancel {
 		inv.ctx.end(errCancelled)

@@ -9,29 +9,13 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// start runs a handler, under the deadline of its call, in a goroutine that waits for work or else in a new one.
-func (s *session) start(inv *invocation) {
-	inv.session = s
-	inv.ctx.begin(s.handling, inv.deadline)
-	select {
-	case s.jobs <- inv:
-	default:
-		s.handlers.Go(func() { s.work(inv) })
+// start has handlers run, each under the deadline of its call.
+func (s *session) start(some []invocation) {
+	for i := range some {
+		some[i].session = s
+		some[i].ctx.begin(s.handling, some[i].deadline)
 	}
-}
-
-// work runs handlers one after the other. A new goroutine for each would have to grow its stack anew each time. It ends
-// with the session, and when enough others wait for work.
-func (s *session) work(inv *invocation) {
-	for ok := true; ok; {
-		inv.run()
-		if s.idle.Add(1) <= maxIdle {
-			inv, ok = <-s.jobs
-		} else {
-			ok = false
-		}
-		s.idle.Add(-1)
-	}
+	s.crew.add(some)
 }
 
 // run calls the handler and sends its verdict, also when the handler ends this goroutine.

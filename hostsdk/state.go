@@ -94,6 +94,7 @@ type state struct {
 	over       bool // given up
 	drainUntil time.Time
 	endUntil   time.Time
+	hurried    bool // one of the deadlines has moved forward
 }
 
 // newState starts a session that announces hello, and hooks in it. Hello is the first frame.
@@ -211,7 +212,7 @@ func (s *state) welcome(w *hostv1.Welcome) effects {
 		return effects{abort: fmt.Errorf("hostsdk: the dispatcher chose protocol %d, this host speaks %d",
 			w.GetProtocol(), protocolVersion)}
 	}
-	s.welcomed = true
+	s.welcomed, s.hurried = true, true
 	if ms := w.GetSilenceMs(); ms > 0 {
 		s.silence = milliseconds(ms)
 	}
@@ -264,7 +265,7 @@ func (s *state) drain(now time.Time) {
 	if s.draining {
 		return
 	}
-	s.draining = true
+	s.draining, s.hurried = true, true
 	s.drainUntil = now.Add(s.drainTimeout)
 	s.send(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{
 		Drain: &hostv1.HostDrain{LastStartedCallId: s.lastStarted},
@@ -291,7 +292,7 @@ func (s *state) left(now time.Time, d *hostv1.DispatcherDrain) effects {
 
 func (s *state) endBy(t time.Time) {
 	if s.endUntil.IsZero() || t.Before(s.endUntil) {
-		s.endUntil = t
+		s.endUntil, s.hurried = t, true
 	}
 }
 
@@ -314,6 +315,13 @@ func (s *state) deadlines() [3]deadline {
 		drain = deadline{s.drainUntil, errDrained}
 	}
 	return [...]deadline{life, drain, {s.endUntil, errNotEnded}}
+}
+
+// hurry says whether something has moved the next deadline forward since it was asked last.
+func (s *state) hurry() bool {
+	hurried := s.hurried
+	s.hurried = false
+	return hurried
 }
 
 // wake is when tick has something to do at the latest; zero when there is nothing more to do.

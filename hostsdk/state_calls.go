@@ -24,6 +24,7 @@ type invocation struct {
 
 	// Of the session: one piece of memory for a call.
 	session *session
+	next    *invocation // of the crew's queue
 	ctx     callContext
 	request Request
 	verdict hostv1.Verdict

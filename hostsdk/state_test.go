@@ -335,3 +335,35 @@ func (b *books) close() error {
 	}
 	return nil
 }
+
+// TestTheShellIsToldWhenADeadlineMovesForward, whatever the order of frames: it sleeps until the one that it knows.
+func TestTheShellIsToldWhenADeadlineMovesForward(t *testing.T) {
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 6))
+		s, now := welcomedState(t, 4), start
+		known := s.wake()
+		for call := uint64(1); call < 30; call++ {
+			now = now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
+			switch random.IntN(12) {
+			case 0:
+				s.drain(now)
+			case 1:
+				s.left(now, &hostv1.DispatcherDrain{GraceMs: uint32(random.IntN(10_000))})
+			case 2:
+				s.welcome(&hostv1.Welcome{Protocol: 1, SilenceMs: uint32(random.IntN(10_000))})
+			case 3:
+				s.tick(now)
+			case 4, 5:
+				s.finished(now, pair{id: uint64(random.IntN(int(call)))}, &hostv1.Verdict{}, nil)
+			default:
+				take(s, now, reviewOf(call, 1))
+			}
+			switch at := s.wake(); {
+			case s.hurry(), !now.Before(known): // The shell looks anew.
+				known = at
+			case !at.IsZero() && at.Before(known):
+				t.Fatalf("seed %d: the shell sleeps until %v, and should be back at %v", seed, known, at)
+			}
+		}
+	}
+}
