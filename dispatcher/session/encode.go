@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -55,10 +56,10 @@ const (
 )
 
 // headBound is at least the number of bytes that the head of a frame takes, whenever it is encoded.
-func headBound(tickets []*ticket) int {
+func headBound(shared *body, tickets []*ticket) int {
 	n := prefixBytes + scalarBytes
-	if parent := tickets[0].parent; parent.IsValid() {
-		n += traceparentBytes + len(parent.TraceState().String())
+	if shared.parent.IsValid() {
+		n += traceparentBytes + len(shared.parent.TraceState().String())
 	}
 	for _, t := range tickets {
 		id := &t.call().Hook.ID
@@ -73,13 +74,13 @@ func appendHead(b []byte, f *frame, now time.Time) []byte {
 	for _, t := range f.tickets {
 		b = appendHookCall(b, t, now)
 	}
-	span := f.tickets[0].parent
+	span := f.body.parent
 	if !span.IsValid() {
 		return b
 	}
-	trace, id := span.TraceID(), span.SpanID()
+	of, id := span.TraceID(), span.SpanID()
 	b = protowire.AppendVarint(protowire.AppendTag(b, reviewTraceparent, protowire.BytesType), traceparentBytes)
-	b = hex.AppendEncode(append(b, "00-"...), trace[:])
+	b = hex.AppendEncode(append(b, "00-"...), of[:])
 	b = hex.AppendEncode(append(b, '-'), id[:])
 	b = hex.AppendEncode(append(b, '-'), []byte{byte(span.TraceFlags())})
 	return appendText(b, reviewTracestate, span.TraceState().String())
@@ -154,6 +155,7 @@ type body struct {
 	buffers mem.BufferSlice
 	length  int // bytes
 	lease   *memory.Lease
+	parent  trace.SpanContext // of the review
 }
 
 // newBody is the body of a batch.
@@ -163,7 +165,7 @@ func newBody(b *dispatcher.Batch) *body {
 	for i, p := range pieces {
 		buffers[i] = mem.SliceBuffer(p)
 	}
-	return &body{buffers, b.Body.Len(), b.Lease}
+	return &body{buffers: buffers, length: b.Body.Len(), lease: b.Lease}
 }
 
 // encodeReview encodes a frame with one review: its head, and behind it the body that all hosts share, as one

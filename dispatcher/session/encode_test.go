@@ -2,7 +2,6 @@ package session
 
 import (
 	"bytes"
-	"context"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -37,7 +36,9 @@ func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
 	}
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
 	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
-	f, parent := &frame{id: r.Uint64() >> r.IntN(64), body: newBody(batch)}, span()
+	parent := span()
+	f := &frame{id: r.Uint64() >> r.IntN(64), body: newBody(batch)}
+	f.body.parent = parent
 	want := &hostv1.Review{CallId: f.id, Request: request}
 	if parent.IsValid() {
 		want.Traceparent = "00-" + parent.TraceID().String() + "-" + parent.SpanID().String() + "-" + parent.TraceFlags().String()
@@ -51,7 +52,7 @@ func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
 			Round: r.Uint32N(2), Mode: review.Mode(r.IntN(4)), Deadline: epoch.Add(time.Duration(r.Int64() >> r.IntN(63))), Span: span(),
 		}
 		batch.Calls = append(batch.Calls, call)
-		f.tickets = append(f.tickets, &ticket{batch: batch, index: i, parent: parent})
+		f.tickets = append(f.tickets, &ticket{batch: batch, index: i})
 		hook := &hostv1.HookCall{
 			Name: call.Hook.ID.Name, Stage: call.Hook.ID.Stage, RemainingMs: millis(call.Deadline.Sub(epoch)),
 			Round: call.Round, Configuration: call.Hook.ID.Configuration, Mode: hostv1.Mode(call.Mode) + 1,
@@ -62,7 +63,7 @@ func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
 		}
 		want.Hooks = append(want.Hooks, hook)
 	}
-	f.bound = headBound(f.tickets)
+	f.bound = headBound(f.body, f.tickets)
 	return f, want
 }
 
@@ -165,7 +166,7 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 		Calls: []dispatcher.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 	}
 	s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})
-	s.submit([]*ticket{{batch: batch, parent: trace.SpanContextFromContext(context.Background())}})
+	s.submit([]*ticket{{batch: batch}})
 	shared := 0
 	for out := s.next(epoch); out != nil; out = s.next(epoch) {
 		for _, piece := range out.Parts[0].Body {

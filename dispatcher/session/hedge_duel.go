@@ -58,7 +58,7 @@ func (d *duel) join(now time.Time) *ticket {
 	}
 	f := d.first
 	d.second = &ticket{
-		batch: f.batch, body: f.body, index: f.index, done: f.done, begun: now, parent: f.parent, pool: f.pool, duel: d, hedge: true,
+		batch: f.batch, body: f.body, index: f.index, done: f.done, begun: now, pool: f.pool, duel: d, hedge: true,
 	}
 	return d.second
 }

@@ -154,15 +154,16 @@ func (r *Registry) all() []*Session {
 
 // Start implements [dispatcher.Backend].
 func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
-	now, parent, v := time.Now(), trace.SpanContextFromContext(ctx), r.view.Load()
+	now, v := time.Now(), r.view.Load()
 	tickets := make([]ticket, len(b.Calls))
 	var few [8]*ticket // on the stack, unless there are more
 	todo := few[:0]
 	body := newBody(b)
+	body.parent = trace.SpanContextFromContext(ctx)
 	var twice *hedges
 	for i := range tickets {
 		t := &tickets[i]
-		t.batch, t.body, t.index, t.done, t.begun, t.parent = b, body, i, done, now, parent
+		t.batch, t.body, t.index, t.done, t.begun = b, body, i, done, now
 		t.pool = v.pool(t.call().Hook)
 		twice = r.hedge(twice, t)
 		todo = append(todo, t)

@@ -146,10 +146,11 @@ func (s *state) suspect(now time.Time) bool { return now.Sub(s.heard) > SuspectA
 // submit takes calls of one batch into a frame. There has to be room for them.
 func (s *state) submit(tickets []*ticket) *frame {
 	s.lastID++
-	f := &frame{id: s.lastID, open: len(tickets), body: tickets[0].body, bound: headBound(tickets)}
+	f := &frame{id: s.lastID, open: len(tickets), body: tickets[0].body}
 	if f.body == nil {
 		f.body = newBody(tickets[0].batch)
 	}
+	f.bound = headBound(f.body, tickets)
 	f.tickets = append(f.single[:0], tickets...)
 	s.taken += len(tickets)
 	s.calls[f.id] = f

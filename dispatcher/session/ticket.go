@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -15,12 +14,11 @@ import (
 
 // ticket is one call on its way through queues and sessions until it has its result.
 type ticket struct {
-	batch  *dispatcher.Batch
-	body   *body // of the batch, for hosts; nil means that each makes it
-	index  int   // in batch.Calls
-	done   func(i int, r review.Result)
-	begun  time.Time
-	parent trace.SpanContext // of the review
+	batch *dispatcher.Batch
+	body  *body // of the batch, for hosts; nil means that each makes it, without a trace
+	index int   // in batch.Calls
+	done  func(i int, r review.Result)
+	begun time.Time
 
 	ended    atomic.Bool
 	at       atomic.Pointer[seat] // where it was submitted last
