@@ -73,7 +73,7 @@ func (h *remote) goodbye() codes.Code {
 		case err != nil:
 			return status.Code(err)
 		case f.GetPing() != nil:
-			h.say(pong())
+			_ = h.stream.Send(pong())
 		}
 	}
 }
@@ -250,34 +250,26 @@ func TestWhatALeavingHostSaysItHasNotStartedGoesElsewhere(t *testing.T) {
 
 func TestHalfOfTheConnectionsOfAHookMayFallSilentAndNoMore(t *testing.T) {
 	overGRPC(t, []string{"a"}, func(t *testing.T, n *network) {
-		var ended []chan time.Duration
+		one, first := n.join(hello("one", "a"))
+		defer first()
+		two, second := n.join(hello("two", "a"))
+		defer second()
+		three, third := n.join(hello("three", "a"))
+		defer third()
 		begun := time.Now()
-		for _, name := range []string{"one", "two", "three"} {
-			h, hangUp := n.join(hello(name, "a"))
-			defer hangUp()
-			if name == "one" {
-				go func() { // the only one that answers
-					for f, err := h.stream.Recv(); err == nil; f, err = h.stream.Recv() {
-						if f.GetPing() != nil {
-							_ = h.stream.Send(pong())
-						}
-					}
-				}()
-				continue
-			}
-			over := make(chan time.Duration, 1)
-			ended = append(ended, over)
+		go one.goodbye() // the only one that answers
+		lost := make(chan time.Duration, 2)
+		for _, silent := range []*remote{two, three} {
 			go func() {
-				for {
-					if _, err := h.stream.Recv(); err != nil {
-						over <- time.Since(begun)
-						return
-					}
+				var err error
+				for err == nil {
+					_, err = silent.stream.Recv()
 				}
+				lost <- time.Since(begun)
 			}()
 		}
-		for _, over := range ended { // two of three are too many to be their fault, up to the time after which hosts redial
-			if after := <-over; after < HostSilence || after > HostSilence+2*tick {
+		for range cap(lost) { // two of three are too many to be their fault, up to the time after which hosts redial
+			if after := <-lost; after < HostSilence || after > HostSilence+2*tick {
 				t.Errorf("a silent host was lost after %s", after)
 			}
 		}
