@@ -118,7 +118,7 @@ func (r *Registry) forgetRemoved() {
 	r.replace(func(c *change) {
 		for id, p := range c.old.pools {
 			if _, removed := c.old.removed[id]; !removed {
-				c.next.add(p.hook.Load(), p)
+				c.next.byHook[p.hook.Load()] = p
 			}
 		}
 	})

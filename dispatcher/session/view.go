@@ -1,6 +1,7 @@
 package session
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -33,13 +34,6 @@ func (v *view) pool(h *match.Hook) *pool {
 		return p
 	}
 	return v.pools[h.ID]
-}
-
-// add takes in the pool of a hook.
-func (v *view) add(h *match.Hook, p *pool) {
-	v.pools[h.ID], v.byHook[h] = p, p
-	key := offerOf(h)
-	v.byOffer[key] = append(v.byOffer[key], p)
 }
 
 // expired reports whether the time of a removed hook is over.
@@ -80,16 +74,47 @@ func offerOf(h *match.Hook) offer { return offer{h.ID.Name, int32(h.ID.Stage)} }
 // hostStage is the stage as hosts say it.
 func (o offer) hostStage() admissionv1.Stage { return admissionv1.Stage(o.stage) }
 
-// change is what becomes of one view in the next one.
+// change is what becomes of one view in the next one. As long as no hook comes or goes, they share what they know of pools.
 type change struct {
 	now       time.Time
 	old, next *view
+	copied    bool               // next has maps of its own
 	offers    map[offer]struct{} // that mean something else now
 	dropped   []*pool            // that no review can call any more
 }
 
 func newChange(old *view, now time.Time) *change {
-	return &change{now: now, old: old, next: newView(old.revision), offers: map[offer]struct{}{}}
+	return &change{now: now, old: old, offers: map[offer]struct{}{}, next: &view{
+		revision: old.revision, pools: old.pools, byOffer: old.byOffer,
+		byHook: make(map[*match.Hook]*pool, len(old.byHook)), removed: map[match.HookID]time.Time{},
+	}}
+}
+
+// copy makes the maps ones that may be changed; what is in them may not.
+func (c *change) copy() {
+	if !c.copied {
+		c.next.pools, c.next.byOffer, c.copied = maps.Clone(c.old.pools), maps.Clone(c.old.byOffer), true
+	}
+}
+
+// add takes in a pool that the old view does not have.
+func (c *change) add(h *match.Hook, p *pool) {
+	c.copy()
+	c.next.pools[h.ID] = p
+	o := offerOf(h)
+	c.next.byOffer[o] = append(slices.Clip(c.next.byOffer[o]), p)
+}
+
+// drop lets a pool of the old view go.
+func (c *change) drop(h *match.Hook, p *pool) {
+	c.copy()
+	delete(c.next.pools, h.ID)
+	o := offerOf(h)
+	left := slices.DeleteFunc(slices.Clone(c.next.byOffer[o]), func(x *pool) bool { return x == p })
+	if c.next.byOffer[o] = left; len(left) == 0 {
+		delete(c.next.byOffer, o)
+	}
+	c.dropped = append(c.dropped, p)
 }
 
 // serve takes in a hook of the snapshot.
@@ -98,33 +123,37 @@ func (c *change) serve(r *Registry, h *match.Hook) {
 	_, back := c.old.removed[h.ID]
 	if p == nil {
 		p = newPool(r, c.now)
+		c.add(h, p)
 	}
 	if before := p.hook.Load(); before == nil || back || before.Route.Speculate != h.Route.Speculate ||
 		!slices.Equal(before.Route.Hosts, h.Route.Hosts) {
 		c.offers[offerOf(h)] = struct{}{}
 	}
 	p.configure(h)
-	c.next.add(h, p)
+	c.next.byHook[h] = p
 }
 
 // inherit takes in the pools of hooks that are no longer there, while reviews may call them.
 func (c *change) inherit() {
+	if len(c.next.byHook) == len(c.next.pools) {
+		return // all are there
+	}
 	for id, p := range c.old.pools {
-		if c.next.pools[id] != nil {
+		h := p.hook.Load()
+		if c.next.byHook[h] != nil {
 			continue
 		}
-		h := p.hook.Load()
 		since, before := c.old.removed[id]
 		if !before {
 			since = c.now
 		}
-		if c.now.Sub(since) < MaxReview {
-			c.next.add(h, p)
-			c.next.removed[id] = since
+		over := c.now.Sub(since) >= MaxReview
+		if over {
+			c.drop(h, p)
 		} else {
-			c.dropped = append(c.dropped, p)
+			c.next.byHook[h], c.next.removed[id] = p, since
 		}
-		if !before || c.next.pools[id] == nil {
+		if !before || over {
 			c.offers[offerOf(h)] = struct{}{}
 		}
 	}
