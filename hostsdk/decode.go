@@ -66,7 +66,7 @@ func wellFormed(encoded []byte, shape string) bool {
 			return false
 		}
 		seen |= 1 << f.number
-		ok := false
+		var ok bool
 		switch letter {
 		case 'n': // a number
 			ok = !f.isBytes
