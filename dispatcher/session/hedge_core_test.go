@@ -225,3 +225,24 @@ func TestEveryTimeIsCountedWhereItBelongs(t *testing.T) {
 		}
 	}
 }
+
+// TestARaceThatEndsWhenASecondTicketIsTakenBackIsOver has the first ticket fail before the second one, which found no slot, is
+// taken back. Whoever cancels the call then, or brings another result, is late.
+func TestARaceThatEndsWhenASecondTicketIsTakenBackIsOver(t *testing.T) {
+	r := newRace()
+	if !r.join() {
+		t.Fatal("no second ticket")
+	}
+	if _, ends := r.arrive(review.Fail(review.FailureHandler, "no database")); ends {
+		t.Fatal("it ends although a ticket is out")
+	}
+	if end, ends := r.leave(); !ends || end.Failure.Kind != review.FailureHandler {
+		t.Fatalf("got %+v, %t", end, ends)
+	}
+	if r.abort() {
+		t.Error("it can be cancelled although it has ended")
+	}
+	if _, ends := r.arrive(review.Fail(review.FailureLost, "the session ended")); ends || r.join() || r.lose() {
+		t.Error("it goes on although it has ended")
+	}
+}
