@@ -2,6 +2,8 @@ package dispatcher
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -77,4 +79,25 @@ func TestInboxGivesRoomBackThatWasTaken(t *testing.T) {
 	if third := box.take(second); len(third) != 1 || third[0].id != 2 || &third[0] != &first[0] {
 		t.Errorf("third take is %+v, not in the room of the first", third)
 	}
+}
+
+func TestInboxWakesWhenItIsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box, begun := newInbox(1, false), time.Now()
+		for _, wait := range []time.Duration{time.Second, time.Minute, -time.Second} {
+			box.wakeIn(time.Hour) // which does not count: the last one does
+			box.wakeIn(wait)
+			<-box.wake
+			if took := time.Since(begun); took != max(0, wait) {
+				t.Errorf("woken after %s, it was to be after %s", took, wait)
+			}
+			begun = time.Now()
+		}
+		box.wakeIn(time.Second)
+		box.close()
+		time.Sleep(time.Hour) //nolint:forbidigo // of the bubble
+		if len(box.wake) > 0 {
+			t.Error("woken after it was over")
+		}
+	})
 }

@@ -165,6 +165,31 @@ func TestPartsOfAVerdictArePutTogetherInTheMemoryThatTheyTake(t *testing.T) {
 	}
 }
 
+// TestPermissionsAreOneVerdict sends verdicts that say nothing but yes, and others between them.
+func TestPermissionsAreOneVerdict(t *testing.T) {
+	t.Parallel()
+	in := new(Incoming)
+	var permission *admissionv1.AdmissionResponse
+	for _, r := range []*admissionv1.AdmissionResponse{
+		{Allowed: true}, {}, {Allowed: true, Warnings: []string{"mind"}}, {Allowed: true}, {Allowed: true, Uid: "u"}, {Allowed: true},
+	} {
+		raw, err := proto.Marshal(r)
+		got, errRead := in.response(raw)
+		if err := errors.Join(err, errRead); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(r, got.Verdict, protocmp.Transform()); diff != "" {
+			t.Errorf("verdict (-want +got):\n%s", diff)
+		}
+		if permission == nil {
+			permission = got.Verdict
+		}
+		if plain := proto.Equal(r, permission); plain != (got.Verdict == permission) {
+			t.Errorf("%v shares the one permission: %v", r, !plain)
+		}
+	}
+}
+
 func TestADenialStaysADenialWhateverElseIsInTheAnswer(t *testing.T) {
 	t.Parallel()
 	many := make([]string, MaxVerdictItems+1)
