@@ -166,8 +166,8 @@ func (l *Link) carry(end int, from, to *os.File) {
 	}
 }
 
-// admit says whether a packet of n bytes may enter at an end, when it has passed the
-// narrow part, and how long it takes from there.
+// admit says whether a packet of n bytes may enter at an end, when it has
+// passed the narrow part, and how long it takes from there.
 func (l *Link) admit(end int, now, free time.Time, n int) (delay time.Duration, passed time.Time, pass bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
