@@ -34,7 +34,8 @@ func (c config) crowds(ctx context.Context, run *report.Run, errs io.Writer) {
 			run.Failures = append(run.Failures, report.Failure{Name: s.String(), Why: err.Error()})
 			continue
 		}
-		fmt.Fprintf(errs, "%-60s %s to connect, %d lost, %.1f kB a session (heap %.1f, stacks %.1f), %.2f processors at rest, %s reviews/s, %s during updates of %s + %s\n",
+		fmt.Fprintf(errs, "%-60s %s to connect, %d lost, %.1f kB a session (heap %.1f, stacks %.1f), %.2f processors at rest, "+
+			"%s reviews/s, %s during updates of %s + %s\n",
 			s, one.Connect.Round(time.Millisecond), one.Lost, one.PerSession()/1000, one.Heap/1000, one.Stacks/1000, one.Rest, one.Still, one.Updated,
 			one.Compiling.Round(time.Microsecond), one.Spreading.Round(time.Microsecond))
 		run.Crowds = append(run.Crowds, one)
