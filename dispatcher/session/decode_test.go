@@ -152,7 +152,7 @@ func FuzzDecode(f *testing.F) {
 // TestPartsOfAVerdictArePutTogetherInTheMemoryThatTheyTake sends a verdict in as many parts as a frame holds: each costs
 // what it adds, and not a copy of those before it.
 func TestPartsOfAVerdictArePutTogetherInTheMemoryThatTheyTake(t *testing.T) {
-	part := []byte{2<<3 | 2, 2, 1<<3 | 0, 7}
+	part := []byte{2<<3 | 2, 2, 1 << 3, 7}
 	raw := bytes.Repeat(part, 20_000)
 	in := new(Incoming)
 	allocated := testing.AllocsPerRun(1, func() {
