@@ -24,6 +24,7 @@ func Compile(revision string, objects []Object) (*match.Snapshot, Problems) {
 			in.Routes = append(in.Routes, binding(o))
 		case o.Cluster != nil:
 			problems = append(problems, lonely(o)...)
+		case o.Role != nil:
 		default:
 			in.Objects = append(in.Objects, match.Object{Source: o.Origin(), Validating: o.Validating, Mutating: o.Mutating})
 		}
@@ -77,6 +78,19 @@ func lonely(o *Object) Problems {
 	}
 	const message = "nobody may send reviews of this cluster: name the identities of its API servers"
 	return Problems{at(o, match.SeverityWarning, CodeNoCaller, "spec.identities", message)}
+}
+
+// ProblemsOf are findings as problems of the objects that they are about, with their lines where one of objects is meant.
+func ProblemsOf(findings []match.Finding, objects []Object) Problems {
+	byKey := make(map[Key]*Object, len(objects))
+	for i := range objects {
+		byKey[objects[i].Key] = &objects[i]
+	}
+	problems := make(Problems, 0, len(findings))
+	for _, f := range findings {
+		problems = append(problems, problemOf(f, byKey))
+	}
+	return problems
 }
 
 // problemOf is a finding of match as a problem of the document that it is about.

@@ -57,6 +57,11 @@ type Object struct {
 	Route *kinds.HookRoute
 	// Cluster is a Cluster.
 	Cluster *kinds.Cluster
+	// Role is a Role.
+	Role *kinds.Role
+
+	// Manifest is what its author wrote, as JSON, without what was defaulted. It must not be changed.
+	Manifest []byte
 
 	digest    string
 	hookLines []int          // in File, of each webhook
@@ -98,6 +103,8 @@ func (o *Object) content() any {
 		return o.Mutating
 	case o.Route != nil:
 		return o.Route
+	case o.Role != nil:
+		return o.Role
 	}
 	return o.Cluster
 }

@@ -14,7 +14,7 @@ import (
 // readKinds is what there is to read, for messages.
 const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
 	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " of " + admissionregistrationV1alpha1 + ", " +
-	kinds.HookRouteKind + " and " + kinds.ClusterKind + " of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
+	kinds.HookRouteKind + ", " + kinds.ClusterKind + " and " + kinds.RoleKind + " of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
 
 // read reads a document of one of our kinds.
 func (d *document) read(h head) {
@@ -24,7 +24,7 @@ func (d *document) read(h head) {
 		}
 		return
 	}
-	o := Object{Key: d.key, APIVersion: h.APIVersion, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, "."))}
+	o := Object{Key: d.key, APIVersion: h.APIVersion, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, ".")), Manifest: d.json}
 	ok := false
 	switch h.APIVersion + " " + h.Kind {
 	case admissionregistrationV1 + " " + validatingKind:
@@ -42,6 +42,8 @@ func (d *document) read(h head) {
 		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
 	case kinds.APIVersion + " " + kinds.ClusterKind:
 		o.Cluster, ok = readAs(d, (*kinds.Cluster).Validate)
+	case kinds.APIVersion + " " + kinds.RoleKind:
+		o.Role, ok = readAs(d, (*kinds.Role).Validate)
 	default:
 		d.fault(CodeKind, "apiVersion", unread(h))
 	}

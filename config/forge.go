@@ -19,6 +19,7 @@ type forge struct {
 
 	objects  map[Key]Object // in force
 	snapshot *match.Snapshot
+	settled  *settled
 	valid    bool // whether snapshot is what seen makes: false while that cannot be compiled
 	clusters []string
 }
@@ -41,9 +42,10 @@ func (f *forge) take(r listed) {
 	if !slices.Equal(seen, f.seen) {
 		f.seen = seen
 		f.settle()
+		f.settled = f.describe()
 	}
 	if f.valid {
-		f.publish(f.snapshot, begun)
+		f.publish(f.snapshot, f.settled, begun)
 	}
 }
 
@@ -57,6 +59,19 @@ func (f *forge) state() (seen []string, begun time.Time) {
 		}
 	}
 	return seen, begun
+}
+
+// describe says what is in force.
+func (f *forge) describe() *settled {
+	sources := map[string]string{}
+	for i, source := range f.opts.Sources {
+		sources[source.Name()] = f.seen[i]
+	}
+	d := &settled{Sources: sources, Objects: f.objects}
+	if f.snapshot != nil {
+		d.Digest = f.snapshot.Revision()
+	}
+	return d
 }
 
 // settle makes a snapshot of what the listings hold now.

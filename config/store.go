@@ -75,6 +75,7 @@ func (o *StoreOptions) defaults() error {
 type Store struct {
 	opts    StoreOptions
 	current atomic.Pointer[edition]
+	shelf   shelf
 	waiters atomic.Int64
 	ended   chan struct{} // closed when Run returns
 	report  *report
@@ -82,9 +83,10 @@ type Store struct {
 
 // edition is a snapshot in force, and the listing that showed it to be the configuration.
 type edition struct {
-	snapshot *match.Snapshot
-	begun    time.Time     // of the oldest of the listings; zero before the first
-	next     chan struct{} // closed when another edition is in force
+	lent    *lent // nil before the first
+	settled *settled
+	begun   time.Time     // of the oldest of the listings; zero before the first
+	next    chan struct{} // closed when another edition is in force
 }
 
 // NewStore returns a store without configuration: Run reads it.
@@ -99,12 +101,17 @@ func NewStore(opts StoreOptions) (*Store, error) {
 
 // Fresh returns the snapshot in force. While the last successful listing of every source began at most MaxAge ago it
 // does so at once; else it waits until that is so again, and when ctx or the store ends first returns an error that is
-// ErrStale. It implements the dispatcher's Snapshots.
+// ErrStale. The caller gives the snapshot back with Release. It implements the dispatcher's Snapshots.
 func (s *Store) Fresh(ctx context.Context) (*match.Snapshot, error) {
-	if e := s.current.Load(); s.fresh(e) {
-		return e.snapshot, nil
+	for {
+		e := s.current.Load()
+		if !s.fresh(e) {
+			return s.wait(ctx)
+		}
+		if s.lend(e) {
+			return e.lent.snapshot, nil
+		}
 	}
-	return s.wait(ctx)
 }
 
 func (s *Store) fresh(e *edition) bool { return time.Since(e.begun) <= s.opts.MaxAge }
@@ -117,8 +124,8 @@ func (s *Store) wait(ctx context.Context) (*match.Snapshot, error) {
 	}
 	for {
 		e := s.current.Load()
-		if s.fresh(e) {
-			return e.snapshot, nil
+		if s.fresh(e) && s.lend(e) {
+			return e.lent.snapshot, nil
 		}
 		select {
 		case <-e.next:
@@ -145,6 +152,16 @@ func (s *Store) Ready() error {
 		return s.stale(e)
 	}
 	return nil
+}
+
+// Configuration is what is in force, and what is known about it.
+func (s *Store) Configuration() Configuration {
+	e := s.current.Load()
+	c := Configuration{Begun: e.begun, Judging: s.fresh(e), Problems: s.report.all(), next: e.next}
+	if e.settled != nil {
+		c.settled = *e.settled
+	}
+	return c
 }
 
 // Problems are what the writers of documents and the operators of sources have to know now.
@@ -176,10 +193,19 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 // publish puts an edition into force and wakes who waits for it. Only the goroutine of Run calls it.
-func (s *Store) publish(snapshot *match.Snapshot, begun time.Time) {
-	if s.current.Load().snapshot != snapshot && s.opts.OnSnapshot != nil {
-		s.opts.OnSnapshot(snapshot)
+func (s *Store) publish(snapshot *match.Snapshot, of *settled, begun time.Time) {
+	l := s.current.Load().lent
+	fresh := l == nil || l.snapshot != snapshot
+	if fresh {
+		l = &lent{snapshot: snapshot}
+		if s.opts.OnSnapshot != nil {
+			s.opts.OnSnapshot(snapshot)
+		}
 	}
-	old := s.current.Swap(&edition{snapshot: snapshot, begun: begun, next: make(chan struct{})})
+	l.last.Store(of)
+	old := s.current.Swap(&edition{lent: l, settled: of, begun: begun, next: make(chan struct{})})
+	if fresh {
+		s.shelf.put(l)
+	}
 	close(old.next)
 }

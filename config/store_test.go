@@ -513,6 +513,6 @@ func freshStore(t testing.TB) *Store {
 		t.Fatal(err)
 	}
 	snapshot, _ := Compile("r", nil)
-	s.publish(snapshot, time.Now())
+	s.publish(snapshot, nil, time.Now())
 	return s
 }

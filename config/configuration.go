@@ -1,0 +1,46 @@
+package config
+
+import "time"
+
+// Configuration is what is in force at one moment, and what is known about it. It is immutable.
+type Configuration struct {
+	settled
+
+	// Begun is when the oldest of the listings began that show it to be in force; zero before the first.
+	Begun time.Time
+	// Judging is whether that is lately enough for reviews to be judged by it.
+	Judging bool
+	// Problems are what the writers of documents and the operators of sources have to know.
+	Problems Problems
+
+	next chan struct{}
+}
+
+// settled is what a set of listings makes.
+type settled struct {
+	// Digest is the revision of the snapshot; empty before the first.
+	Digest string
+	// Sources is what each source calls what was settled.
+	Sources map[string]string
+	// Objects are those in force.
+	Objects map[Key]Object
+}
+
+// Next is closed when the configuration was read again, changed or not.
+func (c *Configuration) Next() <-chan struct{} { return c.next }
+
+// Diverging are the objects of which an older version is in force than their source has.
+func (c *Configuration) Diverging() []Key {
+	var keys []Key
+	for _, p := range c.Problems {
+		if p.Code == CodeKept {
+			keys = append(keys, p.Key)
+		}
+	}
+	return keys
+}
+
+// NewConfiguration is a configuration of these objects, as what asks for one is tested with.
+func NewConfiguration(digest string, sources map[string]string, objects map[Key]Object) Configuration {
+	return Configuration{settled: settled{Digest: digest, Sources: sources, Objects: objects}, Judging: true}
+}

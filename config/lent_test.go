@@ -1,0 +1,69 @@
+package config
+
+import (
+	"testing"
+	"time"
+)
+
+// heldNow is what the source m calls the oldest configuration that judges a review.
+func (s *Store) heldNow() string { return s.Held()["m"] }
+
+func TestWhatReviewsAreJudgedByIsHeldUntilTheyEnd(t *testing.T) {
+	m := &memory{name: "m", files: docs("a")}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		if held := s.Held(); held != nil {
+			t.Errorf("before the first configuration %v is held", held)
+		}
+		pass(2 * time.Second)
+		first := s.heldNow()
+		early, err := s.Fresh(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.set(docs("a", "b"), nil)
+		pass(2 * time.Second)
+		late, err := s.Fresh(t.Context())
+		if err != nil || late == early {
+			t.Fatalf("the same snapshot, %v", err)
+		}
+		if held := s.heldNow(); held != first {
+			t.Errorf("held %s, want %s", held, first)
+		}
+		m.set(docs("c"), nil)
+		pass(2 * time.Second)
+		s.Release(late)
+		if held := s.heldNow(); held != first {
+			t.Errorf("one that began later is over, and held is %s, want %s", held, first)
+		}
+		s.Release(early)
+		if held := s.heldNow(); held != s.Configuration().Sources["m"] {
+			t.Errorf("nothing is judged by an older one, and held is %s", held)
+		}
+		if n := len(s.shelf.lent); n > 3 {
+			t.Errorf("%d snapshots are kept", n)
+		}
+	})
+}
+
+func TestAConfigurationThatIsReadAgainIsHeldAsWhatItIsCalledNow(t *testing.T) {
+	m := &memory{name: "m", files: docs("a")}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		pass(2 * time.Second)
+		snapshot, err := s.Fresh(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.set(map[string]string{"b.yaml": docs("a")["a.yaml"]}, nil) // says the same in another place
+		pass(2 * time.Second)
+		if held := s.heldNow(); held != s.Configuration().Sources["m"] {
+			t.Errorf("held %s, and in force is %s", held, s.Configuration().Sources["m"])
+		}
+		s.Release(snapshot)
+		for range 3 {
+			pass(time.Second)
+		}
+		if n := s.current.Load().lent.reviews.Load(); n != 0 {
+			t.Errorf("%d reviews are held", n)
+		}
+	})
+}
