@@ -248,6 +248,9 @@ type usual struct {
 
 func (u usual) Fresh(context.Context) (*match.Snapshot, error) { return u.snapshot, nil }
 
+// Release implements [dispatcher.Snapshots].
+func (usual) Release(*match.Snapshot) {}
+
 func (u usual) Cluster(string) match.Cluster { return u }
 
 func (u usual) NamespaceLabels(context.Context, string) (map[string]string, error) {

@@ -42,6 +42,9 @@ func tell(t *testing.T, w *world) told {
 
 func (k told) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot, nil }
 
+// Release implements [dispatcher.Snapshots].
+func (told) Release(*match.Snapshot) {}
+
 func (k told) Cluster(string) match.Cluster { return k }
 
 // NamespaceLabels implements [match.Cluster].

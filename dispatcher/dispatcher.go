@@ -41,6 +41,9 @@ type Snapshots interface {
 	// Fresh returns the configuration in force. It waits while that is older than its maximum age, and returns an error
 	// when ctx ends first. It may be called concurrently and must be cheap.
 	Fresh(ctx context.Context) (*match.Snapshot, error)
+	// Release says that the review is over for which Fresh returned the snapshot: once for each. It may be called
+	// concurrently and must be cheap. Calls in shadow may go on.
+	Release(snapshot *match.Snapshot)
 }
 
 // Clusters knows the clusters that send reviews.
@@ -177,6 +180,7 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
+	defer d.snapshots.Release(snapshot)
 	if r.Stage == admissionv1.Stage_STAGE_ADMIT {
 		return d.admit(ctx, gone, snapshot, r)
 	}

@@ -65,6 +65,9 @@ type static struct {
 
 func (s static) Fresh(context.Context) (*match.Snapshot, error) { return s.snapshot, nil }
 
+// Release implements [dispatcher.Snapshots].
+func (static) Release(*match.Snapshot) {}
+
 func (s static) Cluster(string) match.Cluster { return s }
 
 // newMesh starts a dispatcher whose hooks are granted to every host.

@@ -75,6 +75,9 @@ func (m *Mesh) Update(revision int) (compiling, spreading time.Duration, err err
 // Fresh implements dispatcher.Snapshots.
 func (k *knowledge) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot.Load(), nil }
 
+// Release implements [dispatcher.Snapshots].
+func (*knowledge) Release(*match.Snapshot) {}
+
 // Cluster implements dispatcher.Clusters.
 func (k *knowledge) Cluster(string) match.Cluster { return k }
 

@@ -70,6 +70,9 @@ type fixed struct {
 
 func (f fixed) Fresh(context.Context) (*match.Snapshot, error) { return f.snapshot, nil }
 
+// Release implements [dispatcher.Snapshots].
+func (fixed) Release(*match.Snapshot) {}
+
 func (f fixed) Cluster(string) match.Cluster { return f }
 
 func (fixed) NamespaceLabels(context.Context, string) (map[string]string, error) {

@@ -151,6 +151,9 @@ func (c counting) Start(ctx context.Context, b *dispatcher.Batch, done func(int,
 // Fresh implements [dispatcher.Snapshots].
 func (h *history) Fresh(context.Context) (*match.Snapshot, error) { return h.snapshot.Load(), nil }
 
+// Release implements [dispatcher.Snapshots].
+func (*history) Release(*match.Snapshot) {}
+
 // Cluster implements [dispatcher.Clusters]. No hook asks.
 func (h *history) Cluster(string) match.Cluster { return match.Unknown{} }
 
