@@ -1,0 +1,132 @@
+// Package embedded runs one etcd inside the process, for installations that one machine is enough for. It is used as an
+// external one is, through etcd's own client, but needs no sockets: nobody else can reach it.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+)
+
+// Limits of an embedded etcd.
+const (
+	// DefaultQuotaBytes bounds the database, in bytes, with everything that compaction has not dropped yet. Past it nothing
+	// is written until space was made (etcd's NOSPACE alarm); what is there is read on.
+	DefaultQuotaBytes = 2 << 30
+	// compactAfter is how long old versions of keys stay readable, which only a slow watcher asks for.
+	compactAfter = 10 * time.Minute
+	// startTimeout bounds the start: a large database takes seconds.
+	startTimeout = time.Minute
+)
+
+// ErrLocked is the error of Start when another process has the data directory.
+var ErrLocked = errors.New("another process uses the data directory")
+
+// Options say where the data is. Dir is required.
+type Options struct {
+	// Dir is the data directory. It is made, for its owner alone, if it is not there.
+	Dir string
+	// QuotaBytes bounds the database; 0 means DefaultQuotaBytes.
+	QuotaBytes int64
+	// Logger is told what etcd warns of; nil means nobody is.
+	Logger *slog.Logger
+}
+
+// Server is a running etcd. Its methods may be called concurrently.
+type Server struct {
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	lock   *lock
+}
+
+// Start opens the data directory, or makes it, and returns when etcd answers. What was acknowledged before the process
+// was killed is there.
+//
+// Errors: ErrLocked, what the file system says, or the end of ctx.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if o.Dir == "" {
+		return nil, errors.New("embedded: no data directory")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.QuotaBytes == 0 {
+		o.QuotaBytes = DefaultQuotaBytes
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("the data directory: %w", err)
+	}
+	l, err := acquire(filepath.Join(o.Dir, lockFile))
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{lock: l}
+	if err := s.start(ctx, o); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("starting the embedded etcd in %s: %w", o.Dir, err)
+	}
+	return s, nil
+}
+
+// start starts etcd, and waits until it answers.
+func (s *Server) start(ctx context.Context, o Options) error {
+	etcd, err := embed.StartEtcd(settings(o))
+	if err != nil {
+		return err
+	}
+	s.etcd = etcd
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case err := <-etcd.Err():
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.client = v3client.New(etcd.Server)
+	return nil
+}
+
+// settings are those of a single etcd that nobody can reach from outside of the process.
+func settings(o Options) *embed.Config {
+	c := embed.NewConfig()
+	c.Name = "portcullis"
+	c.Dir = filepath.Join(o.Dir, "etcd")
+	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.QuotaBackendBytes = o.QuotaBytes
+	c.MaxTxnOps = etcdstore.MaxTxnOps
+	c.MaxRequestBytes = etcdstore.MaxRequestBytes
+	c.AutoCompactionMode = embed.CompactorModePeriodic
+	c.AutoCompactionRetention = compactAfter.String()
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Logger))
+	return c
+}
+
+// Client talks to the server. It ends with the server, and must not be closed.
+func (s *Server) Client() *clientv3.Client { return s.client }
+
+// Failed is told when etcd cannot go on, for example because the disk has failed.
+func (s *Server) Failed() <-chan error { return s.etcd.Err() }
+
+// Close stops etcd and gives the data directory free.
+func (s *Server) Close() {
+	if s.client != nil {
+		_ = s.client.Close()
+	}
+	if s.etcd != nil {
+		s.etcd.Close()
+	}
+	s.lock.release()
+}

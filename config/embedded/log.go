@@ -1,0 +1,60 @@
+package embedded
+
+import (
+	"context"
+	"log/slog"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// zapTo is etcd's logger, in front of ours. What etcd says of its usual life is not told.
+func zapTo(to *slog.Logger) *zap.Logger {
+	return zap.New(&core{to: to.With("component", "etcd"), LevelEnabler: zapcore.WarnLevel})
+}
+
+// core hands entries of zap to slog.
+type core struct {
+	zapcore.LevelEnabler
+
+	to *slog.Logger
+}
+
+// With implements zapcore.Core.
+func (c *core) With(fields []zapcore.Field) zapcore.Core {
+	return &core{LevelEnabler: c.LevelEnabler, to: c.to.With(attributes(fields)...)}
+}
+
+// Check implements zapcore.Core.
+func (c *core) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return checked.AddCore(e, c)
+	}
+	return checked
+}
+
+// Write implements zapcore.Core.
+func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	level := slog.LevelWarn
+	if e.Level >= zapcore.ErrorLevel {
+		level = slog.LevelError
+	}
+	c.to.Log(context.Background(), level, e.Message, attributes(fields)...) //nolint:forbidigo // zap has none to take
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (c *core) Sync() error { return nil }
+
+// attributes are fields as slog has them.
+func attributes(fields []zapcore.Field) []any {
+	m := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(m)
+	}
+	out := make([]any, 0, len(m.Fields))
+	for name, value := range m.Fields {
+		out = append(out, slog.Any(name, value))
+	}
+	return out
+}

@@ -1,0 +1,90 @@
+package etcdstore
+
+import (
+	"fmt"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Decoder reads the manifests of states. It keeps what it has read, so that the next state costs what has changed. The
+// zero value is ready; it is not for concurrent use.
+type Decoder struct {
+	state *State
+	known map[config.Key]decoded
+}
+
+// decoded is what a version of a record says.
+type decoded struct {
+	record   *Record
+	objects  []config.Object // at most one
+	problems config.Problems
+}
+
+// Decode returns the objects of a state that are not being removed, and what is wrong with them.
+func (d *Decoder) Decode(state *State) (objects []config.Object, problems config.Problems) {
+	if state != d.state {
+		d.read(state)
+	}
+	for _, known := range d.known {
+		objects = append(objects, known.objects...)
+		problems = append(problems, known.problems...)
+	}
+	return objects, problems
+}
+
+// read reads what has changed.
+func (d *Decoder) read(state *State) {
+	next := make(map[config.Key]decoded, len(state.Records))
+	for key, r := range state.Records {
+		if r.Removing {
+			continue
+		}
+		known, ok := d.known[key]
+		if !ok || known.record != r {
+			known = decodeManifest(r)
+		}
+		next[key] = known
+	}
+	d.state, d.known = state, next
+}
+
+// decodeManifest reads what an author wrote. It was valid when it was written: only another program, or a version that
+// knows more, can have made it otherwise.
+func decodeManifest(r *Record) decoded {
+	d := decoded{record: r}
+	switch {
+	case r.Key.Kind == "":
+		d.problems = config.Problems{{
+			Severity: match.SeverityWarning, Code: config.CodeSource,
+			Message: fmt.Sprintf("etcd holds a key among the objects that is none of them: %q", r.Key.Name),
+		}}
+	case r.Fault != nil:
+		d.problems = config.Problems{fault(r, config.CodeSyntax, r.Fault.Error())}
+	default:
+		d.objects, d.problems = config.Decode("", r.Manifest)
+		d.settle()
+	}
+	return d
+}
+
+// settle makes the one object of a manifest what its record says that it is.
+func (d *decoded) settle() {
+	for i := range d.problems {
+		d.problems[i].Key, d.problems[i].Line = d.record.Key, 0
+	}
+	if len(d.objects) == 0 && len(d.problems) > 0 {
+		return
+	}
+	if len(d.objects) != 1 || d.objects[0].Key != d.record.Key {
+		d.objects = nil
+		d.problems = append(d.problems, fault(d.record, config.CodeInvalid,
+			"etcd holds a manifest of another object here, which no portcullis has written"))
+		return
+	}
+	d.objects[0].Line = 0
+}
+
+func fault(r *Record, code, message string) config.Problem {
+	return config.Problem{Severity: match.SeverityError, Code: code, Key: r.Key, Message: message}
+}

@@ -1,0 +1,112 @@
+// Package etcdstore keeps the objects of the configuration in etcd, one key an object, whether etcd is embedded or a
+// cluster of its own.
+//
+// Every transaction that changes anything moves one key, the generation. A reader asks for that key alone, linearizably,
+// and for the rest only when it has moved; a writer commits only what was checked against the generation that is still
+// there. [Store] has no state of its own: what was read is a [State], immutable, and handed back to be brought up to date.
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// DefaultPrefix is where a store keeps its keys.
+const DefaultPrefix = "/portcullis/"
+
+// Limits of a store.
+const (
+	// MaxHistory bounds the changes that are remembered; older ones are dropped.
+	MaxHistory = 1000
+	// MaxTxnOps bounds the operations of one transaction, as an embedded etcd has it. An external one has a limit of its
+	// own (--max-txn-ops, 128 unless told otherwise); past it a commit is refused.
+	MaxTxnOps = 4096
+	// MaxRequestBytes bounds one transaction of an embedded etcd, in bytes. An external one has a limit of its own
+	// (--max-request-bytes, 1.5 MiB unless told otherwise).
+	MaxRequestBytes = 16 << 20
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrMissing: there is no store below the prefix, not even an empty one. It is never taken for an empty configuration.
+	ErrMissing = errors.New("etcd holds no configuration below this prefix, not even an empty one")
+	// ErrReplaced: the store is not the one that was read before, or an older state of it.
+	ErrReplaced = errors.New("etcd holds another store than before, or an older state of it")
+	// ErrMoved: something else was committed since the state that a change was checked against. Read, check and try again.
+	ErrMoved = errors.New("the configuration has changed meanwhile")
+	// ErrTooLarge: the change is more than etcd takes in one transaction. Nothing was changed.
+	ErrTooLarge = errors.New("the change is too large for one transaction")
+	// ErrUnknown: etcd has not said what became of a commit. It may or may not have happened.
+	ErrUnknown = errors.New("etcd has not said whether it made the change")
+)
+
+// Options say where a store is.
+type Options struct {
+	// Client reaches etcd; required. It stays the caller's.
+	Client *clientv3.Client
+	// Prefix is in front of all keys; empty means DefaultPrefix. It ends with a slash.
+	Prefix string
+}
+
+// Store is the configuration in etcd. It may be used concurrently.
+type Store struct {
+	kv      clientv3.KV
+	watcher clientv3.Watcher
+	leases  clientv3.Lease
+	keys    keys
+}
+
+// New returns the store of a prefix. It does not look whether there is one.
+func New(o Options) (*Store, error) {
+	if o.Client == nil {
+		return nil, errors.New("etcdstore: no etcd to keep anything in")
+	}
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if !strings.HasSuffix(o.Prefix, "/") {
+		return nil, fmt.Errorf("etcdstore: the prefix %q has to end with a slash", o.Prefix)
+	}
+	return &Store{kv: o.Client.KV, watcher: o.Client.Watcher, leases: o.Client.Lease, keys: keys{o.Prefix}}, nil
+}
+
+// Init makes an empty store unless there is one.
+func (s *Store) Init(ctx context.Context) error {
+	_, err := s.kv.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(s.keys.id()), "=", 0)).
+		Then(clientv3.OpPut(s.keys.id(), uuid.NewString()), clientv3.OpPut(s.keys.generation(), "0")).
+		Commit()
+	if err != nil {
+		return fmt.Errorf("making a store in etcd: %w", err)
+	}
+	return nil
+}
+
+// commitError is what the error of a transaction means for who asked for it.
+func commitError(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		return fmt.Errorf("%w: apply fewer objects at a time, or raise etcd's --max-txn-ops: %w", ErrTooLarge, err)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return fmt.Errorf("%w: apply fewer objects at a time, or raise etcd's --max-request-bytes: %w", ErrTooLarge, err)
+	case refused(err):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// refused reports whether etcd has surely not made the change.
+func refused(err error) bool {
+	return slices.Contains([]codes.Code{
+		codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted, codes.FailedPrecondition,
+	}, status.Code(err))
+}

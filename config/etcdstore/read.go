@@ -1,0 +1,148 @@
+package etcdstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/portcullis-mesh/portcullis/config"
+)
+
+// State is everything that the store held at one revision. It is immutable, and shares what has not changed with the
+// states before it.
+type State struct {
+	// ID tells one store from another.
+	ID string
+	// Revision is etcd's, of the last change of the configuration: larger is later.
+	Revision int64
+	// Changes counts the transactions since the store was made.
+	Changes int64
+	// Records are the objects, also those that are being removed.
+	Records map[config.Key]*Record
+}
+
+// Read returns what the store holds now, linearizably. last is what an earlier Read returned: when nothing has changed
+// since, Read asks for two keys and returns last itself. nil reads everything. What was read stays the caller's.
+//
+// Errors: ErrMissing, ErrReplaced, or what etcd says. None of them means that the configuration is empty.
+func (s *Store) Read(ctx context.Context, last *State) (*State, error) {
+	if last == nil {
+		return s.readAll(ctx)
+	}
+	answer, err := s.txn(ctx, s.head()...)
+	if err != nil {
+		return nil, err
+	}
+	now, err := readHead(answer)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case now.ID != last.ID || now.Revision < last.Revision:
+		return nil, fmt.Errorf("%w (%s at %d, and before %s at %d)", ErrReplaced, now.ID, now.Revision, last.ID, last.Revision)
+	case now.Revision == last.Revision:
+		return last, nil
+	}
+	return s.readSince(ctx, last)
+}
+
+// head is what every reading begins with.
+func (s *Store) head() []clientv3.Op {
+	return []clientv3.Op{clientv3.OpGet(s.keys.id()), clientv3.OpGet(s.keys.generation())}
+}
+
+// readAll reads every object, at the one moment of the transaction.
+func (s *Store) readAll(ctx context.Context) (*State, error) {
+	answer, err := s.txn(ctx, append(s.head(), clientv3.OpGet(s.keys.objects(), clientv3.WithPrefix()))...)
+	if err != nil {
+		return nil, err
+	}
+	state, err := readHead(answer)
+	if err != nil {
+		return nil, err
+	}
+	state.Records = make(map[config.Key]*Record, answer[2].Count)
+	s.add(state, answer[2])
+	return state, nil
+}
+
+// readSince reads what was changed since last, and the names of what is still there.
+func (s *Store) readSince(ctx context.Context, last *State) (*State, error) {
+	answer, err := s.txn(ctx, append(s.head(),
+		clientv3.OpGet(s.keys.objects(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+		clientv3.OpGet(s.keys.objects(), clientv3.WithPrefix(), clientv3.WithMinModRev(last.Revision+1)),
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	state, err := readHead(answer)
+	if err != nil {
+		return nil, err
+	}
+	state.Records = make(map[config.Key]*Record, answer[2].Count)
+	for _, kv := range answer[2].Kvs {
+		if old := last.Records[s.keys.objectOf(string(kv.Key))]; old != nil {
+			state.Records[old.Key] = old
+		}
+	}
+	s.add(state, answer[3])
+	return state, nil
+}
+
+// add adds the objects of an answer.
+func (s *Store) add(state *State, answer *etcdserverpb.RangeResponse) {
+	for _, kv := range answer.Kvs {
+		key := s.keys.objectOf(string(kv.Key))
+		state.Records[key] = decodeRecord(key, kv.Value, kv.ModRevision)
+	}
+}
+
+// txn reads several keys at one moment, linearizably.
+func (s *Store) txn(ctx context.Context, ops ...clientv3.Op) ([]*etcdserverpb.RangeResponse, error) {
+	answer, err := s.kv.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, fmt.Errorf("reading etcd: %w", err)
+	}
+	out := make([]*etcdserverpb.RangeResponse, 0, len(ops))
+	for _, r := range answer.Responses {
+		out = append(out, r.GetResponseRange())
+	}
+	return out, nil
+}
+
+// readHead reads what the store is, and where it stands.
+func readHead(answer []*etcdserverpb.RangeResponse) (*State, error) {
+	id, generation := answer[0].Kvs, answer[1].Kvs
+	if len(id) == 0 || len(generation) == 0 {
+		return nil, ErrMissing
+	}
+	changes, err := strconv.ParseInt(string(generation[0].Value), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("etcd holds a generation that is no number: %w", err)
+	}
+	return &State{ID: string(id[0].Value), Revision: generation[0].ModRevision, Changes: changes}, nil
+}
+
+// Changes returns the last changes, the latest first, at most limit of them.
+func (s *Store) Changes(ctx context.Context, limit int) ([]Change, error) {
+	answer, err := s.kv.Get(ctx, s.keys.history(), clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(int64(limit)))
+	if err != nil {
+		return nil, fmt.Errorf("reading etcd: %w", err)
+	}
+	out := make([]Change, 0, len(answer.Kvs))
+	for _, kv := range answer.Kvs {
+		c := Change{}
+		if err := json.Unmarshal(kv.Value, &c); err != nil {
+			return nil, fmt.Errorf("etcd holds a change in a form that cannot be read: %w", err)
+		}
+		c.Revision = kv.ModRevision
+		out = append(out, c)
+	}
+	return slices.Clip(out), nil
+}

@@ -1,0 +1,99 @@
+package etcdstore_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+)
+
+const route = `{"apiVersion":"portcullis.dev/v1","kind":"HookRoute","metadata":{"name":"a"},"spec":{"configuration":"policy","stream":{}}}`
+
+func (e *etcd) list(s *etcdstore.Source) config.Listing {
+	e.t.Helper()
+	l, err := s.List(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return l
+}
+
+func TestAStoreThatFailsIsNoEmptyConfiguration(t *testing.T) {
+	e := newEtcd(t)
+	if _, err := e.Source().List(t.Context()); !errors.Is(err, etcdstore.ErrMissing) {
+		t.Errorf("error %v, want that it is missing", err)
+	}
+}
+
+func TestTheSourceListsWhatIsNotBeingRemoved(t *testing.T) {
+	e := newEtcd(t)
+	e.init()
+	source, r := e.Source(), record("a", 1)
+	r.Manifest = json.RawMessage(route)
+	e.commit(e.read(nil), put(r))
+	l := e.list(source)
+	if len(l.Objects) != 1 || l.Objects[0].Route == nil || len(l.Problems) != 0 {
+		t.Fatalf("listed %+v", l)
+	}
+	if again := e.list(source); again.Revision != l.Revision {
+		t.Errorf("nothing has changed, and revision %s became %s", l.Revision, again.Revision)
+	}
+	r.Removing = true
+	e.commit(e.read(nil), put(r))
+	if l := e.list(source); len(l.Objects) != 0 {
+		t.Errorf("what is being removed is listed: %+v", l.Objects)
+	}
+}
+
+func TestWhatSomebodyElseHasWrittenCostsItsOwnObjectAlone(t *testing.T) {
+	e := newEtcd(t)
+	e.init()
+	good := record("a", 1)
+	good.Manifest = json.RawMessage(route)
+	e.commit(e.read(nil), put(good))
+	other, _ := json.Marshal(good)
+	for key, value := range map[string]string{
+		"HookRoute/b":     "no JSON at all",
+		"HookRoute/c":     string(other), // says that it is a
+		"neither/of/both": "{}",
+	} {
+		if _, err := e.client.Put(t.Context(), etcdstore.DefaultPrefix+"objects/"+key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := e.list(e.Source())
+	if len(l.Objects) != 1 || l.Objects[0].Name != "a" {
+		t.Errorf("objects %v, want a", l.Objects)
+	}
+	if len(l.Problems) != 3 {
+		t.Errorf("problems %v, want three", l.Problems)
+	}
+}
+
+func TestTheWatchTellsOfEachChange(t *testing.T) {
+	e := newEtcd(t)
+	e.init()
+	state, told := e.read(nil), make(chan struct{}, 10)
+	watching := make(chan error, 1)
+	go func() {
+		watching <- e.Source().Watch(t.Context(), func() { told <- struct{}{} })
+	}()
+	<-told // that it has begun
+	deadline := time.After(time.Minute)
+	for i := int64(1); ; i++ { // etcd watches from some moment after it was asked to
+		e.commit(state, put(record("a", i)))
+		state = e.read(state)
+		select {
+		case <-told:
+			return
+		case err := <-watching:
+			t.Fatal(err)
+		case <-deadline:
+			t.Fatal("nobody was told")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
