@@ -1,0 +1,198 @@
+// Package kubernetes reads the configuration from ConfigMaps: those of one namespace that carry a label. Each key of
+// their data that ends in .yaml, .yml or .json is a file.
+package kubernetes
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Label is what a ConfigMap carries, with the value "true", whose data is configuration.
+const Label = "portcullis.dev/configuration"
+
+// SourceName is the name of the source.
+const SourceName = "kubernetes"
+
+// Limits and times of a Source.
+const (
+	// MaxObjects bounds the objects of all ConfigMaps together.
+	MaxObjects = 20_000
+	// pageSize is how many ConfigMaps are asked for at a time.
+	pageSize = 500
+	// rewatchAfter is the pause after a watch has ended.
+	rewatchAfter = time.Second
+)
+
+// Options say where the ConfigMaps are. Both are required.
+type Options struct {
+	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it.
+	Client kubernetes.Interface
+	// Namespace is where they are, and nowhere else: who may write there decides what every cluster admits.
+	Namespace string
+}
+
+// Source is a config.Source. Its methods may be called concurrently.
+type Source struct {
+	o Options
+
+	mu    sync.Mutex
+	known map[types.UID]version
+}
+
+var _ config.Source = (*Source)(nil)
+
+// version is what a ConfigMap said at a resource version.
+type version struct {
+	resourceVersion string
+	objects         []config.Object
+	problems        config.Problems
+}
+
+// New returns a source. It asks nothing yet.
+func New(o Options) (*Source, error) {
+	if o.Client == nil || o.Namespace == "" {
+		return nil, errors.New("config/kubernetes: a client and a namespace are required")
+	}
+	return &Source{o: o}, nil
+}
+
+// Name implements config.Source.
+func (s *Source) Name() string { return SourceName }
+
+// List implements config.Source. It reads what etcd of the cluster holds, not a cache. A namespace that is not there, or
+// is going, is an error like one that may not be read: API servers answer a list of its ConfigMaps with an empty one.
+func (s *Source) List(ctx context.Context) (config.Listing, error) {
+	namespace, err := s.o.Client.CoreV1().Namespaces().Get(ctx, s.o.Namespace, metav1.GetOptions{})
+	if err != nil {
+		return config.Listing{}, fmt.Errorf("namespace %s of the configuration: %w", s.o.Namespace, err)
+	}
+	if namespace.DeletionTimestamp != nil {
+		return config.Listing{}, fmt.Errorf("namespace %s of the configuration is being deleted", s.o.Namespace)
+	}
+	all, err := s.configMaps(ctx)
+	if err != nil {
+		return config.Listing{}, fmt.Errorf("ConfigMaps of namespace %s: %w", s.o.Namespace, err)
+	}
+	return s.listing(all), nil
+}
+
+// configMaps are all that carry the label.
+func (s *Source) configMaps(ctx context.Context) ([]corev1.ConfigMap, error) {
+	var all []corev1.ConfigMap
+	options := metav1.ListOptions{LabelSelector: Label + "=true", Limit: pageSize}
+	for {
+		page, err := s.o.Client.CoreV1().ConfigMaps(s.o.Namespace).List(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if options.Continue = page.Continue; options.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// listing decodes what has changed.
+func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
+	slices.SortFunc(all, func(a, b corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var l config.Listing
+	digest, next := sha256.New(), make(map[types.UID]version, len(all))
+	for i := range all {
+		m := &all[i]
+		v, ok := s.known[m.UID]
+		if !ok || v.resourceVersion != m.ResourceVersion {
+			v = decode(m)
+		}
+		next[m.UID] = v
+		fmt.Fprintf(digest, "%s %s %s\n", m.Name, m.UID, m.ResourceVersion)
+		l.Objects = append(l.Objects, v.objects...)
+		l.Problems = append(l.Problems, v.problems...)
+	}
+	s.known = next
+	l.Revision = hex.EncodeToString(digest.Sum(nil)[:16])
+	if n := len(l.Objects); n > MaxObjects {
+		l.Objects = nil
+		l.Problems = append(l.Problems, config.Problem{
+			Severity: match.SeverityError, Code: config.CodeLimit,
+			Message: fmt.Sprintf("the ConfigMaps hold %d objects, and at most %d are read", n, MaxObjects),
+		})
+	}
+	return l
+}
+
+// decode reads a ConfigMap. Its files are known by its name and their keys.
+func decode(m *corev1.ConfigMap) version {
+	v := version{resourceVersion: m.ResourceVersion}
+	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
+		file := path.Join("configmaps", m.Namespace, m.Name, key)
+		switch path.Ext(key) {
+		case ".yaml", ".yml", ".json":
+			objects, problems := config.Decode(file, []byte(m.Data[key]))
+			v.objects, v.problems = append(v.objects, objects...), append(v.problems, problems...)
+		default:
+			v.problems = append(v.problems, ignored(file, "a key that ends in .yaml, .yml or .json is read, and no other"))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.BinaryData)) {
+		v.problems = append(v.problems, ignored(path.Join("configmaps", m.Namespace, m.Name, key), "binaryData is not read: use data"))
+	}
+	return v
+}
+
+func ignored(file, why string) config.Problem {
+	return config.Problem{Severity: match.SeverityWarning, Code: config.CodeSource, File: file, Message: why}
+}
+
+// Watch implements config.Source. A watch that ends is begun anew.
+func (s *Source) Watch(ctx context.Context, notify func()) error {
+	for ctx.Err() == nil {
+		s.watch(ctx, notify)
+		pause := time.NewTimer(rewatchAfter)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+	return nil
+}
+
+// watch is one watch. Why it ends does not matter: what lists says so too.
+func (s *Source) watch(ctx context.Context, notify func()) {
+	w, err := s.o.Client.CoreV1().ConfigMaps(s.o.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: Label + "=true"})
+	if err != nil {
+		return
+	}
+	defer w.Stop()
+	notify() // for what changed before
+	for {
+		select {
+		case _, ok := <-w.ResultChan():
+			if !ok {
+				return
+			}
+			notify()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
