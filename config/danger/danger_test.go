@@ -1,0 +1,84 @@
+package danger_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/danger"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+const configuration = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: policy}
+webhooks:
+- name: policy.example.com
+  failurePolicy: %s
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  clientConfig: {}
+  %s
+`
+
+// codes are what is found dangerous in a hook.
+func codes(t *testing.T, policy, hook string) []string {
+	t.Helper()
+	text := fmt.Sprintf(configuration, policy, strings.ReplaceAll(strings.TrimSpace(hook), "\n", "\n  "))
+	objects, problems := config.Decode("policy.yaml", []byte(text))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, problems := config.Compile("1", objects)
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range danger.Findings(t.Context(), snapshot, danger.Options{OwnNamespace: "portcullis"}) {
+		if f.Path != "ValidatingWebhookConfiguration/policy webhooks[0].failurePolicy" || f.Severity != match.SeverityWarning {
+			t.Errorf("finding %v", f)
+		}
+		if !danger.Is(f.Code) {
+			t.Errorf("%s is not told from other codes", f.Code)
+		}
+		out = append(out, strings.TrimPrefix(f.Code, "danger-"))
+	}
+	return out
+}
+
+func TestFindings(t *testing.T) {
+	const everything = "rules: [{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*/*']}]"
+	const pods = "rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]"
+	for _, tt := range []struct {
+		name, policy, hook string
+		want               string
+	}{
+		{"a hook for everything", "Fail", everything, "leases nodes certificates events kube-system own-namespace"},
+		{"one that fails open", "Ignore", everything, ""},
+		{"one for Pods", "Fail", pods, "kube-system own-namespace"},
+		{"one for Pods of other namespaces", "Fail", pods + `
+namespaceSelector:
+  matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, portcullis]}]`, ""},
+		{"one for Pods of namespaces that ask for it", "Fail", pods + `
+namespaceSelector: {matchLabels: {policy: strict}}`, ""},
+		{"one for everything but what a condition leaves out", "Fail", everything + `
+matchConditions: [{name: others, expression: "!(request.resource.resource in ['leases', 'events']) && request.namespace != 'kube-system'"}]`,
+			"nodes certificates own-namespace"},
+		{"one whose condition fails on most objects", "Fail", pods + `
+matchConditions: [{name: fails, expression: "object.spec.replicas > 1"}]`, "kube-system own-namespace"},
+		{"one for objects that ask for it", "Fail", everything + `
+objectSelector: {matchLabels: {policy: strict}}`, ""},
+		{"one for the status of nodes", "Fail",
+			"rules: [{operations: [UPDATE], apiGroups: [''], apiVersions: [v1], resources: [nodes/status]}]", "nodes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, strings.Join(codes(t, tt.policy, tt.hook), " ")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
