@@ -1,0 +1,102 @@
+package service
+
+import (
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+)
+
+// access is what an identity may do: the sum of its roles.
+type access struct {
+	identity string
+	roles    []*kinds.RoleSpec
+}
+
+// accessOf is what an identity may do by a configuration.
+func (b *base) accessOf(identity string, operators []string) access {
+	a := access{identity: identity}
+	if slices.Contains(operators, identity) {
+		a.roles = append(a.roles, &kinds.RoleSpec{Role: kinds.RoleOperator})
+	}
+	for _, objects := range []map[config.Key]config.Object{b.objects, b.others} {
+		for _, o := range objects {
+			if o.Role != nil && slices.Contains(o.Role.Spec.Identities, identity) {
+				a.roles = append(a.roles, &o.Role.Spec)
+			}
+		}
+	}
+	return a
+}
+
+// has reports whether one of the roles is among those.
+func (a access) has(names ...kinds.RoleName) bool {
+	return slices.ContainsFunc(a.roles, func(r *kinds.RoleSpec) bool { return slices.Contains(names, r.Role) })
+}
+
+func (a access) operator() bool { return a.has(kinds.RoleOperator) }
+
+// mayRead is nil for who may see the configuration.
+func (a access) mayRead() error {
+	if a.identity == "" {
+		return status.Error(codes.Unauthenticated, "nobody can tell who calls: present a client certificate")
+	}
+	if len(a.roles) == 0 {
+		return status.Errorf(codes.PermissionDenied, "%q has no role: an operator has to name it in a Role, as viewer, author or operator", a.identity)
+	}
+	return nil
+}
+
+// mayWrite is nil for who may write an object. What the hooks of an author may see is known only once they are compiled.
+func (a access) mayWrite(o *config.Object) error {
+	if err := a.mayRead(); err != nil {
+		return err
+	}
+	if a.operator() {
+		return nil
+	}
+	if !a.has(kinds.RoleAuthor) {
+		return status.Errorf(codes.PermissionDenied, "%q is a viewer: an author or an operator may write %s", a.identity, o.Key)
+	}
+	if o.Cluster != nil || o.Role != nil {
+		return status.Errorf(codes.PermissionDenied, "%q is an author: only operators may write %s", a.identity, o.Key)
+	}
+	names := []string{o.Name}
+	if o.Route != nil {
+		names = append(names, o.Route.Spec.Configuration)
+	}
+	for _, name := range names {
+		if len(a.authors(name)) == 0 {
+			return status.Errorf(codes.PermissionDenied, "%q may not write %s: none of the namePrefixes of its Roles begins %q", a.identity, o.Key, name)
+		}
+	}
+	return nil
+}
+
+// authors are the roles by which objects of a name may be written.
+func (a access) authors(name string) []*kinds.RoleSpec {
+	var out []*kinds.RoleSpec
+	for _, r := range a.roles {
+		if r.Role == kinds.RoleAuthor && r.Writes(name) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// reaches reports whether the hooks of a configuration may see the reviews of those clusters; none means all.
+func (a access) reaches(configuration string, clusters []string) bool {
+	if a.operator() {
+		return true
+	}
+	return slices.ContainsFunc(a.authors(configuration), func(r *kinds.RoleSpec) bool {
+		if len(r.Clusters) == 0 {
+			return true
+		}
+		outside := func(cluster string) bool { return !slices.Contains(r.Clusters, cluster) }
+		return len(clusters) > 0 && !slices.ContainsFunc(clusters, outside)
+	})
+}

@@ -1,0 +1,102 @@
+package service
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// The types of conditions.
+const (
+	conditionAccepted   = "Accepted"
+	conditionInRotation = "InRotation"
+	conditionEffective  = "Effective"
+)
+
+// condition makes a condition that is true or false.
+func condition(kind string, is bool, reason, message string) *configv1.Condition {
+	c := &configv1.Condition{Type: kind, Status: "False", Reason: reason, Message: message}
+	if is {
+		c.Status = "True"
+	}
+	return c
+}
+
+// conditions are those of an object. The record is nil for objects of other sources.
+func (v *view) conditions(key config.Key, r *etcdstore.Record) []*configv1.Condition {
+	out := []*configv1.Condition{v.accepted(key)}
+	if strings.HasSuffix(key.Kind, "WebhookConfiguration") {
+		out = append(out, inRotation(r))
+	}
+	return append(out, v.effective(key, r))
+}
+
+// accepted is whether what was written is what is in force.
+func (v *view) accepted(key config.Key) *configv1.Condition {
+	for _, p := range v.problemsOf(key) {
+		if p.Severity == match.SeverityError {
+			return condition(conditionAccepted, false, "Invalid", p.Message)
+		}
+	}
+	return condition(conditionAccepted, true, "Valid", "")
+}
+
+// inRotation is whether all hooks of a configuration are called.
+func inRotation(r *etcdstore.Record) *configv1.Condition {
+	if r != nil && r.Removing {
+		return condition(conditionInRotation, false, "Removing", "it is being removed: reviews that have begun with it are finished")
+	}
+	return condition(conditionInRotation, true, "Immediate", "")
+}
+
+// effective is whether every live dispatcher judges new reviews by this version of the object.
+func (v *view) effective(key config.Key, r *etcdstore.Record) *configv1.Condition {
+	if len(v.dispatchers) == 0 {
+		return &configv1.Condition{Type: conditionEffective, Status: "Unknown", Reason: "NoDispatcher", Message: "no dispatcher says that it lives"}
+	}
+	var behind, diverging []string
+	for i := range v.dispatchers {
+		d := &v.dispatchers[i]
+		switch {
+		case diverges(d, key):
+			diverging = append(diverging, d.ID)
+		case r != nil && !reached(d, r.Revision), r == nil && d.Digest != v.live.Digest:
+			behind = append(behind, d.ID)
+		}
+	}
+	switch {
+	case len(diverging) > 0:
+		return condition(conditionEffective, false, "Diverging", "an older version is in force, see its findings, in: "+strings.Join(diverging, ", "))
+	case len(behind) > 0:
+		return condition(conditionEffective, false, "Behind", "not known yet to: "+strings.Join(behind, ", "))
+	}
+	return condition(conditionEffective, true, "Applied", "")
+}
+
+func diverges(d *etcdstore.Status, key config.Key) bool {
+	for _, name := range d.Diverging {
+		if name == key.String() {
+			return true
+		}
+	}
+	return false
+}
+
+// reached reports whether a dispatcher judges new reviews by a revision of etcd, or a later one.
+func reached(d *etcdstore.Status, revision int64) bool { return etcdRevision(d.Sources) >= revision }
+
+// etcdRevision is the revision of etcd among those of all sources; 0 when there is none.
+func etcdRevision(sources map[string]string) int64 {
+	n, err := strconv.ParseInt(cmp.Or(sources[etcdstore.SourceName], "0"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func revisionText(n int64) string { return strconv.FormatInt(n, 10) }

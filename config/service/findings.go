@@ -1,0 +1,63 @@
+package service
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/danger"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// maxDetails bounds the findings of one error: a status has to fit into the headers of an answer.
+const maxDetails = 20
+
+// severityDanger is the severity of what has to be acknowledged.
+const severityDanger = "danger"
+
+// withFindings is an error that says what is wrong, for people and for programs.
+func withFindings(code codes.Code, message string, problems config.Problems, r *configv1.ApplyRequest) error {
+	var details []protoadapt.MessageV1
+	for i, p := range problems {
+		if len(r.GetManifests()) == 1 {
+			p.File = ""
+		}
+		if i < maxDetails {
+			message += "\n  " + p.String()
+			details = append(details, protoadapt.MessageV1Of(findingOf(p)))
+		}
+	}
+	if more := len(problems) - maxDetails; more > 0 {
+		message += "\n  and more"
+	}
+	s, err := status.New(code, message).WithDetails(details...)
+	if err != nil {
+		return status.Error(code, message)
+	}
+	return s.Err()
+}
+
+func findingsOf(problems config.Problems) []*configv1.Finding {
+	out := make([]*configv1.Finding, 0, len(problems))
+	for _, p := range problems {
+		out = append(out, findingOf(p))
+	}
+	return out
+}
+
+// findingOf is a problem as the contract has it.
+func findingOf(p config.Problem) *configv1.Finding {
+	f := &configv1.Finding{
+		Code: p.Code, Severity: string(p.Severity), Path: p.Field, Message: p.Message, Manifest: manifestOf(p.File), Line: uint32(max(p.Line, 0)),
+	}
+	if danger.Is(p.Code) {
+		f.Severity = severityDanger
+	}
+	if p.Key.Kind != "" || p.Key.Name != "" {
+		f.Key = keyOf(p.Key)
+	}
+	return f
+}
+
+func keyOf(k config.Key) *configv1.ConfigKey { return &configv1.ConfigKey{Kind: k.Kind, Name: k.Name} }

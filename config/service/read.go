@@ -1,0 +1,200 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// defaultChanges is how many changes are answered to who does not say.
+const defaultChanges = 100
+
+// Get implements configv1.ConfigServiceServer.
+func (s *Service) Get(ctx context.Context, r *configv1.GetRequest) (*configv1.GetResponse, error) {
+	v, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key := config.Key{Kind: r.GetKey().GetKind(), Name: r.GetKey().GetName()}
+	if o := v.object(key); o != nil {
+		return &configv1.GetResponse{Object: o}, nil
+	}
+	return nil, notFound(key)
+}
+
+// notFound is the answer about an object that no source has.
+func notFound(key config.Key) error {
+	return status.Errorf(codes.NotFound, "there is no %s: `portcullis get %s` lists what there is", key, key.Kind)
+}
+
+// List implements configv1.ConfigServiceServer.
+func (s *Service) List(ctx context.Context, r *configv1.ListRequest) (*configv1.ListResponse, error) {
+	v, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &configv1.ListResponse{Revision: &configv1.Revision{Digest: v.live.Digest, Sources: v.live.Sources}}
+	for _, key := range v.keys() {
+		if r.GetKind() == "" || r.GetKind() == key.Kind {
+			out.Objects = append(out.Objects, v.object(key))
+		}
+	}
+	for _, p := range v.live.Problems {
+		if p.Key.Kind == "" || p.Key.Name == "" {
+			out.Findings = append(out.Findings, findingOf(p))
+		}
+	}
+	return out, nil
+}
+
+// view is the configuration as somebody who may read sees it.
+type view struct {
+	*base
+
+	live        config.Configuration
+	dispatchers []etcdstore.Status
+}
+
+// view reads everything, for who may.
+func (s *Service) view(ctx context.Context) (*view, error) {
+	b, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead(); err != nil {
+		return nil, err
+	}
+	v := &view{base: b, live: s.o.Live.Configuration()}
+	if v.dispatchers, err = s.o.Objects.Dispatchers(ctx); err != nil {
+		return nil, unavailable(err)
+	}
+	return v, nil
+}
+
+// keys are all objects, by kind and name.
+func (v *view) keys() []config.Key {
+	keys := make([]config.Key, 0, len(v.state.Records)+len(v.others))
+	for key := range v.state.Records {
+		keys = append(keys, key)
+	}
+	for key := range v.others {
+		if v.state.Records[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b config.Key) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	return keys
+}
+
+// object is an object with all that is known about it; nil when there is none.
+func (v *view) object(key config.Key) *configv1.ConfigObject {
+	r := v.state.Records[key]
+	var out *configv1.ConfigObject
+	switch o, stored := v.objects[key]; {
+	case stored:
+		out = objectOf(&o, r)
+	case r != nil: // being removed, or not to be read
+		out = objectOf(&config.Object{Key: key, Manifest: r.Manifest}, r)
+	default:
+		other, ok := v.others[key]
+		if !ok {
+			return nil
+		}
+		out = objectOf(&other, nil)
+	}
+	for _, p := range v.problemsOf(key) {
+		out.Findings = append(out.Findings, findingOf(p))
+	}
+	out.Conditions = v.conditions(key, r)
+	return out
+}
+
+// problemsOf are the problems of an object.
+func (v *view) problemsOf(key config.Key) config.Problems {
+	var out config.Problems
+	for _, problems := range []config.Problems{v.problems, v.live.Problems} {
+		for _, p := range problems {
+			if p.Key == key && !slices.Contains(out, p) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// ListDispatchers implements configv1.ConfigServiceServer.
+func (s *Service) ListDispatchers(ctx context.Context, _ *configv1.ListDispatchersRequest) (*configv1.ListDispatchersResponse, error) {
+	v, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &configv1.ListDispatchersResponse{Dispatchers: statusesOf(v.dispatchers)}, nil
+}
+
+func statusesOf(all []etcdstore.Status) []*configv1.DispatcherStatus {
+	out := make([]*configv1.DispatcherStatus, 0, len(all))
+	for i := range all {
+		out = append(out, statusOf(&all[i]))
+	}
+	return out
+}
+
+// statusOf is what a dispatcher says, as the contract has it.
+func statusOf(d *etcdstore.Status) *configv1.DispatcherStatus {
+	out := &configv1.DispatcherStatus{
+		DispatcherId: d.ID, Version: d.Version, Judging: d.Judging, Diverging: d.Diverging,
+		Applied:     &configv1.Revision{Digest: d.Digest, Sources: d.Sources},
+		ConfigAgeMs: uint32(max(d.Said.Sub(d.Begun).Milliseconds(), 0)),
+		Held:        revisionText(d.Held), Said: timestamppb.New(d.Said),
+	}
+	if !d.StaleUntil.IsZero() {
+		out.ServesStaleUntil = timestamppb.New(d.StaleUntil)
+	}
+	return out
+}
+
+// ListChanges implements configv1.ConfigServiceServer.
+func (s *Service) ListChanges(ctx context.Context, r *configv1.ListChangesRequest) (*configv1.ListChangesResponse, error) {
+	if _, err := s.view(ctx); err != nil {
+		return nil, err
+	}
+	changes, err := s.o.Objects.Changes(ctx, etcdstore.MaxHistory)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	limit, out := cmp.Or(int(r.GetLimit()), defaultChanges), &configv1.ListChangesResponse{}
+	wanted := config.Key{Kind: r.GetKey().GetKind(), Name: r.GetKey().GetName()}.String()
+	for i := range changes {
+		c := &changes[i]
+		if r.GetKey() == nil || slices.Contains(c.Keys, wanted) {
+			out.Changes = append(out.Changes, changeOf(c))
+		}
+		if len(out.GetChanges()) == limit {
+			break
+		}
+	}
+	return out, nil
+}
+
+// changeOf is a change as the contract has it.
+func changeOf(c *etcdstore.Change) *configv1.Change {
+	out := &configv1.Change{
+		Revision: revisionText(c.Revision), At: timestamppb.New(c.At), Actor: c.Actor, Actions: c.Actions, Acknowledged: c.Acknowledged,
+	}
+	for _, key := range c.Keys {
+		kind, name, _ := strings.Cut(key, "/")
+		out.Keys = append(out.Keys, &configv1.ConfigKey{Kind: kind, Name: name})
+	}
+	return out
+}

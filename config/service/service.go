@@ -1,0 +1,130 @@
+// Package service is ConfigService: operators write the configuration through it, read it, and learn when a change is in
+// force. What an apply does is decided by [draft], which is pure; the methods read the store, ask it, and commit.
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// Limits of a request.
+const (
+	// MaxManifests bounds the objects of one apply.
+	MaxManifests = 1000
+	// MaxApplyBytes bounds the manifests of one apply, in bytes.
+	MaxApplyBytes = 8 << 20
+	// maxAttempts bounds how often an apply is checked anew because another one was faster.
+	maxAttempts = 20
+)
+
+// Objects is what the service keeps objects in. *etcdstore.Store is one; its methods may be called concurrently.
+type Objects interface {
+	Read(ctx context.Context, last *etcdstore.State) (*etcdstore.State, error)
+	Commit(ctx context.Context, base *etcdstore.State, e etcdstore.Edit) (revision int64, err error)
+	Changes(ctx context.Context, limit int) ([]etcdstore.Change, error)
+	Dispatchers(ctx context.Context) ([]etcdstore.Status, error)
+}
+
+// Live is the configuration in force in this dispatcher. *config.Store is one; it may be asked concurrently.
+type Live interface {
+	Configuration() config.Configuration
+}
+
+// Options are what a Service works with. Objects, Live and Identity are required.
+type Options struct {
+	// Objects keeps what is written.
+	Objects Objects
+	// Live is what is in force.
+	Live Live
+	// Identity is who calls, from the certificate of the channel; empty when nobody can tell.
+	Identity func(ctx context.Context) string
+	// Operators are identities that have the role of an operator whatever the configuration says: whoever writes the first
+	// Role.
+	Operators []string
+	// OwnNamespace is where the mesh runs; empty when it runs in no cluster that it serves.
+	OwnNamespace string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// Logger is told who changed what; nil means nobody is.
+	Logger *slog.Logger
+}
+
+// Service implements configv1.ConfigServiceServer. It may be used concurrently.
+type Service struct {
+	configv1.UnimplementedConfigServiceServer
+
+	o Options
+
+	mu      sync.Mutex // of what follows
+	last    *etcdstore.State
+	decoder etcdstore.Decoder
+}
+
+// New returns a service. It does no I/O.
+func New(o Options) (*Service, error) {
+	if o.Objects == nil || o.Live == nil || o.Identity == nil {
+		return nil, errors.New("service: Objects, Live and Identity are required")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{o: o}, nil
+}
+
+// base is what the store holds now, read linearizably, and what other sources hold beside it.
+type base struct {
+	state    *etcdstore.State
+	objects  map[config.Key]config.Object // of the store
+	others   map[config.Key]config.Object // of other sources, as they are in force here
+	problems config.Problems              // of the store's objects
+}
+
+// read reads the base of a decision.
+func (s *Service) read(ctx context.Context) (*base, error) {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	state, err := s.o.Objects.Read(ctx, last)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	b := &base{state: state, objects: map[config.Key]config.Object{}, others: map[config.Key]config.Object{}}
+	s.mu.Lock()
+	if s.last == nil || state.Revision >= s.last.Revision {
+		s.last = state
+	}
+	objects, problems := s.decoder.Decode(state)
+	s.mu.Unlock()
+	for _, o := range objects {
+		b.objects[o.Key] = o
+	}
+	b.problems = problems
+	live := s.o.Live.Configuration()
+	for key, o := range live.Objects {
+		if o.Source != etcdstore.SourceName {
+			b.others[key] = o
+		}
+	}
+	return b, nil
+}
+
+// unavailable is the answer when the store does not say anything.
+func unavailable(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return status.Errorf(codes.Unavailable, "the store of the configuration does not answer: %v", err)
+}

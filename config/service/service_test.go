@@ -1,0 +1,271 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/embedded"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/service"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// fixture is a service over a real etcd.
+type fixture struct {
+	*service.Service
+
+	t      *testing.T
+	store  *etcdstore.Store
+	others map[config.Key]config.Object
+}
+
+// who calls is in the context.
+type caller struct{}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	etcd, err := embedded.Start(t.Context(), embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(etcd.Close)
+	f := &fixture{t: t, others: map[config.Key]config.Object{}}
+	if f.store, err = etcdstore.New(etcdstore.Options{Client: etcd.Client()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.store.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.Service, err = service.New(service.Options{
+		Objects: f.store, Live: f, Operators: []string{"root"}, OwnNamespace: "portcullis",
+		Identity: func(ctx context.Context) string { who, _ := ctx.Value(caller{}).(string); return who },
+		Now:      func() time.Time { return time.Unix(1000, 0) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Configuration implements service.Live.
+func (f *fixture) Configuration() config.Configuration {
+	return config.NewConfiguration("", nil, f.others)
+}
+
+// apply applies documents, separated by ---, as somebody.
+func (f *fixture) apply(who, documents string, more ...func(*configv1.ApplyRequest)) (*configv1.ApplyResponse, error) {
+	r := &configv1.ApplyRequest{}
+	for document := range strings.SplitSeq(documents, "\n---\n") {
+		r.Manifests = append(r.Manifests, &admissionv1.Object{Raw: []byte(document)})
+	}
+	for _, change := range more {
+		change(r)
+	}
+	return f.Apply(context.WithValue(f.t.Context(), caller{}, who), r)
+}
+
+// applied is apply, where nothing may stand against it.
+func (f *fixture) applied(who, documents string, more ...func(*configv1.ApplyRequest)) *configv1.ApplyResponse {
+	f.t.Helper()
+	a, err := f.apply(who, documents, more...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return a
+}
+
+// refused is apply, where something has to.
+func (f *fixture) refused(code codes.Code, says, who, documents string, more ...func(*configv1.ApplyRequest)) {
+	f.t.Helper()
+	before, err := f.store.Read(f.t.Context(), nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_, err = f.apply(who, documents, more...)
+	if s, _ := status.FromError(err); err == nil || s.Code() != code || !strings.Contains(s.Message(), says) {
+		f.t.Errorf("error %v, want %s with %q", err, code, says)
+	}
+	if after, err := f.store.Read(f.t.Context(), before); err != nil || after != before {
+		f.t.Errorf("it was refused, and changed something: %v, %v", after, err)
+	}
+}
+
+func dryRun(r *configv1.ApplyRequest) { r.DryRun = true }
+
+// expecting says which version of the policy has to be there.
+func expecting(version string) func(*configv1.ApplyRequest) {
+	const key = "ValidatingWebhookConfiguration/p"
+	return func(r *configv1.ApplyRequest) { r.ExpectedResourceVersions = map[string]string{key: version} }
+}
+
+func acknowledging(codes ...string) func(*configv1.ApplyRequest) {
+	return func(r *configv1.ApplyRequest) { r.Acknowledge = codes }
+}
+
+// policy is a configuration with one hook, which nothing stands against.
+func policy(name, more string) string {
+	return `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: ` + name + `}
+webhooks:
+- name: policy.example.com
+  clientConfig: {}
+  rules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  ` + more
+}
+
+// route is a route of the policy p.
+func route(name, more string) string {
+	return `apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: ` + name + `}
+spec: {configuration: p, stream: {}` + more + `}`
+}
+
+func TestApplyCreatesAndUpdatesWhatHasChanged(t *testing.T) {
+	f := newFixture(t)
+	both := policy("p", "failurePolicy: Ignore") + "\n---\n" + route("r", "")
+	a := f.applied("root", both)
+	if a.GetResults()[0] != "created" || a.GetResults()[1] != "created" || a.GetObjects()[0].GetGeneration() != 1 {
+		t.Errorf("answered %v", a)
+	}
+	again := f.applied("root", both)
+	if again.GetResults()[0] != "unchanged" || again.GetObjects()[0].GetResourceVersion() != a.GetObjects()[0].GetResourceVersion() {
+		t.Errorf("answered %v", again)
+	}
+	next := f.applied("root", policy("p", "failurePolicy: Fail"))
+	if next.GetResults()[0] != "updated" || next.GetObjects()[0].GetGeneration() != 2 || next.GetObjects()[0].GetUid() != a.GetObjects()[0].GetUid() {
+		t.Errorf("answered %v", next)
+	}
+	changes, err := f.store.Changes(t.Context(), 10)
+	if err != nil || len(changes) != 2 || changes[0].Actor != "root" || changes[0].Actions[0] != "updated ValidatingWebhookConfiguration/p" {
+		t.Errorf("changes %+v, %v", changes, err)
+	}
+}
+
+func TestApplyIsAllOrNothing(t *testing.T) {
+	f := newFixture(t)
+	f.refused(codes.InvalidArgument, "webhooks[0].sideEffects", "root",
+		route("r", "")+"\n---\n"+strings.Replace(policy("p", ""), "sideEffects: None", "sideEffects: Some", 1))
+}
+
+func TestADryRunChangesNothing(t *testing.T) {
+	f := newFixture(t)
+	before, _ := f.store.Read(t.Context(), nil)
+	if a := f.applied("root", policy("p", ""), dryRun); a.GetResults()[0] != "created" {
+		t.Errorf("answered %v", a)
+	}
+	if after, err := f.store.Read(t.Context(), before); err != nil || after != before {
+		t.Errorf("something has changed: %v, %v", after, err)
+	}
+}
+
+func TestAnObjectMustBeAsExpected(t *testing.T) {
+	f := newFixture(t)
+	first := f.applied("root", policy("p", "failurePolicy: Ignore"), expecting("0")).GetObjects()[0].GetResourceVersion()
+	f.refused(codes.Aborted, "not 0", "root", policy("p", "failurePolicy: Fail"), expecting("0"))
+	f.applied("root", policy("p", "failurePolicy: Fail"), expecting(first))
+	f.refused(codes.Aborted, "not "+first, "root", policy("p", "failurePolicy: Ignore"), expecting(first))
+}
+
+func TestTheSameObjectFromAnotherSourceIsRefused(t *testing.T) {
+	f := newFixture(t)
+	objects, _ := config.Decode("hooks.yaml", []byte(policy("p", "")))
+	objects[0].Source = "directory"
+	f.others[objects[0].Key] = objects[0]
+	f.refused(codes.FailedPrecondition, "directory (hooks.yaml:1)", "root", policy("p", ""))
+}
+
+func TestDangersHaveToBeAcknowledged(t *testing.T) {
+	f := newFixture(t)
+	leases := strings.NewReplacer("[apps]", "[coordination.k8s.io]", "[deployments]", "[leases]").Replace(policy("p", ""))
+	f.refused(codes.FailedPrecondition, "acknowledge danger-leases", "root", leases)
+	f.refused(codes.FailedPrecondition, "acknowledge danger-leases", "root", leases, acknowledging("danger-nodes"))
+	a := f.applied("root", leases, acknowledging("danger-leases"))
+	if !slices.ContainsFunc(a.GetFindings(), func(f *configv1.Finding) bool { return f.GetSeverity() == "danger" }) {
+		t.Errorf("findings %v", a.GetFindings())
+	}
+	f.applied("root", leases+"\n  timeoutSeconds: 5") // who has acknowledged it once need not again
+	state, err := f.store.Read(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := config.Key{Kind: "ValidatingWebhookConfiguration", Name: "p"}
+	if who := state.Records[key].Acknowledged["danger-leases"]; who != "root" {
+		t.Errorf("acknowledged by %q", who)
+	}
+}
+
+func TestKindsOfV1alpha1BeginOpenAndMayBeClosed(t *testing.T) {
+	f := newFixture(t)
+	external := func(policy string) string {
+		return `apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: ExternalAdmissionHookConfiguration
+metadata: {name: old}
+externalAdmissionHooks:
+- name: policy.example.com
+  clientConfig: {service: {namespace: a, name: b}, caBundle: Y2E=}
+  rules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]
+  failurePolicy: ` + policy
+	}
+	f.refused(codes.InvalidArgument, "externalAdmissionHooks[0].failurePolicy", "root", external("Fail"))
+	f.applied("root", external("Ignore"))
+	f.applied("root", external("Fail"))
+}
+
+func TestRolesBoundWhoMayWriteWhat(t *testing.T) {
+	f := newFixture(t)
+	f.refused(codes.Unauthenticated, "certificate", "", policy("p", ""))
+	f.refused(codes.PermissionDenied, "has no role", "ann", policy("p", ""))
+	role := func(name, is, more string) string {
+		return "apiVersion: portcullis.dev/v1\nkind: Role\nmetadata: {name: " + name + "}\nspec: {role: " + is + ", identities: [" + name + "]" + more + "}"
+	}
+	f.applied("root", role("vic", "viewer", "")+"\n---\n"+role("ann", "author", ", namePrefixes: [team-a-]")+
+		"\n---\n"+role("eve", "author", ", namePrefixes: [''], clusters: [east]"))
+	f.refused(codes.PermissionDenied, "is a viewer", "vic", policy("p", ""))
+	f.refused(codes.PermissionDenied, `begins "p"`, "ann", policy("p", ""))
+	f.refused(codes.PermissionDenied, `begins "p"`, "ann", route("team-a-r", ""))
+	f.refused(codes.PermissionDenied, "only operators", "ann", role("ann", "operator", ""))
+	f.applied("ann", policy("team-a-p", ""))
+	f.refused(codes.PermissionDenied, "of clusters that are not", "eve", policy("p", ""))
+	f.refused(codes.PermissionDenied, "of clusters that are not", "eve", policy("p", "")+"\n---\n"+route("r", ", clusters: [east, west]"))
+	f.applied("eve", policy("p", "")+"\n---\n"+route("r", ", clusters: [east]"))
+	f.refused(codes.PermissionDenied, "of clusters that are not", "eve", route("r", ""))
+}
+
+func TestAStoreThatDoesNotAnswerIsUnavailable(t *testing.T) {
+	f := newFixture(t)
+	broken, err := service.New(service.Options{
+		Objects: silent{}, Live: f, Identity: func(context.Context) string { return "root" }, Operators: []string{"root"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = broken.Apply(t.Context(), &configv1.ApplyRequest{Manifests: []*admissionv1.Object{{Raw: []byte(policy("p", ""))}}})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("error %v", err)
+	}
+}
+
+// silent is a store that is not there.
+type silent struct{ service.Objects }
+
+func (silent) Read(context.Context, *etcdstore.State) (*etcdstore.State, error) {
+	return nil, errors.New("no route to host")
+}
+
+func formatted(n int64) string { return strconv.FormatInt(n, 10) }
+
+func number(text string) int64 { n, _ := strconv.ParseInt(text, 10, 64); return n }

@@ -1,0 +1,61 @@
+package service
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// Watch implements configv1.ConfigServiceServer. It looks whenever the configuration of this dispatcher was read again: what
+// it sends is never older than that, and a change that comes and goes in between is not sent.
+func (s *Service) Watch(r *configv1.WatchRequest, stream grpc.ServerStreamingServer[configv1.WatchResponse]) error {
+	ctx, sent := stream.Context(), map[config.Key]*configv1.ConfigObject{}
+	for synced := false; ; synced = true {
+		next := s.o.Live.Configuration()
+		v, err := s.view(ctx)
+		if err != nil {
+			return err
+		}
+		for _, change := range changes(sent, v, r) {
+			if err := stream.Send(change); err != nil {
+				return err
+			}
+		}
+		if !synced {
+			if err := stream.Send(&configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-next.Next():
+		case <-ctx.Done():
+			return unavailable(ctx.Err())
+		}
+	}
+}
+
+// changes are what has to be sent to who has been sent that, which is brought up to date.
+func changes(sent map[config.Key]*configv1.ConfigObject, v *view, r *configv1.WatchRequest) []*configv1.WatchResponse {
+	var out []*configv1.WatchResponse
+	there := map[config.Key]bool{}
+	for _, key := range v.keys() {
+		if r.GetKind() != "" && r.GetKind() != key.Kind || r.GetName() != "" && r.GetName() != key.Name {
+			continue
+		}
+		there[key] = true
+		o := v.object(key)
+		if before := sent[key]; before == nil || !proto.Equal(before, o) {
+			sent[key] = o
+			out = append(out, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_PUT, Object: o})
+		}
+	}
+	for key, o := range sent {
+		if !there[key] {
+			delete(sent, key)
+			out = append(out, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_DELETED, Object: o})
+		}
+	}
+	return out
+}
