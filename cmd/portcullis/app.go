@@ -70,6 +70,7 @@ type app struct {
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry
 	store     *config.Store
+	control   *controlPlane
 	clusters  *cluster.Registry
 	registry  *session.Registry
 	hosts     *session.Server
@@ -106,7 +107,12 @@ func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(read
 			log.Warn("the last traces are lost", "error", err)
 		}
 	}()
-	a, err := newApp(c, log, seeing)
+	stores, err := c.stores.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer stores.close()
+	a, err := newApp(c, stores, log, seeing)
 	if err != nil {
 		return err
 	}
@@ -114,7 +120,7 @@ func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(read
 }
 
 // newApp wires a dispatcher. This is the one place that knows all parts.
-func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app, error) {
+func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.Telemetry) (*app, error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a := &app{config: c, log: log, telemetry: seeing, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
@@ -146,12 +152,8 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 	if err := metrics.Register(a.clusters); err != nil {
 		return nil, err
 	}
-	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.config})
-	if err != nil {
-		return nil, err
-	}
 	a.store, err = config.NewStore(config.StoreOptions{
-		Sources:    []config.Source{directory},
+		Sources:    stores.sources,
 		OnSnapshot: a.registry.Update,
 		OnClusters: a.clusters.Update,
 		Logger:     log,
@@ -160,6 +162,9 @@ func newApp(c serveConfig, log *slog.Logger, seeing *telemetry.Telemetry) (*app,
 		return nil, err
 	}
 	if err := a.wireRoad(metrics); err != nil {
+		return nil, err
+	}
+	if a.control, err = c.stores.controlPlane(stores, a.store, c.id, log); err != nil {
 		return nil, err
 	}
 	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))
@@ -217,6 +222,7 @@ func (a *app) newGRPC(secure *tls.Config) *grpc.Server {
 	)...)
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
+	a.control.register(s)
 	grpc_health_v1.RegisterHealthServer(s, a.health)
 	if a.config.reflection {
 		reflection.Register(s)
@@ -352,6 +358,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	context.AfterFunc(failed, stopServing) // a part that fails ends the others
 
 	g.Go(func() error { return a.store.Run(background) })
+	g.Go(func() error { return a.control.run(background) })
 	g.Go(func() error { return a.clusters.Run(background) })
 	g.Go(func() error { return a.registry.Run(background) })
 	g.Go(func() error {
@@ -427,11 +434,13 @@ func (a *app) hangUp(ctx context.Context) {
 func (a *app) firstConfiguration(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.config.readyTimeout)
 	defer cancel()
-	if _, err := a.store.Fresh(ctx); err != nil {
+	first, err := a.store.Fresh(ctx)
+	if err != nil {
 		a.log.Warn("serving without a configuration: reviews are answered 503 until there is one", "error", err)
 		return nil
 	}
-	err := a.store.Problems().Err()
+	a.store.Release(first)
+	err = a.store.Problems().Err()
 	if err == nil || a.config.ignoreBad {
 		return nil
 	}

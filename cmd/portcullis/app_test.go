@@ -29,7 +29,7 @@ func sampleApp(t *testing.T, change func(d *dev, c *serveConfig)) (*app, *dev) {
 		t.Fatal(err)
 	}
 	c := serveConfig{
-		config: []string{d.path("config")}, listen: "127.0.0.1:0", listenHosts: "127.0.0.1:0", listenAdmin: "127.0.0.1:0",
+		stores: storeConfig{paths: []string{d.path("config")}}, listen: "127.0.0.1:0", listenHosts: "127.0.0.1:0", listenAdmin: "127.0.0.1:0",
 		tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
 		drainTimeout: long, readyTimeout: long,
 	}
@@ -39,7 +39,12 @@ func sampleApp(t *testing.T, change func(d *dev, c *serveConfig)) (*app, *dev) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := newApp(c, log, seeing)
+	stores, err := c.stores.open(t.Context(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stores.close)
+	a, err := newApp(c, stores, log, seeing)
 	if err != nil {
 		t.Fatal(err)
 	}

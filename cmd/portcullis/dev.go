@@ -60,7 +60,8 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 			defer remove()
 			d := dev{dir: dir, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr(), readyFile: readyFile}
 			return d.run(cmd.Context(), serveConfig{
-				config: []string{d.path("config")}, ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
+				stores:    storeConfig{paths: []string{d.path("config")}, dataDir: d.dir, operators: []string{devAPIServer}},
+				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
 				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
 				webhooks:     webhooks,
 				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second,

@@ -36,8 +36,8 @@ func TestTheCommandLineWinsOverVariablesAndTheyOverTheFile(t *testing.T) {
 	if c.listen != "line:1" || c.listenHosts != "variable:2" || c.listenAdmin != "file:3" {
 		t.Errorf("got %q, %q, %q", c.listen, c.listenHosts, c.listenAdmin)
 	}
-	if !slices.Equal(c.config, []string{"a", "b"}) || c.maxBody != 16<<20 || c.stopDelay.String() != "3s" {
-		t.Errorf("got %v, %d, %s", c.config, c.maxBody, c.stopDelay)
+	if !slices.Equal(c.stores.paths, []string{"a", "b"}) || c.maxBody != 16<<20 || c.stopDelay.String() != "3s" {
+		t.Errorf("got %v, %d, %s", c.stores.paths, c.maxBody, c.stopDelay)
 	}
 }
 

@@ -52,7 +52,8 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newDevCommand(), newServeCommand(), newReviewCommand(), newClusterCommand(), newCertsCommand(), newVersionCommand(),
+		newDevCommand(), newServeCommand(), newReviewCommand(), newApplyCommand(), newGetCommand(), newDeleteCommand(),
+		newClusterCommand(), newCertsCommand(), newVersionCommand(),
 	)
 	return root
 }

@@ -11,13 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -86,11 +83,12 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	client, closeClient, err := c.target.dial()
+	conn, err := c.target.dial()
 	if err != nil {
 		return err
 	}
-	defer closeClient()
+	defer conn.Close()
+	client := admissionv1.NewAdmissionServiceClient(conn)
 	r := report{Cluster: c.cluster, UID: request.GetUid(), Allowed: true}
 	for _, stage := range c.stages() {
 		answer, err := c.ask(ctx, client, request, stage)
@@ -207,24 +205,4 @@ func patched(request *admissionv1.AdmissionRequest, patch []byte) (*admissionv1.
 // stageWord is a stage as flags and output have it.
 func stageWord(s admissionv1.Stage) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "STAGE_"))
-}
-
-// dial opens a channel to the mesh; nothing is sent before the first call.
-func (t *target) dial() (client admissionv1.AdmissionServiceClient, closeClient func(), err error) {
-	if err := t.complete(); err != nil {
-		return nil, nil, err
-	}
-	files, err := certs.OpenReloader(certs.ReloaderOptions{
-		CertFile: t.tls.cert, KeyFile: t.tls.key, CAFile: t.tls.ca, Interval: 0, Now: nil, Logger: nil,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("certificates for %s: %w", t.server, err)
-	}
-	conn, err := grpc.NewClient("passthrough:///"+t.server,
-		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientTLS(t.serverName()))),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
-	if err != nil {
-		return nil, nil, fmt.Errorf("--server %s: %w", t.server, err)
-	}
-	return admissionv1.NewAdmissionServiceClient(conn), func() { _ = conn.Close() }, nil
 }

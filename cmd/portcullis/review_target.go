@@ -10,6 +10,10 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/portcullis-mesh/portcullis/certs"
 )
 
 // target is a running mesh and how to be let in.
@@ -75,4 +79,24 @@ func (t *target) fromReadyFile() error {
 func (t *target) serverName() string {
 	host, _, _ := net.SplitHostPort(t.server)
 	return host
+}
+
+// dial opens a channel to the mesh; nothing is sent before the first call. The caller closes it.
+func (t *target) dial() (*grpc.ClientConn, error) {
+	if err := t.complete(); err != nil {
+		return nil, err
+	}
+	files, err := certs.OpenReloader(certs.ReloaderOptions{
+		CertFile: t.tls.cert, KeyFile: t.tls.key, CAFile: t.tls.ca, Interval: 0, Now: nil, Logger: nil,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("certificates for %s: %w", t.server, err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+t.server,
+		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientTLS(t.serverName()))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("--server %s: %w", t.server, err)
+	}
+	return conn, nil
 }

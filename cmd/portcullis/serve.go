@@ -17,7 +17,7 @@ import (
 // serveConfig is what an operator says about a dispatcher.
 type serveConfig struct {
 	id            string
-	config        []string
+	stores        storeConfig
 	ignoreBad     bool
 	listen        string
 	listenHosts   string
@@ -56,7 +56,7 @@ func (f tlsFiles) orElse(other tlsFiles) tlsFiles {
 func newServeCommand() *cobra.Command {
 	var c serveConfig
 	cmd := &cobra.Command{
-		Use:   "serve --config PATH --tls-cert FILE --tls-key FILE --tls-ca FILE",
+		Use:   "serve --config PATH|--data-dir DIR --tls-cert FILE --tls-key FILE --tls-ca FILE",
 		Short: "Run a dispatcher",
 		Long: `Serve runs one dispatcher with its three edges:
 
@@ -64,8 +64,9 @@ func newServeCommand() *cobra.Command {
   --listen-hosts   gRPC over mutual TLS, for the hosts that serve hooks (and for direct callers of AdmissionService)
   --listen-admin   /healthz, /readyz and /metrics over HTTP
 
-The configuration is read from the files and directories named by --config, and again whenever they change: webhook
-configurations of admissionregistration.k8s.io, and HookRoutes and Clusters of portcullis.dev/v1. Certificates and
+The configuration is read from the files and directories named by --config, from the store in --data-dir or --etcd, which
+"portcullis apply" writes, and from the ConfigMaps of --config-namespace, and again whenever they change: webhook
+configurations of admissionregistration.k8s.io, and HookRoutes, Clusters and Roles of portcullis.dev/v1. Certificates and
 authorities are reloaded when their files change. Traces are exported as the OTEL_* variables say.
 
 A hook is served over streams if its HookRoute says so. Any other is called over HTTPS by its clientConfig, as kube-apiserver
@@ -84,7 +85,7 @@ connections as they become idle, tells the hosts, and stops when the last review
 				return fmt.Errorf("serve needs %s; "+
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
-			if err := findAll(c.config); err != nil {
+			if err := c.stores.validate(); err != nil {
 				return err
 			}
 			if err := removeReadyFile(c.readyFile); err != nil {
@@ -106,7 +107,7 @@ func (c *serveConfig) missing() []string {
 		flag  string
 		given bool
 	}{
-		{"--config", len(c.config) > 0}, {"--tls-cert", c.tls.cert != ""}, {"--tls-key", c.tls.key != ""}, {"--tls-ca", c.tls.ca != ""},
+		{c.stores.missing(), c.stores.missing() == ""}, {"--tls-cert", c.tls.cert != ""}, {"--tls-key", c.tls.key != ""}, {"--tls-ca", c.tls.ca != ""},
 	} {
 		if !f.given {
 			out = append(out, f.flag)
@@ -131,7 +132,7 @@ func findAll(paths []string) error {
 // bind makes the flags.
 func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.id, "id", "", "name of this dispatcher, unique per process start (default: random)")
-	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration; may be given several times")
+	c.stores.bind(f)
 	f.BoolVar(&c.ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
 	f.StringVar(&c.listen, "listen", ":8443", "address for API servers")
 	f.StringVar(&c.listenHosts, "listen-hosts", ":8444", "address for hosts")

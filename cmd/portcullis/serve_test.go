@@ -41,7 +41,7 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 		args []string
 		want string
 	}{
-		"nothing given: everything is missing": {nil, "serve needs --config, --tls-cert, --tls-key, --tls-ca;"},
+		"nothing given: everything is missing": {nil, "serve needs --config, --data-dir, --etcd or --config-namespace, --tls-cert, --tls-key, --tls-ca;"},
 		"one flag is missing":                  {files("server"), "serve needs --tls-ca;"},
 		"the certificate of a client":          {append(files("client"), "--tls-ca", ca), "is for clients only"},
 		"the key of another certificate":       {append(files("server"), "--tls-ca", ca, "--tls-key", filepath.Join(dir, "client.key")), "does not match"},

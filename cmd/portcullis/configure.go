@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// configureUsage is what the commands that change and show the configuration have in common.
+const configureUsage = `
+The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
+(serve --listen-hosts) and a client certificate whose identity has a role: --operator of serve names the first one, and
+Roles the others.`
+
+// configured talks to ConfigService, and says what an error means for who typed a command.
+func configured(t *target, use func(configv1.ConfigServiceClient) error) error {
+	conn, err := t.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = use(configv1.NewConfigServiceClient(conn))
+	s, ok := status.FromError(err)
+	switch {
+	case err == nil || !ok:
+		return err
+	case s.Code() == codes.Unimplemented:
+		return errors.New("this mesh has no store: it was started without --data-dir and --etcd, and its configuration is in files alone")
+	case s.Code() == codes.Unavailable:
+		return fmt.Errorf("%s does not answer: %s", t.server, s.Message())
+	}
+	return errors.New(s.Message())
+}
+
+// documents reads manifests: of files and directories, and of standard input, which is "-".
+func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
+	var objects []config.Object
+	var problems config.Problems
+	if slices.Contains(paths, "-") {
+		data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), config.MaxFileBytes+1))
+		if err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+		objects, problems = config.Decode("standard input", data)
+		paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path == "-" })
+	}
+	if len(paths) > 0 {
+		directory, err := config.NewDirectory(config.DirectoryOptions{Paths: paths})
+		if err != nil {
+			return nil, err
+		}
+		listing, err := directory.List(cmd.Context())
+		if err != nil {
+			return nil, fmt.Errorf("-f: %w", err)
+		}
+		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
+	}
+	if err := errors.Join(problems.Err(), duplicates(objects)); err != nil {
+		return nil, err
+	}
+	if len(objects) == 0 {
+		return nil, errors.New("-f: there is no document in it")
+	}
+	return objects, nil
+}
+
+// manifests are objects as requests have them.
+func manifests(objects []config.Object) []*admissionv1.Object {
+	out := make([]*admissionv1.Object, 0, len(objects))
+	for i := range objects {
+		out = append(out, &admissionv1.Object{Raw: objects[i].Manifest})
+	}
+	return out
+}
+
+// kindNames are the kinds by the names that people type.
+var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never written
+	"validatingwebhookconfiguration": "ValidatingWebhookConfiguration", "vwc": "ValidatingWebhookConfiguration",
+	"mutatingwebhookconfiguration": "MutatingWebhookConfiguration", "mwc": "MutatingWebhookConfiguration",
+	"externaladmissionhookconfiguration": "ValidatingWebhookConfiguration",
+	"hookroute":                          "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
+}
+
+// kindNamed is a kind by a name that people type: in any case, in the plural, or short.
+func kindNamed(text string) (string, error) {
+	lower := strings.ToLower(text)
+	for _, name := range []string{lower, strings.TrimSuffix(lower, "s")} {
+		if kind, ok := kindNames[name]; ok {
+			return kind, nil
+		}
+	}
+	return "", fmt.Errorf("there is no kind %q: use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), hookroute, cluster or role", text)
+}
+
+// keyNamed is an object by what was typed: KIND NAME or KIND/NAME.
+func keyNamed(args []string) (*configv1.ConfigKey, error) {
+	if len(args) == 1 {
+		args = strings.SplitN(args[0], "/", 2)
+	}
+	if len(args) != 2 || args[1] == "" {
+		return nil, errors.New("say which object: KIND NAME, or KIND/NAME")
+	}
+	kind, err := kindNamed(args[0])
+	if err != nil {
+		return nil, err
+	}
+	return &configv1.ConfigKey{Kind: kind, Name: args[1]}, nil
+}
+
+// name is an object for people.
+func name(key *configv1.ConfigKey) string { return key.GetKind() + "/" + key.GetName() }
+
+// printFindings says what has to be known.
+func printFindings(w io.Writer, findings []*configv1.Finding) {
+	for _, f := range findings {
+		where := ""
+		if f.GetKey() != nil {
+			where = name(f.GetKey()) + ": "
+		}
+		if f.GetPath() != "" {
+			where += f.GetPath() + ": "
+		}
+		fmt.Fprintf(w, "%s: %s%s (%s)\n", f.GetSeverity(), where, printable(f.GetMessage()), f.GetCode())
+	}
+}

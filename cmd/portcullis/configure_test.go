@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// withStore runs a dispatcher with the samples of dev and a store of its own, and returns its ready file.
+func withStore(t *testing.T) string {
+	t.Helper()
+	a, d := sampleApp(t, func(d *dev, c *serveConfig) {
+		c.stores.dataDir, c.stores.operators = d.dir, []string{devAPIServer}
+		c.id = "test"
+		c.readyTimeout = time.Nanosecond // nobody serves the samples
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	started, ended := make(chan readyInfo, 1), make(chan error, 1)
+	go func() {
+		ended <- a.run(ctx, func(info readyInfo) error { started <- info; return nil })
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	info := within(t, "the dispatcher", started)
+	info.ClientCert, info.ClientKey = d.path("certs/"+devClientName+".crt"), d.path("certs/"+devClientName+".key")
+	return info.file(t)
+}
+
+const appliedHooks = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: policy}
+webhooks:
+- name: policy.example.com
+  clientConfig: {}
+  failurePolicy: Fail
+  rules: [{operations: [CREATE], apiGroups: [GROUP], apiVersions: [v1], resources: [deployments]}]
+  sideEffects: None
+  admissionReviewVersions: [v1]
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: policy}
+spec: {configuration: policy, stream: {}, hosts: [me]}
+`
+
+func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
+	ready := withStore(t)
+	run := func(cmd *cobra.Command, in string, args ...string) ran {
+		t.Helper()
+		return execute(t, cmd, strings.NewReader(in), append(args, "--ready-file", ready)...)
+	}
+	says := func(r ran, want ...string) {
+		t.Helper()
+		if r.code != 0 {
+			t.Fatalf("exit code %d: %s", r.code, r.notes)
+		}
+		for _, w := range want {
+			if !strings.Contains(r.out, w) {
+				t.Errorf("no %q in: %s", w, r.out)
+			}
+		}
+	}
+	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
+	says(run(newApplyCommand(), documents, "-f", "-", "--dry-run"), "policy created (dry run)")
+	run(newGetCommand(), "", "vwc/policy").fails(t, "there is no ValidatingWebhookConfiguration/policy")
+	r := run(newApplyCommand(), documents, "-f", "-", "--wait")
+	says(r, "ValidatingWebhookConfiguration/policy created", "HookRoute/policy created")
+	if !strings.Contains(r.notes, "1 of 1 dispatchers have it") {
+		t.Errorf("said %q", r.notes)
+	}
+	says(run(newGetCommand(), ""), "HookRoute/sample-images", "directory", "HookRoute/policy", "etcd")
+	says(run(newGetCommand(), "", "vwc", "policy", "-o", "yaml"), "name: policy.example.com")
+	says(run(newGetCommand(), "", "dispatchers"), "true")
+	says(run(newGetCommand(), "", "changes"), devAPIServer, "created ValidatingWebhookConfiguration/policy")
+	says(run(newApplyCommand(), documents, "-f", "-"), "policy unchanged")
+
+	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(review)
+	answer := run(newReviewCommand(), request, "-f", "-", "--stage", "validate", "--explain")
+	if answer.code != exitDenied || !strings.Contains(answer.out, "policy.example.com") {
+		t.Errorf("a hook that nobody serves did not refuse: %d %s%s", answer.code, answer.out, answer.notes)
+	}
+	says(run(newDeleteCommand(), "", "vwc", "policy", "--wait"), "is being removed")
+	says(run(newReviewCommand(), request, "-f", "-", "--stage", "validate"))
+}
+
+func TestApplySaysWhereAndWhat(t *testing.T) {
+	ready := withStore(t)
+	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
+	execute(t, newApplyCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready).
+		fails(t, "acknowledge danger-leases", `hook "policy.example.com" fails closed`)
+	file := write(t, "hooks.yaml", strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1))
+	execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready).fails(t, "hooks.yaml:9", "webhooks[0].sideEffects")
+	execute(t, newApplyCommand(), nil, "--ready-file", ready).fails(t, "-f is missing")
+	execute(t, newGetCommand(), nil, "pods", "--ready-file", ready).fails(t, `there is no kind "pods"`, "dispatchers or changes")
+	execute(t, newDeleteCommand(), nil, "vwc", "none", "--ready-file", ready).fails(t, "there is no ValidatingWebhookConfiguration/none")
+}
+
+func TestAMeshWithoutAStoreSaysSo(t *testing.T) {
+	ready := startMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return nil, nil }).file(t)
+	execute(t, newGetCommand(), nil, "--ready-file", ready).fails(t, "this mesh has no store", "--data-dir")
+}

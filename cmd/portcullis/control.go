@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/service"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// controlPlane is what a dispatcher with a store does beside judging: it lets operators write, and tells the other
+// dispatchers what is in force here. Without a store it does nothing.
+type controlPlane struct {
+	stores   *stores
+	service  *service.Service
+	presence *etcdstore.Presence
+	live     *config.Store
+}
+
+// controlPlane makes it.
+func (c *storeConfig) controlPlane(s *stores, live *config.Store, id string, log *slog.Logger) (*controlPlane, error) {
+	if s.objects == nil {
+		return &controlPlane{}, nil
+	}
+	a := &controlPlane{stores: s, live: live}
+	var err error
+	a.service, err = service.New(service.Options{
+		Objects: s.objects, Live: live, Identity: caller, Operators: c.operators, OwnNamespace: ownNamespace(), Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.presence, err = s.objects.Presence(etcdstore.PresenceOptions{ID: id, Logger: log})
+	return a, err
+}
+
+// register serves ConfigService.
+func (a *controlPlane) register(s *grpc.Server) {
+	if a.service != nil {
+		configv1.RegisterConfigServiceServer(s, a.service)
+	}
+}
+
+// run works until ctx ends.
+func (a *controlPlane) run(ctx context.Context) error {
+	if a.service == nil {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.service.Run(ctx) })
+	g.Go(func() error { return a.presence.Run(ctx) })
+	g.Go(func() error { a.tell(ctx); return nil })
+	g.Go(func() error { return a.stores.watch(ctx) })
+	return g.Wait()
+}
+
+// tellInterval is how often it is looked whether an older configuration is released: reviews end without a word.
+const tellInterval = 200 * time.Millisecond
+
+// tell tells what is in force here, whenever that changes.
+func (a *controlPlane) tell(ctx context.Context) {
+	t := time.NewTicker(tellInterval)
+	defer t.Stop()
+	var last etcdstore.Status
+	for {
+		now := a.live.Configuration()
+		if status := a.status(&now); !sameStatus(&status, &last) {
+			last = status
+			a.presence.Tell(status)
+		}
+		select {
+		case <-now.Next():
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// status is what is in force.
+func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
+	s := etcdstore.Status{
+		Version: version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, Said: time.Now(),
+	}
+	for _, key := range c.Diverging() {
+		s.Diverging = append(s.Diverging, key.String())
+	}
+	if held, err := strconv.ParseInt(a.live.Held()[etcdstore.SourceName], 10, 64); err == nil {
+		s.Held = held
+	}
+	return s
+}
+
+// sameStatus reports whether two statuses say the same, whenever they were said.
+func sameStatus(a, b *etcdstore.Status) bool {
+	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && maps.Equal(a.Sources, b.Sources) &&
+		slices.Equal(a.Diverging, b.Diverging)
+}
+
+// namespaceFile is where Kubernetes tells a Pod its namespace.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// ownNamespace is the namespace that this process runs in; empty outside of a cluster.
+func ownNamespace() string {
+	data, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

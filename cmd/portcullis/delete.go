@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+func newDeleteCommand() *cobra.Command {
+	var t target
+	var wait, dryRun bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "delete KIND NAME",
+		Short: "Remove an object of the configuration",
+		Long: `Delete removes an object: no review begins with it any more, those that did are finished, hosts are told, and then it is
+gone. With --wait it returns when no dispatcher judges a review by it any more: a host can be stopped then.
+` + configureUsage,
+		Example: `  portcullis delete vwc policy --wait --ready-file /tmp/ready.json
+  portcullis delete HookRoute/policy`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := keyNamed(args)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return configured(&t, func(client configv1.ConfigServiceClient) error {
+				answer, err := client.Delete(ctx, &configv1.DeleteRequest{Key: key, DryRun: dryRun})
+				if err != nil {
+					return err
+				}
+				did := "is being removed"
+				if dryRun {
+					did = "would be removed (dry run)"
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", name(key), did)
+				if !wait || dryRun {
+					return nil
+				}
+				return waitFor(ctx, client, &configv1.WaitRequest{Revision: answer.GetRevision(), Released: true}, cmd.ErrOrStderr())
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&wait, "wait", false, "wait until no review is judged by it any more")
+	f.BoolVar(&dryRun, "dry-run", false, "check, and do nothing")
+	f.DurationVar(&timeout, "timeout", time.Minute, "how long that may take")
+	t.bind(f)
+	return withSettings(cmd)
+}

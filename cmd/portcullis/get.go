@@ -1,0 +1,256 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// formatWide is -o with more columns.
+const formatWide = "wide"
+
+// getCommand is what the flags of get say.
+type getCommand struct {
+	watch   bool
+	timeout time.Duration
+	target  target
+	output  *choice
+}
+
+func newGetCommand() *cobra.Command {
+	var c getCommand
+	cmd := &cobra.Command{
+		Use:   "get [KIND [NAME]] | get dispatchers | get changes",
+		Short: "Show objects of the configuration, the dispatchers, or who changed what",
+		Long: `Get shows the objects of all sources, and whether they are valid, called, and in force everywhere. With -o yaml it prints
+what their authors wrote, which "portcullis apply" takes again.
+
+"get dispatchers" shows which configuration each live dispatcher judges by: who is behind, and who keeps an older version of
+something. "get changes" shows who changed what, the latest first.
+` + configureUsage,
+		Example: `  portcullis get --ready-file /tmp/ready.json
+  portcullis get vwc policy -o yaml
+  portcullis get hookroutes -w
+  portcullis get dispatchers -o json`,
+		Args: cobra.MaximumNArgs(2),
+		RunE: c.run,
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
+	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, without --watch")
+	c.output = outputFlag(cmd, "how to print (default: a table)", formatJSON, formatYAML, formatWide)
+	c.target.bind(f)
+	return withSettings(cmd)
+}
+
+func (c *getCommand) run(cmd *cobra.Command, args []string) error {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	if !c.watch {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
+	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
+		if len(args) == 1 {
+			switch strings.ToLower(args[0]) {
+			case "dispatcher", "dispatchers":
+				return c.dispatchers(ctx, client, out)
+			case "change", "changes":
+				return c.changes(ctx, client, out)
+			}
+		}
+		if len(args) == 2 || len(args) == 1 && strings.Contains(args[0], "/") {
+			return c.one(ctx, client, out, args)
+		}
+		return c.list(ctx, client, cmd, args)
+	})
+}
+
+// one shows one object.
+func (c *getCommand) one(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer, args []string) error {
+	key, err := keyNamed(args)
+	if err != nil {
+		return err
+	}
+	if c.watch {
+		return c.follow(ctx, client, out, &configv1.WatchRequest{Kind: key.GetKind(), Name: key.GetName()})
+	}
+	answer, err := client.Get(ctx, &configv1.GetRequest{Key: key})
+	if err != nil {
+		return err
+	}
+	switch c.output.value {
+	case formatJSON:
+		return writeMessage(out, answer.GetObject())
+	case formatYAML:
+		return writeManifest(out, answer.GetObject())
+	}
+	return c.table(out, []*configv1.ConfigObject{answer.GetObject()})
+}
+
+// list shows all objects, or those of a kind.
+func (c *getCommand) list(ctx context.Context, client configv1.ConfigServiceClient, cmd *cobra.Command, args []string) error {
+	kind := ""
+	if len(args) == 1 {
+		var err error
+		if kind, err = kindNamed(args[0]); err != nil {
+			return fmt.Errorf("%w, dispatchers or changes", err)
+		}
+	}
+	if c.watch {
+		return c.follow(ctx, client, cmd.OutOrStdout(), &configv1.WatchRequest{Kind: kind})
+	}
+	answer, err := client.List(ctx, &configv1.ListRequest{Kind: kind})
+	if err != nil {
+		return err
+	}
+	switch c.output.value {
+	case formatJSON:
+		return writeMessage(cmd.OutOrStdout(), answer)
+	case formatYAML:
+		for i, o := range answer.GetObjects() {
+			if i > 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "---")
+			}
+			if err := writeManifest(cmd.OutOrStdout(), o); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	printFindings(cmd.ErrOrStderr(), answer.GetFindings())
+	if len(answer.GetObjects()) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "there are none: `portcullis apply -f FILE` makes some")
+		return nil
+	}
+	return c.table(cmd.OutOrStdout(), answer.GetObjects())
+}
+
+// follow shows objects, and their changes until it is interrupted.
+func (c *getCommand) follow(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer, r *configv1.WatchRequest) error {
+	if c.output.value == formatYAML {
+		return errors.New("-w and -o yaml: a change is more than a manifest, use -o json")
+	}
+	stream, err := client.Watch(ctx, r)
+	if err != nil {
+		return err
+	}
+	for {
+		answer, err := stream.Recv()
+		if err != nil {
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return nil
+			}
+			return err
+		}
+		switch {
+		case c.output.value == formatJSON:
+			err = writeMessage(out, answer)
+		case answer.GetType() == configv1.WatchResponse_TYPE_DELETED:
+			_, err = fmt.Fprintf(out, "%s is gone\n", name(answer.GetObject().GetKey()))
+		case answer.GetObject() != nil:
+			_, err = fmt.Fprintln(out, strings.Join(c.row(answer.GetObject()), "  "))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// table prints objects in rows.
+func (c *getCommand) table(out io.Writer, objects []*configv1.ConfigObject) error {
+	head := []string{"OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SOURCE"}
+	if c.output.value == formatWide {
+		head = append(head, "GENERATION", "CHANGED", "BY", "ORIGIN")
+	}
+	rows := [][]string{head}
+	for _, o := range objects {
+		rows = append(rows, c.row(o))
+	}
+	return writeTable(out, "", rows)
+}
+
+// row is an object in a table.
+func (c *getCommand) row(o *configv1.ConfigObject) []string {
+	row := []string{name(o.GetKey()), conditionText(o, "Accepted"), conditionText(o, "InRotation"), conditionText(o, "Effective"), o.GetSource()}
+	if c.output.value == formatWide {
+		changed := ""
+		if o.GetChanged() != nil {
+			changed = o.GetChanged().AsTime().Format(time.RFC3339)
+		}
+		row = append(row, fmt.Sprint(o.GetGeneration()), changed, o.GetActor(), o.GetOrigin())
+	}
+	return row
+}
+
+// conditionText is a condition in a cell: what it is, and if it is not true, why.
+func conditionText(o *configv1.ConfigObject, kind string) string {
+	for _, c := range o.GetConditions() {
+		if c.GetType() != kind {
+			continue
+		}
+		if c.GetStatus() == "True" {
+			return "True"
+		}
+		return c.GetStatus() + " (" + c.GetReason() + ")"
+	}
+	return "-"
+}
+
+// writeManifest writes what the author of an object wrote, as YAML.
+func writeManifest(w io.Writer, o *configv1.ConfigObject) error {
+	data, err := yaml.JSONToYAML(o.GetManifest().GetRaw())
+	if err != nil {
+		return fmt.Errorf("%s: %w", name(o.GetKey()), err)
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// dispatchers shows the live dispatchers.
+func (c *getCommand) dispatchers(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer) error {
+	answer, err := client.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
+	if err != nil {
+		return err
+	}
+	if c.output.value == formatJSON {
+		return writeMessage(out, answer)
+	}
+	rows := [][]string{{"DISPATCHER", "CONFIGURATION", "ETCD", "HELD", "JUDGING", "VERSION", "KEEPS AN OLDER VERSION OF"}}
+	for _, d := range answer.GetDispatchers() {
+		rows = append(rows, []string{
+			d.GetDispatcherId(), d.GetApplied().GetDigest(), cmp.Or(d.GetApplied().GetSources()["etcd"], "-"), d.GetHeld(),
+			fmt.Sprint(d.GetJudging()), d.GetVersion(), cmp.Or(strings.Join(d.GetDiverging(), ", "), "-"),
+		})
+	}
+	return writeTable(out, "", rows)
+}
+
+// changes shows who changed what.
+func (c *getCommand) changes(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer) error {
+	answer, err := client.ListChanges(ctx, &configv1.ListChangesRequest{})
+	if err != nil {
+		return err
+	}
+	if c.output.value == formatJSON {
+		return writeMessage(out, answer)
+	}
+	rows := [][]string{{"REVISION", "WHEN", "WHO", "WHAT"}}
+	for _, change := range answer.GetChanges() {
+		what := strings.Join(change.GetActions(), ", ")
+		if a := change.GetAcknowledged(); len(a) > 0 {
+			what += " (acknowledged " + strings.Join(a, ", ") + ")"
+		}
+		rows = append(rows, []string{change.GetRevision(), change.GetAt().AsTime().Format(time.RFC3339), change.GetActor(), what})
+	}
+	return writeTable(out, "", rows)
+}

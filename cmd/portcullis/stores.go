@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	etcdtls "go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/embedded"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	configkubernetes "github.com/portcullis-mesh/portcullis/config/kubernetes"
+)
+
+// Times of the client of an external etcd.
+const (
+	// etcdTimeout bounds the dial of one member; another is tried meanwhile.
+	etcdTimeout = 2 * time.Second
+	// etcdKeepAlive is after what silence a member is asked whether it lives: one that hangs must not cost the time that a
+	// configuration may be old.
+	etcdKeepAlive = time.Second
+)
+
+// storeConfig is where the configuration comes from, as an operator says it.
+type storeConfig struct {
+	paths      []string
+	dataDir    string
+	etcd       etcdConfig
+	namespace  string
+	kubeconfig string
+	operators  []string
+}
+
+// etcdConfig is how an external etcd is reached.
+type etcdConfig struct {
+	endpoints    []string
+	prefix       string
+	tls          tlsFiles
+	user         string
+	passwordFile string
+	create       bool
+}
+
+// bind makes the flags.
+func (c *storeConfig) bind(f *pflag.FlagSet) {
+	f.StringArrayVar(&c.paths, "config", nil, "file or directory of configuration; may be given several times")
+	f.StringVar(&c.dataDir, "data-dir", "", "directory of an etcd in this process, for what is applied through ConfigService")
+	f.StringSliceVar(&c.etcd.endpoints, "etcd", nil, "URLs of an etcd cluster instead of --data-dir, for several dispatchers")
+	f.StringVar(&c.etcd.prefix, "etcd-prefix", etcdstore.DefaultPrefix, "what our keys in etcd begin with")
+	f.StringVar(&c.etcd.tls.ca, "etcd-ca", "", "PEM file of the authorities of etcd's certificates")
+	f.StringVar(&c.etcd.tls.cert, "etcd-cert", "", "PEM file of our certificate for etcd")
+	f.StringVar(&c.etcd.tls.key, "etcd-key", "", "PEM file of its key")
+	f.StringVar(&c.etcd.user, "etcd-user", "", "user of etcd, if it asks for one")
+	f.StringVar(&c.etcd.passwordFile, "etcd-password-file", "", "file with that user's password")
+	f.BoolVar(&c.etcd.create, "etcd-create", false,
+		"make an empty store if --etcd has none below the prefix: for the first start, not for good, since a store that was lost would be taken for an empty one")
+	f.StringVar(&c.namespace, "config-namespace", "", "namespace whose ConfigMaps with the label "+configkubernetes.Label+"=true are configuration")
+	f.StringVar(&c.kubeconfig, "config-kubeconfig", "", "kubeconfig of the cluster with that namespace (default: the one that this process runs in)")
+	f.StringArrayVar(&c.operators, "operator", nil, "identity that may change everything through ConfigService; may be given several times")
+}
+
+// missing is what has to be said still.
+func (c *storeConfig) missing() string {
+	if len(c.paths) == 0 && c.dataDir == "" && len(c.etcd.endpoints) == 0 && c.namespace == "" {
+		return "--config, --data-dir, --etcd or --config-namespace"
+	}
+	return ""
+}
+
+// validate says what does not go together.
+func (c *storeConfig) validate() error {
+	switch {
+	case c.dataDir != "" && len(c.etcd.endpoints) > 0:
+		return errors.New("--data-dir and --etcd: the store is in this process or in a cluster of its own, say which")
+	case c.namespace == "" && c.kubeconfig != "":
+		return errors.New("--config-kubeconfig: say with --config-namespace where in that cluster")
+	case (c.etcd.user == "") != (c.etcd.passwordFile == ""):
+		return errors.New("--etcd-user and --etcd-password-file go together")
+	}
+	return findAll(c.paths)
+}
+
+// stores is where the configuration comes from, open.
+type stores struct {
+	sources  []config.Source
+	objects  *etcdstore.Store // nil without etcd
+	embedded *embedded.Server
+	client   *clientv3.Client
+}
+
+// open opens what the flags name. Nothing is asked yet, but by an embedded etcd, which is made if it is new.
+func (c *storeConfig) open(ctx context.Context, log *slog.Logger) (_ *stores, err error) {
+	s := &stores{}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if len(c.paths) > 0 {
+		directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.paths})
+		if err != nil {
+			return nil, err
+		}
+		s.sources = append(s.sources, directory)
+	}
+	if err := s.openEtcd(ctx, c, log); err != nil {
+		return nil, err
+	}
+	if s.objects != nil {
+		s.sources = append(s.sources, s.objects.Source())
+	}
+	if c.namespace != "" {
+		source, err := c.configMaps()
+		if err != nil {
+			return nil, err
+		}
+		s.sources = append(s.sources, source)
+	}
+	return s, nil
+}
+
+// openEtcd opens the etcd of the flags, if they name one.
+func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger) error {
+	create := c.etcd.create
+	switch {
+	case c.dataDir != "":
+		server, err := embedded.Start(ctx, embedded.Options{Dir: filepath.Join(c.dataDir, "store"), Logger: log})
+		if err != nil {
+			return fmt.Errorf("--data-dir: %w", err)
+		}
+		s.embedded, s.client, create = server, server.Client(), true
+	case len(c.etcd.endpoints) > 0:
+		client, err := c.etcd.client()
+		if err != nil {
+			return fmt.Errorf("--etcd: %w", err)
+		}
+		s.client = client
+	default:
+		return nil
+	}
+	objects, err := etcdstore.New(etcdstore.Options{Client: s.client, Prefix: c.etcd.prefix})
+	if err != nil {
+		return err
+	}
+	s.objects = objects
+	if !create {
+		return nil
+	}
+	return objects.Init(ctx)
+}
+
+// client reaches an external etcd.
+func (c *etcdConfig) client() (*clientv3.Client, error) {
+	o := clientv3.Config{
+		Endpoints: c.endpoints, DialTimeout: etcdTimeout, DialKeepAliveTime: etcdKeepAlive, DialKeepAliveTimeout: etcdKeepAlive,
+		PermitWithoutStream: true, Username: c.user, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: etcdTimeout,
+		})},
+	}
+	if c.passwordFile != "" {
+		password, err := os.ReadFile(c.passwordFile)
+		if err != nil {
+			return nil, fmt.Errorf("password: %w", err)
+		}
+		o.Password = strings.TrimSpace(string(password))
+	}
+	if c.tls.ca != "" || c.tls.cert != "" {
+		files := etcdtls.TLSInfo{TrustedCAFile: c.tls.ca, CertFile: c.tls.cert, KeyFile: c.tls.key}
+		secure, err := files.ClientConfig() // reads the certificate anew for each connection
+		if err != nil {
+			return nil, err
+		}
+		o.TLS = secure
+	}
+	return clientv3.New(o)
+}
+
+// configMaps is the source in a cluster.
+func (c *storeConfig) configMaps() (*configkubernetes.Source, error) {
+	var restConfig *rest.Config
+	var err error
+	if c.kubeconfig != "" {
+		restConfig, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	} else {
+		restConfig, err = rest.InClusterConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--config-namespace: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(restConfig)
+	if err != nil {
+		return nil, fmt.Errorf("--config-namespace: %w", err)
+	}
+	return configkubernetes.New(configkubernetes.Options{Client: client, Namespace: c.namespace})
+}
+
+// watch returns an error when an embedded etcd cannot go on, and else when ctx ends. A process whose store is gone for good is
+// better started anew.
+func (s *stores) watch(ctx context.Context) error {
+	if s.embedded == nil {
+		return nil
+	}
+	select {
+	case err := <-s.embedded.Failed():
+		return fmt.Errorf("the embedded etcd has failed: %w", err)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// close closes what is open.
+func (s *stores) close() {
+	if s.embedded != nil {
+		s.embedded.Close()
+	} else if s.client != nil {
+		_ = s.client.Close()
+	}
+}
