@@ -81,8 +81,8 @@ const (
 	// sooner. After it they fail at once, so that a dead host with failurePolicy Ignore costs a write no time.
 	AbsenceGrace = time.Second
 	// StartGrace is how long, from its first session on, a dispatcher waits for another host when the last one of a hook has
-	// left. Hosts look names up every 5 s, and DNS caches: most of them may not have found it yet.
-	StartGrace = 10 * time.Second
+	// left. Hosts look names up every 5 s: most of them may not have found it yet.
+	StartGrace = 6 * time.Second
 	// MaxReview is the longest that a review may take, with all stages that a direct caller asks for: the largest
 	// timeoutSeconds of Kubernetes. A hook that was removed is served for so long, since the snapshot of a review may have it.
 	MaxReview = 30 * time.Second
