@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // withStore runs a dispatcher with the samples of dev and a store of its own, and returns its ready file.
@@ -105,6 +103,6 @@ func TestApplySaysWhereAndWhat(t *testing.T) {
 }
 
 func TestAMeshWithoutAStoreSaysSo(t *testing.T) {
-	ready := startMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return nil, nil }).file(t)
+	ready := startMesh(t, sample).file(t)
 	execute(t, newGetCommand(), nil, "--ready-file", ready).fails(t, "this mesh has no store", "--data-dir")
 }

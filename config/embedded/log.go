@@ -39,8 +39,9 @@ func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	if e.Level >= zapcore.ErrorLevel {
 		level = slog.LevelError
 	}
-	c.to.Log(context.Background(), level, e.Message, attributes(fields)...) //nolint:forbidigo // zap has none to take
-	return nil
+	r := slog.NewRecord(e.Time, level, e.Message, 0)
+	r.Add(attributes(fields)...)
+	return c.to.Handler().Handle(context.Background(), r) //nolint:forbidigo // zap has none to take
 }
 
 // Sync implements zapcore.Core.
