@@ -116,12 +116,9 @@ func (g *callLog) inTurn(a review.Answer, received []call) []call {
 		if at < 0 {
 			continue // it was given up before it arrived
 		}
-		end := at + 1
-		for end < len(received) && received[end].Attempt > 0 && received[end].Key == m.seen.Key {
-			end++
-		}
-		calls = append(calls, received[at:end]...)
-		received = slices.Delete(slices.Clone(received), at, end)
+		var attempts []call
+		attempts, received = taken(received, at)
+		calls = append(calls, attempts...)
 	}
 	vain := slices.DeleteFunc(g.all(), func(m *made) bool { return !m.ahead || slices.Contains(counted, m) })
 	for _, c := range received {
@@ -134,6 +131,23 @@ func (g *callLog) inTurn(a review.Answer, received []call) []call {
 		vain = slices.Delete(vain, at, at+1)
 	}
 	return calls
+}
+
+// taken takes a call out of those that were received, and the attempts that follow it. Between them others may have been asked
+// ahead of their turn.
+func taken(received []call, at int) (attempts, rest []call) {
+	attempts, rest = []call{received[at]}, slices.Clone(received[:at])
+	again := true
+	for _, c := range received[at+1:] {
+		mine := c.Key == received[at].Key
+		again = again && (!mine || c.Attempt > 0)
+		if mine && again {
+			attempts = append(attempts, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return attempts, rest
 }
 
 // is reports whether a hook has received a call.
