@@ -231,6 +231,21 @@ func TestAPipeIsAStream(t *testing.T) {
 	}
 }
 
+// What a host sends once its stream has broken is lost, as on a gRPC stream, and not now and then delivered.
+func TestABrokenPipeTakesNoFrame(t *testing.T) {
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		stream, err := hosttest.Pipe().Open(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := stream.Send(hello(t)); !errors.Is(err, context.Canceled) {
+			t.Fatalf("sent, with %v", err)
+		}
+	}
+}
+
 func TestRequestsSayWhatObjectsSayOfThemselves(t *testing.T) {
 	tests := map[string]string{
 		deployment:                 "apps/v1 Deployment deployments b/a",

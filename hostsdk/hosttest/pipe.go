@@ -100,6 +100,9 @@ var _ hostsdk.Stream = (*hostEnd)(nil)
 
 // Send implements [hostsdk.Stream].
 func (h *hostEnd) Send(frame []byte) error {
+	if err := h.ctx.Err(); err != nil {
+		return err // A select would pick any of its cases, and a stream that has broken takes nothing more.
+	}
 	select {
 	case h.peer.toDispatcher <- frame:
 		return nil
