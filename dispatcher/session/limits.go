@@ -61,10 +61,10 @@ const (
 	PingInterval = time.Second
 	// SuspectAfter is the silence after which a session gets no new calls.
 	SuspectAfter = 1500 * time.Millisecond
-	// LostAfter is the silence after which a session is given up and its calls fail over: at
-	// the first look behind it, thus within 3 s and 3.25 s. Time in which the dispatcher itself did not look is no silence:
-	// between two looks no more than a tick of it counts.
-	LostAfter = 3 * time.Second
+	// LostAfter is the silence after which a session is given up and its calls fail over: at the first look behind it, thus
+	// within 2.5 s and 2.75 s, so that another replica has answered within 3 s. Time in which the dispatcher itself did not
+	// look is no silence: between two looks no more than a tick of it counts.
+	LostAfter = 2500 * time.Millisecond
 	// StuckAfter is the time in which nothing of a frame leaves, after which a session is given up however lively the host
 	// is. It is longer, since TCP may take seconds to repeat what a link has dropped, and the kernel takes up to half of
 	// UnsentBytes at a time.
