@@ -20,5 +20,6 @@ func objectOf(o *config.Object, r *etcdstore.Record) *configv1.ConfigObject {
 	out.Source, out.Origin = etcdstore.SourceName, ""
 	out.Uid, out.Generation, out.ResourceVersion, out.Actor = r.UID, r.Generation, resourceVersion(r), r.Actor
 	out.Changed, out.Removing = timestamppb.New(r.Changed), r.Removing
+	out.Acknowledged = r.Acknowledged
 	return out
 }

@@ -198,13 +198,20 @@ func TestDangersHaveToBeAcknowledged(t *testing.T) {
 		t.Errorf("findings %v", a.GetFindings())
 	}
 	f.applied("root", leases+"\n  timeoutSeconds: 5") // who has acknowledged it once need not again
-	state, err := f.store.Read(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
+	root := context.WithValue(t.Context(), caller{}, "root")
+	got, err := f.Get(root, &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "ValidatingWebhookConfiguration", Name: "p"}})
+	if err != nil || got.GetObject().GetAcknowledged()["danger-leases"] != "root" {
+		t.Errorf("object %v, %v", got, err)
 	}
-	key := config.Key{Kind: "ValidatingWebhookConfiguration", Name: "p"}
-	if who := state.Records[key].Acknowledged["danger-leases"]; who != "root" {
-		t.Errorf("acknowledged by %q", who)
+	changes, err := f.ListChanges(root, &configv1.ListChangesRequest{})
+	if err != nil || len(changes.GetChanges()) != 2 {
+		t.Fatalf("changes %v, %v", changes, err)
+	}
+	if first := changes.GetChanges()[1]; first.GetActor() != "root" || !slices.Equal(first.GetAcknowledged(), []string{"danger-leases"}) {
+		t.Errorf("the change that acknowledged it is %v", first)
+	}
+	if second := changes.GetChanges()[0]; len(second.GetAcknowledged()) != 0 {
+		t.Errorf("the change after it is %v", second)
 	}
 }
 

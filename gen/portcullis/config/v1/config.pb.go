@@ -175,7 +175,9 @@ type ConfigObject struct {
 	// Whether it is being removed.
 	Removing bool `protobuf:"varint,12,opt,name=removing,proto3" json:"removing,omitempty"`
 	// File and line, or the ConfigMap, that it was read from; empty for objects of etcd.
-	Origin        string `protobuf:"bytes,13,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin string `protobuf:"bytes,13,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Dangers that were accepted, by code, and the identity that did; empty for objects of other sources.
+	Acknowledged  map[string]string `protobuf:"bytes,14,rep,name=acknowledged,proto3" json:"acknowledged,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +301,13 @@ func (x *ConfigObject) GetOrigin() string {
 		return x.Origin
 	}
 	return ""
+}
+
+func (x *ConfigObject) GetAcknowledged() map[string]string {
+	if x != nil {
+		return x.Acknowledged
+	}
+	return nil
 }
 
 // Condition is one thing that is so, is not so, or is not known.
@@ -1627,7 +1636,7 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\tConfigKey\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\x90\x04\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xab\x05\n" +
 	"\fConfigObject\x121\n" +
 	"\x03key\x18\x01 \x01(\v2\x1f.portcullis.config.v1.ConfigKeyR\x03key\x12\x1f\n" +
 	"\vapi_version\x18\x02 \x01(\tR\n" +
@@ -1647,7 +1656,11 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	" \x03(\v2\x1d.portcullis.config.v1.FindingR\bfindings\x124\n" +
 	"\achanged\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\achanged\x12\x1a\n" +
 	"\bremoving\x18\f \x01(\bR\bremoving\x12\x16\n" +
-	"\x06origin\x18\r \x01(\tR\x06origin\"i\n" +
+	"\x06origin\x18\r \x01(\tR\x06origin\x12X\n" +
+	"\facknowledged\x18\x0e \x03(\v24.portcullis.config.v1.ConfigObject.AcknowledgedEntryR\facknowledged\x1a?\n" +
+	"\x11AcknowledgedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
@@ -1764,7 +1777,7 @@ func file_portcullis_config_v1_config_proto_rawDescGZIP() []byte {
 }
 
 var file_portcullis_config_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_portcullis_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_portcullis_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_portcullis_config_v1_config_proto_goTypes = []any{
 	(WatchResponse_Type)(0),         // 0: portcullis.config.v1.WatchResponse.Type
 	(*ConfigKey)(nil),               // 1: portcullis.config.v1.ConfigKey
@@ -1790,64 +1803,66 @@ var file_portcullis_config_v1_config_proto_goTypes = []any{
 	(*ListChangesRequest)(nil),      // 21: portcullis.config.v1.ListChangesRequest
 	(*ListChangesResponse)(nil),     // 22: portcullis.config.v1.ListChangesResponse
 	(*Change)(nil),                  // 23: portcullis.config.v1.Change
-	nil,                             // 24: portcullis.config.v1.Revision.SourcesEntry
-	nil,                             // 25: portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
-	(*v1.Object)(nil),               // 26: portcullis.admission.v1.Object
-	(*timestamppb.Timestamp)(nil),   // 27: google.protobuf.Timestamp
+	nil,                             // 24: portcullis.config.v1.ConfigObject.AcknowledgedEntry
+	nil,                             // 25: portcullis.config.v1.Revision.SourcesEntry
+	nil,                             // 26: portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
+	(*v1.Object)(nil),               // 27: portcullis.admission.v1.Object
+	(*timestamppb.Timestamp)(nil),   // 28: google.protobuf.Timestamp
 }
 var file_portcullis_config_v1_config_proto_depIdxs = []int32{
 	1,  // 0: portcullis.config.v1.ConfigObject.key:type_name -> portcullis.config.v1.ConfigKey
-	26, // 1: portcullis.config.v1.ConfigObject.manifest:type_name -> portcullis.admission.v1.Object
+	27, // 1: portcullis.config.v1.ConfigObject.manifest:type_name -> portcullis.admission.v1.Object
 	3,  // 2: portcullis.config.v1.ConfigObject.conditions:type_name -> portcullis.config.v1.Condition
 	5,  // 3: portcullis.config.v1.ConfigObject.findings:type_name -> portcullis.config.v1.Finding
-	27, // 4: portcullis.config.v1.ConfigObject.changed:type_name -> google.protobuf.Timestamp
-	24, // 5: portcullis.config.v1.Revision.sources:type_name -> portcullis.config.v1.Revision.SourcesEntry
-	1,  // 6: portcullis.config.v1.Finding.key:type_name -> portcullis.config.v1.ConfigKey
-	26, // 7: portcullis.config.v1.ApplyRequest.manifests:type_name -> portcullis.admission.v1.Object
-	25, // 8: portcullis.config.v1.ApplyRequest.expected_resource_versions:type_name -> portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
-	2,  // 9: portcullis.config.v1.ApplyResponse.objects:type_name -> portcullis.config.v1.ConfigObject
-	4,  // 10: portcullis.config.v1.ApplyResponse.revision:type_name -> portcullis.config.v1.Revision
-	5,  // 11: portcullis.config.v1.ApplyResponse.findings:type_name -> portcullis.config.v1.Finding
-	1,  // 12: portcullis.config.v1.DeleteRequest.key:type_name -> portcullis.config.v1.ConfigKey
-	4,  // 13: portcullis.config.v1.DeleteResponse.revision:type_name -> portcullis.config.v1.Revision
-	1,  // 14: portcullis.config.v1.GetRequest.key:type_name -> portcullis.config.v1.ConfigKey
-	2,  // 15: portcullis.config.v1.GetResponse.object:type_name -> portcullis.config.v1.ConfigObject
-	2,  // 16: portcullis.config.v1.ListResponse.objects:type_name -> portcullis.config.v1.ConfigObject
-	4,  // 17: portcullis.config.v1.ListResponse.revision:type_name -> portcullis.config.v1.Revision
-	5,  // 18: portcullis.config.v1.ListResponse.findings:type_name -> portcullis.config.v1.Finding
-	0,  // 19: portcullis.config.v1.WatchResponse.type:type_name -> portcullis.config.v1.WatchResponse.Type
-	2,  // 20: portcullis.config.v1.WatchResponse.object:type_name -> portcullis.config.v1.ConfigObject
-	4,  // 21: portcullis.config.v1.WaitRequest.revision:type_name -> portcullis.config.v1.Revision
-	18, // 22: portcullis.config.v1.WaitResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
-	4,  // 23: portcullis.config.v1.DispatcherStatus.applied:type_name -> portcullis.config.v1.Revision
-	27, // 24: portcullis.config.v1.DispatcherStatus.said:type_name -> google.protobuf.Timestamp
-	27, // 25: portcullis.config.v1.DispatcherStatus.serves_stale_until:type_name -> google.protobuf.Timestamp
-	18, // 26: portcullis.config.v1.ListDispatchersResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
-	1,  // 27: portcullis.config.v1.ListChangesRequest.key:type_name -> portcullis.config.v1.ConfigKey
-	23, // 28: portcullis.config.v1.ListChangesResponse.changes:type_name -> portcullis.config.v1.Change
-	27, // 29: portcullis.config.v1.Change.at:type_name -> google.protobuf.Timestamp
-	1,  // 30: portcullis.config.v1.Change.keys:type_name -> portcullis.config.v1.ConfigKey
-	6,  // 31: portcullis.config.v1.ConfigService.Apply:input_type -> portcullis.config.v1.ApplyRequest
-	8,  // 32: portcullis.config.v1.ConfigService.Delete:input_type -> portcullis.config.v1.DeleteRequest
-	10, // 33: portcullis.config.v1.ConfigService.Get:input_type -> portcullis.config.v1.GetRequest
-	12, // 34: portcullis.config.v1.ConfigService.List:input_type -> portcullis.config.v1.ListRequest
-	14, // 35: portcullis.config.v1.ConfigService.Watch:input_type -> portcullis.config.v1.WatchRequest
-	16, // 36: portcullis.config.v1.ConfigService.Wait:input_type -> portcullis.config.v1.WaitRequest
-	19, // 37: portcullis.config.v1.ConfigService.ListDispatchers:input_type -> portcullis.config.v1.ListDispatchersRequest
-	21, // 38: portcullis.config.v1.ConfigService.ListChanges:input_type -> portcullis.config.v1.ListChangesRequest
-	7,  // 39: portcullis.config.v1.ConfigService.Apply:output_type -> portcullis.config.v1.ApplyResponse
-	9,  // 40: portcullis.config.v1.ConfigService.Delete:output_type -> portcullis.config.v1.DeleteResponse
-	11, // 41: portcullis.config.v1.ConfigService.Get:output_type -> portcullis.config.v1.GetResponse
-	13, // 42: portcullis.config.v1.ConfigService.List:output_type -> portcullis.config.v1.ListResponse
-	15, // 43: portcullis.config.v1.ConfigService.Watch:output_type -> portcullis.config.v1.WatchResponse
-	17, // 44: portcullis.config.v1.ConfigService.Wait:output_type -> portcullis.config.v1.WaitResponse
-	20, // 45: portcullis.config.v1.ConfigService.ListDispatchers:output_type -> portcullis.config.v1.ListDispatchersResponse
-	22, // 46: portcullis.config.v1.ConfigService.ListChanges:output_type -> portcullis.config.v1.ListChangesResponse
-	39, // [39:47] is the sub-list for method output_type
-	31, // [31:39] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	28, // 4: portcullis.config.v1.ConfigObject.changed:type_name -> google.protobuf.Timestamp
+	24, // 5: portcullis.config.v1.ConfigObject.acknowledged:type_name -> portcullis.config.v1.ConfigObject.AcknowledgedEntry
+	25, // 6: portcullis.config.v1.Revision.sources:type_name -> portcullis.config.v1.Revision.SourcesEntry
+	1,  // 7: portcullis.config.v1.Finding.key:type_name -> portcullis.config.v1.ConfigKey
+	27, // 8: portcullis.config.v1.ApplyRequest.manifests:type_name -> portcullis.admission.v1.Object
+	26, // 9: portcullis.config.v1.ApplyRequest.expected_resource_versions:type_name -> portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
+	2,  // 10: portcullis.config.v1.ApplyResponse.objects:type_name -> portcullis.config.v1.ConfigObject
+	4,  // 11: portcullis.config.v1.ApplyResponse.revision:type_name -> portcullis.config.v1.Revision
+	5,  // 12: portcullis.config.v1.ApplyResponse.findings:type_name -> portcullis.config.v1.Finding
+	1,  // 13: portcullis.config.v1.DeleteRequest.key:type_name -> portcullis.config.v1.ConfigKey
+	4,  // 14: portcullis.config.v1.DeleteResponse.revision:type_name -> portcullis.config.v1.Revision
+	1,  // 15: portcullis.config.v1.GetRequest.key:type_name -> portcullis.config.v1.ConfigKey
+	2,  // 16: portcullis.config.v1.GetResponse.object:type_name -> portcullis.config.v1.ConfigObject
+	2,  // 17: portcullis.config.v1.ListResponse.objects:type_name -> portcullis.config.v1.ConfigObject
+	4,  // 18: portcullis.config.v1.ListResponse.revision:type_name -> portcullis.config.v1.Revision
+	5,  // 19: portcullis.config.v1.ListResponse.findings:type_name -> portcullis.config.v1.Finding
+	0,  // 20: portcullis.config.v1.WatchResponse.type:type_name -> portcullis.config.v1.WatchResponse.Type
+	2,  // 21: portcullis.config.v1.WatchResponse.object:type_name -> portcullis.config.v1.ConfigObject
+	4,  // 22: portcullis.config.v1.WaitRequest.revision:type_name -> portcullis.config.v1.Revision
+	18, // 23: portcullis.config.v1.WaitResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
+	4,  // 24: portcullis.config.v1.DispatcherStatus.applied:type_name -> portcullis.config.v1.Revision
+	28, // 25: portcullis.config.v1.DispatcherStatus.said:type_name -> google.protobuf.Timestamp
+	28, // 26: portcullis.config.v1.DispatcherStatus.serves_stale_until:type_name -> google.protobuf.Timestamp
+	18, // 27: portcullis.config.v1.ListDispatchersResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
+	1,  // 28: portcullis.config.v1.ListChangesRequest.key:type_name -> portcullis.config.v1.ConfigKey
+	23, // 29: portcullis.config.v1.ListChangesResponse.changes:type_name -> portcullis.config.v1.Change
+	28, // 30: portcullis.config.v1.Change.at:type_name -> google.protobuf.Timestamp
+	1,  // 31: portcullis.config.v1.Change.keys:type_name -> portcullis.config.v1.ConfigKey
+	6,  // 32: portcullis.config.v1.ConfigService.Apply:input_type -> portcullis.config.v1.ApplyRequest
+	8,  // 33: portcullis.config.v1.ConfigService.Delete:input_type -> portcullis.config.v1.DeleteRequest
+	10, // 34: portcullis.config.v1.ConfigService.Get:input_type -> portcullis.config.v1.GetRequest
+	12, // 35: portcullis.config.v1.ConfigService.List:input_type -> portcullis.config.v1.ListRequest
+	14, // 36: portcullis.config.v1.ConfigService.Watch:input_type -> portcullis.config.v1.WatchRequest
+	16, // 37: portcullis.config.v1.ConfigService.Wait:input_type -> portcullis.config.v1.WaitRequest
+	19, // 38: portcullis.config.v1.ConfigService.ListDispatchers:input_type -> portcullis.config.v1.ListDispatchersRequest
+	21, // 39: portcullis.config.v1.ConfigService.ListChanges:input_type -> portcullis.config.v1.ListChangesRequest
+	7,  // 40: portcullis.config.v1.ConfigService.Apply:output_type -> portcullis.config.v1.ApplyResponse
+	9,  // 41: portcullis.config.v1.ConfigService.Delete:output_type -> portcullis.config.v1.DeleteResponse
+	11, // 42: portcullis.config.v1.ConfigService.Get:output_type -> portcullis.config.v1.GetResponse
+	13, // 43: portcullis.config.v1.ConfigService.List:output_type -> portcullis.config.v1.ListResponse
+	15, // 44: portcullis.config.v1.ConfigService.Watch:output_type -> portcullis.config.v1.WatchResponse
+	17, // 45: portcullis.config.v1.ConfigService.Wait:output_type -> portcullis.config.v1.WaitResponse
+	20, // 46: portcullis.config.v1.ConfigService.ListDispatchers:output_type -> portcullis.config.v1.ListDispatchersResponse
+	22, // 47: portcullis.config.v1.ConfigService.ListChanges:output_type -> portcullis.config.v1.ListChangesResponse
+	40, // [40:48] is the sub-list for method output_type
+	32, // [32:40] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_portcullis_config_v1_config_proto_init() }
@@ -1861,7 +1876,7 @@ func file_portcullis_config_v1_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_portcullis_config_v1_config_proto_rawDesc), len(file_portcullis_config_v1_config_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
