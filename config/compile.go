@@ -13,8 +13,13 @@ import (
 // Compile makes a snapshot of valid objects, each of which stands in objects once, and returns what the writers of the
 // documents have to know about how they fit together. It is pure.
 func Compile(revision string, objects []Object) (*match.Snapshot, Problems) {
-	in := match.Input{Revision: revision}
-	byKey := map[Key]*Object{}
+	return Recompile(nil, revision, objects)
+}
+
+// Recompile is Compile. What is costly to compile is taken from last, a snapshot from before, where it has not changed since.
+func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
+	in := match.Input{Revision: revision, Last: last}
+	byKey := make(map[Key]*Object, len(objects))
 	var problems Problems
 	for i := range objects {
 		o := &objects[i]
@@ -38,9 +43,11 @@ func Compile(revision string, objects []Object) (*match.Snapshot, Problems) {
 
 // sortedObjects are the objects in the order of their keys, so that equal sets compile to equal snapshots.
 func sortedObjects(objects map[Key]Object) []Object {
-	return slices.SortedFunc(maps.Values(objects), func(a, b Object) int {
-		return strings.Compare(a.Key.String(), b.Key.String())
-	})
+	sorted := make([]Object, 0, len(objects))
+	for _, key := range slices.SortedFunc(maps.Keys(objects), Key.compare) {
+		sorted = append(sorted, objects[key])
+	}
+	return sorted
 }
 
 // binding is a HookRoute as match takes it.

@@ -34,6 +34,11 @@ type Key struct {
 	Name string
 }
 
+// compare orders keys by kind, and then by name.
+func (k Key) compare(other Key) int {
+	return cmp.Or(strings.Compare(k.Kind, other.Kind), strings.Compare(k.Name, other.Name))
+}
+
 // String is the key as findings write it.
 func (k Key) String() string { return k.Kind + "/" + k.Name }
 

@@ -77,12 +77,13 @@ func (f *forge) describe() *settled {
 // settle makes a snapshot of what the listings hold now.
 func (f *forge) settle() {
 	next := settle(f.objects, f.listings)
-	if f.snapshot != nil && revision(next.objects) == f.snapshot.Revision() {
+	digest := revision(next.objects)
+	if f.snapshot != nil && digest == f.snapshot.Revision() {
 		f.valid, f.objects = true, next.objects
 		f.report.settled(next.problems, f.snapshot)
 		return
 	}
-	objects, snapshot, problems := f.compile(next.objects)
+	objects, snapshot, problems := f.compile(next.objects, digest)
 	f.valid = snapshot != nil
 	if f.valid {
 		f.objects, f.snapshot = objects, snapshot
@@ -93,8 +94,8 @@ func (f *forge) settle() {
 
 // compile makes a snapshot of the objects. One that cannot be compiled is replaced by its version in force, which could,
 // or left out. It returns what the snapshot was made of, and no snapshot when there cannot be one.
-func (f *forge) compile(objects map[Key]Object) (map[Key]Object, *match.Snapshot, Problems) {
-	snapshot, problems := f.tryCompile(objects)
+func (f *forge) compile(objects map[Key]Object, digest string) (map[Key]Object, *match.Snapshot, Problems) {
+	snapshot, problems := f.tryCompile(objects, digest)
 	rejected := slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool { return p.Code != match.CodeRejected })
 	if snapshot == nil || len(rejected) == 0 {
 		return objects, snapshot, problems
@@ -109,12 +110,12 @@ func (f *forge) compile(objects map[Key]Object) (map[Key]Object, *match.Snapshot
 			delete(objects, p.Key)
 		}
 	}
-	snapshot, problems = f.tryCompile(objects)
+	snapshot, problems = f.tryCompile(objects, revision(objects))
 	return objects, snapshot, append(rejected, problems...)
 }
 
 // tryCompile compiles. A panic is a problem, and no snapshot.
-func (f *forge) tryCompile(objects map[Key]Object) (snapshot *match.Snapshot, problems Problems) {
+func (f *forge) tryCompile(objects map[Key]Object, digest string) (snapshot *match.Snapshot, problems Problems) {
 	defer func() {
 		if r := recover(); r != nil {
 			snapshot, problems = nil, Problems{{
@@ -123,7 +124,7 @@ func (f *forge) tryCompile(objects map[Key]Object) (snapshot *match.Snapshot, pr
 			}}
 		}
 	}()
-	return f.opts.Compile(revision(objects), sortedObjects(objects))
+	return f.opts.Compile(f.snapshot, digest, sortedObjects(objects))
 }
 
 // announce tells the clusters of the objects in force, if they are other ones than before.
@@ -131,11 +132,15 @@ func (f *forge) announce() {
 	if f.opts.OnClusters == nil {
 		return
 	}
-	clusters, digests := []*kinds.Cluster{}, []string{}
-	for _, o := range sortedObjects(f.objects) {
+	all := map[Key]Object{}
+	for key, o := range f.objects {
 		if o.Cluster != nil {
-			clusters, digests = append(clusters, o.Cluster), append(digests, o.digest)
+			all[key] = o
 		}
+	}
+	clusters, digests := []*kinds.Cluster{}, []string{}
+	for _, o := range sortedObjects(all) {
+		clusters, digests = append(clusters, o.Cluster), append(digests, o.digest)
 	}
 	if f.clusters == nil || !slices.Equal(digests, f.clusters) {
 		f.clusters = digests

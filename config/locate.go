@@ -17,9 +17,12 @@ type place struct {
 	last int        // of the file, where it ends
 }
 
-// newPlace reads the document for its lines.
+// newPlace reads the document for its lines. JSON on a single line, as stores keep it, has nothing to look for.
 func newPlace(t text) *place {
 	p := &place{line: t.line, last: t.line + bytes.Count(t.data, []byte("\n"))}
+	if t.json && p.last == p.line {
+		return p
+	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(t.data, &doc); err == nil && len(doc.Content) > 0 {
 		p.root = doc.Content[0]

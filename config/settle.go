@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"maps"
 	"slices"
 
@@ -26,16 +27,16 @@ type settlement struct {
 // settle decides what is in force after the listings, given what was before: each valid object that stands there once,
 // and the last good version of what is bad, or of what cannot be told because its file cannot be read.
 func settle(before map[Key]Object, listings []sourced) settlement {
-	c := claims{good: map[Key][]Object{}, bad: map[Key]bool{}, dark: map[file]bool{}}
-	s := settlement{objects: map[Key]Object{}}
-	for _, l := range listings {
-		s.problems = append(s.problems, c.add(l)...)
+	c := claims{good: make(map[Key]claim, len(before)), bad: map[Key]bool{}, dark: map[file]bool{}}
+	s := settlement{objects: make(map[Key]Object, len(before))}
+	for i := range listings {
+		s.problems = append(s.problems, c.add(&listings[i])...)
 	}
-	for key, objects := range c.good {
-		if len(objects) == 1 && !c.bad[key] {
-			s.objects[key] = objects[0]
+	for key, one := range c.good {
+		if len(one.others) == 0 && !c.bad[key] {
+			s.objects[key] = one.object()
 		} else {
-			s.problems = append(s.problems, twice(objects)...)
+			s.problems = append(s.problems, twice(append(one.others, one.object()))...)
 		}
 	}
 	for key, o := range before {
@@ -51,18 +52,35 @@ func settle(before map[Key]Object, listings []sourced) settlement {
 // file is a file of a source; an empty name is the source as a whole.
 type file struct{ source, name string }
 
+// claim is the valid documents that say they are one object.
+type claim struct {
+	document *Object // the last one, as its source has it
+	source   string
+	others   []Object // usually none
+}
+
+// object is the last one.
+func (c *claim) object() Object {
+	o := *c.document
+	o.Source = c.source
+	return o
+}
+
 // claims are what the documents of all sources say they are.
 type claims struct {
-	good map[Key][]Object
+	good map[Key]claim
 	bad  map[Key]bool  // objects that have a document which is not valid
 	dark map[file]bool // files with a document of which it is not known what it is
 }
 
 // add counts a listing, and returns its problems with the name of the source.
-func (c *claims) add(l sourced) Problems {
-	for _, o := range l.Objects {
-		o.Source = l.name
-		c.good[o.Key] = append(c.good[o.Key], o)
+func (c *claims) add(l *sourced) Problems {
+	for i := range l.Objects {
+		next := claim{document: &l.Objects[i], source: l.name}
+		if before, ok := c.good[next.document.Key]; ok {
+			next.others = append(before.others, before.object())
+		}
+		c.good[next.document.Key] = next
 	}
 	problems := slices.Clone(l.Problems)
 	for i := range problems {
@@ -83,7 +101,8 @@ func (c *claims) add(l sourced) Problems {
 
 // keeps reports whether an object that was in force stays, since what became of it is not valid or cannot be told.
 func (c *claims) keeps(o Object) bool {
-	return c.bad[o.Key] || len(c.good[o.Key]) > 0 ||
+	_, claimed := c.good[o.Key]
+	return claimed || c.bad[o.Key] ||
 		c.dark[file{o.Source, o.File}] || c.dark[file{o.Source, ""}]
 }
 
@@ -118,19 +137,20 @@ func kept(o Object) Problem {
 // revision is the digest of the objects in force: one digest per source, then one over these. It depends on what the
 // objects say alone, so dispatchers that judge by the same configuration name the same revision.
 func revision(objects map[Key]Object) string {
-	bySource := map[string][]string{}
-	for key, o := range objects {
-		bySource[o.Source] = append(bySource[o.Source], fmt.Sprintf("%s %s\n", key, o.digest))
+	bySource, line := map[string]hash.Hash{}, []byte(nil)
+	for _, key := range slices.SortedFunc(maps.Keys(objects), Key.compare) {
+		o := objects[key]
+		one := bySource[o.Source]
+		if one == nil {
+			one = sha256.New()
+			bySource[o.Source] = one
+		}
+		line = append(append(append(append(append(append(line[:0], key.Kind...), '/'), key.Name...), ' '), o.digest...), '\n')
+		one.Write(line)
 	}
 	all := sha256.New()
 	for _, source := range slices.Sorted(maps.Keys(bySource)) {
-		lines := bySource[source]
-		slices.Sort(lines)
-		one := sha256.New()
-		for _, line := range lines {
-			one.Write([]byte(line))
-		}
-		fmt.Fprintf(all, "%s %x\n", source, one.Sum(nil))
+		fmt.Fprintf(all, "%s %x\n", source, bySource[source].Sum(nil))
 	}
 	return hex.EncodeToString(all.Sum(nil)[:revisionBytes])
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -177,5 +178,28 @@ func TestTheRevisionIsThatOfTheContentAlone(t *testing.T) {
 		if other == settled(one) {
 			t.Errorf("%s does not change the revision", name)
 		}
+	}
+}
+
+// TestTheRevisionIsADigestOfSortedLines compares with the definition, whose lines are sorted as text.
+func TestTheRevisionIsADigestOfSortedLines(t *testing.T) {
+	objects := map[Key]Object{}
+	for i, name := range []string{"a", "a-b", "a.b", "a0", "b", "ab", "a-", "a.b.c"} {
+		for _, kind := range []string{"HookRoute", "Cluster", "ValidatingWebhookConfiguration"} {
+			key := Key{Kind: kind, Name: name}
+			objects[key] = Object{Key: key, Source: fmt.Sprint("s", i%3), digest: fmt.Sprint(i, kind)}
+		}
+	}
+	bySource := map[string][]string{}
+	for key, o := range objects {
+		bySource[o.Source] = append(bySource[o.Source], fmt.Sprintf("%s %s\n", key, o.digest))
+	}
+	all := sha256.New()
+	for _, source := range slices.Sorted(maps.Keys(bySource)) {
+		slices.Sort(bySource[source])
+		fmt.Fprintf(all, "%s %x\n", source, sha256.Sum256([]byte(strings.Join(bySource[source], ""))))
+	}
+	if want := fmt.Sprintf("%x", all.Sum(nil)[:revisionBytes]); revision(objects) != want {
+		t.Errorf("revision %s, want %s", revision(objects), want)
 	}
 }

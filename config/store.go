@@ -45,8 +45,9 @@ type StoreOptions struct {
 	OnClusters func([]*kinds.Cluster)
 	// Logger is told what becomes bad and good again; nil means nobody is.
 	Logger *slog.Logger
-	// Compile makes a snapshot of the objects in force; nil means Compile of this package.
-	Compile func(revision string, objects []Object) (*match.Snapshot, Problems)
+	// Compile makes a snapshot of the objects that come into force, given the last one, which is nil at first; nil means
+	// Recompile of this package.
+	Compile func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems)
 }
 
 // defaults fills what was left out, and returns an error for what must not be.
@@ -66,7 +67,7 @@ func (o *StoreOptions) defaults() error {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Compile == nil {
-		o.Compile = Compile
+		o.Compile = Recompile
 	}
 	return nil
 }

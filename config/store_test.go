@@ -268,7 +268,7 @@ func TestEverySourceHasToBeFresh(t *testing.T) {
 
 func TestASnapshotIsCompiledOncePerRevision(t *testing.T) {
 	compiled := 0
-	compile := func(revision string, objects []Object) (*match.Snapshot, Problems) {
+	compile := func(_ *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
 		compiled++
 		return Compile(revision, objects)
 	}
@@ -400,8 +400,8 @@ func TestAListingThatHangsIsAFailedOne(t *testing.T) {
 }
 
 // rejecting is Compile that cannot compile some objects.
-func rejecting(bad func(o Object) bool) func(string, []Object) (*match.Snapshot, Problems) {
-	return func(revision string, objects []Object) (*match.Snapshot, Problems) {
+func rejecting(bad func(o Object) bool) func(*match.Snapshot, string, []Object) (*match.Snapshot, Problems) {
+	return func(_ *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
 		var good []Object
 		var problems Problems
 		for _, o := range objects {
@@ -450,7 +450,7 @@ func TestAnObjectThatCannotBeCompiledIsRejectedAlone(t *testing.T) {
 
 func TestAPanicInCompilingKeepsTheSnapshotUntilItIsStale(t *testing.T) {
 	m := &memory{name: "m", files: docs("a")}
-	compile := func(revision string, objects []Object) (*match.Snapshot, Problems) {
+	compile := func(_ *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
 		if len(objects) != 1 {
 			panic("boom")
 		}

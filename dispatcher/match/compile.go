@@ -20,6 +20,9 @@ type Input struct {
 	// Routes say how hooks are called. Hooks without one are called as their clientConfig says, and over streams by
 	// nobody if that is empty.
 	Routes []RouteBinding
+	// Last is a snapshot from before. What is costly to compile is taken from it where it has not changed since; nothing
+	// else depends on it. nil compiles everything.
+	Last *Snapshot
 }
 
 // RouteBinding binds a route to hooks. A binding that names the hook beats one for its whole configuration, and then
@@ -49,13 +52,13 @@ func Compile(in Input) (*Snapshot, []Finding) {
 func compile(in Input, conditions func() cel.ConditionCompiler) (*Snapshot, []Finding) {
 	r, findings := newRoutes(in.Routes)
 	c := &compiler{
-		newConditions: conditions, routes: r, findings: findings, seen: map[objectKey]string{},
+		newConditions: conditions, routes: r, findings: findings, seen: make(map[objectKey]string, len(in.Objects)), last: in.Last,
 	}
 	for _, o := range ordered(in.Objects) {
 		c.object(o)
 	}
 	c.findings = append(c.findings, r.unused()...)
-	return &Snapshot{revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks)}, c.findings
+	return &Snapshot{revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), conditions: conditionsOf(c.hooks)}, c.findings
 }
 
 // ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1). Of one name, those for all
@@ -72,6 +75,7 @@ func ordered(objects []Object) []Object {
 type compiler struct {
 	newConditions func() cel.ConditionCompiler
 	conditions    cel.ConditionCompiler // nil until needed
+	last          *Snapshot             // nil for the first
 	routes        *routes
 	seen          map[objectKey]string // to the source
 	hooks         []*Hook

@@ -30,7 +30,7 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 	}
 	c.route(h, at)
 	if h.Route.Shadow {
-		h.overshadow(w)
+		h.overshadow()
 	}
 	c.selectors(h, w, at)
 	c.matchConditions(h, w, at)
@@ -39,10 +39,9 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 
 // overshadow lets nothing that goes wrong about a hook in shadow refuse a request. To learn what it would have said, it need
 // be asked once.
-func (h *Hook) overshadow(w *webhook) {
+func (h *Hook) overshadow() {
 	h.FailurePolicy = admissionregistrationv1.Ignore
 	h.Reinvocation = admissionregistrationv1.NeverReinvocationPolicy
-	w.FailurePolicy = &h.FailurePolicy // which its conditions read
 }
 
 // report adds a finding about a field of one webhook.
@@ -81,12 +80,8 @@ func (c *compiler) matchConditions(h *Hook, w *webhook, report report) {
 	if len(w.MatchConditions) == 0 {
 		return
 	}
-	if c.conditions == nil {
-		c.conditions = c.newConditions()
-	}
-	var errs []error
-	h.conditions, errs = compileConditions(c.conditions, w)
-	for _, err := range errs {
+	h.conditions = c.conditionsFor(h, w)
+	for _, err := range h.conditions.errs {
 		report(SeverityError, CodeCondition, ".matchConditions", err.Error()+": "+conditionPolicy(h.FailurePolicy))
 	}
 	for i, condition := range w.MatchConditions {

@@ -3,6 +3,7 @@ package match
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -26,9 +27,43 @@ func newConditionCompiler() cel.ConditionCompiler {
 	return cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 }
 
+// conditions are the matchConditions of one hook, compiled. They are costly to make, in time and in memory, so the snapshots
+// in which they are the same share them. They are immutable.
+type conditions struct {
+	written []admissionregistrationv1.MatchCondition
+	policy  admissionregistrationv1.FailurePolicyType
+	matcher matchconditions.Matcher
+	errs    []error
+}
+
+// conditionsFor are the conditions of a hook: those of the last snapshot if they say the same.
+func (c *compiler) conditionsFor(h *Hook, w *webhook) *conditions {
+	if c.last != nil {
+		known := c.last.conditions[h.ID]
+		if known != nil && known.policy == h.FailurePolicy && slices.Equal(known.written, w.MatchConditions) {
+			return known
+		}
+	}
+	if c.conditions == nil {
+		c.conditions = c.newConditions()
+	}
+	return compileConditions(c.conditions, h, w)
+}
+
+// conditionsOf are the conditions of the hooks that have some.
+func conditionsOf(hooks []*Hook) map[HookID]*conditions {
+	all := map[HookID]*conditions{}
+	for _, h := range hooks {
+		if h.conditions != nil {
+			all[h.ID] = h.conditions
+		}
+	}
+	return all
+}
+
 // compileConditions compiles the matchConditions of a webhook, as GetCompiledMatcher of k8s.io/apiserver's
 // WebhookAccessor does. A condition that does not compile stays, and fails whenever it is evaluated.
-func compileConditions(compiler cel.ConditionCompiler, w *webhook) (matchconditions.Matcher, []error) {
+func compileConditions(compiler cel.ConditionCompiler, h *Hook, w *webhook) *conditions {
 	accessors := make([]cel.ExpressionAccessor, len(w.MatchConditions))
 	for i, c := range w.MatchConditions {
 		accessors[i] = &matchconditions.MatchCondition{Name: c.Name, Expression: c.Expression}
@@ -38,7 +73,9 @@ func compileConditions(compiler cel.ConditionCompiler, w *webhook) (matchconditi
 	if w.stage == admissionv1.Stage_STAGE_MUTATE {
 		matcherType = "admit"
 	}
-	return matchconditions.NewMatcher(compiled, w.FailurePolicy, "webhook", matcherType, w.Name), compiled.CompilationErrors()
+	c := &conditions{written: w.MatchConditions, policy: h.FailurePolicy, errs: compiled.CompilationErrors()}
+	c.matcher = matchconditions.NewMatcher(compiled, &c.policy, "webhook", matcherType, w.Name)
+	return c
 }
 
 // matchConditions evaluates the conditions of the hook on the request as the hook sees it: a false one skips the hook,
@@ -52,7 +89,7 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	if err != nil {
 		return Decision{Err: apierrors.NewInternalError(err)}
 	}
-	result := h.conditions.Match(ctx, input, nil, a.cluster.Authorizer())
+	result := h.conditions.matcher.Match(ctx, input, nil, a.cluster.Authorizer())
 	switch {
 	case result.Error != nil:
 		return Decision{Err: apierrors.NewForbidden(a.original.Resource.GroupResource(), a.req.GetName(), result.Error)}

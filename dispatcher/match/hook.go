@@ -6,7 +6,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -87,7 +86,7 @@ type Hook struct {
 	rules             []admissionregistrationv1.RuleWithOperations
 	namespaceSelector selector
 	objectSelector    selector
-	conditions        matchconditions.Matcher // nil without conditions
+	conditions        *conditions // nil without conditions
 }
 
 // Rules are webhooks[].rules, as written. The caller must not change them.

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,4 +49,59 @@ func TestConditionsCostNothingWhereThereAreNone(t *testing.T) {
 	if len(findings) > 0 {
 		t.Errorf("findings %v", findings)
 	}
+}
+
+// What is costly to compile is taken from the snapshot before, exactly where it says the same.
+func TestConditionsThatHaveNotChangedAreNotCompiledAgain(t *testing.T) {
+	compiled := 0
+	counting := func() cel.ConditionCompiler { return counter{newConditionCompiler(), &compiled} }
+	ignore := admissionregistrationv1.Ignore
+	hook := func(expression string, policy *admissionregistrationv1.FailurePolicyType) Object {
+		url := "https://hook.example.com"
+		return Object{Validating: &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "hook.io", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url}, FailurePolicy: policy,
+				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: expression}},
+			}},
+		}}
+	}
+	var last *Snapshot
+	for _, step := range []struct {
+		what   string
+		object Object
+		route  Route
+		want   int
+		broken bool
+	}{
+		{what: "the first time", object: hook("true", nil), want: 1},
+		{what: "nothing has changed", object: hook("true", nil), want: 1},
+		{what: "another route", object: hook("true", nil), route: Route{Clusters: []string{"b"}}, want: 1},
+		{what: "another policy", object: hook("true", &ignore), want: 2},
+		{what: "another expression", object: hook("unknown", &ignore), want: 3, broken: true},
+		{what: "it is broken still", object: hook("unknown", &ignore), want: 3, broken: true},
+		{what: "in shadow as before", object: hook("unknown", nil), route: Route{Shadow: true}, want: 3, broken: true},
+		{what: "out of the shadow", object: hook("unknown", nil), want: 4, broken: true},
+	} {
+		in := Input{Objects: []Object{step.object}, Last: last, Routes: []RouteBinding{{Configuration: "a", Route: step.route}}}
+		snapshot, findings := compile(in, counting)
+		if compiled != step.want {
+			t.Errorf("%s: compiled %d times, want %d", step.what, compiled, step.want)
+		}
+		if step.broken != slices.ContainsFunc(findings, func(f Finding) bool { return f.Code == CodeCondition }) {
+			t.Errorf("%s: findings %v", step.what, findings)
+		}
+		last = snapshot
+	}
+}
+
+// counter is a compiler that counts what it compiles.
+type counter struct {
+	cel.ConditionCompiler
+	compiled *int
+}
+
+func (c counter) CompileCondition(a []cel.ExpressionAccessor, o cel.OptionalVariableDeclarations, m environment.Type) cel.ConditionEvaluator {
+	*c.compiled++
+	return c.ConditionCompiler.CompileCondition(a, o, m)
 }

@@ -17,6 +17,8 @@ type Snapshot struct {
 	revision string
 	hooks    []*Hook
 	index    index
+	// conditions are those of the hooks that have some, for the snapshot after this one.
+	conditions map[HookID]*conditions
 }
 
 // Revision is the digest that the snapshot was compiled for.
