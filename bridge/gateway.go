@@ -52,7 +52,7 @@ func (g gateway) Review(ctx context.Context, request *admissionv1.ReviewRequest)
 	x := exchangeOf(ctx)
 	response, how, err := g.bridge.judge(ctx, request, x.lease)
 	if err != nil {
-		x.refused = unavailable()
+		x.refused = unavailable(err)
 		return nil, err
 	}
 	x.outcome = how

@@ -96,9 +96,14 @@ func overloaded(full error) *refusal {
 		fmt.Sprintf("portcullis: %v: try again, or raise the memory budget of the dispatcher", full)}
 }
 
-func unavailable() *refusal {
+// unavailable says why a Reviewer has not judged, as far as callers may know.
+func unavailable(err error) *refusal {
+	why := "the configuration is stale, or the dispatcher is stopping"
+	if overBudget(err) {
+		why = "the configuration is stale, and the reviews that wait for a fresh one hold as many bytes as they may"
+	}
 	return &refusal{outcomeUnjudged, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
-		"portcullis: nothing may judge this review now (the configuration is stale, or the dispatcher is stopping): try again"}
+		"portcullis: nothing may judge this review now (" + why + "): try again"}
 }
 
 func broken() *refusal {

@@ -113,7 +113,7 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 	defer cancel()
 	response, how, err := s.bridge.judge(ctx, request, lease)
 	if err != nil {
-		return nil, outcomeUnjudged, unavailable()
+		return nil, outcomeUnjudged, unavailable(err)
 	}
 	return response, how, nil
 }

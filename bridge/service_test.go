@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -130,6 +132,13 @@ func TestRefusalsOverGRPC(t *testing.T) {
 				return review.Answer{}, errors.New("stale")
 			},
 			codes.Unavailable, "try again",
+		},
+		"Nothing may judge, and too many wait for that": {
+			"kube-apiserver", nil,
+			func(context.Context, *review.Request) (review.Answer, error) {
+				return review.Answer{}, fmt.Errorf("stale: %w", &memory.FullError{})
+			},
+			codes.Unavailable, "as many bytes as they may",
 		},
 		"A panic before the uid is believed": {
 			"panic", nil, allow, codes.Internal, "internal error",

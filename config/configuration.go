@@ -8,7 +8,7 @@ type Configuration struct {
 
 	// Begun is when the oldest of the listings began that show it to be in force; zero before the first.
 	Begun time.Time
-	// Judging is whether that is lately enough for reviews to be judged by it.
+	// Judging is whether that is lately enough for the reviews of some cluster to be judged by it.
 	Judging bool
 	// Problems are what the writers of documents and the operators of sources have to know.
 	Problems Problems
@@ -24,7 +24,13 @@ type settled struct {
 	Sources map[string]string
 	// Objects are those in force.
 	Objects map[Key]Object
+
+	ages ages
 }
+
+// MaxAge is the longest that a Cluster lets its reviews be judged by a configuration, as far as that is longer than others
+// have it; 0 when none does.
+func (c *Configuration) MaxAge() time.Duration { return c.ages.longest }
 
 // Next is closed when the configuration was read again, changed or not.
 func (c *Configuration) Next() <-chan struct{} { return c.next }

@@ -67,7 +67,7 @@ func (f *forge) describe() *settled {
 	for i, source := range f.opts.Sources {
 		sources[source.Name()] = f.seen[i]
 	}
-	d := &settled{Sources: sources, Objects: f.objects}
+	d := &settled{Sources: sources, Objects: f.objects, ages: agesOf(f.objects)}
 	if f.snapshot != nil {
 		d.Digest = f.snapshot.Revision()
 	}

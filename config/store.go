@@ -23,11 +23,9 @@ const (
 	// WatchDelay is how long a change that a source noticed waits for those that belong to it: files are written one
 	// after the other.
 	WatchDelay = 20 * time.Millisecond
-	// MaxWaiters bounds the callers that wait in Fresh at the same time; the next one fails at once.
-	MaxWaiters = 20_000
 )
 
-// ErrStale is the error of Store.Fresh when nothing may be judged: no listing of every source has succeeded lately.
+// ErrStale is the error of Store.Take when nothing may be judged: no listing of every source has succeeded lately.
 var ErrStale = errors.New("the configuration is stale")
 
 // StoreOptions configure a Store.
@@ -35,8 +33,16 @@ type StoreOptions struct {
 	// Sources are where the configuration comes from; at least one, each with a name of its own. The configuration is
 	// fresh while that of every source is.
 	Sources []Source
-	// MaxAge is how long ago the last successful listing may have begun; 0 means DefaultMaxAge.
+	// MaxAge is how long ago the last successful listing may have begun, for reviews of clusters whose documents do not say
+	// another age (spec.maxConfigurationAge); 0 means DefaultMaxAge.
 	MaxAge time.Duration
+	// Cover, if set, is the longest that others go on taking this process for alive after it cannot reach them any more:
+	// nothing that is older is judged by, whatever a Cluster says. nil means that nobody has to know. It is asked for each
+	// review of a cluster with an age of its own, and must be cheap.
+	Cover func() time.Duration
+	// MaxHeldBytes bounds the bytes of the reviews that wait for a fresh configuration; 0 means DefaultMaxHeldBytes. Of one
+	// cluster no more wait than it leaves free for the others: half, if it is alone.
+	MaxHeldBytes int64
 	// OnSnapshot, if set, is told each new snapshot, in order, right before it comes into force: who serves its hooks knows
 	// them before a review does. Reviews by the one before begin until it returns, and go on after that. It must not block.
 	OnSnapshot func(*match.Snapshot)
@@ -63,6 +69,7 @@ func (o *StoreOptions) defaults() error {
 		names[s.Name()] = true
 	}
 	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
+	o.MaxHeldBytes = cmp.Or(o.MaxHeldBytes, DefaultMaxHeldBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -77,7 +84,7 @@ type Store struct {
 	opts    StoreOptions
 	current atomic.Pointer[edition]
 	shelf   shelf
-	waiters atomic.Int64
+	hold    *hold
 	ended   chan struct{} // closed when Run returns
 	report  *report
 }
@@ -95,51 +102,69 @@ func NewStore(opts StoreOptions) (*Store, error) {
 	if err := opts.defaults(); err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, ended: make(chan struct{}), report: newReport(opts)}
+	held, err := newHold(opts.MaxHeldBytes)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{opts: opts, hold: held, ended: make(chan struct{}), report: newReport(opts)}
 	s.current.Store(&edition{next: make(chan struct{})})
 	return s, nil
 }
 
-// Fresh returns the snapshot in force. While the last successful listing of every source began at most MaxAge ago it
-// does so at once; else it waits until that is so again, and when ctx or the store ends first returns an error that is
-// ErrStale. The caller gives the snapshot back with Release. It implements the dispatcher's Snapshots.
-func (s *Store) Fresh(ctx context.Context) (*match.Snapshot, error) {
+// Take returns the snapshot that a review of a cluster is judged by, which holds so many bytes. While the last successful
+// listing of every source began at most the cluster's maximum age ago it does so at once; else the review is held until that
+// is so again. The error is ErrStale: too much is held already, ctx nears its end (AnswerReserve), or the store has ended.
+// The caller gives the snapshot back with Release. stale is not empty when the snapshot is too old and a Permit holds: the
+// words for the audit log. It implements the dispatcher's Snapshots.
+func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	for {
 		e := s.current.Load()
-		if !s.fresh(e) {
-			return s.wait(ctx)
+		if !s.judges(e, cluster) {
+			return s.await(ctx, cluster, bytes)
 		}
 		if s.lend(e) {
-			return e.lent.snapshot, nil
+			return e.lent.snapshot, "", nil
 		}
 	}
 }
 
-func (s *Store) fresh(e *edition) bool { return time.Since(e.begun) <= s.opts.MaxAge }
+// Fresh is Take for a review of no bytes, of a cluster that nothing is said about.
+func (s *Store) Fresh(ctx context.Context) (*match.Snapshot, error) {
+	snapshot, _, err := s.Take(ctx, "", 0)
+	return snapshot, err
+}
 
-// wait is the slow road of Fresh.
-func (s *Store) wait(ctx context.Context) (*match.Snapshot, error) {
-	defer s.waiters.Add(-1)
-	if s.waiters.Add(1) > MaxWaiters {
-		return nil, fmt.Errorf("%w, and %d callers wait for it already", ErrStale, MaxWaiters)
+// judges reports whether a review of a cluster may begin with an edition now.
+func (s *Store) judges(e *edition, cluster string) bool {
+	return time.Since(e.begun) <= s.limit(e, cluster)
+}
+
+// await is the slow road of Take.
+func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
+	leave, err := s.hold.enter(cluster, bytes)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w, and no more reviews may wait for it: %w", ErrStale, err)
 	}
+	defer leave()
+	ctx, cancel := early(ctx)
+	defer cancel()
 	for {
 		e := s.current.Load()
-		if s.fresh(e) && s.lend(e) {
-			return e.lent.snapshot, nil
+		if s.judges(e, cluster) && s.lend(e) {
+			return e.lent.snapshot, "", nil
 		}
 		select {
 		case <-e.next:
 		case <-s.ended:
-			return nil, fmt.Errorf("%w: the store has stopped", ErrStale)
+			return nil, "", fmt.Errorf("%w: the store has stopped", ErrStale)
 		case <-ctx.Done():
-			return nil, errors.Join(s.stale(e), context.Cause(ctx))
+			return nil, "", errors.Join(s.tooOld(e), context.Cause(ctx))
 		}
 	}
 }
 
-// stale says why an edition is not fresh.
-func (s *Store) stale(e *edition) error {
+// tooOld says why an edition is not fresh.
+func (s *Store) tooOld(e *edition) error {
 	why := s.report.failure()
 	if e.begun.IsZero() {
 		return fmt.Errorf("%w: it has not been read yet%s", ErrStale, why)
@@ -147,18 +172,22 @@ func (s *Store) stale(e *edition) error {
 	return fmt.Errorf("%w: the last complete listing began %s ago%s", ErrStale, time.Since(e.begun).Round(time.Millisecond), why)
 }
 
-// Ready is nil while Fresh answers at once, and else says why it does not.
+// Ready is nil while the reviews of some cluster are judged, and else says why none are: with clusters that are judged by an
+// older configuration than others, a process that turned unready for the others would not be asked about these either.
 func (s *Store) Ready() error {
-	if e := s.current.Load(); !s.fresh(e) {
-		return s.stale(e)
+	if e := s.current.Load(); !s.judging(e) {
+		return s.tooOld(e)
 	}
 	return nil
 }
 
+// judging reports whether the reviews of some cluster may begin with an edition now.
+func (s *Store) judging(e *edition) bool { return time.Since(e.begun) <= s.longest(e) }
+
 // Configuration is what is in force, and what is known about it.
 func (s *Store) Configuration() Configuration {
 	e := s.current.Load()
-	c := Configuration{Begun: e.begun, Judging: s.fresh(e), Problems: s.report.all(), next: e.next}
+	c := Configuration{Begun: e.begun, Judging: s.judging(e), Problems: s.report.all(), next: e.next}
 	if e.settled != nil {
 		c.settled = *e.settled
 	}

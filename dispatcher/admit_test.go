@@ -59,9 +59,9 @@ type counting struct {
 	asked int
 }
 
-func (c *counting) Fresh(ctx context.Context) (*match.Snapshot, error) {
+func (c *counting) Take(ctx context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
 	c.asked++
-	return c.static.Fresh(ctx)
+	return c.static.Take(ctx, cluster, bytes)
 }
 
 // patching adds a label that no other hook adds.

@@ -246,7 +246,7 @@ type usual struct {
 	equivalents *builtin.Equivalents
 }
 
-func (u usual) Fresh(context.Context) (*match.Snapshot, error) { return u.snapshot, nil }
+func (u usual) Take(context.Context, string, int64) (*match.Snapshot, string, error) { return u.snapshot, "", nil }
 
 // Release implements [dispatcher.Snapshots].
 func (usual) Release(*match.Snapshot) {}

@@ -34,14 +34,19 @@ const (
 	// MaxAnswerReserve is the most time kept back from the hooks so that the answer is folded, encoded and written before
 	// the caller gives up. Of short deadlines a tenth is kept back.
 	MaxAnswerReserve = 100 * time.Millisecond
+	// AuditStale is the key of the annotation of an answer that was judged by a configuration which is older than it may be,
+	// since somebody has permitted that.
+	AuditStale = "stale-configuration"
 )
 
 // Snapshots is where the configuration comes from.
 type Snapshots interface {
-	// Fresh returns the configuration in force. It waits while that is older than its maximum age, and returns an error
-	// when ctx ends first. It may be called concurrently and must be cheap.
-	Fresh(ctx context.Context) (*match.Snapshot, error)
-	// Release says that the review is over for which Fresh returned the snapshot: once for each. It may be called
+	// Take returns the configuration that a review of a cluster is judged by, which holds so many bytes. It waits while that
+	// is older than it may be, and returns an error when ctx nears its end first, or when too many bytes wait already. stale
+	// is what the audit log is told when it is older than it may be and somebody has permitted that; empty is the usual case.
+	// It may be called concurrently and must be cheap.
+	Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error)
+	// Release says that the review is over for which Take returned the snapshot: once for each. It may be called
 	// concurrently and must be cheap. Calls in shadow may go on.
 	Release(snapshot *match.Snapshot)
 }
@@ -176,15 +181,20 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		}
 		d.seeing.endReview(span, r, answer, err, time.Since(begun))
 	}()
-	snapshot, err := d.snapshots.Fresh(ctx)
+	snapshot, stale, err := d.snapshots.Take(ctx, r.Admission.GetCluster(), r.Lease.Bytes())
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
 	defer d.snapshots.Release(snapshot)
 	if r.Stage == admissionv1.Stage_STAGE_ADMIT {
-		return d.admit(ctx, gone, snapshot, r)
+		answer, err = d.admit(ctx, gone, snapshot, r)
+	} else {
+		answer, err = d.newRun(ctx, snapshot, r).judge(ctx, gone)
 	}
-	return d.newRun(ctx, snapshot, r).judge(ctx, gone)
+	if stale != "" && err == nil {
+		answer.Response.AuditAnnotations[AuditStale] = stale // every answer has annotations: the revision is one
+	}
+	return answer, err
 }
 
 // newRun prepares a review under one snapshot, which judges it from start to end. What the cluster is asked has to be

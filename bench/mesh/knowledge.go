@@ -72,8 +72,8 @@ func (m *Mesh) Update(revision int) (compiling, spreading time.Duration, err err
 	return compiled.Sub(begun), time.Since(compiled), nil
 }
 
-// Fresh implements dispatcher.Snapshots.
-func (k *knowledge) Fresh(context.Context) (*match.Snapshot, error) { return k.snapshot.Load(), nil }
+// Take implements dispatcher.Snapshots.
+func (k *knowledge) Take(context.Context, string, int64) (*match.Snapshot, string, error) { return k.snapshot.Load(), "", nil }
 
 // Release implements [dispatcher.Snapshots].
 func (*knowledge) Release(*match.Snapshot) {}

@@ -107,7 +107,7 @@ func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(read
 			log.Warn("the last traces are lost", "error", err)
 		}
 	}()
-	stores, err := c.stores.open(ctx, log)
+	stores, err := c.stores.open(ctx, c.id, log)
 	if err != nil {
 		return err
 	}
@@ -153,10 +153,12 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 		return nil, err
 	}
 	a.store, err = config.NewStore(config.StoreOptions{
-		Sources:    stores.sources,
-		OnSnapshot: a.registry.Update,
-		OnClusters: a.clusters.Update,
-		Logger:     log,
+		Sources:      stores.sources,
+		Cover:        stores.cover(),
+		MaxHeldBytes: c.heldBytes(),
+		OnSnapshot:   a.registry.Update,
+		OnClusters:   a.clusters.Update,
+		Logger:       log,
 	})
 	if err != nil {
 		return nil, err
@@ -164,7 +166,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	if err := a.wireRoad(metrics); err != nil {
 		return nil, err
 	}
-	if a.control, err = c.stores.controlPlane(stores, a.store, c.id, log); err != nil {
+	if a.control, err = c.stores.controlPlane(stores, a.store, log); err != nil {
 		return nil, err
 	}
 	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))
@@ -193,7 +195,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	budget, err := memory.New(memory.Options{Total: cmp.Or(a.config.memory, bridge.DefaultMemoryBudget), PerCluster: a.config.clusterMemory})
+	budget, err := memory.New(memory.Options{Total: a.config.memoryBudget(), PerCluster: a.config.clusterMemory})
 	if err != nil {
 		return fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
 	}

@@ -39,7 +39,7 @@ func sampleApp(t *testing.T, change func(d *dev, c *serveConfig)) (*app, *dev) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stores, err := c.stores.open(t.Context(), log)
+	stores, err := c.stores.open(t.Context(), c.id, log)
 	if err != nil {
 		t.Fatal(err)
 	}

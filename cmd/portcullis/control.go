@@ -29,19 +29,15 @@ type controlPlane struct {
 }
 
 // controlPlane makes it.
-func (c *storeConfig) controlPlane(s *stores, live *config.Store, id string, log *slog.Logger) (*controlPlane, error) {
+func (c *storeConfig) controlPlane(s *stores, live *config.Store, log *slog.Logger) (*controlPlane, error) {
 	if s.objects == nil {
 		return &controlPlane{}, nil
 	}
-	a := &controlPlane{stores: s, live: live}
+	a := &controlPlane{stores: s, live: live, presence: s.presence}
 	var err error
 	a.service, err = service.New(service.Options{
 		Objects: s.objects, Live: live, Identity: caller, Operators: c.operators, OwnNamespace: ownNamespace(), Logger: log,
 	})
-	if err != nil {
-		return nil, err
-	}
-	a.presence, err = s.objects.Presence(etcdstore.PresenceOptions{ID: id, Logger: log})
 	return a, err
 }
 
@@ -91,7 +87,8 @@ func (a *controlPlane) tell(ctx context.Context) {
 // status is what is in force.
 func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 	s := etcdstore.Status{
-		Version: version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, Said: time.Now(),
+		Version: version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
+		Said: time.Now(),
 	}
 	for _, key := range c.Diverging() {
 		s.Diverging = append(s.Diverging, key.String())
@@ -104,7 +101,7 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 
 // sameStatus reports whether two statuses say the same, whenever they were said.
 func sameStatus(a, b *etcdstore.Status) bool {
-	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && maps.Equal(a.Sources, b.Sources) &&
+	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge && maps.Equal(a.Sources, b.Sources) &&
 		slices.Equal(a.Diverging, b.Diverging)
 }
 

@@ -29,6 +29,7 @@ type serveConfig struct {
 	maxBody       int64
 	memory        int64
 	clusterMemory int64
+	maxHeld       int64
 	readyTimeout  time.Duration
 	stopDelay     time.Duration
 	drainTimeout  time.Duration
@@ -39,6 +40,12 @@ type serveConfig struct {
 
 // ignoreBadUsage describes a flag that serve and dev share.
 const ignoreBadUsage = "start although documents of the configuration are bad: their hooks are not called"
+
+// memoryBudget is how many bytes reviews may hold.
+func (c *serveConfig) memoryBudget() int64 { return cmp.Or(c.memory, bridge.DefaultMemoryBudget) }
+
+// heldBytes is how many of them reviews may hold that wait for a fresh configuration.
+func (c *serveConfig) heldBytes() int64 { return cmp.Or(c.maxHeld, c.memoryBudget()/2) }
 
 // tlsFiles are the PEM files of one listener.
 type tlsFiles struct{ cert, key, ca string }
@@ -150,6 +157,8 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 		"most bytes that reviews hold at a time; give the process three times as much and 256 MiB")
 	f.Int64Var(&c.clusterMemory, "cluster-memory-budget", 0,
 		"most of them for one cluster (default: as much as it leaves free for the others)")
+	f.Int64Var(&c.maxHeld, "max-held-bytes", 0,
+		"most bytes of reviews that wait while the configuration is stale; one cluster's as many as it leaves free (default: half of --memory-budget)")
 	f.DurationVar(&c.readyTimeout, "ready-timeout", 10*time.Second,
 		"how long to stay unready while hooks have no host yet")
 	f.DurationVar(&c.stopDelay, "stop-delay", 5*time.Second, "how long to serve on after SIGTERM, unready")

@@ -97,13 +97,14 @@ func (c *storeConfig) validate() error {
 // stores is where the configuration comes from, open.
 type stores struct {
 	sources  []config.Source
-	objects  *etcdstore.Store // nil without etcd
+	objects  *etcdstore.Store    // nil without etcd
+	presence *etcdstore.Presence // likewise
 	embedded *embedded.Server
 	client   *clientv3.Client
 }
 
 // open opens what the flags name. Nothing is asked yet, but by an embedded etcd, which is made if it is new.
-func (c *storeConfig) open(ctx context.Context, log *slog.Logger) (_ *stores, err error) {
+func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ *stores, err error) {
 	s := &stores{}
 	defer func() {
 		if err != nil {
@@ -122,6 +123,9 @@ func (c *storeConfig) open(ctx context.Context, log *slog.Logger) (_ *stores, er
 	}
 	if s.objects != nil {
 		s.sources = append(s.sources, s.objects.Source())
+		if s.presence, err = s.objects.Presence(etcdstore.PresenceOptions{ID: id, Logger: log}); err != nil {
+			return nil, err
+		}
 	}
 	if c.namespace != "" {
 		source, err := c.configMaps()
@@ -207,6 +211,14 @@ func (c *storeConfig) configMaps() (*configkubernetes.Source, error) {
 		return nil, fmt.Errorf("--config-namespace: %w", err)
 	}
 	return configkubernetes.New(configkubernetes.Options{Client: client, Namespace: c.namespace})
+}
+
+// cover is how old the configuration may be for what others know of this process; nil when no others have to know.
+func (s *stores) cover() func() time.Duration {
+	if s.presence == nil {
+		return nil
+	}
+	return s.presence.Covers
 }
 
 // watch returns an error when an embedded etcd cannot go on, and else when ctx ends. A process whose store is gone for good is

@@ -7,17 +7,23 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/portcullis-mesh/portcullis/config"
 )
 
 // Times of a Presence.
 const (
-	// DefaultLeaseTTL is how long what a dispatcher has said of itself counts after it was said last. It is longer than a
-	// configuration may be old: a dispatcher whose lease has lapsed could not list either, and judges nothing.
-	DefaultLeaseTTL = 10 * time.Second
+	// DefaultLeaseTTL is how long what a dispatcher has said of itself counts after it was said last. It is leasePerAge times
+	// as long as a configuration may be old: a dispatcher whose lease has lapsed could not list either, and judges nothing.
+	DefaultLeaseTTL = leasePerAge * config.DefaultMaxAge
+	// leasePerAge is how many times the maximum age of a configuration a lease lives. It is renewed three times in its life:
+	// of a dispatcher that is cut off at the worst moment it lives a third of that longer than anything is judged.
+	leasePerAge = 2
 	// retryAfter is the pause after etcd did not answer.
 	retryAfter = 500 * time.Millisecond
 	// leaveTimeout bounds the farewell.
@@ -41,6 +47,9 @@ type Status struct {
 	Judging bool `json:"judging"`
 	// Diverging are the objects, as KIND/NAME, of which an older version is in force here.
 	Diverging []string `json:"diverging,omitempty"`
+	// MaxAge is how old the configuration may be that the reviews of some cluster are judged by; zero is the usual age. The
+	// lease becomes as long as that takes.
+	MaxAge time.Duration `json:"maxAge,omitzero"`
 	// StaleUntil is until when reviews are judged by a configuration that is too old; zero is the usual case.
 	StaleUntil time.Time `json:"staleUntil,omitzero"`
 	// Said is when it said so.
@@ -66,6 +75,7 @@ type Presence struct {
 	mu   sync.Mutex
 	next *Status       // what is to be said
 	news chan struct{} // holds one token while it has not been said
+	ttl  atomic.Int64  // of the lease under which it is said, in ns
 }
 
 // Presence returns a presence that has said nothing yet.
@@ -79,8 +89,15 @@ func (s *Store) Presence(o PresenceOptions) (*Presence, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Presence{store: s, options: o, news: make(chan struct{}, 1)}, nil
+	p := &Presence{store: s, options: o, news: make(chan struct{}, 1)}
+	p.ttl.Store(int64(o.TTL))
+	return p, nil
 }
+
+// Covers is how old a configuration may be, at most, that this dispatcher judges by: others wait for it until it judges by
+// none that is older. It grows with Status.MaxAge once etcd has granted a longer lease, and never shrinks: who has been told
+// of the longer one goes on waiting.
+func (p *Presence) Covers() time.Duration { return time.Duration(p.ttl.Load()) / leasePerAge }
 
 // Tell replaces what is said. It does not wait; of several the last one counts.
 func (p *Presence) Tell(status Status) {
@@ -105,26 +122,25 @@ func (p *Presence) Run(ctx context.Context) error {
 	return nil
 }
 
-// live is one life of a lease.
+// live says what there is to say under a lease, and under a longer one when that is needed, until etcd knows the lease no
+// more.
 func (p *Presence) live(ctx context.Context) error {
-	lease, err := p.store.leases.Grant(ctx, int64(p.options.TTL/time.Second))
+	held, err := p.begin(ctx)
 	if err != nil {
-		return fmt.Errorf("a lease of etcd: %w", err)
-	}
-	defer p.leave(ctx, lease.ID)
-	beat := time.NewTicker(p.options.TTL / 3)
-	defer beat.Stop()
-	if err := p.say(ctx, lease.ID); err != nil {
 		return err
 	}
+	defer func() { p.leave(ctx, held.id) }()
+	beat := time.NewTicker(held.beat())
+	defer beat.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.news:
-			err = p.say(ctx, lease.ID)
+			held, err = p.tell(ctx, held)
+			beat.Reset(held.beat())
 		case <-beat.C:
-			_, err = p.store.leases.KeepAliveOnce(ctx, lease.ID)
+			err = p.renew(ctx, held)
 		}
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return fmt.Errorf("the lease of etcd has lapsed: %w", err)
@@ -135,6 +151,63 @@ func (p *Presence) live(ctx context.Context) error {
 			p.again()
 		}
 	}
+}
+
+// lease is a lease of etcd.
+type lease struct {
+	id  clientv3.LeaseID
+	ttl time.Duration
+}
+
+// beat is how often a lease is renewed.
+func (l lease) beat() time.Duration { return l.ttl / 3 }
+
+// needed is how long a lease has to be for what is to be said.
+func (p *Presence) needed() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ttl := time.Duration(p.ttl.Load())
+	if p.next != nil {
+		ttl = max(ttl, leasePerAge*p.next.MaxAge)
+	}
+	return ttl
+}
+
+// begin says what there is to say under a new lease.
+func (p *Presence) begin(ctx context.Context) (lease, error) {
+	ttl := p.needed()
+	granted, err := p.store.leases.Grant(ctx, int64((ttl+time.Second-1)/time.Second)) // etcd counts whole seconds
+	if err != nil {
+		return lease{}, fmt.Errorf("a lease of etcd: %w", err)
+	}
+	if err := p.say(ctx, granted.ID); err != nil {
+		p.leave(ctx, granted.ID)
+		return lease{}, err
+	}
+	p.ttl.Store(int64(ttl))
+	return lease{granted.ID, ttl}, nil
+}
+
+// tell says what there is to say, under a longer lease if that is needed. The old one ends once it is said under the new
+// one: at no moment does nobody know of this dispatcher.
+func (p *Presence) tell(ctx context.Context, held lease) (lease, error) {
+	if p.needed() == held.ttl {
+		return held, p.say(ctx, held.id)
+	}
+	longer, err := p.begin(ctx)
+	if err != nil {
+		return held, err
+	}
+	p.leave(ctx, held.id)
+	return longer, nil
+}
+
+// renew has a lease live on. An etcd that hangs does not keep it from being tried again in time.
+func (p *Presence) renew(ctx context.Context, held lease) error {
+	ctx, cancel := context.WithTimeout(ctx, held.beat())
+	defer cancel()
+	_, err := p.store.leases.KeepAliveOnce(ctx, held.id)
+	return err
 }
 
 // say writes the status under the lease.

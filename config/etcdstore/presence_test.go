@@ -56,3 +56,70 @@ func TestADispatcherIsKnownWhileItLives(t *testing.T) {
 	running.Wait()
 	e.dispatchers(func(all []etcdstore.Status) bool { return len(all) == 0 })
 }
+
+func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {
+	e := newEtcd(t)
+	p, err := e.Presence(etcdstore.PresenceOptions{ID: "d1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.Run(ctx) })
+	seen := make(chan struct{})
+	running.Go(func() { // at no moment is it unknown
+		known := false
+		for ctx.Err() == nil {
+			all, err := e.Dispatchers(ctx)
+			if err == nil && known && len(all) == 0 {
+				t.Error("the dispatcher lives, and nobody knows of it")
+			}
+			if err == nil && !known && len(all) == 1 {
+				known = true
+				close(seen)
+			}
+		}
+	})
+	p.Tell(etcdstore.Status{Digest: "usual"})
+	<-seen
+	if got := p.Covers(); got != 5*time.Second {
+		t.Errorf("it covers %s", got)
+	}
+	for _, told := range []struct {
+		age, covers time.Duration
+	}{{time.Minute, time.Minute}, {0, time.Minute}, {2 * time.Minute, 2 * time.Minute}} {
+		p.Tell(etcdstore.Status{Digest: told.age.String(), MaxAge: told.age})
+		e.dispatchers(func(all []etcdstore.Status) bool {
+			return len(all) == 1 && all[0].Digest == told.age.String() && p.Covers() == told.covers
+		})
+		e.leases(told.covers * 2)
+	}
+	stop()
+	running.Wait()
+	e.dispatchers(func(all []etcdstore.Status) bool { return len(all) == 0 })
+}
+
+// leases waits until there is one lease, of that length.
+func (e *etcd) leases(want time.Duration) {
+	e.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		all, err := e.client.Leases(e.t.Context())
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		var ttl time.Duration
+		if len(all.Leases) == 1 {
+			if one, err := e.client.TimeToLive(e.t.Context(), all.Leases[0].ID); err == nil {
+				ttl = time.Duration(one.GrantedTTL) * time.Second
+			}
+		}
+		if ttl == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			e.t.Fatalf("%d leases, of %s, want one of %s", len(all.Leases), ttl, want)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}

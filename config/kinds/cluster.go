@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -20,6 +21,13 @@ const ClusterKind = "Cluster"
 
 // MaxStaticNamespaces bounds NamespaceSource.Static.
 const MaxStaticNamespaces = 10_000
+
+// Bounds of ClusterSpec.MaxConfigurationAge. Less than two listings fit in a shorter one. A longer one would be a long time to
+// wait for a dispatcher that has died: a permit to serve stale is for incidents that last.
+const (
+	MinConfigurationAge = 2 * time.Second
+	MaxConfigurationAge = 10 * time.Minute
+)
 
 // Cluster is a Kubernetes cluster that sends reviews: how it is recognised, and where the mesh learns what a review does
 // not carry. Its name is the one in the paths that the cluster's API servers call.
@@ -51,7 +59,14 @@ type ClusterSpec struct {
 	// the defaults in schemas and conversion are read, and nothing else. Absent, without Kubeconfig, means that custom resources have the version
 	// alone in which they came.
 	CustomResourceDefinitions []apiextensionsv1.CustomResourceDefinition `json:"customResourceDefinitions,omitempty"`
+	// MaxConfigurationAge is how old the configuration may be that reviews of the cluster are judged by, as Go writes durations
+	// ("30s"), from MinConfigurationAge to MaxConfigurationAge. Empty means as old as the dispatcher has it for all, 5 s. A hook
+	// that was added or closed may go uncalled for so long by a dispatcher that has lost its store.
+	MaxConfigurationAge string `json:"maxConfigurationAge,omitempty"`
 }
+
+// MaxAge is MaxConfigurationAge as a duration; 0 means the dispatcher's own. The cluster must be valid.
+func (s *ClusterSpec) MaxAge() time.Duration { return duration(s.MaxConfigurationAge) }
 
 // NamespaceSource is where the labels of namespaces come from: exactly one of its fields is set.
 type NamespaceSource struct {
@@ -68,6 +83,7 @@ func (c *Cluster) Validate() field.ErrorList {
 	errs := c.Metadata.validate(field.NewPath("metadata"))
 	spec := field.NewPath("spec")
 	errs = append(errs, validateIdentities(c.Spec.Identities, spec.Child("identities"))...)
+	errs = append(errs, validateDuration(c.Spec.MaxConfigurationAge, MinConfigurationAge, MaxConfigurationAge, spec.Child("maxConfigurationAge"))...)
 	if c.Spec.Kubeconfig != "" {
 		return append(errs, c.Spec.validateAsked(spec)...)
 	}

@@ -98,6 +98,10 @@ func TestValidate(t *testing.T) {
 
 		{"A cluster with static namespaces is valid.", cluster(func(*Cluster) {}), nil},
 		{"A cluster that nobody may call is valid.", cluster(func(c *Cluster) { c.Spec = ClusterSpec{} }), nil},
+		{"A configuration may be two seconds old.", cluster(func(c *Cluster) { c.Spec.MaxConfigurationAge = "2s" }), nil},
+		{"It may be ten minutes old.", cluster(func(c *Cluster) { c.Spec.MaxConfigurationAge = "10m" }), nil},
+		{"It is listed too rarely to be younger.", cluster(func(c *Cluster) { c.Spec.MaxConfigurationAge = "1999ms" }), []string{"spec.maxConfigurationAge: FieldValueInvalid"}},
+		{"It may not be older.", cluster(func(c *Cluster) { c.Spec.MaxConfigurationAge = "10m1ns" }), []string{"spec.maxConfigurationAge: FieldValueInvalid"}},
 		{"A kubeconfig is an absolute path.", cluster(func(c *Cluster) { c.Spec.Namespaces = &NamespaceSource{Kubeconfig: "/etc/prod-1"} }), nil},
 		{"A relative one is not valid.", cluster(func(c *Cluster) { c.Spec.Namespaces = &NamespaceSource{Kubeconfig: "prod-1"} }), []string{"spec.namespaces.kubeconfig: FieldValueInvalid"}},
 		{"No namespaces at all is one of the sources.", cluster(func(c *Cluster) { c.Spec.Namespaces.Static = map[string]map[string]string{} }), nil},

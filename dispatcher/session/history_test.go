@@ -149,7 +149,7 @@ func (c counting) Start(ctx context.Context, b *dispatcher.Batch, done func(int,
 }
 
 // Fresh implements [dispatcher.Snapshots].
-func (h *history) Fresh(context.Context) (*match.Snapshot, error) { return h.snapshot.Load(), nil }
+func (h *history) Take(context.Context, string, int64) (*match.Snapshot, string, error) { return h.snapshot.Load(), "", nil }
 
 // Release implements [dispatcher.Snapshots].
 func (*history) Release(*match.Snapshot) {}
