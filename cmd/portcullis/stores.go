@@ -5,17 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
-	etcdtls "go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,15 +17,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configkubernetes "github.com/portcullis-mesh/portcullis/config/kubernetes"
-)
-
-// Times of the client of an external etcd.
-const (
-	// etcdTimeout bounds the dial of one member; another is tried meanwhile.
-	etcdTimeout = 2 * time.Second
-	// etcdKeepAlive is after what silence a member is asked whether it lives: one that hangs must not cost the time that a
-	// configuration may be old.
-	etcdKeepAlive = time.Second
 )
 
 // storeConfig is where the configuration comes from, as an operator says it.
@@ -169,29 +153,9 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 
 // client reaches an external etcd.
 func (c *etcdConfig) client() (*clientv3.Client, error) {
-	o := clientv3.Config{
-		Endpoints: c.endpoints, DialTimeout: etcdTimeout, DialKeepAliveTime: etcdKeepAlive, DialKeepAliveTimeout: etcdKeepAlive,
-		PermitWithoutStream: true, Username: c.user, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: etcdTimeout,
-		})},
-	}
-	if c.passwordFile != "" {
-		password, err := os.ReadFile(c.passwordFile)
-		if err != nil {
-			return nil, fmt.Errorf("password: %w", err)
-		}
-		o.Password = strings.TrimSpace(string(password))
-	}
-	if c.tls.ca != "" || c.tls.cert != "" {
-		files := etcdtls.TLSInfo{TrustedCAFile: c.tls.ca, CertFile: c.tls.cert, KeyFile: c.tls.key}
-		secure, err := files.ClientConfig() // reads the certificate anew for each connection
-		if err != nil {
-			return nil, err
-		}
-		o.TLS = secure
-	}
-	return clientv3.New(o)
+	return etcdstore.Dial(etcdstore.DialOptions{
+		Endpoints: c.endpoints, CAFile: c.tls.ca, CertFile: c.tls.cert, KeyFile: c.tls.key, User: c.user, PasswordFile: c.passwordFile,
+	})
 }
 
 // configMaps is the source in a cluster.

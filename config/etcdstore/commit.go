@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/portcullis-mesh/portcullis/config"
@@ -24,26 +26,42 @@ type Edit struct {
 // Commit makes a change, whole or not at all, if the store still is as base says, and returns the revision of the
 // configuration that it makes.
 //
-// Errors: ErrMoved, ErrTooLarge, ErrUnknown, or what etcd says of a change that it has not made.
+// It is asked for again where a member does not answer: the second time it finds the first one in the history.
+//
+// Errors: ErrMoved, ErrTooLarge, ErrFull, ErrUnknown, or what etcd says of a change that it has not made.
 func (s *Store) Commit(ctx context.Context, base *State, e Edit) (revision int64, err error) {
-	ops, err := s.operations(base.Changes+1, e)
+	n := base.Changes + 1
+	e.Change.ID = uuid.NewString()
+	ops, err := s.operations(n, e)
 	if err != nil {
 		return 0, err
 	}
-	answer, err := s.kv.Txn(ctx).
-		If(
-			clientv3.Compare(clientv3.Value(s.keys.id()), "=", base.ID),
-			clientv3.Compare(clientv3.ModRevision(s.keys.generation()), "=", base.Revision),
-		).
-		Then(ops...).
-		Commit()
-	if err != nil {
+	answer, err := attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return s.kv.Txn(ctx).
+			If(
+				clientv3.Compare(clientv3.Value(s.keys.id()), "=", base.ID),
+				clientv3.Compare(clientv3.ModRevision(s.keys.generation()), "=", base.Revision),
+			).
+			Then(ops...).
+			Else(clientv3.OpGet(s.keys.change(n))).
+			Commit()
+	})
+	switch {
+	case err != nil:
 		return 0, commitError(err)
+	case answer.Succeeded:
+		return answer.Header.Revision, nil
 	}
-	if !answer.Succeeded {
-		return 0, ErrMoved
+	return made(answer.Responses[0].GetResponseRange().Kvs, e.Change.ID)
+}
+
+// made is the revision of a change that an earlier attempt has made, if it is the one in the history.
+func made(history []*mvccpb.KeyValue, id string) (revision int64, err error) {
+	var c Change
+	if len(history) == 1 && json.Unmarshal(history[0].Value, &c) == nil && c.ID == id {
+		return history[0].ModRevision, nil
 	}
-	return answer.Header.Revision, nil
+	return 0, ErrMoved
 }
 
 // operations are the writes of the n-th change.

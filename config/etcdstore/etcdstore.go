@@ -17,7 +17,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // DefaultPrefix is where a store keeps its keys.
@@ -45,6 +44,8 @@ var (
 	ErrMoved = errors.New("the configuration has changed meanwhile")
 	// ErrTooLarge: the change is more than etcd takes in one transaction. Nothing was changed.
 	ErrTooLarge = errors.New("the change is too large for one transaction")
+	// ErrFull: the database has reached its quota. Nothing was changed, and what is there is read on.
+	ErrFull = errors.New("the store is full")
 	// ErrUnknown: etcd has not said what became of a commit. It may or may not have happened.
 	ErrUnknown = errors.New("etcd has not said whether it made the change")
 )
@@ -98,6 +99,9 @@ func commitError(err error) error {
 		return fmt.Errorf("%w: apply fewer objects at a time, or raise etcd's --max-txn-ops: %w", ErrTooLarge, err)
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return fmt.Errorf("%w: apply fewer objects at a time, or raise etcd's --max-request-bytes: %w", ErrTooLarge, err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: an embedded store makes room by itself within a minute, or needs a larger --store-quota; "+
+			"of an external etcd compact and defragment the members, or raise their --quota-backend-bytes, and disarm the alarm: %w", ErrFull, err)
 	case refused(err):
 		return err
 	}
@@ -108,5 +112,5 @@ func commitError(err error) error {
 func refused(err error) bool {
 	return slices.Contains([]codes.Code{
 		codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted, codes.FailedPrecondition,
-	}, status.Code(err))
+	}, codeOf(err))
 }

@@ -26,6 +26,8 @@ const (
 	leasePerAge = 2
 	// retryAfter is the pause after etcd did not answer.
 	retryAfter = 500 * time.Millisecond
+	// sayTimeout bounds what is asked of etcd, so that it is asked again while the lease lasts.
+	sayTimeout = 2 * time.Second
 	// leaveTimeout bounds the farewell.
 	leaveTimeout = 2 * time.Second
 )
@@ -71,6 +73,7 @@ type PresenceOptions struct {
 type Presence struct {
 	store   *Store
 	options PresenceOptions
+	said    string // last; of the goroutine of Run
 
 	mu   sync.Mutex
 	next *Status       // what is to be said
@@ -176,7 +179,7 @@ func (p *Presence) needed() time.Duration {
 // begin says what there is to say under a new lease.
 func (p *Presence) begin(ctx context.Context) (lease, error) {
 	ttl := p.needed()
-	granted, err := p.store.leases.Grant(ctx, int64((ttl+time.Second-1)/time.Second)) // etcd counts whole seconds
+	granted, err := p.grant(ctx, ttl)
 	if err != nil {
 		return lease{}, fmt.Errorf("a lease of etcd: %w", err)
 	}
@@ -202,11 +205,30 @@ func (p *Presence) tell(ctx context.Context, held lease) (lease, error) {
 	return longer, nil
 }
 
-// renew has a lease live on. An etcd that hangs does not keep it from being tried again in time.
-func (p *Presence) renew(ctx context.Context, held lease) error {
-	ctx, cancel := context.WithTimeout(ctx, held.beat())
+// grant returns a lease. One that was granted and not told of lapses by itself.
+func (p *Presence) grant(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, sayTimeout)
 	defer cancel()
-	_, err := p.store.leases.KeepAliveOnce(ctx, held.id)
+	return attempt(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+		return p.store.leases.Grant(ctx, int64((ttl+time.Second-1)/time.Second)) // etcd counts whole seconds
+	})
+}
+
+// renew has a lease live on. It looks first at what is said there: a member that hung may have written something older, and
+// while none answers the client would ask for the lease without a pause.
+func (p *Presence) renew(ctx context.Context, held lease) error {
+	ctx, cancel := context.WithTimeout(ctx, sayTimeout)
+	defer cancel()
+	there, err := p.store.get(ctx, p.store.keys.dispatcher(p.options.ID))
+	if err != nil {
+		return err
+	}
+	if p.said != "" && (len(there.Kvs) == 0 || string(there.Kvs[0].Value) != p.said) {
+		p.again()
+	}
+	_, err = attempt(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		return p.store.leases.KeepAliveOnce(ctx, held.id)
+	})
 	return err
 }
 
@@ -223,9 +245,12 @@ func (p *Presence) say(ctx context.Context, lease clientv3.LeaseID) error {
 	if err != nil {
 		return fmt.Errorf("a status that cannot be stored: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.options.TTL)
+	p.said = string(value)
+	ctx, cancel := context.WithTimeout(ctx, sayTimeout)
 	defer cancel()
-	_, err = p.store.kv.Put(ctx, p.store.keys.dispatcher(p.options.ID), string(value), clientv3.WithLease(lease))
+	_, err = attempt(ctx, func(ctx context.Context) (*clientv3.PutResponse, error) {
+		return p.store.kv.Put(ctx, p.store.keys.dispatcher(p.options.ID), p.said, clientv3.WithLease(lease))
+	})
 	return err
 }
 
@@ -246,9 +271,9 @@ func (p *Presence) leave(ctx context.Context, lease clientv3.LeaseID) {
 
 // Dispatchers are what the live dispatchers say of themselves, in the order of their ids.
 func (s *Store) Dispatchers(ctx context.Context) ([]Status, error) {
-	answer, err := s.kv.Get(ctx, s.keys.dispatchers(), clientv3.WithPrefix())
+	answer, err := s.get(ctx, s.keys.dispatchers(), clientv3.WithPrefix())
 	if err != nil {
-		return nil, fmt.Errorf("reading etcd: %w", err)
+		return nil, err
 	}
 	out := make([]Status, 0, len(answer.Kvs))
 	for _, kv := range answer.Kvs {

@@ -71,7 +71,8 @@ func (s *Store) readAll(ctx context.Context) (*State, error) {
 	return state, nil
 }
 
-// readSince reads what was changed since last, and the names of what is still there.
+// readSince reads what was changed since last, and the names of what is still there. A store that was restored from a backup
+// may hold older versions than last does; then everything is read.
 func (s *Store) readSince(ctx context.Context, last *State) (*State, error) {
 	answer, err := s.txn(ctx, append(s.head(),
 		clientv3.OpGet(s.keys.objects(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
@@ -86,7 +87,11 @@ func (s *Store) readSince(ctx context.Context, last *State) (*State, error) {
 	}
 	state.Records = make(map[config.Key]*Record, answer[2].Count)
 	for _, kv := range answer[2].Kvs {
-		if old := last.Records[s.keys.objectOf(string(kv.Key))]; old != nil {
+		switch old := last.Records[s.keys.objectOf(string(kv.Key))]; {
+		case kv.ModRevision > last.Revision:
+		case old == nil || old.Revision != kv.ModRevision:
+			return s.readAll(ctx)
+		default:
 			state.Records[old.Key] = old
 		}
 	}
@@ -104,7 +109,9 @@ func (s *Store) add(state *State, answer *etcdserverpb.RangeResponse) {
 
 // txn reads several keys at one moment, linearizably.
 func (s *Store) txn(ctx context.Context, ops ...clientv3.Op) ([]*etcdserverpb.RangeResponse, error) {
-	answer, err := s.kv.Txn(ctx).Then(ops...).Commit()
+	answer, err := attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return s.kv.Txn(ctx).Then(ops...).Commit()
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading etcd: %w", err)
 	}
@@ -113,6 +120,15 @@ func (s *Store) txn(ctx context.Context, ops ...clientv3.Op) ([]*etcdserverpb.Ra
 		out = append(out, r.GetResponseRange())
 	}
 	return out, nil
+}
+
+// get reads keys, linearizably.
+func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	answer, err := attempt(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.kv.Get(ctx, key, opts...) })
+	if err != nil {
+		return nil, fmt.Errorf("reading etcd: %w", err)
+	}
+	return answer, nil
 }
 
 // readHead reads what the store is, and where it stands.
@@ -130,10 +146,10 @@ func readHead(answer []*etcdserverpb.RangeResponse) (*State, error) {
 
 // Changes returns the last changes, the latest first, at most limit of them.
 func (s *Store) Changes(ctx context.Context, limit int) ([]Change, error) {
-	answer, err := s.kv.Get(ctx, s.keys.history(), clientv3.WithPrefix(),
+	answer, err := s.get(ctx, s.keys.history(), clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(int64(limit)))
 	if err != nil {
-		return nil, fmt.Errorf("reading etcd: %w", err)
+		return nil, err
 	}
 	out := make([]Change, 0, len(answer.Kvs))
 	for _, kv := range answer.Kvs {

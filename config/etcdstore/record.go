@@ -37,6 +37,8 @@ type Record struct {
 
 // Change is who changed what in one transaction.
 type Change struct {
+	// ID is set by Commit, by which it knows its own change.
+	ID string `json:"id,omitempty"`
 	// Revision is etcd's, of the transaction. Set when it is read.
 	Revision int64 `json:"-"`
 	// At is when.
