@@ -209,7 +209,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		Revision: snapshot.Revision(),
 		Hooks:    candidates(snapshot, r, attributes),
 		Match: func(h *match.Hook, o chain.Object) match.Decision {
-			if h.Route.Shadow && !r.Explain { // a review must not wait for what it takes to know that
+			if h.Route.Shadow && !h.Pending && !r.Explain { // a review must not wait for what it takes to know that
 				return match.Decision{Match: true}
 			}
 			return subject.match(asking, h, o)

@@ -40,6 +40,7 @@ const AuditRevision = "revision"
 // least and without an underscore.
 const (
 	auditFailedOpen = "failed-open." // + type + place: openAudit
+	auditPending    = "pending."     // + type + place: pendingAudit
 	auditMutation   = "mutation."    // + place: mutationAudit
 	auditPatch      = "patch."       // + place: patchAudit
 	auditOmitted    = "omitted"      // how many annotations found no room
@@ -50,6 +51,12 @@ type openAudit struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
 	Kind          string `json:"kind"`
+}
+
+// pendingAudit says which hook was not asked because it has not been in rotation yet.
+type pendingAudit struct {
+	Configuration string `json:"configuration"`
+	Webhook       string `json:"webhook"`
 }
 
 // mutationAudit says which call changed the object, as MutationAuditAnnotation of kube-apiserver's mutating plugin does.
@@ -91,9 +98,12 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 	a := &annotations{values: make(map[string]string, 1)}
 	a.add(AuditRevision, o.Revision)
 	for _, c := range calls {
-		if effect, _ := c.effect(); effect == FailedOpen {
-			id := c.hook.ID
+		id := c.hook.ID
+		switch effect, why := c.effect(); {
+		case effect == FailedOpen:
 			a.add(auditFailedOpen+auditType(c.hook)+place(o.Hooks, c), encoded(openAudit{id.Configuration, id.Name, c.result.Failure.Kind.String()}))
+		case effect == Skipped && why == match.SkipPending:
+			a.add(auditPending+auditType(c.hook)+place(o.Hooks, c), encoded(pendingAudit{id.Configuration, id.Name}))
 		}
 	}
 	for _, c := range calls {

@@ -76,7 +76,7 @@ type rule struct {
 // begin makes a machine. Arguments: budget, dryrun, delete, explain. Input: "object JSON" (default {}), and a hook a
 // line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
 // (matching fails with 404), ahead=N (it may be asked ahead
-// of its turn, behind N others at most), shadow, all (it asks for all denials), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
+// of its turn, behind N others at most), shadow, pending, all (it asks for all denials), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
 // nothing can be converted to).
 func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
@@ -152,6 +152,8 @@ func (w *world) hook(t *testing.T, stage admissionv1.Stage, words []string) *mat
 			}
 		case "shadow":
 			h.Route.Shadow = true
+		case "pending":
+			h.Pending = true
 		case "all":
 			h.Route.AllDenials = true
 		case "missing":
@@ -166,6 +168,8 @@ func (w *world) hook(t *testing.T, stage admissionv1.Stage, words []string) *mat
 func (w *world) match(h *match.Hook, o chain.Object) match.Decision {
 	r := w.rules[h]
 	switch {
+	case h.Pending:
+		return match.Decision{Skip: match.SkipPending}
 	case r.err != nil:
 		return match.Decision{Err: r.err}
 	case bytes.Contains(o.Raw, []byte(r.contains)):

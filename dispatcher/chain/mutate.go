@@ -183,7 +183,7 @@ func (m *Mutate) share(at int, now time.Time) time.Duration {
 	h, left := m.options.Hooks[at], m.options.Deadline.Sub(now)
 	all := h.Timeout
 	for _, later := range m.options.Hooks[at+1:] {
-		if !later.Route.Shadow && (m.round < lastRound || m.wants(later)) {
+		if later.Decides() && (m.round < lastRound || m.wants(later)) {
 			all += later.Timeout
 		}
 	}

@@ -74,7 +74,7 @@ func (m *Mutate) matchAhead() {
 	m.behind = append(m.behind[:0], m.current.hook)
 	for at := m.next; at < len(m.options.Hooks); at++ {
 		h := m.options.Hooks[at]
-		if h.Route.Shadow || (m.round == lastRound && !m.wants(h)) {
+		if !h.Decides() || (m.round == lastRound && !m.wants(h)) {
 			continue
 		}
 		switch m.aheadAt(at, h).prospect() {

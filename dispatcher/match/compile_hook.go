@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 		c.report(o, s, code, fmt.Sprintf(" webhooks[%d]%s", i, field), message)
 	}
 	c.route(h, at)
+	h.Pending = h.Route.Stream && !h.Route.Immediate && slices.Contains(o.Pending, h.ID.Name)
 	if h.Route.Shadow {
 		h.overshadow()
 	}

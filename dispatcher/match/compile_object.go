@@ -14,6 +14,8 @@ type Object struct {
 	Scope string
 	// Source is where the object was read from, for findings, for example a file name.
 	Source string
+	// Pending are the names of hooks that have not been in rotation yet; names that it does not have mean nothing.
+	Pending []string
 	// Validating holds validating hooks.
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
 	// Mutating holds mutating hooks.

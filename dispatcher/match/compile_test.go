@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -161,6 +162,38 @@ func TestARouteIsForTheHooksThatItNames(t *testing.T) {
 		if h.Serves("c2") == named || !h.Serves("c1") {
 			t.Errorf("%+v serves the wrong clusters", h.ID)
 		}
+	}
+}
+
+func TestHooksArePendingWhileStreamsServeThemAndNobodyHasAnsweredAProbe(t *testing.T) {
+	open := validating("", "a", "open.io")
+	open.Validating.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{}
+	open.Pending = []string{"open.io"}
+	marked := validating("", "b", "stream.io", "immediate.io", "https.io", "unmarked.io")
+	marked.Pending = []string{"https.io", "immediate.io", "stream.io", "gone.io"}
+	both := mutating("", "b", "stream.io", "stream.io")
+	both.Pending = []string{"stream.io"}
+	snapshot, _ := match.Compile(match.Input{
+		Objects: []match.Object{open, marked, both},
+		Routes: []match.RouteBinding{
+			{Configuration: "b", Route: match.Route{Stream: true}},
+			{Configuration: "b", Hook: "immediate.io", Route: match.Route{Stream: true, Immediate: true}},
+			{Configuration: "b", Hook: "https.io"},
+		},
+	})
+	var got []string
+	for _, h := range snapshot.Hooks() {
+		if h.Pending {
+			got = append(got, fmt.Sprint(h.ID.Stage, " ", h.ID.Name, " ", h.ID.Index))
+		}
+		if h.Pending == h.Decides() {
+			t.Errorf("%s: pending is %t, and decides %t", h.ID.Name, h.Pending, h.Decides())
+		}
+	}
+	slices.Sort(got)
+	want := []string{"STAGE_MUTATE stream.io 0", "STAGE_MUTATE stream.io 1", "STAGE_VALIDATE open.io 0", "STAGE_VALIDATE stream.io 0"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pending (-want +got):\n%s", diff)
 	}
 }
 

@@ -23,6 +23,8 @@ const (
 	SkipConditions = "matchConditions"
 	// SkipCluster: the hook does not see reviews of this cluster.
 	SkipCluster = "cluster"
+	// SkipPending: no host has answered the probe of the hook yet.
+	SkipPending = "pending"
 	// SkipExempt: no hook ever sees requests of this kind.
 	SkipExempt = "exempt"
 )
@@ -45,8 +47,11 @@ type Decision struct {
 
 // Matches decides whether the hook is called, as ShouldCallHook of kube-apiserver does (SEMANTICS C12): selectors,
 // rules, only then the selectors' errors, and conditions last. ctx bounds the look-up of the namespace and the
-// evaluation of conditions.
+// evaluation of conditions. A pending hook is not looked at any further: no review waits for it, or is refused for it.
 func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
+	if h.Pending {
+		return Decision{Skip: SkipPending}
+	}
 	inNamespace, nsErr := h.matchNamespace(ctx, a)
 	if !inNamespace && nsErr == nil {
 		return Decision{Skip: SkipNamespaceSelector}

@@ -61,6 +61,8 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 		return d.Skip, fmt.Sprintf("objectSelector %q matches neither the object nor the old one", h.objectSelector)
 	case SkipConditions:
 		return d.Skip, explainCondition(d)
+	case SkipPending:
+		return d.Skip, "it is pending: no host has answered its probe yet"
 	default:
 		switch {
 		case d.Err == nil:

@@ -42,6 +42,25 @@ func TestExplainSaysWhyEachHookIsNotCalled(t *testing.T) {
 	}
 }
 
+func TestExplainSaysThatAHookIsPending(t *testing.T) {
+	o := validating("", "a", "hook.io", "rules.io")
+	o.Validating.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}
+	o.Validating.Webhooks[1].Rules = rule("UPDATE", "*", "*", "*")
+	o.Pending = []string{"hook.io", "rules.io"}
+	req := createPod()
+	req.Namespace = "missing" // which would refuse the review
+	got := explain(t, compile(t, match.Input{
+		Objects: []match.Object{o}, Routes: []match.RouteBinding{{Configuration: "a", Route: match.Route{Stream: true, Hosts: []string{"h"}}}},
+	}), req)
+	want := map[string]string{
+		"hook.io":  `pending: it is pending: no host has answered its probe yet`,
+		"rules.io": `rules: no rule covers CREATE of v1 pods; rules[0] does not by its operations`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+}
+
 func TestExplainSaysWhichHookWouldRefuseTheReview(t *testing.T) {
 	o := validating("", "a", "hook.io")
 	o.Validating.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}

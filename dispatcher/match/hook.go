@@ -34,6 +34,8 @@ type Route struct {
 	Stream bool
 	// Hosts are the identities granted to serve the hook over streams; empty means nobody.
 	Hosts []string
+	// Immediate puts the hook in rotation without a probe, whatever Object.Pending says.
+	Immediate bool
 	// Clusters are the clusters whose reviews the hook sees; empty means all.
 	Clusters []string
 	// Timeout bounds one call; 0 means the hook's timeoutSeconds.
@@ -77,6 +79,9 @@ type Hook struct {
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
 	// Route says how the hook is called.
 	Route Route
+	// Pending is true until a host has answered the probe of a new hook: it is not called, and what it is not asked about
+	// is counted and annotated. Hooks that are no streams, or whose route says Immediate, never are.
+	Pending bool
 	// ClientConfig is where the JSON webhook is; empty for a hook that has only ever been a stream.
 	ClientConfig admissionregistrationv1.WebhookClientConfig
 	// ReviewVersions are the AdmissionReview versions that the JSON webhook understands, best first.
@@ -97,6 +102,9 @@ func (h *Hook) NamespaceSelector() *metav1.LabelSelector { return h.namespaceSel
 
 // ObjectSelector is webhooks[].objectSelector, as written; nil when there is none. The caller must not change it.
 func (h *Hook) ObjectSelector() *metav1.LabelSelector { return h.objectSelector.source }
+
+// Decides reports whether a review may depend on the hook: neither one in shadow nor one that is pending decides anything.
+func (h *Hook) Decides() bool { return !h.Route.Shadow && !h.Pending }
 
 // Serves reports whether the hook sees reviews of cluster at all.
 func (h *Hook) Serves(cluster string) bool {

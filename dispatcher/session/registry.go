@@ -277,11 +277,11 @@ func (r *Registry) freed(s *Session) {
 }
 
 // Ready reports whether every hook that is served over streams has a session, and the names of those that have none. Nobody
-// waits for hooks in shadow, which decide nothing.
+// waits for hooks in shadow and for pending ones, which decide nothing.
 func (r *Registry) Ready() (missing []string) {
 	v := r.view.Load()
 	for id, p := range v.pools {
-		if _, removed := v.removed[id]; !removed && p.members.len() == 0 && !p.hook.Load().Route.Shadow {
+		if _, removed := v.removed[id]; !removed && p.members.len() == 0 && p.hook.Load().Decides() {
 			missing = append(missing, id.Configuration+"/"+id.Name)
 		}
 	}
