@@ -1,6 +1,7 @@
 package service
 
 import (
+	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // access is what an identity may do: the sum of its roles.
@@ -99,4 +102,43 @@ func (a access) reaches(configuration string, clusters []string) bool {
 		outside := func(cluster string) bool { return !slices.Contains(r.Clusters, cluster) }
 		return len(clusters) > 0 && !slices.ContainsFunc(clusters, outside)
 	})
+}
+
+// trespass is an error when a change of objects of the store is about hooks that see, or would see, reviews of clusters that
+// are not the author's. Taking a hook away from a cluster is as much as giving it one.
+func (b *base) trespass(by access, after map[config.Key]config.Object, touched map[config.Key]bool) error {
+	if by.operator() {
+		return nil
+	}
+	for _, objects := range []map[config.Key]config.Object{b.objects, after} {
+		all := slices.Collect(maps.Values(b.others))
+		snapshot, _ := config.Compile("", append(all, slices.Collect(maps.Values(objects))...))
+		for _, h := range snapshot.Hooks() {
+			key := config.Key{Kind: kindOf(h), Name: h.ID.Configuration}
+			if touched[key] && !by.reaches(key.Name, h.Route.Clusters) {
+				return status.Errorf(codes.PermissionDenied,
+					"hook %q of %s sees, or would see, reviews of clusters that are not %q's: name the clusters of its Role in a HookRoute of the hook, or ask an operator",
+					h.ID.Name, key, by.identity)
+			}
+		}
+	}
+	return nil
+}
+
+// touch notes an object that is changed, and the configurations that it says something about as a route.
+func touch(touched map[config.Key]bool, o *config.Object) {
+	touched[o.Key] = true
+	if o.Route != nil {
+		for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+			touched[config.Key{Kind: kind, Name: o.Route.Spec.Configuration}] = true
+		}
+	}
+}
+
+// kindOf is the kind of configuration that a hook is in.
+func kindOf(h *match.Hook) string {
+	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
+		return "ValidatingWebhookConfiguration"
+	}
+	return "MutatingWebhookConfiguration"
 }

@@ -19,6 +19,9 @@ import (
 
 // Apply implements configv1.ConfigServiceServer.
 func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv1.ApplyResponse, error) {
+	if err := s.MayCall(ctx); err != nil {
+		return nil, err
+	}
 	objects, findings, err := decode(r)
 	if err != nil {
 		return nil, err
@@ -33,7 +36,7 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 			access: b.accessOf(identity, s.o.Operators), objects: objects, expected: r.GetExpectedResourceVersions(),
 			acknowledged: r.GetAcknowledge(), now: s.o.Now().UTC(), uid: uuid.NewString, ownNamespace: s.o.OwnNamespace,
 		}
-		if err := w.allowed(); err != nil {
+		if err := w.allowed(b); err != nil {
 			return nil, err
 		}
 		d := newDraft(ctx, b, w)
@@ -98,11 +101,16 @@ func manifestOf(file string) uint32 {
 	return uint32(i)
 }
 
-// allowed is nil when every object may be written.
-func (w *wish) allowed() error {
+// allowed is nil when every object may be written, as it is wished for and as it is.
+func (w *wish) allowed(b *base) error {
 	for i := range w.objects {
 		if err := w.access.mayWrite(&w.objects[i]); err != nil {
 			return err
+		}
+		if old, ok := b.objects[w.objects[i].Key]; ok {
+			if err := w.access.mayWrite(&old); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

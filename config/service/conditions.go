@@ -69,13 +69,15 @@ func (v *view) effective(key config.Key, r *etcdstore.Record) *configv1.Conditio
 			behind = append(behind, d.ID)
 		}
 	}
+	c := condition(conditionEffective, true, "Applied", "")
 	switch {
 	case len(diverging) > 0:
-		return condition(conditionEffective, false, "Diverging", "an older version is in force, see its findings, in: "+strings.Join(diverging, ", "))
+		c = condition(conditionEffective, false, "Diverging", "an older version is in force, see its findings, in: "+strings.Join(diverging, ", "))
 	case len(behind) > 0:
-		return condition(conditionEffective, false, "Behind", "not known yet to: "+strings.Join(behind, ", "))
+		c = condition(conditionEffective, false, "Behind", "not known yet to: "+strings.Join(behind, ", "))
 	}
-	return condition(conditionEffective, true, "Applied", "")
+	c.Dispatchers = append(diverging, behind...)
+	return c
 }
 
 func diverges(d *etcdstore.Status, key config.Key) bool {

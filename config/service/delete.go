@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -60,6 +61,12 @@ func (b *base) removal(key config.Key, by access, expected string, now time.Time
 		o = config.Object{Key: key}
 	}
 	if err := by.mayWrite(&o); err != nil {
+		return nil, err
+	}
+	touched, after := map[config.Key]bool{}, maps.Clone(b.objects)
+	touch(touched, &o)
+	delete(after, key)
+	if err := b.trespass(by, after, touched); err != nil {
 		return nil, err
 	}
 	if expected != "" && expected != resourceVersion(old) {

@@ -10,15 +10,12 @@ import (
 	"strconv"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // What an apply does with an object.
@@ -76,7 +73,7 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	all := slices.Collect(maps.Values(b.others))
 	all = append(all, slices.Collect(maps.Values(after))...)
 	snapshot, problems := config.Compile("", all)
-	touched := w.touched()
+	touched := w.touched(b)
 	for _, p := range problems {
 		switch {
 		case !touched[p.Key]:
@@ -86,7 +83,7 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 			d.notes = append(d.notes, p)
 		}
 	}
-	d.reach(w, snapshot, touched)
+	d.denied = b.trespass(w.access, after, touched)
 	d.write(b, w)
 	d.risk(ctx, b, w, snapshot, touched)
 	return d
@@ -97,31 +94,16 @@ func (d *draft) refused() bool {
 	return d.denied != nil || len(d.invalid)+len(d.moved)+len(d.conflict)+len(d.dangers) > 0
 }
 
-// touched are the objects that are wished for, and the configurations that their routes name.
-func (w *wish) touched() map[config.Key]bool {
+// touched are the objects that are wished for, and the configurations that their routes name or named.
+func (w *wish) touched(b *base) map[config.Key]bool {
 	touched := map[config.Key]bool{}
-	for _, o := range w.objects {
-		touched[o.Key] = true
-		if o.Route != nil {
-			for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
-				touched[config.Key{Kind: kind, Name: o.Route.Spec.Configuration}] = true
-			}
+	for i := range w.objects {
+		touch(touched, &w.objects[i])
+		if old, ok := b.objects[w.objects[i].Key]; ok {
+			touch(touched, &old)
 		}
 	}
 	return touched
-}
-
-// reach finds hooks that would see reviews which are not their author's.
-func (d *draft) reach(w *wish, snapshot *match.Snapshot, touched map[config.Key]bool) {
-	for _, h := range snapshot.Hooks() {
-		key := config.Key{Kind: kindOf(h), Name: h.ID.Configuration}
-		if touched[key] && !w.access.reaches(key.Name, h.Route.Clusters) {
-			d.denied = status.Errorf(codes.PermissionDenied,
-				"hook %q of %s would see reviews of clusters that are not %q's: name the clusters of its Role in a HookRoute of the hook",
-				h.ID.Name, key, w.access.identity)
-			return
-		}
-	}
 }
 
 // against finds what stands against one object by itself.
@@ -187,14 +169,6 @@ func (d *draft) write(b *base, w *wish) {
 		d.edit.Put = append(d.edit.Put, r)
 		change.Actions, change.Keys = append(change.Actions, result+" "+o.Key.String()), append(change.Keys, o.Key.String())
 	}
-}
-
-// kindOf is the kind of configuration that a hook is in.
-func kindOf(h *match.Hook) string {
-	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
-		return "ValidatingWebhookConfiguration"
-	}
-	return "MutatingWebhookConfiguration"
 }
 
 // risk finds the dangers of what is touched. Those that are acknowledged with this wish are recorded with who did.

@@ -139,7 +139,13 @@ func (s *Service) ListDispatchers(ctx context.Context, _ *configv1.ListDispatche
 	if err != nil {
 		return nil, err
 	}
-	return &configv1.ListDispatchersResponse{Dispatchers: statusesOf(v.dispatchers)}, nil
+	out := &configv1.ListDispatchersResponse{Dispatchers: statusesOf(v.dispatchers)}
+	for i := range v.dispatchers {
+		if !reached(&v.dispatchers[i], v.state.Revision) {
+			out.Behind = append(out.Behind, v.dispatchers[i].ID)
+		}
+	}
+	return out, nil
 }
 
 func statusesOf(all []etcdstore.Status) []*configv1.DispatcherStatus {

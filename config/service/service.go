@@ -3,6 +3,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -53,6 +54,9 @@ type Options struct {
 	Operators []string
 	// OwnNamespace is where the mesh runs; empty when it runs in no cluster that it serves.
 	OwnNamespace string
+	// SendTimeout is how long a reader of Watch and Wait may take for a message before its stream ends with ABORTED; 0 means
+	// DefaultSendTimeout.
+	SendTimeout time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Logger is told who changed what; nil means nobody is.
@@ -63,7 +67,8 @@ type Options struct {
 type Service struct {
 	configv1.UnimplementedConfigServiceServer
 
-	o Options
+	o       Options
+	streams streams
 
 	mu      sync.Mutex // of what follows
 	last    *etcdstore.State
@@ -81,7 +86,20 @@ func New(o Options) (*Service, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Service{o: o}, nil
+	o.SendTimeout = cmp.Or(o.SendTimeout, DefaultSendTimeout)
+	return &Service{o: o, streams: streams{timeout: o.SendTimeout, stopping: make(chan struct{})}}, nil
+}
+
+// Drain ends the streams of Watch and Wait, which would hold up a stop, and refuses new ones. Other calls are answered on.
+func (s *Service) Drain() { s.streams.stop() }
+
+// MayCall is nil for who has a role: whoever has none is not worth reading a request of.
+func (s *Service) MayCall(ctx context.Context) error {
+	b, err := s.read(ctx)
+	if err != nil {
+		return err
+	}
+	return b.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead()
 }
 
 // base is what the store holds now, read linearizably, and what other sources hold beside it.

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -14,35 +15,51 @@ const waitInterval = 50 * time.Millisecond
 
 // Wait implements configv1.ConfigServiceServer.
 func (s *Service) Wait(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) error {
-	ctx, revision := stream.Context(), etcdRevision(r.GetRevision().GetSources())
+	ctx := stream.Context()
 	if _, err := s.view(ctx); err != nil {
 		return err
 	}
+	end, err := s.streams.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	last, err := s.follow(r, stream)
+	if err != nil && ctx.Err() != nil {
+		return overdue(ctx, last.GetBehind())
+	}
+	return err
+}
+
+// follow sends how far the dispatchers are until all have what is waited for. It returns what it sent last.
+func (s *Service) follow(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) (last *configv1.WaitResponse, err error) {
 	t := time.NewTicker(waitInterval)
 	defer t.Stop()
-	var last *configv1.WaitResponse
 	for {
-		all, err := s.o.Objects.Dispatchers(ctx)
+		all, err := s.o.Objects.Dispatchers(stream.Context())
 		if err != nil {
-			return unavailable(err)
+			return last, unavailable(err)
 		}
-		now := &configv1.WaitResponse{Dispatchers: statusesOf(all)}
-		for i := range all {
-			if !reached(&all[i], revision) || r.GetReleased() && all[i].Held < revision {
-				now.Behind = append(now.Behind, all[i].ID)
-			}
-		}
-		now.Done = len(all) > 0 && len(now.GetBehind()) == 0
-		if last == nil || !proto.Equal(last, now) {
-			if err := stream.Send(now); err != nil || now.GetDone() {
-				return err
-			}
+		if now := progress(all, r); last == nil || !proto.Equal(last, now) {
 			last = now
+			if err := post(&s.streams, stream, now); err != nil || now.GetDone() {
+				return last, err
+			}
 		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return unavailable(ctx.Err())
+		if err := next(stream.Context(), &s.streams, t.C); err != nil {
+			return last, err
 		}
 	}
+}
+
+// progress is how far the dispatchers are with what somebody waits for.
+func progress(all []etcdstore.Status, r *configv1.WaitRequest) *configv1.WaitResponse {
+	out, revision := &configv1.WaitResponse{Dispatchers: statusesOf(all)}, etcdRevision(r.GetRevision().GetSources())
+	for i := range all {
+		if !reached(&all[i], revision) || r.GetReleased() && all[i].Held < revision {
+			out.Behind = append(out.Behind, all[i].ID)
+		}
+	}
+	out.Done = len(all) > 0 && len(out.GetBehind()) == 0
+	return out
 }

@@ -1,6 +1,10 @@
 package service
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -9,29 +13,35 @@ import (
 )
 
 // Watch implements configv1.ConfigServiceServer. It looks whenever the configuration of this dispatcher was read again: what
-// it sends is never older than that, and a change that comes and goes in between is not sent.
+// it sends is never older than that, and a change that comes and goes in between is not sent. So what waits for a reader is
+// never more than one look.
 func (s *Service) Watch(r *configv1.WatchRequest, stream grpc.ServerStreamingServer[configv1.WatchResponse]) error {
 	ctx, sent := stream.Context(), map[config.Key]*configv1.ConfigObject{}
+	if _, err := s.view(ctx); err != nil {
+		return err
+	}
+	end, err := s.streams.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
 	for synced := false; ; synced = true {
-		next := s.o.Live.Configuration()
+		again := s.o.Live.Configuration()
 		v, err := s.view(ctx)
 		if err != nil {
 			return err
 		}
-		for _, change := range changes(sent, v, r) {
-			if err := stream.Send(change); err != nil {
-				return err
-			}
-		}
+		news := changes(sent, v, r)
 		if !synced {
-			if err := stream.Send(&configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED}); err != nil {
+			news = append(news, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED})
+		}
+		for _, change := range news {
+			if err := post(&s.streams, stream, change); err != nil {
 				return err
 			}
 		}
-		select {
-		case <-next.Next():
-		case <-ctx.Done():
-			return unavailable(ctx.Err())
+		if err := next(ctx, &s.streams, again.Next()); err != nil {
+			return err
 		}
 	}
 }
@@ -51,11 +61,16 @@ func changes(sent map[config.Key]*configv1.ConfigObject, v *view, r *configv1.Wa
 			out = append(out, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_PUT, Object: o})
 		}
 	}
+	puts := len(out)
 	for key, o := range sent {
 		if !there[key] {
 			delete(sent, key)
 			out = append(out, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_DELETED, Object: o})
 		}
 	}
+	slices.SortFunc(out[puts:], func(a, b *configv1.WatchResponse) int {
+		x, y := a.GetObject().GetKey(), b.GetObject().GetKey()
+		return cmp.Or(strings.Compare(x.GetKind(), y.GetKind()), strings.Compare(x.GetName(), y.GetName()))
+	})
 	return out
 }

@@ -320,7 +320,9 @@ type Condition struct {
 	// One word for programs, for example "HostsMissing".
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// A sentence for people, which says what to do next.
-	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Ids of the dispatchers that it is about: those for which Effective is "False".
+	Dispatchers   []string `protobuf:"bytes,5,rep,name=dispatchers,proto3" json:"dispatchers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -381,6 +383,13 @@ func (x *Condition) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *Condition) GetDispatchers() []string {
+	if x != nil {
+		return x.Dispatchers
+	}
+	return nil
 }
 
 // Revision names a configuration.
@@ -1394,7 +1403,9 @@ func (*ListDispatchersRequest) Descriptor() ([]byte, []int) {
 type ListDispatchersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of their ids.
-	Dispatchers   []*DispatcherStatus `protobuf:"bytes,1,rep,name=dispatchers,proto3" json:"dispatchers,omitempty"`
+	Dispatchers []*DispatcherStatus `protobuf:"bytes,1,rep,name=dispatchers,proto3" json:"dispatchers,omitempty"`
+	// Ids of those that have not applied yet what the store holds now.
+	Behind        []string `protobuf:"bytes,2,rep,name=behind,proto3" json:"behind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1432,6 +1443,13 @@ func (*ListDispatchersResponse) Descriptor() ([]byte, []int) {
 func (x *ListDispatchersResponse) GetDispatchers() []*DispatcherStatus {
 	if x != nil {
 		return x.Dispatchers
+	}
+	return nil
+}
+
+func (x *ListDispatchersResponse) GetBehind() []string {
+	if x != nil {
+		return x.Behind
 	}
 	return nil
 }
@@ -1660,12 +1678,13 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\facknowledged\x18\x0e \x03(\v24.portcullis.config.v1.ConfigObject.AcknowledgedEntryR\facknowledged\x1a?\n" +
 	"\x11AcknowledgedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x01\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\xa5\x01\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12 \n" +
+	"\vdispatchers\x18\x05 \x03(\tR\vdispatchers\"\xa5\x01\n" +
 	"\bRevision\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12E\n" +
 	"\asources\x18\x02 \x03(\v2+.portcullis.config.v1.Revision.SourcesEntryR\asources\x1a:\n" +
@@ -1739,9 +1758,10 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\aversion\x18\a \x01(\tR\aversion\x12.\n" +
 	"\x04said\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04said\x12H\n" +
 	"\x12serves_stale_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x10servesStaleUntil\"\x18\n" +
-	"\x16ListDispatchersRequest\"c\n" +
+	"\x16ListDispatchersRequest\"{\n" +
 	"\x17ListDispatchersResponse\x12H\n" +
-	"\vdispatchers\x18\x01 \x03(\v2&.portcullis.config.v1.DispatcherStatusR\vdispatchers\"]\n" +
+	"\vdispatchers\x18\x01 \x03(\v2&.portcullis.config.v1.DispatcherStatusR\vdispatchers\x12\x16\n" +
+	"\x06behind\x18\x02 \x03(\tR\x06behind\"]\n" +
 	"\x12ListChangesRequest\x121\n" +
 	"\x03key\x18\x01 \x01(\v2\x1f.portcullis.config.v1.ConfigKeyR\x03key\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"M\n" +

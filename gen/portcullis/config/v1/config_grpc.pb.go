@@ -41,7 +41,7 @@ const (
 //
 // Errors of all methods: UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT (what was asked for cannot be read, with
 // findings as details), NOT_FOUND, UNAVAILABLE (the store does not answer: nothing is known of what became of a write,
-// ask again), DEADLINE_EXCEEDED.
+// ask again), RESOURCE_EXHAUSTED (too many streams, or too large), DEADLINE_EXCEEDED.
 type ConfigServiceClient interface {
 	// Apply creates and updates objects: all of them in one transaction, or none. FAILED_PRECONDITION carries findings
 	// that have to be acknowledged or mended, ABORTED an expected resource version that is not the object's.
@@ -54,11 +54,11 @@ type ConfigServiceClient interface {
 	// List returns the objects of all sources, in the order of kind and name, and what is known about the configuration
 	// as a whole.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// Watch sends every object, then SYNCED, then what changes. It ends with UNAVAILABLE when this dispatcher stops, and
-	// with ABORTED when the reader is too slow: begin again.
+	// Watch sends every object, then SYNCED, then what changes: the latest that there is, not each step on the way. It ends
+	// with UNAVAILABLE when this dispatcher stops, and with ABORTED when the reader is too slow: begin again.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// Wait sends how far the dispatchers are, at once and with each change, until every live one has applied a revision;
-	// the last message says done.
+	// the last message says done. DEADLINE_EXCEEDED names those that have not. It ends early as Watch does.
 	Wait(ctx context.Context, in *WaitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitResponse], error)
 	// ListDispatchers returns what every live dispatcher says of itself.
 	ListDispatchers(ctx context.Context, in *ListDispatchersRequest, opts ...grpc.CallOption) (*ListDispatchersResponse, error)
@@ -181,7 +181,7 @@ func (c *configServiceClient) ListChanges(ctx context.Context, in *ListChangesRe
 //
 // Errors of all methods: UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT (what was asked for cannot be read, with
 // findings as details), NOT_FOUND, UNAVAILABLE (the store does not answer: nothing is known of what became of a write,
-// ask again), DEADLINE_EXCEEDED.
+// ask again), RESOURCE_EXHAUSTED (too many streams, or too large), DEADLINE_EXCEEDED.
 type ConfigServiceServer interface {
 	// Apply creates and updates objects: all of them in one transaction, or none. FAILED_PRECONDITION carries findings
 	// that have to be acknowledged or mended, ABORTED an expected resource version that is not the object's.
@@ -194,11 +194,11 @@ type ConfigServiceServer interface {
 	// List returns the objects of all sources, in the order of kind and name, and what is known about the configuration
 	// as a whole.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// Watch sends every object, then SYNCED, then what changes. It ends with UNAVAILABLE when this dispatcher stops, and
-	// with ABORTED when the reader is too slow: begin again.
+	// Watch sends every object, then SYNCED, then what changes: the latest that there is, not each step on the way. It ends
+	// with UNAVAILABLE when this dispatcher stops, and with ABORTED when the reader is too slow: begin again.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// Wait sends how far the dispatchers are, at once and with each change, until every live one has applied a revision;
-	// the last message says done.
+	// the last message says done. DEADLINE_EXCEEDED names those that have not. It ends early as Watch does.
 	Wait(*WaitRequest, grpc.ServerStreamingServer[WaitResponse]) error
 	// ListDispatchers returns what every live dispatcher says of itself.
 	ListDispatchers(context.Context, *ListDispatchersRequest) (*ListDispatchersResponse, error)
