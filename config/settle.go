@@ -76,11 +76,13 @@ type claims struct {
 // add counts a listing, and returns its problems with the name of the source.
 func (c *claims) add(l *sourced) Problems {
 	for i := range l.Objects {
-		next := claim{document: &l.Objects[i], source: l.name}
-		if before, ok := c.good[next.document.Key]; ok {
-			next.others = append(before.others, before.object())
+		o := &l.Objects[i]
+		one, again := c.good[o.Key]
+		if again {
+			one.others = append(one.others, one.object())
 		}
-		c.good[next.document.Key] = next
+		one.document, one.source = o, l.name
+		c.good[o.Key] = one
 	}
 	problems := slices.Clone(l.Problems)
 	for i := range problems {
