@@ -117,6 +117,26 @@ func (r *Reloader) CASecondsToExpiry() float64 {
 	return expiry.Sub(r.options.Now()).Seconds()
 }
 
+// Trusts says whether the peer of a connection has a certificate of the authorities that are trusted now, for clients. It is for
+// connections of listeners that trust others too.
+func (r *Reloader) Trusts(state *tls.ConnectionState) bool {
+	if state == nil || len(state.PeerCertificates) == 0 {
+		return false
+	}
+	authorities := r.fresh().authorities
+	if authorities == nil {
+		return false
+	}
+	between := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		between.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: authorities, Intermediates: between, CurrentTime: r.options.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err == nil
+}
+
 // fresh returns the newest good material. Whoever comes first after the interval looks at the files; others go on with
 // what there is, so that a slow disk never holds more than one handshake.
 func (r *Reloader) fresh() *material {

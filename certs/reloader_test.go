@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -481,5 +482,34 @@ func remove(t *testing.T, file string) {
 	t.Helper()
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestTrustsAsksTheAuthoritiesOfTheMoment(t *testing.T) {
+	ours, others := authority(t), authority(t)
+	s := newSide(t, serverPair(t, ours), Bundle(ours.CA()))
+	state := func(a *Authority, spec Spec) *tls.ConnectionState {
+		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf(t, issue(t, a, spec))}}
+	}
+	client := Spec{Identity: "ann", Client: true}
+	for name, tc := range map[string]struct {
+		state *tls.ConnectionState
+		want  bool
+	}{
+		"a client of ours":         {state(ours, client), true},
+		"a client of others":       {state(others, client), false},
+		"a server of ours":         {state(ours, Spec{Identity: "server", DNSNames: []string{serverName}, Server: true}), false},
+		"nobody":                   {&tls.ConnectionState{}, false},
+		"a connection without TLS": {nil, false},
+	} {
+		if got := s.reloader.Trusts(tc.state); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	mine := state(ours, client)
+	s.write(t, serverPair(t, ours), Bundle(others.CA()))
+	s.look()
+	if s.reloader.Trusts(mine) {
+		t.Error("an authority that is gone is trusted")
 	}
 }

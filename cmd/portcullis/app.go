@@ -166,7 +166,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	if err := a.wireRoad(metrics); err != nil {
 		return nil, err
 	}
-	if a.control, err = c.stores.controlPlane(stores, a.store, log); err != nil {
+	if a.control, err = c.stores.controlPlane(stores, a.store, hostsEdge.Trusts, log); err != nil {
 		return nil, err
 	}
 	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))
@@ -344,8 +344,8 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 
 // serve is run, on open listeners.
 func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) error) error {
-	edge, err := bridge.NewServer(bridge.ServerOptions{
-		Handler: a.bridge, TLS: a.edgeTLS, Logger: a.log,
+	server, err := bridge.NewServer(bridge.ServerOptions{
+		Handler: edge{a.bridge, a.control}, TLS: a.edgeTLS, Logger: a.log,
 		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
 	})
 	if err != nil {
@@ -382,7 +382,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	})
 	g.Go(func() error {
 		defer a.stop(background, stopBackground)
-		return edge.Serve(serving, l.bridge)
+		return server.Serve(serving, l.bridge)
 	})
 	info := a.info(l)
 	a.log.Info("serving", "bridge", info.Bridge, "hosts", info.Hosts, "admin", info.Admin)

@@ -12,10 +12,18 @@ import (
 // withStore runs a dispatcher with the samples of dev and a store of its own, and returns its ready file.
 func withStore(t *testing.T) string {
 	t.Helper()
+	info, _ := startStore(t, func(*dev, *serveConfig) {})
+	return info.file(t)
+}
+
+// startStore is withStore, with what is changed of it, and returns where it is and its files.
+func startStore(t *testing.T, change func(*dev, *serveConfig)) (readyInfo, *dev) {
+	t.Helper()
 	a, d := sampleApp(t, func(d *dev, c *serveConfig) {
 		c.stores.dataDir, c.stores.operators = d.dir, []string{devAPIServer}
 		c.id = "test"
 		c.readyTimeout = time.Nanosecond // nobody serves the samples
+		change(d, c)
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	started, ended := make(chan readyInfo, 1), make(chan error, 1)
@@ -30,7 +38,7 @@ func withStore(t *testing.T) string {
 	})
 	info := within(t, "the dispatcher", started)
 	info.ClientCert, info.ClientKey = d.path("certs/"+devClientName+".crt"), d.path("certs/"+devClientName+".key")
-	return info.file(t)
+	return info, d
 }
 
 const appliedHooks = `apiVersion: admissionregistration.k8s.io/v1

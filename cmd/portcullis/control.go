@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/gateway"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
@@ -24,12 +26,13 @@ import (
 type controlPlane struct {
 	stores   *stores
 	service  *service.Service
+	gateway  *gateway.Gateway
 	presence *etcdstore.Presence
 	live     *config.Store
 }
 
-// controlPlane makes it.
-func (c *storeConfig) controlPlane(s *stores, live *config.Store, log *slog.Logger) (*controlPlane, error) {
+// controlPlane makes it. trusts says whose certificates may speak for operators, on whichever listener.
+func (c *storeConfig) controlPlane(s *stores, live *config.Store, trusts func(*tls.ConnectionState) bool, log *slog.Logger) (*controlPlane, error) {
 	if s.objects == nil {
 		return &controlPlane{}, nil
 	}
@@ -38,6 +41,10 @@ func (c *storeConfig) controlPlane(s *stores, live *config.Store, log *slog.Logg
 	a.service, err = service.New(service.Options{
 		Objects: s.objects, Live: live, Identity: caller, Operators: c.operators, OwnNamespace: ownNamespace(), Logger: log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	a.gateway, err = gateway.New(gateway.Options{Service: a.service, Trusts: trusts})
 	return a, err
 }
 

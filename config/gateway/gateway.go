@@ -1,0 +1,178 @@
+// Package gateway is ConfigService as JSON over HTTP, for who has no gRPC at hand: the generated mux of grpc-gateway in front
+// of the service in this process, without a connection in between. It adds what the mux does not do: it says who calls,
+// asks for a role before it reads a body, bounds bodies, and writes manifests as the JSON that they are.
+//
+// It decides nothing about the configuration, and believes no header: who calls stands in the certificate alone.
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	gatewayv1 "github.com/portcullis-mesh/portcullis/gen/gateway/portcullis/config/v1"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// Prefix is what the paths of all requests begin with.
+const Prefix = "/v1/config/"
+
+// Limits of requests.
+const (
+	// MaxBodyBytes bounds the body of a request: the manifests of the largest apply, in whichever form, and room around them.
+	MaxBodyBytes = 16 << 20
+	// MaxBodies bounds the requests with a body that are served at a time; more are refused with 429.
+	MaxBodies = 8
+	// DefaultTimeout bounds a call that is no stream, the reading of a body, and each write of an answer.
+	DefaultTimeout = 30 * time.Second
+)
+
+// Service is what a gateway stands in front of. Its methods are called concurrently; who calls is the peer of their context,
+// as on a gRPC channel.
+type Service interface {
+	configv1.ConfigServiceServer
+	// MayCall is nil for who has a role, and else the error to be answered.
+	MayCall(ctx context.Context) error
+}
+
+// Options are what a Gateway needs.
+type Options struct {
+	// Service is called. Required.
+	Service Service
+	// Trusts says whether the certificate of a connection is one that the service's callers may have. The listener may trust
+	// others too, for other purposes. Required.
+	Trusts func(*tls.ConnectionState) bool
+	// Timeout is for tests; 0 means DefaultTimeout.
+	Timeout time.Duration
+}
+
+// Gateway serves ConfigService as JSON. Make it with New; it may be used concurrently.
+type Gateway struct {
+	options Options
+	mux     *runtime.ServeMux
+	bodies  chan struct{} // a token for each request with a body
+}
+
+var _ http.Handler = (*Gateway)(nil)
+
+// New makes a Gateway. It does no I/O.
+func New(o Options) (*Gateway, error) {
+	if o.Service == nil || o.Trusts == nil {
+		return nil, errors.New("gateway: Service and Trusts are required")
+	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	g := &Gateway{options: o, bodies: make(chan struct{}, MaxBodies)}
+	g.mux = runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, codec{}),
+		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithMiddlewares(g.admit),
+		runtime.WithDisablePathLengthFallback(),
+	)
+	ctx := context.Background() //nolint:forbidigo // in-process registration does not use it
+	if err := gatewayv1.RegisterConfigServiceHandlerClient(ctx, g.mux, client{o.Service, o.Timeout}); err != nil {
+		return nil, fmt.Errorf("registering the gateway: %w", err)
+	}
+	return g, nil
+}
+
+// ServeHTTP answers one request. Streams that it has begun have ended when it returns.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	ctx, cancel := context.WithCancel(withCalls(g.channel(r), &calls))
+	defer cancel()
+	g.mux.ServeHTTP(&writer{w, http.NewResponseController(w), g.options.Timeout}, r.WithContext(ctx))
+}
+
+// channel is the context of a request, with its connection as gRPC would have it. Without a certificate that is trusted
+// nobody knows who calls.
+func (g *Gateway) channel(r *http.Request) context.Context {
+	ctx := r.Context()
+	if r.TLS == nil || !g.options.Trusts(r.TLS) {
+		return ctx
+	}
+	address, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr)
+	return peer.NewContext(ctx, &peer.Peer{Addr: address, AuthInfo: credentials.TLSInfo{State: *r.TLS}})
+}
+
+// admit is the middleware of the mux: it runs when the path is known, and before the body is read.
+func (g *Gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
+		ctx, cancel := context.WithTimeout(r.Context(), g.options.Timeout)
+		err := g.options.Service.MayCall(ctx)
+		cancel()
+		if r.Method != http.MethodPost {
+			r.Body = http.NoBody // which the mux would read to its end
+		} else if err == nil {
+			select {
+			case g.bodies <- struct{}{}:
+				defer func() { <-g.bodies }()
+				err = g.receive(w, r)
+			default:
+				err = status.Errorf(codes.ResourceExhausted, "%d requests with a body are being served: ask again", MaxBodies)
+			}
+		}
+		if err != nil {
+			runtime.HTTPError(r.Context(), g.mux, codec{}, w, r, err)
+			return
+		}
+		next(w, r, params)
+	}
+}
+
+// receive reads the body of a request, within its bounds. A form of a web page is refused: its author is not who has the
+// certificate.
+func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) error {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != jsonType {
+		return answer(http.StatusUnsupportedMediaType, codes.InvalidArgument, "content type %q is not read: send %s", r.Header.Get("Content-Type"), jsonType)
+	}
+	reading := http.NewResponseController(w)
+	_ = reading.SetReadDeadline(time.Now().Add(g.options.Timeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBodyBytes))
+	_ = reading.SetReadDeadline(time.Time{})
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return answer(http.StatusRequestEntityTooLarge, codes.InvalidArgument, "the body has more than %d bytes: apply fewer objects at a time", MaxBodyBytes)
+	}
+	if err != nil {
+		return answer(http.StatusBadRequest, codes.InvalidArgument, "the body is cut off after %d bytes", len(body))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+// answer is an error with an HTTP status of its own.
+func answer(httpStatus int, code codes.Code, format string, args ...any) error {
+	return &runtime.HTTPStatusError{HTTPStatus: httpStatus, Err: status.Errorf(code, format, args...)}
+}
+
+// writer bounds each write of an answer: who does not read it is hung up on.
+type writer struct {
+	http.ResponseWriter
+
+	control *http.ResponseController
+	timeout time.Duration
+}
+
+// Write is part of http.ResponseWriter.
+func (w *writer) Write(data []byte) (int, error) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))
+	return w.ResponseWriter.Write(data)
+}
+
+// Unwrap lets a ResponseController find the original.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
