@@ -21,7 +21,7 @@ import (
 // Limits of an embedded etcd.
 const (
 	// DefaultQuotaBytes bounds the database, in bytes, with everything that compaction has not dropped yet. Past it nothing
-	// is written until space was made (etcd's NOSPACE alarm); what is there is read on.
+	// is written until room was made ([Server.MakeRoom]); what is there is read on.
 	DefaultQuotaBytes = 2 << 30
 	// compactAfter is how long old versions of keys stay readable, which only a slow watcher asks for.
 	compactAfter = 10 * time.Minute
@@ -47,6 +47,8 @@ type Server struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
 	lock   *lock
+	log    *slog.Logger
+	quota  int64
 }
 
 // Start opens the data directory, or makes it, and returns when etcd answers. What was acknowledged before the process
@@ -57,9 +59,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Dir == "" {
 		return nil, errors.New("embedded: no data directory")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = quiet(o.Logger)
 	if o.QuotaBytes == 0 {
 		o.QuotaBytes = DefaultQuotaBytes
 	}
@@ -70,7 +70,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{lock: l}
+	s := &Server{lock: l, log: o.Logger, quota: o.QuotaBytes}
 	if err := s.start(ctx, o); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("starting the embedded etcd in %s: %w", o.Dir, err)
@@ -102,7 +102,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 func settings(o Options) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = "portcullis"
-	c.Dir = filepath.Join(o.Dir, "etcd")
+	c.Dir = filepath.Join(o.Dir, etcdDir)
 	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.QuotaBackendBytes = o.QuotaBytes

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -87,4 +88,17 @@ func (s *Store) operations(n int64, e Edit) ([]clientv3.Op, error) {
 		ops = append(ops, clientv3.OpDelete(s.keys.change(0), clientv3.WithRange(s.keys.change(old+1))))
 	}
 	return ops, nil
+}
+
+// Restored makes the generation move in a store that was restored from a backup, and notes who did that: who knows what was
+// lost, and knows that revisions only grow, looks again. The revision of etcd has to be past whatever they know.
+func (s *Store) Restored(ctx context.Context, actor string) error {
+	state, err := s.Read(ctx, nil)
+	if err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, state, Edit{Change: Change{
+		At: time.Now().UTC(), Actor: actor, Actions: []string{fmt.Sprintf("restored the backup of revision %d", state.Revision)},
+	}})
+	return err
 }

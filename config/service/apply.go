@@ -154,6 +154,8 @@ func (s *Service) commit(ctx context.Context, b *base, e *etcdstore.Edit, dryRun
 		return revision, nil
 	case errors.Is(err, etcdstore.ErrMoved):
 		return 0, err
+	case errors.Is(err, etcdstore.ErrFull):
+		return 0, status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, etcdstore.ErrTooLarge):
 		return 0, status.Error(codes.InvalidArgument, err.Error())
 	}

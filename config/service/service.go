@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -57,6 +58,9 @@ type Options struct {
 	// SendTimeout is how long a reader of Watch and Wait may take for a message before its stream ends with ABORTED; 0 means
 	// DefaultSendTimeout.
 	SendTimeout time.Duration
+	// Backup writes the whole store, for who may restore it; nil when the store is not ours to back up. It may be called
+	// concurrently.
+	Backup func(w io.Writer) error
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Logger is told who changed what; nil means nobody is.

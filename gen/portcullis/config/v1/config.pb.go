@@ -1646,6 +1646,89 @@ func (x *Change) GetAcknowledged() []string {
 	return nil
 }
 
+// BackupRequest asks for the whole store.
+type BackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{23}
+}
+
+// BackupResponse is a piece of it.
+type BackupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes, at most 64 KiB. The last 32 of all are the SHA-256 of those before.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_portcullis_config_v1_config_proto protoreflect.FileDescriptor
 
 const file_portcullis_config_v1_config_proto_rawDesc = "" +
@@ -1773,7 +1856,10 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x18\n" +
 	"\aactions\x18\x04 \x03(\tR\aactions\x123\n" +
 	"\x04keys\x18\x05 \x03(\v2\x1f.portcullis.config.v1.ConfigKeyR\x04keys\x12\"\n" +
-	"\facknowledged\x18\x06 \x03(\tR\facknowledged2\xca\x05\n" +
+	"\facknowledged\x18\x06 \x03(\tR\facknowledged\"\x0f\n" +
+	"\rBackupRequest\"$\n" +
+	"\x0eBackupResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\xa1\x06\n" +
 	"\rConfigService\x12P\n" +
 	"\x05Apply\x12\".portcullis.config.v1.ApplyRequest\x1a#.portcullis.config.v1.ApplyResponse\x12S\n" +
 	"\x06Delete\x12#.portcullis.config.v1.DeleteRequest\x1a$.portcullis.config.v1.DeleteResponse\x12J\n" +
@@ -1782,7 +1868,8 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\x05Watch\x12\".portcullis.config.v1.WatchRequest\x1a#.portcullis.config.v1.WatchResponse0\x01\x12O\n" +
 	"\x04Wait\x12!.portcullis.config.v1.WaitRequest\x1a\".portcullis.config.v1.WaitResponse0\x01\x12n\n" +
 	"\x0fListDispatchers\x12,.portcullis.config.v1.ListDispatchersRequest\x1a-.portcullis.config.v1.ListDispatchersResponse\x12b\n" +
-	"\vListChanges\x12(.portcullis.config.v1.ListChangesRequest\x1a).portcullis.config.v1.ListChangesResponseBIZGgithub.com/portcullis-mesh/portcullis/gen/portcullis/config/v1;configv1b\x06proto3"
+	"\vListChanges\x12(.portcullis.config.v1.ListChangesRequest\x1a).portcullis.config.v1.ListChangesResponse\x12U\n" +
+	"\x06Backup\x12#.portcullis.config.v1.BackupRequest\x1a$.portcullis.config.v1.BackupResponse0\x01BIZGgithub.com/portcullis-mesh/portcullis/gen/portcullis/config/v1;configv1b\x06proto3"
 
 var (
 	file_portcullis_config_v1_config_proto_rawDescOnce sync.Once
@@ -1797,7 +1884,7 @@ func file_portcullis_config_v1_config_proto_rawDescGZIP() []byte {
 }
 
 var file_portcullis_config_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_portcullis_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_portcullis_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_portcullis_config_v1_config_proto_goTypes = []any{
 	(WatchResponse_Type)(0),         // 0: portcullis.config.v1.WatchResponse.Type
 	(*ConfigKey)(nil),               // 1: portcullis.config.v1.ConfigKey
@@ -1823,23 +1910,25 @@ var file_portcullis_config_v1_config_proto_goTypes = []any{
 	(*ListChangesRequest)(nil),      // 21: portcullis.config.v1.ListChangesRequest
 	(*ListChangesResponse)(nil),     // 22: portcullis.config.v1.ListChangesResponse
 	(*Change)(nil),                  // 23: portcullis.config.v1.Change
-	nil,                             // 24: portcullis.config.v1.ConfigObject.AcknowledgedEntry
-	nil,                             // 25: portcullis.config.v1.Revision.SourcesEntry
-	nil,                             // 26: portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
-	(*v1.Object)(nil),               // 27: portcullis.admission.v1.Object
-	(*timestamppb.Timestamp)(nil),   // 28: google.protobuf.Timestamp
+	(*BackupRequest)(nil),           // 24: portcullis.config.v1.BackupRequest
+	(*BackupResponse)(nil),          // 25: portcullis.config.v1.BackupResponse
+	nil,                             // 26: portcullis.config.v1.ConfigObject.AcknowledgedEntry
+	nil,                             // 27: portcullis.config.v1.Revision.SourcesEntry
+	nil,                             // 28: portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
+	(*v1.Object)(nil),               // 29: portcullis.admission.v1.Object
+	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
 }
 var file_portcullis_config_v1_config_proto_depIdxs = []int32{
 	1,  // 0: portcullis.config.v1.ConfigObject.key:type_name -> portcullis.config.v1.ConfigKey
-	27, // 1: portcullis.config.v1.ConfigObject.manifest:type_name -> portcullis.admission.v1.Object
+	29, // 1: portcullis.config.v1.ConfigObject.manifest:type_name -> portcullis.admission.v1.Object
 	3,  // 2: portcullis.config.v1.ConfigObject.conditions:type_name -> portcullis.config.v1.Condition
 	5,  // 3: portcullis.config.v1.ConfigObject.findings:type_name -> portcullis.config.v1.Finding
-	28, // 4: portcullis.config.v1.ConfigObject.changed:type_name -> google.protobuf.Timestamp
-	24, // 5: portcullis.config.v1.ConfigObject.acknowledged:type_name -> portcullis.config.v1.ConfigObject.AcknowledgedEntry
-	25, // 6: portcullis.config.v1.Revision.sources:type_name -> portcullis.config.v1.Revision.SourcesEntry
+	30, // 4: portcullis.config.v1.ConfigObject.changed:type_name -> google.protobuf.Timestamp
+	26, // 5: portcullis.config.v1.ConfigObject.acknowledged:type_name -> portcullis.config.v1.ConfigObject.AcknowledgedEntry
+	27, // 6: portcullis.config.v1.Revision.sources:type_name -> portcullis.config.v1.Revision.SourcesEntry
 	1,  // 7: portcullis.config.v1.Finding.key:type_name -> portcullis.config.v1.ConfigKey
-	27, // 8: portcullis.config.v1.ApplyRequest.manifests:type_name -> portcullis.admission.v1.Object
-	26, // 9: portcullis.config.v1.ApplyRequest.expected_resource_versions:type_name -> portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
+	29, // 8: portcullis.config.v1.ApplyRequest.manifests:type_name -> portcullis.admission.v1.Object
+	28, // 9: portcullis.config.v1.ApplyRequest.expected_resource_versions:type_name -> portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
 	2,  // 10: portcullis.config.v1.ApplyResponse.objects:type_name -> portcullis.config.v1.ConfigObject
 	4,  // 11: portcullis.config.v1.ApplyResponse.revision:type_name -> portcullis.config.v1.Revision
 	5,  // 12: portcullis.config.v1.ApplyResponse.findings:type_name -> portcullis.config.v1.Finding
@@ -1855,12 +1944,12 @@ var file_portcullis_config_v1_config_proto_depIdxs = []int32{
 	4,  // 22: portcullis.config.v1.WaitRequest.revision:type_name -> portcullis.config.v1.Revision
 	18, // 23: portcullis.config.v1.WaitResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
 	4,  // 24: portcullis.config.v1.DispatcherStatus.applied:type_name -> portcullis.config.v1.Revision
-	28, // 25: portcullis.config.v1.DispatcherStatus.said:type_name -> google.protobuf.Timestamp
-	28, // 26: portcullis.config.v1.DispatcherStatus.serves_stale_until:type_name -> google.protobuf.Timestamp
+	30, // 25: portcullis.config.v1.DispatcherStatus.said:type_name -> google.protobuf.Timestamp
+	30, // 26: portcullis.config.v1.DispatcherStatus.serves_stale_until:type_name -> google.protobuf.Timestamp
 	18, // 27: portcullis.config.v1.ListDispatchersResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
 	1,  // 28: portcullis.config.v1.ListChangesRequest.key:type_name -> portcullis.config.v1.ConfigKey
 	23, // 29: portcullis.config.v1.ListChangesResponse.changes:type_name -> portcullis.config.v1.Change
-	28, // 30: portcullis.config.v1.Change.at:type_name -> google.protobuf.Timestamp
+	30, // 30: portcullis.config.v1.Change.at:type_name -> google.protobuf.Timestamp
 	1,  // 31: portcullis.config.v1.Change.keys:type_name -> portcullis.config.v1.ConfigKey
 	6,  // 32: portcullis.config.v1.ConfigService.Apply:input_type -> portcullis.config.v1.ApplyRequest
 	8,  // 33: portcullis.config.v1.ConfigService.Delete:input_type -> portcullis.config.v1.DeleteRequest
@@ -1870,16 +1959,18 @@ var file_portcullis_config_v1_config_proto_depIdxs = []int32{
 	16, // 37: portcullis.config.v1.ConfigService.Wait:input_type -> portcullis.config.v1.WaitRequest
 	19, // 38: portcullis.config.v1.ConfigService.ListDispatchers:input_type -> portcullis.config.v1.ListDispatchersRequest
 	21, // 39: portcullis.config.v1.ConfigService.ListChanges:input_type -> portcullis.config.v1.ListChangesRequest
-	7,  // 40: portcullis.config.v1.ConfigService.Apply:output_type -> portcullis.config.v1.ApplyResponse
-	9,  // 41: portcullis.config.v1.ConfigService.Delete:output_type -> portcullis.config.v1.DeleteResponse
-	11, // 42: portcullis.config.v1.ConfigService.Get:output_type -> portcullis.config.v1.GetResponse
-	13, // 43: portcullis.config.v1.ConfigService.List:output_type -> portcullis.config.v1.ListResponse
-	15, // 44: portcullis.config.v1.ConfigService.Watch:output_type -> portcullis.config.v1.WatchResponse
-	17, // 45: portcullis.config.v1.ConfigService.Wait:output_type -> portcullis.config.v1.WaitResponse
-	20, // 46: portcullis.config.v1.ConfigService.ListDispatchers:output_type -> portcullis.config.v1.ListDispatchersResponse
-	22, // 47: portcullis.config.v1.ConfigService.ListChanges:output_type -> portcullis.config.v1.ListChangesResponse
-	40, // [40:48] is the sub-list for method output_type
-	32, // [32:40] is the sub-list for method input_type
+	24, // 40: portcullis.config.v1.ConfigService.Backup:input_type -> portcullis.config.v1.BackupRequest
+	7,  // 41: portcullis.config.v1.ConfigService.Apply:output_type -> portcullis.config.v1.ApplyResponse
+	9,  // 42: portcullis.config.v1.ConfigService.Delete:output_type -> portcullis.config.v1.DeleteResponse
+	11, // 43: portcullis.config.v1.ConfigService.Get:output_type -> portcullis.config.v1.GetResponse
+	13, // 44: portcullis.config.v1.ConfigService.List:output_type -> portcullis.config.v1.ListResponse
+	15, // 45: portcullis.config.v1.ConfigService.Watch:output_type -> portcullis.config.v1.WatchResponse
+	17, // 46: portcullis.config.v1.ConfigService.Wait:output_type -> portcullis.config.v1.WaitResponse
+	20, // 47: portcullis.config.v1.ConfigService.ListDispatchers:output_type -> portcullis.config.v1.ListDispatchersResponse
+	22, // 48: portcullis.config.v1.ConfigService.ListChanges:output_type -> portcullis.config.v1.ListChangesResponse
+	25, // 49: portcullis.config.v1.ConfigService.Backup:output_type -> portcullis.config.v1.BackupResponse
+	41, // [41:50] is the sub-list for method output_type
+	32, // [32:41] is the sub-list for method input_type
 	32, // [32:32] is the sub-list for extension type_name
 	32, // [32:32] is the sub-list for extension extendee
 	0,  // [0:32] is the sub-list for field type_name
@@ -1896,7 +1987,7 @@ func file_portcullis_config_v1_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_portcullis_config_v1_config_proto_rawDesc), len(file_portcullis_config_v1_config_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

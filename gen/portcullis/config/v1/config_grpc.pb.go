@@ -30,6 +30,7 @@ const (
 	ConfigService_Wait_FullMethodName            = "/portcullis.config.v1.ConfigService/Wait"
 	ConfigService_ListDispatchers_FullMethodName = "/portcullis.config.v1.ConfigService/ListDispatchers"
 	ConfigService_ListChanges_FullMethodName     = "/portcullis.config.v1.ConfigService/ListChanges"
+	ConfigService_Backup_FullMethodName          = "/portcullis.config.v1.ConfigService/Backup"
 )
 
 // ConfigServiceClient is the client API for ConfigService service.
@@ -64,6 +65,9 @@ type ConfigServiceClient interface {
 	ListDispatchers(ctx context.Context, in *ListDispatchersRequest, opts ...grpc.CallOption) (*ListDispatchersResponse, error)
 	// ListChanges returns who changed what, the latest first.
 	ListChanges(ctx context.Context, in *ListChangesRequest, opts ...grpc.CallOption) (*ListChangesResponse, error)
+	// Backup sends the store as it is at one moment, in pieces; for operators. The stream that ends with OK is whole.
+	// FAILED_PRECONDITION: the store is in an etcd of its own, whose tools make its backups.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 }
 
 type configServiceClient struct {
@@ -172,6 +176,25 @@ func (c *configServiceClient) ListChanges(ctx context.Context, in *ListChangesRe
 	return out, nil
 }
 
+func (c *configServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ConfigService_ServiceDesc.Streams[2], ConfigService_Backup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupRequest, BackupResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ConfigService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
+
 // ConfigServiceServer is the server API for ConfigService service.
 // All implementations must embed UnimplementedConfigServiceServer
 // for forward compatibility.
@@ -204,6 +227,9 @@ type ConfigServiceServer interface {
 	ListDispatchers(context.Context, *ListDispatchersRequest) (*ListDispatchersResponse, error)
 	// ListChanges returns who changed what, the latest first.
 	ListChanges(context.Context, *ListChangesRequest) (*ListChangesResponse, error)
+	// Backup sends the store as it is at one moment, in pieces; for operators. The stream that ends with OK is whole.
+	// FAILED_PRECONDITION: the store is in an etcd of its own, whose tools make its backups.
+	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	mustEmbedUnimplementedConfigServiceServer()
 }
 
@@ -237,6 +263,9 @@ func (UnimplementedConfigServiceServer) ListDispatchers(context.Context, *ListDi
 }
 func (UnimplementedConfigServiceServer) ListChanges(context.Context, *ListChangesRequest) (*ListChangesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListChanges not implemented")
+}
+func (UnimplementedConfigServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
+	return status.Error(codes.Unimplemented, "method Backup not implemented")
 }
 func (UnimplementedConfigServiceServer) mustEmbedUnimplementedConfigServiceServer() {}
 func (UnimplementedConfigServiceServer) testEmbeddedByValue()                       {}
@@ -389,6 +418,17 @@ func _ConfigService_ListChanges_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ConfigService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ConfigServiceServer).Backup(m, &grpc.GenericServerStream[BackupRequest, BackupResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ConfigService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
+
 // ConfigService_ServiceDesc is the grpc.ServiceDesc for ConfigService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -430,6 +470,11 @@ var ConfigService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Wait",
 			Handler:       _ConfigService_Wait_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Backup",
+			Handler:       _ConfigService_Backup_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -1,0 +1,100 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// roomInterval is how often it is looked whether the database nears its quota.
+	roomInterval = time.Minute
+	// crowded is the part of the quota, in percent, from which on room is made.
+	crowded = 75
+	// worthwhile is the part of the database, in percent, that has to be free for it to be written anew.
+	worthwhile = 10
+)
+
+// Run keeps room in the database, until ctx ends: when it nears its quota, old versions are dropped and the file is written
+// anew without them, and etcd takes writes again if it had stopped to. It is called once.
+func (s *Server) Run(ctx context.Context) error {
+	t := time.NewTicker(roomInterval)
+	defer t.Stop()
+	for {
+		if err := s.MakeRoom(ctx); err != nil && ctx.Err() == nil {
+			s.log.Error("the store of the configuration has little room and gets none", "error", err)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// MakeRoom does that once, if it has to be. Meanwhile etcd answers nothing: for as long as it takes to write what is in the
+// database, which is little beside what was.
+func (s *Server) MakeRoom(ctx context.Context) error {
+	alarms, err := s.client.AlarmList(ctx)
+	if err != nil {
+		return fmt.Errorf("asking for alarms: %w", err)
+	}
+	backend := s.etcd.Server.Backend()
+	if len(alarms.Alarms) == 0 && backend.Size()*100 < s.quota*crowded {
+		return nil
+	}
+	if err := s.dropOld(ctx); err != nil {
+		return err
+	}
+	before := backend.Size()
+	if free := before - backend.SizeInUse(); free*100 >= before*worthwhile {
+		if err := backend.Defrag(); err != nil {
+			return fmt.Errorf("writing the database anew: %w", err)
+		}
+		s.log.Info("the store of the configuration made room", "before_bytes", before, "after_bytes", backend.Size(), "quota_bytes", s.quota)
+	}
+	if after := backend.Size(); after >= s.quota {
+		return fmt.Errorf("the configuration itself takes %d bytes, and the quota is %d: raise --store-quota", after, s.quota)
+	}
+	return s.disarm(ctx, alarms.Alarms)
+}
+
+// dropOld drops everything but the newest version of each key.
+func (s *Server) dropOld(ctx context.Context) error {
+	answer, err := s.client.Get(ctx, "/", clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("asking for the revision: %w", err)
+	}
+	_, err = s.client.Compact(ctx, answer.Header.Revision, clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("dropping old versions: %w", err)
+	}
+	return nil
+}
+
+// disarm ends alarms that there was no room.
+func (s *Server) disarm(ctx context.Context, alarms []*etcdserverpb.AlarmMember) error {
+	for _, a := range alarms {
+		if a.GetAlarm() != etcdserverpb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := s.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+			return fmt.Errorf("ending the alarm: %w", err)
+		}
+	}
+	return nil
+}
+
+// quiet is a logger that tells nobody, for who has none.
+func quiet(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return log
+}

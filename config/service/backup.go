@@ -1,0 +1,59 @@
+package service
+
+import (
+	"bufio"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// maxPiece bounds one message of a backup, in bytes.
+const maxPiece = 64 << 10
+
+// Backup implements configv1.ConfigServiceServer.
+func (s *Service) Backup(_ *configv1.BackupRequest, stream grpc.ServerStreamingServer[configv1.BackupResponse]) error {
+	ctx := stream.Context()
+	b, err := s.read(ctx)
+	if err != nil {
+		return err
+	}
+	identity := s.o.Identity(ctx)
+	a := b.accessOf(identity, s.o.Operators)
+	if err := a.mayRead(); err != nil {
+		return err
+	}
+	if !a.operator() {
+		return status.Errorf(codes.PermissionDenied, "%q is no operator: only operators may have a backup, which holds everything", identity)
+	}
+	if s.o.Backup == nil {
+		return status.Error(codes.FailedPrecondition, "the store is in an etcd of its own: back that up with its own tools (etcdctl snapshot save)")
+	}
+	w := bufio.NewWriterSize(pieces{stream}, maxPiece)
+	if err := s.o.Backup(w); err != nil {
+		return unavailable(err)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	s.o.Logger.InfoContext(ctx, "the store was backed up", "actor", identity, "revision", b.state.Revision)
+	return nil
+}
+
+// pieces are the messages of a backup. Whoever writes is as fast as who reads.
+type pieces struct {
+	stream grpc.ServerStreamingServer[configv1.BackupResponse]
+}
+
+// Write implements io.Writer.
+func (p pieces) Write(data []byte) (int, error) {
+	for sent := 0; sent < len(data); sent += maxPiece {
+		piece := data[sent:min(sent+maxPiece, len(data))]
+		if err := p.stream.Send(&configv1.BackupResponse{Data: piece}); err != nil {
+			return sent, err
+		}
+	}
+	return len(data), nil
+}
