@@ -40,6 +40,7 @@ func (c *storeConfig) controlPlane(s *stores, live *config.Store, trusts func(*t
 	var err error
 	a.service, err = service.New(service.Options{
 		Objects: s.objects, Live: live, Identity: caller, Operators: c.operators, OwnNamespace: ownNamespace(), Logger: log,
+		Backup: s.backup(),
 	})
 	if err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newDevCommand(), newServeCommand(), newReviewCommand(), newApplyCommand(), newGetCommand(), newDeleteCommand(),
+		newDevCommand(), newServeCommand(), newReviewCommand(), newApplyCommand(), newGetCommand(), newDeleteCommand(), newStoreCommand(),
 		newClusterCommand(), newCertsCommand(), newVersionCommand(),
 	)
 	return root

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,10 +22,14 @@ import (
 	configkubernetes "github.com/portcullis-mesh/portcullis/config/kubernetes"
 )
 
+// minQuota is the least that --store-quota may be, in bytes: four transactions as large as they may be.
+const minQuota = 4 * etcdstore.MaxRequestBytes
+
 // storeConfig is where the configuration comes from, as an operator says it.
 type storeConfig struct {
 	paths      []string
 	dataDir    string
+	quota      int64
 	etcd       etcdConfig
 	namespace  string
 	kubeconfig string
@@ -44,6 +50,7 @@ type etcdConfig struct {
 func (c *storeConfig) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&c.paths, "config", nil, "file or directory of configuration; may be given several times")
 	f.StringVar(&c.dataDir, "data-dir", "", "directory of an etcd in this process, for what is applied through ConfigService")
+	f.Int64Var(&c.quota, "store-quota", embedded.DefaultQuotaBytes, "most bytes of that etcd's database; when it is full nothing can be applied")
 	f.StringSliceVar(&c.etcd.endpoints, "etcd", nil, "URLs of an etcd cluster instead of --data-dir, for several dispatchers")
 	f.StringVar(&c.etcd.prefix, "etcd-prefix", etcdstore.DefaultPrefix, "what our keys in etcd begin with")
 	f.StringVar(&c.etcd.tls.ca, "etcd-ca", "", "PEM file of the authorities of etcd's certificates")
@@ -71,6 +78,8 @@ func (c *storeConfig) validate() error {
 	switch {
 	case c.dataDir != "" && len(c.etcd.endpoints) > 0:
 		return errors.New("--data-dir and --etcd: the store is in this process or in a cluster of its own, say which")
+	case c.quota < minQuota:
+		return fmt.Errorf("--store-quota %d: at least %d bytes", c.quota, minQuota)
 	case c.namespace == "" && c.kubeconfig != "":
 		return errors.New("--config-kubeconfig: say with --config-namespace where in that cluster")
 	case (c.etcd.user == "") != (c.etcd.passwordFile == ""):
@@ -78,6 +87,9 @@ func (c *storeConfig) validate() error {
 	}
 	return findAll(c.paths)
 }
+
+// storeDir is where in a data directory the store is.
+func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // stores is where the configuration comes from, open.
 type stores struct {
@@ -127,7 +139,7 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 	create := c.etcd.create
 	switch {
 	case c.dataDir != "":
-		server, err := embedded.Start(ctx, embedded.Options{Dir: filepath.Join(c.dataDir, "store"), Logger: log})
+		server, err := embedded.Start(ctx, embedded.Options{Dir: storeDir(c.dataDir), QuotaBytes: c.quota, Logger: log})
 		if err != nil {
 			return fmt.Errorf("--data-dir: %w", err)
 		}
@@ -186,18 +198,31 @@ func (s *stores) cover() func() time.Duration {
 	return s.presence.Covers
 }
 
-// watch returns an error when an embedded etcd cannot go on, and else when ctx ends. A process whose store is gone for good is
-// better started anew.
+// watch keeps an embedded etcd in order, and returns an error when it cannot go on, and else when ctx ends. A process whose
+// store is gone for good is better started anew.
 func (s *stores) watch(ctx context.Context) error {
 	if s.embedded == nil {
 		return nil
 	}
-	select {
-	case err := <-s.embedded.Failed():
-		return fmt.Errorf("the embedded etcd has failed: %w", err)
-	case <-ctx.Done():
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.embedded.Run(ctx) })
+	g.Go(func() error {
+		select {
+		case err := <-s.embedded.Failed():
+			return fmt.Errorf("the embedded etcd has failed: %w", err)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	return g.Wait()
+}
+
+// backup writes the store; nil if it is an etcd of its own.
+func (s *stores) backup() func(io.Writer) error {
+	if s.embedded == nil {
 		return nil
 	}
+	return s.embedded.Backup
 }
 
 // close closes what is open.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,6 +50,7 @@ type Server struct {
 	lock   *lock
 	log    *slog.Logger
 	quota  int64
+	once   sync.Once // of close
 }
 
 // Start opens the data directory, or makes it, and returns when etcd answers. What was acknowledged before the process
@@ -120,8 +122,10 @@ func (s *Server) Client() *clientv3.Client { return s.client }
 // Failed is told when etcd cannot go on, for example because the disk has failed.
 func (s *Server) Failed() <-chan error { return s.etcd.Err() }
 
-// Close stops etcd and gives the data directory free.
-func (s *Server) Close() {
+// Close stops etcd and gives the data directory free. Once is enough.
+func (s *Server) Close() { s.once.Do(s.close) }
+
+func (s *Server) close() {
 	if s.client != nil {
 		_ = s.client.Close()
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bufio"
+	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -33,7 +34,7 @@ func (s *Service) Backup(_ *configv1.BackupRequest, stream grpc.ServerStreamingS
 	}
 	w := bufio.NewWriterSize(pieces{stream}, maxPiece)
 	if err := s.o.Backup(w); err != nil {
-		return unavailable(err)
+		return fmt.Errorf("the backup is not whole: %w", err)
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -101,6 +101,9 @@ func TestEachMethodAsksForARole(t *testing.T) {
 		"Wait": {func(ctx context.Context) error {
 			return f.Wait(&configv1.WaitRequest{}, &takes[configv1.WaitResponse]{ctx: ctx})
 		}, everybody},
+		"Backup": {func(ctx context.Context) error {
+			return f.Backup(&configv1.BackupRequest{}, &takes[configv1.BackupResponse]{ctx: ctx})
+		}, nobody},
 		"MayCall":                                        {func(ctx context.Context) error { return f.MayCall(ctx) }, everybody},
 		"Apply of a name with the prefix":                {apply(policy("team-q", "")), nobody + " author"},
 		"Apply of another name":                          {apply(policy("q", "")), nobody},

@@ -47,7 +47,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f.Service, err = service.New(service.Options{
-		Objects: f.store, Live: f, Operators: []string{"root"}, OwnNamespace: "portcullis",
+		Objects: f.store, Live: f, Backup: etcd.Backup, Operators: []string{"root"}, OwnNamespace: "portcullis",
 		Identity: func(ctx context.Context) string { who, _ := ctx.Value(caller{}).(string); return who },
 		Now:      func() time.Time { return time.Unix(1000, 0) },
 	})
