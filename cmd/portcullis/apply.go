@@ -1,16 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/portcullis-mesh/portcullis/config/gateway"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -21,6 +25,8 @@ type applyCommand struct {
 	wait        bool
 	timeout     time.Duration
 	acknowledge []string
+	expect      []string
+	progress    *choice
 	target      target
 	output      *choice
 }
@@ -34,7 +40,8 @@ func newApplyCommand() *cobra.Command {
 with one is said with its file and line. What is dangerous, like a hook on leases that fails closed, has to be acknowledged
 by its code.
 
-With --wait it returns when every live dispatcher judges new reviews by what was applied.
+With --wait it returns when every live dispatcher judges new reviews by what was applied, and says at the end of --timeout which
+do not. With --expect nothing is applied over what somebody else has changed meanwhile.
 ` + configureUsage,
 		Example: `  portcullis apply -f hooks.yaml --ready-file /tmp/ready.json --wait
   portcullis apply -f conf.d --dry-run -o json --server mesh.example.com:8444 --ca ca.crt --cert me.crt --key me.key
@@ -48,6 +55,9 @@ With --wait it returns when every live dispatcher judges new reviews by what was
 	f.BoolVar(&c.wait, "wait", false, "wait until every live dispatcher judges by it")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long that, and applying, may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that you take upon yourself; may be given several times")
+	f.StringArrayVar(&c.expect, "expect", nil,
+		"version that an object must still have, as KIND/NAME=VERSION; 0 for one that must not be there; may be given several times")
+	c.progress = progressFlag(cmd)
 	c.output = outputFlag(cmd, "json for tools (default: text)", formatJSON)
 	c.target.bind(f)
 	return withSettings(cmd)
@@ -57,25 +67,36 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	if len(c.files) == 0 {
 		return errors.New(`-f is missing: name a file or directory, or "-"`)
 	}
+	expected, err := expectations(c.expect)
+	if err != nil {
+		return err
+	}
+	tell := newProgress(cmd, c.progress)
+	defer tell.done()
+	tell.say("reading")
 	objects, err := documents(cmd, c.files)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
-	notes := cmd.ErrOrStderr()
 	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
-		if len(objects) > 1 {
-			fmt.Fprintf(notes, "applying %d objects\n", len(objects))
+		tell.say("checking and storing %d objects", len(objects))
+		answer, err := client.Apply(ctx, &configv1.ApplyRequest{
+			Manifests: manifests(objects), DryRun: c.dryRun, Acknowledge: c.acknowledge, ExpectedResourceVersions: expected,
+		})
+		tell.done()
+		if status.Code(err) == codes.DeadlineExceeded {
+			return fmt.Errorf("no answer within %v, and nobody can say whether it is stored: apply again, what is there already stays as it is", c.timeout)
 		}
-		answer, err := client.Apply(ctx, &configv1.ApplyRequest{Manifests: manifests(objects), DryRun: c.dryRun, Acknowledge: c.acknowledge})
 		if err != nil {
 			return err
 		}
-		if err := c.print(cmd.OutOrStdout(), notes, answer); err != nil || !c.wait || c.dryRun {
+		if err := c.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), answer); err != nil || !c.wait || c.dryRun {
 			return err
 		}
-		return waitFor(ctx, client, &configv1.WaitRequest{Revision: answer.GetRevision()}, notes)
+		w := wait{request: &configv1.WaitRequest{Revision: answer.GetRevision()}, timeout: c.timeout, done: "judge by it", tell: tell}
+		return w.until(ctx, client)
 	})
 }
 
@@ -97,37 +118,16 @@ func (c *applyCommand) print(out, notes io.Writer, answer *configv1.ApplyRespons
 	return nil
 }
 
-// writeMessage writes a message as indented JSON.
+// writeMessage writes a message as indented JSON, with manifests as the documents that they are.
 func writeMessage(w io.Writer, m proto.Message) error {
-	data, err := protojson.MarshalOptions{Indent: "  "}.Marshal(m)
+	data, err := gateway.Marshal(m)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n", data)
+	var out bytes.Buffer
+	if err := json.Indent(&out, data, "", "  "); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", &out)
 	return err
-}
-
-// waitFor waits until every live dispatcher has a revision, and tells how far they are.
-func waitFor(ctx context.Context, client configv1.ConfigServiceClient, r *configv1.WaitRequest, notes io.Writer) error {
-	stream, err := client.Wait(ctx, r)
-	if err != nil {
-		return err
-	}
-	for last := ""; ; {
-		answer, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("it is stored, and not every dispatcher has it yet: %w; `portcullis get dispatchers` shows which", err)
-		}
-		all := len(answer.GetDispatchers())
-		if text := fmt.Sprintf("%d of %d dispatchers have it", all-len(answer.GetBehind()), all); text != last {
-			last = text
-			fmt.Fprintln(notes, text)
-		}
-		if answer.GetDone() {
-			return nil
-		}
-	}
 }

@@ -20,11 +20,15 @@ import (
 const configureUsage = `
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity has a role: --operator of serve names the first one, and
-Roles the others.`
+Roles the others.
+` + exitUsage
+
+// maxConfigurationBytes is the largest answer about the configuration that is read: all objects at once.
+const maxConfigurationBytes = 1 << 30
 
 // configured talks to ConfigService, and says what an error means for who typed a command.
 func configured(t *target, use func(configv1.ConfigServiceClient) error) error {
-	conn, err := t.dial()
+	conn, err := t.dial(maxConfigurationBytes)
 	if err != nil {
 		return err
 	}
@@ -36,16 +40,44 @@ func configured(t *target, use func(configv1.ConfigServiceClient) error) error {
 		return err
 	case s.Code() == codes.Unimplemented:
 		return errors.New("this mesh has no store: it was started without --data-dir and --etcd, and its configuration is in files alone")
+	case s.Code() == codes.DeadlineExceeded:
+		return fmt.Errorf("%s has not answered in time (--timeout): %s", t.server, s.Message())
 	case s.Code() == codes.Unavailable:
 		return fmt.Errorf("%s does not answer: %s", t.server, s.Message())
 	}
-	return errors.New(s.Message())
+	told := errors.New(s.Message())
+	if saysNo(s.Code()) {
+		return refused(told)
+	}
+	return told
+}
+
+// expectations are the versions that objects must still have, from KIND/NAME=VERSION.
+func expectations(texts []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, text := range texts {
+		object, version, ok := strings.Cut(text, "=")
+		if !ok || version == "" {
+			return nil, fmt.Errorf("--expect %q: say KIND/NAME=VERSION; `portcullis get -o wide` shows the versions, and 0 means that it is not there", text)
+		}
+		key, err := keyNamed([]string{object})
+		if err != nil {
+			return nil, fmt.Errorf("--expect %q: %w", text, err)
+		}
+		out[name(key)] = version
+	}
+	return out, nil
 }
 
 // documents reads manifests: of files and directories, and of standard input, which is "-".
 func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 	var objects []config.Object
 	var problems config.Problems
+	for _, path := range paths {
+		if strings.Contains(path, "://") {
+			return nil, fmt.Errorf("-f %s: what is not on this machine is not read: fetch it, look at it, and name the file, or -f -", path)
+		}
+	}
 	if slices.Contains(paths, "-") {
 		data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), config.MaxFileBytes+1))
 		if err != nil {
@@ -66,10 +98,10 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
 	}
 	if err := errors.Join(problems.Err(), duplicates(objects)); err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	if len(objects) == 0 {
-		return nil, errors.New("-f: there is no document in it")
+		return nil, refused(errors.New("-f: there is no document in it"))
 	}
 	return objects, nil
 }

@@ -77,10 +77,10 @@ func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 	}
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	says(run(newApplyCommand(), documents, "-f", "-", "--dry-run"), "policy created (dry run)")
-	run(newGetCommand(), "", "vwc/policy").fails(t, "there is no ValidatingWebhookConfiguration/policy")
-	r := run(newApplyCommand(), documents, "-f", "-", "--wait")
+	run(newGetCommand(), "", "vwc/policy").ends(t, exitDenied, "there is no ValidatingWebhookConfiguration/policy")
+	r := run(newApplyCommand(), documents, "-f", "-", "--wait", "--progress", "lines")
 	says(r, "ValidatingWebhookConfiguration/policy created", "HookRoute/policy created")
-	if !strings.Contains(r.notes, "1 of 1 dispatchers have it") {
+	if !strings.Contains(r.notes, "1 of 1 dispatchers judge by it") {
 		t.Errorf("said %q", r.notes)
 	}
 	says(run(newGetCommand(), ""), "HookRoute/sample-images", "directory", "HookRoute/policy", "etcd")
@@ -102,12 +102,12 @@ func TestApplySaysWhereAndWhat(t *testing.T) {
 	ready := withStore(t)
 	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
 	execute(t, newApplyCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready).
-		fails(t, "acknowledge danger-leases", `hook "policy.example.com" fails closed`)
+		ends(t, exitDenied, "acknowledge danger-leases", `hook "policy.example.com" fails closed`)
 	file := write(t, "hooks.yaml", strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1))
-	execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready).fails(t, "hooks.yaml:9", "webhooks[0].sideEffects")
+	execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready).ends(t, exitDenied, "hooks.yaml:9", "webhooks[0].sideEffects")
 	execute(t, newApplyCommand(), nil, "--ready-file", ready).fails(t, "-f is missing")
 	execute(t, newGetCommand(), nil, "pods", "--ready-file", ready).fails(t, `there is no kind "pods"`, "dispatchers or changes")
-	execute(t, newDeleteCommand(), nil, "vwc", "none", "--ready-file", ready).fails(t, "there is no ValidatingWebhookConfiguration/none")
+	execute(t, newDeleteCommand(), nil, "vwc", "none", "--ready-file", ready).ends(t, exitDenied, "there is no ValidatingWebhookConfiguration/none")
 }
 
 func TestAMeshWithoutAStoreSaysSo(t *testing.T) {

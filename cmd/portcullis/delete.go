@@ -12,7 +12,9 @@ import (
 
 func newDeleteCommand() *cobra.Command {
 	var t target
-	var wait, dryRun bool
+	var waits, dryRun bool
+	var expect string
+	var form *choice
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "delete KIND NAME",
@@ -31,7 +33,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			return configured(&t, func(client configv1.ConfigServiceClient) error {
-				answer, err := client.Delete(ctx, &configv1.DeleteRequest{Key: key, DryRun: dryRun})
+				answer, err := client.Delete(ctx, &configv1.DeleteRequest{Key: key, DryRun: dryRun, ExpectedResourceVersion: expect})
 				if err != nil {
 					return err
 				}
@@ -40,16 +42,22 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 					did = "would be removed (dry run)"
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", name(key), did)
-				if !wait || dryRun {
+				if !waits || dryRun {
 					return nil
 				}
-				return waitFor(ctx, client, &configv1.WaitRequest{Revision: answer.GetRevision(), Released: true}, cmd.ErrOrStderr())
+				w := wait{
+					request: &configv1.WaitRequest{Revision: answer.GetRevision(), Released: true}, timeout: timeout,
+					done: "have let go of it", tell: newProgress(cmd, form),
+				}
+				return w.until(ctx, client)
 			})
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&wait, "wait", false, "wait until no review is judged by it any more")
+	f.BoolVar(&waits, "wait", false, "wait until no review is judged by it any more")
 	f.BoolVar(&dryRun, "dry-run", false, "check, and do nothing")
+	f.StringVar(&expect, "expect", "", "version that the object must still have")
+	form = progressFlag(cmd)
 	f.DurationVar(&timeout, "timeout", time.Minute, "how long that may take")
 	t.bind(f)
 	return withSettings(cmd)

@@ -66,8 +66,14 @@ func write(t *testing.T, name, text string) string {
 // fails checks that a command failed with exit code 2 and a message that says what is wanted.
 func (r ran) fails(t *testing.T, want ...string) {
 	t.Helper()
-	if r.code != exitError {
-		t.Errorf("exit code %d, want %d\n%s%s", r.code, exitError, r.out, r.notes)
+	r.ends(t, exitError, want...)
+}
+
+// ends is fails, with another exit code.
+func (r ran) ends(t *testing.T, code int, want ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d\n%s%s", r.code, code, r.out, r.notes)
 	}
 	for _, w := range want {
 		if !strings.Contains(r.notes, w) {

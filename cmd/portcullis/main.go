@@ -4,19 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
-)
-
-// Exit codes.
-const (
-	exitDenied = 1 // the review was denied
-	exitError  = 2 // the command failed
 )
 
 func main() {
@@ -28,15 +21,7 @@ func main() {
 
 // run executes a command and returns the exit code of the process.
 func run(ctx context.Context, root *cobra.Command) int {
-	err := root.ExecuteContext(ctx)
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, errDenied):
-		return exitDenied
-	}
-	fmt.Fprintf(root.ErrOrStderr(), "Error: %v\n", err)
-	return exitError
+	return exitCode(root.ExecuteContext(ctx), root.ErrOrStderr())
 }
 
 // newRootCommand is the command line as a whole.

@@ -19,9 +19,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// errDenied ends the process with exitDenied. What was denied and why is printed by then.
-var errDenied = errors.New("the review was denied")
-
 // maxAnswerBytes is the largest answer that is read: a patch may carry a whole object, twice, in base64.
 const maxAnswerBytes = 32 << 20
 
@@ -83,7 +80,7 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	conn, err := c.target.dial()
+	conn, err := c.target.dial(maxAnswerBytes)
 	if err != nil {
 		return err
 	}

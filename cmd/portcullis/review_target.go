@@ -81,8 +81,9 @@ func (t *target) serverName() string {
 	return host
 }
 
-// dial opens a channel to the mesh; nothing is sent before the first call. The caller closes it.
-func (t *target) dial() (*grpc.ClientConn, error) {
+// dial opens a channel to the mesh, over which an answer may have so many bytes; nothing is sent before the first call. The
+// caller closes it.
+func (t *target) dial(largest int) (*grpc.ClientConn, error) {
 	if err := t.complete(); err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (t *target) dial() (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+t.server,
 		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientTLS(t.serverName()))),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largest)))
 	if err != nil {
 		return nil, fmt.Errorf("--server %s: %w", t.server, err)
 	}

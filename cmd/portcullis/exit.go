@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Exit codes.
+const (
+	exitDenied = 1 // the answer is no: a review was denied, a change refused, an object is not there, diff found differences
+	exitError  = 2 // the command failed: it was called wrongly, or nobody answered
+	exitBehind = 3 // it is stored, and was not in force everywhere in time
+)
+
+// exitUsage says them in the help of commands that change and show the configuration.
+const exitUsage = `
+Exit codes: 0 when it is done; 1 when the mesh says no (invalid, refused, not there); 2 when the command failed (called wrongly,
+nobody answers): trying again may help; 3 when it is stored and, with --wait, was not in force everywhere in time.`
+
+// errDenied and errDiffers end the process with exitDenied. What was denied and why, or what differs, is printed by then.
+var (
+	errDenied  = errors.New("the review was denied")
+	errDiffers = errors.New("there are differences")
+)
+
+// codedError is an error that ends the process with a code of its own.
+type codedError struct {
+	error
+
+	code int
+}
+
+// Unwrap is the error itself.
+func (e *codedError) Unwrap() error { return e.error }
+
+// refused is an error that trying again does not mend.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &codedError{err, exitDenied}
+}
+
+// saysNo reports whether a code of gRPC is an answer, and not the lack of one.
+func saysNo(code codes.Code) bool {
+	switch code {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.Aborted:
+		return true
+	default:
+		return false
+	}
+}
+
+// exitCode says what went wrong, and returns what the process ends with.
+func exitCode(err error, notes io.Writer) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errDenied), errors.Is(err, errDiffers):
+		return exitDenied
+	}
+	fmt.Fprintf(notes, "Error: %v\n", err)
+	if coded := (*codedError)(nil); errors.As(err, &coded) {
+		return coded.code
+	}
+	return exitError
+}
