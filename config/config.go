@@ -99,8 +99,8 @@ func (o *Object) WrittenKind() string {
 	return o.Kind
 }
 
-// content is the document itself.
-func (o *Object) content() any {
+// Content is the document itself, with its defaults: what one of the pointers refers to. It must not be changed.
+func (o *Object) Content() any {
 	switch {
 	case o.Validating != nil:
 		return o.Validating
@@ -116,7 +116,7 @@ func (o *Object) content() any {
 
 // seal computes the digest of the content: what it means, not how it was written.
 func (o *Object) seal() error {
-	data, err := json.Marshal(o.content())
+	data, err := json.Marshal(o.Content())
 	if err != nil {
 		return fmt.Errorf("cannot be written as JSON: %w", err)
 	}

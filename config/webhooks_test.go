@@ -378,7 +378,7 @@ func TestRealV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
 		}
 		again := decodeOne(t, string(asJSON(t, beta)))
 		if again.digest != object.digest || again.APIVersion != admissionregistrationV1beta1 {
-			t.Errorf("%s (-want +got):\n%s", object.Key, cmp.Diff(object.content(), again.content()))
+			t.Errorf("%s (-want +got):\n%s", object.Key, cmp.Diff(object.Content(), again.Content()))
 		}
 	}
 	route := decodeOne(t, goodRoute)

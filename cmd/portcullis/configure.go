@@ -16,12 +16,14 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// configureUsage is what the commands that change and show the configuration have in common.
-const configureUsage = `
+// configureAddress says where the commands that change and show the configuration find the mesh, and configureUsage how they end too.
+const configureAddress = `
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity has a role: --operator of serve names the first one, and
 Roles the others.
-` + exitUsage
+`
+
+const configureUsage = configureAddress + exitUsage
 
 // maxConfigurationBytes is the largest answer about the configuration that is read: all objects at once.
 const maxConfigurationBytes = 1 << 30

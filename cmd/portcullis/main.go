@@ -37,7 +37,9 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newDevCommand(), newServeCommand(), newReviewCommand(), newApplyCommand(), newGetCommand(), newDeleteCommand(), newStoreCommand(),
+		newDevCommand(), newServeCommand(), newReviewCommand(),
+		newApplyCommand(), newDiffCommand(), newGetCommand(), newDeleteCommand(),
+		newStoreCommand(),
 		newClusterCommand(), newCertsCommand(), newVersionCommand(),
 	)
 	return root

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"sigs.k8s.io/yaml"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/gateway"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// diffCommand is what the flags of diff say.
+type diffCommand struct {
+	files       []string
+	timeout     time.Duration
+	acknowledge []string
+	target      target
+	output      *choice
+}
+
+func newDiffCommand() *cobra.Command {
+	var c diffCommand
+	cmd := &cobra.Command{
+		Use:   "diff -f PATH",
+		Short: "Show what apply would change",
+		Long: `Diff asks the mesh what "portcullis apply" would do with the same files, and shows for each object how what it means would
+change: defaults, the order of fields and comments are no differences. Objects that are not in the files are left alone.
+
+What would stand against the apply, or has to be acknowledged, is said on standard error.
+` + configureAddress + `
+Exit codes: 0 without differences; 1 with some; 2 when the apply would be refused, or the command failed.`,
+		Example: `  portcullis diff -f conf.d --ready-file /tmp/ready.json
+  git show main:hooks.yaml | portcullis diff -f - -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return failed(c.run(cmd)) },
+	}
+	f := cmd.Flags()
+	f.StringArrayVarP(&c.files, "filename", "f", nil, `file or directory of objects; "-" is standard input; may be given several times`)
+	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
+	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
+	c.output = outputFlag(cmd, "json for tools (default: text)", formatJSON)
+	c.target.bind(f)
+	return withSettings(cmd)
+}
+
+// failed makes every error one of exit code 2: 1 says that there are differences.
+func failed(err error) error {
+	if err == nil || errors.Is(err, errDiffers) {
+		return err
+	}
+	return &codedError{err, exitError}
+}
+
+func (c *diffCommand) run(cmd *cobra.Command) error {
+	if len(c.files) == 0 {
+		return errors.New(`-f is missing: name a file or directory, or "-"`)
+	}
+	objects, err := documents(cmd, c.files)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
+	defer cancel()
+	var d differences
+	err = configured(&c.target, func(client configv1.ConfigServiceClient) error {
+		answer, refusal := client.Apply(ctx, &configv1.ApplyRequest{Manifests: manifests(objects), DryRun: true, Acknowledge: c.acknowledge})
+		if refusal != nil && status.Code(refusal) != codes.FailedPrecondition { // which says nothing against what the objects are
+			return refusal
+		}
+		stored, err := client.List(ctx, &configv1.ListRequest{})
+		if err != nil {
+			return err
+		}
+		if d, err = differencesOf(stored.GetObjects(), objects); err != nil {
+			return err
+		}
+		if err := c.print(cmd, d, answer.GetFindings()); err != nil {
+			return err
+		}
+		return refusal
+	})
+	if err != nil {
+		return err
+	}
+	if d.some() {
+		return errDiffers
+	}
+	return nil
+}
+
+// print shows the differences, and what has to be known about the objects.
+func (c *diffCommand) print(cmd *cobra.Command, d differences, findings []*configv1.Finding) error {
+	out := cmd.OutOrStdout()
+	if c.output.value == formatJSON {
+		for _, f := range findings {
+			data, err := gateway.Marshal(f)
+			if err != nil {
+				return err
+			}
+			d.Findings = append(d.Findings, data)
+		}
+		return writeJSON(out, d)
+	}
+	printFindings(cmd.ErrOrStderr(), findings)
+	for _, o := range d.Objects {
+		if _, err := io.WriteString(out, printable(o.Diff)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// differences are what an apply would change.
+type differences struct {
+	// Objects are those of the files, in their order.
+	Objects []difference `json:"objects"`
+	// Findings are what would have to be known about them.
+	Findings []json.RawMessage `json:"findings,omitempty"`
+}
+
+// difference is what it would change of one object.
+type difference struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// Result is "created", "updated" or "unchanged". An object that would be written differently and mean the same is unchanged.
+	Result string `json:"result"`
+	// Diff is the change as patch reads it; empty when there is none.
+	Diff string `json:"diff,omitempty"`
+}
+
+// some reports whether there are any.
+func (d *differences) some() bool {
+	for _, o := range d.Objects {
+		if o.Diff != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// differencesOf compares what is stored with what is to be.
+func differencesOf(stored []*configv1.ConfigObject, wanted []config.Object) (differences, error) {
+	known := make(map[string]*configv1.ConfigObject, len(stored))
+	for _, o := range stored {
+		known[name(o.GetKey())] = o
+	}
+	d := differences{Objects: []difference{}}
+	for i := range wanted {
+		o := &wanted[i]
+		after, err := meaning(o)
+		if err != nil {
+			return d, err
+		}
+		before, result := "", "created"
+		if old := known[o.Key.String()]; old != nil {
+			if before, err = storedMeaning(old); err != nil {
+				return d, err
+			}
+			result = "updated"
+		}
+		text := unified(o.Key.String(), before, after)
+		if text == "" {
+			result = "unchanged"
+		}
+		d.Objects = append(d.Objects, difference{Kind: o.Kind, Name: o.Name, Result: result, Diff: text})
+	}
+	return d, nil
+}
+
+// storedMeaning is meaning, of an object of the mesh. One that this program cannot read is shown as it is written.
+func storedMeaning(o *configv1.ConfigObject) (string, error) {
+	raw := o.GetManifest().GetRaw()
+	if objects, _ := config.Decode("", raw); len(objects) == 1 {
+		return meaning(&objects[0])
+	}
+	text, err := yaml.JSONToYAML(raw)
+	return string(text), err
+}
+
+// meaning is what an object says with its defaults, as YAML whose fields stand in the order of their names.
+func meaning(o *config.Object) (string, error) {
+	var fields map[string]any
+	data, err := json.Marshal(o.Content())
+	if err == nil {
+		err = yaml.Unmarshal(data, &fields)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", o.Key, err)
+	}
+	fields["apiVersion"], fields["kind"] = o.APIVersion, o.WrittenKind()
+	if metadata, ok := fields["metadata"].(map[string]any); ok {
+		delete(metadata, "generation") // which no author writes
+	}
+	text, err := yaml.Marshal(fields)
+	return string(text), err
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestUnified(t *testing.T) {
+	long := "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl\n"
+	for name, tc := range map[string]struct{ before, after, want string }{
+		"the same": {long, long, ""},
+		"made":     {"", "a\n", "--- /dev/null\n+++ Role/r\n@@ -0,0 +1,1 @@\n+a\n"},
+		"gone":     {"a\n", "", "--- Role/r\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n"},
+		"a line changed, with three around it": {
+			long, strings.Replace(long, "f\n", "F\n", 1), "--- Role/r\n+++ Role/r\n@@ -3,7 +3,7 @@\n c\n d\n e\n-f\n+F\n g\n h\n i\n",
+		},
+		"changes far from each other stand apart": {
+			"0\n" + long, long + "z\n",
+			"--- Role/r\n+++ Role/r\n@@ -1,4 +1,3 @@\n-0\n a\n b\n c\n@@ -11,3 +10,4 @@\n j\n k\n l\n+z\n",
+		},
+		"changes near to each other stand together": {
+			"a\nb\nc\nd\n", "A\nb\nc\nD\n", "--- Role/r\n+++ Role/r\n@@ -1,4 +1,4 @@\n-a\n+A\n b\n c\n-d\n+D\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, unified("Role/r", tc.before, tc.after)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// sides are the two texts of edits.
+func sides(edits []edit) (before, after []string) {
+	for _, e := range edits {
+		if e.mark != '+' {
+			before = append(before, e.line)
+		}
+		if e.mark != '-' {
+			after = append(after, e.line)
+		}
+	}
+	return before, after
+}
+
+func TestAComparisonHoldsBothTexts(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	text := func(n int) (out []string) {
+		for range random.IntN(n) {
+			out = append(out, string(rune('a'+random.IntN(4))))
+		}
+		return out
+	}
+	for range 2000 {
+		before, after := text(30), text(30)
+		gotBefore, gotAfter := sides(compare(before, after))
+		if diff := cmp.Diff(before, gotBefore) + cmp.Diff(after, gotAfter); diff != "" {
+			t.Fatalf("of %q and %q:\n%s", before, after, diff)
+		}
+	}
+}
+
+func TestTextsThatAreTooLongAreReplaced(t *testing.T) {
+	var before, after []string
+	for i := range 3000 {
+		before, after = append(before, fmt.Sprint("a", i)), append(after, fmt.Sprint("b", i))
+	}
+	edits := compare(before, after)
+	gotBefore, gotAfter := sides(edits)
+	if len(edits) != 6000 || !cmp.Equal(before, gotBefore) || !cmp.Equal(after, gotAfter) {
+		t.Errorf("%d edits", len(edits))
+	}
+}
+
+// TestPatchReadsIt asks the program that reads such differences.
+func TestPatchReadsIt(t *testing.T) {
+	program, err := exec.LookPath("patch")
+	if err != nil {
+		t.Skip("there is no patch(1) here")
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 30 {
+		var before, after strings.Builder
+		for i := range 60 {
+			fmt.Fprintf(&before, "line %d\n", i)
+			switch random.IntN(12) {
+			case 0:
+			case 1:
+				fmt.Fprintf(&after, "other %d\n", i)
+			default:
+				fmt.Fprintf(&after, "line %d\n", i)
+			}
+		}
+		file := filepath.Join(t.TempDir(), "text")
+		if err := os.WriteFile(file, []byte(before.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), program, "-s", file)
+		cmd.Stdin = strings.NewReader(unified("text", before.String(), after.String()))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != after.String() {
+			t.Errorf("%v, (-want +got):\n%s", err, cmp.Diff(after.String(), string(got)))
+		}
+	}
+}
