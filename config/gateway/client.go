@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -66,6 +67,11 @@ func (c client) Wait(
 	ctx context.Context, r *configv1.WaitRequest, _ ...grpc.CallOption,
 ) (grpc.ServerStreamingClient[configv1.WaitResponse], error) {
 	return stream(ctx, r, c.service.Wait), nil
+}
+
+// Backup is part of configv1.ConfigServiceClient. It has no path: a backup is no JSON.
+func (client) Backup(context.Context, *configv1.BackupRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[configv1.BackupResponse], error) {
+	return nil, status.Error(codes.Unimplemented, "a backup is made over gRPC: `portcullis store backup`")
 }
 
 // unary calls a method that answers once.
