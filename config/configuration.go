@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
 
 // Configuration is what is in force at one moment, and what is known about it. It is immutable.
 type Configuration struct {
@@ -25,12 +29,16 @@ type settled struct {
 	// Objects are those in force.
 	Objects map[Key]Object
 
-	ages ages
+	snapshot *match.Snapshot
+	ages     ages
 }
 
 // MaxAge is the longest that a Cluster lets its reviews be judged by a configuration, as far as that is longer than others
 // have it; 0 when none does.
 func (c *Configuration) MaxAge() time.Duration { return c.ages.longest }
+
+// Snapshot is what the objects were compiled to, for Recompile: reviews get it from Fresh alone. nil before the first.
+func (c *Configuration) Snapshot() *match.Snapshot { return c.snapshot }
 
 // Next is closed when the configuration was read again, changed or not.
 func (c *Configuration) Next() <-chan struct{} { return c.next }

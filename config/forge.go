@@ -69,7 +69,7 @@ func (f *forge) describe() *settled {
 	}
 	d := &settled{Sources: sources, Objects: f.objects, ages: agesOf(f.objects)}
 	if f.snapshot != nil {
-		d.Digest = f.snapshot.Revision()
+		d.Digest, d.snapshot = f.snapshot.Revision(), f.snapshot
 	}
 	return d
 }

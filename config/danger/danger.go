@@ -36,6 +36,8 @@ func Is(code string) bool { return strings.HasPrefix(code, "danger-") }
 type Options struct {
 	// OwnNamespace is where the mesh runs; empty when it does not run in a cluster that it serves.
 	OwnNamespace string
+	// Only says which hooks are looked at; nil means all.
+	Only func(h *match.Hook) bool
 }
 
 // Findings are the dangers of a configuration: at most one for each hook and code, in the order of the hooks. ctx bounds
@@ -47,7 +49,7 @@ func Findings(ctx context.Context, s *match.Snapshot, o Options) []match.Finding
 		configuration := kindOf(h) + "/" + h.ID.Configuration
 		path := fmt.Sprintf("%s webhooks[%d].failurePolicy", configuration, positions[configuration])
 		positions[configuration]++
-		if h.FailurePolicy != admissionregistrationv1.Fail || h.Route.Shadow {
+		if h.FailurePolicy != admissionregistrationv1.Fail || h.Route.Shadow || o.Only != nil && !o.Only(h) {
 			continue
 		}
 		said := map[string]bool{}

@@ -7,11 +7,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Decoder reads the manifests of states. It keeps what it has read, so that the next state costs what has changed. The
-// zero value is ready; it is not for concurrent use.
+// Decoder reads the manifests of states. It keeps what it has read, so that the next state costs what has changed, and the
+// same one nothing. The zero value is ready; it is not for concurrent use.
 type Decoder struct {
-	state *State
-	known map[config.Key]decoded
+	state    *State
+	known    map[config.Key]decoded
+	objects  []config.Object // of known
+	problems config.Problems // of known
 }
 
 // decoded is what a version of a record says.
@@ -21,16 +23,13 @@ type decoded struct {
 	problems config.Problems
 }
 
-// Decode returns the objects of a state that are not being removed, and what is wrong with them.
+// Decode returns the objects of a state that are not being removed, and what is wrong with them. The caller must not write
+// to either.
 func (d *Decoder) Decode(state *State) (objects []config.Object, problems config.Problems) {
 	if state != d.state {
 		d.read(state)
 	}
-	for _, known := range d.known {
-		objects = append(objects, known.objects...)
-		problems = append(problems, known.problems...)
-	}
-	return objects, problems
+	return d.objects, d.problems
 }
 
 // read reads what has changed.
@@ -47,6 +46,10 @@ func (d *Decoder) read(state *State) {
 		next[key] = known
 	}
 	d.state, d.known = state, next
+	d.objects, d.problems = make([]config.Object, 0, len(next)), nil
+	for _, known := range next {
+		d.objects, d.problems = append(d.objects, known.objects...), append(d.problems, known.problems...)
+	}
 }
 
 // decodeManifest reads what an author wrote. It was valid when it was written: only another program, or a version that

@@ -38,7 +38,7 @@ func (v *view) conditions(key config.Key, r *etcdstore.Record) []*configv1.Condi
 
 // accepted is whether what was written is what is in force.
 func (v *view) accepted(key config.Key) *configv1.Condition {
-	for _, p := range v.problemsOf(key) {
+	for _, p := range v.about[key] {
 		if p.Severity == match.SeverityError {
 			return condition(conditionAccepted, false, "Invalid", p.Message)
 		}

@@ -72,7 +72,7 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	}
 	all := slices.Collect(maps.Values(b.others))
 	all = append(all, slices.Collect(maps.Values(after))...)
-	snapshot, problems := config.Compile("", all)
+	snapshot, problems := config.Recompile(b.compiled, "", all)
 	touched := w.touched(b)
 	for _, p := range problems {
 		switch {
@@ -173,10 +173,13 @@ func (d *draft) write(b *base, w *wish) {
 
 // risk finds the dangers of what is touched. Those that are acknowledged with this wish are recorded with who did.
 func (d *draft) risk(ctx context.Context, b *base, w *wish, snapshot *match.Snapshot, touched map[config.Key]bool) {
-	for _, p := range config.ProblemsOf(danger.Findings(ctx, snapshot, danger.Options{OwnNamespace: w.ownNamespace}), w.objects) {
+	findings := danger.Findings(ctx, snapshot, danger.Options{OwnNamespace: w.ownNamespace, Only: func(h *match.Hook) bool {
+		return touched[config.Key{Kind: kindOf(h), Name: h.ID.Configuration}]
+	}})
+	for _, p := range config.ProblemsOf(findings, w.objects) {
 		r := d.record(b, p.Key)
 		switch {
-		case !touched[p.Key] || r == nil: // of another source, whose author is not here to be asked
+		case r == nil: // of another source, whose author is not here to be asked
 		case r.Acknowledged[p.Code] != "":
 			d.notes = append(d.notes, p)
 		case slices.Contains(w.acknowledged, p.Code):

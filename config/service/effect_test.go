@@ -92,6 +92,7 @@ func startEtcd(tb testing.TB) string {
 	c, anywhere := embed.NewConfig(), url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 	c.Dir, c.ListenPeerUrls, c.ListenClientUrls = tb.TempDir(), nil, []url.URL{anywhere}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.MaxTxnOps, c.MaxRequestBytes = etcdstore.MaxTxnOps, etcdstore.MaxRequestBytes
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	etcd, err := embed.StartEtcd(c)
 	must(tb, err)

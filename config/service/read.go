@@ -3,6 +3,8 @@ package service
 import (
 	"cmp"
 	"context"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -62,6 +64,7 @@ type view struct {
 
 	live        config.Configuration
 	dispatchers []etcdstore.Status
+	about       map[config.Key]config.Problems // the problems of the store and of what is in force here, each once
 }
 
 // view reads everything, for who may.
@@ -77,7 +80,25 @@ func (s *Service) view(ctx context.Context) (*view, error) {
 	if v.dispatchers, err = s.o.Objects.Dispatchers(ctx); err != nil {
 		return nil, unavailable(err)
 	}
+	v.about = make(map[config.Key]config.Problems, len(v.problems)+len(v.live.Problems))
+	for _, problems := range []config.Problems{v.problems, v.live.Problems} {
+		for _, p := range problems {
+			if known := v.about[p.Key]; !slices.Contains(known, p) {
+				v.about[p.Key] = append(known, p)
+			}
+		}
+	}
 	return v, nil
+}
+
+// same reports whether objects look in v as they do in another view.
+func (v *view) same(other *view) bool {
+	return v.state == other.state && v.live.Digest == other.live.Digest && maps.Equal(v.live.Sources, other.live.Sources) &&
+		slices.Equal(v.live.Problems, other.live.Problems) &&
+		slices.EqualFunc(v.dispatchers, other.dispatchers, func(a, b etcdstore.Status) bool {
+			a.Begun, a.Said = b.Begun, b.Said
+			return reflect.DeepEqual(a, b)
+		})
 }
 
 // keys are all objects, by kind and name.
@@ -113,23 +134,10 @@ func (v *view) object(key config.Key) *configv1.ConfigObject {
 		}
 		out = objectOf(&other, nil)
 	}
-	for _, p := range v.problemsOf(key) {
+	for _, p := range v.about[key] {
 		out.Findings = append(out.Findings, findingOf(p))
 	}
 	out.Conditions = v.conditions(key, r)
-	return out
-}
-
-// problemsOf are the problems of an object.
-func (v *view) problemsOf(key config.Key) config.Problems {
-	var out config.Problems
-	for _, problems := range []config.Problems{v.problems, v.live.Problems} {
-		for _, p := range problems {
-			if p.Key == key && !slices.Contains(out, p) {
-				out = append(out, p)
-			}
-		}
-	}
 	return out
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -75,7 +76,7 @@ type Service struct {
 	streams streams
 
 	mu      sync.Mutex // of what follows
-	last    *etcdstore.State
+	last    *base      // of the latest state that was read; nil before the first
 	decoder etcdstore.Decoder
 }
 
@@ -106,39 +107,58 @@ func (s *Service) MayCall(ctx context.Context) error {
 	return b.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead()
 }
 
-// base is what the store holds now, read linearizably, and what other sources hold beside it.
+// base is what the store holds now, read linearizably, and what other sources hold beside it. It is immutable: bases of one
+// state share what they know of it.
 type base struct {
 	state    *etcdstore.State
 	objects  map[config.Key]config.Object // of the store
 	others   map[config.Key]config.Object // of other sources, as they are in force here
 	problems config.Problems              // of the store's objects
+	compiled *match.Snapshot              // what is in force here, for what is compiled after it; nil before the first
 }
 
 // read reads the base of a decision.
 func (s *Service) read(ctx context.Context) (*base, error) {
-	s.mu.Lock()
-	last := s.last
-	s.mu.Unlock()
-	state, err := s.o.Objects.Read(ctx, last)
+	stored, err := s.stored(ctx)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
-	b := &base{state: state, objects: map[config.Key]config.Object{}, others: map[config.Key]config.Object{}}
-	s.mu.Lock()
-	if s.last == nil || state.Revision >= s.last.Revision {
-		s.last = state
-	}
-	objects, problems := s.decoder.Decode(state)
-	s.mu.Unlock()
-	for _, o := range objects {
-		b.objects[o.Key] = o
-	}
-	b.problems = problems
+	b := *stored
 	live := s.o.Live.Configuration()
+	b.others, b.compiled = map[config.Key]config.Object{}, live.Snapshot()
 	for key, o := range live.Objects {
 		if o.Source != etcdstore.SourceName {
 			b.others[key] = o
 		}
+	}
+	return &b, nil
+}
+
+// stored is what the store holds now, without what other sources hold.
+func (s *Service) stored(ctx context.Context) (*base, error) {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	var known *etcdstore.State
+	if last != nil {
+		known = last.state
+	}
+	state, err := s.o.Objects.Read(ctx, known)
+	switch {
+	case err != nil:
+		return nil, unavailable(err)
+	case state == known:
+		return last, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects, problems := s.decoder.Decode(state)
+	b := &base{state: state, problems: problems, objects: make(map[config.Key]config.Object, len(objects))}
+	for i := range objects {
+		b.objects[objects[i].Key] = objects[i]
+	}
+	if s.last == nil || state.Revision >= s.last.state.Revision {
+		s.last = b
 	}
 	return b, nil
 }

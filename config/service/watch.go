@@ -25,16 +25,21 @@ func (s *Service) Watch(r *configv1.WatchRequest, stream grpc.ServerStreamingSer
 		return err
 	}
 	defer end()
-	for synced := false; ; synced = true {
+	var last *view
+	for {
 		again := s.o.Live.Configuration()
 		v, err := s.view(ctx)
 		if err != nil {
 			return err
 		}
-		news := changes(sent, v, r)
-		if !synced {
+		var news []*configv1.WatchResponse
+		if last == nil || !v.same(last) {
+			news = changes(sent, v, r)
+		}
+		if last == nil {
 			news = append(news, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED})
 		}
+		last = v
 		for _, change := range news {
 			if err := post(&s.streams, stream, change); err != nil {
 				return err
