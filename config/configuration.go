@@ -12,7 +12,9 @@ type Configuration struct {
 
 	// Begun is when the oldest of the listings began that show it to be in force; zero before the first.
 	Begun time.Time
-	// Judging is whether that is lately enough for the reviews of some cluster to be judged by it.
+	// Fresh is whether that is lately enough for the reviews of some cluster to be judged by it.
+	Fresh bool
+	// Judging is whether they are: because it is Fresh, or because somebody has permitted it though it is not.
 	Judging bool
 	// Problems are what the writers of documents and the operators of sources have to know.
 	Problems Problems
@@ -56,5 +58,5 @@ func (c *Configuration) Diverging() []Key {
 
 // NewConfiguration is a configuration of these objects, as what asks for one is tested with.
 func NewConfiguration(digest string, sources map[string]string, objects map[Key]Object) Configuration {
-	return Configuration{settled: settled{Digest: digest, Sources: sources, Objects: objects}, Judging: true}
+	return Configuration{settled: settled{Digest: digest, Sources: sources, Objects: objects}, Fresh: true, Judging: true}
 }

@@ -85,6 +85,8 @@ type Store struct {
 	current atomic.Pointer[edition]
 	shelf   shelf
 	hold    *hold
+	allowed atomic.Pointer[allowance]
+	counts  counts
 	ended   chan struct{} // closed when Run returns
 	report  *report
 }
@@ -108,6 +110,7 @@ func NewStore(opts StoreOptions) (*Store, error) {
 	}
 	s := &Store{opts: opts, hold: held, ended: make(chan struct{}), report: newReport(opts)}
 	s.current.Store(&edition{next: make(chan struct{})})
+	s.allowed.Store(&allowance{next: make(chan struct{})})
 	return s, nil
 }
 
@@ -119,11 +122,12 @@ func NewStore(opts StoreOptions) (*Store, error) {
 func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	for {
 		e := s.current.Load()
-		if !s.judges(e, cluster) {
+		stale, ok := s.judges(e, cluster)
+		if !ok {
 			return s.await(ctx, cluster, bytes)
 		}
-		if s.lend(e) {
-			return e.lent.snapshot, "", nil
+		if s.begin(e, stale) {
+			return e.lent.snapshot, stale, nil
 		}
 	}
 }
@@ -134,31 +138,54 @@ func (s *Store) Fresh(ctx context.Context) (*match.Snapshot, error) {
 	return snapshot, err
 }
 
-// judges reports whether a review of a cluster may begin with an edition now.
-func (s *Store) judges(e *edition, cluster string) bool {
-	return time.Since(e.begun) <= s.limit(e, cluster)
+// judges reports whether a review of a cluster may begin with an edition now, and if that is by a permit alone, what the
+// audit log is told.
+func (s *Store) judges(e *edition, cluster string) (stale string, ok bool) {
+	age := time.Since(e.begun)
+	if age <= s.limit(e, cluster) {
+		return "", true
+	}
+	if p := s.permits(e); p != nil {
+		return p.audit(age), true
+	}
+	return "", false
+}
+
+// begin has a review begin with an edition, unless another one is in force already.
+func (s *Store) begin(e *edition, stale string) bool {
+	if !s.lend(e) {
+		return false
+	}
+	if stale != "" {
+		s.counts.stale.Add(1)
+	}
+	return true
 }
 
 // await is the slow road of Take.
 func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	leave, err := s.hold.enter(cluster, bytes)
 	if err != nil {
+		s.counts.full.Add(1)
 		return nil, "", fmt.Errorf("%w, and no more reviews may wait for it: %w", ErrStale, err)
 	}
 	defer leave()
-	ctx, cancel := early(ctx)
+	waiting, cancel := early(ctx)
 	defer cancel()
 	for {
-		e := s.current.Load()
-		if s.judges(e, cluster) && s.lend(e) {
-			return e.lent.snapshot, "", nil
+		allowed, e := s.allowed.Load(), s.current.Load()
+		if stale, ok := s.judges(e, cluster); ok && s.begin(e, stale) {
+			return e.lent.snapshot, stale, nil
 		}
 		select {
 		case <-e.next:
+		case <-allowed.next:
 		case <-s.ended:
+			s.counts.stopped.Add(1)
 			return nil, "", fmt.Errorf("%w: the store has stopped", ErrStale)
-		case <-ctx.Done():
-			return nil, "", errors.Join(s.tooOld(e), context.Cause(ctx))
+		case <-waiting.Done():
+			s.counts.over(ctx)
+			return nil, "", errors.Join(s.tooOld(e), context.Cause(waiting))
 		}
 	}
 }
@@ -181,13 +208,29 @@ func (s *Store) Ready() error {
 	return nil
 }
 
+// Notes are what has to be known of a store that is ready.
+func (s *Store) Notes() []string {
+	var notes []string
+	e := s.current.Load()
+	if p := s.Permitted(); p != nil {
+		notes = append(notes, fmt.Sprintf("a stale configuration may judge until %s, by permit of %s: %s",
+			p.Until.UTC().Format(time.RFC3339), p.Actor, p.Reason))
+	}
+	if time.Since(e.begun) > s.opts.MaxAge {
+		notes = append(notes, s.tooOld(e).Error())
+	}
+	return notes
+}
+
 // judging reports whether the reviews of some cluster may begin with an edition now.
-func (s *Store) judging(e *edition) bool { return time.Since(e.begun) <= s.longest(e) }
+func (s *Store) judging(e *edition) bool {
+	return time.Since(e.begun) <= s.longest(e) || s.permits(e) != nil
+}
 
 // Configuration is what is in force, and what is known about it.
 func (s *Store) Configuration() Configuration {
 	e := s.current.Load()
-	c := Configuration{Begun: e.begun, Judging: s.judging(e), Problems: s.report.all(), next: e.next}
+	c := Configuration{Begun: e.begun, Judging: s.judging(e), Fresh: time.Since(e.begun) <= s.longest(e), Problems: s.report.all(), next: e.next}
 	if e.settled != nil {
 		c.settled = *e.settled
 	}

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of a Permit.
+const (
+	// MaxPermit is the longest that one holds. Who needs more gives another one, and is asked why again.
+	MaxPermit = 24 * time.Hour
+	// MaxPermitReason bounds its reason, in bytes: it is part of audit annotations.
+	MaxPermitReason = 256
+)
+
+// Permit lets one dispatcher judge by its last configuration, however old that is, until it lapses: somebody has decided, for
+// an incident, that old checks are better than none. It is immutable.
+type Permit struct {
+	// Given is when it was given.
+	Given time.Time `json:"given"`
+	// Until is when it lapses; at most MaxPermit after Given.
+	Until time.Time `json:"until"`
+	// Actor is the identity that gave it.
+	Actor string `json:"actor"`
+	// Reason is why, in the actor's words: 1 to MaxPermitReason bytes.
+	Reason string `json:"reason"`
+}
+
+// Validate says why it is no permit, at a moment at which it should hold.
+func (p *Permit) Validate(now time.Time) error {
+	switch life := p.Until.Sub(p.Given); {
+	case life <= 0 || life > MaxPermit:
+		return fmt.Errorf("a permit holds for more than nothing and at most %s, not for %s", MaxPermit, life)
+	case p.Given.After(now):
+		return fmt.Errorf("it is given at %s, and now is %s: the clock was set back", p.Given.Format(time.RFC3339), now.Format(time.RFC3339))
+	case p.Actor == "":
+		return errors.New("a permit says who gave it")
+	case strings.TrimSpace(p.Reason) == "" || len(p.Reason) > MaxPermitReason || !utf8.ValidString(p.Reason):
+		return fmt.Errorf("say why, in at most %d bytes", MaxPermitReason)
+	}
+	return nil
+}
+
+// Holds reports whether it has not lapsed.
+func (p *Permit) Holds(now time.Time) bool { return p != nil && now.Before(p.Until) }
+
+// audit is what the audit log is told of a review that is judged by it.
+func (p *Permit) audit(age time.Duration) string {
+	said := struct {
+		Age    string `json:"age"`
+		Until  string `json:"until"`
+		Actor  string `json:"actor"`
+		Reason string `json:"reason"`
+	}{age.Round(time.Second).String(), p.Until.UTC().Format(time.RFC3339), p.Actor, p.Reason}
+	data, _ := json.Marshal(said) //nolint:errchkjson // strings can always be written
+	return string(data)
+}
+
+// allowance is what is permitted, until something else is.
+type allowance struct {
+	permit *Permit       // nil is the usual case
+	next   chan struct{} // closed when something else is permitted
+}
+
+// Permit lets reviews be judged by the last configuration however old it is, as long as the permit holds; reviews that wait
+// go on at once. It replaces the one before; nil takes that back. Before the first configuration it permits nothing. It may be
+// called concurrently.
+func (s *Store) Permit(p *Permit) {
+	close(s.allowed.Swap(&allowance{permit: p, next: make(chan struct{})}).next)
+}
+
+// Permitted is the permit that holds; nil is the usual case.
+func (s *Store) Permitted() *Permit {
+	if p := s.allowed.Load().permit; p.Holds(time.Now()) {
+		return p
+	}
+	return nil
+}
+
+// permits is the permit by which reviews may begin with an edition that is too old; nil when there is none.
+func (s *Store) permits(e *edition) *Permit {
+	if e.lent == nil {
+		return nil
+	}
+	return s.Permitted()
+}

@@ -1,0 +1,254 @@
+// Package permit keeps the permit of one dispatcher to judge by a stale configuration. Operators give it through
+// AdminService ([Service]); it is kept in a file, since the store is what cannot be asked, and said in the log until it lapses
+// ([Keeper]). What it means for reviews is the business of config.Store.
+package permit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/config"
+)
+
+const (
+	// FileName is the name of the file of a permit in the directory of a dispatcher.
+	FileName = "serve-stale.json"
+	// ReminderInterval is how often the log says that a permit holds.
+	ReminderInterval = time.Minute
+	// maxFileBytes bounds the file: a permit has much less.
+	maxFileBytes = 16 << 10
+)
+
+// ErrNoConfiguration is the error of Keeper.Give where there is nothing to judge by.
+var ErrNoConfiguration = errors.New("this dispatcher has no configuration, not even an old one: a permit would permit nothing")
+
+// Live is who judges. *config.Store is one; its methods may be called concurrently.
+type Live interface {
+	// Permit lets reviews be judged by the last configuration; nil takes that back.
+	Permit(p *config.Permit)
+	// Permitted is the permit that holds; nil if none does.
+	Permitted() *config.Permit
+	// Configuration is what is in force.
+	Configuration() config.Configuration
+}
+
+// Options are what a Keeper works with. Live is required.
+type Options struct {
+	// Live is told what is permitted.
+	Live Live
+	// File is where the permit is kept; empty means that it ends with the process. Its directory is made when it is needed.
+	File string
+	// Logger is told when a permit begins and ends, and that it holds; nil means nobody is.
+	Logger *slog.Logger
+}
+
+// Keeper keeps the permit of one dispatcher. Its methods may be called concurrently; Run is called once.
+type Keeper struct {
+	o       Options
+	changed chan struct{} // holds one token while Run does not know of a change
+
+	mu sync.Mutex // held while the permit and its file change
+}
+
+// New returns a keeper that keeps nothing yet.
+func New(o Options) (*Keeper, error) {
+	if o.Live == nil {
+		return nil, errors.New("permit: Live is required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Keeper{o: o, changed: make(chan struct{}, 1)}, nil
+}
+
+// Kept reports whether permits are restored when the process is started again.
+func (k *Keeper) Kept() bool { return k.o.File != "" }
+
+// Restore puts the permit of the file into force, if it has not lapsed. A file that cannot be read, or does not hold a permit,
+// permits nothing: the log says so.
+func (k *Keeper) Restore() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.Kept() {
+		return
+	}
+	p, err := read(k.o.File, time.Now())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		k.o.Logger.Error("the permit to serve stale is not restored: give it again if it is needed", "file", k.o.File, "error", err)
+	case p.Holds(time.Now()):
+		k.put(p)
+	default:
+		k.forget()
+	}
+}
+
+// Give permits for so long. Nothing is permitted if that cannot be kept.
+//
+// Errors: ErrNoConfiguration, what is wrong with the permit (config.Permit.Validate), or what the file system says.
+func (k *Keeper) Give(life time.Duration, actor, reason string) (*config.Permit, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	p := &config.Permit{Given: now, Until: now.Add(life), Actor: actor, Reason: reason}
+	if err := p.Validate(now); err != nil {
+		return nil, &InvalidError{err}
+	}
+	if c := k.o.Live.Configuration(); c.Begun.IsZero() {
+		return nil, ErrNoConfiguration
+	}
+	if k.Kept() {
+		if err := write(k.o.File, p); err != nil {
+			return nil, err
+		}
+	}
+	k.put(p)
+	return p, nil
+}
+
+// InvalidError is what is wrong with a permit that was asked for.
+type InvalidError struct{ err error }
+
+// Error says what.
+func (e *InvalidError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *InvalidError) Unwrap() error { return e.err }
+
+// Revoke ends the permit, and returns it; nil if none held. It has ended also when there is an error: the file is still there.
+func (k *Keeper) Revoke() (*config.Permit, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.o.Live.Permitted()
+	k.put(nil)
+	return p, k.remove()
+}
+
+// put puts a permit into force; nil ends it. mu is held.
+func (k *Keeper) put(p *config.Permit) {
+	k.o.Live.Permit(p)
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run says in the log what is permitted until ctx ends, and forgets what has lapsed.
+func (k *Keeper) Run(ctx context.Context) error {
+	var said *config.Permit
+	timer := time.NewTimer(ReminderInterval)
+	defer timer.Stop()
+	for due := false; ; {
+		p := k.o.Live.Permitted()
+		if due || p != said {
+			k.say(said, p)
+		}
+		said, due = p, false
+		rest := ReminderInterval
+		if p != nil {
+			rest = min(rest, time.Until(p.Until))
+		}
+		timer.Reset(rest)
+		select {
+		case <-k.changed: // also by what is said already
+		case <-timer.C:
+			due = true
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// say says what is permitted now, and what was when it was said last.
+func (k *Keeper) say(before, now *config.Permit) {
+	if before != nil && before != now {
+		k.o.Logger.Warn("a permit to serve stale has ended", "actor", before.Actor, "until", before.Until)
+		if now == nil {
+			k.lapse()
+		}
+	}
+	if now == nil {
+		return
+	}
+	c := k.o.Live.Configuration()
+	k.o.Logger.Warn("a permit to serve stale holds: reviews are judged by the last configuration, however old it is",
+		"actor", now.Actor, "reason", now.Reason, "until", now.Until, "stale", !c.Fresh, "age", age(&c), "revision", c.Digest)
+}
+
+// age is how old a configuration is; 0 before the first.
+func age(c *config.Configuration) time.Duration {
+	if c.Begun.IsZero() {
+		return 0
+	}
+	return time.Since(c.Begun).Round(time.Millisecond)
+}
+
+// lapse forgets a permit that holds no more.
+func (k *Keeper) lapse() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.o.Live.Permitted() == nil {
+		k.forget()
+	}
+}
+
+// forget removes the file of a permit that has ended. It would not be restored in any case. mu is held.
+func (k *Keeper) forget() {
+	if err := k.remove(); err != nil {
+		k.o.Logger.Warn("the file of a permit that has ended is still there", "error", err)
+	}
+}
+
+func (k *Keeper) remove() error {
+	if !k.Kept() {
+		return nil
+	}
+	if err := os.Remove(k.o.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the permit: %w: remove it by hand, it would be restored by a restart", err)
+	}
+	return nil
+}
+
+// read reads a permit from a file.
+func read(file string, now time.Time) (*config.Permit, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	p := &config.Permit{}
+	if err := json.Unmarshal(data, p); err != nil {
+		return nil, fmt.Errorf("it holds no permit: %w", err)
+	}
+	if err := p.Validate(now); err != nil {
+		return nil, fmt.Errorf("it holds no permit: %w", err)
+	}
+	return p, nil
+}
+
+// write keeps a permit in a file, whole or not at all.
+func write(file string, p *config.Permit) error {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return fmt.Errorf("a permit that cannot be written: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("the directory of the permit: %w", err)
+	}
+	return certs.WriteFile(file, append(data, '\n'), 0o600)
+}
