@@ -27,6 +27,9 @@ type AdminOptions struct {
 	// Ready says what is missing before the process should be sent requests, one reason each; empty means ready. It is
 	// called for each probe, from any goroutine, and must not block. nil is always ready.
 	Ready func() []string
+	// Notes says what has to be known of a process that is ready, one sentence each, behind "ready". As Ready; nil says
+	// nothing.
+	Notes func() []string
 	// Logger is told which metrics cannot be gathered; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -50,7 +53,11 @@ func (o AdminOptions) readyz(w http.ResponseWriter, _ *http.Request) {
 		missing = o.Ready()
 	}
 	if len(missing) == 0 {
-		plain(w, http.StatusOK, "ready\n")
+		ready := []string{"ready"}
+		if o.Notes != nil {
+			ready = append(ready, o.Notes()...)
+		}
+		plain(w, http.StatusOK, strings.Join(ready, "\n")+"\n")
 		return
 	}
 	plain(w, http.StatusServiceUnavailable, strings.Join(missing, "\n")+"\n")

@@ -37,6 +37,7 @@ func TestAdmin(t *testing.T) {
 		"a live process is healthy":                  {path: "/healthz", code: 200, body: "ok\n"},
 		"a live process is healthy while not ready":  {options: telemetry.AdminOptions{Ready: ready("no host")}, path: "/healthz", code: 200, body: "ok\n"},
 		"nothing missing is ready":                   {options: telemetry.AdminOptions{Ready: ready()}, path: "/readyz", code: 200, body: "ready\n"},
+		"what has to be known is said behind it":     {options: telemetry.AdminOptions{Ready: ready(), Notes: ready("by a permit")}, path: "/readyz", code: 200, body: "ready\nby a permit\n"},
 		"a process without conditions is ready":      {path: "/readyz", code: 200, body: "ready\n"},
 		"what is missing is said, one reason a line": {options: telemetry.AdminOptions{Ready: ready("no configuration", "stopping")}, path: "/readyz", code: 503, body: "no configuration\nstopping\n"},
 		"probes may ask by HEAD":                     {method: "HEAD", path: "/healthz", code: 200, body: "ok\n"},

@@ -71,6 +71,7 @@ type app struct {
 	telemetry *telemetry.Telemetry
 	store     *config.Store
 	control   *controlPlane
+	permits   *permits
 	clusters  *cluster.Registry
 	registry  *session.Registry
 	hosts     *session.Server
@@ -152,15 +153,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	if err := metrics.Register(a.clusters); err != nil {
 		return nil, err
 	}
-	a.store, err = config.NewStore(config.StoreOptions{
-		Sources:      stores.sources,
-		Cover:        stores.cover(),
-		MaxHeldBytes: c.heldBytes(),
-		OnSnapshot:   a.registry.Update,
-		OnClusters:   a.clusters.Update,
-		Logger:       log,
-	})
-	if err != nil {
+	if err := a.wireStore(stores, metrics); err != nil {
 		return nil, err
 	}
 	if err := a.wireRoad(metrics); err != nil {
@@ -171,11 +164,31 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	}
 	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))
 	a.admin = &http.Server{
-		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Logger: log}),
+		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.store.Notes, Logger: log}),
 		ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	return a, nil
+}
+
+// wireStore makes the configuration in force, and what may be done about it when it is stale.
+func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
+	var err error
+	a.store, err = config.NewStore(config.StoreOptions{
+		Sources:      stores.sources,
+		Cover:        stores.cover(),
+		MaxHeldBytes: a.config.heldBytes(),
+		OnSnapshot:   a.registry.Update,
+		OnClusters:   a.clusters.Update,
+		Logger:       a.log,
+	})
+	if err != nil {
+		return err
+	}
+	if a.permits, err = a.config.stores.permits(a.store, a.config.id, a.log); err != nil {
+		return err
+	}
+	return metrics.Register(a.store.Collector())
 }
 
 // wireRoad makes the road of a review: the bridge in front of the dispatcher.
@@ -225,6 +238,7 @@ func (a *app) newGRPC(secure *tls.Config) *grpc.Server {
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
 	a.control.register(s)
+	a.permits.register(s)
 	grpc_health_v1.RegisterHealthServer(s, a.health)
 	if a.config.reflection {
 		reflection.Register(s)
@@ -361,6 +375,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 
 	g.Go(func() error { return a.store.Run(background) })
 	g.Go(func() error { return a.control.run(background) })
+	g.Go(func() error { return a.permits.run(background) })
 	g.Go(func() error { return a.clusters.Run(background) })
 	g.Go(func() error { return a.registry.Run(background) })
 	g.Go(func() error {

@@ -98,6 +98,9 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 		Version: version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
 		Said: time.Now(),
 	}
+	if p := a.live.Permitted(); p != nil {
+		s.StaleUntil = p.Until
+	}
 	for _, key := range c.Diverging() {
 		s.Diverging = append(s.Diverging, key.String())
 	}
@@ -109,7 +112,8 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 
 // sameStatus reports whether two statuses say the same, whenever they were said.
 func sameStatus(a, b *etcdstore.Status) bool {
-	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge && maps.Equal(a.Sources, b.Sources) &&
+	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
+		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
 		slices.Equal(a.Diverging, b.Diverging)
 }
 

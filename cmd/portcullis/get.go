@@ -225,14 +225,22 @@ func (c *getCommand) dispatchers(ctx context.Context, client configv1.ConfigServ
 	if c.output.value == formatJSON {
 		return writeMessage(out, answer)
 	}
-	rows := [][]string{{"DISPATCHER", "CONFIGURATION", "ETCD", "HELD", "JUDGING", "VERSION", "KEEPS AN OLDER VERSION OF"}}
+	rows := [][]string{{"DISPATCHER", "CONFIGURATION", "ETCD", "HELD", "JUDGING", "SERVES STALE UNTIL", "VERSION", "KEEPS AN OLDER VERSION OF"}}
 	for _, d := range answer.GetDispatchers() {
 		rows = append(rows, []string{
 			d.GetDispatcherId(), d.GetApplied().GetDigest(), cmp.Or(d.GetApplied().GetSources()["etcd"], "-"), d.GetHeld(),
-			fmt.Sprint(d.GetJudging()), d.GetVersion(), cmp.Or(strings.Join(d.GetDiverging(), ", "), "-"),
+			fmt.Sprint(d.GetJudging()), servesStale(d), d.GetVersion(), cmp.Or(strings.Join(d.GetDiverging(), ", "), "-"),
 		})
 	}
 	return writeTable(out, "", rows)
+}
+
+// servesStale is until when a dispatcher may judge by a stale configuration.
+func servesStale(d *configv1.DispatcherStatus) string {
+	if d.GetServesStaleUntil() == nil {
+		return "-"
+	}
+	return d.GetServesStaleUntil().AsTime().Format(time.RFC3339)
 }
 
 // changes shows who changed what.

@@ -39,7 +39,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 	root.AddCommand(
 		newDevCommand(), newServeCommand(), newReviewCommand(),
 		newApplyCommand(), newDiffCommand(), newGetCommand(), newDeleteCommand(),
-		newStoreCommand(),
+		newStoreCommand(), newServeStaleCommand(),
 		newClusterCommand(), newCertsCommand(), newVersionCommand(),
 	)
 	return root
