@@ -66,7 +66,7 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 	case !given && c.reason != "":
 		return errors.New("--for is missing: say how long the permit holds, for example --for 1h")
 	}
-	conn, err := c.target.dial()
+	conn, err := c.target.dial(maxAnswerBytes)
 	if err != nil {
 		return err
 	}
