@@ -76,8 +76,8 @@ func (o *outage) end() {
 	}
 }
 
-// answered is how a review of an object that no hook looks at was answered.
-type answered struct {
+// verdict is how a review of an object that no hook looks at was answered.
+type verdict struct {
 	code  int
 	retry string
 	text  string
@@ -85,30 +85,30 @@ type answered struct {
 }
 
 // review sends one and waits for the answer.
-func (o *outage) review(timeout time.Duration) answered {
+func (o *outage) review(timeout time.Duration) verdict {
 	body := strings.NewReplacer("pods", "configmaps", "Pod", "ConfigMap").Replace(review)
 	url := fmt.Sprintf("%s/v1/clusters/%s/validate?timeout=%s", o.info.Bridge, devCluster, timeout)
 	r, err := http.NewRequestWithContext(o.t.Context(), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		o.t.Error(err)
-		return answered{}
+		return verdict{}
 	}
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := o.client.Do(r)
 	if err != nil {
 		o.t.Error(err)
-		return answered{}
+		return verdict{}
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		o.t.Error(err)
 	}
-	var verdict struct {
+	var said struct {
 		Response struct{ AuditAnnotations map[string]string }
 	}
-	_ = json.Unmarshal(text, &verdict)
-	return answered{answer.StatusCode, answer.Header.Get("Retry-After"), string(text), verdict.Response.AuditAnnotations["stale-configuration"]}
+	_ = json.Unmarshal(text, &said)
+	return verdict{answer.StatusCode, answer.Header.Get("Retry-After"), string(text), said.Response.AuditAnnotations["stale-configuration"]}
 }
 
 // readyz is what probes are told.
@@ -177,7 +177,7 @@ func TestReviewsWaitForAStoreThatComesBack(t *testing.T) {
 	}
 	o.begin()
 	o.stale()
-	held := make(chan answered, 20)
+	held := make(chan verdict, 20)
 	for range cap(held) {
 		go func() { held <- o.review(30 * time.Second) }()
 	}
@@ -203,13 +203,13 @@ func TestAnOperatorMayHaveADispatcherServeStale(t *testing.T) {
 	o.says(o.serveStale(), "has no permit", ": fresh")
 	o.begin()
 	o.stale()
-	held := make(chan answered, 1)
+	held := make(chan verdict, 1)
 	go func() { held <- o.review(30 * time.Second) }()
 	o.becomes("a review waits", func() bool {
 		return strings.Contains(o.app.metrics(t), "portcullis_configuration_held_reviews 1")
 	})
 	o.says(o.serveStale("--for", "1h", "--reason", "INC-42"), "dispatcher test judges by its last configuration", "a restart keeps that", devAPIServer+": INC-42")
-	for _, a := range []answered{<-held, o.review(30 * time.Second)} {
+	for _, a := range []verdict{<-held, o.review(30 * time.Second)} {
 		if a.code != http.StatusOK || !strings.Contains(a.stale, `"reason":"INC-42"`) || !strings.Contains(a.stale, `"actor":"`+devAPIServer) {
 			t.Errorf("by a permit: %+v", a)
 		}
