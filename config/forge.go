@@ -80,7 +80,7 @@ func (f *forge) settle() {
 	digest := revision(next.objects)
 	if f.snapshot != nil && digest == f.snapshot.Revision() {
 		f.valid, f.objects = true, next.objects
-		f.report.settled(next.problems, f.snapshot)
+		f.report.settled(next.problems, f.snapshot, f.seen)
 		return
 	}
 	objects, snapshot, problems := f.compile(next.objects, digest)
@@ -89,7 +89,7 @@ func (f *forge) settle() {
 		f.objects, f.snapshot = objects, snapshot
 		f.announce()
 	}
-	f.report.settled(append(next.problems, problems...).sort(), snapshot)
+	f.report.settled(append(next.problems, problems...).sort(), snapshot, f.seen)
 }
 
 // compile makes a snapshot of the objects. One that cannot be compiled is replaced by its version in force, which could,

@@ -55,7 +55,12 @@ func (r *report) watched(source int, err error) {
 }
 
 // settled keeps the problems of the documents, and logs the new ones. No snapshot means that the one before stays.
-func (r *report) settled(problems Problems, snapshot *match.Snapshot) {
+// seen is what each source calls what it holds.
+func (r *report) settled(problems Problems, snapshot *match.Snapshot, seen []string) {
+	var sources []any
+	for i, revision := range seen {
+		sources = append(sources, slog.String(r.names[i], revision))
+	}
 	r.mu.Lock()
 	known := make(map[Problem]bool, len(r.problems))
 	for _, p := range r.problems {
@@ -69,7 +74,8 @@ func (r *report) settled(problems Problems, snapshot *match.Snapshot) {
 		}
 	}
 	if snapshot != nil {
-		r.logger.Info("configuration settled", "revision", snapshot.Revision(), "hooks", len(snapshot.Hooks()), "problems", len(problems))
+		r.logger.Info("configuration settled", "revision", snapshot.Revision(), "hooks", len(snapshot.Hooks()), "problems", len(problems),
+			slog.Group("sources", sources...))
 	}
 }
 

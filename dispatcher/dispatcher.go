@@ -173,15 +173,17 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	defer done()
 	ctx, span := d.seeing.beginReview(ctx, r)
 	begun := time.Now()
+	var snapshot *match.Snapshot // nil until something may judge
 	defer func() {
 		if p := recover(); p != nil {
 			d.log.ErrorContext(ctx, "panic while judging a review", "uid", r.Admission.GetUid(), "panic", p,
 				"stack", string(debug.Stack()))
-			answer, err = internalError(r), nil
+			answer, err = internalError(r, snapshot), nil
 		}
 		d.seeing.endReview(span, r, answer, err, time.Since(begun))
 	}()
-	snapshot, stale, err := d.snapshots.Take(ctx, r.Admission.GetCluster(), r.Lease.Bytes())
+	var stale string
+	snapshot, stale, err = d.snapshots.Take(ctx, r.Admission.GetCluster(), r.Lease.Bytes())
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
@@ -269,13 +271,18 @@ func answerBy(ctx context.Context, now time.Time) time.Time {
 }
 
 // internalError is the answer to a review that made our own code panic.
-func internalError(r *review.Request) review.Answer {
-	return review.Answer{Response: &admissionv1.AdmissionResponse{
+func internalError(r *review.Request, judging *match.Snapshot) review.Answer {
+	answer := review.Answer{Response: &admissionv1.AdmissionResponse{
 		Uid: r.Admission.GetUid(),
 		Status: &admissionv1.Status{
 			Status: "Failure", Reason: "InternalError", Code: 500, Message: "internal error of the admission mesh",
 		},
 	}}
+	if judging != nil {
+		answer.Revision = judging.Revision()
+		answer.Response.AuditAnnotations = map[string]string{chain.AuditRevision: answer.Revision}
+	}
+	return answer
 }
 
 // noBackend is the backend of hooks that nobody can serve.
