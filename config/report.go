@@ -43,15 +43,18 @@ func (r *report) listed(source int, err error) {
 	}
 }
 
-// watched keeps how the watch of a source ended.
+// watched keeps why a source is not watched now; nil while it is.
 func (r *report) watched(source int, err error) {
-	if err == nil {
-		return
-	}
 	r.mu.Lock()
+	before := r.unseen[source]
 	r.unseen[source] = err
 	r.mu.Unlock()
-	r.logger.Warn("configuration is not watched, only listed", "source", r.names[source], "error", err)
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		r.logger.Warn("configuration is not watched, only listed", "source", r.names[source], "error", err)
+	case err == nil && before != nil:
+		r.logger.Info("configuration is watched again", "source", r.names[source])
+	}
 }
 
 // settled keeps the problems of the documents, and logs the new ones. No snapshot means that the one before stays.

@@ -13,8 +13,8 @@ type Source interface {
 	// force until it is too old. What is there but bad is no error; it is in Listing.Problems. A Store calls List from
 	// one goroutine at a time; the listing is not changed by either side afterwards.
 	List(ctx context.Context) (Listing, error)
-	// Watch calls notify when something may have changed, until ctx ends. It is an optimisation: a Store lists anyway.
-	// It returns an error when it cannot watch, and nil when ctx has ended.
+	// Watch calls notify once it watches, and when something may have changed, until ctx ends or the watch does. It is an
+	// optimisation: a Store lists anyway. The error says why it cannot watch; a Store watches again, after a pause.
 	Watch(ctx context.Context, notify func()) error
 }
 

@@ -252,7 +252,7 @@ func (s *Store) Run(ctx context.Context) error {
 	for i, source := range s.opts.Sources {
 		p := newPoller(source, i, s.opts.MaxAge)
 		wg.Go(func() { p.poll(ctx, results) })
-		wg.Go(func() { s.report.watched(i, source.Watch(ctx, p.notify)) })
+		wg.Go(func() { s.watch(ctx, i, p.notify) })
 	}
 	f := newForge(s)
 	for {

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,14 +29,12 @@ const Label = "portcullis.dev/configuration"
 // SourceName is the name of the source.
 const SourceName = "kubernetes"
 
-// Limits and times of a Source.
+// Limits of a Source.
 const (
 	// MaxObjects bounds the objects of all ConfigMaps together.
 	MaxObjects = 20_000
 	// pageSize is how many ConfigMaps are asked for at a time.
 	pageSize = 500
-	// rewatchAfter is the pause after a watch has ended.
-	rewatchAfter = time.Second
 )
 
 // Options say where the ConfigMaps are. Both are required.
@@ -162,25 +159,11 @@ func ignored(file, why string) config.Problem {
 	return config.Problem{Severity: match.SeverityWarning, Code: config.CodeSource, File: file, Message: why}
 }
 
-// Watch implements config.Source. A watch that ends is begun anew.
+// Watch implements config.Source. API servers end a watch every few minutes.
 func (s *Source) Watch(ctx context.Context, notify func()) error {
-	for ctx.Err() == nil {
-		s.watch(ctx, notify)
-		pause := time.NewTimer(rewatchAfter)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
-		pause.Stop()
-	}
-	return nil
-}
-
-// watch is one watch. Why it ends does not matter: what lists says so too.
-func (s *Source) watch(ctx context.Context, notify func()) {
 	w, err := s.o.Client.CoreV1().ConfigMaps(s.o.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: Label + "=true"})
 	if err != nil {
-		return
+		return fmt.Errorf("watching the ConfigMaps of namespace %s: %w", s.o.Namespace, err)
 	}
 	defer w.Stop()
 	notify() // for what changed before
@@ -188,11 +171,11 @@ func (s *Source) watch(ctx context.Context, notify func()) {
 		select {
 		case _, ok := <-w.ResultChan():
 			if !ok {
-				return
+				return nil
 			}
 			notify()
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }

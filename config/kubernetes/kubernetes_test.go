@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -99,6 +100,27 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	}
 	<-told
 	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAWatchThatIsRefusedSaysWhy(t *testing.T) {
+	s, client := newSource(t, namespace)
+	client.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no role"))
+	})
+	if err := s.Watch(t.Context(), func() { t.Error("it watches") }); !apierrors.IsForbidden(err) {
+		t.Errorf("error %v, want that it is forbidden", err)
+	}
+}
+
+func TestAWatchThatTheServerEndsEnds(t *testing.T) {
+	s, client := newSource(t, namespace)
+	server := watch.NewFake()
+	client.PrependWatchReactor("configmaps", clienttesting.DefaultWatchReactor(server, nil))
+	ended := make(chan error, 1)
+	go func() { ended <- s.Watch(t.Context(), func() { server.Stop() }) }()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
