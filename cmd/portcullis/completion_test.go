@@ -16,6 +16,10 @@ func TestCompletion(t *testing.T) {
 		"words of flags are completed":         {[]string{"__complete", "review", "--stage", ""}, []string{"mutate\nvalidate\n"}},
 		"forms of output are completed":        {[]string{"__complete", "cluster", "register", "prod-1", "-o", ""}, []string{"yaml\njson\n"}},
 		"roles of certificates are completed":  {[]string{"__complete", "certs", "issue", ""}, []string{"server\nhost\nclient\n"}},
+		"kinds are completed":                  {[]string{"__complete", "get", ""}, []string{"hookroute\ncluster\nrole\ndispatchers\nchanges\n:4"}},
+		"kinds are completed for explain":      {[]string{"__complete", "explain", ""}, []string{"hookroute\ncluster\nrole\n:4"}},
+		"a name of an object is no file's":     {[]string{"__complete", "delete", "role", ""}, []string{":4\n"}},
+		"ways to show progress are completed":  {[]string{"__complete", "apply", "--progress", ""}, []string{"terminal\nlines\nnone\n"}},
 		"a name of a cluster is no file's":     {[]string{"__complete", "cluster", "register", ""}, []string{":4\n"}},
 		"a file for a review is one of a disk": {[]string{"__complete", "review", "-f", ""}, []string{":0\n"}},
 	}

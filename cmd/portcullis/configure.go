@@ -136,6 +136,18 @@ func kindNamed(text string) (string, error) {
 	return "", fmt.Errorf("there is no kind %q: use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), hookroute, cluster or role", text)
 }
 
+// completeKinds completes the first argument, a kind. Names are the mesh's, which the shell does not ask.
+func completeKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "hookroute", "cluster", "role"}
+	if cmd.Name() == "get" {
+		words = append(words, "dispatchers", "changes")
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
 // keyNamed is an object by what was typed: KIND NAME or KIND/NAME.
 func keyNamed(args []string) (*configv1.ConfigKey, error) {
 	if len(args) == 1 {

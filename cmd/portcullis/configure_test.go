@@ -85,7 +85,7 @@ func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 	}
 	says(run(newGetCommand(), ""), "HookRoute/sample-images", "directory", "HookRoute/policy", "etcd")
 	says(run(newGetCommand(), "", "vwc", "policy", "-o", "yaml"), "name: policy.example.com")
-	says(run(newGetCommand(), "", "dispatchers"), "true")
+	says(run(newGetCommand(), "", "dispatchers"), "Current")
 	says(run(newGetCommand(), "", "changes"), devAPIServer, "created ValidatingWebhookConfiguration/policy")
 	says(run(newApplyCommand(), documents, "-f", "-"), "policy unchanged")
 

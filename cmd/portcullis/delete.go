@@ -24,7 +24,8 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 ` + configureUsage,
 		Example: `  portcullis delete vwc policy --wait --ready-file /tmp/ready.json
   portcullis delete HookRoute/policy`,
-		Args: cobra.RangeArgs(1, 2),
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: completeKinds,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := keyNamed(args)
 			if err != nil {

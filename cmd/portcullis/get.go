@@ -34,15 +34,20 @@ func newGetCommand() *cobra.Command {
 		Long: `Get shows the objects of all sources, and whether they are valid, called, and in force everywhere. With -o yaml it prints
 what their authors wrote, which "portcullis apply" takes again.
 
-"get dispatchers" shows which configuration each live dispatcher judges by: who is behind, and who keeps an older version of
-something. "get changes" shows who changed what, the latest first.
+With -w it shows each object again when something about it changes, until it is interrupted, which is no error. With -o json each
+change is a line.
+
+"get dispatchers" shows which configuration each live dispatcher judges by, and its state: Current, Behind what the store holds,
+Diverging when it keeps an older version of something, Stopped when its configuration is too old to judge by. "get changes" shows
+who changed what, the latest first.
 ` + configureUsage,
 		Example: `  portcullis get --ready-file /tmp/ready.json
   portcullis get vwc policy -o yaml
   portcullis get hookroutes -w
   portcullis get dispatchers -o json`,
-		Args: cobra.MaximumNArgs(2),
-		RunE: c.run,
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: completeKinds,
+		RunE:              c.run,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
@@ -61,28 +66,32 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
 		if len(args) == 1 {
-			switch strings.ToLower(args[0]) {
-			case "dispatcher", "dispatchers":
-				return c.dispatchers(ctx, client, out)
-			case "change", "changes":
-				return c.changes(ctx, client, out)
+			show, ok := map[string]func(context.Context, configv1.ConfigServiceClient, io.Writer) error{
+				"dispatcher": c.dispatchers, "change": c.changes,
+			}[strings.TrimSuffix(strings.ToLower(args[0]), "s")]
+			switch {
+			case ok && c.watch:
+				return errors.New("-w shows objects and their changes: ask for " + args[0] + " again instead")
+			case ok:
+				return show(ctx, client, out)
 			}
 		}
 		if len(args) == 2 || len(args) == 1 && strings.Contains(args[0], "/") {
-			return c.one(ctx, client, out, args)
+			return c.one(ctx, client, cmd, args)
 		}
 		return c.list(ctx, client, cmd, args)
 	})
 }
 
 // one shows one object.
-func (c *getCommand) one(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer, args []string) error {
+func (c *getCommand) one(ctx context.Context, client configv1.ConfigServiceClient, cmd *cobra.Command, args []string) error {
+	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	key, err := keyNamed(args)
 	if err != nil {
 		return err
 	}
 	if c.watch {
-		return c.follow(ctx, client, out, &configv1.WatchRequest{Kind: key.GetKind(), Name: key.GetName()})
+		return c.follow(ctx, client, out, notes, &configv1.WatchRequest{Kind: key.GetKind(), Name: key.GetName()})
 	}
 	answer, err := client.Get(ctx, &configv1.GetRequest{Key: key})
 	if err != nil {
@@ -107,7 +116,7 @@ func (c *getCommand) list(ctx context.Context, client configv1.ConfigServiceClie
 		}
 	}
 	if c.watch {
-		return c.follow(ctx, client, cmd.OutOrStdout(), &configv1.WatchRequest{Kind: kind})
+		return c.follow(ctx, client, cmd.OutOrStdout(), cmd.ErrOrStderr(), &configv1.WatchRequest{Kind: kind})
 	}
 	answer, err := client.List(ctx, &configv1.ListRequest{Kind: kind})
 	if err != nil {
@@ -135,48 +144,22 @@ func (c *getCommand) list(ctx context.Context, client configv1.ConfigServiceClie
 	return c.table(cmd.OutOrStdout(), answer.GetObjects())
 }
 
-// follow shows objects, and their changes until it is interrupted.
-func (c *getCommand) follow(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer, r *configv1.WatchRequest) error {
-	if c.output.value == formatYAML {
-		return errors.New("-w and -o yaml: a change is more than a manifest, use -o json")
-	}
-	stream, err := client.Watch(ctx, r)
-	if err != nil {
-		return err
-	}
-	for {
-		answer, err := stream.Recv()
-		if err != nil {
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return nil
-			}
-			return err
-		}
-		switch {
-		case c.output.value == formatJSON:
-			err = writeMessage(out, answer)
-		case answer.GetType() == configv1.WatchResponse_TYPE_DELETED:
-			_, err = fmt.Fprintf(out, "%s is gone\n", name(answer.GetObject().GetKey()))
-		case answer.GetObject() != nil:
-			_, err = fmt.Fprintln(out, strings.Join(c.row(answer.GetObject()), "  "))
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // table prints objects in rows.
 func (c *getCommand) table(out io.Writer, objects []*configv1.ConfigObject) error {
-	head := []string{"OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SOURCE"}
-	if c.output.value == formatWide {
-		head = append(head, "GENERATION", "CHANGED", "BY", "ORIGIN")
-	}
-	rows := [][]string{head}
+	rows := [][]string{c.head()}
 	for _, o := range objects {
 		rows = append(rows, c.row(o))
 	}
 	return writeTable(out, "", rows)
+}
+
+// head names the columns of the table.
+func (c *getCommand) head() []string {
+	head := []string{"OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SOURCE"}
+	if c.output.value == formatWide {
+		head = append(head, "GENERATION", "VERSION", "CHANGED", "BY", "ORIGIN")
+	}
+	return head
 }
 
 // row is an object in a table.
@@ -187,7 +170,7 @@ func (c *getCommand) row(o *configv1.ConfigObject) []string {
 		if o.GetChanged() != nil {
 			changed = o.GetChanged().AsTime().Format(time.RFC3339)
 		}
-		row = append(row, fmt.Sprint(o.GetGeneration()), changed, o.GetActor(), o.GetOrigin())
+		row = append(row, fmt.Sprint(o.GetGeneration()), cmp.Or(o.GetResourceVersion(), "-"), changed, o.GetActor(), o.GetOrigin())
 	}
 	return row
 }
@@ -214,51 +197,4 @@ func writeManifest(w io.Writer, o *configv1.ConfigObject) error {
 	}
 	_, err = w.Write(data)
 	return err
-}
-
-// dispatchers shows the live dispatchers.
-func (c *getCommand) dispatchers(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer) error {
-	answer, err := client.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
-	if err != nil {
-		return err
-	}
-	if c.output.value == formatJSON {
-		return writeMessage(out, answer)
-	}
-	rows := [][]string{{"DISPATCHER", "CONFIGURATION", "ETCD", "HELD", "JUDGING", "SERVES STALE UNTIL", "VERSION", "KEEPS AN OLDER VERSION OF"}}
-	for _, d := range answer.GetDispatchers() {
-		rows = append(rows, []string{
-			d.GetDispatcherId(), d.GetApplied().GetDigest(), cmp.Or(d.GetApplied().GetSources()["etcd"], "-"), d.GetHeld(),
-			fmt.Sprint(d.GetJudging()), servesStale(d), d.GetVersion(), cmp.Or(strings.Join(d.GetDiverging(), ", "), "-"),
-		})
-	}
-	return writeTable(out, "", rows)
-}
-
-// servesStale is until when a dispatcher may judge by a stale configuration.
-func servesStale(d *configv1.DispatcherStatus) string {
-	if d.GetServesStaleUntil() == nil {
-		return "-"
-	}
-	return d.GetServesStaleUntil().AsTime().Format(time.RFC3339)
-}
-
-// changes shows who changed what.
-func (c *getCommand) changes(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer) error {
-	answer, err := client.ListChanges(ctx, &configv1.ListChangesRequest{})
-	if err != nil {
-		return err
-	}
-	if c.output.value == formatJSON {
-		return writeMessage(out, answer)
-	}
-	rows := [][]string{{"REVISION", "WHEN", "WHO", "WHAT"}}
-	for _, change := range answer.GetChanges() {
-		what := strings.Join(change.GetActions(), ", ")
-		if a := change.GetAcknowledged(); len(a) > 0 {
-			what += " (acknowledged " + strings.Join(a, ", ") + ")"
-		}
-		rows = append(rows, []string{change.GetRevision(), change.GetAt().AsTime().Format(time.RFC3339), change.GetActor(), what})
-	}
-	return writeTable(out, "", rows)
 }

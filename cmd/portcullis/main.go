@@ -38,7 +38,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 	}
 	root.AddCommand(
 		newDevCommand(), newServeCommand(), newReviewCommand(),
-		newApplyCommand(), newDiffCommand(), newGetCommand(), newDeleteCommand(),
+		newApplyCommand(), newDiffCommand(), newGetCommand(), newExplainCommand(), newDeleteCommand(),
 		newStoreCommand(), newServeStaleCommand(),
 		newClusterCommand(), newCertsCommand(), newVersionCommand(),
 	)

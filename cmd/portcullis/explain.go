@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"sigs.k8s.io/yaml"
+
+	"github.com/portcullis-mesh/portcullis/config/gateway"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// explainedChanges is how many changes of an object are told.
+const explainedChanges = 5
+
+// explainCommand is what the flags of explain say.
+type explainCommand struct {
+	timeout time.Duration
+	target  target
+	output  *choice
+}
+
+func newExplainCommand() *cobra.Command {
+	var c explainCommand
+	cmd := &cobra.Command{
+		Use:   "explain KIND NAME",
+		Short: "Say whether an object is in force, and if not, why",
+		Long: `Explain tells of one object what somebody on call has to know: whether it is in force everywhere, and if not, what is in the
+way and what to do; how far each dispatcher is; its findings; who changed it last, and when.
+
+What hooks said to one review, and why others were not called, is told by "portcullis review --explain".
+` + configureUsage,
+		Example: `  portcullis explain vwc policy --ready-file /tmp/ready.json
+  portcullis explain HookRoute/policy -o yaml`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: completeKinds,
+		RunE:              c.run,
+	}
+	f := cmd.Flags()
+	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
+	c.output = outputFlag(cmd, "how to print (default: text)", formatJSON, formatYAML)
+	c.target.bind(f)
+	return withSettings(cmd)
+}
+
+func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
+	key, err := keyNamed(args)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
+	defer cancel()
+	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
+		e, err := explain(ctx, client, key)
+		if err != nil {
+			return err
+		}
+		switch c.output.value {
+		case formatJSON:
+			return writeJSON(cmd.OutOrStdout(), e.messages())
+		case formatYAML:
+			data, err := json.Marshal(e.messages())
+			if err == nil {
+				data, err = yaml.JSONToYAML(data)
+			}
+			if err == nil {
+				_, err = cmd.OutOrStdout().Write(data)
+			}
+			return err
+		}
+		_, err = fmt.Fprint(cmd.OutOrStdout(), e.text(time.Now()))
+		return err
+	})
+}
+
+// explained is all that is told of an object.
+type explained struct {
+	object      *configv1.ConfigObject
+	dispatchers []*configv1.DispatcherStatus
+	changes     []*configv1.Change // of the object, the latest first
+}
+
+// explain asks for all that is told of an object.
+func explain(ctx context.Context, client configv1.ConfigServiceClient, key *configv1.ConfigKey) (*explained, error) {
+	object, err := client.Get(ctx, &configv1.GetRequest{Key: key})
+	if err != nil {
+		return nil, err
+	}
+	dispatchers, err := client.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	changes, err := client.ListChanges(ctx, &configv1.ListChangesRequest{Key: key, Limit: explainedChanges})
+	if err != nil {
+		return nil, err
+	}
+	return &explained{object.GetObject(), dispatchers.GetDispatchers(), changes.GetChanges()}, nil
+}
+
+// messages are what programs read.
+func (e *explained) messages() map[string]any {
+	return map[string]any{
+		"object": message{e.object}, "verdict": e.verdict(), "dispatchers": messagesOf(e.dispatchers), "changes": messagesOf(e.changes),
+	}
+}
+
+// message is a message in JSON of others.
+type message struct{ proto.Message }
+
+// MarshalJSON implements json.Marshaler.
+func (m message) MarshalJSON() ([]byte, error) { return gateway.Marshal(m.Message) }
+
+func messagesOf[T proto.Message](all []T) []message {
+	out := make([]message, 0, len(all))
+	for _, m := range all {
+		out = append(out, message{m})
+	}
+	return out
+}

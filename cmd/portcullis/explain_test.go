@@ -1,0 +1,108 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// noon is now, in these tests.
+var noon = time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC)
+
+func before(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(noon.Add(-d)) }
+
+// troubled is an object about which there is much to say.
+func troubled() *explained {
+	return &explained{
+		object: &configv1.ConfigObject{
+			Key:    &configv1.ConfigKey{Kind: "ValidatingWebhookConfiguration", Name: "policy"},
+			Source: "etcd", Generation: 3, ResourceVersion: "57", Actor: "ann", Changed: before(90 * time.Second),
+			Acknowledged: map[string]string{"danger-leases": "ann"},
+			Conditions: []*configv1.Condition{
+				{Type: "Accepted", Status: "True", Reason: "Valid"},
+				{Type: "InRotation", Status: "True", Reason: "Immediate"},
+				{Type: "Effective", Status: "False", Reason: "Diverging", Message: "an older version is in force in: two", Dispatchers: []string{"two", "three"}},
+			},
+			Findings: []*configv1.Finding{
+				{Code: "danger-leases", Severity: "danger", Path: "webhooks[0]", Message: "the hook fails closed on leases"},
+				{Code: "kept", Severity: "warning", Message: "the last good version stays in force:\x1b[2J mend it"},
+			},
+		},
+		dispatchers: []*configv1.DispatcherStatus{
+			{DispatcherId: "one", Judging: true, Applied: &configv1.Revision{Sources: map[string]string{"etcd": "57"}}, Held: "57", Said: before(time.Second)},
+			{
+				DispatcherId: "two", Judging: true, Applied: &configv1.Revision{Sources: map[string]string{"etcd": "57"}},
+				Diverging: []string{"ValidatingWebhookConfiguration/policy"}, Held: "41", Said: before(2 * time.Second),
+			},
+			{
+				DispatcherId: "three", Applied: &configv1.Revision{Sources: map[string]string{"etcd": "41"}}, Said: before(time.Minute),
+				ServesStaleUntil: timestamppb.New(noon.Add(time.Hour)),
+			},
+		},
+		changes: []*configv1.Change{{
+			Revision: "57", At: before(90 * time.Second), Actor: "ann", Actions: []string{"updated ValidatingWebhookConfiguration/policy"}, Acknowledged: []string{"danger-leases"},
+		}},
+	}
+}
+
+func TestExplainSaysWhatIsInTheWay(t *testing.T) {
+	golden(t, "explain.txt", troubled().text(noon))
+	file := &explained{object: &configv1.ConfigObject{
+		Key: &configv1.ConfigKey{Kind: "Role", Name: "r"}, Source: "directory", Origin: "conf.d/r.yaml:3",
+		Conditions: []*configv1.Condition{{Type: "Effective", Status: "Unknown", Reason: "NoDispatcher", Message: "no dispatcher says that it lives"}},
+	}}
+	golden(t, "explain-file.txt", file.text(noon))
+}
+
+func TestTheFirstThingInTheWayIsTheVerdict(t *testing.T) {
+	not := func(kind string) *configv1.Condition {
+		return &configv1.Condition{Type: kind, Status: "False", Reason: "Why", Message: "do this"}
+	}
+	for name, tc := range map[string]struct {
+		object *configv1.ConfigObject
+		want   string
+	}{
+		"all is well":             {&configv1.ConfigObject{Conditions: []*configv1.Condition{{Type: "Accepted", Status: "True"}}}, "is in force everywhere"},
+		"what is not valid":       {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective"), not("InRotation"), not("Accepted")}}, "is not valid (Why): do this"},
+		"what is not called":      {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective"), not("InRotation")}}, "is not called (Why): do this"},
+		"what others do not know": {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective")}}, "is not in force everywhere (Why): do this"},
+		"what is being removed":   {&configv1.ConfigObject{Removing: true, Conditions: []*configv1.Condition{not("Accepted")}}, "is being removed: no review begins with it any more, and those that did are finished first"},
+	} {
+		if got := (&explained{object: tc.object}).verdict(); got != tc.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func TestExplainTellsOfAnObjectOfTheMesh(t *testing.T) {
+	ready := withStore(t)
+	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
+	if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.code != 0 {
+		t.Fatal(r.notes)
+	}
+	r := execute(t, newExplainCommand(), nil, "route", "policy", "--ready-file", ready)
+	for _, want := range []string{"HookRoute/policy is in force everywhere\n", "etcd, generation 1", " ago) by " + devAPIServer, "test  has it  judges new reviews by revision ", "created HookRoute/policy"} {
+		if !strings.Contains(r.out, want) || r.code != 0 {
+			t.Errorf("no %q in %s%s", want, r.out, r.notes)
+		}
+	}
+	var told struct {
+		Object  struct{ Manifest struct{ Kind string } }
+		Verdict string
+		Changes []struct{ Actor string }
+	}
+	r = execute(t, newExplainCommand(), nil, "HookRoute/policy", "-o", "json", "--ready-file", ready)
+	if err := json.Unmarshal([]byte(r.out), &told); err != nil || told.Object.Manifest.Kind != "HookRoute" || told.Verdict == "" || told.Changes[0].Actor != devAPIServer {
+		t.Errorf("%v: %s", err, r.out)
+	}
+	r = execute(t, newExplainCommand(), nil, "HookRoute/policy", "-o", "yaml", "--ready-file", ready)
+	if !strings.Contains(r.out, "\nobject:\n") && !strings.HasPrefix(r.out, "changes:\n") {
+		t.Errorf("as YAML: %s", r.out)
+	}
+	execute(t, newExplainCommand(), nil, "route", "none", "--ready-file", ready).ends(t, exitDenied, "there is no HookRoute/none")
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// page is an output that can be looked at while it is written.
+type page struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *page) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(data)
+}
+
+// shows waits until a text is there.
+func (p *page) shows(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		p.mu.Lock()
+		all := p.text.String()
+		p.mu.Unlock()
+		if strings.Contains(all, text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %q in %s", text, all)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func TestGetWatchesUntilItIsInterrupted(t *testing.T) {
+	ready := withStore(t)
+	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	root := &cobra.Command{Use: "portcullis", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(newGetCommand())
+	root.SetArgs([]string{"get", "vwc", "-w", "--ready-file", ready})
+	var out, notes page
+	root.SetOut(&out)
+	root.SetErr(&notes)
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, root) }()
+
+	out.shows(t, "OBJECT ")
+	if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.code != 0 {
+		t.Fatal(r.notes)
+	}
+	out.shows(t, "ValidatingWebhookConfiguration/policy ")
+	if r := execute(t, newDeleteCommand(), nil, "vwc", "policy", "--ready-file", ready); r.code != 0 {
+		t.Fatal(r.notes)
+	}
+	out.shows(t, "ValidatingWebhookConfiguration/policy         gone\n")
+	interrupt()
+	if code := within(t, "the end", ended); code != 0 {
+		t.Errorf("exit code %d: %s", code, &notes.text)
+	}
+}
+
+func TestWhatGetPrintsCanBeAppliedAgain(t *testing.T) {
+	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
+	ready := info.file(t)
+	run := func(cmd *cobra.Command, in string, args ...string) ran {
+		t.Helper()
+		r := execute(t, cmd, strings.NewReader(in), append(args, "--ready-file", ready)...)
+		if r.code != 0 {
+			t.Fatalf("exit code %d: %s", r.code, r.notes)
+		}
+		return r
+	}
+	more := `---
+apiVersion: portcullis.dev/v1
+kind: Role
+metadata: {name: r, labels: {a: "true", b: "1e3", c: "0123"}, annotations: {text: "two\nlines: # of text\n"}}
+spec: {role: viewer, identities: ["yes", "null", "1.0"]}
+---
+apiVersion: portcullis.dev/v1
+kind: Cluster
+metadata: {name: c}
+spec: {identities: [api], namespaces: {static: {default: {env: "on"}}}}
+`
+	run(newApplyCommand(), strings.Replace(appliedHooks, "GROUP", `""`, 1)+more, "-f", "-")
+	printed := run(newGetCommand(), "", "-o", "yaml").out
+	again := run(newApplyCommand(), printed, "-f", "-").out
+	if strings.Count(again, " unchanged\n") != 4 || strings.Count(again, "\n") != 4 {
+		t.Errorf("%s\nof\n%s", again, printed)
+	}
+	run(newDiffCommand(), printed, "-f", "-")
+	one := run(newGetCommand(), "", "role", "r", "-o", "yaml").out
+	if again := run(newApplyCommand(), one, "-f", "-").out; again != "Role/r unchanged\n" {
+		t.Errorf("%s", again)
+	}
+}
+
+func TestAnApplyIsAsExpectedOrNotAtAll(t *testing.T) {
+	ready := withStore(t)
+	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
+	apply := func(in string, expect ...string) ran {
+		t.Helper()
+		args := []string{"-f", "-", "--ready-file", ready}
+		for _, e := range expect {
+			args = append(args, "--expect", e)
+		}
+		return execute(t, newApplyCommand(), strings.NewReader(in), args...)
+	}
+	if r := apply(documents, "vwc/policy=0", "route/policy=0"); r.code != 0 {
+		t.Fatal(r.notes)
+	}
+	apply(documents, "vwc/policy=0").ends(t, exitDenied, "an object has changed meanwhile", "not 0: read it again")
+	wide := execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "wide", "--ready-file", ready)
+	lines := strings.Split(wide.out, "\n")
+	from := strings.Index(lines[0], "VERSION")
+	version := strings.Fields(lines[1][from:])[0]
+	if r := apply(strings.Replace(documents, "Fail", "Ignore", 1), "vwc/policy="+version); r.code != 0 {
+		t.Error(r.notes)
+	}
+	execute(t, newDeleteCommand(), nil, "vwc", "policy", "--expect", version, "--ready-file", ready).ends(t, exitDenied, "has resource version")
+	apply(documents, "policy=1").fails(t, "--expect", "KIND/NAME")
+	apply(documents, "vwc/policy").fails(t, "KIND/NAME=VERSION")
+}
+
+func TestGetDispatchersShowsWhoIsBehind(t *testing.T) {
+	now := time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC)
+	answer := &configv1.ListDispatchersResponse{Behind: []string{"b", "c"}, Dispatchers: []*configv1.DispatcherStatus{
+		{DispatcherId: "a", Version: "v1", Judging: true, ConfigAgeMs: 140, Held: "57", Applied: &configv1.Revision{Digest: "d", Sources: map[string]string{"etcd": "57"}}, Said: timestamppb.New(now)},
+		{DispatcherId: "b", Version: "v1", Judging: true, ConfigAgeMs: 960, Applied: &configv1.Revision{Sources: map[string]string{"etcd": "41"}}, Diverging: []string{"HookRoute/x", "Role/y"}},
+		{DispatcherId: "c", Version: "v1", ConfigAgeMs: 7200, Applied: &configv1.Revision{}, ServesStaleUntil: timestamppb.New(now.Add(time.Hour))},
+	}}
+	var narrow, wide bytes.Buffer
+	for out, isWide := range map[*bytes.Buffer]bool{&narrow: false, &wide: true} {
+		if err := writeTable(out, "", dispatcherRows(answer, isWide, now)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "get-dispatchers.txt", narrow.String()+"\n"+wide.String())
+}
+
+// watches is a service whose Watch sends what is there, and then ends, one call after the other.
+type watches struct {
+	configv1.ConfigServiceClient
+
+	calls [][]any // *configv1.WatchResponse, or the error at the end
+}
+
+func (w *watches) Watch(context.Context, *configv1.WatchRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[configv1.WatchResponse], error) {
+	next := w.calls[0]
+	w.calls = w.calls[1:]
+	return &watchStream{next: next}, nil
+}
+
+type watchStream struct {
+	grpc.ServerStreamingClient[configv1.WatchResponse]
+
+	next []any
+}
+
+func (s *watchStream) Recv() (*configv1.WatchResponse, error) {
+	next := s.next[0]
+	s.next = s.next[1:]
+	if err, ok := next.(error); ok {
+		return nil, err
+	}
+	return next.(*configv1.WatchResponse), nil
+}
+
+func TestAWatchThatEndsIsBegunAgain(t *testing.T) {
+	change := func(kind configv1.WatchResponse_Type, name, source string) *configv1.WatchResponse {
+		return &configv1.WatchResponse{Type: kind, Object: &configv1.ConfigObject{Key: &configv1.ConfigKey{Kind: "Role", Name: name}, Source: source}}
+	}
+	put, deleted := configv1.WatchResponse_TYPE_PUT, configv1.WatchResponse_TYPE_DELETED
+	synced := &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED}
+	client := &watches{calls: [][]any{
+		{change(put, "a", "1"), change(put, "b", "1"), change(put, "c", "1"), synced, change(deleted, "c", "1"), status.Error(codes.Aborted, "too slow")},
+		{change(put, "a", "1"), status.Error(codes.Unavailable, "stopping")}, // nobody knows what is missing
+		{change(put, "a", "1"), change(put, "d", "a longer one"), synced, change(put, "a", "2"), status.Error(codes.PermissionDenied, "no role")},
+	}}
+	var out, notes bytes.Buffer
+	c := getCommand{output: &choice{}}
+	err := c.follow(t.Context(), client, &out, &notes, &configv1.WatchRequest{})
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("ended with %v", err)
+	}
+	want := `OBJECT  ACCEPTED  IN ROTATION  EFFECTIVE  SOURCE
+Role/a  -         -            -          1
+Role/b  -         -            -          1
+Role/c  -         -            -          1
+Role/c  gone
+Role/d  -         -            -          a longer one
+Role/b  gone
+Role/a  -         -            -          2
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if want := "the watch has ended (too slow): beginning again\nthe watch has ended (stopping): beginning again\n"; notes.String() != want {
+		t.Errorf("said %q", &notes)
+	}
+
+	client = &watches{calls: [][]any{{status.Error(codes.Unavailable, "nobody there")}}}
+	if err := c.follow(t.Context(), client, &out, &notes, &configv1.WatchRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a mesh that does not answer at all: %v", err)
+	}
+}
