@@ -82,7 +82,8 @@ func TestProblemsOfFit(t *testing.T) {
 		},
 		{
 			name: "A route that names no hook is not used.", data: withURL + "---\n" + strings.Replace(goodRoute, "imagepolicy.example.com", "other.example.com", 1),
-			want: []string{`f.yaml:13: HookRoute "imagepolicy": there is no such hook, or every one has a more precise route`},
+			want: []string{`f.yaml:18: HookRoute "imagepolicy": spec.hook: webhook configuration "imagepolicy" has no hook "other.example.com": ` +
+				`mend the name, or remove the route`},
 		},
 		{
 			name: "What a route asks of a hook in vain stands on its line.", data: withURL + "---\n" + goodRoute + "  shadow: true\n  speculate: true\n",
@@ -97,7 +98,8 @@ func TestProblemsOfFit(t *testing.T) {
 			want: []string{
 				`f.yaml:21: HookRoute "a": spec.speculate: hook "imagepolicy.example.com" validates, and such hooks are ` +
 					`called at the same time anyway: this has no effect`,
-				`f.yaml:22: HookRoute "b": there is no such hook, or every one has a more precise route`,
+				`f.yaml:22: HookRoute "b": spec.configuration: there is no webhook configuration "other" with a hook: ` +
+					`mend the name, or remove the route`,
 			},
 		},
 		{

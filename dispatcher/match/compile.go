@@ -57,7 +57,7 @@ func compile(in Input, conditions func() cel.ConditionCompiler) (*Snapshot, []Fi
 	for _, o := range ordered(in.Objects) {
 		c.object(o)
 	}
-	c.findings = append(c.findings, r.unused()...)
+	c.findings = append(c.findings, r.unused(c.hooks)...)
 	return &Snapshot{revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), conditions: conditionsOf(c.hooks)}, c.findings
 }
 

@@ -25,6 +25,7 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 		ClientConfig:   w.ClientConfig,
 		ReviewVersions: w.AdmissionReviewVersions,
 		rules:          w.Rules,
+		position:       i,
 	}
 	at := func(s Severity, code, field, message string) {
 		c.report(o, s, code, fmt.Sprintf(" webhooks[%d]%s", i, field), message)

@@ -142,7 +142,7 @@ func TestTheMostPreciseRouteCounts(t *testing.T) {
 		if h := snapshot.Hooks()[0]; h.Timeout != time.Duration(n+1) || h.Route.Timeout != h.Timeout {
 			t.Errorf("with %d routes the timeout is that of route %d", n+1, h.Timeout)
 		}
-		if len(findings) != n || (n > 0 && findings[0].Code != match.CodeRouteUnused) {
+		if len(findings) != n || (n > 0 && findings[0].Code != match.CodeRouteOverridden) {
 			t.Errorf("with %d routes: %v", n+1, findings)
 		}
 	}
@@ -238,7 +238,16 @@ func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
 		}, []string{`error: d.yaml: HookRoute/two: HookRoute "one" * (route-conflict)`}},
 		"a route to nothing": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a", Stage: mutate}}
-		}, []string{`warning: HookRoute/one: there is no such hook* (route-unused)`}},
+		}, []string{`warning: HookRoute/one spec.stage: the hooks that it names are of the other stage* (route-unused)`}},
+		"a route to a hook that is not there": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
+			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a", Hook: "other.io"}}
+		}, []string{`warning: HookRoute/one spec.hook: *"a" has no hook "other.io"* (route-unused)`}},
+		"a route to a configuration that is not there": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
+			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "b"}}
+		}, []string{`warning: HookRoute/one spec.configuration: there is no webhook configuration "b"* (route-unused)`}},
+		"a route beside more precise ones": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
+			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a"}, {Name: "two", Configuration: "a", Hook: "hook.io"}}
+		}, []string{`warning: HookRoute/one: every hook that it names has a more precise HookRoute* (route-overridden)`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := match.Input{Objects: []match.Object{validating("", "a", "hook.io")}}

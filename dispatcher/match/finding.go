@@ -31,6 +31,8 @@ const (
 	CodeNoHost = "no-host"
 	// CodeRouteUnused: the route names no hook of this configuration.
 	CodeRouteUnused = "route-unused"
+	// CodeRouteOverridden: every hook that the route names has a more precise route, so that it says nothing.
+	CodeRouteOverridden = "route-overridden"
 	// CodeRouteConflict: two routes of the same precision name the same hook; the first counts.
 	CodeRouteConflict = "route-conflict"
 	// CodeNoEffect: a route asks for something that the hook cannot give.

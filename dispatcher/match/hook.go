@@ -1,6 +1,7 @@
 package match
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -88,6 +89,7 @@ type Hook struct {
 	ReviewVersions []string
 
 	ordinal           int // position in Snapshot.Hooks
+	position          int // in its configuration
 	rules             []admissionregistrationv1.RuleWithOperations
 	namespaceSelector selector
 	objectSelector    selector
@@ -102,6 +104,20 @@ func (h *Hook) NamespaceSelector() *metav1.LabelSelector { return h.namespaceSel
 
 // ObjectSelector is webhooks[].objectSelector, as written; nil when there is none. The caller must not change it.
 func (h *Hook) ObjectSelector() *metav1.LabelSelector { return h.objectSelector.source }
+
+// MatchConditions are webhooks[].matchConditions, as written. The caller must not change them.
+func (h *Hook) MatchConditions() []admissionregistrationv1.MatchCondition {
+	if h.conditions == nil {
+		return nil
+	}
+	return h.conditions.written
+}
+
+// Path names a field of the hook as findings do, for example
+// "ValidatingWebhookConfiguration/imagepolicy webhooks[0].rules"; field begins with a dot, or is empty.
+func (h *Hook) Path(field string) string {
+	return fmt.Sprintf("%s webhooks[%d]%s", objectKey{h.ID.Scope, h.ID.Stage, h.ID.Configuration}, h.position, field)
+}
 
 // Decides reports whether a review may depend on the hook: neither one in shadow nor one that is pending decides anything.
 func (h *Hook) Decides() bool { return !h.Route.Shadow && !h.Pending }

@@ -39,12 +39,7 @@ func newRoutes(bindings []RouteBinding) (*routes, []Finding) {
 
 // of returns the binding that names most of a hook; nil when none names it.
 func (r *routes) of(id HookID) *RouteBinding {
-	for _, k := range [...]routeKey{
-		{id.Configuration, id.Name, id.Stage},
-		{id.Configuration, id.Name, admissionv1.Stage_STAGE_UNSPECIFIED},
-		{id.Configuration, "", id.Stage},
-		{id.Configuration, "", admissionv1.Stage_STAGE_UNSPECIFIED},
-	} {
+	for _, k := range keysTo(id) {
 		if i, ok := r.byKey[k]; ok {
 			r.used[i] = true
 			return &r.bindings[i]
@@ -53,15 +48,50 @@ func (r *routes) of(id HookID) *RouteBinding {
 	return nil
 }
 
-// unused reports the bindings that no hook has asked for.
-func (r *routes) unused() []Finding {
+// keysTo are what can name a hook, the most precise first.
+func keysTo(id HookID) [4]routeKey {
+	return [...]routeKey{
+		{id.Configuration, id.Name, id.Stage},
+		{id.Configuration, id.Name, admissionv1.Stage_STAGE_UNSPECIFIED},
+		{id.Configuration, "", id.Stage},
+		{id.Configuration, "", admissionv1.Stage_STAGE_UNSPECIFIED},
+	}
+}
+
+// unused reports the bindings that no hook has asked for, and why none has.
+func (r *routes) unused(hooks []*Hook) []Finding {
+	named := map[routeKey]bool{}
+	for _, h := range hooks {
+		for _, k := range keysTo(h.ID) {
+			named[k] = true
+		}
+	}
 	var findings []Finding
-	for i, b := range r.bindings {
-		if !r.used[i] {
-			findings = append(findings, b.finding(SeverityWarning, CodeRouteUnused, "", "there is no such hook, or every one has a more precise route"))
+	for i := range r.bindings {
+		if b := &r.bindings[i]; !r.used[i] {
+			findings = append(findings, b.unused(named))
 		}
 	}
 	return findings
+}
+
+// unused says why no hook has asked for the binding, given what can be named.
+func (b *RouteBinding) unused(named map[routeKey]bool) Finding {
+	k := routeKey{b.Configuration, b.Hook, b.Stage}
+	anyStage := routeKey{b.Configuration, b.Hook, admissionv1.Stage_STAGE_UNSPECIFIED}
+	switch {
+	case named[k]:
+		return b.finding(SeverityWarning, CodeRouteOverridden, "",
+			"every hook that it names has a more precise HookRoute, so that this one says nothing: remove it")
+	case !named[routeKey{configuration: b.Configuration}]:
+		return b.finding(SeverityWarning, CodeRouteUnused, " spec.configuration",
+			fmt.Sprintf("there is no webhook configuration %q with a hook: mend the name, or remove the route", b.Configuration))
+	case named[anyStage]:
+		return b.finding(SeverityWarning, CodeRouteUnused, " spec.stage",
+			"the hooks that it names are of the other stage: mend the stage, or leave it out")
+	}
+	return b.finding(SeverityWarning, CodeRouteUnused, " spec.hook",
+		fmt.Sprintf("webhook configuration %q has no hook %q: mend the name, or remove the route", b.Configuration, b.Hook))
 }
 
 func (b *RouteBinding) finding(s Severity, code, field, message string) Finding {
