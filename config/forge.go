@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,7 +21,8 @@ type forge struct {
 	objects  map[Key]Object // in force
 	snapshot *match.Snapshot
 	settled  *settled
-	valid    bool // whether snapshot is what seen makes: false while that cannot be compiled
+	valid    bool     // whether snapshot is what seen makes: false while that cannot be compiled
+	compiled Problems // of the snapshot
 	clusters []string
 }
 
@@ -28,8 +30,9 @@ func newForge(s *Store) *forge {
 	return &forge{Store: s, listings: make([]sourced, len(s.opts.Sources))}
 }
 
-// take puts the result of a listing into force. When nothing has changed the snapshot stays, and is known to be younger.
-func (f *forge) take(r listed) {
+// take puts the result of a listing into force. When nothing has changed the snapshot stays, and is known to be younger. ctx
+// bounds what is looked for afterwards.
+func (f *forge) take(ctx context.Context, r listed) {
 	f.report.listed(r.index, r.err)
 	if r.err != nil {
 		return
@@ -39,13 +42,17 @@ func (f *forge) take(r listed) {
 	if begun.IsZero() {
 		return // the configuration is not complete before every source was listed
 	}
-	if !slices.Equal(seen, f.seen) {
+	changed := !slices.Equal(seen, f.seen)
+	if changed {
 		f.seen = seen
 		f.settle()
 		f.settled = f.describe()
 	}
 	if f.valid {
 		f.publish(f.snapshot, f.settled, begun)
+	}
+	if changed && f.valid && f.opts.Inspect != nil {
+		f.report.inspected(f.opts.Inspect(ctx, f.snapshot, sortedObjects(f.objects)))
 	}
 }
 
@@ -80,22 +87,48 @@ func (f *forge) settle() {
 	digest := revision(next.objects)
 	if f.snapshot != nil && digest == f.snapshot.Revision() {
 		f.valid, f.objects = true, next.objects
-		f.report.settled(next.problems, f.snapshot, f.seen)
+		f.report.settled(append(next.problems, f.located()...).sort(), f.snapshot, f.seen)
 		return
 	}
 	objects, snapshot, problems := f.compile(next.objects, digest)
 	f.valid = snapshot != nil
 	if f.valid {
-		f.objects, f.snapshot = objects, snapshot
+		f.objects, f.snapshot, f.compiled = objects, snapshot, problems
 		f.announce()
 	}
 	f.report.settled(append(next.problems, problems...).sort(), snapshot, f.seen)
 }
 
+// located are the problems of the snapshot, with the places where its objects are now.
+func (f *forge) located() Problems {
+	problems := slices.Clone(f.compiled)
+	for i := range problems {
+		p := &problems[i]
+		if o, ok := f.objects[p.Key]; ok {
+			p.File, p.Line = o.File, o.lineOf(p.Field)
+		}
+	}
+	return problems
+}
+
 // compile makes a snapshot of the objects. One that cannot be compiled is replaced by its version in force, which could,
 // or left out. It returns what the snapshot was made of, and no snapshot when there cannot be one.
 func (f *forge) compile(objects map[Key]Object, digest string) (map[Key]Object, *match.Snapshot, Problems) {
-	snapshot, problems := f.tryCompile(objects, digest)
+	made, snapshot, problems := f.compileSound(objects, digest)
+	if snapshot != nil {
+		return made, snapshot, problems
+	}
+	sound, rejected := f.sift(objects)
+	if len(rejected) == 0 {
+		return objects, nil, problems
+	}
+	made, snapshot, problems = f.compileSound(sound, revision(sound))
+	return made, snapshot, append(rejected, problems...)
+}
+
+// compileSound is compile for objects that make no compiler panic.
+func (f *forge) compileSound(objects map[Key]Object, digest string) (map[Key]Object, *match.Snapshot, Problems) {
+	snapshot, problems := f.tryCompile(f.snapshot, objects, digest)
 	rejected := slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool { return p.Code != match.CodeRejected })
 	if snapshot == nil || len(rejected) == 0 {
 		return objects, snapshot, problems
@@ -110,12 +143,12 @@ func (f *forge) compile(objects map[Key]Object, digest string) (map[Key]Object, 
 			delete(objects, p.Key)
 		}
 	}
-	snapshot, problems = f.tryCompile(objects, revision(objects))
+	snapshot, problems = f.tryCompile(f.snapshot, objects, revision(objects))
 	return objects, snapshot, append(rejected, problems...)
 }
 
 // tryCompile compiles. A panic is a problem, and no snapshot.
-func (f *forge) tryCompile(objects map[Key]Object, digest string) (snapshot *match.Snapshot, problems Problems) {
+func (f *forge) tryCompile(last *match.Snapshot, objects map[Key]Object, digest string) (snapshot *match.Snapshot, problems Problems) {
 	defer func() {
 		if r := recover(); r != nil {
 			snapshot, problems = nil, Problems{{
@@ -124,7 +157,7 @@ func (f *forge) tryCompile(objects map[Key]Object, digest string) (snapshot *mat
 			}}
 		}
 	}()
-	return f.opts.Compile(f.snapshot, digest, sortedObjects(objects))
+	return f.opts.Compile(last, digest, sortedObjects(objects))
 }
 
 // announce tells the clusters of the objects in force, if they are other ones than before.

@@ -17,6 +17,7 @@ type report struct {
 	failures []error  // of the last listing, by source; guarded by mu
 	unseen   []error  // why changes are not noticed, by source; guarded by mu
 	problems Problems // of the documents; guarded by mu
+	findings Problems // of what is in force; guarded by mu
 }
 
 func newReport(opts StoreOptions) *report {
@@ -64,21 +65,29 @@ func (r *report) settled(problems Problems, snapshot *match.Snapshot, seen []str
 	for i, revision := range seen {
 		sources = append(sources, slog.String(r.names[i], revision))
 	}
+	r.replace(&r.problems, problems)
+	if snapshot != nil {
+		r.logger.Info("configuration settled", "revision", snapshot.Revision(), "hooks", len(snapshot.Hooks()), "problems", len(problems),
+			slog.Group("sources", sources...))
+	}
+}
+
+// inspected keeps what there is to say about the configuration in force, and logs what is new.
+func (r *report) inspected(findings Problems) { r.replace(&r.findings, findings.sort()) }
+
+// replace keeps problems in the place of those before, and logs the new ones.
+func (r *report) replace(kept *Problems, problems Problems) {
 	r.mu.Lock()
-	known := make(map[Problem]bool, len(r.problems))
-	for _, p := range r.problems {
+	known := make(map[Problem]bool, len(*kept))
+	for _, p := range *kept {
 		known[p] = true
 	}
-	r.problems = problems
+	*kept = problems
 	r.mu.Unlock()
 	for _, p := range problems {
 		if !known[p] {
 			r.log(p)
 		}
-	}
-	if snapshot != nil {
-		r.logger.Info("configuration settled", "revision", snapshot.Revision(), "hooks", len(snapshot.Hooks()), "problems", len(problems),
-			slog.Group("sources", sources...))
 	}
 }
 
@@ -95,7 +104,7 @@ func (r *report) failure() string {
 	return clause
 }
 
-// all are the problems of the sources and of the documents.
+// all are the problems of the sources, of the documents, and of what is in force.
 func (r *report) all() Problems {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +117,7 @@ func (r *report) all() Problems {
 			all = append(all, ofSource(name, match.SeverityWarning, "changes are seen by the next listing only: "+err.Error()))
 		}
 	}
-	return append(all, r.problems...)
+	return append(append(all, r.problems...), r.findings...)
 }
 
 // ofSource is a problem of a source as a whole.

@@ -54,6 +54,9 @@ type StoreOptions struct {
 	// Compile makes a snapshot of the objects that come into force, given the last one, which is nil at first; nil means
 	// Recompile of this package.
 	Compile func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems)
+	// Inspect, if set, finds what there is to say about a snapshot and its objects when they are in force already: it delays
+	// no change. ctx ends with Run. It must not panic.
+	Inspect func(ctx context.Context, s *match.Snapshot, objects []Object) Problems
 }
 
 // defaults fills what was left out, and returns an error for what must not be.
@@ -258,7 +261,7 @@ func (s *Store) Run(ctx context.Context) error {
 	for {
 		select {
 		case r := <-results:
-			f.take(r)
+			f.take(ctx, r)
 		case <-ctx.Done():
 			return nil
 		}

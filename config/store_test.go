@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -320,7 +321,7 @@ func TestSubscribersAreToldInOrder(t *testing.T) {
 		m.set(nil, nil)
 		pass(2 * time.Second)
 	})
-	if diff := cmp.Diff([]string{"ab", "snapshot", "snapshot", "", "snapshot"}, told); diff != "" {
+	if diff := gocmp.Diff([]string{"ab", "snapshot", "snapshot", "", "snapshot"}, told); diff != "" {
 		t.Error("(-want +got):\n" + diff)
 	}
 }
@@ -450,14 +451,16 @@ func TestAnObjectThatCannotBeCompiledIsRejectedAlone(t *testing.T) {
 
 func TestAPanicInCompilingKeepsTheSnapshotUntilItIsStale(t *testing.T) {
 	m := &memory{name: "m", files: docs("a")}
+	var broken atomic.Bool
 	compile := func(_ *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
-		if len(objects) != 1 {
+		if broken.Load() {
 			panic("boom")
 		}
 		return Compile(revision, objects)
 	}
 	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compile}, func(t *testing.T, s *Store) {
 		before := mustFresh(t, s)
+		broken.Store(true)
 		m.set(docs("a", "b"), nil)
 		pass(2 * time.Second)
 		if mustFresh(t, s) != before {
@@ -470,10 +473,106 @@ func TestAPanicInCompilingKeepsTheSnapshotUntilItIsStale(t *testing.T) {
 		if err := s.Ready(); !errors.Is(err, ErrStale) {
 			t.Errorf("judging by what is not the configuration: %v", err)
 		}
+		broken.Store(false)
 		m.set(docs("a"), nil)
 		if mustFresh(t, s) != before || len(s.Problems()) > 0 {
 			t.Errorf("problems %q", lines(s.Problems()))
 		}
+	})
+}
+
+// TestAPoisonedObjectIsRejectedAlone has objects that make the compiler panic, alone or beside another one, among many.
+func TestAPoisonedObjectIsRejectedAlone(t *testing.T) {
+	version := func(o *Object) string { return o.Cluster.Metadata.Labels["version"] }
+	compile := func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
+		seen := map[string]bool{}
+		for i := range objects {
+			if seen[version(&objects[i])] = true; version(&objects[i]) == "poison" {
+				panic("poison")
+			}
+		}
+		if seen["left"] && seen["right"] {
+			panic("left and right")
+		}
+		return Recompile(last, revision, objects)
+	}
+	documents := func(versions map[int]string) map[string]string {
+		all := ""
+		for i := range 100 {
+			all += clusterDoc(fmt.Sprintf("c%02d", i), cmp.Or(versions[i], "good"))
+		}
+		return map[string]string{"a.yaml": all}
+	}
+	m := &memory{name: "m", files: documents(nil)}
+	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compile}, func(t *testing.T, s *Store) {
+		inForce := func(want map[int]string) {
+			t.Helper()
+			mustFresh(t, s)
+			got, all := map[int]string{}, s.Configuration().Objects
+			for i := range 100 {
+				o, ok := all[Key{Kind: "Cluster", Name: fmt.Sprintf("c%02d", i)}]
+				if !ok {
+					got[i] = "missing"
+				} else if v := version(&o); v != "good" {
+					got[i] = v
+				}
+			}
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("in force (-want +got):\n%s", diff)
+			}
+		}
+		inForce(map[int]string{})
+		m.set(documents(map[int]string{3: "poison", 50: "new", 77: "poison", 99: "new"}), nil)
+		pass(time.Second)
+		inForce(map[int]string{50: "new", 99: "new"})
+		if got := codes(s.Problems()); got != "kept,kept,rejected,rejected" {
+			t.Errorf("problems %q", lines(s.Problems()))
+		}
+		if got := strings.Join(lines(s.Problems()), "\n"); !strings.Contains(got, `Cluster "c03": compiling the configuration failed, which is a fault of portcullis: poison`) {
+			t.Errorf("problems %q", got)
+		}
+		m.set(documents(map[int]string{3: "newer", 20: "left", 80: "right"}), nil)
+		pass(time.Second)
+		inForce(map[int]string{3: "newer", 20: "left"})
+		m.set(documents(nil), nil)
+		pass(time.Second)
+		if inForce(map[int]string{}); len(s.Problems()) > 0 {
+			t.Errorf("problems %q", lines(s.Problems()))
+		}
+	})
+	m = &memory{name: "m", files: documents(map[int]string{3: "poison"})}
+	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compile}, func(t *testing.T, s *Store) {
+		mustFresh(t, s)
+		if n := len(s.Configuration().Objects); n != 99 {
+			t.Errorf("%d objects are in force from the start on", n)
+		}
+	})
+}
+
+func TestWhatIsSaidAboutAConfigurationFollowsIt(t *testing.T) {
+	m := &memory{name: "m", files: map[string]string{"a.yaml": goodHook + "  clientConfig: {url: 'https://example.com/'}\n"}}
+	inspect := func(_ context.Context, s *match.Snapshot, objects []Object) Problems {
+		return ProblemsOf([]match.Finding{{Severity: match.SeverityWarning, Code: "c", Path: s.Hooks()[0].Path(".rules"), Message: "m"}}, objects)
+	}
+	inBubble(t, StoreOptions{Sources: []Source{m}, Inspect: inspect}, func(t *testing.T, s *Store) {
+		said := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := strings.Join(lines(s.Problems()), "\n"); got != want {
+				t.Errorf("problems %s\nwant %s", got, want)
+			}
+		}
+		mustFresh(t, s)
+		said(`a.yaml:6: ValidatingWebhookConfiguration "imagepolicy": webhooks[0].rules: m`)
+		// A comment changes no revision, and the line of everything.
+		route := strings.Replace(goodRoute, "imagepolicy.example.com", "other.example.com", 1)
+		m.set(map[string]string{"a.yaml": "# a comment\n" + m.files["a.yaml"] + "---\n" + route}, nil)
+		pass(time.Second)
+		const routed = `HookRoute "imagepolicy": spec.hook: webhook configuration "imagepolicy" has no hook "other.example.com": mend the name, or remove the route`
+		said("a.yaml:19: " + routed + "\n" + `a.yaml:7: ValidatingWebhookConfiguration "imagepolicy": webhooks[0].rules: m`)
+		m.set(map[string]string{"a.yaml": "# another\n" + m.files["a.yaml"]}, nil)
+		pass(time.Second)
+		said("a.yaml:20: " + routed + "\n" + `a.yaml:8: ValidatingWebhookConfiguration "imagepolicy": webhooks[0].rules: m`)
 	})
 }
 
