@@ -19,6 +19,8 @@ const (
 	DefaultName = "portcullis"
 	// WriteBudget is the time that an API server gives a whole write, with all of its admission.
 	WriteBudget = 34 * time.Second
+	// DefaultMutateBudget is that of the whole mutating chain.
+	DefaultMutateBudget = 14 * time.Second
 	// maxTimeout is the largest timeoutSeconds that Kubernetes accepts.
 	maxTimeout = 30 * time.Second
 )
@@ -51,7 +53,7 @@ type Equivalents interface {
 // Budget is the longest that one entry of each stage may take, in whole seconds from 1 to 30; 0 is the default. A write
 // meets one entry of each stage, the reinvoked one twice, and all of that must fit WriteBudget.
 type Budget struct {
-	// Mutate is for the whole mutating chain; the default is 14 s.
+	// Mutate is for the whole mutating chain; the default is DefaultMutateBudget.
 	Mutate time.Duration
 	// Reinvoke is for one reinvocation; the default is 5 s.
 	Reinvoke time.Duration
@@ -64,7 +66,7 @@ func (o Options) complete(cluster string) (Options, error) {
 	o.Name = cmp.Or(o.Name, DefaultName)
 	o.URL = strings.TrimRight(o.URL, "/")
 	o.Budget = Budget{
-		Mutate:   cmp.Or(o.Budget.Mutate, 14*time.Second),
+		Mutate:   cmp.Or(o.Budget.Mutate, DefaultMutateBudget),
 		Reinvoke: cmp.Or(o.Budget.Reinvoke, 5*time.Second),
 		Validate: cmp.Or(o.Budget.Validate, 10*time.Second),
 	}

@@ -180,6 +180,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 		MaxHeldBytes: a.config.heldBytes(),
 		OnSnapshot:   a.registry.Update,
 		OnClusters:   a.clusters.Update,
+		Inspect:      inspection().Inspect,
 		Logger:       a.log,
 	})
 	if err != nil {

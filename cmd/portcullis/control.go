@@ -14,9 +14,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/gateway"
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
@@ -39,7 +41,7 @@ func (c *storeConfig) controlPlane(s *stores, live *config.Store, trusts func(*t
 	a := &controlPlane{stores: s, live: live, presence: s.presence}
 	var err error
 	a.service, err = service.New(service.Options{
-		Objects: s.objects, Live: live, Identity: caller, Operators: c.operators, OwnNamespace: ownNamespace(), Logger: log,
+		Objects: s.objects, Live: live, Identity: caller, Operators: c.operators, Inspect: inspection().InspectOnly, Logger: log,
 		Backup: s.backup(),
 	})
 	if err != nil {
@@ -115,6 +117,11 @@ func sameStatus(a, b *etcdstore.Status) bool {
 	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
 		slices.Equal(a.Diverging, b.Diverging)
+}
+
+// inspection is what the configuration is looked through for.
+func inspection() lint.Options {
+	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget}
 }
 
 // namespaceFile is where Kubernetes tells a Pod its namespace.

@@ -10,7 +10,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // The codes of what is dangerous. Each has to be acknowledged by name.
@@ -44,11 +43,8 @@ type Options struct {
 // what matchConditions take. A condition that fails on a sample is taken to be true, as for a hook that fails closed.
 func Findings(ctx context.Context, s *match.Snapshot, o Options) []match.Finding {
 	var findings []match.Finding
-	samples, positions := samplesOf(o), map[string]int{}
+	samples := samplesOf(o)
 	for _, h := range s.Hooks() {
-		configuration := kindOf(h) + "/" + h.ID.Configuration
-		path := fmt.Sprintf("%s webhooks[%d].failurePolicy", configuration, positions[configuration])
-		positions[configuration]++
 		if h.FailurePolicy != admissionregistrationv1.Fail || h.Route.Shadow || o.Only != nil && !o.Only(h) {
 			continue
 		}
@@ -60,19 +56,11 @@ func Findings(ctx context.Context, s *match.Snapshot, o Options) []match.Finding
 			}
 			said[sample.code] = true
 			findings = append(findings, match.Finding{
-				Severity: match.SeverityWarning, Code: sample.code, Path: path,
+				Severity: match.SeverityWarning, Code: sample.code, Path: h.Path(".failurePolicy"),
 				Message: fmt.Sprintf("hook %q fails closed and is asked about %s, for example: %s. %s",
 					h.ID.Name, sample.what, sample.example(), sample.why),
 			})
 		}
 	}
 	return findings
-}
-
-// kindOf is the kind of configuration that a hook is in.
-func kindOf(h *match.Hook) string {
-	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
-		return "ValidatingWebhookConfiguration"
-	}
-	return "MutatingWebhookConfiguration"
 }

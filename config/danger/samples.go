@@ -13,6 +13,8 @@ type sample struct {
 	code, what, why                          string
 	operation, group, version, kind, plural  string
 	subresource, namespace, name, user, more string // more is what the object has besides its metadata
+
+	attributes *match.Attributes // the same for every hook
 }
 
 // samplesOf are the writes that must not stop, in the order in which they are told.
@@ -21,6 +23,7 @@ func samplesOf(o Options) []sample {
 	add := func(code, what, why string, samples ...sample) {
 		for _, s := range samples {
 			s.code, s.what, s.why = code, what, why
+			s.attributes = match.NewAttributes(s.request(), somewhere{})
 			all = append(all, s)
 		}
 	}
@@ -88,9 +91,15 @@ func workloads(namespace string) []sample {
 	}
 }
 
-// meets reports whether the hook would be asked about the sample, or refuse it unasked.
-func (s *sample) meets(ctx context.Context, h *match.Hook) bool {
-	d := h.Matches(ctx, match.NewAttributes(s.request(), somewhere{}))
+// meets reports whether the hook would be asked about the sample, or refuse it unasked. What cannot be told, even for a
+// panic, is dangerous.
+func (s *sample) meets(ctx context.Context, h *match.Hook) (meets bool) {
+	defer func() {
+		if recover() != nil {
+			meets = true
+		}
+	}()
+	d := h.Matches(ctx, s.attributes)
 	return d.Match || d.Err != nil
 }
 

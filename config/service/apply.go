@@ -34,7 +34,7 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 		}
 		w := &wish{
 			access: b.accessOf(identity, s.o.Operators), objects: objects, expected: r.GetExpectedResourceVersions(),
-			acknowledged: r.GetAcknowledge(), now: s.o.Now().UTC(), uid: uuid.NewString, ownNamespace: s.o.OwnNamespace,
+			acknowledged: r.GetAcknowledge(), now: s.o.Now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect,
 		}
 		if err := w.allowed(b); err != nil {
 			return nil, err

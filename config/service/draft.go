@@ -39,7 +39,7 @@ type wish struct {
 	acknowledged []string
 	now          time.Time
 	uid          func() string
-	ownNamespace string
+	inspect      func(context.Context, *match.Snapshot, []config.Object, func(config.Key) bool) config.Problems
 }
 
 // draft is a wish, held against a base: what there is to commit, and what stands against it. It is made by newDraft and not
@@ -58,7 +58,7 @@ type draft struct {
 	notes config.Problems // nothing stands against these
 }
 
-// newDraft holds a wish against a base. ctx bounds what matchConditions take when dangers are looked for.
+// newDraft holds a wish against a base. ctx bounds what matchConditions take when it is looked for what is probably not meant.
 func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	d := &draft{}
 	after := maps.Clone(b.objects)
@@ -74,6 +74,8 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	all = append(all, slices.Collect(maps.Values(after))...)
 	snapshot, problems := config.Recompile(b.compiled, "", all)
 	touched := w.touched(b)
+	d.denied = b.trespass(w.access, after, touched)
+	d.write(b, w)
 	for _, p := range problems {
 		switch {
 		case !touched[p.Key]:
@@ -83,9 +85,13 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 			d.notes = append(d.notes, p)
 		}
 	}
-	d.denied = b.trespass(w.access, after, touched)
-	d.write(b, w)
-	d.risk(ctx, b, w, snapshot, touched)
+	for _, p := range w.inspect(ctx, snapshot, all, func(key config.Key) bool { return touched[key] }) {
+		if danger.Is(p.Code) {
+			d.risk(b, w, p)
+		} else {
+			d.notes = append(d.notes, p)
+		}
+	}
 	return d
 }
 
@@ -171,23 +177,19 @@ func (d *draft) write(b *base, w *wish) {
 	}
 }
 
-// risk finds the dangers of what is touched. Those that are acknowledged with this wish are recorded with who did.
-func (d *draft) risk(ctx context.Context, b *base, w *wish, snapshot *match.Snapshot, touched map[config.Key]bool) {
-	findings := danger.Findings(ctx, snapshot, danger.Options{OwnNamespace: w.ownNamespace, Only: func(h *match.Hook) bool {
-		return touched[config.Key{Kind: kindOf(h), Name: h.ID.Configuration}]
-	}})
-	for _, p := range config.ProblemsOf(findings, w.objects) {
-		r := d.record(b, p.Key)
-		switch {
-		case r == nil: // of another source, whose author is not here to be asked
-		case r.Acknowledged[p.Code] != "":
-			d.notes = append(d.notes, p)
-		case slices.Contains(w.acknowledged, p.Code):
-			d.acknowledge(r, p.Code, w)
-			d.notes = append(d.notes, p)
-		default:
-			d.dangers = append(d.dangers, p)
-		}
+// risk holds a danger of what is touched against the draft, unless it is acknowledged. One that is acknowledged with this
+// wish is recorded with who did.
+func (d *draft) risk(b *base, w *wish, p config.Problem) {
+	r := d.record(b, p.Key)
+	switch {
+	case r == nil: // of another source, whose author is not here to be asked
+	case r.Acknowledged[p.Code] != "":
+		d.notes = append(d.notes, p)
+	case slices.Contains(w.acknowledged, p.Code):
+		d.acknowledge(r, p.Code, w)
+		d.notes = append(d.notes, p)
+	default:
+		d.dangers = append(d.dangers, p)
 	}
 }
 

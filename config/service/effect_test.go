@@ -17,6 +17,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
@@ -79,6 +80,7 @@ func newMesh(tb testing.TB, as func(config.Source) config.Source, apart time.Dur
 		if i == 0 {
 			m.Service, err = service.New(service.Options{
 				Objects: objects, Live: store, Operators: []string{"root"}, Identity: func(context.Context) string { return "root" },
+				Inspect: lint.Options{}.InspectOnly,
 			})
 			must(tb, err)
 		}

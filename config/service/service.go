@@ -43,7 +43,7 @@ type Live interface {
 	Configuration() config.Configuration
 }
 
-// Options are what a Service works with. Objects, Live and Identity are required.
+// Options are what a Service works with. Objects, Live, Identity and Inspect are required.
 type Options struct {
 	// Objects keeps what is written.
 	Objects Objects
@@ -54,8 +54,9 @@ type Options struct {
 	// Operators are identities that have the role of an operator whatever the configuration says: whoever writes the first
 	// Role.
 	Operators []string
-	// OwnNamespace is where the mesh runs; empty when it runs in no cluster that it serves.
-	OwnNamespace string
+	// Inspect finds what there is to say about some of the objects and the snapshot of all of them, dangers among it:
+	// lint.Options.InspectOnly.
+	Inspect func(ctx context.Context, s *match.Snapshot, objects []config.Object, only func(config.Key) bool) config.Problems
 	// SendTimeout is how long a reader of Watch and Wait may take for a message before its stream ends with ABORTED; 0 means
 	// DefaultSendTimeout.
 	SendTimeout time.Duration
@@ -82,8 +83,8 @@ type Service struct {
 
 // New returns a service. It does no I/O.
 func New(o Options) (*Service, error) {
-	if o.Objects == nil || o.Live == nil || o.Identity == nil {
-		return nil, errors.New("service: Objects, Live and Identity are required")
+	if o.Objects == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil {
+		return nil, errors.New("service: Objects, Live, Identity and Inspect are required")
 	}
 	if o.Now == nil {
 		o.Now = time.Now

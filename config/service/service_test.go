@@ -15,6 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -47,7 +48,8 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f.Service, err = service.New(service.Options{
-		Objects: f.store, Live: f, Backup: etcd.Backup, Operators: []string{"root"}, OwnNamespace: "portcullis",
+		Objects: f.store, Live: f, Backup: etcd.Backup, Operators: []string{"root"},
+		Inspect:  lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly,
 		Identity: func(ctx context.Context) string { who, _ := ctx.Value(caller{}).(string); return who },
 		Now:      func() time.Time { return time.Unix(1000, 0) },
 	})
@@ -215,6 +217,28 @@ func TestDangersHaveToBeAcknowledged(t *testing.T) {
 	}
 }
 
+func TestAnApplySaysWhatIsProbablyNotMeant(t *testing.T) {
+	f := newFixture(t)
+	codes := func(a *configv1.ApplyResponse) (all []string) {
+		for _, f := range a.GetFindings() {
+			all = append(all, f.GetCode()+" "+f.GetKey().GetName()+" "+f.GetPath())
+		}
+		return all
+	}
+	slow := func(name string) string {
+		return strings.NewReplacer("Validating", "Mutating", "policy.", name+".").Replace(policy(name, ""))
+	}
+	same := f.applied("root", policy("p", "failurePolicy: Ignore")+"\n---\n"+policy("q", "failurePolicy: Ignore"))
+	if got := codes(same); !slices.Equal(got, []string{"no-host p webhooks[0]", "no-host q webhooks[0]", "same-name q webhooks[0].name"}) {
+		t.Errorf("findings %q", got)
+	}
+	f.applied("root", slow("b"))
+	// What makes another hook late is said to who does it.
+	if got := codes(f.applied("root", slow("a"))); !slices.Contains(got, "timeout-budget b webhooks[0].timeoutSeconds") {
+		t.Errorf("findings %q", got)
+	}
+}
+
 func TestKindsOfV1alpha1BeginOpenAndMayBeClosed(t *testing.T) {
 	f := newFixture(t)
 	external := func(policy string) string {
@@ -256,6 +280,7 @@ func TestAStoreThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	broken, err := service.New(service.Options{
 		Objects: silent{}, Live: f, Identity: func(context.Context) string { return "root" }, Operators: []string{"root"},
+		Inspect: lint.Options{}.InspectOnly,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
@@ -28,6 +29,7 @@ func (f *fixture) served(sendTimeout time.Duration) (s *service.Service, client 
 	f.t.Helper()
 	s, err := service.New(service.Options{
 		Objects: f.store, Live: f, Operators: []string{"root"}, Identity: func(context.Context) string { return "root" }, SendTimeout: sendTimeout,
+		Inspect: lint.Options{}.InspectOnly,
 	})
 	if err != nil {
 		f.t.Fatal(err)

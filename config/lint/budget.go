@@ -1,0 +1,123 @@
+package lint
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// MaxSamples is how many requests are tried when it is looked for mutating hooks that need too much time together: those
+// that most hooks are about.
+const MaxSamples = 64
+
+// overBudget finds mutating hooks that fail closed, are called one after the other for one request, and may need more time
+// for that than the budget. It is said of the first hook that it is too late for. The requests are made from the rules and
+// selectors of the hooks, so that each is one that somebody could send.
+func overBudget(ctx context.Context, s *match.Snapshot, budget time.Duration, about func(*match.Hook) bool) []match.Finding {
+	hooks, all := serial(s.Hooks())
+	if budget <= 0 || all <= budget {
+		return nil
+	}
+	var findings []match.Finding
+	said := map[*match.Hook]bool{}
+	for _, r := range samples(hooks, about) {
+		c := r.chain(ctx, s)
+		if late := c.late(budget); late != nil && !said[late] {
+			said[late] = true
+			findings = append(findings, warning(CodeTimeoutBudget, late.Path(".timeoutSeconds"),
+				"%s may have to wait %s for hooks that fail closed, one after the other (%s), and API servers wait %s: then the request "+
+					"fails, whatever they say; give them less time together, by timeoutSeconds or spec.timeout of a HookRoute",
+				r.describe(), c.sum(), c.describe(), budget))
+		}
+	}
+	return findings
+}
+
+// serial are the hooks that are waited for, and what all of them may need.
+func serial(hooks []*match.Hook) (out chain, sum time.Duration) {
+	for _, h := range hooks {
+		if isSerial(h) {
+			out = append(out, h)
+		}
+	}
+	return out, out.sum()
+}
+
+func isSerial(h *match.Hook) bool {
+	return h.ID.Stage == admissionv1.Stage_STAGE_MUTATE && h.FailsClosed()
+}
+
+// chain are hooks that one request meets, in the order in which they are called.
+type chain []*match.Hook
+
+// need is how long a hook may be waited for: those that are to see what others changed may be called twice.
+func need(h *match.Hook) time.Duration {
+	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
+		return 2 * h.Timeout
+	}
+	return h.Timeout
+}
+
+func (c chain) sum() (sum time.Duration) {
+	for _, h := range c {
+		sum += need(h)
+	}
+	return sum
+}
+
+// late is the first hook that the budget may not suffice for; nil when it suffices for all.
+func (c chain) late(budget time.Duration) *match.Hook {
+	var sum time.Duration
+	for _, h := range c {
+		if sum += need(h); sum > budget {
+			return h
+		}
+	}
+	return nil
+}
+
+// describe names the hooks and what each may need.
+func (c chain) describe() string {
+	names := make([]string, 0, len(c))
+	for _, h := range c {
+		names = append(names, fmt.Sprintf("%s %s", h.ID.Name, need(h)))
+	}
+	return listed(names)
+}
+
+// samples are requests that some of the hooks are about, those of most hooks first.
+func samples(hooks chain, about func(*match.Hook) bool) []sample {
+	count := map[sample]int{}
+	var all []sample
+	for _, h := range hooks {
+		if !about(h) {
+			continue
+		}
+		for _, r := range samplesOf(h) {
+			if count[r]++; count[r] == 1 {
+				all = append(all, r)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b sample) int { return cmp.Compare(count[b], count[a]) })
+	return all[:min(len(all), MaxSamples)]
+}
+
+// chain are the hooks that are called for the sample one after the other.
+func (r *sample) chain(ctx context.Context, s *match.Snapshot) chain {
+	a := r.attributes()
+	var c chain
+	for _, h := range s.Candidates(r.cluster, admissionv1.Stage_STAGE_MUTATE, a) {
+		if isSerial(h) && h.Matches(ctx, a).Match {
+			c = append(c, h)
+		}
+	}
+	return c
+}

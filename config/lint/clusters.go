@@ -1,0 +1,53 @@
+package lint
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// maxNamed is how many names a message has.
+const maxNamed = 5
+
+// unknownClusters finds routes for clusters that are not declared: their reviews are refused before any hook is asked.
+func unknownClusters(objects []config.Object, only func(config.Key) bool) []match.Finding {
+	declared := map[string]bool{}
+	for i := range objects {
+		if objects[i].Cluster != nil {
+			declared[objects[i].Name] = true
+		}
+	}
+	var findings []match.Finding
+	for i := range objects {
+		o := &objects[i]
+		if o.Route == nil || !only(o.Key) {
+			continue
+		}
+		var missing []string
+		for _, name := range o.Route.Spec.Clusters {
+			if !declared[name] {
+				missing = append(missing, name)
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		consequence := "the hook is not called for them"
+		if len(missing) == len(o.Route.Spec.Clusters) {
+			consequence = "the hook is never called"
+		}
+		findings = append(findings, warning(CodeNoCluster, o.Key.String()+" spec.clusters",
+			"there is no Cluster document for %s, so that %s: mend the names, or add the documents", listed(missing), consequence))
+	}
+	return findings
+}
+
+// listed are names for people, and how many more there are.
+func listed(names []string) string {
+	if more := len(names) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,93 @@
+// Package lint finds configuration that is valid and probably not meant: hooks that can never be called, clusters that
+// nobody has declared, names that stand twice, timeouts that cannot all be waited for, and hooks that can stop a cluster.
+// Nothing that it finds keeps a configuration from coming into force, and it says what is certain alone.
+//
+// It is pure, and its cost grows with the number of hooks and not with its square. Its functions may be called from any
+// goroutine.
+package lint
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/danger"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// The codes of findings, beside those of package danger. Tools match on them; messages are for people.
+const (
+	// CodeNeverMatches: no request can ever match a hook, or what one of its rules names.
+	CodeNeverMatches = "never-matches"
+	// CodeNoCluster: a route names a cluster that no Cluster document has.
+	CodeNoCluster = "no-cluster"
+	// CodeSameName: another hook that the same requests may meet has the same name.
+	CodeSameName = "same-name"
+	// CodeTimeoutBudget: hooks that are called one after the other may need more time than API servers wait.
+	CodeTimeoutBudget = "timeout-budget"
+)
+
+// Options say what is not the same everywhere.
+type Options struct {
+	// OwnNamespace is where the mesh runs; empty when it does not run in a cluster that it serves.
+	OwnNamespace string
+	// MutateBudget is how long API servers wait for the mutating hooks of one request; 0 leaves CodeTimeoutBudget out.
+	MutateBudget time.Duration
+}
+
+// Inspect returns Findings as problems of the objects: what stores take. ctx bounds what matchConditions take.
+func (o Options) Inspect(ctx context.Context, s *match.Snapshot, objects []config.Object) config.Problems {
+	return o.InspectOnly(ctx, s, objects, func(config.Key) bool { return true })
+}
+
+// InspectOnly is Inspect for some of the objects, and for what they mean for others: what ConfigService takes.
+func (o Options) InspectOnly(
+	ctx context.Context, s *match.Snapshot, objects []config.Object, only func(config.Key) bool,
+) config.Problems {
+	return config.ProblemsOf(findings(ctx, s, objects, o, only), objects)
+}
+
+// findings are warnings, those of package danger first.
+func findings(
+	ctx context.Context, s *match.Snapshot, objects []config.Object, o Options, only func(config.Key) bool,
+) []match.Finding {
+	about := func(h *match.Hook) bool { return only(configurationOf(h)) }
+	all := danger.Findings(ctx, s, danger.Options{OwnNamespace: o.OwnNamespace, Only: about})
+	for _, check := range []func() []match.Finding{
+		func() []match.Finding { return neverMatching(s.Hooks(), about) },
+		func() []match.Finding { return unknownClusters(objects, only) },
+		func() []match.Finding { return sameNames(s.Hooks(), about) },
+		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about) },
+	} {
+		all = append(all, try(check)...)
+	}
+	return all
+}
+
+// configurationOf is the object that a hook is in.
+func configurationOf(h *match.Hook) config.Key {
+	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
+		return config.Key{Kind: "ValidatingWebhookConfiguration", Name: h.ID.Configuration}
+	}
+	return config.Key{Kind: "MutatingWebhookConfiguration", Name: h.ID.Configuration}
+}
+
+// try makes a panic a finding: what gives advice must not keep a configuration from coming into force.
+func try(check func() []match.Finding) (findings []match.Finding) {
+	defer func() {
+		if p := recover(); p != nil {
+			findings = []match.Finding{{
+				Severity: match.SeverityWarning, Code: config.CodeInternal,
+				Message: fmt.Sprintf("looking for what is probably not meant failed, which is a fault of portcullis: %v", p),
+			}}
+		}
+	}()
+	return check()
+}
+
+// warning is a finding of this package.
+func warning(code, path, format string, args ...any) match.Finding {
+	return match.Finding{Severity: match.SeverityWarning, Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
+}
