@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -26,6 +27,7 @@ type fixture struct {
 	*service.Service
 
 	t      *testing.T
+	client *clientv3.Client
 	store  *etcdstore.Store
 	others map[config.Key]config.Object
 }
@@ -40,7 +42,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(etcd.Close)
-	f := &fixture{t: t, others: map[config.Key]config.Object{}}
+	f := &fixture{t: t, client: etcd.Client(), others: map[config.Key]config.Object{}}
 	if f.store, err = etcdstore.New(etcdstore.Options{Client: etcd.Client()}); err != nil {
 		t.Fatal(err)
 	}
