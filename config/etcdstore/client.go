@@ -27,6 +27,9 @@ const (
 	redialAfter = time.Second
 )
 
+// requestHeadroom is what a message may have beside the request that etcd bounds, in bytes.
+const requestHeadroom = 512 << 10
+
 // DialOptions say how an external etcd is reached.
 type DialOptions struct {
 	// Endpoints are the URLs of its members; at least one.
@@ -44,6 +47,7 @@ func Dial(o DialOptions) (*clientv3.Client, error) {
 	c := clientv3.Config{
 		Endpoints: o.Endpoints, DialTimeout: dialTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
 		PermitWithoutStream: true, Username: o.User, Logger: zap.NewNop(),
+		MaxCallSendMsgSize: MaxRequestBytes + requestHeadroom, // beyond what the client would send by itself, etcd decides
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: redialAfter / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialAfter},
 			MinConnectTimeout: dialTimeout,

@@ -97,7 +97,7 @@ func commitError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrTooManyOps):
 		return fmt.Errorf("%w: apply fewer objects at a time, or raise etcd's --max-txn-ops: %w", ErrTooLarge, err)
-	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), oversized(err):
 		return fmt.Errorf("%w: apply fewer objects at a time, or raise etcd's --max-request-bytes: %w", ErrTooLarge, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%w: an embedded store makes room by itself within a minute, or needs a larger --store-quota; "+
@@ -106,6 +106,11 @@ func commitError(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// oversized reports whether gRPC has not let a message pass, at either end, before etcd could look at it.
+func oversized(err error) bool {
+	return codeOf(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "message larger than max")
 }
 
 // refused reports whether etcd has surely not made the change.

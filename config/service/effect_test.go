@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
@@ -105,7 +104,7 @@ func startEtcd(tb testing.TB) string {
 
 func openStore(tb testing.TB, endpoint string) *etcdstore.Store {
 	tb.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	client, err := etcdstore.Dial(etcdstore.DialOptions{Endpoints: []string{endpoint}})
 	must(tb, err)
 	tb.Cleanup(func() { _ = client.Close() })
 	objects, err := etcdstore.New(etcdstore.Options{Client: client})

@@ -1,13 +1,17 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/service"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
@@ -21,6 +25,24 @@ func manifest(i, timeout int) *admissionv1.Object {
 		`"metadata":{"name":"policy-%d"},"webhooks":[{"name":"policy-%d.example.com","clientConfig":{},"failurePolicy":"Fail","sideEffects":"None",`+
 		`"timeoutSeconds":%d,"admissionReviewVersions":["v1"],"namespaceSelector":{"matchLabels":{"team":"t%d"}},`+
 		`"rules":[{"operations":["CREATE","UPDATE"],"apiGroups":["apps"],"apiVersions":["v1"],"resources":["deployments","r%d"]}]}]}`, i, i, timeout, i, i)}
+}
+
+func TestAnEtcdWhoseLimitsWereRaisedTakesTheLargestApply(t *testing.T) {
+	m, r := newMesh(t, func(s config.Source) config.Source { return s }, 0), &configv1.ApplyRequest{}
+	padding := bytes.Repeat([]byte("x"), service.MaxApplyBytes/service.MaxManifests-1000)
+	for i := range service.MaxManifests {
+		o := manifest(i, 10)
+		o.Raw = bytes.Replace(o.GetRaw(), []byte(`"metadata":{`), fmt.Appendf(nil, `"metadata":{"annotations":{"a":%q},`, padding), 1)
+		r.Manifests = append(r.Manifests, o)
+	}
+	a, err := m.Apply(t.Context(), r)
+	if err != nil || len(a.GetResults()) != service.MaxManifests {
+		t.Errorf("%d results, %.300v", len(a.GetResults()), err)
+	}
+	r.Manifests = append(r.Manifests, manifest(service.MaxManifests, 10))
+	if _, err := m.Apply(t.Context(), r); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("one more: %v", err)
+	}
 }
 
 // BenchmarkTenThousandObjects is what ConfigService takes when there is much of everything: each object has a warning.
