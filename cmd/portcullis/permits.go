@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"path/filepath"
 
 	"google.golang.org/grpc"
 
@@ -21,7 +19,7 @@ type permits struct {
 
 // permits makes them. A permit that was given before the process was started is in force again.
 func (c *storeConfig) permits(live *config.Store, id string, log *slog.Logger) (*permits, error) {
-	keeper, err := permit.New(permit.Options{Live: live, File: c.permitFile(), Logger: log})
+	keeper, err := permit.New(permit.Options{Live: live, File: c.stateFile(permit.FileName), Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -33,15 +31,6 @@ func (c *storeConfig) permits(live *config.Store, id string, log *slog.Logger) (
 	}
 	keeper.Restore()
 	return &permits{keeper, service}, nil
-}
-
-// permitFile is where the permit is kept; empty without a directory for it.
-func (c *storeConfig) permitFile() string {
-	dir := cmp.Or(c.stateDir, c.dataDir)
-	if dir == "" {
-		return ""
-	}
-	return filepath.Join(dir, permit.FileName)
 }
 
 // register serves AdminService.

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -227,6 +229,33 @@ func TestAnOperatorMayHaveADispatcherServeStale(t *testing.T) {
 	o.says(o.serveStale("--revoke"), "has no permit")
 	if a := o.review(time.Second); a.code != http.StatusServiceUnavailable {
 		t.Errorf("without a permit: %+v", a)
+	}
+}
+
+// With --etcd-create a store that was lost would be made anew, and judge by nothing.
+func TestAStoreThatWasWipedIsNotMadeAnewByARestart(t *testing.T) {
+	d := &dev{dir: t.TempDir()}
+	c := storeConfig{dataDir: d.dir, quota: minQuota}
+	open := func() *stores {
+		t.Helper()
+		s, err := c.open(t.Context(), "test", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := open()
+	if _, err := first.source.List(t.Context()); err != nil {
+		t.Error(err)
+	}
+	first.close()
+	if err := os.RemoveAll(storeDir(d.dir)); err != nil {
+		t.Fatal(err)
+	}
+	second := open()
+	defer second.close()
+	if _, err := second.source.List(t.Context()); !errors.Is(err, etcdstore.ErrMissing) || !strings.Contains(err.Error(), knownFile) {
+		t.Errorf("what is not there is listed: %v", err)
 	}
 }
 

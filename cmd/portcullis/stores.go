@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (c *storeConfig) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&c.paths, "config", nil, "file or directory of configuration; may be given several times")
 	f.StringVar(&c.dataDir, "data-dir", "", "directory of an etcd in this process, for what is applied through ConfigService")
 	f.Int64Var(&c.quota, "store-quota", embedded.DefaultQuotaBytes, "most bytes of that etcd's database; when it is full nothing can be applied")
-	f.StringVar(&c.stateDir, "state-dir", "", "directory for what this dispatcher alone has to remember: a permit to serve stale (default: --data-dir)")
+	f.StringVar(&c.stateDir, "state-dir", "", "directory for what this dispatcher alone has to remember: which store it has read, and a permit to serve stale (default: --data-dir)")
 	f.StringSliceVar(&c.etcd.endpoints, "etcd", nil, "URLs of an etcd cluster instead of --data-dir, for several dispatchers")
 	f.StringVar(&c.etcd.prefix, "etcd-prefix", etcdstore.DefaultPrefix, "what our keys in etcd begin with")
 	f.StringVar(&c.etcd.tls.ca, "etcd-ca", "", "PEM file of the authorities of etcd's certificates")
@@ -97,6 +98,7 @@ func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 type stores struct {
 	sources  []config.Source
 	objects  *etcdstore.Store    // nil without etcd
+	source   *etcdstore.Source   // likewise
 	presence *etcdstore.Presence // likewise
 	embedded *embedded.Server
 	client   *clientv3.Client
@@ -121,7 +123,7 @@ func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ 
 		return nil, err
 	}
 	if s.objects != nil {
-		s.sources = append(s.sources, s.objects.Source())
+		s.sources = append(s.sources, s.source)
 		if s.presence, err = s.objects.Presence(etcdstore.PresenceOptions{ID: id, Logger: log}); err != nil {
 			return nil, err
 		}
@@ -159,11 +161,30 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	s.objects = objects
+	s.objects, s.source = objects, objects.Source()
+	if file := c.stateFile(knownFile); file != "" {
+		known, err := s.source.Remember(file)
+		if err != nil {
+			return err
+		}
+		create = create && !known // one that was lost is not an empty one
+	}
 	if !create {
 		return nil
 	}
 	return objects.Init(ctx)
+}
+
+// knownFile is the name of the file in the state directory that says which store it was.
+const knownFile = "store-id"
+
+// stateFile is a file of what this process alone has to remember; empty without a directory for it.
+func (c *storeConfig) stateFile(name string) string {
+	dir := cmp.Or(c.stateDir, c.dataDir)
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, name)
 }
 
 // client reaches an external etcd.

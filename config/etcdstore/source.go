@@ -18,6 +18,7 @@ type Source struct {
 	store *Store
 
 	mu      sync.Mutex
+	known   known
 	decoder Decoder
 	state   *State // of the last listing
 }
@@ -37,6 +38,9 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 	defer s.mu.Unlock()
 	state, err := s.store.Read(ctx, s.state)
 	if err != nil {
+		return config.Listing{}, s.known.missing(err)
+	}
+	if err := s.known.check(state.ID); err != nil {
 		return config.Listing{}, err
 	}
 	s.state = state

@@ -3,8 +3,13 @@ package etcdstore_test
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
@@ -95,5 +100,67 @@ func TestTheWatchTellsOfEachChange(t *testing.T) {
 			t.Fatal("nobody was told")
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// process is a source of a process that has just started.
+func (e *etcd) process(file string) (s *etcdstore.Source, known bool) {
+	e.t.Helper()
+	s = e.Source()
+	known, err := s.Remember(file)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return s, known
+}
+
+func TestAStoreThatWasReadIsKnownAfterARestart(t *testing.T) {
+	e, file := newEtcd(t), filepath.Join(t.TempDir(), "state", "id")
+	first, known := e.process(file)
+	if _, err := first.List(t.Context()); !errors.Is(err, etcdstore.ErrMissing) || known {
+		t.Fatalf("nothing is there, known is %v: %v", known, err)
+	}
+	e.init()
+	e.list(first)
+	second, known := e.process(file)
+	if e.list(second); !known {
+		t.Error("it is not known after a restart")
+	}
+	if _, err := e.client.Delete(t.Context(), etcdstore.DefaultPrefix, clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	third, _ := e.process(file)
+	if _, err := third.List(t.Context()); !errors.Is(err, etcdstore.ErrMissing) || !strings.Contains(err.Error(), file) {
+		t.Errorf("it was wiped: %v", err)
+	}
+	e.init()
+	if _, err := third.List(t.Context()); !errors.Is(err, etcdstore.ErrReplaced) || !strings.Contains(err.Error(), file) {
+		t.Errorf("it is another one: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	fourth, _ := e.process(file)
+	e.list(fourth)
+}
+
+func TestAStoreThatCannotBeRememberedIsNotListed(t *testing.T) {
+	e, dir := newEtcd(t), t.TempDir()
+	e.init()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Source().Remember(filepath.Join(dir, "file")); err == nil {
+		t.Error("a file without a name of a store is taken for one")
+	}
+	if _, err := e.Source().Remember(dir); err == nil {
+		t.Error("a directory is taken for a file")
+	}
+	s, _ := e.process(filepath.Join(dir, "later", "id"))
+	if err := os.WriteFile(filepath.Join(dir, "later"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.List(t.Context()); err == nil {
+		t.Error("it cannot be remembered, and is listed")
 	}
 }
