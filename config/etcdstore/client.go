@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -48,10 +49,13 @@ func Dial(o DialOptions) (*clientv3.Client, error) {
 		Endpoints: o.Endpoints, DialTimeout: dialTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
 		PermitWithoutStream: true, Username: o.User, Logger: zap.NewNop(),
 		MaxCallSendMsgSize: MaxRequestBytes + requestHeadroom, // beyond what the client would send by itself, etcd decides
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: redialAfter / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialAfter},
 			MinConnectTimeout: dialTimeout,
 		})},
+	}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return nil, errors.New("our certificate and its key go together: give both or neither")
 	}
 	var err error
 	if c.Password, err = o.password(); err != nil {
@@ -68,6 +72,12 @@ func Dial(o DialOptions) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ", "), err)
 	}
 	return client, nil
+}
+
+// failFast has a call fail when no member can be reached, with the reason why. etcd's client would wait for one instead, and
+// know nothing in the end but that the time is over.
+func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
 // password reads the password.
