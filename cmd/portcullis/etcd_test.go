@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
+)
+
+// etcdFlags are what an operator types for a cluster, parsed.
+func etcdFlags(t *testing.T, args ...string) storeConfig {
+	t.Helper()
+	var c storeConfig
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.bind(f)
+	if err := f.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.validate(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// inEtcd runs a dispatcher whose store is in a cluster, and returns its ready file.
+func inEtcd(t *testing.T, id string, args ...string) string {
+	t.Helper()
+	a, d := sampleApp(t, func(_ *dev, c *serveConfig) {
+		paths := c.stores.paths
+		c.stores = etcdFlags(t, args...)
+		c.stores.paths, c.stores.operators = paths, []string{devAPIServer}
+		c.id = id
+		c.readyTimeout = time.Nanosecond // nobody serves the samples
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan readyInfo, 1)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := a.run(ctx, func(info readyInfo) error { started <- info; return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	info := within(t, "the dispatcher", started)
+	info.ClientCert, info.ClientKey = d.path("certs/"+devClientName+".crt"), d.path("certs/"+devClientName+".key")
+	return info.file(t)
+}
+
+func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
+	c := etcdtest.Start(t)
+	certificate, password := c.Options(etcdtest.User), c.WithPassword(etcdtest.User)
+	endpoints := strings.Join(certificate.Endpoints, ",")
+	first := inEtcd(t, "first", "--etcd", endpoints, "--etcd-create",
+		"--etcd-ca", certificate.CAFile, "--etcd-cert", certificate.CertFile, "--etcd-key", certificate.KeyFile)
+	second := inEtcd(t, "second", "--etcd", endpoints, "--etcd-ca", password.CAFile, "--etcd-cert", password.CertFile,
+		"--etcd-key", password.KeyFile, "--etcd-user", password.User, "--etcd-password-file", password.PasswordFile)
+	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
+	apply := func(ready, documents string) {
+		t.Helper()
+		r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--wait", "--progress", "lines", "--timeout", long.String(), "--ready-file", ready)
+		if r.code != 0 || !strings.Contains(r.notes, "2 of 2 dispatchers judge by it") {
+			t.Fatalf("applied: %s%s", r.out, r.notes)
+		}
+	}
+	apply(first, documents)
+	c.Leader().Kill()
+	apply(second, strings.Replace(documents, "failurePolicy: Fail", "failurePolicy: Ignore", 1))
+	r := execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "yaml", "--ready-file", first)
+	if !strings.Contains(r.out, "failurePolicy: Ignore") {
+		t.Errorf("the other dispatcher has %s%s", r.out, r.notes)
+	}
+	execute(t, newStoreCommand(), nil, "backup", "-o", t.TempDir()+"/backup", "--ready-file", first).ends(t, exitDenied, "etcdctl snapshot save")
+}
+
+func TestAnEtcdThatRefusesSaysWhy(t *testing.T) {
+	c := etcdtest.Start(t)
+	o := c.WithPassword(etcdtest.User)
+	flags := etcdFlags(t, "--etcd", strings.Join(o.Endpoints, ","), "--etcd-ca", o.CAFile, "--etcd-cert", o.CertFile, "--etcd-key", o.KeyFile,
+		"--etcd-user", o.User, "--etcd-password-file", write(t, "password", "wrong"))
+	s, err := flags.open(t.Context(), "test", slog.New(slog.DiscardHandler))
+	if err == nil {
+		s.close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "--etcd: ") || !strings.Contains(err.Error(), "invalid user ID or password") {
+		t.Errorf("error %v", err)
+	}
+}
