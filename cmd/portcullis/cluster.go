@@ -16,7 +16,9 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -179,8 +181,9 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 		return nil, err
 	}
 	snapshot, problems := config.Compile(listing.Revision, listing.Objects)
+	problems = append(problems, lint.Options{}.Inspect(ctx, snapshot, listing.Objects)...)
 	for _, p := range problems {
-		if p.Severity == match.SeverityWarning {
+		if p.Severity == match.SeverityWarning && !danger.Is(p.Code) { // of dangers the plan knows more
 			fmt.Fprintf(notes, "warning: %s\n", p)
 		}
 	}

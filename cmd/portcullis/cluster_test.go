@@ -113,7 +113,15 @@ func TestClusterRegisterPassesOnWhatTheConfigurationWarnsOf(t *testing.T) {
 	unused := strings.Replace(registeredMesh, "configuration: imagepolicy", "configuration: other", 1)
 	hooks := strings.Replace(registeredHooks, "  rules:", "  clientConfig: {url: \"https://old.example.com\"}\n  rules:", 1)
 	r := register(t, "prod-1", "--config", configuration(t, map[string]string{"hooks.yaml": hooks, "mesh.yaml": unused}), "--url", "https://mesh")
-	if r.code != 0 || !strings.Contains(r.notes, "warning: ") || !strings.Contains(r.notes, "mesh.yaml:1") {
+	if r.code != 0 || !strings.Contains(r.notes, "warning: ") || !strings.Contains(r.notes, "mesh.yaml:4") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestClusterRegisterSaysWhatIsProbablyNotMeant(t *testing.T) {
+	hooks := strings.Replace(registeredHooks, "resources: [pods]", "resources: [Pods]", 1)
+	r := register(t, "prod-1", "--config", configuration(t, map[string]string{"hooks.yaml": hooks, "mesh.yaml": registeredMesh}), "--url", "https://mesh")
+	if !strings.Contains(r.notes, `warning: `) || !strings.Contains(r.notes, `never called for "Pods"`) {
 		t.Errorf("%+v", r)
 	}
 }
