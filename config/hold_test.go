@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -74,6 +75,31 @@ func TestAReviewIsHeldUntilThereIsJustTimeToAnswer(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+func TestTheLogSaysOnceThatReviewsWait(t *testing.T) {
+	var log strings.Builder
+	m := &memory{name: "m", files: docs("a")}
+	opts := StoreOptions{Sources: []Source{m}, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	inBubble(t, opts, func(t *testing.T, s *Store) {
+		mustFresh(t, s) // which waits for the first one
+		for range 2 {
+			m.set(nil, errors.New("gone"))
+			pass(10 * time.Second)
+			for range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				if _, err := take(ctx, s, "", 0); err == nil {
+					t.Error("judged")
+				}
+				cancel()
+			}
+			m.set(docs("a"), nil)
+			pass(2 * time.Second)
+		}
+	})
+	if text := log.String(); strings.Count(text, "reviews wait") != 2 || strings.Count(text, "reviews are judged again") != 2 {
+		t.Errorf("the log says\n%s", text)
+	}
 }
 
 func TestAReviewWhoseCallerLeavesIsHeldNoMore(t *testing.T) {

@@ -3,6 +3,7 @@ package config
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -12,6 +13,8 @@ import (
 type report struct {
 	logger *slog.Logger
 	names  []string // of the sources
+
+	holding atomic.Bool // whether it was said that reviews wait
 
 	mu       sync.Mutex
 	failures []error  // of the last listing, by source; guarded by mu
@@ -55,6 +58,21 @@ func (r *report) watched(source int, err error) {
 		r.logger.Warn("configuration is not watched, only listed", "source", r.names[source], "error", err)
 	case err == nil && before != nil:
 		r.logger.Info("configuration is watched again", "source", r.names[source])
+	}
+}
+
+// held says once that reviews wait since an edition has become too old, until released. Before the first edition that is no
+// news.
+func (r *report) held(e *edition, why func(*edition) error) {
+	if !e.begun.IsZero() && r.holding.CompareAndSwap(false, true) {
+		r.logger.Error("reviews wait for a fresh configuration", "error", why(e))
+	}
+}
+
+// released says that there is another edition.
+func (r *report) released() {
+	if r.holding.CompareAndSwap(true, false) {
+		r.logger.Info("reviews are judged again")
 	}
 }
 

@@ -173,6 +173,7 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 		return nil, "", fmt.Errorf("%w, and no more reviews may wait for it: %w", ErrStale, err)
 	}
 	defer leave()
+	s.report.held(s.current.Load(), s.tooOld)
 	waiting, cancel := early(ctx)
 	defer cancel()
 	for {
@@ -284,4 +285,5 @@ func (s *Store) publish(snapshot *match.Snapshot, of *settled, begun time.Time) 
 		s.shelf.put(l)
 	}
 	close(old.next)
+	s.report.released()
 }
