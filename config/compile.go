@@ -31,7 +31,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 			problems = append(problems, lonely(o)...)
 		case o.Role != nil:
 		default:
-			in.Objects = append(in.Objects, match.Object{Source: o.Origin(), Validating: o.Validating, Mutating: o.Mutating})
+			in.Objects = append(in.Objects, match.Object{Source: o.Origin(), Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating})
 		}
 	}
 	snapshot, findings := match.Compile(in)
@@ -60,7 +60,7 @@ func binding(o *Object) match.RouteBinding {
 		Name: o.Name, Source: o.Origin(),
 		Configuration: spec.Configuration, Hook: spec.Hook, Stage: stages[spec.Stage],
 		Route: match.Route{
-			Stream: spec.Stream != nil, Hosts: spec.Hosts, Clusters: spec.Clusters, Timeout: spec.Deadline(),
+			Stream: spec.Stream != nil, Hosts: spec.Hosts, Immediate: spec.Rotation == kinds.RotationImmediate, Clusters: spec.Clusters, Timeout: spec.Deadline(),
 			Speculate: spec.Speculate, Hedge: hedge(spec.Hedge), Shadow: spec.Shadow, AllDenials: spec.AllDenials,
 		},
 	}

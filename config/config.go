@@ -65,6 +65,10 @@ type Object struct {
 	// Role is a Role.
 	Role *kinds.Role
 
+	// Pending are the names of hooks that have not been in rotation yet, sorted; only a source that tells new hooks from old
+	// ones has any. It is no part of the document.
+	Pending []string
+
 	// Manifest is what its author wrote, as JSON, without what was defaulted. It must not be changed.
 	Manifest []byte
 

@@ -137,7 +137,8 @@ func kept(o Object) Problem {
 }
 
 // revision is the digest of the objects in force: one digest per source, then one over these. It depends on what the
-// objects say alone, so dispatchers that judge by the same configuration name the same revision.
+// objects say alone, and on which hooks are pending, so dispatchers that judge by the same configuration name the same
+// revision.
 func revision(objects map[Key]Object) string {
 	bySource, line := map[string]hash.Hash{}, []byte(nil)
 	for _, key := range slices.SortedFunc(maps.Keys(objects), Key.compare) {
@@ -148,6 +149,9 @@ func revision(objects map[Key]Object) string {
 			bySource[o.Source] = one
 		}
 		line = append(append(append(append(append(append(line[:0], key.Kind...), '/'), key.Name...), ' '), o.digest...), '\n')
+		for _, hook := range o.Pending {
+			line = append(append(append(line, "pending "...), hook...), '\n')
+		}
 		one.Write(line)
 	}
 	all := sha256.New()

@@ -158,6 +158,13 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// pendingOf is a listing with an object that has a hook which is pending.
+func pendingOf(l sourced) sourced {
+	l.Objects = slices.Clone(l.Objects)
+	l.Objects[0].Pending = []string{"a.example.com"}
+	return l
+}
+
 func TestTheRevisionIsThatOfTheContentAlone(t *testing.T) {
 	settled := func(l ...sourced) string { return revision(settle(nil, l).objects) }
 	one := listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1"), "b.yaml": clusterDoc("b", "1")})
@@ -174,6 +181,7 @@ func TestTheRevisionIsThatOfTheContentAlone(t *testing.T) {
 		"less":            settled(listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1")})),
 		"another source":  settled(listingOf("t", map[string]string{"a.yaml": clusterDoc("a", "1"), "b.yaml": clusterDoc("b", "1")})),
 		"nothing":         settled(),
+		"a pending hook":  settled(pendingOf(one)),
 	} {
 		if other == settled(one) {
 			t.Errorf("%s does not change the revision", name)

@@ -85,7 +85,7 @@ func (d *decoded) settle() {
 			"etcd holds a manifest of another object here, which no portcullis has written"))
 		return
 	}
-	d.objects[0].Line = 0
+	d.objects[0].Line, d.objects[0].Pending = 0, d.record.Pending
 }
 
 func fault(r *Record, code, message string) config.Problem {

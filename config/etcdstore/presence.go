@@ -52,10 +52,36 @@ type Status struct {
 	// MaxAge is how old the configuration may be that the reviews of some cluster are judged by; zero is the usual age. The
 	// lease becomes as long as that takes.
 	MaxAge time.Duration `json:"maxAge,omitzero"`
+	// Pending are hooks that wait for a host, and why, as far as there is room.
+	Pending []PendingHook `json:"pending,omitempty"`
 	// StaleUntil is until when reviews are judged by a configuration that is too old; zero is the usual case.
 	StaleUntil time.Time `json:"staleUntil,omitzero"`
 	// Said is when it said so.
 	Said time.Time `json:"said"`
+}
+
+// What a pending hook waits for, as a dispatcher knows it.
+const (
+	// PendingNobody: no route grants the hook to a host.
+	PendingNobody = "NobodyGranted"
+	// PendingMissing: no host that may serve the hook is connected.
+	PendingMissing = "HostsMissing"
+	// PendingUnanswered: no host has answered its probe yet.
+	PendingUnanswered = "Unanswered"
+	// PendingNotReady: the host that answered last is not ready; it has said why.
+	PendingNotReady = "HostNotReady"
+	// PendingReady: a host is ready, and the store has not been told yet.
+	PendingReady = "HostReady"
+)
+
+// PendingHook is a hook that is not in rotation yet.
+type PendingHook struct {
+	// Object is the configuration, as KIND/NAME, and Hook the name of the hook.
+	Object string `json:"object"`
+	Hook   string `json:"hook"`
+	// Reason is one of the Pending constants, and Message the same for people.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
 }
 
 // PresenceOptions configure a Presence.

@@ -26,6 +26,9 @@ type Record struct {
 	Changed time.Time `json:"changed"`
 	// Acknowledged is who took which danger upon itself, by code.
 	Acknowledged map[string]string `json:"acknowledged,omitempty"`
+	// Pending are the names of hooks of it that have not been in rotation yet, sorted. No mark means in rotation: what is lost
+	// closes, and never opens.
+	Pending []string `json:"pending,omitempty"`
 	// Removing says that it is to be deleted once no review is judged by it any more.
 	Removing bool `json:"removing,omitempty"`
 

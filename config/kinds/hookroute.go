@@ -53,6 +53,9 @@ type HookRouteSpec struct {
 	// Hosts are the identities that may serve the hook over streams: the first URI in a host's certificate, else its
 	// common name. Empty means nobody.
 	Hosts []string `json:"hosts,omitempty"`
+	// Rotation is when a hook that was just created is called for the first time. Empty means RotationAfterProbe. Only with
+	// Stream.
+	Rotation Rotation `json:"rotation,omitempty"`
 	// Clusters are the clusters whose reviews the hook sees. Empty means all.
 	Clusters []string `json:"clusters,omitempty"`
 	// Timeout bounds one call, as Go writes durations ("250ms"). Empty means the hook's timeoutSeconds.
@@ -80,6 +83,18 @@ type Hedge struct {
 
 // Stream is how a hook is served over host streams. Its presence is all there is to say today.
 type Stream struct{}
+
+// Rotation is when a new hook is called for the first time.
+type Rotation string
+
+// The rotations of a new hook.
+const (
+	// RotationImmediate is at once.
+	RotationImmediate Rotation = "Immediate"
+	// RotationAfterProbe is when a host has said that it is ready, for hooks that are created through ConfigService. Other
+	// sources do not tell a new hook from an old one: theirs are called at once.
+	RotationAfterProbe Rotation = "AfterProbe"
+)
 
 // Stage is a stage of admission as documents write it.
 type Stage string
@@ -119,10 +134,24 @@ func (r *HookRoute) Validate() field.ErrorList {
 	if r.Spec.Stream == nil && len(r.Spec.Hosts) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("hosts"), "hosts serve streams only: add `stream: {}`, or remove the hosts"))
 	}
+	errs = append(errs, r.Spec.validateRotation(spec.Child("rotation"))...)
 	errs = append(errs, validateIdentities(r.Spec.Hosts, spec.Child("hosts"))...)
 	errs = append(errs, validateNames(r.Spec.Clusters, spec.Child("clusters"))...)
 	errs = append(errs, validateDuration(r.Spec.Timeout, MinTimeout, MaxTimeout, spec.Child("timeout"))...)
 	return append(errs, r.Spec.validateHedge(spec.Child("hedge"))...)
+}
+
+// validateRotation checks when new hooks are called.
+func (s *HookRouteSpec) validateRotation(path *field.Path) field.ErrorList {
+	switch {
+	case s.Rotation == "":
+		return nil
+	case s.Rotation != RotationImmediate && s.Rotation != RotationAfterProbe:
+		return field.ErrorList{notSupported(path, s.Rotation, RotationImmediate, RotationAfterProbe)}
+	case s.Stream == nil:
+		return field.ErrorList{field.Forbidden(path, "only hosts answer probes: add `stream: {}`, or remove the rotation")}
+	}
+	return nil
 }
 
 // validateHedge checks how calls are hedged.

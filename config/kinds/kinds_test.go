@@ -88,6 +88,12 @@ func TestValidate(t *testing.T) {
 		{"A shorter timeout is not.", route(func(r *HookRoute) { r.Spec.Timeout = "999us" }), []string{"spec.timeout: FieldValueInvalid"}},
 		{"A longer timeout is not.", route(func(r *HookRoute) { r.Spec.Timeout = "30001ms" }), []string{"spec.timeout: FieldValueInvalid"}},
 		{"A timeout needs a unit.", route(func(r *HookRoute) { r.Spec.Timeout = "5" }), []string{"spec.timeout: FieldValueInvalid"}},
+		{"A new hook may be called at once.", route(func(r *HookRoute) { r.Spec.Rotation = RotationImmediate }), nil},
+		{"A new hook may wait for a probe.", route(func(r *HookRoute) { r.Spec.Rotation = RotationAfterProbe }), nil},
+		{"A rotation is one of two.", route(func(r *HookRoute) { r.Spec.Rotation = "Later" }), []string{"spec.rotation: FieldValueNotSupported"}},
+		{"A JSON webhook answers no probes.", route(func(r *HookRoute) {
+			r.Spec.Stream, r.Spec.Hosts, r.Spec.Hedge, r.Spec.Rotation = nil, nil, nil, RotationAfterProbe
+		}), []string{"spec.rotation: FieldValueForbidden"}},
 		{"A hedge need not say more.", hedged(&Hedge{}), nil},
 		{"The shortest delay and the fewest calls are valid.", hedged(hedge("1ms", 1)), nil},
 		{"The longest delay and the most calls are valid.", hedged(hedge("30s", 50)), nil},

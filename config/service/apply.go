@@ -170,11 +170,12 @@ func (s *Service) applied(d *draft, w *wish, b *base, revision int64, findings c
 	}
 	for i := range w.objects {
 		o := &w.objects[i]
-		r := *d.record(b, o.Key)
-		if d.results[i] != unchanged {
-			r.Revision = revision
+		r := d.record(b, o.Key)
+		if r != b.state.Records[o.Key] {
+			next := *r
+			next.Revision, r = revision, &next
 		}
-		out.Objects = append(out.Objects, objectOf(o, &r))
+		out.Objects = append(out.Objects, objectOf(o, r))
 	}
 	return out
 }

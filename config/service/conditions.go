@@ -31,7 +31,7 @@ func condition(kind string, is bool, reason, message string) *configv1.Condition
 func (v *view) conditions(key config.Key, r *etcdstore.Record) []*configv1.Condition {
 	out := []*configv1.Condition{v.accepted(key)}
 	if strings.HasSuffix(key.Kind, "WebhookConfiguration") {
-		out = append(out, inRotation(r))
+		out = append(out, v.inRotation(key, r))
 	}
 	return append(out, v.effective(key, r))
 }
@@ -47,11 +47,16 @@ func (v *view) accepted(key config.Key) *configv1.Condition {
 }
 
 // inRotation is whether all hooks of a configuration are called.
-func inRotation(r *etcdstore.Record) *configv1.Condition {
-	if r != nil && r.Removing {
+func (v *view) inRotation(key config.Key, r *etcdstore.Record) *configv1.Condition {
+	switch {
+	case r == nil: // of a source that does not tell new hooks from old ones
+		return condition(conditionInRotation, true, "Immediate", "")
+	case r.Removing:
 		return condition(conditionInRotation, false, "Removing", "it is being removed: reviews that have begun with it are finished")
+	case len(r.Pending) > 0:
+		return condition(conditionInRotation, false, "Pending", v.waiting(key, r))
 	}
-	return condition(conditionInRotation, true, "Immediate", "")
+	return condition(conditionInRotation, true, "NonePending", "")
 }
 
 // effective is whether every live dispatcher judges new reviews by this version of the object.

@@ -78,6 +78,10 @@ func (b *base) removal(key config.Key, by access, expected string, now time.Time
 		r.Removing, r.Actor, r.Changed = true, by.identity, now
 		e.Put = []*etcdstore.Record{&r}
 		e.Change = etcdstore.Change{At: now, Actor: by.identity, Actions: []string{"began to remove " + key.String()}, Keys: []string{key.String()}}
+		for _, r := range b.unmarked(key) {
+			e.Put = append(e.Put, r)
+			e.Change.Actions, e.Change.Keys = append(e.Change.Actions, "put hooks of "+r.Key.String()+" in rotation"), append(e.Change.Keys, r.Key.String())
+		}
 	}
 	return e, nil
 }

@@ -61,7 +61,7 @@ type draft struct {
 // newDraft holds a wish against a base. ctx bounds what matchConditions take when it is looked for what is probably not meant.
 func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	d := &draft{}
-	after := maps.Clone(b.objects)
+	after := unprobed(b.objects)
 	for i := range w.objects {
 		o := &w.objects[i]
 		after[o.Key] = *o
@@ -76,6 +76,7 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	touched := w.touched(b)
 	d.denied = b.trespass(w.access, after, touched)
 	d.write(b, w)
+	d.pend(b, w, snapshot, touched)
 	for _, p := range problems {
 		switch {
 		case !touched[p.Key]:
@@ -93,6 +94,16 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 		}
 	}
 	return d
+}
+
+// unprobed are objects of which no hook is pending. What stands against a hook does so before it is in rotation.
+func unprobed(objects map[config.Key]config.Object) map[config.Key]config.Object {
+	out := make(map[config.Key]config.Object, len(objects))
+	for key, o := range objects {
+		o.Pending = nil
+		out[key] = o
+	}
+	return out
 }
 
 // refused reports whether something stands against the draft.
@@ -215,14 +226,20 @@ func (d *draft) acknowledge(r *etcdstore.Record, code string, w *wish) {
 	if !slices.Contains(change.Acknowledged, code) {
 		change.Acknowledged = append(change.Acknowledged, code)
 	}
+	d.amend(&next, "acknowledged dangers of "+r.Key.String())
+}
+
+// amend puts a record in the place of the one that the edit has. action is what is done to the object if nothing else is.
+func (d *draft) amend(next *etcdstore.Record, action string) {
 	for i, put := range d.edit.Put {
-		if put.Key == r.Key {
-			d.edit.Put[i] = &next
+		if put.Key == next.Key {
+			d.edit.Put[i] = next
 			return
 		}
 	}
-	d.edit.Put = append(d.edit.Put, &next)
-	change.Actions, change.Keys = append(change.Actions, "acknowledged dangers of "+r.Key.String()), append(change.Keys, r.Key.String())
+	d.edit.Put = append(d.edit.Put, next)
+	change := &d.edit.Change
+	change.Actions, change.Keys = append(change.Actions, action), append(change.Keys, next.Key.String())
 }
 
 // same reports whether two manifests say the same.

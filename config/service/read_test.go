@@ -70,7 +70,7 @@ func said(revision, held int64, diverging ...string) etcdstore.Status {
 func TestConditionsSayWhereAnObjectIsInForce(t *testing.T) {
 	f := newFixture(t)
 	f.applied("root", policy("p", ""))
-	f.conditions(map[string]string{"Accepted": "True Valid", "InRotation": "True Immediate", "Effective": "Unknown NoDispatcher"})
+	f.conditions(map[string]string{"Accepted": "True Valid", "InRotation": "False Pending", "Effective": "Unknown NoDispatcher"})
 	state, err := f.store.Read(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
