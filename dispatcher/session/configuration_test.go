@@ -150,7 +150,7 @@ func TestARemovedHookIsServedForAsLongAsAReviewMayTake(t *testing.T) {
 		elapse(MaxReview - tick)
 		h = m.connect("two", &hostv1.Hello{}, "a", "b") // the first one was silent for too long
 		served()
-		if state != hostv1.State_STATE_IN_ROTATION {
+		if state != hostv1.State_STATE_REMOVING {
 			t.Errorf("the host is told %v while the hook is served", state)
 		}
 		elapse(2 * tick)
@@ -160,7 +160,7 @@ func TestARemovedHookIsServedForAsLongAsAReviewMayTake(t *testing.T) {
 				state = s.GetState()
 			}
 		}
-		if state != hostv1.State_STATE_UNKNOWN_HOOK {
+		if state != hostv1.State_STATE_REMOVED {
 			t.Errorf("the host is told %v when the hook is gone", state)
 		}
 	})

@@ -110,11 +110,14 @@ func (in *Incoming) read(frame oneof) error {
 	case framePong:
 		in.message = &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: new(hostv1.Pong)}}
 		return control(frame.raw, in.message.GetPong(), MaxControlBytes)
+	case frameProbeResult:
+		in.message = &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_ProbeResult{ProbeResult: new(hostv1.ProbeResult)}}
+		return control(frame.raw, in.message.GetProbeResult(), MaxControlBytes)
 	case frameCredit:
 		in.message = &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{Credit: new(hostv1.Credit)}}
 		return control(frame.raw, in.message.GetCredit(), MaxControlBytes)
 	}
-	return nil // nothing that is known, or nobody asked
+	return nil // nothing that is known
 }
 
 // control reads a message that is not a verdict.

@@ -45,8 +45,11 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portcullis_host_waiting_calls", Help: "Calls that wait for a free replica.",
 	}, func() float64 { return float64(r.queued.Load()) })
+	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "portcullis_pending_hooks", Help: "Hooks that are not in rotation yet: no host has answered their probe.",
+	}, func() float64 { return float64(len(r.view.Load().pending)) })
 	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(i.hedges),
-		m.Register(sessions), m.Register(waiting))
+		m.Register(sessions), m.Register(waiting), m.Register(pending))
 }
 
 // causeLabel is why a session ended, as a label of a closed set.

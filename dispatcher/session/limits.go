@@ -77,6 +77,14 @@ const (
 	HostSilence = 5 * time.Second
 	// ReplacedGrace is how long calls in flight go on where they are when a newer session of the same instance has replaced theirs.
 	ReplacedGrace = 10 * time.Second
+	// MaxProbes is how many questions whether a hook is ready are open at a time in a session.
+	MaxProbes = 8
+	// ProbeTimeout is how long an answer may take before the host is asked again: an SDK gives a probe 5 s.
+	ProbeTimeout = 10 * time.Second
+	// ProbePause is the pause behind the first answer that a hook is not ready; it doubles up to MaxProbePause. That one is also
+	// behind an answer that it is: the hook is asked about until it is in rotation.
+	ProbePause    = 500 * time.Millisecond
+	MaxProbePause = 5 * time.Second
 	// AbsenceGrace is how long calls of a hook wait for a host when the last one has just left: a restarted host is back
 	// sooner. After it they fail at once, so that a dead host with failurePolicy Ignore costs a write no time.
 	AbsenceGrace = time.Second

@@ -116,6 +116,7 @@ func (r *Registry) Update(snapshot *match.Snapshot) {
 // forgetRemoved lets go of the hooks that no review can call any more.
 func (r *Registry) forgetRemoved() {
 	r.replace(func(c *change) {
+		c.next.pending = c.old.pending
 		for id, p := range c.old.pools {
 			if _, removed := c.old.removed[id]; !removed {
 				c.next.byHook[p.hook.Load()] = p
@@ -148,6 +149,7 @@ func (r *Registry) replace(hooks func(*change)) {
 	}
 	for s := range concerned {
 		r.announce(s, c.offers)
+		r.pend(s)
 	}
 }
 
@@ -188,6 +190,12 @@ func (r *Registry) state(s *Session, o offer) *hostv1.HookState {
 	case !granted:
 		state.State = hostv1.State_STATE_NOT_AUTHORIZED
 		state.Message = "no HookRoute lists identity " + s.identity + " in spec.hosts"
+	case v.gone(pools[0]):
+		state.State = hostv1.State_STATE_REMOVING
+		state.Message = "the hook was removed: reviews that have begun may still ask it"
+	case !slices.ContainsFunc(pools, func(p *pool) bool { return mine[p] != nil && v.pending[p] == nil }):
+		state.State = hostv1.State_STATE_PENDING
+		state.Message = "the hook is new: it is asked for verdicts once a host has answered its probe"
 	default:
 		state.State = hostv1.State_STATE_IN_ROTATION
 		if slices.ContainsFunc(pools, func(p *pool) bool { return mine[p].declines(p.hook.Load()) }) {
@@ -219,9 +227,14 @@ func (r *Registry) welcome(s *Session) *hostv1.ConnectResponse {
 // announce tells a host how those of its hooks stand that have changed.
 func (r *Registry) announce(s *Session, changed map[offer]struct{}) {
 	for _, o := range offersOf(s) {
-		if _, ok := changed[o]; ok {
-			s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_HookState{HookState: r.state(s, o)}})
+		if _, ok := changed[o]; !ok {
+			continue
 		}
+		state := r.state(s, o)
+		if state.GetState() == hostv1.State_STATE_UNKNOWN_HOOK { // which it was not before
+			state.State, state.Message = hostv1.State_STATE_REMOVED, "no configuration has the hook any more, or it is not served over streams"
+		}
+		s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_HookState{HookState: state}})
 	}
 }
 
@@ -251,6 +264,7 @@ func (r *Registry) join(s *Session) error {
 		r.unpool(other, now)
 	}
 	r.mu.Unlock()
+	r.pend(s)
 	for _, other := range replaced {
 		other.replaced()
 	}

@@ -35,6 +35,7 @@ type mesh struct {
 	registry *Registry
 	server   *Server
 	snapshot *match.Snapshot
+	pending  []string    // hooks that are not in rotation when they are configured next
 	hedge    match.Hedge // of the routes that are configured next
 	ahead    bool        // likewise: they say speculate
 	agree    bool        // the hosts that connect next agree to be asked ahead
@@ -93,7 +94,7 @@ func (m *mesh) configureAs(configuration, identity string, hooks ...string) {
 	var findings []match.Finding
 	m.snapshot, findings = match.Compile(match.Input{
 		Revision: fmt.Sprint(hooks),
-		Objects:  []match.Object{{Validating: c}},
+		Objects:  []match.Object{{Validating: c, Pending: m.pending}},
 		Routes: []match.RouteBinding{{
 			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}, Hedge: m.hedge, Speculate: m.ahead},
 		}},

@@ -22,6 +22,7 @@ type pool struct {
 	members  members
 	health   atomic.Pointer[health]
 	hedging  atomic.Pointer[hedging] // nil unless the hook's route asks for it
+	claim    atomic.Pointer[claim]   // of the host that counts; nil before one has answered the hook's probe
 
 	mu      sync.Mutex // taken after the registry's and before a session's
 	waiting queue

@@ -46,12 +46,13 @@ type Options struct {
 // Registry holds the sessions of one dispatcher and carries calls to them. It is a [dispatcher.Backend], and safe for
 // concurrent use. [Registry.Run] must be running for silence and waiting calls to be looked at.
 type Registry struct {
-	id     string
-	log    *slog.Logger
-	peers  func() []*hostv1.Peer
-	seeing *instrumentation
-	view   atomic.Pointer[view]
-	queued atomic.Int64 // calls that wait, in all pools
+	id      string
+	log     *slog.Logger
+	peers   func() []*hostv1.Peer
+	seeing  *instrumentation
+	readied chan struct{}
+	view    atomic.Pointer[view]
+	queued  atomic.Int64 // calls that wait, in all pools
 
 	mu       sync.Mutex // what follows, and every change of the view and of pools' members
 	roster   roster
@@ -72,7 +73,7 @@ func New(o Options) (*Registry, error) {
 	if o.Peers == nil {
 		o.Peers = func() []*hostv1.Peer { return nil }
 	}
-	r := &Registry{id: o.ID, log: o.Logger, peers: o.Peers, roster: newRoster()}
+	r := &Registry{id: o.ID, log: o.Logger, peers: o.Peers, readied: make(chan struct{}, 1), roster: newRoster()}
 	r.view.Store(newView(""))
 	var err error
 	r.seeing, err = newInstrumentation(o.Metrics, r)

@@ -266,6 +266,7 @@ func (s *Session) patience(now time.Time) time.Duration {
 // read moves frames from the stream to the state until either ends.
 func (s *Session) read() error {
 	var done []finished // of the last frame
+	var told []probed   // likewise
 	for {
 		in, err := s.stream.Recv()
 		if err != nil {
@@ -274,10 +275,11 @@ func (s *Session) read() error {
 		now := time.Now()
 		s.step(func(st *state) {
 			err = st.received(now, in)
-			done = st.results(done[:0])
+			done, told = st.results(done[:0]), st.answers(told[:0])
 			s.heard.Store(now.UnixNano())
 		})
 		s.settle(done)
+		s.registry.heard(s, told)
 		if err != nil {
 			return err
 		}

@@ -85,6 +85,9 @@ type state struct {
 	ended  []finished        // calls that got their results since these were last taken
 	nobody *ticket           // in the place of calls that ended, so that they are not kept until the host answers
 
+	probing probing
+	probed  []probed // answers since these were last taken
+
 	control fifo[*hostv1.ConnectResponse]
 	small   fifo[*frame] // not taken by the writer yet
 	large   fifo[*frame] // likewise; these go in chunks
@@ -256,6 +259,7 @@ func (s *state) replaced(now time.Time) error {
 
 // tick looks at the time. It returns an error when the session has to end, as it has to after patience without a frame.
 func (s *state) tick(now time.Time, patience time.Duration) error {
+	s.probe(now)
 	switch {
 	case !s.deadline.IsZero() && now.After(s.deadline):
 		return s.leaving

@@ -37,6 +37,11 @@ func (s *state) received(now time.Time, in *Incoming) error {
 			s.ponged = seq
 			return nil
 		}
+	case *hostv1.ConnectRequest_ProbeResult:
+		if a, asked := s.probing.answer(now, x.ProbeResult); asked {
+			s.probed = append(s.probed, a)
+			return nil
+		}
 	case *hostv1.ConnectRequest_Hello:
 		return errSecond
 	}

@@ -118,10 +118,21 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 		if err := w.state.replaced(w.now); err != nil {
 			fmt.Fprintf(&w.out, "end: %v\n", err)
 		}
-	case "probe-result": // nobody asks
-		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_ProbeResult{
-			ProbeResult: &hostv1.ProbeResult{Message: strings.Repeat("x", int(number("bytes")))},
-		}})
+	case "probe-result": // for seq, of a hook that is ready or not
+		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_ProbeResult{ProbeResult: &hostv1.ProbeResult{
+			Seq: number("seq"), Ready: d.HasArg("ready"), Message: strings.Repeat("x", int(number("bytes"))),
+		}}})
+	case "pend": // the hooks of these names, and no others
+		var names []string
+		for i := range number("count") {
+			names = append(names, fmt.Sprintf("h%02d", i))
+		}
+		for _, a := range d.CmdArgs {
+			if len(a.Vals) == 0 {
+				names = append(names, a.Key)
+			}
+		}
+		w.state.pend(w.now, names)
 	case "unknown-frames":
 		for range number("count") {
 			w.frame(&hostv1.ConnectRequest{})
@@ -156,6 +167,9 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
 	w.finished(w.state.results(nil))
+	for _, a := range w.state.answers(nil) {
+		fmt.Fprintf(&w.out, "answered %s ready=%t %d bytes\n", a.hook, a.ready, len(a.message))
+	}
 	fmt.Fprintf(&w.out, "room %d taken %d%s\n", w.state.room(), w.state.taken, w.flags())
 	return w.out.String()
 }

@@ -18,12 +18,13 @@ type view struct {
 	byHook   map[*match.Hook]*pool // those of pools, as the snapshot has them
 	byOffer  map[offer][]*pool
 	removed  map[match.HookID]time.Time // since when the snapshot has no such hook
+	pending  map[*pool]*match.Hook      // that are not in rotation yet
 }
 
 func newView(revision string) *view {
 	return &view{
 		revision: revision, pools: map[match.HookID]*pool{}, byHook: map[*match.Hook]*pool{}, byOffer: map[offer][]*pool{},
-		removed: map[match.HookID]time.Time{},
+		removed: map[match.HookID]time.Time{}, pending: map[*pool]*match.Hook{},
 	}
 }
 
@@ -46,16 +47,19 @@ func (v *view) expired(now time.Time) bool {
 	return false
 }
 
+// gone reports whether the snapshot has no such hook any more.
+func (v *view) gone(p *pool) bool {
+	_, removed := v.removed[p.hook.Load().ID]
+	return removed
+}
+
 // offered are the pools that an offer is about: those of the snapshot, or else those of hooks that are gone.
 func (v *view) offered(o offer) []*pool {
 	all := v.byOffer[o]
 	if len(v.removed) == 0 {
 		return all
 	}
-	current := slices.DeleteFunc(slices.Clone(all), func(p *pool) bool {
-		_, removed := v.removed[p.hook.Load().ID]
-		return removed
-	})
+	current := slices.DeleteFunc(slices.Clone(all), v.gone)
 	if len(current) > 0 {
 		return current
 	}
@@ -87,6 +91,7 @@ func newChange(old *view, now time.Time) *change {
 	return &change{now: now, old: old, offers: map[offer]struct{}{}, next: &view{
 		revision: old.revision, pools: old.pools, byOffer: old.byOffer,
 		byHook: make(map[*match.Hook]*pool, len(old.byHook)), removed: map[match.HookID]time.Time{},
+		pending: map[*pool]*match.Hook{},
 	}}
 }
 
@@ -125,9 +130,16 @@ func (c *change) serve(r *Registry, h *match.Hook) {
 		p = newPool(r, c.now)
 		c.add(h, p)
 	}
-	if before := p.hook.Load(); before == nil || back || before.Route.Speculate != h.Route.Speculate ||
-		!slices.Equal(before.Route.Hosts, h.Route.Hosts) {
+	before := p.hook.Load()
+	begins := before == nil || back || before.Pending != h.Pending
+	if begins || before.Route.Speculate != h.Route.Speculate || !slices.Equal(before.Route.Hosts, h.Route.Hosts) {
 		c.offers[offerOf(h)] = struct{}{}
+	}
+	if begins {
+		p.claim.Store(nil)
+	}
+	if h.Pending {
+		c.next.pending[p] = h
 	}
 	p.configure(h)
 	c.next.byHook[h] = p

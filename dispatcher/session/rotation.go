@@ -1,0 +1,98 @@
+package session
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Pending is a hook that is not in rotation yet, and what is known of the hosts that serve it.
+type Pending struct {
+	// Hook is the hook.
+	Hook *match.Hook
+	// Hosts is how many sessions serve it.
+	Hosts int
+	// Host is the identity of the host that has answered the probe of the hook; empty when none has that is still there. That
+	// of one which is ready comes before that of one which is not.
+	Host string
+	// Ready is whether it is ready, and Message why not, at most MaxReasonBytes.
+	Ready   bool
+	Message string
+}
+
+// claim is what a session said of a pending hook.
+type claim struct {
+	session *Session
+	probed
+}
+
+// Pending are the hooks that are not in rotation yet, in the order of the configuration. Whoever keeps that puts those in
+// rotation that are ready; hosts are asked until the snapshot says so.
+func (r *Registry) Pending() []Pending {
+	v := r.view.Load()
+	out := make([]Pending, 0, len(v.pending))
+	for p, h := range v.pending {
+		x := Pending{Hook: h, Hosts: p.members.len()}
+		if c := p.answered(); c != nil {
+			x.Host, x.Ready, x.Message = c.session.identity, c.ready, c.message
+		}
+		out = append(out, x)
+	}
+	slices.SortFunc(out, func(a, b Pending) int { return cmp.Compare(a.Hook.Ordinal(), b.Hook.Ordinal()) })
+	return out
+}
+
+// Readied tells that a host has said of a pending hook that it is ready. It is told once for all that have said so since.
+func (r *Registry) Readied() <-chan struct{} { return r.readied }
+
+// pend has a session ask its host about the pending hooks that it serves now. What these are is looked up in the session's
+// turn: two changes of the configuration may come here the other way round.
+func (r *Registry) pend(s *Session) {
+	s.step(func(st *state) {
+		v := r.view.Load()
+		var names []string
+		for p := range *s.pools.Load() {
+			if h := v.pending[p]; h != nil && !slices.Contains(names, h.ID.Name) {
+				names = append(names, h.ID.Name)
+			}
+		}
+		st.pend(time.Now(), names)
+	})
+}
+
+// heard takes what a session said of its pending hooks.
+func (r *Registry) heard(s *Session, answers []probed) {
+	for _, a := range answers {
+		for p := range *s.pools.Load() {
+			if p.hook.Load().ID.Name == a.hook {
+				p.hear(claim{s, a})
+			}
+		}
+		if !a.ready {
+			continue
+		}
+		select {
+		case r.readied <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// hear keeps the last answer, and that of a session which is ready before others. Two at the same moment may lose one: hosts
+// are asked again.
+func (p *pool) hear(c claim) {
+	if last := p.answered(); c.ready || last == nil || !last.ready || last.session == c.session {
+		p.claim.Store(&c)
+	}
+}
+
+// answered is the answer that counts; nil when there is none of a session that still serves the hook.
+func (p *pool) answered() *claim {
+	c := p.claim.Load()
+	if c == nil || (*c.session.pools.Load())[p] == nil {
+		return nil
+	}
+	return c
+}
