@@ -159,7 +159,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	if err := a.wireRoad(metrics); err != nil {
 		return nil, err
 	}
-	if a.control, err = c.stores.controlPlane(stores, a.store, hostsEdge.Trusts, log); err != nil {
+	if a.control, err = a.newControlPlane(stores, hostsEdge.Trusts); err != nil {
 		return nil, err
 	}
 	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))

@@ -19,6 +19,13 @@ func withStore(t *testing.T) string {
 // startStore is withStore, with what is changed of it, and returns where it is and its files.
 func startStore(t *testing.T, change func(*dev, *serveConfig)) (readyInfo, *dev) {
 	t.Helper()
+	_, d, info := appWithStore(t, change)
+	return info, d
+}
+
+// appWithStore is startStore, for who wants to look inside.
+func appWithStore(t *testing.T, change func(*dev, *serveConfig)) (*app, *dev, readyInfo) {
+	t.Helper()
 	a, d := sampleApp(t, func(d *dev, c *serveConfig) {
 		c.stores.dataDir, c.stores.operators = d.dir, []string{devAPIServer}
 		c.id = "test"
@@ -38,7 +45,7 @@ func startStore(t *testing.T, change func(*dev, *serveConfig)) (readyInfo, *dev)
 	})
 	info := within(t, "the dispatcher", started)
 	info.ClientCert, info.ClientKey = d.path("certs/"+devClientName+".crt"), d.path("certs/"+devClientName+".key")
-	return info, d
+	return a, d, info
 }
 
 const appliedHooks = `apiVersion: admissionregistration.k8s.io/v1
@@ -75,7 +82,7 @@ func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 			}
 		}
 	}
-	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
+	documents := strings.NewReplacer("GROUP", "apps", "hosts: [me]", "hosts: [me], rotation: Immediate").Replace(appliedHooks)
 	says(run(newApplyCommand(), documents, "-f", "-", "--dry-run"), "policy created (dry run)")
 	run(newGetCommand(), "", "vwc/policy").ends(t, exitDenied, "there is no ValidatingWebhookConfiguration/policy")
 	r := run(newApplyCommand(), documents, "-f", "-", "--wait", "--progress", "lines")

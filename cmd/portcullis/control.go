@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/gateway"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -31,24 +32,26 @@ type controlPlane struct {
 	gateway  *gateway.Gateway
 	presence *etcdstore.Presence
 	live     *config.Store
+	hosts    *session.Registry
+	log      *slog.Logger
 }
 
-// controlPlane makes it. trusts says whose certificates may speak for operators, on whichever listener.
-func (c *storeConfig) controlPlane(s *stores, live *config.Store, trusts func(*tls.ConnectionState) bool, log *slog.Logger) (*controlPlane, error) {
+// newControlPlane makes it. trusts says whose certificates may speak for operators, on whichever listener.
+func (a *app) newControlPlane(s *stores, trusts func(*tls.ConnectionState) bool) (*controlPlane, error) {
 	if s.objects == nil {
 		return &controlPlane{}, nil
 	}
-	a := &controlPlane{stores: s, live: live, presence: s.presence}
+	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, log: a.log, presence: s.presence}
 	var err error
-	a.service, err = service.New(service.Options{
-		Objects: s.objects, Live: live, Identity: caller, Operators: c.operators, Inspect: inspection().InspectOnly, Logger: log,
+	c.service, err = service.New(service.Options{
+		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operators, Inspect: inspection().InspectOnly, Logger: a.log,
 		Backup: s.backup(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.gateway, err = gateway.New(gateway.Options{Service: a.service, Trusts: trusts})
-	return a, err
+	c.gateway, err = gateway.New(gateway.Options{Service: c.service, Trusts: trusts})
+	return c, err
 }
 
 // register serves ConfigService.
@@ -67,6 +70,7 @@ func (a *controlPlane) run(ctx context.Context) error {
 	g.Go(func() error { return a.service.Run(ctx) })
 	g.Go(func() error { return a.presence.Run(ctx) })
 	g.Go(func() error { a.tell(ctx); return nil })
+	g.Go(func() error { a.rotate(ctx); return nil })
 	g.Go(func() error { return a.stores.watch(ctx) })
 	return g.Wait()
 }
@@ -98,7 +102,7 @@ func (a *controlPlane) tell(ctx context.Context) {
 func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 	s := etcdstore.Status{
 		Version: version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
-		Said: time.Now(),
+		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
 	}
 	if p := a.live.Permitted(); p != nil {
 		s.StaleUntil = p.Until
@@ -116,7 +120,7 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 func sameStatus(a, b *etcdstore.Status) bool {
 	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
-		slices.Equal(a.Diverging, b.Diverging)
+		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending)
 }
 
 // inspection is what the configuration is looked through for.
