@@ -1927,8 +1927,9 @@ func (x *Pong) GetSeq() uint64 {
 	return 0
 }
 
-// Probe asks whether a hook is ready to be put in rotation. Dispatchers do not ask yet: hooks are in rotation as soon as a
-// route grants them.
+// Probe asks whether the hooks of a name are ready to be put in rotation. A dispatcher asks a host about pending hooks that it
+// serves, again and again until they are in rotation, no more than a few at a time; a host that does not answer within 10 s is
+// asked anew, under another number.
 type Probe struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Repeated in ProbeResult.
