@@ -127,7 +127,7 @@ func (m *mesh) refuse(tb testing.TB, refuse bool) {
 		document = strings.Replace(document, "[deployments]", "[statefulsets]", 1)
 	}
 	_, err := m.Apply(tb.Context(), &configv1.ApplyRequest{Manifests: []*admissionv1.Object{
-		{Raw: []byte(document)}, {Raw: []byte(route("r", ", hosts: [me]"))},
+		{Raw: []byte(document)}, {Raw: []byte(route("r", ", hosts: [me], rotation: Immediate"))},
 	}})
 	must(tb, err)
 }
