@@ -82,3 +82,19 @@ objectSelector: {matchLabels: {policy: strict}}`, ""},
 		})
 	}
 }
+
+func TestAHookThatIsPendingIsADangerAlready(t *testing.T) {
+	objects, problems := config.Decode("policy.yaml", fmt.Appendf(nil, configuration, "Fail",
+		"rules: [{operations: ['*'], apiGroups: [coordination.k8s.io], apiVersions: [v1], resources: [leases]}]"))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	objects[0].Pending = []string{"policy.example.com"}
+	snapshot, _ := config.Compile("1", objects)
+	if !snapshot.Hooks()[0].Pending {
+		t.Fatal("the hook is not pending")
+	}
+	if got := danger.Findings(t.Context(), snapshot, danger.Options{}); len(got) != 1 || got[0].Code != "danger-leases" {
+		t.Errorf("findings %v", got)
+	}
+}

@@ -99,7 +99,7 @@ func (s *sample) meets(ctx context.Context, h *match.Hook) (meets bool) {
 			meets = true
 		}
 	}()
-	d := h.Matches(ctx, s.attributes)
+	d := h.Applies(ctx, s.attributes)
 	return d.Match || d.Err != nil
 }
 

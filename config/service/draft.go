@@ -61,7 +61,7 @@ type draft struct {
 // newDraft holds a wish against a base. ctx bounds what matchConditions take when it is looked for what is probably not meant.
 func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	d := &draft{}
-	after := unprobed(b.objects)
+	after := maps.Clone(b.objects)
 	for i := range w.objects {
 		o := &w.objects[i]
 		after[o.Key] = *o
@@ -76,7 +76,6 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	touched := w.touched(b)
 	d.denied = b.trespass(w.access, after, touched)
 	d.write(b, w)
-	d.pend(b, w, snapshot, touched)
 	for _, p := range problems {
 		switch {
 		case !touched[p.Key]:
@@ -86,6 +85,7 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 			d.notes = append(d.notes, p)
 		}
 	}
+	d.pend(b, w, snapshot, touched)
 	for _, p := range w.inspect(ctx, snapshot, all, func(key config.Key) bool { return touched[key] }) {
 		if danger.Is(p.Code) {
 			d.risk(b, w, p)
@@ -94,16 +94,6 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 		}
 	}
 	return d
-}
-
-// unprobed are objects of which no hook is pending. What stands against a hook does so before it is in rotation.
-func unprobed(objects map[config.Key]config.Object) map[config.Key]config.Object {
-	out := make(map[config.Key]config.Object, len(objects))
-	for key, o := range objects {
-		o.Pending = nil
-		out[key] = o
-	}
-	return out
 }
 
 // refused reports whether something stands against the draft.

@@ -52,6 +52,11 @@ func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
 	if h.Pending {
 		return Decision{Skip: SkipPending}
 	}
+	return h.Applies(ctx, a)
+}
+
+// Applies is what Matches is of a hook that is not pending, or will be.
+func (h *Hook) Applies(ctx context.Context, a *Attributes) Decision {
 	inNamespace, nsErr := h.matchNamespace(ctx, a)
 	if !inNamespace && nsErr == nil {
 		return Decision{Skip: SkipNamespaceSelector}
