@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
@@ -29,8 +30,8 @@ type outage struct {
 	ready  string // its ready file
 }
 
-// newOutage starts one that keeps permits in a directory of its own.
-func newOutage(t *testing.T) *outage {
+// newOutage starts one that keeps permits in a directory of its own, with a Cluster of which some words are replaced.
+func newOutage(t *testing.T, words ...string) *outage {
 	t.Helper()
 	o := &outage{t: t, etcd: etcdtest.Start(t)}
 	o.etcd.Store()
@@ -42,6 +43,13 @@ func newOutage(t *testing.T) *outage {
 		}
 		c.stores.stateDir, c.stores.operators, c.id = d.path("state"), []string{devAPIServer}, "test"
 		if err := os.WriteFile(d.path("config/hooks.yaml"), []byte("# none\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		mesh, err := os.ReadFile(d.path("config/mesh.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(d.path("config/mesh.yaml"), []byte(strings.NewReplacer(words...).Replace(string(mesh))), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -198,6 +206,24 @@ func TestReviewsWaitForAStoreThatComesBack(t *testing.T) {
 		}
 	}
 	o.counted(`refused_total{reason="late"} 2`, "held_bytes 0", "stale_reviews_total 0")
+}
+
+func TestAClusterMayBeJudgedByAnOlderConfigurationThanOthers(t *testing.T) {
+	o := newOutage(t, "identities:", "maxConfigurationAge: 10m\n  identities:")
+	o.becomes("the lease is long enough", func() bool { return o.app.control.presence.Covers() == 10*time.Minute })
+	o.begin()
+	o.becomes("it is too old for others", func() bool {
+		code, text := o.readyz()
+		return code == http.StatusOK && strings.Contains(text, "the configuration is stale")
+	})
+	if a := o.review(10 * time.Second); a.code != http.StatusOK || a.stale != "" {
+		t.Errorf("within its own age: %+v", a)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, _, err := o.app.store.Take(ctx, "another", 0); !errors.Is(err, config.ErrStale) {
+		t.Errorf("of another cluster: %v", err)
+	}
 }
 
 func TestAnOperatorMayHaveADispatcherServeStale(t *testing.T) {
