@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +117,42 @@ func TestApplySaysWhereAndWhat(t *testing.T) {
 	execute(t, newApplyCommand(), nil, "--ready-file", ready).fails(t, "-f is missing")
 	execute(t, newGetCommand(), nil, "pods", "--ready-file", ready).fails(t, `there is no kind "pods"`, "dispatchers or changes")
 	execute(t, newDeleteCommand(), nil, "vwc", "none", "--ready-file", ready).ends(t, exitDenied, "there is no ValidatingWebhookConfiguration/none")
+}
+
+// TestDangersOfFilesAreWarnings has a hook that nobody could be asked to answer for.
+func TestDangersOfFilesAreWarnings(t *testing.T) {
+	info, _ := startStore(t, func(d *dev, _ *serveConfig) {
+		dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
+		if err := os.WriteFile(d.path("config/dangerous.yaml"), []byte(dangerous), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	ready := info.file(t)
+	for { // what is found follows what is in force by a moment
+		r := execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "json", "--ready-file", ready)
+		if r.code != 0 && strings.Contains(r.notes, "there is no ValidatingWebhookConfiguration/policy") {
+			continue // not even the files have been read
+		}
+		var o struct {
+			Source     string
+			Findings   []struct{ Code, Severity, Path string }
+			Conditions []struct{ Type, Status string }
+		}
+		if err := json.Unmarshal([]byte(r.out), &o); err != nil {
+			t.Fatalf("%v: %s", err, r.out)
+		}
+		if len(o.Findings) == 0 {
+			continue
+		}
+		f := o.Findings[0]
+		if f.Code != "danger-leases" || f.Severity != "danger" || f.Path != "webhooks[0].failurePolicy" || o.Source != "directory" {
+			t.Errorf("the object is %s", r.out)
+		}
+		if c := o.Conditions[0]; c.Type != "Accepted" || c.Status != "True" {
+			t.Errorf("it is in force, and said not to be: %s", r.out)
+		}
+		return
+	}
 }
 
 func TestAMeshWithoutAStoreSaysSo(t *testing.T) {
