@@ -37,7 +37,8 @@ type Options struct {
 	MutateBudget time.Duration
 }
 
-// Inspect returns Findings as problems of the objects: what stores take. ctx bounds what matchConditions take.
+// Inspect finds what there is to say about a snapshot and the objects that it was compiled from, as warnings: what stores take.
+// ctx bounds what matchConditions take.
 func (o Options) Inspect(ctx context.Context, s *match.Snapshot, objects []config.Object) config.Problems {
 	return o.InspectOnly(ctx, s, objects, func(config.Key) bool { return true })
 }

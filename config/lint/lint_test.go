@@ -145,6 +145,16 @@ func TestHooksThatNoRequestMatches(t *testing.T) {
 	}
 }
 
+func TestAFindingNamesTheFieldAsItIsWritten(t *testing.T) {
+	expect(t, found(t, `apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: ExternalAdmissionHookConfiguration
+metadata: {name: old}
+externalAdmissionHooks:
+- name: old.example.com
+  clientConfig: {service: {namespace: a, name: b}, caBundle: Y2E=}`),
+		`never-matches: ExternalAdmissionHookConfiguration "old": externalAdmissionHooks[0].rules: there are no rules`)
+}
+
 func TestRoutesForClustersThatNobodyDeclares(t *testing.T) {
 	policy := configuration("Validating", "p", hook("p"))
 	expect(t, found(t, policy, clusterNamed("a"), route("r", "configuration: p, clusters: [a]")))
