@@ -36,6 +36,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/cluster"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
@@ -232,8 +233,8 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 func (a *app) newGRPC(secure *tls.Config) *grpc.Server {
 	s := grpc.NewServer(append(session.ServerOptions(),
 		grpc.Creds(credentials.NewTLS(secure)),
-		// Direct callers send reviews; what hosts may send, the codec bounds.
-		grpc.MaxRecvMsgSize(int(a.config.maxBody)+reviewHeadroom),
+		// Direct callers send reviews, which are bounded by themselves, and operators objects; what hosts may send, the codec bounds.
+		grpc.MaxRecvMsgSize(int(max(a.config.maxBody, service.MaxApplyBytes))+reviewHeadroom),
 		grpc.StreamInterceptor(a.channels.stream),
 	)...)
 	hostv1.RegisterHostServiceServer(s, a.hosts)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/service"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
@@ -101,6 +102,13 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 	}
 	if err := errors.Join(problems.Err(), duplicates(objects)); err != nil {
 		return nil, refused(err)
+	}
+	size := 0
+	for i := range objects {
+		size += len(objects[i].Manifest)
+	}
+	if size > service.MaxApplyBytes { // which gRPC would refuse in words of its own
+		return nil, refused(fmt.Errorf("-f: the manifests have %d bytes, and at most %d are applied at a time: split them", size, service.MaxApplyBytes))
 	}
 	if len(objects) == 0 {
 		return nil, refused(errors.New("-f: there is no document in it"))

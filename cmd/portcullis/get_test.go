@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -219,4 +221,41 @@ Role/a  -         -            -          2
 	if err := c.follow(t.Context(), client, &out, &notes, &configv1.WatchRequest{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a mesh that does not answer at all: %v", err)
 	}
+}
+
+func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
+	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
+	ready := info.file(t)
+	role := func(i int) string {
+		return fmt.Sprintf("---\napiVersion: portcullis.dev/v1\nkind: Role\nmetadata: {name: r-%d}\nspec: {role: viewer, identities: [i-%d]}\n", i, i)
+	}
+	var first, second strings.Builder
+	for i := range 500 {
+		first.WriteString(role(i))
+	}
+	dir := filepath.Dir(write(t, "a.yaml", first.String()))
+	for i := range 20 {
+		second.WriteString(role(500 + i))
+	}
+	r := execute(t, newApplyCommand(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready, "--wait", "--progress", "lines")
+	if r.code != 0 || strings.Count(r.out, " created\n") != 520 {
+		t.Fatalf("exit code %d: %s%s", r.code, r.out, r.notes)
+	}
+	if want := "reading\nchecking and storing 520 objects\n"; !strings.HasPrefix(r.notes, want) || !strings.HasSuffix(r.notes, "1 of 1 dispatchers judge by it\n") {
+		t.Errorf("said %q", r.notes)
+	}
+	quiet := execute(t, newApplyCommand(), nil, "-f", dir, "--ready-file", ready)
+	if quiet.code != 0 || quiet.notes != "" || strings.Count(quiet.out, " unchanged\n") != 500 {
+		t.Errorf("exit code %d in a pipe, said %q", quiet.code, quiet.notes)
+	}
+	for i := range 600 {
+		second.WriteString(role(1000 + i))
+	}
+	execute(t, newApplyCommand(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready).
+		ends(t, exitDenied, "1120 manifests, and at most 1000 are applied at a time: split them")
+	var big string
+	for i := range 40 {
+		big += fmt.Sprintf("---\napiVersion: portcullis.dev/v1\nkind: Role\nmetadata: {name: b-%d, annotations: {a: %q}}\nspec: {role: viewer, identities: [x]}\n", i, strings.Repeat("x", 250_000))
+	}
+	execute(t, newApplyCommand(), strings.NewReader(big), "-f", "-", "--ready-file", ready).ends(t, exitDenied, "at most 8388608 are applied at a time")
 }
