@@ -123,3 +123,24 @@ func (e *etcd) leases(want time.Duration) {
 		<-time.After(5 * time.Millisecond)
 	}
 }
+
+func TestWhatSomethingElseHasWrittenIsSaidAgain(t *testing.T) {
+	e := newEtcd(t)
+	p, err := e.Presence(etcdstore.PresenceOptions{ID: "d1", TTL: 3 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.Run(ctx) })
+	p.Tell(etcdstore.Status{Digest: "new"})
+	said := func(all []etcdstore.Status) bool { return len(all) == 1 && all[0].Digest == "new" }
+	e.dispatchers(said)
+	// A member that hung writes what it was asked to long ago.
+	if _, err := e.client.Put(ctx, etcdstore.DefaultPrefix+"dispatchers/d1", `{"id":"d1","digest":"old"}`); err != nil {
+		t.Fatal(err)
+	}
+	e.dispatchers(said)
+	stop()
+	running.Wait()
+}
