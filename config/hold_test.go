@@ -80,7 +80,8 @@ func TestAReviewIsHeldUntilThereIsJustTimeToAnswer(t *testing.T) {
 func TestTheLogSaysOnceThatReviewsWait(t *testing.T) {
 	var log strings.Builder
 	m := &memory{name: "m", files: docs("a")}
-	opts := StoreOptions{Sources: []Source{m}, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	other := &memory{name: "other", files: docs("b")} // is listed all the time
+	opts := StoreOptions{Sources: []Source{m, other}, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	inBubble(t, opts, func(t *testing.T, s *Store) {
 		mustFresh(t, s) // which waits for the first one
 		for range 2 {

@@ -69,7 +69,7 @@ func (r *report) held(e *edition, why func(*edition) error) {
 	}
 }
 
-// released says that there is another edition.
+// released says that there is an edition that is not too old.
 func (r *report) released() {
 	if r.holding.CompareAndSwap(true, false) {
 		r.logger.Info("reviews are judged again")

@@ -125,12 +125,12 @@ func NewStore(opts StoreOptions) (*Store, error) {
 func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	for {
 		e := s.current.Load()
-		stale, ok := s.judges(e, cluster)
+		said, ok := s.judges(e, cluster)
 		if !ok {
 			return s.await(ctx, cluster, bytes)
 		}
-		if s.begin(e, stale) {
-			return e.lent.snapshot, stale, nil
+		if s.begin(e, said) {
+			return e.lent.snapshot, said, nil
 		}
 	}
 }
@@ -178,8 +178,8 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 	defer cancel()
 	for {
 		allowed, e := s.allowed.Load(), s.current.Load()
-		if stale, ok := s.judges(e, cluster); ok && s.begin(e, stale) {
-			return e.lent.snapshot, stale, nil
+		if said, ok := s.judges(e, cluster); ok && s.begin(e, said) {
+			return e.lent.snapshot, said, nil
 		}
 		select {
 		case <-e.next:
@@ -285,5 +285,7 @@ func (s *Store) publish(snapshot *match.Snapshot, of *settled, begun time.Time) 
 		s.shelf.put(l)
 	}
 	close(old.next)
-	s.report.released()
+	if time.Since(begun) <= s.opts.MaxAge { // one source may be listed while another one is not
+		s.report.released()
+	}
 }

@@ -21,9 +21,9 @@ type known struct {
 }
 
 // Remember has the source list the store alone that a file names, so that one which was wiped, or is another one, is a
-// failure also for a process that was started anew. A file that is not there is written with the first listing; known reports
+// failure also for a process that was started anew. A file that is not there is written with the first listing; found reports
 // whether it was there. It is called before List.
-func (s *Source) Remember(file string) (known bool, err error) {
+func (s *Source) Remember(file string) (found bool, err error) {
 	s.known.file = file
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
