@@ -1,7 +1,6 @@
 package config
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,15 +23,16 @@ type forge struct {
 	valid    bool     // whether snapshot is what seen makes: false while that cannot be compiled
 	compiled Problems // of the snapshot
 	clusters []string
+
+	inspections inspections
 }
 
 func newForge(s *Store) *forge {
-	return &forge{Store: s, listings: make([]sourced, len(s.opts.Sources))}
+	return &forge{Store: s, listings: make([]sourced, len(s.opts.Sources)), inspections: make(inspections, 1)}
 }
 
-// take puts the result of a listing into force. When nothing has changed the snapshot stays, and is known to be younger. ctx
-// bounds what is looked for afterwards.
-func (f *forge) take(ctx context.Context, r listed) {
+// take puts the result of a listing into force. When nothing has changed the snapshot stays, and is known to be younger.
+func (f *forge) take(r listed) {
 	f.report.listed(r.index, r.err)
 	if r.err != nil {
 		return
@@ -52,7 +52,7 @@ func (f *forge) take(ctx context.Context, r listed) {
 		f.publish(f.snapshot, f.settled, begun)
 	}
 	if changed && f.valid && f.opts.Inspect != nil {
-		f.report.inspected(f.opts.Inspect(ctx, f.snapshot, sortedObjects(f.objects)))
+		f.inspections.put(inspection{f.snapshot, f.objects})
 	}
 }
 

@@ -78,21 +78,21 @@ func BenchmarkTenThousandHooks(b *testing.B) {
 		var f *forge
 		for b.Loop() {
 			f = manyForge(b)
-			f.take(b.Context(), listed{listing: Listing{Revision: "1", Objects: objects, Started: time.Now()}})
+			f.take(listed{listing: Listing{Revision: "1", Objects: objects, Started: time.Now()}})
 		}
 		b.ReportMetric(live()-before, "live-B")
 		runtime.KeepAlive(f)
 	})
 	b.Run("change of one", func(b *testing.B) {
 		f := manyForge(b)
-		f.take(b.Context(), listed{listing: Listing{Revision: "0", Objects: objects, Started: time.Now()}})
+		f.take(listed{listing: Listing{Revision: "0", Objects: objects, Started: time.Now()}})
 		first := live()
 		snapshot := f.snapshot
 		b.ReportAllocs()
 		for i := 1; b.Loop(); i++ {
 			changed := append([]Object(nil), objects...)
 			changed[0] = decodeMany(b, [][]byte{manyHooks(0, 1+i%30)})[0]
-			f.take(b.Context(), listed{listing: Listing{Revision: fmt.Sprint(i), Objects: changed, Started: time.Now()}})
+			f.take(listed{listing: Listing{Revision: fmt.Sprint(i), Objects: changed, Started: time.Now()}})
 		}
 		b.ReportMetric(live()-first, "second-snapshot-B")
 		runtime.KeepAlive(snapshot)

@@ -54,8 +54,8 @@ type StoreOptions struct {
 	// Compile makes a snapshot of the objects that come into force, given the last one, which is nil at first; nil means
 	// Recompile of this package.
 	Compile func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems)
-	// Inspect, if set, finds what there is to say about a snapshot and its objects when they are in force already: it delays
-	// no change. ctx ends with Run. It must not panic.
+	// Inspect, if set, finds what there is to say about a snapshot and its objects when they are in force already, beside
+	// everything else: it delays no change. Of changes that come faster it sees the latest. ctx ends with Run. It must not panic.
 	Inspect func(ctx context.Context, s *match.Snapshot, objects []Object) Problems
 }
 
@@ -259,10 +259,11 @@ func (s *Store) Run(ctx context.Context) error {
 		wg.Go(func() { s.watch(ctx, i, p.notify) })
 	}
 	f := newForge(s)
+	wg.Go(func() { f.inspections.run(ctx, s) })
 	for {
 		select {
 		case r := <-results:
-			f.take(ctx, r)
+			f.take(r)
 		case <-ctx.Done():
 			return nil
 		}
