@@ -68,6 +68,12 @@ func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
 			t.Fatalf("applied: %s%s", r.out, r.notes)
 		}
 	}
+	for { // a dispatcher that has just started and has not said so yet is not waited for
+		if r := execute(t, newGetCommand(), nil, "dispatchers", "--ready-file", first); strings.Contains(r.out, "second") {
+			break
+		}
+		<-time.After(10 * time.Millisecond)
+	}
 	apply(first, documents)
 	c.Leader().Kill()
 	apply(second, strings.Replace(documents, "failurePolicy: Fail", "failurePolicy: Ignore", 1))

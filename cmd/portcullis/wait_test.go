@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -130,5 +132,47 @@ func TestAPipeIsToldNothing(t *testing.T) {
 	cmd.SetErr(&strings.Builder{})
 	if p := newProgress(cmd, &choice{}); p.form != progressNone {
 		t.Errorf("progress %q", p.form)
+	}
+}
+
+func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
+	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
+	ready := info.file(t)
+	ghost, err := a.control.stores.objects.Presence(etcdstore.PresenceOptions{ID: "ghost"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	var living sync.WaitGroup
+	living.Go(func() { _ = ghost.Run(ctx) })
+	defer living.Wait()
+	defer leave()
+	ghost.Tell(etcdstore.Status{Sources: map[string]string{"etcd": "1"}, Held: 1, Judging: true, Said: time.Now()})
+	list := func() string { return execute(t, newGetCommand(), nil, "dispatchers", "--ready-file", ready).out }
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(list(), "ghost"); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(list())
+		}
+	}
+	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
+	if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.code != 0 {
+		t.Fatal(r.notes)
+	}
+	var r ran
+	for timeout := 250 * time.Millisecond; timeout < time.Minute; timeout *= 2 { // as long as this machine needs to answer at all
+		r = execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--wait", "--timeout", timeout.String(), "--ready-file", ready)
+		if r.code == exitBehind && strings.Contains(r.notes, "1 of 2") {
+			break
+		}
+	}
+	r.ends(t, exitBehind, "it is stored, but after ", "only 1 of 2 dispatchers judge by it, waiting for ghost:\n  ghost: judges new reviews by revision 1\n")
+	if out := list(); !strings.Contains(out, "ghost       Behind ") || !strings.Contains(out, "test        Current ") {
+		t.Errorf("dispatchers:\n%s", out)
+	}
+	explained := execute(t, newExplainCommand(), nil, "route", "policy", "--ready-file", ready)
+	for _, want := range []string{"HookRoute/policy is not in force everywhere (Behind): not known yet to: ghost\n", "  ghost  behind  judges new reviews by revision 1, "} {
+		if !strings.Contains(explained.out, want) {
+			t.Errorf("no %q in:\n%s", want, explained.out)
+		}
 	}
 }
