@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -8,8 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"errors"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"

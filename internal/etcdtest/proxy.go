@@ -156,12 +156,10 @@ func (s *links) sweep() {
 	})
 }
 
-// serverFrom is the header by which a member says who it is.
-var serverFrom = []byte("\r\nX-Server-From: ") //nolint:gochecknoglobals // a constant
-
-// sender is the id of the member that has opened a connection between members; empty when that is not known.
+// sender is the id of the member that has opened a connection between members, as its requests say it; empty when that is not
+// known.
 func sender(first []byte) string {
-	_, rest, found := bytes.Cut(first, serverFrom)
+	_, rest, found := bytes.Cut(first, []byte("\r\nX-Server-From: "))
 	if !found {
 		return ""
 	}
