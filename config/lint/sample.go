@@ -57,17 +57,18 @@ func orAny(clusters []string) []string {
 
 // of are the samples of a rule, at most about MaxSamples. Wildcards stand for the creation of a Pod, or are left out: a hook
 // that has them meets the samples of others.
-func (r sample) of(rule *admissionregistrationv1.RuleWithOperations) []sample {
+func (r *sample) of(rule *admissionregistrationv1.RuleWithOperations) []sample {
 	var all []sample
+	next := *r
 	for _, operation := range rule.Operations {
 		for _, group := range rule.APIGroups {
 			for _, version := range rule.APIVersions {
 				for _, resource := range rule.Resources {
-					r.operation, r.group, r.version, r.resource = known(string(operation), "CREATE"), known(group, ""), known(version, "v1"), resource
-					if !r.settle(rule.Scope) {
+					next.operation, next.group, next.version, next.resource = known(string(operation), "CREATE"), known(group, ""), known(version, "v1"), resource
+					if !next.settle(rule.Scope) {
 						continue
 					}
-					if all = append(all, r); len(all) >= MaxSamples {
+					if all = append(all, next); len(all) >= MaxSamples {
 						return all
 					}
 				}
