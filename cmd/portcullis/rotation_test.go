@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,6 +174,23 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 	}
 	r.until("InRotation True NonePending", "Effective True")
 	denied("failed calling hook")
+}
+
+func TestARouteOfAFileThatSaysImmediateEndsTheWait(t *testing.T) {
+	r := newRotated(t)
+	hooks, route, _ := strings.Cut(r.documents(), "---\n")
+	if got := r.run(newApplyCommand(), hooks, "-f", "-"); got.code != 0 {
+		t.Fatal(got.notes)
+	}
+	r.until(`InRotation False Pending hook "policy.example.com": NobodyGranted`)
+	route = strings.Replace(route, "stream: {}", "stream: {}, rotation: Immediate", 1)
+	if err := os.WriteFile(r.dev.path("config/route.yaml"), []byte(route), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.until("InRotation True NonePending", "Effective True")
+	if got := r.review(); got.code != exitDenied {
+		t.Errorf("a hook that is in rotation is not called: %s%s", got.out, got.notes)
+	}
 }
 
 // Where a review is in the life of the policy, when it begins and when it ends.

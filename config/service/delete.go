@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -78,9 +79,10 @@ func (b *base) removal(key config.Key, by access, expected string, now time.Time
 		r.Removing, r.Actor, r.Changed = true, by.identity, now
 		e.Put = []*etcdstore.Record{&r}
 		e.Change = etcdstore.Change{At: now, Actor: by.identity, Actions: []string{"began to remove " + key.String()}, Keys: []string{key.String()}}
-		for _, r := range b.unmarked(key) {
-			e.Put = append(e.Put, r)
-			e.Change.Actions, e.Change.Keys = append(e.Change.Actions, "put hooks of "+r.Key.String()+" in rotation"), append(e.Change.Keys, r.Key.String())
+		if o.Route != nil && len(b.marked()) > 0 {
+			left := append(slices.Collect(maps.Values(after)), slices.Collect(maps.Values(b.others))...)
+			snapshot, _ := config.Recompile(b.compiled, "", left)
+			b.unmark(e, snapshot)
 		}
 	}
 	return e, nil
@@ -103,8 +105,9 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// sweep deletes what can be.
+// sweep deletes what can be, and takes marks off hooks that are called whatever the store says.
 func (s *Service) sweep(ctx context.Context) error {
+	live := s.o.Live.Configuration()
 	b, err := s.read(ctx)
 	if err != nil {
 		return err
@@ -127,7 +130,10 @@ func (s *Service) sweep(ctx context.Context) error {
 			e.Change.Actor = r.Actor
 		}
 	}
-	if len(e.Delete) == 0 {
+	if live.Snapshot() != nil && etcdRevision(live.Sources) == b.state.Revision {
+		b.unmark(e, live.Snapshot())
+	}
+	if len(e.Delete)+len(e.Put) == 0 {
 		return nil
 	}
 	_, err = s.commit(ctx, b, e, false)

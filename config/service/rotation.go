@@ -165,30 +165,27 @@ func (d *draft) pend(b *base, w *wish, snapshot *match.Snapshot, touched map[con
 	}
 }
 
-// unmarked are the records whose marks mean nothing any more when a route has gone.
-func (b *base) unmarked(route config.Key) []*etcdstore.Record {
+// unmark takes the marks off hooks that do not wait for a probe by a snapshot of all that is stored: a route has gone that had
+// hosts serve them, or one of another source says Immediate.
+func (b *base) unmark(e *etcdstore.Edit, snapshot *match.Snapshot) {
 	marked := b.marked()
-	if route.Kind != "HookRoute" || len(marked) == 0 {
-		return nil
+	if len(marked) == 0 {
+		return
 	}
-	left := slices.Collect(maps.Values(b.others))
-	for key, o := range b.objects {
-		if key != route {
-			left = append(left, o)
-		}
-	}
-	snapshot, _ := config.Compile("", left)
 	probed := probed(snapshot)
-	var out []*etcdstore.Record
 	for _, key := range sortedKeys(marked) {
 		r, pending := b.state.Records[key], b.pendingOf(key, probed[key])
-		if !slices.Equal(r.Pending, pending) {
-			next := *r
-			next.Pending = pending
-			out = append(out, &next)
+		if slices.Equal(r.Pending, pending) {
+			continue
+		}
+		next := *r
+		next.Pending = pending
+		e.Put = append(e.Put, &next)
+		e.Change.Actions, e.Change.Keys = append(e.Change.Actions, "put hooks of "+key.String()+" in rotation"), append(e.Change.Keys, key.String())
+		if e.Change.Actor == "" {
+			e.Change.Actor = rotator
 		}
 	}
-	return out
 }
 
 // sortedKeys are the keys of a map, in order.

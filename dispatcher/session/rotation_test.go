@@ -183,17 +183,16 @@ func TestWhatIsPendingStaysSoWhenRemovedHooksAreForgotten(t *testing.T) {
 	})
 }
 
-func TestAHookIsInRotationForItsHostWhenItIsSoInOneConfiguration(t *testing.T) {
+func TestAHostIsAskedOnceAboutAllHooksOfAName(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, m *mesh) {
 		m.pending = []string{"a"}
-		m.configure("a", "a") // of two hooks with one name both are pending
+		m.configure("a", "a")
 		h := m.connect("one", &hostv1.Hello{}, "a")
-		hook, _ := h.probe()
+		hook, answer := h.probe()
 		if f := h.hear(); hook != "a" || f != nil {
 			t.Errorf("the host is asked about %s, and then hears %v", hook, f)
 		}
-		if got := len(m.registry.Pending()); got != 2 {
-			t.Errorf("%d are pending", got)
-		}
+		answer(true, "")
+		m.wantWaits(`a hosts=1 host="host" ready=true `, `a hosts=1 host="host" ready=true `)
 	})
 }
