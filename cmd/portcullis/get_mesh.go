@@ -31,7 +31,7 @@ func (c *getCommand) changes(ctx context.Context, client configv1.ConfigServiceC
 	if err != nil {
 		return err
 	}
-	return c.show(out, answer, append([][]string{{"REVISION", "WHEN", "WHO", "WHAT"}}, changeRows(answer.GetChanges())...))
+	return c.show(out, answer, append([][]string{{"REVISION", "WHEN", "WHO", "WHAT"}}, changeRows(answer.GetChanges(), "")...))
 }
 
 // show prints an answer as it was asked for: whole, or as a table.
@@ -97,11 +97,23 @@ func age(d *configv1.DispatcherStatus) string {
 	return (time.Duration(d.GetConfigAgeMs()) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// changeRows are changes in a table.
-func changeRows(changes []*configv1.Change) [][]string {
+// shownActions is how many actions of a change a table names.
+const shownActions = 3
+
+// changeRows are changes in a table: what they did to one object, or the first of all that they did.
+func changeRows(changes []*configv1.Change, about string) [][]string {
 	rows := make([][]string, 0, len(changes))
 	for _, change := range changes {
-		what := strings.Join(change.GetActions(), ", ")
+		shown := make([]string, 0, shownActions)
+		for _, action := range change.GetActions() {
+			if len(shown) < shownActions && strings.HasSuffix(action, about) {
+				shown = append(shown, action)
+			}
+		}
+		what := strings.Join(shown, ", ")
+		if more := len(change.GetActions()) - len(shown); more > 0 {
+			what += fmt.Sprintf(" and %d more", more)
+		}
 		if a := change.GetAcknowledged(); len(a) > 0 {
 			what += fmt.Sprintf(" (acknowledged %s)", strings.Join(a, ", "))
 		}

@@ -244,6 +244,14 @@ func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
 	if want := "reading\nchecking and storing 520 objects\n"; !strings.HasPrefix(r.notes, want) || !strings.HasSuffix(r.notes, "1 of 1 dispatchers judge by it\n") {
 		t.Errorf("said %q", r.notes)
 	}
+	changes := execute(t, newGetCommand(), nil, "changes", "--ready-file", ready)
+	if !strings.Contains(changes.out, "created Role/r-0, created Role/r-1, created Role/r-2 and 517 more\n") {
+		t.Errorf("changes:\n%.500s", changes.out)
+	}
+	explained := execute(t, newExplainCommand(), nil, "role", "r-7", "--ready-file", ready)
+	if !strings.Contains(explained.out, "created Role/r-7 and 519 more\n") {
+		t.Errorf("explained:\n%.500s", explained.out)
+	}
 	quiet := execute(t, newApplyCommand(), nil, "-f", dir, "--ready-file", ready)
 	if quiet.code != 0 || quiet.notes != "" || strings.Count(quiet.out, " unchanged\n") != 500 {
 		t.Errorf("exit code %d in a pipe, said %q", quiet.code, quiet.notes)
