@@ -245,7 +245,7 @@ func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
 		t.Errorf("said %q", r.notes)
 	}
 	changes := execute(t, newGetCommand(), nil, "changes", "--ready-file", ready)
-	if !strings.Contains(changes.out, "created Role/r-0, created Role/r-1, created Role/r-2 and 517 more\n") {
+	if !strings.Contains(changes.out, "created Role/r-500, created Role/r-501, created Role/r-502 and 517 more\n") {
 		t.Errorf("changes:\n%.500s", changes.out)
 	}
 	explained := execute(t, newExplainCommand(), nil, "role", "r-7", "--ready-file", ready)
