@@ -93,7 +93,8 @@ func (r *rotated) until(want ...string) {
 	}
 }
 
-// host runs a host of the policy until it is stopped. It denies everything, once it is ready.
+// host runs a host of the policy until it is stopped. It denies everything, once it is ready, and takes a while for it: whatever
+// is done to the hook meets calls that are under way.
 func (r *rotated) host(ready func() error) (h *hostsdk.Host, stop func()) {
 	r.Helper()
 	h, err := hostsdk.New(hostsdk.Options{
@@ -104,6 +105,7 @@ func (r *rotated) host(ready func() error) (h *hostsdk.Host, stop func()) {
 		r.Fatal(err)
 	}
 	h.Validate("policy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		<-time.After(10 * time.Millisecond)
 		return hostsdk.Deny("nobody may"), nil
 	}, hostsdk.ReadyWhen(func(context.Context) error { return ready() }))
 	ctx, cancel := context.WithCancel(r.Context())

@@ -140,14 +140,14 @@ func (b *base) marked() map[config.Key]bool {
 // pend marks the hooks that are new, and takes the marks off those that are in rotation by what is wished for: a mark that
 // means nothing any more must not come to mean something again.
 func (d *draft) pend(b *base, w *wish, snapshot *match.Snapshot, touched map[config.Key]bool) {
-	concerned, probed := b.marked(), probed(snapshot)
+	concerned, waits := b.marked(), probed(snapshot)
 	for i := range w.objects {
 		if o := &w.objects[i]; o.Validating != nil || o.Mutating != nil {
 			concerned[o.Key] = true
 		}
 	}
 	for _, key := range sortedKeys(concerned) {
-		r, pending := d.record(b, key), b.pendingOf(key, probed[key])
+		r, pending := d.record(b, key), b.pendingOf(key, waits[key])
 		if !slices.Equal(r.Pending, pending) {
 			next := *r
 			next.Pending = pending
@@ -172,9 +172,9 @@ func (b *base) unmark(e *etcdstore.Edit, snapshot *match.Snapshot) {
 	if len(marked) == 0 {
 		return
 	}
-	probed := probed(snapshot)
+	waits := probed(snapshot)
 	for _, key := range sortedKeys(marked) {
-		r, pending := b.state.Records[key], b.pendingOf(key, probed[key])
+		r, pending := b.state.Records[key], b.pendingOf(key, waits[key])
 		if slices.Equal(r.Pending, pending) {
 			continue
 		}
