@@ -246,7 +246,9 @@ type usual struct {
 	equivalents *builtin.Equivalents
 }
 
-func (u usual) Take(context.Context, string, int64) (*match.Snapshot, string, error) { return u.snapshot, "", nil }
+func (u usual) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+	return u.snapshot, "", nil
+}
 
 // Release implements [dispatcher.Snapshots].
 func (usual) Release(*match.Snapshot) {}

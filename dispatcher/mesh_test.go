@@ -63,7 +63,9 @@ type static struct {
 	snapshot *match.Snapshot
 }
 
-func (s static) Take(context.Context, string, int64) (*match.Snapshot, string, error) { return s.snapshot, "", nil }
+func (s static) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+	return s.snapshot, "", nil
+}
 
 // Release implements [dispatcher.Snapshots].
 func (static) Release(*match.Snapshot) {}

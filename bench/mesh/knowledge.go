@@ -73,7 +73,9 @@ func (m *Mesh) Update(revision int) (compiling, spreading time.Duration, err err
 }
 
 // Take implements dispatcher.Snapshots.
-func (k *knowledge) Take(context.Context, string, int64) (*match.Snapshot, string, error) { return k.snapshot.Load(), "", nil }
+func (k *knowledge) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+	return k.snapshot.Load(), "", nil
+}
 
 // Release implements [dispatcher.Snapshots].
 func (*knowledge) Release(*match.Snapshot) {}

@@ -68,7 +68,9 @@ type fixed struct {
 	snapshot *match.Snapshot
 }
 
-func (f fixed) Take(context.Context, string, int64) (*match.Snapshot, string, error) { return f.snapshot, "", nil }
+func (f fixed) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+	return f.snapshot, "", nil
+}
 
 // Release implements [dispatcher.Snapshots].
 func (fixed) Release(*match.Snapshot) {}

@@ -149,7 +149,9 @@ func (c counting) Start(ctx context.Context, b *dispatcher.Batch, done func(int,
 }
 
 // Fresh implements [dispatcher.Snapshots].
-func (h *history) Take(context.Context, string, int64) (*match.Snapshot, string, error) { return h.snapshot.Load(), "", nil }
+func (h *history) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+	return h.snapshot.Load(), "", nil
+}
 
 // Release implements [dispatcher.Snapshots].
 func (*history) Release(*match.Snapshot) {}
