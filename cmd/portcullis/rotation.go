@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 )
 
@@ -56,16 +57,16 @@ func readyHooks(all []session.Pending) []service.Ready {
 	var out []service.Ready
 	for _, p := range all {
 		if p.Ready {
-			out = append(out, service.Ready{Key: configurationOf(p), Hook: p.Hook.ID.Name, Host: p.Host})
+			out = append(out, service.Ready{Key: configurationOf(p.Hook), Hook: p.Hook.ID.Name, Host: p.Host})
 		}
 	}
 	return out
 }
 
 // configurationOf is the object that a hook is in.
-func configurationOf(p session.Pending) config.Key {
-	key := config.Key{Kind: "ValidatingWebhookConfiguration", Name: p.Hook.ID.Configuration}
-	if p.Hook.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
+func configurationOf(h *match.Hook) config.Key {
+	key := config.Key{Kind: "ValidatingWebhookConfiguration", Name: h.ID.Configuration}
+	if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
 		key.Kind = "MutatingWebhookConfiguration"
 	}
 	return key
@@ -81,7 +82,7 @@ func saying(message string) string {
 func pendingHooks(all []session.Pending) []etcdstore.PendingHook {
 	var out []etcdstore.PendingHook
 	for _, p := range all[:min(len(all), maxPendingTold)] {
-		x := etcdstore.PendingHook{Object: configurationOf(p).String(), Hook: p.Hook.ID.Name}
+		x := etcdstore.PendingHook{Object: configurationOf(p.Hook).String(), Hook: p.Hook.ID.Name}
 		switch {
 		case p.Ready:
 			x.Reason, x.Message = etcdstore.PendingReady, p.Host+" is ready, and the store is about to be told"
