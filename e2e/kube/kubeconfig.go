@@ -9,7 +9,8 @@ import (
 )
 
 // WriteKubeconfig stores config, which must hold its certificates as data (as
-// [Cluster.Config] and [Cluster.ConfigFor] do), as a kubeconfig at path.
+// [Cluster.Config] and [Cluster.ConfigFor] do) or a token, as a kubeconfig at
+// path.
 func WriteKubeconfig(path string, config *rest.Config) error {
 	const name = "e2e"
 	out := clientcmdapi.NewConfig()
@@ -20,6 +21,7 @@ func WriteKubeconfig(path string, config *rest.Config) error {
 	out.AuthInfos[name] = &clientcmdapi.AuthInfo{
 		ClientCertificateData: config.CertData,
 		ClientKeyData:         config.KeyData,
+		Token:                 config.BearerToken,
 	}
 	out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	out.CurrentContext = name

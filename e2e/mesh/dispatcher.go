@@ -99,14 +99,14 @@ func (d *Dispatcher) Start(t testing.TB) {
 	if err := os.RemoveAll(readyFile); err != nil {
 		t.Fatal(err)
 	}
-	path, args := d.namespace.Command(m.options.Portcullis, []string{
+	path, args := d.namespace.Command(m.options.Portcullis, append([]string{
 		"serve", "--config=" + m.ConfigDir(), "--ready-file=" + readyFile,
 		"--listen=" + d.Bridge[len("https://"):], "--listen-hosts=" + d.Hosts, "--listen-admin=" + d.Admin[len("http://"):],
 		"--tls-cert=" + m.path("dispatcher.crt"), "--tls-key=" + m.path("dispatcher.key"),
 		"--tls-ca=" + m.path("callers-ca.crt"), "--hosts-tls-ca=" + m.AuthorityFile(),
 		"--stop-delay=" + m.options.StopDelay.String(), "--drain-timeout=5s",
 		"--ready-timeout=10m", // so that ready means that hosts serve
-	})
+	}, m.options.Args...))
 	started, err := process.Start(process.Command{Path: path, Args: args, Env: m.options.Env, LogFile: m.path(d.name + ".log")})
 	if err != nil {
 		t.Fatal(err)

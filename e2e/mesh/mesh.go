@@ -37,6 +37,8 @@ type Options struct {
 	Callers *pki.Authority
 	// Documents are the configuration at the start: see [Mesh.Configure].
 	Documents []string
+	// Args are further arguments of every dispatcher.
+	Args []string
 	// Env is added to the environment of every dispatcher, as KEY=value.
 	Env []string
 	// Addresses are further IP addresses that dispatchers may listen on.
