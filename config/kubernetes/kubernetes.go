@@ -39,7 +39,7 @@ const (
 
 // Options say where the ConfigMaps are. Both are required.
 type Options struct {
-	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it.
+	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it: deploy/configmaps-rbac.yaml.
 	Client kubernetes.Interface
 	// Namespace is where they are, and nowhere else: who may write there decides what every cluster admits.
 	Namespace string
