@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -87,13 +88,18 @@ func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
 func TestAnEtcdThatRefusesSaysWhy(t *testing.T) {
 	c := etcdtest.Start(t)
 	o := c.WithPassword(etcdtest.User)
-	flags := etcdFlags(t, "--etcd", strings.Join(o.Endpoints, ","), "--etcd-ca", o.CAFile, "--etcd-cert", o.CertFile, "--etcd-key", o.KeyFile,
-		"--etcd-user", o.User, "--etcd-password-file", write(t, "password", "wrong"))
-	s, err := flags.open(t.Context(), "test", slog.New(slog.DiscardHandler))
-	if err == nil {
-		s.close()
-	}
-	if err == nil || !strings.Contains(err.Error(), "--etcd: ") || !strings.Contains(err.Error(), "invalid user ID or password") {
-		t.Errorf("error %v", err)
+	reach := []string{"--etcd", strings.Join(o.Endpoints, ","), "--etcd-cert", o.CertFile, "--etcd-key", o.KeyFile}
+	for want, args := range map[string][]string{
+		"invalid user ID or password": {"--etcd-ca", o.CAFile, "--etcd-user", o.User, "--etcd-password-file", write(t, "password", "wrong")},
+		"unknown authority":           {"--etcd-ca", filepath.Join(authority(t), "ca.crt"), "--etcd-create"},
+	} {
+		flags := etcdFlags(t, append(args, reach...)...)
+		s, err := flags.open(t.Context(), "test", slog.New(slog.DiscardHandler))
+		if err == nil {
+			s.close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
 	}
 }
