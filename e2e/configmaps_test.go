@@ -121,8 +121,15 @@ func (c *configured) stale(t *testing.T, why string) {
 
 // object is what `portcullis get -o json` prints of an object.
 type object struct {
-	Source, Origin string
-	Findings       []struct{ Code, Message string }
+	Source   string    `json:"source"`
+	Origin   string    `json:"origin"`
+	Findings []finding `json:"findings"`
+}
+
+// finding is what there is to say about an object.
+type finding struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 // get asks the dispatcher.
@@ -148,7 +155,7 @@ func (c *configured) get(t *testing.T, name string) object {
 
 // has reports whether a finding has a code.
 func (o *object) has(code string) bool {
-	return slices.ContainsFunc(o.Findings, func(f struct{ Code, Message string }) bool { return f.Code == code })
+	return slices.ContainsFunc(o.Findings, func(f finding) bool { return f.Code == code })
 }
 
 func asConfiguration() map[string]string { return map[string]string{configkubernetes.Label: "true"} }

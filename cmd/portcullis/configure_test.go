@@ -134,9 +134,16 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 			continue // not even the files have been read
 		}
 		var o struct {
-			Source     string
-			Findings   []struct{ Code, Severity, Path string }
-			Conditions []struct{ Type, Status string }
+			Source   string `json:"source"`
+			Findings []struct {
+				Code     string `json:"code"`
+				Severity string `json:"severity"`
+				Path     string `json:"path"`
+			} `json:"findings"`
+			Conditions []struct {
+				Type   string `json:"type"`
+				Status string `json:"status"`
+			} `json:"conditions"`
 		}
 		if err := json.Unmarshal([]byte(r.out), &o); err != nil {
 			t.Fatalf("%v: %s", err, r.out)
