@@ -57,8 +57,13 @@ func (r *rotated) review() ran {
 
 // shown is what the mesh shows of the policy.
 type shown struct {
-	Generation string                                           `json:"generation"`
-	Conditions []struct{ Type, Status, Reason, Message string } `json:"conditions"`
+	Generation string `json:"generation"`
+	Conditions []struct {
+		Type    string `json:"type"`
+		Status  string `json:"status"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+	} `json:"conditions"`
 }
 
 // policy is the configuration as the mesh shows it.
@@ -95,7 +100,7 @@ func (r *rotated) until(want ...string) {
 
 // host runs a host of the policy until it is stopped. It denies everything, once it is ready, and takes a while for it: whatever
 // is done to the hook meets calls that are under way.
-func (r *rotated) host(ready func() error) (h *hostsdk.Host, stop func()) {
+func (r *rotated) host(ready func() error) (*hostsdk.Host, func()) {
 	r.Helper()
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "policy", Dispatchers: []string{r.info.Hosts}, Logger: slog.New(slog.DiscardHandler),
@@ -111,7 +116,7 @@ func (r *rotated) host(ready func() error) (h *hostsdk.Host, stop func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			r.Error(err)
