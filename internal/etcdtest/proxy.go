@@ -56,7 +56,7 @@ func (p *proxy) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
-	l.first = first[:n]
+	p.links.heard(l, first[:n])
 	if !l.pass() {
 		return
 	}
@@ -78,7 +78,7 @@ func (p *proxy) serve(client net.Conn) {
 // link is one connection.
 type link struct {
 	client  net.Conn
-	first   []byte
+	first   []byte // set once, under the mutex of links
 	gatesOf func(first []byte) []*Gate
 	once    sync.Once
 	gone    chan struct{}
@@ -125,6 +125,13 @@ func (s *links) add(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[l] = true
+}
+
+// heard says how a connection begins.
+func (s *links) heard(l *link, first []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.first = first
 }
 
 func (s *links) remove(l *link) {
