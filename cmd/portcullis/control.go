@@ -82,11 +82,11 @@ const tellInterval = 200 * time.Millisecond
 func (a *controlPlane) tell(ctx context.Context) {
 	t := time.NewTicker(tellInterval)
 	defer t.Stop()
-	var last etcdstore.Status
+	var last *etcdstore.Status
 	for {
 		now := a.live.Configuration()
-		if status := a.status(&now); !sameStatus(&status, &last) {
-			last = status
+		if status := a.status(&now); last == nil || !sameStatus(&status, last) {
+			last = &status
 			a.presence.Tell(status)
 		}
 		select {

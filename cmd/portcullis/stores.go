@@ -124,10 +124,10 @@ func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ 
 		return nil, err
 	}
 	if s.objects != nil {
-		s.sources = append(s.sources, s.source)
 		if s.presence, err = s.objects.Presence(etcdstore.PresenceOptions{ID: id, Logger: log}); err != nil {
 			return nil, err
 		}
+		s.sources = append(s.sources, s.source.Announced(s.presence))
 	}
 	if c.namespace != "" {
 		source, err := c.configMaps()

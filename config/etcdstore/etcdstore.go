@@ -48,6 +48,8 @@ var (
 	ErrFull = errors.New("the store is full")
 	// ErrUnknown: etcd has not said what became of a commit. It may or may not have happened.
 	ErrUnknown = errors.New("etcd has not said whether it made the change")
+	// ErrUnannounced: others do not know yet of the dispatcher that asks, or no more for long enough.
+	ErrUnannounced = errors.New("other dispatchers cannot be told that this one judges")
 )
 
 // Options say where a store is.

@@ -101,9 +101,12 @@ type Presence struct {
 	options PresenceOptions
 	said    string // last; of the goroutine of Run
 
-	mu   sync.Mutex
-	next *Status       // what is to be said
-	news chan struct{} // holds one token while it has not been said
+	mu       sync.Mutex
+	next     *Status       // what is to be said
+	until    time.Time     // when what was said counts no more; zero while nothing is said
+	extended chan struct{} // closed when until is another one
+
+	news chan struct{} // holds one token while what is next has not been said
 	ttl  atomic.Int64  // of the lease under which it is said, in ns
 }
 
@@ -118,7 +121,7 @@ func (s *Store) Presence(o PresenceOptions) (*Presence, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Presence{store: s, options: o, news: make(chan struct{}, 1)}
+	p := &Presence{store: s, options: o, news: make(chan struct{}, 1), extended: make(chan struct{})}
 	p.ttl.Store(int64(o.TTL))
 	return p, nil
 }
@@ -158,8 +161,11 @@ func (p *Presence) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { p.leave(ctx, held.id) }()
-	beat := time.NewTicker(held.beat())
+	defer func() {
+		p.extend(time.Time{})
+		p.leave(ctx, held.id)
+	}()
+	beat := time.NewTimer(held.beat())
 	defer beat.Stop()
 	for {
 		select {
@@ -167,9 +173,8 @@ func (p *Presence) live(ctx context.Context) error {
 			return nil
 		case <-p.news:
 			held, err = p.tell(ctx, held)
-			beat.Reset(held.beat())
 		case <-beat.C:
-			err = p.renew(ctx, held)
+			held, err = p.renew(ctx, held)
 		}
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return fmt.Errorf("the lease of etcd has lapsed: %w", err)
@@ -179,17 +184,46 @@ func (p *Presence) live(ctx context.Context) error {
 			pause(ctx, retryAfter)
 			p.again()
 		}
+		beat.Reset(held.beat())
 	}
 }
 
-// lease is a lease of etcd.
+// lease is a lease of etcd, and when it lapses at the earliest.
 type lease struct {
-	id  clientv3.LeaseID
-	ttl time.Duration
+	id    clientv3.LeaseID
+	ttl   time.Duration
+	until time.Time
 }
 
-// beat is how often a lease is renewed.
-func (l lease) beat() time.Duration { return l.ttl / 3 }
+// beat is how long it is until a lease has to be renewed, which is when a third of its life has gone.
+func (l lease) beat() time.Duration { return max(retryAfter, time.Until(l.until)-2*l.ttl/3) }
+
+// extend sets until when others know of this dispatcher.
+func (p *Presence) extend(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = until
+	close(p.extended)
+	p.extended = make(chan struct{})
+}
+
+// Known waits until others know of this dispatcher for as long as it may judge by what it lists from now on. Who waits for
+// all live dispatchers must not miss one that judges. The error is ErrUnannounced, and why ctx has ended.
+func (p *Presence) Known(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		left, extended := time.Until(p.until), p.extended
+		p.mu.Unlock()
+		if left >= p.Covers() {
+			return nil
+		}
+		select {
+		case <-extended:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrUnannounced, context.Cause(ctx))
+		}
+	}
+}
 
 // needed is how long a lease has to be for what is to be said.
 func (p *Presence) needed() time.Duration {
@@ -204,24 +238,25 @@ func (p *Presence) needed() time.Duration {
 
 // begin says what there is to say under a new lease.
 func (p *Presence) begin(ctx context.Context) (lease, error) {
-	ttl := p.needed()
+	ttl, begun := p.needed(), time.Now()
 	granted, err := p.grant(ctx, ttl)
 	if err != nil {
 		return lease{}, fmt.Errorf("a lease of etcd: %w", err)
 	}
-	if err := p.say(ctx, granted.ID); err != nil {
+	held := lease{granted.ID, ttl, begun.Add(ttl)}
+	if err := p.say(ctx, held); err != nil {
 		p.leave(ctx, granted.ID)
 		return lease{}, err
 	}
 	p.ttl.Store(int64(ttl))
-	return lease{granted.ID, ttl}, nil
+	return held, nil
 }
 
 // tell says what there is to say, under a longer lease if that is needed. The old one ends once it is said under the new
 // one: at no moment does nobody know of this dispatcher.
 func (p *Presence) tell(ctx context.Context, held lease) (lease, error) {
 	if p.needed() == held.ttl {
-		return held, p.say(ctx, held.id)
+		return held, p.say(ctx, held)
 	}
 	longer, err := p.begin(ctx)
 	if err != nil {
@@ -242,24 +277,32 @@ func (p *Presence) grant(ctx context.Context, ttl time.Duration) (*clientv3.Leas
 
 // renew has a lease live on. It looks first at what is said there: a member that hung may have written something older, and
 // while none answers the client would ask for the lease without a pause.
-func (p *Presence) renew(ctx context.Context, held lease) error {
+func (p *Presence) renew(ctx context.Context, held lease) (lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, sayTimeout)
 	defer cancel()
 	there, err := p.store.get(ctx, p.store.keys.dispatcher(p.options.ID))
 	if err != nil {
-		return err
+		return held, err
 	}
 	if p.said != "" && (len(there.Kvs) == 0 || string(there.Kvs[0].Value) != p.said) {
 		p.again()
 	}
+	begun := time.Now()
 	_, err = attempt(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
 		return p.store.leases.KeepAliveOnce(ctx, held.id)
 	})
-	return err
+	if err != nil {
+		return held, err
+	}
+	held.until = begun.Add(held.ttl)
+	if p.said != "" {
+		p.extend(held.until)
+	}
+	return held, nil
 }
 
-// say writes the status under the lease.
-func (p *Presence) say(ctx context.Context, lease clientv3.LeaseID) error {
+// say writes the status under the lease, if there is one to be said.
+func (p *Presence) say(ctx context.Context, held lease) error {
 	p.mu.Lock()
 	status := p.next
 	p.mu.Unlock()
@@ -275,8 +318,11 @@ func (p *Presence) say(ctx context.Context, lease clientv3.LeaseID) error {
 	ctx, cancel := context.WithTimeout(ctx, sayTimeout)
 	defer cancel()
 	_, err = attempt(ctx, func(ctx context.Context) (*clientv3.PutResponse, error) {
-		return p.store.kv.Put(ctx, p.store.keys.dispatcher(p.options.ID), p.said, clientv3.WithLease(lease))
+		return p.store.kv.Put(ctx, p.store.keys.dispatcher(p.options.ID), p.said, clientv3.WithLease(held.id))
 	})
+	if err == nil {
+		p.extend(held.until)
+	}
 	return err
 }
 

@@ -2,6 +2,7 @@ package etcdstore_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +56,43 @@ func TestADispatcherIsKnownWhileItLives(t *testing.T) {
 	stop()
 	running.Wait()
 	e.dispatchers(func(all []etcdstore.Status) bool { return len(all) == 0 })
+}
+
+// A change waits for the dispatchers that are known: one that is not may judge by nothing that it lists.
+func TestWhatADispatcherJudgesByIsListedOnceOthersKnowOfIt(t *testing.T) {
+	e := newEtcd(t)
+	if err := e.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Presence(etcdstore.PresenceOptions{ID: "d1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := e.Source().Announced(p)
+	over, end := context.WithCancel(t.Context())
+	end()
+	unannounced := func(when string) {
+		t.Helper()
+		if _, err := source.List(over); !errors.Is(err, etcdstore.ErrUnannounced) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	unannounced("before it runs")
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.Run(ctx) })
+	e.leases(etcdstore.DefaultLeaseTTL)
+	unannounced("while it has said nothing, under a lease")
+	p.Tell(etcdstore.Status{Digest: "first"})
+	if _, err := source.List(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if all, err := e.Dispatchers(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("it has listed, and known are %v, %v", all, err)
+	}
+	stop()
+	running.Wait()
+	unannounced("after it has left")
 }
 
 func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {

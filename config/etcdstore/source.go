@@ -71,3 +71,22 @@ func (s *Source) watch(ctx context.Context, notify func()) {
 		notify()
 	}
 }
+
+// Announced is the source for a dispatcher that judges by it: a listing begins once others know of the dispatcher, and fails
+// with ErrUnannounced while they do not. A change that comes later waits for the dispatcher, one that came before is in
+// the listing.
+func (s *Source) Announced(p *Presence) config.Source { return announced{s, p} }
+
+type announced struct {
+	*Source
+
+	presence *Presence
+}
+
+// List implements config.Source.
+func (a announced) List(ctx context.Context) (config.Listing, error) {
+	if err := a.presence.Known(ctx); err != nil {
+		return config.Listing{}, err
+	}
+	return a.Source.List(ctx)
+}
