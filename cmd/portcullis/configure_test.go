@@ -46,6 +46,11 @@ func appWithStore(t *testing.T, change func(*dev, *serveConfig)) (*app, *dev, re
 		}
 	})
 	info := within(t, "the dispatcher", started)
+	ready, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if first, err := a.store.Fresh(ready); err == nil { // else the test is about that
+		a.store.Release(first)
+	}
 	info.ClientCert, info.ClientKey = d.path("certs/"+devClientName+".crt"), d.path("certs/"+devClientName+".key")
 	return a, d, info
 }
