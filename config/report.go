@@ -85,8 +85,8 @@ func (r *report) settled(problems Problems, snapshot *match.Snapshot, seen []str
 	}
 	r.replace(&r.problems, problems)
 	if snapshot != nil {
-		r.logger.Info("configuration settled", "revision", snapshot.Revision(), "hooks", len(snapshot.Hooks()), "problems", len(problems),
-			slog.Group("sources", sources...))
+		r.logger.Info("configuration settled", slog.String("revision", snapshot.Revision()), slog.Int("hooks", len(snapshot.Hooks())),
+			slog.Int("problems", len(problems)), slog.Group("sources", sources...))
 	}
 }
 

@@ -73,7 +73,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	}
 	tell := newProgress(cmd, c.progress)
 	defer tell.done()
-	tell.say("reading")
+	tell.sayf("reading")
 	objects, err := documents(cmd, c.files)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
 	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
-		tell.say("checking and storing %d objects", len(objects))
+		tell.sayf("checking and storing %d objects", len(objects))
 		answer, err := client.Apply(ctx, &configv1.ApplyRequest{
 			Manifests: manifests(objects), DryRun: c.dryRun, Acknowledge: c.acknowledge, ExpectedResourceVersions: expected,
 		})

@@ -179,12 +179,12 @@ func writesAndReads(t *testing.T, protocol string) {
 	if a := o.ask("GET", "/v1/config/changes?key.kind=HookRoute&key.name=policy&limit=1", ""); a.at("changes", 0, "actor") != devAPIServer {
 		t.Errorf("changes: %+v", a)
 	}
-	o.waits(revision)
+	o.awaits(revision)
 	o.watches(one)
 }
 
-// waits waits until a revision is in force.
-func (o operator) waits(revision string) {
+// awaits returns when a revision is in force.
+func (o operator) awaits(revision string) {
 	o.t.Helper()
 	response := o.begin(o.t.Context(), "GET", "/v1/config/wait?revision.sources%5Betcd%5D="+revision, "")
 	defer response.Body.Close()

@@ -92,9 +92,15 @@ func TestExplainTellsOfAnObjectOfTheMesh(t *testing.T) {
 		}
 	}
 	var told struct {
-		Object  struct{ Manifest struct{ Kind string } }
-		Verdict string
-		Changes []struct{ Actor string }
+		Object struct {
+			Manifest struct {
+				Kind string `json:"kind"`
+			} `json:"manifest"`
+		} `json:"object"`
+		Verdict string `json:"verdict"`
+		Changes []struct {
+			Actor string `json:"actor"`
+		} `json:"changes"`
 	}
 	r = execute(t, newExplainCommand(), nil, "HookRoute/policy", "-o", "json", "--ready-file", ready)
 	if err := json.Unmarshal([]byte(r.out), &told); err != nil || told.Object.Manifest.Kind != "HookRoute" || told.Verdict == "" || told.Changes[0].Actor != devAPIServer {

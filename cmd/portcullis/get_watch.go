@@ -26,11 +26,10 @@ func (c *getCommand) follow(ctx context.Context, client configv1.ConfigServiceCl
 	f := &follower{out: out, show: c.lines, known: map[string]*configv1.ConfigObject{}}
 	for {
 		err := f.once(ctx, client, r)
-		code := status.Code(err)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case !f.begun || code != codes.Unavailable && code != codes.Aborted:
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // whoever watched has seen enough
+		}
+		if code := status.Code(err); !f.begun || code != codes.Unavailable && code != codes.Aborted {
 			return err
 		}
 		fmt.Fprintf(notes, "the watch has ended (%s): beginning again\n", printable(status.Convert(err).Message()))

@@ -53,8 +53,8 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// say says where the command is now. The same again is not said twice.
-func (p *progress) say(format string, args ...any) {
+// sayf says where the command is now. The same again is not said twice.
+func (p *progress) sayf(format string, args ...any) {
 	text := printable(fmt.Sprintf(format, args...))
 	if text == p.last {
 		return

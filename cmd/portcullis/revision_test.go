@@ -67,7 +67,9 @@ func serveSamples(t *testing.T, info readyInfo, d *dev) (leave func()) {
 	leave = func() {
 		if stop(); !ended {
 			ended = true
-			within(t, "the end of the host", left)
+			if err := within(t, "the end of the host", left); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	t.Cleanup(leave)

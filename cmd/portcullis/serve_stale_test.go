@@ -115,7 +115,9 @@ func (o *outage) review(timeout time.Duration) verdict {
 		o.t.Error(err)
 	}
 	var said struct {
-		Response struct{ AuditAnnotations map[string]string }
+		Response struct {
+			AuditAnnotations map[string]string `json:"auditAnnotations"`
+		} `json:"response"`
 	}
 	_ = json.Unmarshal(text, &said)
 	return verdict{answer.StatusCode, answer.Header.Get("Retry-After"), string(text), said.Response.AuditAnnotations["stale-configuration"]}

@@ -68,7 +68,7 @@ func (c *backupCommand) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(part.Name())
+	defer func() { _ = os.Remove(part.Name()) }() // nothing, once it is renamed
 	defer part.Close()
 	if err := configured(&c.target, func(client configv1.ConfigServiceClient) error { return receive(ctx, client, part) }); err != nil {
 		return err

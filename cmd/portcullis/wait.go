@@ -59,7 +59,7 @@ func (w *wait) once(ctx context.Context, client configv1.ConfigServiceClient, la
 			return err
 		}
 		*last = answer
-		w.tell.say("%s", w.progress(answer))
+		w.tell.sayf("%s", w.progress(answer))
 	}
 }
 

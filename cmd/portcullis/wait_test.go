@@ -116,9 +116,9 @@ func TestProgressIsOneLineOfATerminal(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := &progress{out: &out, form: form}
-		p.say("applying %s", "ten")
-		p.say("applying ten")
-		p.say("stored")
+		p.sayf("applying %s", "ten")
+		p.sayf("applying ten")
+		p.sayf("stored")
 		p.done()
 		p.done()
 		if out.String() != want {
@@ -165,7 +165,8 @@ func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
 			break
 		}
 	}
-	r.ends(t, exitBehind, "it is stored, but after ", "only 1 of 2 dispatchers judge by it, waiting for ghost:\n  ghost: judges new reviews by revision 1\n")
+	r.ends(t, exitBehind, "it is stored, but after ", "only 1 of 2 dispatchers judge by it, waiting for ghost:\n",
+		"  ghost: judges new reviews by revision 1\n")
 	if out := list(); !strings.Contains(out, "ghost       Behind ") || !strings.Contains(out, "test        Current ") {
 		t.Errorf("dispatchers:\n%s", out)
 	}

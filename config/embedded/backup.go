@@ -31,7 +31,7 @@ var ErrExists = errors.New("the data directory holds a store already")
 // meanwhile; space that they free is used again once it has returned.
 func (s *Server) Backup(w io.Writer) error {
 	database := s.etcd.Server.Backend().Snapshot()
-	defer database.Close()
+	defer func() { _ = database.Close() }() // it was read
 	sum := sha256.New()
 	if _, err := database.WriteTo(io.MultiWriter(w, sum)); err != nil {
 		return fmt.Errorf("reading the database: %w", err)
@@ -76,7 +76,7 @@ func Restore(ctx context.Context, o RestoreOptions) error {
 	if err := os.RemoveAll(work); err != nil { // of a restoration that was killed
 		return fmt.Errorf("the data directory: %w", err)
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }() // the next restoration looks again
 	if err := o.restore(ctx, work); err != nil {
 		return fmt.Errorf("restoring %s: %w", o.File, err)
 	}

@@ -76,6 +76,8 @@ func Dial(o DialOptions) (*clientv3.Client, error) {
 
 // failFast has a call fail when no member can be reached, with the reason why. etcd's client would wait for one instead, and
 // know nothing in the end but that the time is over.
+//
+//nolint:revive // the arguments are those that gRPC has for interceptors
 func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }

@@ -111,7 +111,9 @@ func FuzzARequestThatIsRead(f *testing.F) {
 		if err := decodeApply(body, &r); err != nil {
 			return
 		}
-		var count struct{ Manifests []json.RawMessage }
+		var count struct {
+			Manifests []json.RawMessage `json:"manifests"`
+		}
 		if err := json.Unmarshal(body, &count); err == nil && len(count.Manifests) != len(r.GetManifests()) && bytes.Count(bytes.ToLower(body), []byte("manifests")) == 1 &&
 			bytes.Contains(body, []byte(`"manifests"`)) {
 			t.Errorf("%d manifests of %s", len(r.GetManifests()), body)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,7 +82,7 @@ func (v *view) effective(key config.Key, r *etcdstore.Record) *configv1.Conditio
 	case len(behind) > 0:
 		c = condition(conditionEffective, false, "Behind", "not known yet to: "+strings.Join(behind, ", "))
 	}
-	c.Dispatchers = append(diverging, behind...)
+	c.Dispatchers = slices.Concat(diverging, behind)
 	return c
 }
 

@@ -39,7 +39,7 @@ spec: {role: operator, identities: [operator]}`
 // errTaken ends a stream whose first message has come.
 var errTaken = errors.New("taken")
 
-// takes takes one message.
+// takes is a stream whose reader takes one message.
 type takes[T any] struct {
 	grpc.ServerStreamingServer[T]
 
