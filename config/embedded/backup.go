@@ -13,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap/zapcore"
 )
 
 const (
@@ -86,8 +87,8 @@ func Restore(ctx context.Context, o RestoreOptions) error {
 // restore makes the store in a data directory of its own.
 func (o *RestoreOptions) restore(ctx context.Context, dir string) error {
 	o.Logger = quiet(o.Logger)
-	c := settings(Options{Dir: dir, Logger: o.Logger})
-	err := snapshot.NewV3(zapTo(o.Logger)).Restore(snapshot.RestoreConfig{
+	c := settings(Options{Dir: dir, Logger: o.Logger}, zapcore.WarnLevel)
+	err := snapshot.NewV3(zapTo(o.Logger, zapcore.WarnLevel)).Restore(snapshot.RestoreConfig{
 		SnapshotPath: o.File, Name: c.Name, OutputDataDir: c.Dir, PeerURLs: []string{c.AdvertisePeerUrls[0].String()},
 		InitialCluster: c.InitialCluster, InitialClusterToken: c.InitialClusterToken,
 		RevisionBump: revisionBump, MarkCompacted: true,

@@ -15,6 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 )
@@ -82,7 +84,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 
 // start starts etcd, and waits until it answers.
 func (s *Server) start(ctx context.Context, o Options) error {
-	etcd, err := embed.StartEtcd(settings(o))
+	level := zap.NewAtomicLevelAt(zap.ErrorLevel) // what it thinks of its settings is for us, who have made them
+	etcd, err := embed.StartEtcd(settings(o, level))
 	if err != nil {
 		return err
 	}
@@ -96,12 +99,13 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	level.SetLevel(zap.WarnLevel)
 	s.client = v3client.New(etcd.Server)
 	return nil
 }
 
 // settings are those of a single etcd that nobody can reach from outside of the process.
-func settings(o Options) *embed.Config {
+func settings(o Options, level zapcore.LevelEnabler) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = "portcullis"
 	c.Dir = filepath.Join(o.Dir, etcdDir)
@@ -112,7 +116,7 @@ func settings(o Options) *embed.Config {
 	c.MaxRequestBytes = etcdstore.MaxRequestBytes
 	c.AutoCompactionMode = embed.CompactorModePeriodic
 	c.AutoCompactionRetention = compactAfter.String()
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Logger))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Logger, level))
 	return c
 }
 

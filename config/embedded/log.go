@@ -8,9 +8,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapTo is etcd's logger, in front of ours. What etcd says of its usual life is not told.
-func zapTo(to *slog.Logger) *zap.Logger {
-	return zap.New(&core{to: to.With("component", "etcd"), LevelEnabler: zapcore.WarnLevel})
+// zapTo is etcd's logger, in front of ours, which is told what is at least of a level. What etcd says of its usual life is
+// below all of those that it is asked for.
+func zapTo(to *slog.Logger, level zapcore.LevelEnabler) *zap.Logger {
+	return zap.New(&core{to: to.With("component", "etcd"), LevelEnabler: level})
 }
 
 // core hands entries of zap to slog.
