@@ -86,12 +86,15 @@ func (c *configured) remove(t *testing.T, name string) {
 	}
 }
 
+// policyHook is the hook that ConfigMaps have.
+const policyHook = "policy.example.com"
+
 // closed waits until Pods are refused, since nobody serves the hook.
-func (c *configured) closed(t *testing.T, hook string) {
+func (c *configured) closed(t *testing.T) {
 	t.Helper()
-	eventually(t, hook+" is in force", func() error {
+	eventually(t, policyHook+" is in force", func() error {
 		err := c.createDry(t.Context())
-		if statusCode(err) != http.StatusInternalServerError || !strings.Contains(err.Error(), hook) {
+		if statusCode(err) != http.StatusInternalServerError || !strings.Contains(err.Error(), policyHook) {
 			return fmt.Errorf("a Pod was created, or refused for another reason: %w", err)
 		}
 		return nil
@@ -161,11 +164,10 @@ func (o *object) has(code string) bool {
 func asConfiguration() map[string]string { return map[string]string{configkubernetes.Label: "true"} }
 
 func TestConfigMapsAreConfiguration(t *testing.T) {
-	const hook = "policy.example.com"
 	c := newConfigured(t)
 	c.write(t, "ignored", nil, documents(t, kube.Validating("ignored", onPods("ignored.example.com")))...)
-	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onPods(hook)))...)
-	c.closed(t, hook)
+	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onPods(policyHook)))...)
+	c.closed(t)
 	if o := c.get(t, "policies"); o.Source != "kubernetes" || o.Origin != "configmaps/portcullis/policies/hooks.yaml:1" {
 		t.Errorf("%+v comes from elsewhere", o)
 	}
@@ -179,10 +181,10 @@ func TestConfigMapsAreConfiguration(t *testing.T) {
 		t.Errorf("%+v comes from elsewhere", o)
 	}
 
-	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onNothing(hook)))...)
+	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onNothing(policyHook)))...)
 	c.open(t)
-	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onPods(hook)))...)
-	c.closed(t, hook)
+	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onPods(policyHook)))...)
+	c.closed(t)
 	c.write(t, "policies", asConfiguration(), "kind: Secret", "{")
 	eventually(t, "the last good version stays", func() error {
 		if o := c.get(t, "policies"); !o.has("kept") {
@@ -190,7 +192,7 @@ func TestConfigMapsAreConfiguration(t *testing.T) {
 		}
 		return nil
 	})
-	c.closed(t, hook)
+	c.closed(t)
 	c.remove(t, "policies")
 	c.open(t)
 }
@@ -226,10 +228,9 @@ func TestTheSameObjectFromTwoSourcesIsAnErrorOnBoth(t *testing.T) {
 }
 
 func TestConfigMapsThatCannotBeReadAreNoEmptyConfiguration(t *testing.T) {
-	const hook = "policy.example.com"
 	c := newConfigured(t)
-	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onPods(hook)))...)
-	c.closed(t, hook)
+	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onPods(policyHook)))...)
+	c.closed(t)
 
 	bindings := cluster.Client().RbacV1().RoleBindings(configNamespace)
 	if err := bindings.Delete(t.Context(), "portcullis-configuration", metav1.DeleteOptions{}); err != nil {
@@ -237,7 +238,7 @@ func TestConfigMapsThatCannotBeReadAreNoEmptyConfiguration(t *testing.T) {
 	}
 	c.stale(t, "forbidden")
 	cluster.Apply(t, c.manifest)
-	c.closed(t, hook)
+	c.closed(t)
 
 	namespaces := cluster.Client().CoreV1().Namespaces()
 	if err := namespaces.Delete(t.Context(), configNamespace, metav1.DeleteOptions{}); err != nil {
@@ -247,5 +248,5 @@ func TestConfigMapsThatCannotBeReadAreNoEmptyConfiguration(t *testing.T) {
 	cluster.Finalize(t, configNamespace)
 	c.stale(t, "not found")
 	cluster.Apply(t, c.manifest)
-	c.closed(t, hook)
+	c.closed(t)
 }
