@@ -28,7 +28,9 @@ type answer[T any] struct {
 }
 
 // attempt asks, and asks again beside that when nothing was heard for a while, or when a member could not answer. The first
-// answer counts; the other attempts are ended and waited for. What is asked must come to the same however often it is done.
+// answer counts; the other attempts are ended and waited for. A refusal counts when no attempt is left that may yet be
+// answered: a commit that comes beside one which has filled the store is refused, and has been made. What is asked must come to
+// the same however often it is done.
 func attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -44,15 +46,22 @@ func attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (
 	begin()
 	again := time.NewTicker(attemptAfter)
 	defer again.Stop()
+	var refusal *answer[T]
 	for begun, ended := 1, 0; ; {
 		select {
 		case a := <-answers:
 			ended++
-			if a.err == nil || !transient(a.err) || ended == maxAttempts || ctx.Err() != nil {
-				return a.value, a.err
+			if a.err == nil {
+				return a.value, nil
+			}
+			if refusal == nil && (!transient(a.err) || ended == maxAttempts || ctx.Err() != nil) {
+				refusal = &a
+			}
+			if refusal != nil && ended == begun {
+				return refusal.value, refusal.err
 			}
 		case <-again.C:
-			if begun < maxAttempts {
+			if refusal == nil && begun < maxAttempts {
 				begun++
 				begin()
 			}
