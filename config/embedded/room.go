@@ -38,7 +38,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// MakeRoom does that once, if it has to be. Meanwhile etcd answers nothing: for as long as it takes to write what is in the
+// MakeRoom does that once, if it has to be. An error says that there is little room afterwards too. Meanwhile etcd answers nothing: for as long as it takes to write what is in the
 // database, which is little beside what was.
 func (s *Server) MakeRoom(ctx context.Context) error {
 	alarms, err := s.client.AlarmList(ctx)
@@ -59,10 +59,16 @@ func (s *Server) MakeRoom(ctx context.Context) error {
 		}
 		s.log.Info("the store of the configuration made room", "before_bytes", before, "after_bytes", backend.Size(), "quota_bytes", s.quota)
 	}
-	if after := backend.Size(); after >= s.quota {
+	after := backend.Size()
+	if after < s.quota {
+		if err := s.disarm(ctx, alarms.Alarms); err != nil {
+			return err
+		}
+	}
+	if after*100 >= s.quota*crowded {
 		return fmt.Errorf("the configuration itself takes %d bytes, and the quota is %d: raise --store-quota", after, s.quota)
 	}
-	return s.disarm(ctx, alarms.Alarms)
+	return nil
 }
 
 // dropOld drops everything but the newest version of each key.
