@@ -77,7 +77,7 @@ func TestAFullStoreIsReadOnAndMakesRoom(t *testing.T) {
 		source := s.Source()
 		l, err := source.List(t.Context())
 		if err != nil || len(l.Objects) != 1+round || l.Revision != fmt.Sprint(last.Revision) {
-			t.Fatalf("a full store is listed as %v at %s, %v", l.Objects, l.Revision, err)
+			t.Fatalf("a full store is listed as %v at %s, not at %d, %v", l.Objects, l.Revision, last.Revision, err)
 		}
 		if _, err := s.Commit(t.Context(), last, etcdstore.Edit{Put: []*etcdstore.Record{routeOf("b", 1, 10)}}); !errors.Is(err, etcdstore.ErrFull) {
 			t.Errorf("error %v, want that it is full", err)

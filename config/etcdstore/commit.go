@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -49,11 +50,27 @@ func (s *Store) Commit(ctx context.Context, base *State, e Edit) (revision int64
 	})
 	switch {
 	case err != nil:
-		return 0, commitError(err)
+		return s.madeAnyway(ctx, n, e.Change.ID, commitError(err))
 	case answer.Succeeded:
 		return answer.Header.Revision, nil
 	}
 	return made(answer.Responses[0].GetResponseRange().Kvs, e.Change.ID)
+}
+
+// madeAnyway looks for a change that was refused since the store is full: etcd says so of the one that fills it too, which
+// it has made.
+func (s *Store) madeAnyway(ctx context.Context, n int64, id string, refused error) (revision int64, err error) {
+	if !errors.Is(refused, ErrFull) {
+		return 0, refused
+	}
+	history, err := s.get(ctx, s.keys.change(n))
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w, and then %w", ErrUnknown, refused, err)
+	}
+	if revision, err := made(history.Kvs, id); err == nil {
+		return revision, nil
+	}
+	return 0, refused
 }
 
 // made is the revision of a change that an earlier attempt has made, if it is the one in the history.
