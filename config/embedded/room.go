@@ -38,8 +38,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// MakeRoom does that once, if it has to be. An error says that there is little room afterwards too. Meanwhile etcd answers nothing: for as long as it takes to write what is in the
-// database, which is little beside what was.
+// MakeRoom does that once, if it has to be. An error says that there is little room afterwards too. Meanwhile etcd answers
+// nothing: for as long as it takes to write what is in the database, which is little beside what was.
 func (s *Server) MakeRoom(ctx context.Context) error {
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {
