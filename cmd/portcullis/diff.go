@@ -167,7 +167,10 @@ func differencesOf(stored []*configv1.ConfigObject, wanted []config.Object) (dif
 			}
 			result = "updated"
 		}
-		text := unified(o.Key.String(), before, after)
+		text, err := unified(o.Key.String(), before, after)
+		if err != nil {
+			return d, err
+		}
 		if text == "" {
 			result = "unchanged"
 		}

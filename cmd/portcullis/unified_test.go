@@ -16,8 +16,8 @@ func TestUnified(t *testing.T) {
 	long := "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl\n"
 	for name, tc := range map[string]struct{ before, after, want string }{
 		"the same": {long, long, ""},
-		"made":     {"", "a\n", "--- /dev/null\n+++ Role/r\n@@ -0,0 +1,1 @@\n+a\n"},
-		"gone":     {"a\n", "", "--- Role/r\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n"},
+		"made":     {"", "a\n", "--- /dev/null\n+++ Role/r\n@@ -0,0 +1 @@\n+a\n"},
+		"gone":     {"a\n", "", "--- Role/r\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n"},
 		"a line changed, with three around it": {
 			long, strings.Replace(long, "f\n", "F\n", 1), "--- Role/r\n+++ Role/r\n@@ -3,7 +3,7 @@\n c\n d\n e\n-f\n+F\n g\n h\n i\n",
 		},
@@ -30,53 +30,20 @@ func TestUnified(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, unified("Role/r", tc.before, tc.after)); diff != "" {
+			if diff := cmp.Diff(tc.want, differing(t, "Role/r", tc.before, tc.after)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// sides are the two texts of edits.
-func sides(edits []edit) (before, after []string) {
-	for _, e := range edits {
-		if e.mark != '+' {
-			before = append(before, e.line)
-		}
-		if e.mark != '-' {
-			after = append(after, e.line)
-		}
+func differing(t *testing.T, object, before, after string) string {
+	t.Helper()
+	text, err := unified(object, before, after)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return before, after
-}
-
-func TestAComparisonHoldsBothTexts(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	text := func(n int) (out []string) {
-		for range random.IntN(n) {
-			out = append(out, string(rune('a'+random.IntN(4))))
-		}
-		return out
-	}
-	for range 2000 {
-		before, after := text(30), text(30)
-		gotBefore, gotAfter := sides(compare(before, after))
-		if diff := cmp.Diff(before, gotBefore) + cmp.Diff(after, gotAfter); diff != "" {
-			t.Fatalf("of %q and %q:\n%s", before, after, diff)
-		}
-	}
-}
-
-func TestTextsThatAreTooLongAreReplaced(t *testing.T) {
-	var before, after []string
-	for i := range 3000 {
-		before, after = append(before, fmt.Sprint("a", i)), append(after, fmt.Sprint("b", i))
-	}
-	edits := compare(before, after)
-	gotBefore, gotAfter := sides(edits)
-	if len(edits) != 6000 || !cmp.Equal(before, gotBefore) || !cmp.Equal(after, gotAfter) {
-		t.Errorf("%d edits", len(edits))
-	}
+	return text
 }
 
 // TestPatchReadsIt asks the program that reads such differences.
@@ -103,7 +70,7 @@ func TestPatchReadsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), program, "-s", file)
-		cmd.Stdin = strings.NewReader(unified("text", before.String(), after.String()))
+		cmd.Stdin = strings.NewReader(differing(t, "text", before.String(), after.String()))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
