@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // wildcard stands for everything in a rule.
@@ -39,22 +41,16 @@ func allExempt(groups []string, name string) bool {
 	return !slices.ContainsFunc(groups, func(group string) bool { return !exempt(group, name) })
 }
 
+// exempt reports whether hooks see no object of a resource: match goes by the kinds of the first ones.
 func exempt(group, name string) bool {
-	switch group {
-	case "admissionregistration.k8s.io":
-		switch name {
-		case "validatingwebhookconfigurations", "mutatingwebhookconfigurations",
-			"validatingadmissionpolicies", "validatingadmissionpolicybindings",
-			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
-			return true
-		}
-	case "authentication.k8s.io":
-		return name == "selfsubjectreviews" || name == "tokenreviews"
-	case "authorization.k8s.io":
-		switch name {
-		case "localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews":
-			return true
-		}
+	if group != "admissionregistration.k8s.io" {
+		return match.ExemptResource(group, name)
+	}
+	switch name {
+	case "validatingwebhookconfigurations", "mutatingwebhookconfigurations",
+		"validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+		return true
 	}
 	return false
 }

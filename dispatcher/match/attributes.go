@@ -70,7 +70,7 @@ func (a *Attributes) WithObject(raw []byte) *Attributes {
 func (a *Attributes) Exempt() bool {
 	// No conversion leads into the exempt groups or out of them.
 	return exemptKind(a.came.Kind.Group, a.came.Kind.Kind) ||
-		exemptResource(a.original.Resource.Group, a.original.Resource.Resource)
+		ExemptResource(a.original.Resource.Group, a.original.Resource.Resource)
 }
 
 // exemptKind is IsExemptAdmissionConfigurationResource of k8s.io/apiserver. It goes by kind, not by resource.
@@ -87,9 +87,10 @@ func exemptKind(group, kind string) bool {
 	return false
 }
 
-// exemptResource is the list of k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion, which Kubernetes applies to
-// policies today and to webhooks from 1.37 on.
-func exemptResource(group, resource string) bool {
+// ExemptResource reports whether requests about a resource are never sent to hooks, whatever the kind of their object. It is the
+// list of k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion, which Kubernetes applies to policies today and to webhooks
+// from 1.37 on (SEMANTICS C19).
+func ExemptResource(group, resource string) bool {
 	switch group {
 	case "authentication.k8s.io":
 		return resource == "selfsubjectreviews" || resource == "tokenreviews"
