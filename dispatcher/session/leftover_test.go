@@ -3,6 +3,7 @@ package session
 import (
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -15,15 +16,17 @@ func TestAReviewThatNobodyWaitsForIsNotKeptForASlowHost(t *testing.T) {
 	for name, capability := range map[string]string{"whole": "", "in chunks": capabilityChunks} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-				h := m.dial("host", 1)
+				h := m.dial("host", 0) // it reads, or the writer waits
 				h.say(with(hello("one", "a"), func(h *hostv1.Hello) { h.Capabilities = []string{capability} }))
 				h.hear()
 				first, end := m.ask(4 * MaxWholeBytes)
+				synctest.Wait() // it is being written
 				object := make([]byte, 2*MaxWholeBytes)
 				kept := weak.Make(&object[0])
 				second, cancel := m.askAbout(object)
 				cancel(0)
 				<-second
+				synctest.Wait() // nobody is on the way back from it
 				runtime.GC()
 				if kept.Value() != nil {
 					t.Error("a review that nobody waits for is kept until its host reads")
