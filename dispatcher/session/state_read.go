@@ -12,7 +12,7 @@ import (
 // received takes a frame from the host. It returns an error when the session has to end.
 func (s *state) received(now time.Time, in *Incoming) error {
 	s.heard = now
-	if !s.parting.IsZero() && s.idle() {
+	if !s.parting.IsZero() { // whatever it says: nothing is outstanding, and the writer may still be on its way back
 		return s.leaving
 	}
 	for i := range in.answers {
