@@ -112,7 +112,7 @@ func (p *planner) meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:        p.options.Name,
 		Labels:      map[string]string{"app.kubernetes.io/managed-by": "portcullis"},
-		Annotations: map[string]string{"portcullis.dev/cluster": p.cluster},
+		Annotations: map[string]string{clusterAnnotation: p.cluster},
 	}
 }
 

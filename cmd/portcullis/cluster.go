@@ -183,7 +183,8 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 	snapshot, problems := config.Compile(listing.Revision, listing.Objects)
 	problems = append(problems, lint.Options{}.Inspect(ctx, snapshot, listing.Objects)...)
 	for _, p := range problems {
-		if p.Severity == match.SeverityWarning && !danger.Is(p.Code) { // of dangers the plan knows more
+		planned := danger.Is(p.Code) && p.Code != lint.CodeOwnEntry // of these the plan knows more
+		if p.Severity == match.SeverityWarning && !planned {
 			fmt.Fprintf(notes, "warning: %s\n", p)
 		}
 	}

@@ -126,6 +126,30 @@ func TestClusterRegisterSaysWhatIsProbablyNotMeant(t *testing.T) {
 	}
 }
 
+// TestEntriesOfTheMeshAreNotTakenBackUnasked has an operator who takes all that the cluster shows, entries of the mesh among it.
+func TestEntriesOfTheMeshAreNotTakenBackUnasked(t *testing.T) {
+	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
+	args := []string{"prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json"}
+	entries := register(t, args...)
+	if strings.Contains(entries.notes, "danger") || strings.Contains(entries.notes, "call itself") {
+		t.Errorf("before any is there: %s", entries.notes)
+	}
+
+	ready := withStore(t)
+	apply := func(more ...string) ran {
+		return execute(t, newApplyCommand(), strings.NewReader(entries.out), append([]string{"-f", "-", "--ready-file", ready}, more...)...)
+	}
+	apply().ends(t, exitDenied, "acknowledge danger-own-entry", "webhooks[0].clientConfig", "the mesh would call itself", "managed-by=portcullis")
+	execute(t, newGetCommand(), nil, "vwc", "portcullis", "--ready-file", ready).ends(t, exitDenied, "there is no")
+	apply("--acknowledge", "danger-own-entry").ends(t, 0)
+
+	if err := os.WriteFile(filepath.Join(dir, "entries.json"), []byte(entries.out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := register(t, args...)
+	again.ends(t, 0, "warning: ", "entries.json:", "webhooks[0].clientConfig: it is what", "made for the API servers of cluster prod-1")
+}
+
 func TestClusterRegisterNamesTheDocumentOfAFinding(t *testing.T) {
 	const external = `apiVersion: admissionregistration.k8s.io/v1alpha1
 kind: ExternalAdmissionHookConfiguration

@@ -1,0 +1,46 @@
+package registration
+
+import (
+	"net/url"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// clusterAnnotation names the cluster that a registration was made for. Nothing else has it.
+const clusterAnnotation = "portcullis.dev/cluster"
+
+// MadeFor is the cluster that an object was made for, if it is one of a registration; false for every other object.
+func MadeFor(m *metav1.ObjectMeta) (cluster string, ok bool) {
+	cluster, ok = m.Annotations[clusterAnnotation]
+	return cluster, ok
+}
+
+// Reviews is the cluster whose reviews the mesh takes at an address, whoever wrote it; empty for an address that is none
+// of a bridge. Which host it leads to is not looked at.
+func Reviews(c *admissionregistrationv1.WebhookClientConfig) (cluster string) {
+	_, rest, _ := strings.Cut(pathOf(c), "/v1/clusters/") // what is before is a prefix, as Options.URL may have one
+	segments := strings.Split(rest, "/")                  // cluster, stage, and perhaps an entry
+	if len(segments) < 2 || len(segments) > 3 {
+		return ""
+	}
+	switch segments[1] {
+	case "mutate", "reinvoke", "validate", "admit", "enforce":
+		return segments[0]
+	}
+	return ""
+}
+
+// pathOf is the path of an address; empty for none.
+func pathOf(c *admissionregistrationv1.WebhookClientConfig) string {
+	switch {
+	case c.Service != nil && c.Service.Path != nil:
+		return *c.Service.Path
+	case c.URL != nil:
+		if u, err := url.Parse(*c.URL); err == nil {
+			return u.Path
+		}
+	}
+	return ""
+}
