@@ -363,21 +363,22 @@ func (s *Session) Probe(ctx context.Context, hook string) (*hostv1.ProbeResult, 
 
 // Drained waits until the host says that it leaves.
 func (s *Session) Drained(ctx context.Context) (*hostv1.HostDrain, error) {
-	select {
-	case <-s.drained:
-		return s.drain, nil
-	default:
-	}
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	select {
 	case <-s.drained:
-		return s.drain, nil
 	case <-s.ended:
-		return nil, fmt.Errorf("hosttest: the host left without a word: %w", s.err)
 	case <-ctx.Done():
-		return nil, fmt.Errorf("hosttest: the host did not drain: %w", ctx.Err())
 	}
+	select {
+	case <-s.drained: // whatever has happened since
+		return s.drain, nil
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("hosttest: the host did not drain: %w", err)
+	}
+	return nil, fmt.Errorf("hosttest: the host left without a word: %w", s.err)
 }
 
 // Ended waits until the host sends no more: nil says that it closed its side, as it does after a drain.
