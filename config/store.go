@@ -173,12 +173,15 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 		return nil, "", fmt.Errorf("%w, and no more reviews may wait for it: %w", ErrStale, err)
 	}
 	defer leave()
-	s.report.held(s.current.Load(), s.tooOld)
 	waiting, cancel := early(ctx)
 	defer cancel()
 	for {
 		allowed, e := s.allowed.Load(), s.current.Load()
-		if said, ok := s.judges(e, cluster); ok && s.begin(e, said) {
+		said, ok := s.judges(e, cluster)
+		switch {
+		case !ok:
+			s.report.held(e, s.tooOld)
+		case s.begin(e, said):
 			return e.lent.snapshot, said, nil
 		}
 		select {
