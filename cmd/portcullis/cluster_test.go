@@ -39,12 +39,12 @@ spec: {configuration: imagepolicy, stream: {}, hosts: ["spiffe://mesh/imagepolic
 apiVersion: portcullis.dev/v1
 kind: Cluster
 metadata: {name: prod-1}
-spec: {identities: [kube-apiserver]}
+spec: {identities: [kube-apiserver], namespaces: {static: {default: {}}}}
 ---
 apiVersion: portcullis.dev/v1
 kind: Cluster
 metadata: {name: prod-2}
-spec: {identities: [kube-apiserver]}
+spec: {identities: [kube-apiserver], namespaces: {static: {default: {}}}}
 `
 
 // configuration writes files to a new directory.
@@ -148,6 +148,13 @@ func TestEntriesOfTheMeshAreNotTakenBackUnasked(t *testing.T) {
 	}
 	again := register(t, args...)
 	again.ends(t, 0, "warning: ", "entries.json:", "webhooks[0].clientConfig: it is what", "made for the API servers of cluster prod-1")
+}
+
+func TestClusterRegisterSaysThatNobodyTellsTheNamespaces(t *testing.T) {
+	mesh := strings.Replace(registeredMesh, ", namespaces: {static: {default: {}}}", "", 1)
+	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": mesh})
+	r := register(t, "prod-1", "--config", dir, "--url", "https://mesh")
+	r.ends(t, 0, "warning: ", "hooks.yaml:5", "webhooks[0].namespaceSelector", "nobody tells those of cluster prod-1: each review", "spec.kubeconfig or spec.namespaces")
 }
 
 func TestClusterRegisterNamesTheDocumentOfAFinding(t *testing.T) {

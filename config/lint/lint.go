@@ -23,6 +23,8 @@ const (
 	CodeNeverMatches = "never-matches"
 	// CodeNoCluster: a route names a cluster that no Cluster document has.
 	CodeNoCluster = "no-cluster"
+	// CodeNoNamespaces: a hook selects by the labels of namespaces, and a Cluster does not say where these are known.
+	CodeNoNamespaces = "no-namespaces"
 	// CodeSameName: another hook that the same requests may meet has the same name.
 	CodeSameName = "same-name"
 	// CodeTimeoutBudget: hooks that are called one after the other may need more time than API servers wait.
@@ -63,6 +65,7 @@ func findings(
 		func() []match.Finding { return neverMatching(s.Hooks(), about) },
 		func() []match.Finding { return ownEntries(s.Hooks(), objects, about) },
 		func() []match.Finding { return unknownClusters(objects, only) },
+		func() []match.Finding { return namespacesUnknown(s.Hooks(), objects, about, only) },
 		func() []match.Finding { return sameNames(s.Hooks(), about) },
 		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about) },
 	} {

@@ -30,7 +30,7 @@ func inVain(rule *admissionregistrationv1.RuleWithOperations, resource string) s
 		return ""
 	case *rule.Scope == admissionregistrationv1.ClusterScope && isNamespaced(name):
 		return "it is in namespaces, and the scope of the rule is Cluster: write scope: Namespaced"
-	case *rule.Scope == admissionregistrationv1.NamespacedScope && isClusterScoped(name):
+	case *rule.Scope == admissionregistrationv1.NamespacedScope && isClusterScoped("", name):
 		return "it is in no namespace, and the scope of the rule is Namespaced: write scope: Cluster"
 	}
 	return ""
@@ -107,7 +107,27 @@ func isNamespaced(name string) bool {
 	return false
 }
 
-// isClusterScoped reports whether a resource of the core group is in no namespace, as rules see it.
-func isClusterScoped(name string) bool {
-	return name == "namespaces" || name == "nodes" || name == "persistentvolumes"
+// isClusterScoped reports whether a resource of Kubernetes is in no namespace, as rules see it. Of others nothing is known.
+func isClusterScoped(group, name string) bool {
+	switch name {
+	case "namespaces", "nodes", "persistentvolumes":
+		return group == ""
+	case "clusterroles", "clusterrolebindings":
+		return group == "rbac.authorization.k8s.io"
+	case "customresourcedefinitions":
+		return group == "apiextensions.k8s.io"
+	case "apiservices":
+		return group == "apiregistration.k8s.io"
+	case "certificatesigningrequests":
+		return group == "certificates.k8s.io"
+	case "ingressclasses":
+		return group == "networking.k8s.io"
+	case "priorityclasses":
+		return group == "scheduling.k8s.io"
+	case "runtimeclasses":
+		return group == "node.k8s.io"
+	case "storageclasses", "volumeattachments", "csidrivers", "csinodes":
+		return group == "storage.k8s.io"
+	}
+	return false
 }

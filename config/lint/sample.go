@@ -98,7 +98,7 @@ func (r *sample) settle(scope *admissionregistrationv1.ScopeType) bool {
 	if r.resource = name; subresource != "" && subresource != wildcard {
 		r.resource += "/" + subresource
 	}
-	r.namespaced = (scope == nil || *scope != admissionregistrationv1.ClusterScope) && (r.group != "" || !isClusterScoped(name))
+	r.namespaced = (scope == nil || *scope != admissionregistrationv1.ClusterScope) && !isClusterScoped(r.group, name)
 	return true
 }
 
