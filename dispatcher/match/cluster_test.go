@@ -72,7 +72,7 @@ func (r random) serve() served {
 		registry.RegisterKindFor(e.gvr(), e.sub, e.gvk())
 	}
 	s := served{EquivalentResourceMapper: registry}
-	if r.maybe(3) {
+	if r.maybe(2) {
 		s.unknown = all[0].gvr()
 	}
 	return s

@@ -75,7 +75,8 @@ func ordered(objects []Object) []Object {
 type compiler struct {
 	newConditions func() cel.ConditionCompiler
 	conditions    cel.ConditionCompiler // nil until needed
-	last          *Snapshot             // nil for the first
+	requestOnly   requestOnly
+	last          *Snapshot // nil for the first
 	routes        *routes
 	seen          map[objectKey]string // to the source
 	hooks         []*Hook

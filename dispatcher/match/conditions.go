@@ -34,6 +34,8 @@ type conditions struct {
 	policy  admissionregistrationv1.FailurePolicyType
 	matcher matchconditions.Matcher
 	errs    []error
+	// requestOnly: none of them reads an object, so that none need be decoded.
+	requestOnly bool
 }
 
 // conditionsFor are the conditions of a hook: those of the last snapshot if they say the same.
@@ -47,7 +49,9 @@ func (c *compiler) conditionsFor(h *Hook, w *webhook) *conditions {
 	if c.conditions == nil {
 		c.conditions = c.newConditions()
 	}
-	return compileConditions(c.conditions, h, w)
+	made := compileConditions(c.conditions, h, w)
+	made.requestOnly = len(made.errs) == 0 && c.requestOnly.all(w.MatchConditions)
+	return made
 }
 
 // conditionsOf are the conditions of the hooks that have some.
@@ -85,7 +89,7 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	if h.conditions == nil {
 		return Decision{Match: true, As: as}
 	}
-	input, err := a.versioned(ctx, a.seenKind(as))
+	input, err := h.conditions.input(ctx, a, a.seenKind(as))
 	if err != nil {
 		return Decision{Err: apierrors.NewInternalError(err)}
 	}
@@ -99,24 +103,24 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	return Decision{Match: true, As: as}
 }
 
-// versioned is the request in the types of k8s.io/apiserver, with its objects in a version of their kind. All else is what
-// the client asked for (NewVersionedAttributes of k8s.io/apiserver/pkg/admission).
-func (a *Attributes) versioned(ctx context.Context, kind schema.GroupVersionKind) (*admission.VersionedAttributes, error) {
-	object, err := a.object.decodedIn(ctx, a.request, kind)
-	if err != nil {
-		return nil, err
-	}
-	old, err := a.old.decodedIn(ctx, a.request, kind)
-	if err != nil {
-		return nil, err
-	}
+// input is the request in the types of k8s.io/apiserver, with its objects in a version of their kind if a condition reads
+// them. All else is what the client asked for (NewVersionedAttributes of k8s.io/apiserver/pkg/admission).
+func (c *conditions) input(ctx context.Context, a *Attributes, kind schema.GroupVersionKind) (*admission.VersionedAttributes, error) {
 	attributes, err := a.record.get(a.request)
 	if err != nil {
 		return nil, err
 	}
-	return &admission.VersionedAttributes{
-		Attributes: attributes, VersionedObject: object, VersionedOldObject: old, VersionedKind: kind,
-	}, nil
+	input := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: kind}
+	if c.requestOnly {
+		return input, nil
+	}
+	if input.VersionedObject, err = a.object.decodedIn(ctx, a.request, kind); err != nil {
+		return nil, err
+	}
+	if input.VersionedOldObject, err = a.old.decodedIn(ctx, a.request, kind); err != nil {
+		return nil, err
+	}
+	return input, nil
 }
 
 // record is what conditions see of a request besides its objects, made once and only if a hook has conditions.

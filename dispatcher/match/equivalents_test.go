@@ -262,7 +262,7 @@ func TestAConversionThatFailsIsNoMatterOfPolicy(t *testing.T) {
 	equivalent, ignore := admissionregistrationv1.Equivalent, admissionregistrationv1.Ignore
 	o.Validating.Webhooks[0].MatchPolicy, o.Validating.Webhooks[0].FailurePolicy = &equivalent, &ignore
 	o.Validating.Webhooks[0].Rules = rule("*", "apps", "v1", "*")
-	o.Validating.Webhooks[0].MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "true"}}
+	o.Validating.Webhooks[0].MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "object == null"}}
 	a := match.NewAttributes(requestBy(deployments()[3]), &laboratory{ways: deployments(), convertError: errors.New("closed")})
 	if got := decide(t, compile(t, match.Input{Objects: []match.Object{o}}), a); got != "500" {
 		t.Errorf("got %s", got)

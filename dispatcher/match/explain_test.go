@@ -94,7 +94,7 @@ func TestExplainSaysWhatBecameOfEquivalents(t *testing.T) {
 	w[1].MatchPolicy = &exact
 	w[2].Rules = rule("*", "apps", "v9", "deployments")
 	w[3].MatchPolicy, w[3].Rules = &exact, w[2].Rules
-	w[4].MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "never", Expression: "1 > 2"}}
+	w[4].MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "never", Expression: "object == null"}}
 	snapshot := compile(t, match.Input{Objects: []match.Object{o}})
 	request := func(c *laboratory) *match.Attributes {
 		req := requestBy(deployments()[3])

@@ -59,10 +59,11 @@ func TestEveryDecisionIsThatOfKubernetes(t *testing.T) {
 			}
 		}
 	}
+	seen["unconverted"] = k.unconverted
 	t.Log(seen)
 	for _, o := range []string{
 		"match", match.SkipRules, match.SkipNamespaceSelector, match.SkipObjectSelector, match.SkipConditions, "403", "404", "500",
-		"by an equivalent", "as it came", "converted back", "converted further", "unknown kind", "no conversion",
+		"by an equivalent", "as it came", "converted back", "converted further", "unknown kind", "no conversion", "unconverted",
 	} {
 		if seen[o] < 20 {
 			t.Errorf("only %d cases end in %q: the test does not see enough of them", seen[o], o)
@@ -172,7 +173,7 @@ func detail(a admission.Attributes, came conversion.ResourceKind, d match.Decisi
 	return "converted further"
 }
 
-func compileOne(t *testing.T, w admissionregistrationv1.MutatingWebhook) *match.Hook {
+func compileOne(t testing.TB, w admissionregistrationv1.MutatingWebhook) *match.Hook {
 	t.Helper()
 	snapshot, _ := match.Compile(match.Input{Objects: []match.Object{{Mutating: &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "c"}, Webhooks: []admissionregistrationv1.MutatingWebhook{w},

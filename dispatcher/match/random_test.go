@@ -31,6 +31,9 @@ func some[T any](r random, from ...T) []T {
 func (r random) maybe(n int) bool { return r.IntN(n) == 0 }
 
 func (r random) rules() []admissionregistrationv1.RuleWithOperations {
+	if r.maybe(4) { // by another version, where a conversion may fail
+		return rule("*", "example.com", pick(r, "v1", "v1beta1"), "widgets")
+	}
 	var rules []admissionregistrationv1.RuleWithOperations
 	for range 1 + r.IntN(3) {
 		rules = append(rules, admissionregistrationv1.RuleWithOperations{
