@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -39,26 +38,28 @@ change is a line.
 
 "get dispatchers" shows which configuration each live dispatcher judges by, and its state: Current, Behind what the store holds,
 Diverging when it keeps an older version of something, Stopped when its configuration is too old to judge by. "get changes" shows
-who changed what, the latest first.
+who changed what, the latest first. With -w they are looked at each second: a dispatcher is shown again when something has changed
+about it but its age, and a change when it has been made, the latest last; with -o json each line holds all dispatchers, or one change.
 ` + configureUsage,
 		Example: `  portcullis get --ready-file /tmp/ready.json
   portcullis get vwc policy -o yaml
   portcullis get hookroutes -w
-  portcullis get dispatchers -o json`,
+  portcullis get dispatchers -o json
+  portcullis get changes -w`,
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: completeKinds,
 		RunE:              c.run,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
-	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, without --watch")
+	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, but not the stream of --watch")
 	c.output = outputFlag(cmd, "how to print (default: a table)", formatJSON, formatYAML, formatWide)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
 
 func (c *getCommand) run(cmd *cobra.Command, args []string) error {
-	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	ctx := cmd.Context()
 	if !c.watch {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
@@ -66,14 +67,11 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
 		if len(args) == 1 {
-			show, ok := map[string]func(context.Context, configv1.ConfigServiceClient, io.Writer) error{
+			show, ok := map[string]func(ctx context.Context, client configv1.ConfigServiceClient, out, notes io.Writer) error{
 				"dispatcher": c.dispatchers, "change": c.changes,
 			}[strings.TrimSuffix(strings.ToLower(args[0]), "s")]
-			switch {
-			case ok && c.watch:
-				return errors.New("-w shows objects and their changes: ask for " + args[0] + " again instead")
-			case ok:
-				return show(ctx, client, out)
+			if ok {
+				return show(ctx, client, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 		}
 		if len(args) == 2 || len(args) == 1 && strings.Contains(args[0], "/") {

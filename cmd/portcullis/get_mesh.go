@@ -17,7 +17,10 @@ import (
 )
 
 // dispatchers shows the live dispatchers.
-func (c *getCommand) dispatchers(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer) error {
+func (c *getCommand) dispatchers(ctx context.Context, client configv1.ConfigServiceClient, out, notes io.Writer) error {
+	if c.watch {
+		return c.followDispatchers(ctx, client, out, notes)
+	}
 	answer, err := client.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
 	if err != nil {
 		return err
@@ -26,13 +29,19 @@ func (c *getCommand) dispatchers(ctx context.Context, client configv1.ConfigServ
 }
 
 // changes shows who changed what.
-func (c *getCommand) changes(ctx context.Context, client configv1.ConfigServiceClient, out io.Writer) error {
+func (c *getCommand) changes(ctx context.Context, client configv1.ConfigServiceClient, out, notes io.Writer) error {
+	if c.watch {
+		return c.followChanges(ctx, client, out, notes)
+	}
 	answer, err := client.ListChanges(ctx, &configv1.ListChangesRequest{})
 	if err != nil {
 		return err
 	}
-	return c.show(out, answer, append([][]string{{"REVISION", "WHEN", "WHO", "WHAT"}}, changeRows(answer.GetChanges(), "")...))
+	return c.show(out, answer, append(changesHead(), changeRows(answer.GetChanges(), "")...))
 }
+
+// changesHead names the columns of changes.
+func changesHead() [][]string { return [][]string{{"REVISION", "WHEN", "WHO", "WHAT"}} }
 
 // show prints an answer as it was asked for: whole, or as a table.
 func (c *getCommand) show(out io.Writer, answer proto.Message, rows [][]string) error {

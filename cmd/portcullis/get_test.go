@@ -49,33 +49,49 @@ func (p *page) shows(t *testing.T, text string) {
 	}
 }
 
+// watching is a command that goes on until it is interrupted.
+type watching struct {
+	out, notes page
+	ended      chan int
+	interrupt  context.CancelFunc
+}
+
+func watch(t *testing.T, args ...string) *watching {
+	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	w := &watching{ended: make(chan int, 1), interrupt: interrupt}
+	root := &cobra.Command{Use: "portcullis", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(newGetCommand())
+	root.SetArgs(append([]string{"get", "-w"}, args...))
+	root.SetOut(&w.out)
+	root.SetErr(&w.notes)
+	go func() { w.ended <- run(ctx, root) }()
+	return w
+}
+
+// ends interrupts the command, which is no error.
+func (w *watching) ends(t *testing.T) {
+	t.Helper()
+	w.interrupt()
+	if code := within(t, "the end", w.ended); code != 0 {
+		t.Errorf("exit code %d: %s", code, &w.notes.text)
+	}
+}
+
 func TestGetWatchesUntilItIsInterrupted(t *testing.T) {
 	ready := withStore(t)
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	root := &cobra.Command{Use: "portcullis", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(newGetCommand())
-	root.SetArgs([]string{"get", "vwc", "-w", "--ready-file", ready})
-	var out, notes page
-	root.SetOut(&out)
-	root.SetErr(&notes)
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, root) }()
-
-	out.shows(t, "OBJECT ")
+	w := watch(t, "vwc", "--ready-file", ready)
+	w.out.shows(t, "OBJECT ")
 	if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.code != 0 {
 		t.Fatal(r.notes)
 	}
-	out.shows(t, "ValidatingWebhookConfiguration/policy ")
+	w.out.shows(t, "ValidatingWebhookConfiguration/policy ")
 	if r := execute(t, newDeleteCommand(), nil, "vwc", "policy", "--ready-file", ready); r.code != 0 {
 		t.Fatal(r.notes)
 	}
-	out.shows(t, "ValidatingWebhookConfiguration/policy         gone\n")
-	interrupt()
-	if code := within(t, "the end", ended); code != 0 {
-		t.Errorf("exit code %d: %s", code, &notes.text)
-	}
+	w.out.shows(t, "ValidatingWebhookConfiguration/policy         gone\n")
+	w.ends(t)
 }
 
 func TestWhatGetPrintsCanBeAppliedAgain(t *testing.T) {

@@ -13,15 +13,17 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/portcullis-mesh/portcullis/config/gateway"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
+
+// errNoYAML is why -w and -o yaml do not go together.
+var errNoYAML = errors.New("-w and -o yaml: a change is more than a manifest, use -o json")
 
 // follow shows objects, and their changes until it is interrupted. A stream that ends is begun again, and what was shown
 // already is not shown twice.
 func (c *getCommand) follow(ctx context.Context, client configv1.ConfigServiceClient, out, notes io.Writer, r *configv1.WatchRequest) error {
 	if c.output.value == formatYAML {
-		return errors.New("-w and -o yaml: a change is more than a manifest, use -o json")
+		return errNoYAML
 	}
 	f := &follower{out: out, show: c.lines, known: map[string]*configv1.ConfigObject{}}
 	for {
@@ -115,11 +117,7 @@ func (f *follower) news(changes []*configv1.WatchResponse) []*configv1.WatchResp
 func (c *getCommand) lines(f *follower, changes []*configv1.WatchResponse) error {
 	if c.output.value == formatJSON {
 		for _, r := range changes {
-			data, err := gateway.Marshal(r)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(f.out, "%s\n", data); err != nil {
+			if err := writeLine(f.out, r); err != nil {
 				return err
 			}
 		}

@@ -14,10 +14,18 @@ import (
 // storeIn runs a dispatcher with a store in a data directory, until stop is called, and returns its ready file.
 func storeIn(t *testing.T, dir string) (ready string, stop func()) {
 	t.Helper()
+	info, stop := storeAs(t, dir, func(*serveConfig) {})
+	return info.file(t), stop
+}
+
+// storeAs is storeIn, with what is changed of it, and returns where it is.
+func storeAs(t *testing.T, dir string, change func(*serveConfig)) (info readyInfo, stop func()) {
+	t.Helper()
 	a, d := sampleApp(t, func(_ *dev, c *serveConfig) {
 		c.stores.dataDir, c.stores.operators = dir, []string{devAPIServer}
 		c.id = "test"
 		c.readyTimeout = time.Nanosecond // nobody serves the samples
+		change(c)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	started, ended := make(chan readyInfo, 1), make(chan error, 1)
@@ -33,9 +41,9 @@ func storeIn(t *testing.T, dir string) (ready string, stop func()) {
 		}
 	})
 	t.Cleanup(stop)
-	info := within(t, "the dispatcher", started)
+	info = within(t, "the dispatcher", started)
 	info.ClientCert, info.ClientKey = d.path("certs/"+devClientName+".crt"), d.path("certs/"+devClientName+".key")
-	return info.file(t), stop
+	return info, stop
 }
 
 func TestAStoreIsBackedUpAndRestored(t *testing.T) {
