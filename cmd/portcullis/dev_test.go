@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/config"
+)
+
+// What dev begins with is an example: nothing about it is to be warned of.
+func TestNothingIsToBeSaidAboutTheSamplesOfDev(t *testing.T) {
+	if problems := sampleProblems(t, func(hooks string) string { return hooks }); len(problems) > 0 {
+		t.Errorf("the samples: %v", problems)
+	}
+	opened := sampleProblems(t, func(hooks string) string { return strings.ReplaceAll(hooks, "kube-system", "kube-public") })
+	if len(opened) != 2 || opened[0].Code != "danger-kube-system" {
+		t.Errorf("without what leaves kube-system out: %v", opened)
+	}
+}
+
+// sampleProblems is what dispatchers find in the samples with other hooks.
+func sampleProblems(t *testing.T, change func(hooks string) string) config.Problems {
+	t.Helper()
+	a, _ := sampleApp(t, func(d *dev, _ *serveConfig) {
+		file := d.path("config/hooks.yaml")
+		hooks, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(change(string(hooks))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.store.Run(ctx) }()
+	if _, err := a.store.Fresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c := a.store.Configuration()
+	stop()
+	<-ended
+	look := inspection()
+	look.OwnNamespace = "" // that of whoever runs the test
+	objects := slices.Collect(maps.Values(c.Objects))
+	return slices.Concat(c.Problems, look.Inspect(t.Context(), c.Snapshot(), objects))
+}
