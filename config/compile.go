@@ -16,14 +16,20 @@ func Compile(revision string, objects []Object) (*match.Snapshot, Problems) {
 	return Recompile(nil, revision, objects)
 }
 
-// Recompile is Compile. What is costly to compile is taken from last, a snapshot from before, where it has not changed since.
+// Recompile is Compile. What has not changed since last, a snapshot from before, is taken from it.
 func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
-	in := match.Input{Revision: revision, Last: last}
-	byKey := make(map[Key]*Object, len(objects))
+	routes := 0
+	for i := range objects {
+		if objects[i].Route != nil {
+			routes++
+		}
+	}
+	in := match.Input{
+		Revision: revision, Last: last, Routes: make([]match.RouteBinding, 0, routes), Objects: make([]match.Object, 0, len(objects)-routes),
+	}
 	var problems Problems
 	for i := range objects {
 		o := &objects[i]
-		byKey[o.Key] = o
 		switch {
 		case o.Route != nil:
 			in.Routes = append(in.Routes, binding(o))
@@ -31,23 +37,28 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 			problems = append(problems, lonely(o)...)
 		case o.Role != nil:
 		default:
-			in.Objects = append(in.Objects, match.Object{Source: o.Origin(), Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating})
+			in.Objects = append(in.Objects, match.Object{
+				Source: o.Origin(), Digest: o.digest, Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating,
+			})
 		}
 	}
 	snapshot, findings := match.Compile(in)
-	for _, f := range findings {
-		problems = append(problems, problemOf(f, byKey))
-	}
-	return snapshot, problems.sort()
+	return snapshot, append(problems, ProblemsOf(findings, objects)...).sort()
 }
 
 // sortedObjects are the objects in the order of their keys, so that equal sets compile to equal snapshots.
 func sortedObjects(objects map[Key]Object) []Object {
 	sorted := make([]Object, 0, len(objects))
-	for _, key := range slices.SortedFunc(maps.Keys(objects), Key.compare) {
+	for _, key := range sortedKeys(objects) {
 		sorted = append(sorted, objects[key])
 	}
 	return sorted
+}
+
+func sortedKeys(objects map[Key]Object) []Key {
+	keys := slices.AppendSeq(make([]Key, 0, len(objects)), maps.Keys(objects))
+	slices.SortFunc(keys, Key.compare)
+	return keys
 }
 
 // binding is a HookRoute as match takes it.
@@ -57,7 +68,7 @@ func binding(o *Object) match.RouteBinding {
 		kinds.StageMutate: admissionv1.Stage_STAGE_MUTATE, kinds.StageValidate: admissionv1.Stage_STAGE_VALIDATE,
 	}
 	return match.RouteBinding{
-		Name: o.Name, Source: o.Origin(),
+		Name: o.Name, Source: o.Origin(), Digest: o.digest,
 		Configuration: spec.Configuration, Hook: spec.Hook, Stage: stages[spec.Stage],
 		Route: match.Route{
 			Stream: spec.Stream != nil, Hosts: spec.Hosts, Immediate: spec.Rotation == kinds.RotationImmediate, Clusters: spec.Clusters, Timeout: spec.Deadline(),
@@ -89,29 +100,41 @@ func lonely(o *Object) Problems {
 
 // ProblemsOf are findings as problems of the objects that they are about, with their lines where one of objects is meant.
 func ProblemsOf(findings []match.Finding, objects []Object) Problems {
-	byKey := make(map[Key]*Object, len(objects))
+	about := make(map[Key]*Object, len(findings)) // there are far fewer of them than objects
+	for _, f := range findings {
+		key, _ := subjectOf(f)
+		about[key] = nil
+	}
 	for i := range objects {
-		byKey[objects[i].Key] = &objects[i]
+		if _, ok := about[objects[i].Key]; ok {
+			about[objects[i].Key] = &objects[i]
+		}
 	}
 	problems := make(Problems, 0, len(findings))
 	for _, f := range findings {
-		problems = append(problems, problemOf(f, byKey))
+		key, _ := subjectOf(f)
+		problems = append(problems, problemOf(f, about[key]))
 	}
 	return problems
 }
 
-// problemOf is a finding of match as a problem of the document that it is about.
-func problemOf(f match.Finding, byKey map[Key]*Object) Problem {
+// subjectOf is the object that a finding is about, and the path in it.
+func subjectOf(f match.Finding) (key Key, path string) {
 	name, path, _ := strings.Cut(f.Path, " ")
 	kind, object, _ := strings.Cut(name, "/")
-	key := Key{Kind: kind, Name: object}
-	if o, ok := byKey[key]; ok {
-		if o.APIVersion == admissionregistrationV1alpha1 {
-			path = externalField(path)
-		}
-		return at(o, f.Severity, f.Code, path, f.Message)
+	return Key{Kind: kind, Name: object}, path
+}
+
+// problemOf is a finding of match as a problem of the object that it is about, which may be none of the known ones.
+func problemOf(f match.Finding, o *Object) Problem {
+	key, path := subjectOf(f)
+	if o == nil {
+		return Problem{Severity: f.Severity, Code: f.Code, File: f.Source, Key: key, Field: path, Message: f.Message}
 	}
-	return Problem{Severity: f.Severity, Code: f.Code, File: f.Source, Key: key, Field: path, Message: f.Message}
+	if o.APIVersion == admissionregistrationV1alpha1 {
+		path = externalField(path)
+	}
+	return at(o, f.Severity, f.Code, path, f.Message)
 }
 
 // at is a problem of an object.

@@ -122,13 +122,15 @@ func TestProblemsOfFit(t *testing.T) {
 func TestAFindingIsAProblemOfItsDocument(t *testing.T) {
 	o := decoded(t, "---\n"+goodRoute)[0]
 	o.Source = "s"
-	byKey := map[Key]*Object{o.Key: &o}
-	known := problemOf(match.Finding{Severity: match.SeverityWarning, Code: "c", Path: "HookRoute/imagepolicy spec.hook", Message: "m"}, byKey)
-	if diff := cmp.Diff(at(&o, match.SeverityWarning, "c", "spec.hook", "m"), known); diff != "" {
+	objects := []Object{o}
+	problems := ProblemsOf([]match.Finding{
+		{Severity: match.SeverityWarning, Code: "c", Path: "HookRoute/imagepolicy spec.hook", Message: "m"},
+		{Severity: match.SeverityError, Code: "c", Source: "x.yaml:3", Path: "HookRoute/other", Message: "m"},
+	}, objects)
+	if diff := cmp.Diff(at(&o, match.SeverityWarning, "c", "spec.hook", "m"), problems[0]); diff != "" {
 		t.Error("(-want +got):\n" + diff)
 	}
-	unknown := problemOf(match.Finding{Severity: match.SeverityError, Code: "c", Source: "x.yaml:3", Path: "HookRoute/other", Message: "m"}, byKey)
-	if got := unknown.String(); got != `x.yaml:3: HookRoute "other": m` {
+	if got := problems[1].String(); got != `x.yaml:3: HookRoute "other": m` {
 		t.Error(got)
 	}
 }

@@ -141,7 +141,7 @@ func kept(o Object) Problem {
 // revision.
 func revision(objects map[Key]Object) string {
 	bySource, line := map[string]hash.Hash{}, []byte(nil)
-	for _, key := range slices.SortedFunc(maps.Keys(objects), Key.compare) {
+	for _, key := range sortedKeys(objects) {
 		o := objects[key]
 		one := bySource[o.Source]
 		if one == nil {

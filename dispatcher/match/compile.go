@@ -20,7 +20,7 @@ type Input struct {
 	// Routes say how hooks are called. Hooks without one are called as their clientConfig says, and over streams by
 	// nobody if that is empty.
 	Routes []RouteBinding
-	// Last is a snapshot from before. What is costly to compile is taken from it where it has not changed since; nothing
+	// Last is a snapshot from before. What has not changed since is taken from it, and hooks may be shared with it; nothing
 	// else depends on it. nil compiles everything.
 	Last *Snapshot
 }
@@ -38,6 +38,8 @@ type RouteBinding struct {
 	Hook string
 	// Stage is STAGE_MUTATE or STAGE_VALIDATE; STAGE_UNSPECIFIED for whichever kind of configuration has the name.
 	Stage admissionv1.Stage
+	// Digest stands for all that the document says, as that of an Object does.
+	Digest string
 	// Route is how the hooks are called.
 	Route Route
 }
@@ -52,13 +54,15 @@ func Compile(in Input) (*Snapshot, []Finding) {
 func compile(in Input, conditions func() cel.ConditionCompiler) (*Snapshot, []Finding) {
 	r, findings := newRoutes(in.Routes)
 	c := &compiler{
-		newConditions: conditions, routes: r, findings: findings, seen: make(map[objectKey]string, len(in.Objects)), last: in.Last,
+		newConditions: conditions, routes: r, findings: findings, objects: make(map[objectKey]*compiled, len(in.Objects)), last: in.Last,
 	}
 	for _, o := range ordered(in.Objects) {
 		c.object(o)
 	}
 	c.findings = append(c.findings, r.unused(c.hooks)...)
-	return &Snapshot{revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), conditions: conditionsOf(c.hooks)}, c.findings
+	return &Snapshot{
+		revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), objects: c.objects, conditions: conditionsOf(c.hooks),
+	}, c.findings
 }
 
 // ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1). Of one name, those for all
@@ -78,43 +82,48 @@ type compiler struct {
 	requestOnly   requestOnly
 	last          *Snapshot // nil for the first
 	routes        *routes
-	seen          map[objectKey]string // to the source
+	objects       map[objectKey]*compiled
 	hooks         []*Hook
 	findings      []Finding
 }
 
 // object compiles o and keeps all of its hooks, or none.
 func (c *compiler) object(o Object) {
-	if first, ok := c.seen[o.key()]; ok {
-		c.report(o, SeverityError, CodeDuplicate, "", fmt.Sprintf("%s has the same object; remove one of the two", cmp.Or(first, "another document")))
+	if first, ok := c.objects[o.key()]; ok {
+		c.report(o, SeverityError, CodeDuplicate, "", fmt.Sprintf("%s has the same object; remove one of the two", cmp.Or(first.source, "another document")))
 		return
 	}
-	hooks, err := c.tryObject(o)
-	if err != nil {
-		c.report(o, SeverityError, CodeRejected, "", err.Error())
-		return
+	made := c.known(o)
+	if made == nil {
+		var err error
+		if made, err = c.tryObject(o); err != nil {
+			c.report(o, SeverityError, CodeRejected, "", err.Error())
+			return
+		}
 	}
-	c.seen[o.key()] = o.Source
-	for _, h := range hooks {
-		h.ordinal = len(c.hooks)
-		c.hooks = append(c.hooks, h)
-	}
+	made = made.from(len(c.hooks))
+	c.objects[o.key()] = made
+	c.hooks = append(c.hooks, made.hooks...)
 }
 
 // tryObject turns a panic into an error: no object may take the others down with it.
-func (c *compiler) tryObject(o Object) (hooks []*Hook, err error) {
+func (c *compiler) tryObject(o Object) (made *compiled, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			hooks, err = nil, fmt.Errorf("the object cannot be compiled: panic: %v", p)
+			made, err = nil, fmt.Errorf("the object cannot be compiled: panic: %v", p)
 		}
 	}()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	made, earlier := &compiled{digest: o.Digest, source: o.Source, pending: o.Pending}, len(c.findings)
 	for i, w := range o.webhooks() {
-		hooks = append(hooks, c.hook(o, i, &w))
+		h := c.hook(o, i, &w)
+		h.ordinal = len(c.hooks) + i
+		made.hooks, made.routes = append(made.hooks, h), append(made.routes, c.routes.of(h.ID).identity())
 	}
-	return hooks, nil
+	made.findings = slices.Clone(c.findings[earlier:])
+	return made, nil
 }
 
 func (c *compiler) report(o Object, s Severity, code, field, message string) {

@@ -14,6 +14,9 @@ type Object struct {
 	Scope string
 	// Source is where the object was read from, for findings, for example a file name.
 	Source string
+	// Digest stands for all that the configuration says: those of the same name and digest say the same. Empty when that is not
+	// known, and the object is then compiled anew each time.
+	Digest string
 	// Pending are the names of hooks that have not been in rotation yet; names that it does not have mean nothing.
 	Pending []string
 	// Validating holds validating hooks.

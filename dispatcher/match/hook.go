@@ -63,7 +63,7 @@ type Hedge struct {
 }
 
 // Hook is one compiled webhook of a configuration. It is immutable and may be read from any goroutine; its slices and
-// pointers belong to the snapshot and are never written.
+// pointers are never written. Snapshots in which it is the same, at the same place, share it.
 type Hook struct {
 	// ID identifies the hook.
 	ID HookID

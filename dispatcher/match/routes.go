@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"slices"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -60,6 +61,9 @@ func keysTo(id HookID) [4]routeKey {
 
 // unused reports the bindings that no hook has asked for, and why none has.
 func (r *routes) unused(hooks []*Hook) []Finding {
+	if !slices.Contains(r.used, false) {
+		return nil
+	}
 	named := map[routeKey]bool{}
 	for _, h := range hooks {
 		for _, k := range keysTo(h.ID) {

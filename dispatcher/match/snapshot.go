@@ -17,6 +17,8 @@ type Snapshot struct {
 	revision string
 	hooks    []*Hook
 	index    index
+	// objects are what each object has become, for the snapshot after this one.
+	objects map[objectKey]*compiled
 	// conditions are those of the hooks that have some, for the snapshot after this one.
 	conditions map[HookID]*conditions
 }

@@ -1,0 +1,62 @@
+package match
+
+import "slices"
+
+// compiled is what has become of one object. A snapshot takes it over from the last one where it would come out the same, so
+// that a change costs what has changed. It is immutable, and holds nothing of the snapshots that it belonged to.
+type compiled struct {
+	digest, source string
+	pending        []string
+	routes         []identity // the binding of each hook
+	hooks          []*Hook
+	findings       []Finding
+}
+
+// identity tells what a binding says from what another does. The zero identity is that of no binding.
+type identity struct{ name, source, digest string }
+
+func (b *RouteBinding) identity() identity {
+	if b == nil {
+		return identity{}
+	}
+	return identity{b.Name, b.Source, b.Digest}
+}
+
+// says reports whether a binding, which may be nil, is known to say what the one of i did.
+func (i identity) says(b *RouteBinding) bool {
+	return b.identity() == i && (b == nil || b.Digest != "")
+}
+
+// known is what became of o in the last snapshot, and its findings are reported again; nil when it may come out otherwise now.
+func (c *compiler) known(o Object) *compiled {
+	if c.last == nil || o.Digest == "" {
+		return nil
+	}
+	old := c.last.objects[o.key()]
+	if old == nil || old.digest != o.Digest || old.source != o.Source || !slices.Equal(old.pending, o.Pending) {
+		return nil
+	}
+	for i, h := range old.hooks {
+		if !old.routes[i].says(c.routes.of(h.ID)) {
+			return nil
+		}
+	}
+	c.findings = append(c.findings, old.findings...)
+	return old
+}
+
+// from is what became of the object where its first hook stands at a position of the snapshot. Hooks that stood elsewhere
+// belong to another snapshot still, and are copied.
+func (m *compiled) from(first int) *compiled {
+	if len(m.hooks) == 0 || m.hooks[0].ordinal == first {
+		return m
+	}
+	moved := *m
+	moved.hooks = make([]*Hook, len(m.hooks))
+	for i, h := range m.hooks {
+		hook := *h
+		hook.ordinal = first + i
+		moved.hooks[i] = &hook
+	}
+	return &moved
+}
