@@ -42,7 +42,18 @@ func (l *live) Permitted() *config.Permit {
 	return nil
 }
 
-func (l *live) Configuration() config.Configuration { return config.Configuration{Begun: l.begun} }
+func (l *live) Configuration() config.Configuration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return config.Configuration{Begun: l.begun}
+}
+
+// wipe makes it one that has never had a configuration.
+func (l *live) wipe() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = time.Time{}
+}
 
 // journal is a log that can be read while it is written.
 type journal struct {
@@ -240,7 +251,7 @@ func TestWhatCannotBeKeptIsNotPermitted(t *testing.T) {
 		if _, err := p.Give(time.Hour, "ann", "x"); err == nil || p.Permitted() != nil {
 			t.Errorf("permitted, %v", err)
 		}
-		p.begun = time.Time{}
+		p.wipe()
 		if _, err := p.Give(time.Hour, "ann", "x"); !errors.Is(err, ErrNoConfiguration) {
 			t.Errorf("without a configuration: %v", err)
 		}

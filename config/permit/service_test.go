@@ -53,7 +53,7 @@ func TestTheServiceGivesShowsAndEndsAPermit(t *testing.T) {
 		if was, err := s.RevokeStale(t.Context(), &adminv1.RevokeStaleRequest{}); err != nil || was.GetPermit() == nil || show().GetPermit() != nil {
 			t.Errorf("revoked: %v, %v", was, err)
 		}
-		p.begun = time.Time{}
+		p.wipe()
 		if code := give(time.Hour, "x"); code != codes.FailedPrecondition {
 			t.Errorf("without a configuration: %s", code)
 		}
