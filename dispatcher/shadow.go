@@ -114,8 +114,8 @@ func (d *Dispatcher) Close(ctx context.Context) {
 	<-d.shadows.idle
 }
 
-// shadow is one call of a hook in shadow. It has a goroutine of a timer's while it is asked, which may need the cluster,
-// and when it has ended: neither a review nor a backend must be kept waiting. It ends by its result, by its deadline, or
+// shadow is one call of a hook in shadow. It has a goroutine while it is asked, which may need the cluster, and when it has
+// ended: neither a review nor a backend must be kept waiting. [Dispatcher.Close] waits for these. It ends by its result, by its deadline, or
 // with the dispatcher, whatever comes first.
 type shadow struct {
 	flight
@@ -126,12 +126,12 @@ type shadow struct {
 	bytes      int             // that it holds
 	release    func()          // ends what it asks the cluster
 
-	mu     sync.Mutex
-	timer  *time.Timer    // nil until the call was handed over
-	result *review.Result // the first one
-	at     time.Time      // when it came
-	ours   bool           // the backend does not know of it
-	count  sync.Once
+	mu      sync.Mutex
+	landing func()         // counts the call; nil until it was handed over
+	timer   *time.Timer    // for the end of its time; nil until it was handed over
+	result  *review.Result // the first one
+	at      time.Time      // when it came
+	ours    bool           // the backend does not know of it
 }
 
 // overshadow starts calls in shadow that see the same on one backend. They have all of the hook's own time, since nobody
@@ -149,7 +149,7 @@ func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, strea
 		s.flight = flight{hook: c.Hook, begun: time.Now(), span: d.seeing.beginCall(ctx, of, c)}
 		asking, release := context.WithDeadline(context.WithoutCancel(ctx), s.begun.Add(c.Hook.Timeout))
 		if s.release = release; d.spare(c.Hook, x.request) && d.shadows.enter(s) {
-			time.AfterFunc(0, func() { s.ask(asking) })
+			go s.ask(asking)
 		} else {
 			release()
 			d.seeing.shadowed(c.Hook, shadowDropped)
@@ -225,11 +225,15 @@ func (s *shadow) fly(ctx context.Context, cancel func(int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel = cancel
-	wait := time.Until(s.begun.Add(s.hook.Timeout))
-	if s.result != nil {
-		wait = 0
+	s.landing = func() { s.land(ctx) }
+	switch left := time.Until(s.begun.Add(s.hook.Timeout)); {
+	case s.result != nil:
+		go s.landing()
+	case left > 0:
+		s.timer = time.AfterFunc(left, s.expire)
+	default:
+		go s.expire()
 	}
-	s.timer = time.AfterFunc(wait, func() { s.land(ctx) })
 }
 
 // end takes the result of the call. It never blocks. ours is a result that the backend does not know of.
@@ -241,21 +245,26 @@ func (s *shadow) end(r review.Result, ours bool) {
 	}
 	s.result, s.ours, s.at = &r, ours, time.Now()
 	if s.timer != nil {
-		s.timer.Reset(0)
+		s.timer.Stop()
+	}
+	if s.landing != nil {
+		go s.landing()
 	}
 }
 
-// land counts the call, whose time is over if it has no result.
-func (s *shadow) land(ctx context.Context) {
+// expire ends a call whose time is over.
+func (s *shadow) expire() {
 	s.end(review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.hook.Timeout), true)
-	s.count.Do(func() {
-		defer s.dispatcher.shadows.leave(s)
-		defer s.dispatcher.contain(ctx, s.request)
-		if s.ended = s.at; s.ours {
-			s.cancel(s.index)
-		}
-		s.report(ctx, chain.Foresee(s.hook, *s.result))
-	})
+}
+
+// land counts the call, which has a result.
+func (s *shadow) land(ctx context.Context) {
+	defer s.dispatcher.shadows.leave(s)
+	defer s.dispatcher.contain(ctx, s.request)
+	if s.ended = s.at; s.ours {
+		s.cancel(s.index)
+	}
+	s.report(ctx, chain.Foresee(s.hook, *s.result))
 }
 
 // report tells operators what the hook would have done. The log, which has no line for each review, says it when it is
