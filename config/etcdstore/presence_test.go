@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 )
 
@@ -81,7 +83,7 @@ func TestWhatADispatcherJudgesByIsListedOnceOthersKnowOfIt(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = p.Run(ctx) })
-	e.leases(etcdstore.DefaultLeaseTTL)
+	e.anyLease()
 	unannounced("while it has said nothing, under a lease")
 	p.Tell(etcdstore.Status{Digest: "first"})
 	if _, err := source.List(t.Context()); err != nil {
@@ -123,6 +125,7 @@ func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {
 	if got := p.Covers(); got != 5*time.Second {
 		t.Errorf("it covers %s", got)
 	}
+	var before clientv3.LeaseID
 	for _, told := range []struct {
 		age, covers time.Duration
 	}{{time.Minute, time.Minute}, {0, time.Minute}, {2 * time.Minute, 2 * time.Minute}} {
@@ -130,36 +133,65 @@ func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {
 		e.dispatchers(func(all []etcdstore.Status) bool {
 			return len(all) == 1 && all[0].Digest == told.age.String() && p.Covers() == told.covers
 		})
-		e.leases(told.covers * 2)
+		lease := e.lease(told.covers * 2)
+		for deadline := time.Now().Add(20 * time.Second); before != lease && e.length(before) > 0; <-time.After(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the shorter lease is not given back")
+			}
+		}
+		before = lease
 	}
 	stop()
 	running.Wait()
 	e.dispatchers(func(all []etcdstore.Status) bool { return len(all) == 0 })
 }
 
-// leases waits until there is one lease, of that length.
-func (e *etcd) leases(want time.Duration) {
+// anyLease waits until there is a lease.
+func (e *etcd) anyLease() {
+	e.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(5 * time.Millisecond) {
+		all, err := e.client.Leases(e.t.Context())
+		switch {
+		case err != nil:
+			e.t.Fatal(err)
+		case len(all.Leases) > 0:
+			return
+		case time.Now().After(deadline):
+			e.t.Fatal("there is no lease")
+		}
+	}
+}
+
+// lease is the one under which the dispatcher is known, once that has a length. There may be others: one that was granted too
+// late to be heard of lapses by itself.
+func (e *etcd) lease(want time.Duration) clientv3.LeaseID {
 	e.t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
-		all, err := e.client.Leases(e.t.Context())
+		known, err := e.client.Get(e.t.Context(), etcdstore.DefaultPrefix+"dispatchers/d1")
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		var ttl time.Duration
-		if len(all.Leases) == 1 {
-			if one, err := e.client.TimeToLive(e.t.Context(), all.Leases[0].ID); err == nil {
-				ttl = time.Duration(one.GrantedTTL) * time.Second
-			}
-		}
-		if ttl == want {
-			return
+		id := clientv3.LeaseID(known.Kvs[0].Lease)
+		length := e.length(id)
+		if length == want {
+			return id
 		}
 		if time.Now().After(deadline) {
-			e.t.Fatalf("%d leases, of %s, want one of %s", len(all.Leases), ttl, want)
+			e.t.Fatalf("a lease of %s, want one of %s", length, want)
 		}
 		<-time.After(5 * time.Millisecond)
 	}
+}
+
+// length is for how long a lease was granted; 0 if there is none any more.
+func (e *etcd) length(id clientv3.LeaseID) time.Duration {
+	e.t.Helper()
+	lease, err := e.client.TimeToLive(e.t.Context(), id)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return time.Duration(lease.GrantedTTL) * time.Second
 }
 
 func TestWhatSomethingElseHasWrittenIsSaidAgain(t *testing.T) {
