@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -77,14 +79,14 @@ type changing struct {
 func (w *changing) change() {
 	source := fmt.Sprint("file", w.IntN(8))
 	o, known := w.objects[source]
-	switch {
-	case w.maybe(3):
+	switch what := w.IntN(9); {
+	case what < 3:
 		w.route(fmt.Sprint("file", w.IntN(3)))
-	case !known || w.maybe(3):
+	case !known || what < 5:
 		w.objects[source] = w.object(source)
-	case w.maybe(3):
+	case what == 5:
 		delete(w.objects, source)
-	case w.maybe(2):
+	case what < 8:
 		o.Pending = nil
 		if w.maybe(2) {
 			o.Pending = some(w.random, "a", "b", "c")
@@ -227,4 +229,26 @@ func TestWhatIsNotKnownToSayTheSameIsCompiledAgain(t *testing.T) {
 	if got := other.Hooks()[0].Timeout; got != time.Minute {
 		t.Errorf("the timeout is %s still", got)
 	}
+}
+
+// TestASnapshotKeepsNothingOfTheOneBeforeItButWhatHasNotChanged: of configurations that change forever, memory must not grow.
+func TestASnapshotKeepsNothingOfTheOneBeforeItButWhatHasNotChanged(t *testing.T) {
+	t.Parallel()
+	step := func(last *match.Snapshot, digest string) (*match.Snapshot, weak.Pointer[match.RouteBinding]) {
+		objects := []match.Object{validating("", "a", "a1"), validating("", "b", "b1")}
+		objects[0].Digest, objects[1].Digest = "always", digest
+		routes := []match.RouteBinding{{Name: "r", Configuration: "a", Digest: "d"}}
+		return compile(t, match.Input{Objects: objects, Routes: routes, Last: last}), weak.Make(&routes[0])
+	}
+	first, routes := step(nil, "1")
+	second, _ := step(first, "2")
+	if first.Hooks()[0] != second.Hooks()[0] {
+		t.Error("nothing was taken over")
+	}
+	gone := weak.Make(first)
+	runtime.GC()
+	if gone.Value() != nil || routes.Value() != nil {
+		t.Errorf("the first snapshot is kept: %t, its routes: %t", gone.Value() != nil, routes.Value() != nil)
+	}
+	runtime.KeepAlive(second)
 }
