@@ -79,3 +79,25 @@ func TestPatchReadsIt(t *testing.T) {
 		}
 	}
 }
+
+// TestTextsThatDifferInTooMuchAreNotCompared has texts of lines that come again and again, which is what takes long, at the
+// edge of the limit and beyond; what they have alike before and behind does not count.
+func TestTextsThatDifferInTooMuchAreNotCompared(t *testing.T) {
+	text := func(lines, step int) string {
+		var out strings.Builder
+		out.WriteString("head\n")
+		fmt.Fprintf(&out, "from %d\n", step)
+		for i := range lines - 2 {
+			fmt.Fprintf(&out, "%d\n", i*step%150)
+		}
+		fmt.Fprintf(&out, "to %d\n", step)
+		out.WriteString(strings.Repeat("tail\n", maxDiffLines))
+		return out.String()
+	}
+	for lines, whole := range map[int]bool{maxDiffLines: false, maxDiffLines + 1: true, 10 * maxDiffLines: true} {
+		got := differing(t, "Role/r", text(lines, 1), text(lines+5, 7))
+		if gone := strings.Contains(got, "+++ /dev/null\n"); gone != whole || strings.Contains(got, "-head\n") != whole {
+			t.Errorf("%d lines: shown as gone and made anew: %t, want %t", lines, gone, whole)
+		}
+	}
+}
