@@ -172,10 +172,12 @@ func (e *etcd) lease(want time.Duration) clientv3.LeaseID {
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		id := clientv3.LeaseID(known.Kvs[0].Lease)
-		length := e.length(id)
-		if length == want {
-			return id
+		var length time.Duration
+		if len(known.Kvs) == 1 {
+			id := clientv3.LeaseID(known.Kvs[0].Lease)
+			if length = e.length(id); length == want {
+				return id
+			}
 		}
 		if time.Now().After(deadline) {
 			e.t.Fatalf("a lease of %s, want one of %s", length, want)
