@@ -8,6 +8,15 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
+// Messages of the log that mean the same wherever a Store runs, for whoever shows them in another form.
+const (
+	// LogSettled is logged at info when another configuration is in force, with "revision", and "hooks" and "problems",
+	// which are numbers.
+	LogSettled = "configuration settled"
+	// LogProblem is logged once for each warning or error about a document, with "code" and "problem".
+	LogProblem = "configuration problem"
+)
+
 // report keeps what people have to know about a Store, and logs it once when it changes. Its methods may be called
 // concurrently.
 type report struct {
@@ -85,7 +94,7 @@ func (r *report) settled(problems Problems, snapshot *match.Snapshot, seen []str
 	}
 	r.replace(&r.problems, problems)
 	if snapshot != nil {
-		r.logger.Info("configuration settled", slog.String("revision", snapshot.Revision()), slog.Int("hooks", len(snapshot.Hooks())),
+		r.logger.Info(LogSettled, slog.String("revision", snapshot.Revision()), slog.Int("hooks", len(snapshot.Hooks())),
 			slog.Int("problems", len(problems)), slog.Group("sources", sources...))
 	}
 }
@@ -147,9 +156,9 @@ func ofSource(name string, severity match.Severity, message string) Problem {
 func (r *report) log(p Problem) {
 	switch p.Severity {
 	case match.SeverityError:
-		r.logger.Error("configuration problem", "code", p.Code, "problem", p.String())
+		r.logger.Error(LogProblem, "code", p.Code, "problem", p.String())
 	case match.SeverityWarning:
-		r.logger.Warn("configuration problem", "code", p.Code, "problem", p.String())
+		r.logger.Warn(LogProblem, "code", p.Code, "problem", p.String())
 	case match.SeverityInfo:
 		r.logger.Info("configuration note", "code", p.Code, "note", p.String())
 	}

@@ -42,13 +42,13 @@ type ready struct{ Bridge, CA, ClientCert, ClientKey string }
 
 // startDev starts `portcullis dev` and reads from its ready file all that a
 // user would.
-func startDev(t *testing.T) *dev {
+func startDev(t *testing.T, env ...string) *dev {
 	t.Helper()
 	dir := t.TempDir()
 	d := &dev{dir: filepath.Join(dir, "data"), logFile: filepath.Join(dir, "dev.log")}
 	readyFile := filepath.Join(dir, "ready.json")
 	started, err := process.Start(process.Command{
-		Path: portcullis, Args: []string{"dev", "--ready-file=" + readyFile, "--data-dir=" + d.dir}, LogFile: d.logFile,
+		Path: portcullis, Args: []string{"dev", "--ready-file=" + readyFile, "--data-dir=" + d.dir}, Env: env, LogFile: d.logFile,
 	})
 	if err != nil {
 		t.Fatal(err)

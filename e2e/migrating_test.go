@@ -276,9 +276,13 @@ func stable(said string) string {
 func (g *guide) serve(t *testing.T, heading string, i int) {
 	t.Helper()
 	readyFile := filepath.Join(g.dir, "ready.json")
+	settings := filepath.Join(g.dir, "serve-settings.yaml")
+	if err := os.WriteFile(settings, []byte("ready-file: "+readyFile+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	started, err := process.Start(process.Command{
 		Path: "bash", Args: []string{"-c", `cd "$0" && exec ` + g.step(t, heading, i).text, g.dir},
-		Env: append(g.env, "PORTCULLIS_READY_FILE="+readyFile), LogFile: filepath.Join(g.dir, "serve.log"),
+		Env: append(g.env, "PORTCULLIS_SETTINGS="+settings), LogFile: filepath.Join(g.dir, "serve.log"),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +48,31 @@ func TestOneTraceLeadsFromTheClientIntoTheHost(t *testing.T) {
 			"portcullis: portcullis.bridge.review < apiserver: HTTP POST < apiserver: Call validating webhook < "
 		if !strings.HasPrefix(road, want) || root != client {
 			return fmt.Errorf("the trace leads %sto %s, want %s... to the client's %s", road, root, want, client)
+		}
+		return nil
+	})
+}
+
+// TestTheTraceOfDevLeadsIntoItsHost is the same in the one process in which
+// people look first.
+func TestTheTraceOfDevLeadsIntoItsHost(t *testing.T) {
+	d := startDev(t, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+traces.Endpoint(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
+		"OTEL_BSP_SCHEDULE_DELAY=100")
+	trace, client := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), fmt.Sprintf("%016x", rand.Uint64())
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"validate",
+		bytes.NewReader(readFile(t, filepath.Join(d.dir, "pod.json"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Traceparent", "00-"+trace+"-"+client+"-01")
+	if _, err := d.Do(request); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the trace is complete", func() error {
+		road, root := ancestry(traces.Trace(trace), "portcullis.host.handle")
+		if !strings.HasPrefix(road, "sample-host: portcullis.host.handle < portcullis: ") || root != client {
+			return fmt.Errorf("the trace leads %sto %s, want the sample host's span to the client's %s", road, root, client)
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -20,11 +21,13 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// DefaultServiceName is the service.name of traces when neither OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES says it.
+// DefaultServiceName is the service.name of traces when neither Options, OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES says it.
 const DefaultServiceName = "portcullis"
 
 // Options is what a Telemetry needs besides the environment.
 type Options struct {
+	// ServiceName is the service.name of traces unless the environment names one; empty means DefaultServiceName.
+	ServiceName string
 	// ServiceVersion is the service.version of traces; empty leaves it out.
 	ServiceVersion string
 	// ServiceInstance is the service.instance.id of traces, which tells replicas apart; empty leaves it out.
@@ -90,7 +93,7 @@ func (o Options) defaults() Options {
 
 // resource says who the spans are of. What the environment says wins.
 func (o Options) resource(ctx context.Context) *resource.Resource {
-	attributes := []attribute.KeyValue{attribute.String("service.name", DefaultServiceName)}
+	attributes := []attribute.KeyValue{attribute.String("service.name", cmp.Or(o.ServiceName, DefaultServiceName))}
 	if o.ServiceVersion != "" {
 		attributes = append(attributes, attribute.String("service.version", o.ServiceVersion))
 	}

@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -55,16 +51,6 @@ const hangUpTimeout = 5 * time.Second
 // shadowTimeout bounds the wait for calls of hooks in shadow, which decide nothing, when the process stops.
 const shadowTimeout = time.Second
 
-// readyInfo is what the ready file says: where to find the process, and with which certificates.
-type readyInfo struct {
-	Bridge     string `json:"bridge"`
-	Hosts      string `json:"hosts"`
-	Admin      string `json:"admin"`
-	CA         string `json:"ca,omitempty"`
-	ClientCert string `json:"clientCert,omitempty"`
-	ClientKey  string `json:"clientKey,omitempty"`
-}
-
 // app is one dispatcher with its edges, wired and not yet running.
 type app struct {
 	config    serveConfig
@@ -90,11 +76,7 @@ type app struct {
 
 // serve runs a dispatcher until ctx ends and everything has drained. started is told the addresses once every listener
 // serves.
-func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(readyInfo) error) error {
-	log, err := telemetry.NewLogger(logs, c.logFormat, c.logLevel)
-	if err != nil {
-		return err
-	}
+func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(readyInfo) error) error {
 	c.id = cmp.Or(c.id, uuid.NewString())
 	seeing, err := telemetry.New(ctx, telemetry.Options{
 		ServiceVersion: version(), ServiceInstance: c.id, Logger: log,
@@ -102,13 +84,7 @@ func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(read
 	if err != nil {
 		return err
 	}
-	defer func() {
-		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := seeing.Shutdown(flush); err != nil {
-			log.Warn("the last traces are lost", "error", err)
-		}
-	}()
+	defer shutdownTelemetry(ctx, seeing, log)
 	stores, err := c.stores.open(ctx, c.id, log)
 	if err != nil {
 		return err
@@ -119,6 +95,15 @@ func serve(ctx context.Context, c serveConfig, logs io.Writer, started func(read
 		return err
 	}
 	return a.run(ctx, started)
+}
+
+// shutdownTelemetry exports the traces that are left.
+func shutdownTelemetry(ctx context.Context, seeing *telemetry.Telemetry, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := seeing.Shutdown(ctx); err != nil {
+		log.Warn("the last traces are lost", "error", err)
+	}
 }
 
 // newApp wires a dispatcher. This is the one place that knows all parts.
@@ -373,6 +358,10 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	g, failed := errgroup.WithContext(background)
 	serving, stopServing := context.WithCancel(ctx)
 	defer stopServing()
+	defer context.AfterFunc(ctx, func() {
+		a.log.Info("stopping; a second signal ends the process at once",
+			"load_balancers_notice_within", a.config.stopDelay, "reviews_end_within", a.config.drainTimeout)
+	})()
 	context.AfterFunc(failed, stopServing) // a part that fails ends the others
 
 	g.Go(func() error { return a.store.Run(background) })
@@ -475,30 +464,4 @@ func (a *app) info(l listeners) readyInfo {
 		Admin:  "http://" + l.admin.Addr().String(),
 		CA:     a.config.tls.ca,
 	}
-}
-
-// removeReadyFile removes what an earlier process said of itself: whoever waits for the file must not find that.
-func removeReadyFile(file string) error {
-	if file == "" {
-		return nil
-	}
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("ready file: %w", err)
-	}
-	return nil
-}
-
-// writeReadyFile writes the file whole or not at all.
-func writeReadyFile(file string, info readyInfo) error {
-	if file == "" {
-		return nil
-	}
-	data, err := json.MarshalIndent(info, "", "  ")
-	if err != nil {
-		return fmt.Errorf("ready file: %w", err)
-	}
-	if err := certs.WriteFile(file, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("ready file: %w", err)
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -25,6 +26,7 @@ const (
 	devCluster    = "dev"
 	devAPIServer  = "kube-apiserver"
 	devHost       = "spiffe://portcullis.dev/sample-host"
+	devHostName   = "sample-host"
 	devClientName = "client"
 )
 
@@ -50,15 +52,17 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
   portcullis dev --data-dir ./portcullis-dev --ready-file ready.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := removeReadyFile(readyFile); err != nil {
-				return err
-			}
 			dir, remove, err := devDir(dataDir)
 			if err != nil {
 				return err
 			}
 			defer remove()
-			d := dev{dir: dir, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr(), readyFile: readyFile}
+			d := dev{dir: dir, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr()}
+			d.ready.name = cmp.Or(readyFile, d.path("ready.json"))
+			if err := removeReadyFile(d.ready.name); err != nil {
+				return err
+			}
+			defer d.ready.remove()
 			return d.run(cmd.Context(), serveConfig{
 				stores:    storeConfig{paths: []string{d.path("config")}, dataDir: d.dir, operators: []string{devAPIServer}},
 				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
@@ -72,13 +76,13 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 	f := cmd.Flags()
 	f.StringVar(&dataDir, "data-dir", "", "directory for configuration and certificates (default: a temporary one)")
 	f.BoolVar(&ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
-	f.StringVar(&readyFile, "ready-file", "", "write addresses and certificates there, as JSON, once everything serves")
+	f.StringVar(&readyFile, "ready-file", "", "write addresses and certificates there, as JSON, while everything serves (default: ready.json in the data directory)")
 	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
 	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
 	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")
 	webhooks.bind(f)
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
-	return withSettings(cmd)
+	return withServerSettings(cmd)
 }
 
 // devDir is the data directory, and what to do with it at the end.
@@ -95,7 +99,7 @@ func devDir(dir string) (string, func(), error) {
 type dev struct {
 	dir       string
 	out, logs io.Writer
-	readyFile string
+	ready     readyFile
 	log       *slog.Logger
 }
 
@@ -107,6 +111,7 @@ func (d *dev) run(ctx context.Context, c serveConfig) error {
 	if d.log, err = telemetry.NewLogger(d.logs, c.logFormat, c.logLevel); err != nil {
 		return err
 	}
+	d.log = slog.New(&devLog{Handler: d.log.Handler(), out: d.logs, dir: d.dir})
 	if err := d.prepare(); err != nil {
 		return fmt.Errorf("preparing %s: %w", d.dir, err)
 	}
@@ -116,7 +121,7 @@ func (d *dev) run(ctx context.Context, c serveConfig) error {
 	serving := make(chan readyInfo, 1)
 	g.Go(func() error {
 		defer cancel()
-		return serve(gctx, c, d.logs, func(info readyInfo) error {
+		return serve(gctx, c, d.log, func(info readyInfo) error {
 			serving <- info
 			return nil
 		})
@@ -135,6 +140,11 @@ func (d *dev) run(ctx context.Context, c serveConfig) error {
 // clientFiles are the certificates of somebody who may send reviews.
 func (d *dev) clientFiles() (ca, cert, key string) {
 	return d.path("certs/ca.crt"), d.path("certs/client.crt"), d.path("certs/client.key")
+}
+
+// hostFiles are the certificate of the sample host and its key.
+func (d *dev) hostFiles() (cert, key string) {
+	return d.path("certs/host.crt"), d.path("certs/host.key")
 }
 
 // prepare writes the samples and makes the certificates, unless they are there.
@@ -192,11 +202,18 @@ func (d *dev) writeSamples() error {
 
 // host runs the sample host until ctx ends, and says that everything serves once its hooks are in rotation.
 func (d *dev) host(ctx context.Context, info readyInfo) error {
+	seeing, err := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: version(), Logger: d.log})
+	if err != nil {
+		return err
+	}
+	defer shutdownTelemetry(ctx, seeing, d.log)
+	cert, key := d.hostFiles()
 	h, err := hostsdk.New(hostsdk.Options{
-		Name:        "sample-host",
-		Dispatchers: []string{info.Hosts},
-		TLS:         hostsdk.TLSFiles(d.path("certs/host.crt"), d.path("certs/host.key"), d.path("certs/ca.crt")),
-		Logger:      d.log,
+		Name:           devHostName,
+		Dispatchers:    []string{info.Hosts},
+		TLS:            hostsdk.TLSFiles(cert, key, d.path("certs/ca.crt")),
+		TracerProvider: seeing.TracerProvider,
+		Logger:         d.log,
 	})
 	if err != nil {
 		return err
@@ -213,7 +230,7 @@ func (d *dev) host(ctx context.Context, info readyInfo) error {
 			return nil
 		}
 		info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
-		if err := writeReadyFile(d.readyFile, info); err != nil {
+		if err := d.ready.write(info); err != nil {
 			return err
 		}
 		d.explain(info)
@@ -224,33 +241,36 @@ func (d *dev) host(ctx context.Context, info readyInfo) error {
 
 // explain prints what there is and how to use it.
 func (d *dev) explain(info readyInfo) {
-	curl := func(stage string) string {
-		return strings.Join([]string{
-			"curl -sS --cacert", info.CA, "--cert", info.ClientCert, "--key", info.ClientKey, `\` + "\n       ",
-			"-H 'Content-Type: application/json' --data-binary @" + d.path("pod.json"), `\` + "\n       ",
-			info.Bridge + "/v1/clusters/" + devCluster + "/" + stage,
-		}, " ")
+	cert, key := d.hostFiles()
+	review := func(stage, more string) string {
+		return strings.Join([]string{os.Args[0], "review -f", d.path("pod.json"), "--stage", stage + more, "--ready-file", d.ready.name}, " ")
 	}
-	fmt.Fprintf(d.out, `Portcullis is serving. Cluster %q is called by identity %q.
+	fmt.Fprintf(d.out, `Portcullis is serving. Cluster %[1]q is called by identity %[2]q.
 
-  configuration  %s   (edit it; changes are in force within a second)
-  metrics        %s/metrics
-  hosts dial     %s
+  configuration  %[3]s   (edit it; changes are in force within a second)
+  metrics        %[4]s/metrics
+  hosts dial     %[5]s
+    authority    %[6]s
+    certificate  %[7]s   (identity %[9]s)
+    its key      %[8]s
 
-A Pod with an image that is not pinned. It is denied, with code 403, by hook "pinned-images.portcullis.dev":
+A Pod with an image that is not pinned. Hook "pinned-images.portcullis.dev" denies it, with code 403; why other hooks were
+not called is printed too:
 
-  %s
+  %[10]s
 
 The same Pod, mutated by two hooks in order: the answer carries one patch that adds two labels, the second of which is made
 from the first:
 
-  %s
+  %[11]s
 
-What each hook said, and why others were not called:
+As an API server sends it, as JSON over HTTPS:
 
-  %s review -f %s --stage validate --explain --server %s --ca %s --cert %s --key %s
+  curl -sS -w '\n' --cacert %[6]s --cert %[12]s --key %[13]s \
+    -H 'Content-Type: application/json' --data-binary @%[14]s \
+    %[15]s/v1/clusters/%[1]s/validate
 
 Ctrl-C stops it.
-`, devCluster, devAPIServer, d.path("config"), info.Admin, info.Hosts, curl("validate"), curl("mutate"),
-		os.Args[0], d.path("pod.json"), info.Hosts, info.CA, info.ClientCert, info.ClientKey)
+`, devCluster, devAPIServer, d.path("config"), info.Admin, info.Hosts, info.CA, cert, key, devHost,
+		review("validate", " --explain"), review("mutate", ""), info.ClientCert, info.ClientKey, d.path("pod.json"), info.Bridge)
 }

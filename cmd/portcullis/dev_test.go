@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -54,4 +56,22 @@ func sampleProblems(t *testing.T, change func(hooks string) string) config.Probl
 		}
 	}
 	return problems
+}
+
+func TestDevSaysWhatBecameOfAnEdit(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(&devLog{
+		Handler: slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}), out: &out, dir: "/tmp/dev",
+	})
+	log.Info(config.LogSettled, "revision", "1", "hooks", 3, "problems", 0)
+	log.Info("serving")
+	log.Info(config.LogSettled, "revision", "2", "hooks", 2, "problems", 0)
+	log.Error(config.LogProblem, "code", "field", "problem", `/tmp/dev/config/hooks.yaml:9: MutatingWebhookConfiguration "x": unknown field`)
+	log.Warn("hook failed")
+	want := "configuration: 2 hooks in force, 0 problems\n" +
+		`error: config/hooks.yaml:9: MutatingWebhookConfiguration "x": unknown field` + "\n"
+	got, rest, _ := strings.Cut(out.String(), "time=")
+	if got != want || !strings.Contains(rest, `msg="hook failed"`) {
+		t.Errorf("got %q, then %q", got, rest)
+	}
 }

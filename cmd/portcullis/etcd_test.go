@@ -82,7 +82,7 @@ func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
 	if !strings.Contains(r.out, "failurePolicy: Ignore") {
 		t.Errorf("the other dispatcher has %s%s", r.out, r.notes)
 	}
-	execute(t, newStoreCommand(), nil, "backup", "-o", t.TempDir()+"/backup", "--ready-file", first).ends(t, exitDenied, "etcdctl snapshot save")
+	execute(t, newStoreCommand(), nil, "backup", t.TempDir()+"/backup", "--ready-file", first).ends(t, exitDenied, "etcdctl snapshot save")
 }
 
 func TestAnEtcdThatRefusesSaysWhy(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,15 +19,38 @@ const envPrefix = "PORTCULLIS_"
 // settingsFlag names the file of flags.
 const settingsFlag = "settings"
 
-// withSettings lets every flag of a command also be set by a variable and in a file. The command line wins over
-// variables, and they over the file.
+// readyFileFlag names the file that a mesh writes and tools read.
+const readyFileFlag = "ready-file"
+
+// withSettings lets every flag of a command be set in a file, and its connection flags by variables. Other flags have none:
+// an exported PORTCULLIS_DRY_RUN would change what each later command means. The command line wins over variables, and they
+// win over the file.
 func withSettings(cmd *cobra.Command) *cobra.Command {
+	return bindSettings(cmd, func(flag string) bool { return slices.Contains(connectionFlags(), flag) })
+}
+
+// withServerSettings is withSettings for a command that serves: its flags are the configuration of a process, so that all of
+// them have a variable. The ready file has none: the same variable tells the tools which mesh they talk to.
+func withServerSettings(cmd *cobra.Command) *cobra.Command {
+	return bindSettings(cmd, func(flag string) bool { return flag != readyFileFlag })
+}
+
+// connectionFlags say which mesh a command talks to, and as whom.
+func connectionFlags() []string {
+	return []string{settingsFlag, readyFileFlag, "server", "ca", "cert", "key", "cluster"}
+}
+
+// bindSettings adds --settings and has the flags set before the command runs. hasVariable says which flags have a variable.
+func bindSettings(cmd *cobra.Command, hasVariable func(flag string) bool) *cobra.Command {
 	cmd.Flags().String(settingsFlag, "",
-		"YAML file of flags, by name without the dashes; lists for flags that may be given several times")
+		"YAML file of flags, by name without the dashes; lists for flags that may be given several times; "+
+			"flags that only other commands have are left aside")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		f.Usage += fmt.Sprintf(" [$%s]", variable(f.Name))
+		if hasVariable(f.Name) {
+			f.Usage += fmt.Sprintf(" [$%s]", variable(f.Name))
+		}
 	})
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return applySettings(cmd.Flags(), os.LookupEnv) }
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return applySettings(cmd, hasVariable, os.LookupEnv) }
 	return cmd
 }
 
@@ -36,10 +60,14 @@ func variable(flag string) string {
 }
 
 // applySettings sets the flags that the command line left out.
-func applySettings(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+func applySettings(cmd *cobra.Command, hasVariable func(string) bool, lookup func(string) (string, bool)) error {
+	flags := cmd.Flags()
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if value, ok := lookup(variable(f.Name)); ok && !f.Changed {
+		if f.Changed || !hasVariable(f.Name) {
+			return
+		}
+		if value, ok := lookup(variable(f.Name)); ok {
 			if err := flags.Set(f.Name, value); err != nil {
 				errs = append(errs, fmt.Errorf("variable %s: %w", variable(f.Name), err))
 			}
@@ -49,11 +77,18 @@ func applySettings(flags *pflag.FlagSet, lookup func(string) (string, bool)) err
 	if file == nil || file.Value.String() == "" {
 		return errors.Join(errs...)
 	}
-	return errors.Join(append(errs, applyFile(flags, file.Value.String()))...)
+	return errors.Join(append(errs, applyFile(cmd, file.Value.String()))...)
 }
 
-// applyFile sets the flags that neither the command line nor a variable has set.
-func applyFile(flags *pflag.FlagSet, file string) error {
+// anyCommandHas reports whether a command of the tree has a flag of that name.
+func anyCommandHas(root *cobra.Command, flag string) bool {
+	return root.Flags().Lookup(flag) != nil ||
+		slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return anyCommandHas(c, flag) })
+}
+
+// applyFile sets the flags that neither the command line nor a variable has set. One file serves all commands: a flag that
+// only another command has is left aside, and one that none has is an error.
+func applyFile(cmd *cobra.Command, file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("settings: %w", err)
@@ -68,10 +103,13 @@ func applyFile(flags *pflag.FlagSet, file string) error {
 	}
 	var errs []error
 	for name, value := range settings {
-		f := flags.Lookup(name)
+		f := cmd.Flags().Lookup(name)
 		switch {
-		case f == nil || name == settingsFlag:
-			errs = append(errs, fmt.Errorf("settings %s: there is no flag --%s; see --help", file, name))
+		case name == settingsFlag:
+			errs = append(errs, fmt.Errorf("settings %s: --%s names this file: remove it from the file", file, name))
+		case f == nil && anyCommandHas(cmd.Root(), name):
+		case f == nil:
+			errs = append(errs, fmt.Errorf("settings %s: no command has a flag --%s; see --help", file, name))
 		case !f.Changed:
 			if err := setAny(f, value); err != nil {
 				errs = append(errs, fmt.Errorf("settings %s: %s: %w", file, name, err))

@@ -63,7 +63,7 @@ func (c *getCommand) show(out io.Writer, answer proto.Message, rows [][]string) 
 
 // dispatcherRows are the dispatchers in a table: who is behind or diverges first of all.
 func dispatcherRows(r *configv1.ListDispatchersResponse, wide bool, now time.Time) [][]string {
-	head := []string{"DISPATCHER", "STATE", "ETCD", "AGE", "SERVES STALE UNTIL", "VERSION"}
+	head := []string{"DISPATCHER", "STATE", "ETCD", "CONFIG AGE", "SERVES STALE UNTIL", "VERSION"}
 	if wide {
 		head = append(head, "CONFIGURATION", "HELD", "SAID")
 	}

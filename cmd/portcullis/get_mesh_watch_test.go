@@ -118,13 +118,13 @@ func TestADispatcherIsShownAgainWhenItHasChanged(t *testing.T) {
 		}}
 	}
 	out, notes := follows(t, "", answers(), onDispatchers)
-	want := `DISPATCHER  STATE    ETCD  AGE    SERVES STALE UNTIL  VERSION  KEEPS AN OLDER VERSION OF
-a           Current  7     100ms  -                   v1       -
-b           Current  7     100ms  -                   v1       -
-a           Current  8     200ms  -                   v1       -
-b           Behind   7     200ms  -                   v1       -
-b           Current  8     300ms  -                   v1       -
-c           Current  8     300ms  -                   v1       -
+	want := `DISPATCHER  STATE    ETCD  CONFIG AGE  SERVES STALE UNTIL  VERSION  KEEPS AN OLDER VERSION OF
+a           Current  7     100ms       -                   v1       -
+b           Current  7     100ms       -                   v1       -
+a           Current  8     200ms       -                   v1       -
+b           Behind   7     200ms       -                   v1       -
+b           Current  8     300ms       -                   v1       -
+c           Current  8     300ms       -                   v1       -
 b           gone
 `
 	if diff := cmp.Diff(want, out); diff != "" || notes != "" {

@@ -14,6 +14,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := run(ctx, newRootCommand())
 	stop()
 	os.Exit(code)
@@ -33,6 +34,7 @@ func newRootCommand() *cobra.Command {
 once, and fans it out over long-lived streams to the hosts that serve them. It folds their verdicts into one answer.
 
 Begin with "portcullis dev": it runs everything in one process and prints how to send it a review.`,
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

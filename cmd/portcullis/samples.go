@@ -28,7 +28,7 @@ func pinnedImages(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*host
 		name := c.Image[strings.LastIndex(c.Image, "/")+1:]
 		_, tag, tagged := strings.Cut(name, ":")
 		if !tagged || tag == "latest" {
-			return hostsdk.Deny(fmt.Sprintf("image %q is not pinned: name a tag or a digest", c.Image)).
+			return hostsdk.Deny(fmt.Sprintf("image %q is not pinned: name a digest, or a tag other than latest", c.Image)).
 				WithCause(fmt.Sprintf("spec.containers[%d].image", i), "not pinned"), nil
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
 // serveConfig is what an operator says about a dispatcher.
@@ -98,13 +99,17 @@ connections as they become idle, tells the hosts, and stops when the last review
 			if err := removeReadyFile(c.readyFile); err != nil {
 				return err
 			}
-			return serve(cmd.Context(), c, cmd.ErrOrStderr(), func(info readyInfo) error {
-				return writeReadyFile(c.readyFile, info)
-			})
+			log, err := telemetry.NewLogger(cmd.ErrOrStderr(), c.logFormat, c.logLevel)
+			if err != nil {
+				return err
+			}
+			ready := readyFile{name: c.readyFile}
+			defer ready.remove()
+			return serve(cmd.Context(), c, log, ready.write)
 		},
 	}
 	c.bind(cmd.Flags())
-	return withSettings(cmd)
+	return withServerSettings(cmd)
 }
 
 // missing are the flags that serve cannot do without and that nobody gave.
@@ -151,7 +156,7 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.hostsTLS.key, "hosts-tls-key", "", "PEM file of its key (default: --tls-key)")
 	f.StringVar(&c.hostsTLS.ca, "hosts-tls-ca", "", "PEM file of the authorities of hosts (default: --tls-ca)")
 	c.webhooks.bind(f)
-	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, once every listener serves")
+	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
 	f.Int64Var(&c.memory, "memory-budget", bridge.DefaultMemoryBudget,
 		"most bytes that reviews hold at a time; give the process three times as much and 256 MiB")

@@ -65,3 +65,23 @@ func TestTheReadyFileOfAnEarlierProcessIsRemoved(t *testing.T) {
 		t.Errorf("the file is there: %v", err)
 	}
 }
+
+func TestTheReadyFileGoesWithItsProcess(t *testing.T) {
+	first, second := readyFile{name: filepath.Join(t.TempDir(), "ready.json")}, readyFile{}
+	if err := first.write(readyInfo{Hosts: "127.0.0.1:1"}); err != nil {
+		t.Fatal(err)
+	}
+	second.name = first.name
+	if err := second.write(readyInfo{Hosts: "127.0.0.1:2"}); err != nil {
+		t.Fatal(err)
+	}
+	first.remove()
+	if _, err := os.Stat(second.name); err != nil {
+		t.Errorf("a process has removed the file of another one: %v", err)
+	}
+	second.remove()
+	if _, err := os.Stat(second.name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file has outlived its process: %v", err)
+	}
+	new(readyFile).remove() // no file was asked for
+}

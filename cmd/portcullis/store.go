@@ -41,26 +41,30 @@ type backupCommand struct {
 func newStoreBackupCommand() *cobra.Command {
 	var c backupCommand
 	cmd := &cobra.Command{
-		Use:   "backup -o FILE",
+		Use:   "backup FILE",
 		Short: "Write a backup of a running dispatcher's store",
 		Long: `Backup writes the store as it is at one moment to a file, for its owner alone: everything that was applied, and who did. Only
 operators may have it. The file is there whole, with a checksum, or not at all.
 ` + configureUsage,
-		Example: "  portcullis store backup -o portcullis.backup --ready-file /tmp/ready.json",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd.OutOrStdout()) },
+		Example: "  portcullis store backup portcullis.backup --ready-file /tmp/ready.json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one file to write: portcullis store backup FILE")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.file = args[0]
+			return c.run(cmd.Context(), cmd.OutOrStdout())
+		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&c.file, "output", "o", "", "file to write")
 	f.BoolVar(&c.force, "force", false, "write it in place of one that is there")
 	c.target.bind(f)
 	return withSettings(cmd)
 }
 
 func (c *backupCommand) run(ctx context.Context, out io.Writer) error {
-	if c.file == "" {
-		return errors.New("-o is missing: name a file")
-	}
 	if _, err := os.Lstat(c.file); !errors.Is(err, fs.ErrNotExist) && !c.force {
 		return errors.Join(fmt.Errorf("%s is there: name another file, or say --force", c.file), err)
 	}

@@ -57,7 +57,7 @@ func TestAStoreIsBackedUpAndRestored(t *testing.T) {
 	}
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	apply(documents)
-	if r := execute(t, newStoreCommand(), nil, "backup", "-o", file, "--ready-file", ready); r.code != 0 {
+	if r := execute(t, newStoreCommand(), nil, "backup", file, "--ready-file", ready); r.code != 0 {
 		t.Fatal(r.notes)
 	}
 	apply(strings.NewReplacer("name: policy", "name: lost", "configuration: policy", "configuration: lost").Replace(documents))
@@ -65,7 +65,7 @@ func TestAStoreIsBackedUpAndRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	execute(t, newStoreCommand(), nil, "backup", "-o", file, "--ready-file", ready).fails(t, "is there: name another file, or say --force")
+	execute(t, newStoreCommand(), nil, "backup", file, "--ready-file", ready).fails(t, "is there: name another file, or say --force")
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("a backup that was refused has changed the file: %v", err)
 	}
@@ -87,13 +87,13 @@ func TestAStoreIsBackedUpAndRestored(t *testing.T) {
 		t.Errorf("the changes are %s%s", r.out, r.notes)
 	}
 	apply(strings.NewReplacer("name: policy", "name: again", "configuration: policy", "configuration: again").Replace(documents))
-	if r := execute(t, newStoreCommand(), nil, "backup", "-o", file, "--force", "--ready-file", ready); r.code != 0 {
+	if r := execute(t, newStoreCommand(), nil, "backup", file, "--force", "--ready-file", ready); r.code != 0 {
 		t.Error(r.notes)
 	}
 }
 
 func TestStoreSaysWhatIsMissing(t *testing.T) {
-	execute(t, newStoreCommand(), nil, "backup").fails(t, "-o is missing")
+	execute(t, newStoreCommand(), nil, "backup").fails(t, "name one file to write")
 	execute(t, newStoreCommand(), nil, "restore", "file").fails(t, "--data-dir is missing")
 	execute(t, newStoreCommand(), nil, "restore", "--data-dir", t.TempDir()).fails(t, "say which file")
 	execute(t, newStoreCommand(), nil, "restore", "--data-dir", t.TempDir(), write(t, "hooks.yaml", "kind: Role\n")).fails(t, "no whole backup")
