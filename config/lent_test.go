@@ -74,3 +74,30 @@ func TestAConfigurationThatIsReadAgainIsHeldAsWhatItIsCalledNow(t *testing.T) {
 		}
 	})
 }
+
+// A review loads the edition in force; before it is counted another one comes into force.
+func TestAnEditionThatIsNotInForceAnyMoreIsNotLent(t *testing.T) {
+	s, err := NewStore(StoreOptions{Sources: []Source{&memory{name: "m"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(revision string) {
+		snapshot, _ := Compile(revision, nil)
+		s.publish(snapshot, &settled{Digest: revision, Sources: map[string]string{"m": revision}}, time.Now())
+	}
+	publish("old")
+	loaded := s.current.Load()
+	publish("new")
+	if s.lend(loaded) {
+		t.Error("a review begins with the old edition, after others were told that none is judged by it")
+	}
+	if n := loaded.lent.reviews.Load(); n != 0 {
+		t.Errorf("%d reviews are counted on the old edition", n)
+	}
+	if held := s.heldNow(); held != "new" {
+		t.Errorf("held %s, want new", held)
+	}
+	if snapshot, err := s.Fresh(t.Context()); err != nil || snapshot.Revision() != "new" {
+		t.Errorf("judged by %s, %v", snapshot.Revision(), err)
+	}
+}
