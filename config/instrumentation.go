@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -70,8 +69,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n *atomic.Int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
 	}
-	if begun := c.store.current.Load().begun; !begun.IsZero() {
-		gauge(c.age, time.Since(begun).Seconds())
+	if e := c.store.current.Load(); !e.begun.IsZero() {
+		gauge(c.age, c.store.age(e).Seconds())
 	}
 	until := 0.0
 	if p := c.store.Permitted(); p != nil {

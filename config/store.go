@@ -57,6 +57,8 @@ type StoreOptions struct {
 	// Inspect, if set, finds what there is to say about a snapshot and its objects when they are in force already, beside
 	// everything else: it delays no change. Of changes that come faster it sees the latest. ctx ends with Run. It must not panic.
 	Inspect func(ctx context.Context, s *match.Snapshot, objects []Object) Problems
+
+	clock clock // nil means elapsedNow
 }
 
 // defaults fills what was left out, and returns an error for what must not be.
@@ -78,6 +80,9 @@ func (o *StoreOptions) defaults() error {
 	}
 	if o.Compile == nil {
 		o.Compile = Recompile
+	}
+	if o.clock == nil {
+		o.clock = elapsedNow
 	}
 	return nil
 }
@@ -141,10 +146,13 @@ func (s *Store) Fresh(ctx context.Context) (*match.Snapshot, error) {
 	return snapshot, err
 }
 
+// age is how long ago the oldest of the listings of an edition began.
+func (s *Store) age(e *edition) time.Duration { return s.opts.clock(e.begun).longer() }
+
 // judges reports whether a review of a cluster may begin with an edition now, and if that is by a permit alone, what the
 // audit log is told.
 func (s *Store) judges(e *edition, cluster string) (stale string, ok bool) {
-	age := time.Since(e.begun)
+	age := s.age(e)
 	if age <= s.limit(e, cluster) {
 		return "", true
 	}
@@ -203,7 +211,7 @@ func (s *Store) tooOld(e *edition) error {
 	if e.begun.IsZero() {
 		return fmt.Errorf("%w: it has not been read yet%s", ErrStale, why)
 	}
-	return fmt.Errorf("%w: the last complete listing began %s ago%s", ErrStale, time.Since(e.begun).Round(time.Millisecond), why)
+	return fmt.Errorf("%w: the last complete listing began %s ago%s", ErrStale, s.age(e).Round(time.Millisecond), why)
 }
 
 // Ready is nil while the reviews of some cluster are judged, and else says why none are: with clusters that are judged by an
@@ -223,7 +231,7 @@ func (s *Store) Notes() []string {
 		notes = append(notes, fmt.Sprintf("a stale configuration may judge until %s, by permit of %s: %s",
 			p.Until.UTC().Format(time.RFC3339), p.Actor, p.Reason))
 	}
-	if time.Since(e.begun) > s.opts.MaxAge {
+	if s.age(e) > s.opts.MaxAge {
 		notes = append(notes, s.tooOld(e).Error())
 	}
 	return notes
@@ -231,13 +239,13 @@ func (s *Store) Notes() []string {
 
 // judging reports whether the reviews of some cluster may begin with an edition now.
 func (s *Store) judging(e *edition) bool {
-	return time.Since(e.begun) <= s.longest(e) || s.permits(e) != nil
+	return s.age(e) <= s.longest(e) || s.permits(e) != nil
 }
 
 // Configuration is what is in force, and what is known about it.
 func (s *Store) Configuration() Configuration {
 	e := s.current.Load()
-	c := Configuration{Begun: e.begun, Judging: s.judging(e), Fresh: time.Since(e.begun) <= s.longest(e), Problems: s.report.all(), next: e.next}
+	c := Configuration{Begun: e.begun, Judging: s.judging(e), Fresh: s.age(e) <= s.longest(e), Problems: s.report.all(), next: e.next}
 	if e.settled != nil {
 		c.settled = *e.settled
 	}
@@ -284,12 +292,13 @@ func (s *Store) publish(snapshot *match.Snapshot, of *settled, begun time.Time) 
 		}
 	}
 	l.last.Store(of)
-	old := s.current.Swap(&edition{lent: l, settled: of, begun: begun, next: make(chan struct{})})
+	e := &edition{lent: l, settled: of, begun: begun, next: make(chan struct{})}
+	old := s.current.Swap(e)
 	if fresh {
 		s.shelf.put(l)
 	}
 	close(old.next)
-	if time.Since(begun) <= s.opts.MaxAge { // one source may be listed while another one is not
+	if s.age(e) <= s.opts.MaxAge { // one source may be listed while another one is not
 		s.report.released()
 	}
 }

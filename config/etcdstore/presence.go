@@ -212,7 +212,7 @@ func (p *Presence) extend(until time.Time) {
 func (p *Presence) Known(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		left, extended := time.Until(p.until), p.extended
+		left, extended := -config.Since(p.until), p.extended // a lease goes on while a machine is suspended
 		p.mu.Unlock()
 		if left >= p.Covers() {
 			return nil

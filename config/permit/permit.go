@@ -100,7 +100,7 @@ func (k *Keeper) Restore() {
 func (k *Keeper) Give(life time.Duration, actor, reason string) (*config.Permit, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := time.Now()
+	now := time.Now().Round(0) // by the wall clock, which a suspended machine does not stop
 	p := &config.Permit{Given: now, Until: now.Add(life), Actor: actor, Reason: reason}
 	if err := p.Validate(now); err != nil {
 		return nil, &InvalidError{err}
@@ -191,7 +191,7 @@ func age(c *config.Configuration) time.Duration {
 	if c.Begun.IsZero() {
 		return 0
 	}
-	return time.Since(c.Begun).Round(time.Millisecond)
+	return config.Since(c.Begun).Round(time.Millisecond)
 }
 
 // lapse forgets a permit that holds no more.
