@@ -42,7 +42,7 @@ type Directory struct {
 	paths []string
 
 	mu      sync.Mutex
-	decoded map[string]decodedFile // of the last listing
+	decoded map[string]decodedFile // of the listing that was decoded last
 }
 
 // decodedFile is what a file held.
@@ -74,9 +74,8 @@ func NewDirectory(opts DirectoryOptions) (*Directory, error) {
 // Name implements Source.
 func (d *Directory) Name() string { return "directory" }
 
-// List implements Source.
+// List implements Source. It reads the files, and leaves it to the listing to decode those that have changed.
 func (d *Directory) List(ctx context.Context) (Listing, error) {
-	var listing Listing
 	files, err := d.files()
 	if err != nil {
 		return Listing{}, err
@@ -85,23 +84,39 @@ func (d *Directory) List(ctx context.Context) (Listing, error) {
 		return tooMany(Listing{}, fmt.Sprintf("the paths hold more than %d files", MaxFiles)), nil
 	}
 	digest := sha256.New()
+	for i := range files {
+		if err := ctx.Err(); err != nil {
+			return Listing{}, fmt.Errorf("reading %s: %w", files[i].path, err)
+		}
+		files[i].sum = sha256.Sum256(files[i].data)
+		fmt.Fprintf(digest, "%s %x\n", files[i].path, files[i].sum)
+	}
+	return Listing{
+		Revision: hex.EncodeToString(digest.Sum(nil)),
+		Decode:   func() ([]Object, Problems) { return d.decode(files) },
+	}, nil
+}
+
+// decode is what files hold. One that did not change since they were decoded last is taken from there.
+func (d *Directory) decode(files []fileData) ([]Object, Problems) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var l Listing
 	decoded := make(map[string]decodedFile, len(files))
 	for _, f := range files {
-		if err := ctx.Err(); err != nil {
-			return Listing{}, fmt.Errorf("reading %s: %w", f.path, err)
+		file, ok := d.decoded[f.path]
+		if !ok || file.sum != f.sum {
+			file.sum = f.sum
+			file.objects, file.problems = Decode(f.path, f.data)
 		}
-		file := d.decode(f)
 		decoded[f.path] = file
-		fmt.Fprintf(digest, "%s %x\n", f.path, file.sum)
-		listing.Objects = append(listing.Objects, file.objects...)
-		listing.Problems = append(listing.Problems, file.problems...)
+		l.Objects, l.Problems = append(l.Objects, file.objects...), append(l.Problems, file.problems...)
 	}
-	d.keep(decoded)
-	listing.Revision = hex.EncodeToString(digest.Sum(nil))
-	if n := len(listing.Objects); n > MaxObjects {
-		return tooMany(listing, fmt.Sprintf("the files hold %d objects, and at most %d are read", n, MaxObjects)), nil
+	d.decoded = decoded
+	if n := len(l.Objects); n > MaxObjects {
+		l = tooMany(l, fmt.Sprintf("the files hold %d objects, and at most %d are read", n, MaxObjects))
 	}
-	return listing, nil
+	return l.Objects, l.Problems
 }
 
 // tooMany is a listing that says nothing but that a limit is exceeded.
@@ -111,30 +126,11 @@ func tooMany(l Listing, message string) Listing {
 	return l
 }
 
-// decode is the content of a file, from the last listing if the file did not change since.
-func (d *Directory) decode(f fileData) decodedFile {
-	sum := sha256.Sum256(f.data)
-	d.mu.Lock()
-	known, ok := d.decoded[f.path]
-	d.mu.Unlock()
-	if ok && known.sum == sum {
-		return known
-	}
-	objects, problems := Decode(f.path, f.data)
-	return decodedFile{sum, objects, problems}
-}
-
-// keep replaces what is known by the files of a whole listing.
-func (d *Directory) keep(decoded map[string]decodedFile) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.decoded = decoded
-}
-
 // fileData is a file and its bytes; of one that is too large, one byte more than the limit.
 type fileData struct {
 	path string
 	data []byte
+	sum  [sha256.Size]byte // set by List
 }
 
 // files reads all files of all paths, and stops one file past the limit of each.
@@ -231,5 +227,5 @@ func readFile(name, at string) (fileData, error) {
 	if err != nil {
 		return fileData{}, err
 	}
-	return fileData{name, data}, nil
+	return fileData{path: name, data: data}, nil
 }

@@ -40,7 +40,7 @@ func list(t *testing.T, d *Directory) Listing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return l.Decoded()
 }
 
 // found are the objects as file:name.
@@ -111,6 +111,7 @@ func TestWhatCannotBeReadFailsTheListing(t *testing.T) {
 				t.Fatal(err)
 			}
 			l, err := directory(t, tc.path).List(t.Context())
+			l = l.Decoded()
 			if err == nil || !strings.Contains(err.Error(), sub) {
 				t.Errorf("got %d objects, error %v", len(l.Objects), err)
 			}

@@ -1,141 +1,118 @@
 package config
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
-	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// forge makes editions of listings for a Store. It belongs to the goroutine of Run, away from the road of reviews.
+// generation is what a set of listings makes. It is immutable.
+type generation struct {
+	objects  map[Key]Object
+	snapshot *match.Snapshot // nil when the objects make none: the generation before stays in force
+	compiled Problems        // of the snapshot
+	problems Problems        // all, those of the snapshot among them
+}
+
+// job is a generation to be made.
+type job struct {
+	before   *generation // in force
+	listings []sourced
+}
+
+// forge makes one generation after the other, beside the goroutine that takes listings: decoding and compiling take long.
 type forge struct {
-	*Store
-
-	listings []sourced // by source; one that was never listed has a zero Started
-	seen     []string  // the revisions of the listings that were settled last
-
-	objects  map[Key]Object // in force
-	snapshot *match.Snapshot
-	settled  *settled
-	valid    bool     // whether snapshot is what seen makes: false while that cannot be compiled
-	compiled Problems // of the snapshot
-	clusters []string
-
-	inspections inspections
+	compile func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems)
+	jobs    chan job
+	made    chan *generation
 }
 
-func newForge(s *Store) *forge {
-	return &forge{Store: s, listings: make([]sourced, len(s.opts.Sources)), inspections: make(inspections, 1)}
+func newForge(opts *StoreOptions) *forge {
+	return &forge{compile: opts.Compile, jobs: make(chan job, 1), made: make(chan *generation)}
 }
 
-// take puts the result of a listing into force. When nothing has changed the snapshot stays, and is known to be younger.
-func (f *forge) take(r listed) {
-	f.report.listed(r.index, r.err)
-	if r.err != nil {
-		return
-	}
-	f.listings[r.index] = sourced{name: f.opts.Sources[r.index].Name(), Listing: r.listing}
-	seen, begun := f.state()
-	if begun.IsZero() {
-		return // the configuration is not complete before every source was listed
-	}
-	changed := !slices.Equal(seen, f.seen)
-	if changed {
-		f.seen = seen
-		f.settle()
-		f.settled = f.describe()
-	}
-	if f.valid {
-		f.publish(f.snapshot, f.settled, begun)
-	}
-	if changed && f.valid && f.opts.Inspect != nil {
-		f.inspections.put(inspection{f.snapshot, f.objects})
-	}
-}
-
-// state is the revision of each listing, and when the oldest of them began.
-func (f *forge) state() (seen []string, begun time.Time) {
-	begun = f.listings[0].Started
-	for _, l := range f.listings {
-		seen = append(seen, l.Revision)
-		if l.Started.Before(begun) {
-			begun = l.Started
+// run makes generations until ctx ends.
+func (f *forge) run(ctx context.Context) {
+	for {
+		select {
+		case j := <-f.jobs:
+			select {
+			case f.made <- f.make(j):
+			case <-ctx.Done():
+				return
+			}
+		case <-ctx.Done():
+			return
 		}
 	}
-	return seen, begun
 }
 
-// describe says what is in force.
-func (f *forge) describe() *settled {
-	sources := map[string]string{}
-	for i, source := range f.opts.Sources {
-		sources[source.Name()] = f.seen[i]
+// make makes a snapshot of what the listings hold.
+func (f *forge) make(j job) *generation {
+	for i := range j.listings {
+		j.listings[i].Listing = j.listings[i].Decoded()
 	}
-	d := &settled{Sources: sources, Objects: f.objects, ages: agesOf(f.objects)}
-	if f.snapshot != nil {
-		d.Digest, d.snapshot = f.snapshot.Revision(), f.snapshot
-	}
-	return d
-}
-
-// settle makes a snapshot of what the listings hold now.
-func (f *forge) settle() {
-	next := settle(f.objects, f.listings)
+	next := settle(j.before.objects, j.listings)
 	digest := revision(next.objects)
-	if f.snapshot != nil && digest == f.snapshot.Revision() {
-		f.valid, f.objects = true, next.objects
-		f.report.settled(append(next.problems, f.located()...).sort(), f.snapshot, f.seen)
-		return
+	if last := j.before.snapshot; last != nil && digest == last.Revision() {
+		g := &generation{objects: next.objects, snapshot: last, compiled: located(j.before.compiled, next.objects)}
+		g.problems = append(next.problems, g.compiled...).sort()
+		return g
 	}
-	objects, snapshot, problems := f.compile(next.objects, digest)
-	f.valid = snapshot != nil
-	if f.valid {
-		f.objects, f.snapshot, f.compiled = objects, snapshot, problems
-		f.announce()
-	}
-	f.report.settled(append(next.problems, problems...).sort(), snapshot, f.seen)
+	c := compiling{forge: f, before: j.before}
+	g := &generation{}
+	g.objects, g.snapshot, g.compiled = c.all(next.objects, digest)
+	g.problems = append(next.problems, g.compiled...).sort()
+	return g
 }
 
-// located are the problems of the snapshot, with the places where its objects are now.
-func (f *forge) located() Problems {
-	problems := slices.Clone(f.compiled)
+// located are problems with the places where their objects are now.
+func located(problems Problems, objects map[Key]Object) Problems {
+	problems = slices.Clone(problems)
 	for i := range problems {
 		p := &problems[i]
-		if o, ok := f.objects[p.Key]; ok {
+		if o, ok := objects[p.Key]; ok {
 			p.File, p.Line = o.File, o.lineOf(p.Field)
 		}
 	}
 	return problems
 }
 
-// compile makes a snapshot of the objects. One that cannot be compiled is replaced by its version in force, which could,
+// compiling is the compiling of one generation.
+type compiling struct {
+	*forge
+
+	before *generation // in force
+}
+
+// all makes a snapshot of the objects. One that cannot be compiled is replaced by its version in force, which could,
 // or left out. It returns what the snapshot was made of, and no snapshot when there cannot be one.
-func (f *forge) compile(objects map[Key]Object, digest string) (map[Key]Object, *match.Snapshot, Problems) {
-	made, snapshot, problems := f.compileSound(objects, digest)
+func (c *compiling) all(objects map[Key]Object, digest string) (map[Key]Object, *match.Snapshot, Problems) {
+	made, snapshot, problems := c.allSound(objects, digest)
 	if snapshot != nil {
 		return made, snapshot, problems
 	}
-	sound, rejected := f.sift(objects)
+	sound, rejected := c.sift(objects)
 	if len(rejected) == 0 {
 		return objects, nil, problems
 	}
-	made, snapshot, problems = f.compileSound(sound, revision(sound))
+	made, snapshot, problems = c.allSound(sound, revision(sound))
 	return made, snapshot, append(rejected, problems...)
 }
 
-// compileSound is compile for objects that make no compiler panic.
-func (f *forge) compileSound(objects map[Key]Object, digest string) (map[Key]Object, *match.Snapshot, Problems) {
-	snapshot, problems := f.tryCompile(f.snapshot, objects, digest)
+// allSound is all for objects that make no compiler panic.
+func (c *compiling) allSound(objects map[Key]Object, digest string) (map[Key]Object, *match.Snapshot, Problems) {
+	snapshot, problems := c.try(c.before.snapshot, objects, digest)
 	rejected := slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool { return p.Code != match.CodeRejected })
 	if snapshot == nil || len(rejected) == 0 {
 		return objects, snapshot, problems
 	}
 	objects = maps.Clone(objects)
 	for _, p := range rejected {
-		old, ok := f.objects[p.Key]
+		old, ok := c.before.objects[p.Key]
 		if ok && old.digest != objects[p.Key].digest {
 			objects[p.Key] = old
 			rejected = append(rejected, kept(old))
@@ -143,12 +120,12 @@ func (f *forge) compileSound(objects map[Key]Object, digest string) (map[Key]Obj
 			delete(objects, p.Key)
 		}
 	}
-	snapshot, problems = f.tryCompile(f.snapshot, objects, revision(objects))
+	snapshot, problems = c.try(c.before.snapshot, objects, revision(objects))
 	return objects, snapshot, append(rejected, problems...)
 }
 
-// tryCompile compiles. A panic is a problem, and no snapshot.
-func (f *forge) tryCompile(last *match.Snapshot, objects map[Key]Object, digest string) (snapshot *match.Snapshot, problems Problems) {
+// try compiles. A panic is a problem, and no snapshot.
+func (c *compiling) try(last *match.Snapshot, objects map[Key]Object, digest string) (snapshot *match.Snapshot, problems Problems) {
 	defer func() {
 		if r := recover(); r != nil {
 			snapshot, problems = nil, Problems{{
@@ -157,26 +134,5 @@ func (f *forge) tryCompile(last *match.Snapshot, objects map[Key]Object, digest 
 			}}
 		}
 	}()
-	return f.opts.Compile(last, digest, sortedObjects(objects))
-}
-
-// announce tells the clusters of the objects in force, if they are other ones than before.
-func (f *forge) announce() {
-	if f.opts.OnClusters == nil {
-		return
-	}
-	all := map[Key]Object{}
-	for key, o := range f.objects {
-		if o.Cluster != nil {
-			all[key] = o
-		}
-	}
-	clusters, digests := []*kinds.Cluster{}, []string{}
-	for _, o := range sortedObjects(all) {
-		clusters, digests = append(clusters, o.Cluster), append(digests, o.digest)
-	}
-	if f.clusters == nil || !slices.Equal(digests, f.clusters) {
-		f.clusters = digests
-		f.opts.OnClusters(clusters)
-	}
+	return c.compile(last, digest, sortedObjects(objects))
 }

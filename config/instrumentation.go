@@ -32,7 +32,7 @@ func (c *counts) over(ctx context.Context) {
 type collector struct {
 	store                      *Store
 	age, until, reviews, bytes *prometheus.Desc
-	stale, refused             *prometheus.Desc
+	superseded, stale, refused *prometheus.Desc
 }
 
 // Collector returns the metrics of a store.
@@ -42,6 +42,8 @@ func (s *Store) Collector() prometheus.Collector {
 		store: s,
 		age: prometheus.NewDesc(prefix+"age_seconds",
 			"Time since the last complete listing of the configuration began; none before the first.", nil, nil),
+		superseded: prometheus.NewDesc(prefix+"superseded_seconds",
+			"Time since a listing began to show a newer configuration than the one in force, which is still being compiled; 0 while none does.", nil, nil),
 		until: prometheus.NewDesc(prefix+"stale_permitted_until_timestamp_seconds",
 			"When the permit to judge by a stale configuration lapses, in Unix time; 0 while none holds.", nil, nil),
 		reviews: prometheus.NewDesc(prefix+"held_reviews", "Reviews that wait for a fresh configuration now.", nil, nil),
@@ -56,7 +58,7 @@ func (s *Store) Collector() prometheus.Collector {
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.age, c.until, c.reviews, c.bytes, c.stale, c.refused} {
+	for _, d := range []*prometheus.Desc{c.age, c.superseded, c.until, c.reviews, c.bytes, c.stale, c.refused} {
 		out <- d
 	}
 }
@@ -71,6 +73,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	if e := c.store.current.Load(); !e.begun.IsZero() {
 		gauge(c.age, c.store.age(e).Seconds())
+		superseded := 0.0
+		if !e.superseded.IsZero() {
+			superseded = Since(e.superseded).Seconds()
+		}
+		gauge(c.superseded, superseded)
 	}
 	until := 0.0
 	if p := c.store.Permitted(); p != nil {

@@ -83,7 +83,7 @@ func TestAnEditionThatIsNotInForceAnyMoreIsNotLent(t *testing.T) {
 	}
 	publish := func(revision string) {
 		snapshot, _ := Compile(revision, nil)
-		s.publish(snapshot, &settled{Digest: revision, Sources: map[string]string{"m": revision}}, time.Now())
+		s.publish(snapshot, &settled{Digest: revision, Sources: map[string]string{"m": revision}}, standing{begun: time.Now()})
 	}
 	publish("old")
 	loaded := s.current.Load()

@@ -8,7 +8,7 @@ import (
 
 // sieve finds the objects that make the compiler panic, so that they are rejected and the others come into force.
 type sieve struct {
-	*forge
+	*compiling
 
 	sound    map[Key]Object // what was compiled, at last together
 	last     *match.Snapshot
@@ -17,11 +17,11 @@ type sieve struct {
 
 // sift returns the objects without those that cannot be compiled together with what is in force: these keep their version in
 // force. Nothing is rejected when it is none of them.
-func (f *forge) sift(objects map[Key]Object) (sound map[Key]Object, rejected Problems) {
-	s := sieve{forge: f, sound: map[Key]Object{}, last: f.snapshot}
+func (c *compiling) sift(objects map[Key]Object) (sound map[Key]Object, rejected Problems) {
+	s := sieve{compiling: c, sound: map[Key]Object{}, last: c.before.snapshot}
 	changed := map[Key]Object{}
 	for key, o := range objects {
-		old, ok := f.objects[key]
+		old, ok := c.before.objects[key]
 		if ok {
 			s.sound[key] = old
 		}
@@ -29,7 +29,7 @@ func (f *forge) sift(objects map[Key]Object) (sound map[Key]Object, rejected Pro
 			changed[key] = o
 		}
 	}
-	if snapshot, _ := s.tryCompile(s.last, s.sound, ""); snapshot != nil {
+	if snapshot, _ := s.try(s.last, s.sound, ""); snapshot != nil {
 		s.add(sortedObjects(changed))
 	}
 	return s.sound, s.rejected
@@ -44,7 +44,7 @@ func (s *sieve) add(changed []Object) {
 	for _, o := range changed {
 		next[o.Key] = o
 	}
-	snapshot, problems := s.tryCompile(s.last, next, "")
+	snapshot, problems := s.try(s.last, next, "")
 	switch {
 	case snapshot != nil:
 		s.sound, s.last = next, snapshot

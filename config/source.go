@@ -9,7 +9,8 @@ import (
 type Source interface {
 	// Name names the source in problems and revisions. It is the same for every dispatcher that reads the same place.
 	Name() string
-	// List reads everything that is there now. An error means that nothing is known: what was listed before stays in
+	// List reads what is there now. It proves that what is in force is still the configuration, so what takes long and is not
+	// needed for that belongs into Listing.Decode. An error means that nothing is known: what was listed before stays in
 	// force until it is too old. What is there but bad is no error; it is in Listing.Problems. A Store calls List from
 	// one goroutine at a time; the listing is not changed by either side afterwards.
 	List(ctx context.Context) (Listing, error)
@@ -27,6 +28,18 @@ type Listing struct {
 	// Problems are about the documents that are not valid. One with a complete Key and another code than CodeKind keeps
 	// the last good version of its object; any other keeps what was good in its File, or without File in the source.
 	Problems Problems
+	// Decode, if set, returns Objects and Problems, which are empty then. A Store calls it for listings that it is about to put
+	// into force, one call at a time for each source, and beside List.
+	Decode func() ([]Object, Problems)
 	// Started is when the reading began: what was written later may be missing. The Store sets it.
 	Started time.Time
+}
+
+// Decoded is the listing with its Objects and Problems.
+func (l Listing) Decoded() Listing {
+	if l.Decode != nil {
+		l.Objects, l.Problems = l.Decode()
+		l.Decode = nil
+	}
+	return l
 }

@@ -99,12 +99,12 @@ type Store struct {
 	report  *report
 }
 
-// edition is a snapshot in force, and the listing that showed it to be the configuration.
+// edition is a snapshot in force, and what the listings have shown of it.
 type edition struct {
 	lent    *lent // nil before the first
 	settled *settled
-	begun   time.Time     // of the oldest of the listings; zero before the first
-	next    chan struct{} // closed when another edition is in force
+	standing
+	next chan struct{} // closed when another edition is in force
 }
 
 // NewStore returns a store without configuration: Run reads it.
@@ -123,8 +123,8 @@ func NewStore(opts StoreOptions) (*Store, error) {
 }
 
 // Take returns the snapshot that a review of a cluster is judged by, which holds so many bytes. While the last successful
-// listing of every source began at most the cluster's maximum age ago it does so at once; else the review is held until that
-// is so again. The error is ErrStale: too much is held already, ctx nears its end (AnswerReserve), or the store has ended.
+// listing of every source began at most the cluster's maximum age ago, and showed that snapshot or, for MaxCompileTime at most,
+// one that is being compiled, it does so at once; else the review is held until that is so again. The error is ErrStale: too much is held already, ctx nears its end (AnswerReserve), or the store has ended.
 // The caller gives the snapshot back with Release. stale is not empty when the snapshot is too old and a Permit holds: the
 // words for the audit log. It implements the dispatcher's Snapshots.
 func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
@@ -211,6 +211,9 @@ func (s *Store) tooOld(e *edition) error {
 	if e.begun.IsZero() {
 		return fmt.Errorf("%w: it has not been read yet%s", ErrStale, why)
 	}
+	if !e.superseded.IsZero() {
+		why += fmt.Sprintf("; a newer configuration was listed %s ago and is not compiled yet", Since(e.superseded).Round(time.Millisecond))
+	}
 	return fmt.Errorf("%w: the last complete listing began %s ago%s", ErrStale, s.age(e).Round(time.Millisecond), why)
 }
 
@@ -255,7 +258,8 @@ func (s *Store) Configuration() Configuration {
 // Problems are what the writers of documents and the operators of sources have to know now.
 func (s *Store) Problems() Problems { return s.report.all() }
 
-// Run lists the sources, and puts what they hold into force, until ctx ends. It returns when everything that it started
+// Run lists the sources, and puts what they hold into force, until ctx ends. Listings are taken while a change is decoded and
+// compiled: what is in force stays fresh. It returns when everything that it started
 // has ended.
 func (s *Store) Run(ctx context.Context) error {
 	defer close(s.ended)
@@ -269,20 +273,15 @@ func (s *Store) Run(ctx context.Context) error {
 		wg.Go(func() { p.poll(ctx, results) })
 		wg.Go(func() { s.watch(ctx, i, p.notify) })
 	}
-	f := newForge(s)
-	wg.Go(func() { f.inspections.run(ctx, s) })
-	for {
-		select {
-		case r := <-results:
-			f.take(r)
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	in := newIntake(s)
+	wg.Go(func() { in.forge.run(ctx) })
+	wg.Go(func() { in.inspections.run(ctx, s) })
+	in.run(ctx, results)
+	return nil
 }
 
 // publish puts an edition into force and wakes who waits for it. Only the goroutine of Run calls it.
-func (s *Store) publish(snapshot *match.Snapshot, of *settled, begun time.Time) {
+func (s *Store) publish(snapshot *match.Snapshot, of *settled, at standing) {
 	l := s.current.Load().lent
 	fresh := l == nil || l.snapshot != snapshot
 	if fresh {
@@ -292,7 +291,7 @@ func (s *Store) publish(snapshot *match.Snapshot, of *settled, begun time.Time) 
 		}
 	}
 	l.last.Store(of)
-	e := &edition{lent: l, settled: of, begun: begun, next: make(chan struct{})}
+	e := &edition{lent: l, settled: of, standing: at, next: make(chan struct{})}
 	old := s.current.Swap(e)
 	if fresh {
 		s.shelf.put(l)

@@ -464,6 +464,6 @@ func freshStore(t testing.TB) *Store {
 		t.Fatal(err)
 	}
 	snapshot, _ := Compile("r", nil)
-	s.publish(snapshot, nil, time.Now())
+	s.publish(snapshot, nil, standing{begun: time.Now()})
 	return s
 }

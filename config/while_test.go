@@ -65,7 +65,7 @@ func BenchmarkReviewsWhileCompiling(b *testing.B) {
 }
 
 // inForge is a dispatcher that judges by what a forge makes. All hooks allow.
-func inForge(b *testing.B, f *forge) *dispatcher.Dispatcher {
+func inForge(b *testing.B, f *intake) *dispatcher.Dispatcher {
 	b.Helper()
 	allowing := inprocess.NewFunc(func(*match.Hook) inprocess.Handler {
 		return func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -82,10 +82,10 @@ func inForge(b *testing.B, f *forge) *dispatcher.Dispatcher {
 
 // changing puts objects into force, and then, without a pause, ever other versions of some of them, the first of each kind in
 // objects. Without any it says once in a while that nothing has changed.
-func changing(f *forge, objects []Object, versions func(i int) []Object) (stop func(), compiled *int) {
+func changing(f *intake, objects []Object, versions func(i int) []Object) (stop func(), compiled *int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	take := func(revision string, all []Object) {
-		f.take(listed{listing: Listing{Revision: revision, Objects: all, Started: time.Now()}})
+		takeNow(f, listed{listing: Listing{Revision: revision, Objects: all, Started: time.Now()}})
 	}
 	take("first", objects)
 	var running sync.WaitGroup

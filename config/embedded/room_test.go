@@ -76,6 +76,7 @@ func TestAFullStoreIsReadOnAndMakesRoom(t *testing.T) {
 		last := fill(t, s)
 		source := s.Source()
 		l, err := source.List(t.Context())
+		l = l.Decoded()
 		if err != nil || len(l.Objects) != 1+round || l.Revision != fmt.Sprint(last.Revision) {
 			t.Fatalf("a full store is listed as %v at %s, not at %d, %v", l.Objects, l.Revision, last.Revision, err)
 		}

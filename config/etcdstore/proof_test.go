@@ -119,7 +119,7 @@ func (n *noting) List(ctx context.Context) (config.Listing, error) {
 		n.failed++
 		return l, err
 	}
-	n.listings = append(n.listings, listing{versionListed(l), begun, ended})
+	n.listings = append(n.listings, listing{versionListed(l.Decoded()), begun, ended})
 	return l, nil
 }
 

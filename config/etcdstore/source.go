@@ -17,10 +17,12 @@ const SourceName = "etcd"
 type Source struct {
 	store *Store
 
-	mu      sync.Mutex
-	known   known
-	decoder Decoder
-	state   *State // of the last listing
+	mu    sync.Mutex
+	known known
+	state *State // of the last listing
+
+	decoding sync.Mutex
+	decoder  Decoder
 }
 
 var _ config.Source = (*Source)(nil)
@@ -44,8 +46,17 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 		return config.Listing{}, err
 	}
 	s.state = state
-	objects, problems := s.decoder.Decode(state)
-	return config.Listing{Revision: strconv.FormatInt(state.Revision, 10), Objects: objects, Problems: problems}, nil
+	return config.Listing{
+		Revision: strconv.FormatInt(state.Revision, 10),
+		Decode:   func() ([]config.Object, config.Problems) { return s.decode(state) },
+	}, nil
+}
+
+// decode reads the manifests of a state.
+func (s *Source) decode(state *State) ([]config.Object, config.Problems) {
+	s.decoding.Lock()
+	defer s.decoding.Unlock()
+	return s.decoder.Decode(state)
 }
 
 // Watch implements config.Source: it tells of every transaction as soon as etcd has committed it. A watch that ends is

@@ -23,7 +23,7 @@ func (e *etcd) list(s *etcdstore.Source) config.Listing {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	return l
+	return l.Decoded()
 }
 
 func TestAStoreThatFailsIsNoEmptyConfiguration(t *testing.T) {

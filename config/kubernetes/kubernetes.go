@@ -106,13 +106,24 @@ func (s *Source) configMaps(ctx context.Context) ([]corev1.ConfigMap, error) {
 	}
 }
 
-// listing decodes what has changed.
+// listing names what is there, and leaves it to the listing to decode what has changed.
 func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
 	slices.SortFunc(all, func(a, b corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
+	digest := sha256.New()
+	for i := range all {
+		fmt.Fprintf(digest, "%s %s %s\n", all[i].Name, all[i].UID, all[i].ResourceVersion)
+	}
+	return config.Listing{
+		Revision: hex.EncodeToString(digest.Sum(nil)[:16]),
+		Decode:   func() ([]config.Object, config.Problems) { return s.decode(all) },
+	}
+}
+
+// decode is what ConfigMaps hold. One that did not change since they were decoded last is taken from there.
+func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, problems config.Problems) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var l config.Listing
-	digest, next := sha256.New(), make(map[types.UID]version, len(all))
+	next := make(map[types.UID]version, len(all))
 	for i := range all {
 		m := &all[i]
 		v, ok := s.known[m.UID]
@@ -120,20 +131,16 @@ func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
 			v = decode(m)
 		}
 		next[m.UID] = v
-		fmt.Fprintf(digest, "%s %s %s\n", m.Name, m.UID, m.ResourceVersion)
-		l.Objects = append(l.Objects, v.objects...)
-		l.Problems = append(l.Problems, v.problems...)
+		objects, problems = append(objects, v.objects...), append(problems, v.problems...)
 	}
 	s.known = next
-	l.Revision = hex.EncodeToString(digest.Sum(nil)[:16])
-	if n := len(l.Objects); n > MaxObjects {
-		l.Objects = nil
-		l.Problems = append(l.Problems, config.Problem{
+	if n := len(objects); n > MaxObjects {
+		return nil, append(problems, config.Problem{
 			Severity: match.SeverityError, Code: config.CodeLimit,
 			Message: fmt.Sprintf("the ConfigMaps hold %d objects, and at most %d are read", n, MaxObjects),
 		})
 	}
-	return l
+	return objects, problems
 }
 
 // decode reads a ConfigMap. Its files are known by its name and their keys.

@@ -52,6 +52,7 @@ func TestListReadsTheFilesOfLabelledConfigMaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l = l.Decoded()
 	if len(l.Objects) != 1 || l.Objects[0].Origin() != "configmaps/mesh/hooks/a.yaml:1" {
 		t.Errorf("objects %+v", l.Objects)
 	}
@@ -65,7 +66,7 @@ func TestListReadsTheFilesOfLabelledConfigMaps(t *testing.T) {
 	if _, err := client.CoreV1().ConfigMaps("mesh").Update(t.Context(), next, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := s.List(t.Context()); err != nil || changed.Revision == l.Revision || changed.Objects[0].Name != "b" {
+	if changed, err := s.List(t.Context()); err != nil || changed.Revision == l.Revision || changed.Decoded().Objects[0].Name != "b" {
 		t.Errorf("listed %+v, %v", changed, err)
 	}
 }
