@@ -73,7 +73,8 @@ type rule struct {
 	as       *conversion.ResourceKind
 }
 
-// begin makes a machine. Arguments: budget, dryrun, delete, explain. Input: "object JSON" (default {}), and a hook a
+// begin makes a machine. Arguments: budget, dryrun, delete, explain, reinvoke (of a chain that mutates: the API server calls it
+// again), defaults (objects are given a field "d" after each patch). Input: "object JSON" (default {}), and a hook a
 // line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
 // (matching fails with 404), ahead=N (it may be asked ahead
 // of its turn, behind N others at most), shadow, pending, all (it asks for all denials), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
@@ -87,6 +88,9 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 	budget := "10s"
 	d.MaybeScanArgs(t, "budget", &budget)
 	dryRun := d.HasArg("dryrun")
+	if d.HasArg("reinvoke") {
+		stage = admissionv1.Stage_STAGE_REINVOKE
+	}
 	request := &admissionv1.AdmissionRequest{
 		Uid: "u1", Operation: "CREATE", Object: &admissionv1.Object{Raw: []byte(`{}`)}, DryRun: &dryRun,
 	}
@@ -114,7 +118,10 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 		o.Speculate = func(h *match.Hook, behind []*match.Hook) bool { return len(behind) <= w.ahead[h] }
 	}
 	w.now = epoch
-	if stage == admissionv1.Stage_STAGE_MUTATE {
+	if d.HasArg("defaults") {
+		o.Default = withDefault
+	}
+	if d.Cmd == "mutate" {
 		w.machine = chain.NewMutate(o)
 	} else {
 		w.machine = chain.NewValidate(o)
@@ -176,6 +183,14 @@ func (w *world) match(h *match.Hook, o chain.Object) match.Decision {
 		return match.Decision{Match: true, As: r.as}
 	}
 	return match.Decision{Skip: match.SkipObjectSelector}
+}
+
+// withDefault gives an object the one default of stories.
+func withDefault(patched []byte, _ *chain.View) ([]byte, error) {
+	if bytes.Contains(patched, []byte(`"d":`)) {
+		return patched, nil
+	}
+	return bytes.Replace(patched, []byte("}"), []byte(`,"d":0}`), 1), nil
 }
 
 // view and restore convert to and from the other versions of stories.
