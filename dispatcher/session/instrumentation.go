@@ -48,15 +48,24 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portcullis_pending_hooks", Help: "Hooks that are not in rotation yet: no host has answered their probe.",
 	}, func() float64 { return float64(len(r.view.Load().pending)) })
+	leaked := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "portcullis_host_leaked_slots",
+		Help: "Slots of calls that were cancelled long ago and that their hosts never answered, at the last look.",
+	}, func() (n float64) {
+		for _, s := range r.all() {
+			n += float64(s.leaks.Load())
+		}
+		return n
+	})
 	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(i.hedges),
-		m.Register(sessions), m.Register(waiting), m.Register(pending))
+		m.Register(sessions), m.Register(waiting), m.Register(pending), m.Register(leaked))
 }
 
 // causeLabel is why a session ended, as a label of a closed set.
 func causeLabel(err error) string {
 	for label, cause := range map[string]error{
 		"silent": errSilent, "stuck": errStuck, "replaced": errReplaced, "strays": errStrays, "drained": errDispClose,
-		"protocol": errSecond,
+		"protocol": errSecond, "leaks": errLeaks,
 	} {
 		if errors.Is(err, cause) {
 			return label

@@ -226,6 +226,8 @@ func statusOf(err error) error {
 		return status.Error(codes.Unavailable, "the dispatcher is stopping")
 	case errors.Is(err, errTooMany):
 		return status.Error(codes.ResourceExhausted, "the dispatcher has too many sessions")
+	case errors.Is(err, errLeaks):
+		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, errReplaced):
 		return status.Error(codes.Aborted, "a newer session of the same instance has taken over")
 	case errors.Is(err, errStrays), errors.Is(err, errSecond), errors.Is(err, errGarbage):

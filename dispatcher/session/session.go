@@ -89,6 +89,7 @@ type Session struct {
 	load  atomic.Int64 // pairs outstanding, for picks without the lock
 	room  atomic.Int64 // pairs that it takes, likewise
 	heard atomic.Int64 // unix ns of the last frame, likewise
+	leaks atomic.Int64 // pairs whose calls ended and that the host never answered, for metrics
 	pools atomic.Pointer[map[*pool]*member]
 }
 
@@ -164,6 +165,7 @@ func (s *Session) summon() (wake bool) {
 func (s *Session) publish() {
 	s.load.Store(int64(s.state.taken))
 	s.room.Store(int64(s.state.room()))
+	s.leaks.Store(int64(s.state.leaks.n))
 }
 
 // submit takes as many of the tickets, in order, as there is room for; they are of one batch. It returns how many. Who

@@ -17,6 +17,7 @@ var (
 	errReplaced  = errors.New("session: replaced by a newer one of the same instance")
 	errStrays    = errors.New("session: too many frames without use")
 	errSecond    = errors.New("session: a second hello")
+	errLeaks     = errors.New("session: most slots belong to cancelled calls that the host never answered")
 	errDispClose = errors.New("session: dispatcher is stopping")
 )
 
@@ -84,6 +85,7 @@ type state struct {
 	calls  map[uint64]*frame // frames with open slots
 	ended  []finished        // calls that got their results since these were last taken
 	nobody *ticket           // in the place of calls that ended, so that they are not kept until the host answers
+	leaks  leaks
 
 	probing probing
 	probed  []probed // answers since these were last taken
@@ -124,8 +126,10 @@ func newState(now time.Time, hello *hostv1.Hello) *state {
 		pinged:   now,
 		strays:   decaying{at: now},
 		nobody:   &ticket{},
+		leaks:    leaks{looked: now, leaked: &ticket{}},
 	}
 	s.nobody.ended.Store(true)
+	s.leaks.leaked.ended.Store(true)
 	if n := hello.GetMaxFrameBytes(); n > 0 {
 		s.maxFrame = int(n)
 	}
@@ -199,7 +203,7 @@ func (s *state) free(f *frame, i int) {
 
 // finish ends a call. A place that nobody waits at has no call any more.
 func (s *state) finish(t *ticket, r review.Result) {
-	if t != nil && t != s.nobody {
+	if t != nil && !s.vacant(t) {
 		s.ended = append(s.ended, finished{t, r})
 	}
 }
@@ -267,6 +271,8 @@ func (s *state) tick(now time.Time, patience time.Duration) error {
 		return s.part(now)
 	case s.stuck(now):
 		return errStuck
+	case s.lookForLeaks(now):
+		return errLeaks
 	case now.Sub(s.heard) > patience && now.Sub(s.coming) > patience:
 		return errSilent
 	case s.quiet(now) && now.Sub(s.pinged) >= pingAfter:

@@ -72,7 +72,7 @@ func newTransfer(f *frame, head []byte) *transfer {
 // expire ends the calls of the review under way whose time is over.
 func (s *state) expire(now time.Time) {
 	for i, t := range s.sending.frame.tickets {
-		if t == s.nobody || now.Before(t.call().Deadline) {
+		if s.vacant(t) || now.Before(t.call().Deadline) {
 			continue
 		}
 		s.finish(t, notInTime())
