@@ -14,6 +14,7 @@ type member struct {
 	session *Session
 	ahead   bool // the host agrees to calls that may be discarded: set once
 	place   int  // in the pool; the registry's lock guards it
+	open    bool // it counts among those that take new calls; likewise
 	pace    pace
 	refuses refusals
 }

@@ -135,7 +135,7 @@ func (r *Registry) replace(hooks func(*change)) {
 	concerned := r.roster.concerned(c.offers)
 	for s := range concerned {
 		for _, x := range r.assign(s, c.next, c.now) {
-			x.pool.add(x)
+			x.pool.add(x, c.now)
 		}
 	}
 	r.mu.Unlock()
@@ -258,7 +258,7 @@ func (r *Registry) join(s *Session) error {
 	joins := r.assign(s, r.view.Load(), now)
 	s.send(r.welcome(s))
 	for _, x := range joins {
-		x.pool.add(x)
+		x.pool.add(x, now)
 	}
 	for _, other := range replaced {
 		r.unpool(other, now)

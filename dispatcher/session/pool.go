@@ -26,10 +26,11 @@ type pool struct {
 
 	mu      sync.Mutex // taken after the registry's and before a session's
 	waiting queue
-	patient time.Time // until when a session is waited for; zero while there is one
+	patient time.Time // until when a session is waited for; zero while one takes calls
 	gone    bool      // the hook was removed
 
 	waits atomic.Int64 // calls in waiting, for who looks without the lock
+	open  atomic.Int64 // members that take new calls once they have room; it changes under the registry's lock
 }
 
 // newPool is a pool without sessions.
@@ -93,7 +94,7 @@ func (p *pool) wait(t *ticket, now time.Time) (first bool, why *review.Failure) 
 	return p.waiting.push(t), nil
 }
 
-// absent reports whether nobody has served the hook for longer than a host takes to come. The lock is held.
+// absent reports whether no session has taken calls of the hook for longer than a host takes to come. The lock is held.
 func (p *pool) absent(now time.Time) bool {
 	return p.gone || !p.patient.IsZero() && !now.Before(p.patient)
 }
@@ -166,7 +167,7 @@ func (p *pool) expire(now time.Time) {
 	}
 	p.fail(func(t *ticket) *review.Failure {
 		switch {
-		case p.absent(now), now.Sub(t.queued) >= AbsenceGrace && p.members.len() > 0 && !p.serves(t.cluster()):
+		case p.absent(now), now.Sub(t.queued) >= AbsenceGrace && p.open.Load() > 0 && !p.serves(t.cluster()):
 			return notStarted(review.FailureUnavailable, nobody)
 		case now.After(t.call().Deadline):
 			return notStarted(review.FailureTimeout, "every replica was busy until the deadline")
@@ -175,9 +176,9 @@ func (p *pool) expire(now time.Time) {
 	})
 }
 
-// serves reports whether any session wants reviews of a cluster.
+// serves reports whether any session that takes calls wants reviews of a cluster.
 func (p *pool) serves(cluster string) bool {
-	return p.members.some(func(s *Session) bool { return s.takes(cluster) })
+	return p.members.some(func(s *Session) bool { return s.open.Load() && s.takes(cluster) })
 }
 
 // abandon fails everything that waits, and that still comes: the hook is gone.
@@ -204,25 +205,36 @@ func (p *pool) fail(why func(*ticket) *review.Failure) {
 	}
 }
 
-// add lets a session serve the hook. The registry's lock is held, as for remove.
-func (p *pool) add(x *member) {
+// add lets a session serve the hook. The registry's lock is held, as for remove and note.
+func (p *pool) add(x *member, now time.Time) {
 	p.members.add(x)
-	if p.members.len() == 1 {
-		p.waitUntil(time.Time{})
-	}
+	p.note(x, x.session.open.Load(), now)
 }
 
-// remove takes a session away. With the last one a restarted host is waited for, or, where hosts have just begun to come, one
-// that has not found this dispatcher yet.
+// remove takes a session away.
 func (p *pool) remove(x *member, now time.Time) {
+	p.note(x, false, now)
 	p.members.remove(x)
-	if p.members.len() == 0 {
+}
+
+// note takes note of whether a member takes new calls. When the last one does not, another host is waited for: one that
+// restarts or, where hosts have just begun to come, one that has not found this dispatcher yet.
+func (p *pool) note(x *member, open bool, now time.Time) {
+	switch {
+	case open == x.open:
+		return
+	case open:
+		if p.open.Add(1) == 1 {
+			p.waitUntil(time.Time{})
+		}
+	case p.open.Add(-1) == 0:
 		patient := now.Add(AbsenceGrace)
 		if all := p.registry.found.Add(StartGrace); all.After(patient) {
 			patient = all
 		}
 		p.waitUntil(patient)
 	}
+	x.open = open
 }
 
 // waitUntil takes note of until when a session is waited for.

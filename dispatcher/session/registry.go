@@ -263,6 +263,16 @@ func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
 	r.place([]*ticket{t}, now)
 }
 
+// openChanged has pools know that a session takes new calls, or none any more.
+func (r *Registry) openChanged(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for p, x := range *s.pools.Load() {
+		p.note(x, s.open.Load(), now)
+	}
+}
+
 // freed lets calls that wait have the slots that became free. Those of a silent session they get when there is nothing
 // better: see lookAfterWaiting.
 func (r *Registry) freed(s *Session) {
@@ -277,12 +287,12 @@ func (r *Registry) freed(s *Session) {
 	}
 }
 
-// Ready reports whether every hook that is served over streams has a session, and the names of those that have none. Nobody
+// Ready reports whether every hook that is served over streams has a session that takes calls, and the names of those that have none. Nobody
 // waits for hooks in shadow and for pending ones, which decide nothing.
 func (r *Registry) Ready() (missing []string) {
 	v := r.view.Load()
 	for id, p := range v.pools {
-		if _, removed := v.removed[id]; !removed && p.members.len() == 0 && p.hook.Load().Decides() {
+		if _, removed := v.removed[id]; !removed && p.open.Load() == 0 && p.hook.Load().Decides() {
 			missing = append(missing, id.Configuration+"/"+id.Name)
 		}
 	}

@@ -86,6 +86,7 @@ type Session struct {
 	used       bool // a review was written since the last tick
 	wake       chan struct{}
 
+	open  atomic.Bool  // it takes new calls once it has room, for pools
 	load  atomic.Int64 // pairs outstanding, for picks without the lock
 	room  atomic.Int64 // pairs that it takes, likewise
 	heard atomic.Int64 // unix ns of the last frame, likewise
@@ -121,14 +122,18 @@ func (s *Session) suspect(now time.Time) bool {
 func (s *Session) step(f func(*state)) {
 	var few [4]finished
 	s.mu.Lock()
-	before := s.state.room()
+	before, open := s.state.room(), s.state.open()
 	f(s.state)
 	s.publish()
 	freed, done := s.state.room() > before, s.state.results(few[:0])
+	openChanged := s.state.open() != open
 	wake := s.summon()
 	s.mu.Unlock()
 	if wake {
 		s.wake <- struct{}{} // the writer rests, so that there is room
+	}
+	if openChanged {
+		s.registry.openChanged(s)
 	}
 	if freed { // first, so that who waits comes before who comes
 		s.registry.freed(s)
@@ -165,6 +170,7 @@ func (s *Session) summon() (wake bool) {
 func (s *Session) publish() {
 	s.load.Store(int64(s.state.taken))
 	s.room.Store(int64(s.state.room()))
+	s.open.Store(s.state.open())
 	s.leaks.Store(int64(s.state.leaks.n))
 }
 

@@ -141,11 +141,14 @@ func newState(now time.Time, hello *hostv1.Hello) *state {
 
 // room is how many pairs the session takes now.
 func (s *state) room() int {
-	if s.draining || !s.deadline.IsZero() {
+	if !s.open() {
 		return 0
 	}
 	return max(0, s.credit-s.taken)
 }
+
+// open reports whether the session takes new calls once there is room: neither side leaves, and the host has not paused.
+func (s *state) open() bool { return s.credit > 0 && !s.draining && s.deadline.IsZero() }
 
 // suspect reports whether the session is too silent to get new calls.
 func (s *state) suspect(now time.Time) bool { return now.Sub(s.heard) > SuspectAfter }
