@@ -231,7 +231,7 @@ func TestAConfigMapMountIsReadAsOneVersion(t *testing.T) {
 // eventually polls a condition until it holds or a long time has passed.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {

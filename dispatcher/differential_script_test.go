@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	k8sadmissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/utils/ptr"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -79,8 +81,10 @@ type call struct {
 type performance struct {
 	scripts map[string]script
 	edits   []edit
-	https   map[string]bool // by key
-	hurried bool            // the time of a call depends on how long others took
+	https   map[string]bool          // by key
+	hurried bool                     // the time of a call depends on how long others took
+	limits  map[string]time.Duration // what HTTPS hooks are told when nothing has delayed their call, by key
+	begun   time.Time
 	asked   map[types.UID]int
 
 	mu    sync.Mutex
@@ -89,9 +93,10 @@ type performance struct {
 
 // newPerformance is an experiment before its first call.
 func newPerformance(e *experiment, edits ...edit) *performance {
-	p := &performance{scripts: e.Scripts, edits: edits, https: map[string]bool{}, asked: map[types.UID]int{}, hurried: e.Deadline > 0}
+	p := &performance{scripts: e.Scripts, edits: edits, https: map[string]bool{}, asked: map[types.UID]int{}, hurried: e.Deadline > 0,
+		limits: map[string]time.Duration{}, begun: time.Now()}
 	for _, h := range e.world.hooks(e.Stage) {
-		p.https[h.key] = h.https
+		p.https[h.key], p.limits[h.key] = h.https, time.Duration(ptr.Deref(h.TimeoutSeconds, 10))*time.Second
 	}
 	return p
 }
@@ -104,6 +109,7 @@ func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came 
 	if p.https[key] {
 		c.HTTP, c.Attempt = came, p.asked[r.UID]
 		p.asked[r.UID]++
+		c.HTTP.Timeout = undelayed(c.HTTP.Timeout, p.limits[key], time.Since(p.begun))
 	}
 	if p.hurried || c.Attempt > 0 { // kube-apiserver says the same again, and we what is left
 		c.HTTP.Timeout = ""
@@ -116,6 +122,16 @@ func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came 
 		answer = e(key, answer)
 	}
 	return answer
+}
+
+// undelayed is what a hook would have been told had its call come at once: a busy machine may delay a call by up to elapsed, and
+// each side tells the hook what is left of its time then. What no such delay explains stays as it is.
+func undelayed(told string, limit, elapsed time.Duration) string {
+	got, err := time.ParseDuration(told)
+	if err != nil || got > limit || got < limit-elapsed {
+		return told
+	}
+	return limit.String()
 }
 
 // newCall is a call by what the hook sees.

@@ -209,7 +209,7 @@ func (m *mesh) host(instance string, register func(h *hostsdk.Host)) {
 	case <-h.Ready():
 	case err := <-ended:
 		m.t.Fatalf("host %s: %v", instance, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		m.t.Fatalf("host %s is not ready: %+v", instance, h.Status())
 	}
 }

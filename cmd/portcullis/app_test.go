@@ -57,7 +57,7 @@ func within[T any](t *testing.T, what string, c <-chan T) T {
 	select {
 	case x := <-c:
 		return x
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("waited in vain for %s", what)
 	}
 	return *new(T)
