@@ -15,6 +15,8 @@ import (
 type call struct {
 	dispatcher.Call
 	cluster  string
+	atTarget pass
+	atAll    pass
 	lease    *memory.Lease // of its review, held while the client has the call
 	question *question
 	cancel   context.CancelFunc
@@ -48,39 +50,38 @@ func (c *Client) ask(ctx context.Context, x *call) (result review.Result) {
 	if f != nil {
 		return review.Result{Failure: f}
 	}
-	t, f := c.targets.acquire(e.endpoint)
+	t, f := c.targets.acquire(e.endpoint, x.cluster)
 	if f != nil {
 		return review.Result{Failure: f}
 	}
-	defer c.targets.release(t)
-	if f = c.wait(ctx, t); f != nil {
+	defer c.targets.release(t, x.cluster)
+	if f = c.wait(ctx, t, x); f != nil {
 		return review.Result{Failure: f, Timing: review.Timing{Queued: time.Since(begun)}}
 	}
-	defer c.yield(t)
+	defer c.yield(t, x)
 	sent := time.Now()
-	result.Verdict, result.Failure = c.exchange(ctx, t.carrier.Load(), e)
+	result.Verdict, result.Failure = c.exchange(ctx, t, e)
 	result.Timing = review.Timing{Queued: sent.Sub(begun), Wire: time.Since(sent), Instance: e.url.Host}
 	return result
 }
 
-// wait takes a place among the calls to a target, and then among all calls.
-func (c *Client) wait(ctx context.Context, t *target) *review.Failure {
-	select {
-	case t.slots <- struct{}{}:
-	case <-ctx.Done():
+// wait lets a call go on among the calls to its target, and then among all calls.
+func (c *Client) wait(ctx context.Context, t *target, x *call) *review.Failure {
+	if !t.calls.wait(ctx, &x.atTarget, x.cluster) {
+		if t.calls.awaitsConnections(x.cluster) {
+			return notYet(endOf(ctx, "waiting for other calls to connect to the same webhook"))
+		}
 		return notYet(endOf(ctx, "waiting for other calls to the same webhook"))
 	}
-	select {
-	case c.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		<-t.slots
+	if !c.all.wait(ctx, &x.atAll, x.cluster) {
+		t.calls.leave(&x.atTarget)
 		return notYet(endOf(ctx, "waiting for other webhook calls"))
 	}
+	return nil
 }
 
-// yield gives the places back.
-func (c *Client) yield(t *target) {
-	<-c.slots
-	<-t.slots
+// yield is the end of a call for those that wait.
+func (c *Client) yield(t *target, x *call) {
+	c.all.leave(&x.atAll)
+	t.calls.leave(&x.atTarget)
 }

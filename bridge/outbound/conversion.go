@@ -20,7 +20,7 @@ import (
 const ConversionTimeout = 30 * time.Second
 
 // Conversions calls the conversion webhooks of a cluster, as admission webhooks are called: over the same connections,
-// with the same resolver and identities, and within the same limits. An answer is at most Options.MaxAnswerBytes long.
+// with the same resolver and identities, and within the same limits and shares of the cluster. An answer is at most Options.MaxAnswerBytes long.
 // After Close every call fails.
 func (c *Client) Conversions(cluster string) custom.Caller {
 	return conversions{client: c, cluster: cluster}
@@ -41,7 +41,7 @@ func (c conversions) CallConversion(ctx context.Context, at *apiextensionsv1.Web
 func (c *Client) callConversion(ctx context.Context, cluster string, at *apiextensionsv1.WebhookClientConfig, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, ConversionTimeout)
 	defer cancel()
-	x := &call{cancel: cancel, done: func(review.Result) {}}
+	x := &call{cluster: cluster, cancel: cancel, done: func(review.Result) {}}
 	x.Deadline, _ = ctx.Deadline()
 	x.Span = trace.SpanContextFromContext(ctx)
 	if f := c.enter(x); f != nil { // From now on Close waits for this call, and ends it.
@@ -57,16 +57,16 @@ func (c *Client) callConversion(ctx context.Context, cluster string, at *apiexte
 
 // convert waits for its turn, sends the review and reads the answer.
 func (c *Client) convert(ctx context.Context, e *exchange) ([]byte, error) {
-	t, f := c.targets.acquire(e.endpoint)
+	t, f := c.targets.acquire(e.endpoint, e.call.cluster)
 	if f != nil {
 		return nil, f
 	}
-	defer c.targets.release(t)
-	if f = c.wait(ctx, t); f != nil {
+	defer c.targets.release(t, e.call.cluster)
+	if f = c.wait(ctx, t, e.call); f != nil {
 		return nil, f
 	}
-	defer c.yield(t)
-	resp, f := c.send(ctx, t.carrier.Load(), e)
+	defer c.yield(t, e.call)
+	resp, f := c.send(ctx, t, e)
 	if f != nil {
 		return nil, f
 	}

@@ -193,11 +193,12 @@ func TestAConversionTakesNoLongerThanThirtySeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		busy, f := c.targets.acquire(e) // Another call, which does not end.
+		other := &call{cluster: "prod-1"}
+		busy, f := c.targets.acquire(e, "prod-1") // Another call, which does not end.
 		if f != nil {
 			t.Fatal(f)
 		}
-		if f = c.wait(t.Context(), busy); f != nil {
+		if f = c.wait(t.Context(), busy, other); f != nil {
 			t.Fatal(f)
 		}
 		begun := time.Now()
@@ -206,8 +207,8 @@ func TestAConversionTakesNoLongerThanThirtySeconds(t *testing.T) {
 		if took := time.Since(begun); took != ConversionTimeout {
 			t.Errorf("after %s", took)
 		}
-		c.yield(busy)
-		c.targets.release(busy)
+		c.yield(busy, other)
+		c.targets.release(busy, "prod-1")
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -243,7 +244,7 @@ func TestTooManyConversionsFailAtOnce(t *testing.T) {
 		<-release
 		echoing(rw, r)
 	})
-	c := newClient(t, Options{MaxCalls: 1, MaxWaiting: 1})
+	c := newClient(t, Options{MaxCalls: 1, MaxWaiting: 2})
 	ended := make(chan error, 2)
 	for range 2 {
 		go func() {
@@ -254,7 +255,7 @@ func TestTooManyConversionsFailAtOnce(t *testing.T) {
 	<-arrived
 	eventually(t, "one call waits", func() bool { return c.waiting() == 1 })
 	_, err := c.Conversions("prod-1").CallConversion(t.Context(), w.converter("/"), []byte(`{}`))
-	wantFailure(t, err, review.FailureOverload, "2 webhook calls are under way or wait")
+	wantFailure(t, err, review.FailureOverload, `2 calls to webhooks are under way or wait, 2 of them of cluster "prod-1"`)
 	close(release)
 	<-arrived
 	for range 2 {

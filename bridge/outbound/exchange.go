@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -57,8 +58,8 @@ func (c *Client) prepare(ctx context.Context, x *call) (*exchange, *review.Failu
 }
 
 // exchange sends the review and reads the answer.
-func (c *Client) exchange(ctx context.Context, via http.RoundTripper, e *exchange) (*admissionv1.AdmissionResponse, *review.Failure) {
-	resp, f := c.send(ctx, via, e) //nolint:bodyclose // answer closes it
+func (c *Client) exchange(ctx context.Context, t *target, e *exchange) (*admissionv1.AdmissionResponse, *review.Failure) {
+	resp, f := c.send(ctx, t, e) //nolint:bodyclose // answer closes it
 	if f != nil {
 		return nil, f
 	}
@@ -66,11 +67,18 @@ func (c *Client) exchange(ctx context.Context, via http.RoundTripper, e *exchang
 }
 
 // send sends the review, again when the webhook asks for it. Whoever gets the answer closes it.
-func (c *Client) send(ctx context.Context, via http.RoundTripper, e *exchange) (*http.Response, *review.Failure) {
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { e.received = true }})
+func (c *Client) send(ctx context.Context, t *target, e *exchange) (*http.Response, *review.Failure) {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		e.received = true
+		t.calls.connected(&e.call.atTarget, !got.Reused)
+	}})
+	via := t.carrier.Load()
 	for attempt := 0; ; attempt++ {
 		resp, err := via.RoundTrip(e.request(ctx))
 		if err != nil {
+			if !e.received && !errors.Is(ctx.Err(), context.Canceled) {
+				t.calls.failed()
+			}
 			return nil, e.unanswered(ctx, err)
 		}
 		pause, again := retryAfter(resp)

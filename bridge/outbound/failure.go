@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -16,6 +17,12 @@ func failure(kind review.FailureKind, format string, args ...any) *review.Failur
 // notStarted is a failure before anything was sent to the webhook.
 func notStarted(kind review.FailureKind, format string, args ...any) *review.Failure {
 	return &review.Failure{Kind: kind, Err: fmt.Errorf(format, args...), NotStarted: true}
+}
+
+// overload is the failure of a call for which there is no room beside those that are there.
+func overload(in *fairqueue.Shares, cluster, to string) *review.Failure {
+	return notStarted(review.FailureOverload, "%d calls to %s are under way or wait, %d of them of cluster %q",
+		in.Used(), to, in.Held(cluster), cluster)
 }
 
 // notYet marks a failure as one before anything was sent.

@@ -31,7 +31,7 @@ func newInstrumentation(m prometheus.Registerer, c *Client) (*instrumentation, e
 	return i, errors.Join(
 		m.Register(i.opened),
 		m.Register(i.retries),
-		m.Register(gauge("portcullis_webhook_calls", "Calls to webhooks under way.", func() int { return len(c.slots) })),
+		m.Register(gauge("portcullis_webhook_calls", "Calls to webhooks under way.", c.all.underWay)),
 		m.Register(gauge("portcullis_webhook_waiting_calls", "Calls to webhooks that wait for others to end.", c.waiting)),
 		m.Register(gauge("portcullis_webhook_connections", "Connections to webhooks, and attempts to open one.", c.network.len)),
 		m.Register(gauge("portcullis_webhook_targets", "Addresses of webhooks that are remembered.", c.targets.len)),
@@ -40,7 +40,8 @@ func newInstrumentation(m prometheus.Registerer, c *Client) (*instrumentation, e
 
 // waiting counts the calls that are not under way yet.
 func (c *Client) waiting() int {
+	underWay := c.all.underWay()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return max(len(c.calls)-len(c.slots), 0)
+	return max(len(c.calls)-underWay, 0)
 }

@@ -2,18 +2,26 @@ package outbound
 
 import "time"
 
-// The limits of calls to webhooks. Those that are called defaults can be set in Options.
+// The limits of calls to webhooks. Those that are called defaults can be set in Options. No cluster takes a limit for itself: of
+// the calls under way it has at most three times as many as it leaves free (three quarters, if it is alone), and of all calls,
+// under way and waiting, as many as it leaves room for (half).
 const (
-	// DefaultMaxCalls is how many calls are under way at a time, to all webhooks together. Over HTTP/1.1 each has a
-	// connection of its own.
+	// DefaultMaxCalls is how many calls are under way at a time, to all webhooks together: 3,072 of one cluster alone. Over
+	// HTTP/1.1 each has a connection of its own.
 	DefaultMaxCalls = 4096
-	// DefaultMaxWaiting is how many more calls wait for their turn; past it a call fails at once.
+	// DefaultMaxWaiting is how many more calls there are, which wait for their turn: with those under way 6,144 of one cluster
+	// alone. Past it a call fails at once. A call that waits has a goroutine, and its review is booked as long.
 	DefaultMaxWaiting = 8192
-	// DefaultMaxTargetCalls is how many calls are under way at a time to one target (an address with its CA bundle): more
-	// than a kube-apiserver sends, whose own limits let about 600 requests in.
+	// DefaultMaxTargetCalls is how many calls are under way at a time to one target (an address with its CA bundle). 768 are of
+	// one cluster alone: more than a kube-apiserver sends, whose own limits let about 600 requests in.
 	DefaultMaxTargetCalls = 1024
-	// DefaultMaxTargetWaiting is how many more calls wait for one target; past it a call fails at once.
+	// DefaultMaxTargetWaiting is how many more calls to one target there are, which wait: with those under way 1,536 of one
+	// cluster alone. Past it a call fails at once.
 	DefaultMaxTargetWaiting = 2048
+	// MaxConnecting is how many calls to one target wait for a connection at a time, while none has been made: 12 of one
+	// cluster alone. There is one more for each connection that is made, and so many again when one fails. The others wait in the
+	// line of their cluster, so that they fail no sooner than they would have, and go on when the target is there again.
+	MaxConnecting = 16
 	// DefaultMaxTargets is how many targets are remembered with their connections. Past it the one that was not used for
 	// the longest time is forgotten.
 	DefaultMaxTargets = 1024

@@ -5,7 +5,8 @@
 //
 //   - A denial is read first and stays one, whatever else is wrong with the answer: its HTTP status, its length, the
 //     rest of the JSON (docs/deviations.md, D1).
-//   - Redirects are not followed, answers are bounded, and so are calls in progress and calls that wait.
+//   - Redirects are not followed, answers are bounded, and so are calls in progress and calls that wait. No cluster takes these
+//     from the others: see gate.
 //   - A hook that points at kubernetes.default.svc is never called with credentials that nobody configured for it.
 //
 // A [Client] is the [dispatcher.Backend] of these hooks. The review is written once for all hooks of a batch that take the
@@ -28,6 +29,7 @@ import (
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -39,9 +41,11 @@ type Options struct {
 	Identities webhookutil.AuthenticationInfoResolver
 	// Proxy picks the proxy of a request; nil means what the environment says, with CIDRs in NO_PROXY, as kube-apiserver.
 	Proxy func(*http.Request) (*url.URL, error)
-	// MaxCalls is how many calls are under way at a time; 0 means DefaultMaxCalls.
+	// MaxCalls is how many calls are under way at a time, of one cluster at most three times as many as it leaves free; 0 means
+	// DefaultMaxCalls.
 	MaxCalls int
-	// MaxWaiting is how many more calls wait for their turn; 0 means DefaultMaxWaiting.
+	// MaxWaiting is how many more calls there are, which wait for their turn; 0 means DefaultMaxWaiting. Of one cluster there are
+	// no more calls, under way and waiting, than it leaves room for.
 	MaxWaiting int
 	// MaxTargetCalls is MaxCalls of one target; 0 means DefaultMaxTargetCalls.
 	MaxTargetCalls int
@@ -90,11 +94,12 @@ type Client struct {
 	options Options
 	targets *targets
 	network *network
-	slots   chan struct{} // one for each call under way
+	all     *turnstile // of the calls to all targets
 	seeing  *instrumentation
 
 	mu      sync.Mutex
 	calls   map[*call]struct{} // from Start to the end of their goroutines
+	in      fairqueue.Shares   // the calls, by cluster
 	closed  bool
 	drained chan struct{} // closed when closed is set and no call is left
 }
@@ -107,8 +112,9 @@ func New(o Options) (*Client, error) {
 	c := &Client{
 		options: o,
 		network: newNetwork(),
-		slots:   make(chan struct{}, o.MaxCalls),
+		all:     newTurnstile(o.MaxCalls, o.MaxCalls),
 		calls:   make(map[*call]struct{}),
+		in:      fairqueue.NewShares(o.MaxCalls+o.MaxWaiting, fairqueue.ArrivalParts),
 		drained: make(chan struct{}),
 	}
 	c.targets = newTargets(o, c.open)
@@ -145,9 +151,10 @@ func (c *Client) enter(x *call) *review.Failure {
 	switch {
 	case c.closed:
 		return notStarted(review.FailureUnavailable, "%w", errClosed)
-	case len(c.calls) >= c.options.MaxCalls+c.options.MaxWaiting:
-		return notStarted(review.FailureOverload, "%d webhook calls are under way or wait", len(c.calls))
+	case !c.in.Allows(x.cluster):
+		return overload(&c.in, x.cluster, "webhooks")
 	}
+	c.in.Take(x.cluster)
 	x.lease.Retain() // which the review holds
 	c.calls[x] = struct{}{}
 	return nil
@@ -158,6 +165,7 @@ func (c *Client) leave(x *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.calls, x)
+	c.in.Give(x.cluster)
 	x.lease.Release()
 	if c.closed && len(c.calls) == 0 {
 		close(c.drained)

@@ -117,7 +117,7 @@ func TestACallHoldsTheLeaseOfItsReviewUntilItHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, c := hold(t), newClient(t, Options{MaxCalls: 1, MaxWaiting: 1})
+	w, c := hold(t), newClient(t, Options{MaxCalls: 1, MaxWaiting: 2})
 	b := batch(w.hook("/"), w.hook("/"), w.hook("/")) // the third is refused, and holds nothing
 	b.Lease = lease
 	f := start(t, c, b)
@@ -146,7 +146,7 @@ func TestTheEndOfTheReviewsContextDoesNotEndCalls(t *testing.T) {
 func TestATargetTakesSoManyCallsAndTheNextOnesWait(t *testing.T) {
 	w, other := hold(t), serve(t, allowing(t))
 	metrics := prometheus.NewRegistry()
-	c := newClient(t, Options{MaxTargetCalls: 2, MaxTargetWaiting: 1, Metrics: metrics})
+	c := newClient(t, Options{MaxTargetCalls: 2, MaxTargetWaiting: 3, Metrics: metrics})
 	f := start(t, c, batch(w.hook("/"), w.hook("/"), w.hook("/")))
 	receive(t, w.entered)
 	receive(t, w.entered)
@@ -171,7 +171,7 @@ func TestATargetTakesSoManyCallsAndTheNextOnesWait(t *testing.T) {
 
 func TestSoManyCallsAreUnderWayAndTheNextOnesWait(t *testing.T) {
 	w, other := hold(t), hold(t)
-	c := newClient(t, Options{MaxCalls: 1, MaxWaiting: 1})
+	c := newClient(t, Options{MaxCalls: 1, MaxWaiting: 2})
 	first := start(t, c, batch(w.hook("/")))
 	receive(t, w.entered)
 	second := start(t, c, batch(other.hook("/")))
@@ -362,5 +362,5 @@ func TestManyCallsAtOnce(t *testing.T) {
 	if n := w.opened(); n > len(hooks)/2 {
 		t.Errorf("%d connections for 8 calls at a time", n)
 	}
-	eventually(t, "all calls have left", func() bool { return c.waiting() == 0 && len(c.slots) == 0 })
+	eventually(t, "all calls have left", func() bool { return c.waiting() == 0 && c.all.underWay() == 0 })
 }

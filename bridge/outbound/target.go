@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -21,13 +22,13 @@ type targetKey struct {
 type target struct {
 	key     targetKey
 	made    time.Time
-	slots   chan struct{}           // one for each call under way
+	calls   *turnstile              // those under way, and those that wait
 	open    func() error            // makes the carrier, once
 	carrier atomic.Pointer[carrier] // of the calls; nil until it is open
 
 	// Under the lock of targets.
 	used  time.Time
-	calls int // that have acquired and not yet released it
+	in    fairqueue.Shares // of the calls that have acquired and not yet released it
 	gone  bool
 	place *list.Element
 }
@@ -49,9 +50,9 @@ func newTargets(o Options, carry func(e *endpoint) (*carrier, error)) *targets {
 	}
 }
 
-// acquire returns the target of an endpoint for one call, which releases it.
-func (t *targets) acquire(e *endpoint) (*target, *review.Failure) {
-	x, unused, f := t.enter(e, time.Now())
+// acquire returns the target of an endpoint for one call of a cluster, which releases it.
+func (t *targets) acquire(e *endpoint, cluster string) (*target, *review.Failure) {
+	x, unused, f := t.enter(e, cluster, time.Now())
 	for _, u := range unused {
 		u.close()
 	}
@@ -62,7 +63,7 @@ func (t *targets) acquire(e *endpoint) (*target, *review.Failure) {
 	defer func() {
 		if !opened { // Not remembered, also after a panic: what is wrong may be a file that will be right the next time.
 			t.forget(x)
-			t.release(x)
+			t.release(x, cluster)
 		}
 	}()
 	if err := x.open(); err != nil {
@@ -72,9 +73,9 @@ func (t *targets) acquire(e *endpoint) (*target, *review.Failure) {
 	return x, nil
 }
 
-// release is the end of a call to a target.
-func (t *targets) release(x *target) {
-	if t.leave(x) {
+// release is the end of a call of a cluster to a target.
+func (t *targets) release(x *target, cluster string) {
+	if t.leave(x, cluster) {
 		x.close()
 	}
 }
@@ -87,7 +88,7 @@ func (t *targets) close() {
 }
 
 // enter finds or makes a target and counts the call. unused are targets that were forgotten on the way.
-func (t *targets) enter(e *endpoint, now time.Time) (x *target, unused []*target, f *review.Failure) {
+func (t *targets) enter(e *endpoint, cluster string, now time.Time) (x *target, unused []*target, f *review.Failure) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	x = t.byKey[targetKey{service: e.service, host: e.url.Host, address: e.address, ca: string(e.ca)}]
@@ -99,21 +100,21 @@ func (t *targets) enter(e *endpoint, now time.Time) (x *target, unused []*target
 		unused = t.makeRoom(now, unused)
 		x = t.add(e, now)
 	}
-	if x.calls >= t.maxCalls+t.maxWaiting {
-		return nil, unused, notStarted(review.FailureOverload, "%d calls to %s are under way or wait", x.calls, e.url.Host)
+	if !x.in.Allows(cluster) {
+		return nil, unused, overload(&x.in, cluster, e.url.Host)
 	}
-	x.calls++
+	x.in.Take(cluster)
 	x.used = now
 	t.recent.MoveToFront(x.place)
 	return x, unused, nil
 }
 
 // leave uncounts a call and says whether the target is to be closed.
-func (t *targets) leave(x *target) bool {
+func (t *targets) leave(x *target, cluster string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	x.calls--
-	return x.gone && x.calls == 0
+	x.in.Give(cluster)
+	return x.gone && x.in.Used() == 0
 }
 
 func (t *targets) forget(x *target) {
@@ -141,7 +142,8 @@ func (t *targets) len() int {
 func (t *targets) add(e *endpoint, now time.Time) *target {
 	x := &target{
 		key:   targetKey{service: e.service, host: e.url.Host, address: e.address, ca: string(e.ca)},
-		slots: make(chan struct{}, t.maxCalls),
+		calls: newTurnstile(t.maxCalls, MaxConnecting),
+		in:    fairqueue.NewShares(t.maxCalls+t.maxWaiting, fairqueue.ArrivalParts),
 		made:  now,
 	}
 	x.open = sync.OnceValue(func() error {
@@ -158,7 +160,7 @@ func (t *targets) add(e *endpoint, now time.Time) *target {
 func (t *targets) makeRoom(now time.Time, unused []*target) []*target {
 	for t.recent.Len() > 0 {
 		last := t.last()
-		if len(t.byKey) < t.limit && (last.calls > 0 || now.Sub(last.used) <= ForgetAfter) {
+		if len(t.byKey) < t.limit && (last.in.Used() > 0 || now.Sub(last.used) <= ForgetAfter) {
 			break
 		}
 		unused = t.drop(last, unused)
@@ -180,7 +182,7 @@ func (t *targets) drop(x *target, unused []*target) []*target {
 	x.gone = true
 	delete(t.byKey, x.key)
 	t.recent.Remove(x.place)
-	if x.calls > 0 {
+	if x.in.Used() > 0 {
 		return unused
 	}
 	return append(unused, x)

@@ -37,7 +37,7 @@ func at(i int) *endpoint { return &endpoint{url: url.URL{Host: fmt.Sprintf("%d.e
 // acquire is that of targets, at the time of the test.
 func (c *carriers) acquire(t *testing.T, e *endpoint) *target {
 	t.Helper()
-	x, unused, f := c.enter(e, c.now)
+	x, unused, f := c.enter(e, "c", c.now)
 	for _, u := range unused {
 		u.close()
 	}
@@ -53,7 +53,7 @@ func (c *carriers) acquire(t *testing.T, e *endpoint) *target {
 func (c *carriers) use(t *testing.T, e *endpoint) *target {
 	t.Helper()
 	x := c.acquire(t, e)
-	c.release(x)
+	c.release(x, "c")
 	return x
 }
 
@@ -103,7 +103,7 @@ func TestATargetInUseClosesWhenItIsReleased(t *testing.T) {
 	x := c.acquire(t, at(1))
 	c.use(t, at(2))
 	c.want(t, 1, 2, 0)
-	c.release(x)
+	c.release(x, "c")
 	c.want(t, 1, 2, 1)
 }
 
@@ -116,7 +116,7 @@ func TestTargetsThatNobodyUsesAreForgotten(t *testing.T) {
 	c.use(t, at(3))
 	c.use(t, at(4))
 	c.want(t, 4, 4, 0)
-	c.release(busy)
+	c.release(busy, "c")
 	c.now = c.now.Add(1)
 	c.use(t, at(5))
 	c.want(t, 3, 5, 2)
@@ -132,7 +132,7 @@ func TestConnectionsWithACertificateFromFilesAreRenewed(t *testing.T) {
 	c.now = c.now.Add(1)
 	c.use(t, at(1))
 	c.want(t, 1, 2, 0)
-	c.release(x)
+	c.release(x, "c")
 	c.want(t, 1, 2, 1)
 }
 
@@ -140,7 +140,7 @@ func TestAFailureToOpenIsNotRemembered(t *testing.T) {
 	c := newCarriers(Options{})
 	c.err = errors.New("no such file")
 	for range 2 {
-		if _, f := c.targets.acquire(at(1)); f == nil || f.Kind != review.FailureUnavailable || !errors.Is(f, c.err) {
+		if _, f := c.targets.acquire(at(1), "c"); f == nil || f.Kind != review.FailureUnavailable || !errors.Is(f, c.err) {
 			t.Errorf("failure %v", f)
 		}
 	}
@@ -157,7 +157,7 @@ func TestAPanicWhileOpeningIsNotRememberedEither(t *testing.T) {
 					t.Error("no panic")
 				}
 			}()
-			_, _ = c.targets.acquire(at(1))
+			_, _ = c.targets.acquire(at(1), "c")
 		}()
 	}
 	c.want(t, 0, 0, 0)
