@@ -17,8 +17,8 @@ type Input struct {
 	Revision string
 	// Objects are the webhook configurations, in any order.
 	Objects []Object
-	// Routes say how hooks are called. Hooks without one are called as their clientConfig says, and over streams by
-	// nobody if that is empty.
+	// Routes say how hooks are called, in any order. Hooks without one are called as their clientConfig says, and over
+	// streams by nobody if that is empty.
 	Routes []RouteBinding
 	// Last is a snapshot from before. What has not changed since is taken from it, and hooks may be shared with it; nothing
 	// else depends on it. nil compiles everything.
@@ -66,11 +66,12 @@ func compile(in Input, conditions func() cel.ConditionCompiler) (*Snapshot, []Fi
 }
 
 // ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1). Of one name, those for all
-// clusters come first.
+// clusters come first. The order of the input decides nothing.
 func ordered(objects []Object) []Object {
 	objects = slices.Clone(objects)
 	slices.SortStableFunc(objects, func(a, b Object) int {
-		return cmp.Or(cmp.Compare(a.key().name, b.key().name), cmp.Compare(a.Scope, b.Scope))
+		return cmp.Or(cmp.Compare(a.key().name, b.key().name), cmp.Compare(a.Scope, b.Scope),
+			cmp.Compare(a.key().stage, b.key().stage), cmp.Compare(a.Source, b.Source))
 	})
 	return objects
 }

@@ -234,8 +234,20 @@ func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
 			in.Objects = append(in.Objects, match.Object{Source: "c.yaml"})
 		}, []string{`error: c.yaml: *either a validating or a mutating* (rejected)`}},
 		"two routes that say the same": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
-			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a"}, {Name: "two", Source: "d.yaml", Configuration: "a"}}
-		}, []string{`error: d.yaml: HookRoute/two: HookRoute "one" * (route-conflict)`}},
+			in.Routes = []match.RouteBinding{{Name: "two", Source: "d.yaml", Configuration: "a"}, {Name: "one", Configuration: "a"}}
+		}, []string{
+			`error: HookRoute/one: HookRoute "two" names the same hooks* agree on counts* (route-conflict)`,
+			`error: d.yaml: HookRoute/two: HookRoute "one" names the same hooks* agree on counts* (route-conflict)`,
+		}},
+		"three routes of other clusters": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
+			for _, name := range []string{"b", "c", "a"} {
+				in.Routes = append(in.Routes, match.RouteBinding{Name: name, Configuration: "a", Route: match.Route{Clusters: []string{name}}})
+			}
+		}, []string{
+			`error: HookRoute/a: HookRoute "b", "c" names the same hooks* every call of these hooks fails* (route-conflict)`,
+			`error: HookRoute/b: HookRoute "a", "c" *`, `error: HookRoute/c: HookRoute "a", "b" *`,
+			`warning: a.yaml: ValidatingWebhookConfiguration/a webhooks[0]: *nobody may serve it* (no-host)`,
+		}},
 		"a route to nothing": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a", Stage: mutate}}
 		}, []string{`warning: HookRoute/one spec.stage: the hooks that it names are of the other stage* (route-unused)`}},

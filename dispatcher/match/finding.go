@@ -1,6 +1,9 @@
 package match
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Severity sorts findings by what they mean for the configuration.
 type Severity string
@@ -33,7 +36,7 @@ const (
 	CodeRouteUnused = "route-unused"
 	// CodeRouteOverridden: every hook that the route names has a more precise route, so that it says nothing.
 	CodeRouteOverridden = "route-overridden"
-	// CodeRouteConflict: two routes of the same precision name the same hook; the first counts.
+	// CodeRouteConflict: routes name exactly the same hooks; none of them counts where they differ.
 	CodeRouteConflict = "route-conflict"
 	// CodeNoEffect: a route asks for something that the hook cannot give.
 	CodeNoEffect = "no-effect"
@@ -54,6 +57,11 @@ type Finding struct {
 	Path string
 	// Message is for the person who wrote the configuration.
 	Message string
+}
+
+// compare orders findings by the object that they are about.
+func (f Finding) compare(other Finding) int {
+	return cmp.Or(cmp.Compare(f.Path, other.Path), cmp.Compare(f.Source, other.Source), cmp.Compare(f.Message, other.Message))
 }
 
 // String is the finding in one line.

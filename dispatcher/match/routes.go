@@ -20,21 +20,31 @@ type routeKey struct {
 	stage               admissionv1.Stage
 }
 
-// newRoutes files bindings and reports those that say what an earlier one has said.
+// newRoutes files bindings. Those of one key become one binding, and a conflict that is reported.
 func newRoutes(bindings []RouteBinding) (*routes, []Finding) {
-	r := &routes{bindings: bindings, byKey: make(map[routeKey]int, len(bindings)), used: make([]bool, len(bindings))}
-	var findings []Finding
-	for i, b := range bindings {
+	r := &routes{bindings: make([]RouteBinding, 0, len(bindings)), byKey: make(map[routeKey]int, len(bindings))}
+	conflicts := map[int]conflict{} // by position in r.bindings
+	for _, b := range bindings {
 		k := routeKey{b.Configuration, b.Hook, b.Stage}
-		first, taken := r.byKey[k]
-		if !taken {
-			r.byKey[k] = i
-			continue
+		i, taken := r.byKey[k]
+		switch {
+		case !taken:
+			r.byKey[k] = len(r.bindings)
+			r.bindings = append(r.bindings, b)
+		case conflicts[i] == nil:
+			conflicts[i] = conflict{r.bindings[i], b}
+		default:
+			conflicts[i] = append(conflicts[i], b)
 		}
-		r.used[i] = true
-		findings = append(findings, b.finding(SeverityError, CodeRouteConflict, "",
-			fmt.Sprintf("HookRoute %q routes the same hooks and counts; remove one of the two", bindings[first].Name)))
 	}
+	r.used = make([]bool, len(r.bindings))
+	var findings []Finding
+	for i, c := range conflicts {
+		c.sort()
+		r.bindings[i], r.used[i] = c.binding(), true
+		findings = append(findings, c.findings()...)
+	}
+	slices.SortFunc(findings, Finding.compare)
 	return r, findings
 }
 
@@ -76,6 +86,7 @@ func (r *routes) unused(hooks []*Hook) []Finding {
 			findings = append(findings, b.unused(named))
 		}
 	}
+	slices.SortFunc(findings, Finding.compare)
 	return findings
 }
 

@@ -1,0 +1,116 @@
+package match
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// conflict is two or more bindings that name exactly the same hooks. Neither their order nor their names decide which one
+// counts: they become one binding that gives a review to nobody to whom one of them does not give it, and that drops no
+// call which one of them wants made.
+type conflict []RouteBinding
+
+// sort makes everything else independent of the order of the input.
+func (c conflict) sort() {
+	slices.SortFunc(c, func(a, b RouteBinding) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Digest, b.Digest))
+	})
+}
+
+// binding is what the conflict counts as. It has the name of the first.
+func (c conflict) binding() RouteBinding {
+	b := c[0]
+	b.Digest, b.Route = c.digest(), c.route()
+	return b
+}
+
+// digest stands for all that the bindings say; empty when that of one is not known.
+func (c conflict) digest() string {
+	var all strings.Builder
+	for i := range c {
+		if c[i].Digest == "" {
+			return ""
+		}
+		fmt.Fprintf(&all, "%q %q %s\n", c[i].Name, c[i].Source, c[i].Digest)
+	}
+	return all.String()
+}
+
+// route is what the routes agree on, with the default where they differ. Where they differ in who sees a review (streams or
+// clientConfig, hosts, clusters) nobody but a host that all of them name does: the hook applies to all clusters that one of
+// them names, and a call that nobody may get fails, so that the failurePolicy of the hook decides.
+func (c conflict) route() Route {
+	merged := c[0].Route
+	for i := range c[1:] {
+		merged = merged.merge(c[1+i].Route)
+	}
+	return merged
+}
+
+// merge is the route of two that conflict. It is commutative and associative.
+func (r Route) merge(other Route) Route {
+	merged := Route{
+		Stream: r.Stream, Hosts: inBoth(r.Hosts, other.Hosts), Clusters: union(r.Clusters, other.Clusters),
+		Speculate: r.Speculate && other.Speculate, Shadow: r.Shadow && other.Shadow, AllDenials: r.AllDenials && other.AllDenials,
+	}
+	if r.Stream != other.Stream || !sameSet(r.Clusters, other.Clusters) {
+		merged.Stream, merged.Hosts = true, nil
+	}
+	merged.Immediate = merged.Stream && (r.atOnce() || other.atOnce())
+	if r.Timeout == other.Timeout {
+		merged.Timeout = r.Timeout
+	}
+	if r.Hedge == other.Hedge {
+		merged.Hedge = r.Hedge
+	}
+	return merged
+}
+
+// atOnce reports whether hooks of the route are called without a probe.
+func (r Route) atOnce() bool { return r.Immediate || !r.Stream }
+
+// findings are one for each of the bindings.
+func (c conflict) findings() []Finding {
+	r, until := c.route(), "what they agree on counts, and the default where they differ"
+	if r.Stream && len(r.Hosts) == 0 {
+		until = "nobody is asked, every call of these hooks fails, and their failurePolicy decides"
+	}
+	names := make([]string, len(c))
+	for i := range c {
+		names[i] = fmt.Sprintf("%q", c[i].Name)
+	}
+	all := make([]Finding, len(c))
+	for i := range c {
+		others := strings.Join(slices.Delete(slices.Clone(names), i, i+1), ", ")
+		all[i] = c[i].finding(SeverityError, CodeRouteConflict, "",
+			fmt.Sprintf("HookRoute %s names the same hooks: keep one of them; until then %s", others, until))
+	}
+	return all
+}
+
+// inBoth is what stands in both lists, sorted.
+func inBoth(a, b []string) []string {
+	var both []string
+	for _, s := range sorted(a) {
+		if slices.Contains(b, s) {
+			both = append(both, s)
+		}
+	}
+	return both
+}
+
+// union is what stands in one of two lists of clusters, sorted. An empty list means all clusters.
+func union(a, b []string) []string {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	return sorted(slices.Concat(a, b))
+}
+
+// sameSet reports whether two lists have the same elements.
+func sameSet(a, b []string) bool { return slices.Equal(sorted(a), sorted(b)) }
+
+// sorted are the elements of a list in order, each once.
+func sorted(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
