@@ -57,7 +57,7 @@ func sortedObjects(objects map[Key]Object) []Object {
 
 func sortedKeys(objects map[Key]Object) []Key {
 	keys := slices.AppendSeq(make([]Key, 0, len(objects)), maps.Keys(objects))
-	slices.SortFunc(keys, Key.compare)
+	slices.SortFunc(keys, Key.Compare)
 	return keys
 }
 

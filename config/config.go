@@ -34,8 +34,8 @@ type Key struct {
 	Name string
 }
 
-// compare orders keys by kind, and then by name.
-func (k Key) compare(other Key) int {
+// Compare orders keys by kind, and then by name.
+func (k Key) Compare(other Key) int {
 	return cmp.Or(strings.Compare(k.Kind, other.Kind), strings.Compare(k.Name, other.Name))
 }
 

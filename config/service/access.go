@@ -1,7 +1,6 @@
 package service
 
 import (
-	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -111,8 +110,7 @@ func (b *base) trespass(by access, after map[config.Key]config.Object, touched m
 		return nil
 	}
 	for _, objects := range []map[config.Key]config.Object{b.objects, after} {
-		all := slices.Collect(maps.Values(b.others))
-		snapshot, _ := config.Compile("", append(all, slices.Collect(maps.Values(objects))...))
+		snapshot, _ := config.Recompile(b.compiled, "", b.with(objects))
 		for _, h := range snapshot.Hooks() {
 			key := config.Key{Kind: kindOf(h), Name: h.ID.Configuration}
 			if touched[key] && !by.reaches(key.Name, h.Route.Clusters) {

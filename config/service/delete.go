@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -80,8 +79,7 @@ func (b *base) removal(key config.Key, by access, expected string, now time.Time
 		e.Put = []*etcdstore.Record{&r}
 		e.Change = etcdstore.Change{At: now, Actor: by.identity, Actions: []string{"began to remove " + key.String()}, Keys: []string{key.String()}}
 		if o.Route != nil && len(b.marked()) > 0 {
-			left := append(slices.Collect(maps.Values(after)), slices.Collect(maps.Values(b.others))...)
-			snapshot, _ := config.Recompile(b.compiled, "", left)
+			snapshot, _ := config.Recompile(b.compiled, "", b.with(after))
 			b.unmark(e, snapshot)
 		}
 	}

@@ -70,8 +70,7 @@ func newDraft(ctx context.Context, b *base, w *wish) *draft {
 	if d.refused() {
 		return d
 	}
-	all := slices.Collect(maps.Values(b.others))
-	all = append(all, slices.Collect(maps.Values(after))...)
+	all := b.with(after)
 	snapshot, problems := config.Recompile(b.compiled, "", all)
 	touched := w.touched(b)
 	d.denied = b.trespass(w.access, after, touched)

@@ -112,9 +112,7 @@ func (v *view) keys() []config.Key {
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, func(a, b config.Key) int {
-		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(keys, config.Key.Compare)
 	return keys
 }
 

@@ -190,7 +190,7 @@ func (b *base) unmark(e *etcdstore.Edit, snapshot *match.Snapshot) {
 
 // sortedKeys are the keys of a map, in order.
 func sortedKeys[V any](m map[config.Key]V) []config.Key {
-	return slices.SortedFunc(maps.Keys(m), func(a, b config.Key) int { return strings.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(m), config.Key.Compare)
 }
 
 // waiting says which hooks of a record are pending, and why.

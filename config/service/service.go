@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -162,6 +164,14 @@ func (s *Service) stored(ctx context.Context) (*base, error) {
 		s.last = b
 	}
 	return b, nil
+}
+
+// with are those objects of the store and those of other sources, in the order of their keys.
+func (b *base) with(stored map[config.Key]config.Object) []config.Object {
+	all := make([]config.Object, 0, len(b.others)+len(stored))
+	all = slices.AppendSeq(slices.AppendSeq(all, maps.Values(b.others)), maps.Values(stored))
+	slices.SortFunc(all, func(x, y config.Object) int { return cmp.Or(x.Compare(y.Key), cmp.Compare(x.Source, y.Source)) })
+	return all
 }
 
 // unavailable is the answer when the store does not say anything.
