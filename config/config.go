@@ -215,6 +215,12 @@ func (ps Problems) Err() error {
 	return errors.Join(errs...)
 }
 
+// Bad are those that may take something out of force. A conflict of routes takes nothing: the calls that one of them wants
+// made are made, or fail.
+func (ps Problems) Bad() Problems {
+	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return p.Code == match.CodeRouteConflict })
+}
+
 // sort orders the problems as a reader goes through the files, and drops those said twice.
 func (ps Problems) sort() Problems {
 	slices.SortStableFunc(ps, func(a, b Problem) int {

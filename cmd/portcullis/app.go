@@ -448,7 +448,7 @@ func (a *app) firstConfiguration(ctx context.Context) error {
 		return nil
 	}
 	a.store.Release(first)
-	err = a.store.Problems().Err()
+	err = a.store.Problems().Bad().Err()
 	if err == nil || a.config.ignoreBad {
 		return nil
 	}

@@ -93,6 +93,27 @@ func TestNothingIsJudgedByAFirstConfigurationThatIsBad(t *testing.T) {
 	}
 }
 
+func TestAConflictOfRoutesKeepsNoProcessFromStarting(t *testing.T) {
+	a, _ := sampleApp(t, func(d *dev, _ *serveConfig) {
+		const routes = "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: a}\nspec: {configuration: c}\n---\n" +
+			"apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: b}\nspec: {configuration: c, clusters: [dev]}\n"
+		if err := os.WriteFile(d.path("config/conflict.yaml"), []byte(routes), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	serving, ended := make(chan readyInfo, 1), make(chan error, 1)
+	go func() { ended <- a.run(ctx, func(info readyInfo) error { serving <- info; return nil }) }()
+	within(t, "the listeners", serving)
+	if err := a.store.Problems().Err(); err == nil || !strings.Contains(err.Error(), "names the same hooks") {
+		t.Errorf("problems %v", err)
+	}
+	cancel()
+	if err := within(t, "the end of the process", ended); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhenAPartFailsTheOthersStopInOrder(t *testing.T) {
 	a, d := sampleApp(t, func(*dev, *serveConfig) {})
 	l, err := a.listen(t.Context())
