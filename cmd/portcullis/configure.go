@@ -98,6 +98,7 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("-f: %w", err)
 		}
+		listing = listing.Decoded()
 		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
 	}
 	if err := errors.Join(problems.Err(), duplicates(objects)); err != nil {
