@@ -52,8 +52,8 @@ func TestTheBytesOfReviewsThatWaitAreBounded(t *testing.T) {
 		refused("b", 1)
 		m.set(docs("a"), nil)
 		waiting.Wait()
-		if held := s.hold.bytes.InUse(); held != 0 || s.hold.reviews.Load() != 0 {
-			t.Errorf("%d reviews of %d bytes are still held", s.hold.reviews.Load(), held)
+		if held := s.hold.bytes.InUse(); held != 0 || s.hold.reviews.InUse() != 0 {
+			t.Errorf("%d reviews of %d bytes are still held", s.hold.reviews.InUse(), held)
 		}
 	})
 }

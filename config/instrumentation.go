@@ -84,7 +84,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		until = float64(p.Until.Unix())
 	}
 	gauge(c.until, until)
-	gauge(c.reviews, float64(c.store.hold.reviews.Load()))
+	gauge(c.reviews, float64(c.store.hold.reviews.InUse()))
 	gauge(c.bytes, float64(c.store.hold.bytes.InUse()))
 	n := &c.store.counts
 	count(c.stale, &n.stale)

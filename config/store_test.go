@@ -207,27 +207,32 @@ func TestReviewsThatWaitGoOnWhenAListingSucceeds(t *testing.T) {
 	})
 }
 
-func TestTheNumberOfWaitersIsBounded(t *testing.T) {
+func TestTheReviewsOfAClusterThatWaitAreAsManyAsItLeavesFree(t *testing.T) {
 	m := &memory{name: "m", err: errors.New("gone")}
 	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		for range MaxWaiters {
+		wait := func(cluster string) {
 			wg.Go(func() {
-				if _, err := s.Fresh(ctx); !errors.Is(err, context.Canceled) {
-					t.Errorf("a waiter within the bound: %v", err)
+				if _, err := take(ctx, s, cluster, 0); !errors.Is(err, context.Canceled) {
+					t.Errorf("a review of %s within the bound: %v", cluster, err)
 				}
 			})
 		}
-		synctest.Wait()
-		if _, err := s.Fresh(t.Context()); !errors.Is(err, ErrStale) {
-			t.Errorf("one waiter more: %v", err)
+		for range MaxWaiters / 2 {
+			wait("flood")
 		}
+		synctest.Wait()
+		if _, err := take(t.Context(), s, "flood", 0); !errors.Is(err, ErrStale) {
+			t.Errorf("one more: %v", err)
+		}
+		wait("quiet")
+		synctest.Wait()
 		cancel()
 		wg.Wait()
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.Fresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := take(ctx, s, "flood", 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("after the others went: %v", err)
 		}
 	})
