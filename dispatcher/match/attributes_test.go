@@ -217,3 +217,17 @@ func TestASnapshotAndItsAttributesMayBeUsedByManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+func TestAPendingHookIsNotCalledWhateverItsFailurePolicy(t *testing.T) {
+	for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
+		o := validating("", "a", "hook.io")
+		o.Validating.Webhooks[0].FailurePolicy = &policy
+		o.Pending = []string{"hook.io"}
+		snapshot := compile(t, match.Input{
+			Objects: []match.Object{o}, Routes: []match.RouteBinding{{Configuration: "a", Route: match.Route{Stream: true, Hosts: []string{"h"}}}},
+		})
+		if d := snapshot.Hooks()[0].Matches(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); d.Match || d.Skip != match.SkipPending {
+			t.Errorf("%s: %+v", policy, d)
+		}
+	}
+}
