@@ -24,11 +24,9 @@ func (b *base) accessOf(identity string, operators []string) access {
 	if slices.Contains(operators, identity) {
 		a.roles = append(a.roles, &kinds.RoleSpec{Role: kinds.RoleOperator})
 	}
-	for _, objects := range []map[config.Key]config.Object{b.objects, b.others} {
-		for _, o := range objects {
-			if o.Role != nil && slices.Contains(o.Role.Spec.Identities, identity) {
-				a.roles = append(a.roles, &o.Role.Spec)
-			}
+	for _, role := range b.roles {
+		if slices.Contains(role.Identities, identity) {
+			a.roles = append(a.roles, role)
 		}
 	}
 	return a
@@ -44,10 +42,10 @@ func (a access) operator() bool { return a.has(kinds.RoleOperator) }
 // mayRead is nil for who may see the configuration.
 func (a access) mayRead() error {
 	if a.identity == "" {
-		return status.Error(codes.Unauthenticated, "nobody can tell who calls: present a client certificate")
+		return errNoIdentity
 	}
 	if len(a.roles) == 0 {
-		return status.Errorf(codes.PermissionDenied, "%q has no role: an operator has to name it in a Role, as viewer, author or operator", a.identity)
+		return errNoRole(a.identity)
 	}
 	return nil
 }

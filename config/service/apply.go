@@ -19,9 +19,11 @@ import (
 
 // Apply implements configv1.ConfigServiceServer.
 func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv1.ApplyResponse, error) {
-	if err := s.MayCall(ctx); err != nil {
+	leave, err := s.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	objects, findings, err := decode(r)
 	if err != nil {
 		return nil, err
@@ -149,6 +151,7 @@ func (s *Service) commit(ctx context.Context, b *base, e *etcdstore.Edit, dryRun
 	revision, err := s.o.Objects.Commit(ctx, b.state, *e)
 	switch {
 	case err == nil:
+		s.roster.outdate(s.o.Now())
 		s.o.Logger.InfoContext(ctx, "configuration changed", "revision", revision, "actor", e.Change.Actor,
 			"actions", e.Change.Actions, "acknowledged", e.Change.Acknowledged)
 		return revision, nil

@@ -17,6 +17,11 @@ const maxPiece = 64 << 10
 // Backup implements configv1.ConfigServiceServer.
 func (s *Service) Backup(_ *configv1.BackupRequest, stream grpc.ServerStreamingServer[configv1.BackupResponse]) error {
 	ctx := stream.Context()
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	b, err := s.read(ctx)
 	if err != nil {
 		return err

@@ -20,6 +20,11 @@ const sweepInterval = time.Second
 
 // Delete implements configv1.ConfigServiceServer.
 func (s *Service) Delete(ctx context.Context, r *configv1.DeleteRequest) (*configv1.DeleteResponse, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	key := config.Key{Kind: r.GetKey().GetKind(), Name: r.GetKey().GetName()}
 	for range maxAttempts {
 		b, err := s.read(ctx)

@@ -22,6 +22,11 @@ const defaultChanges = 100
 
 // Get implements configv1.ConfigServiceServer.
 func (s *Service) Get(ctx context.Context, r *configv1.GetRequest) (*configv1.GetResponse, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	v, err := s.view(ctx)
 	if err != nil {
 		return nil, err
@@ -40,6 +45,11 @@ func notFound(key config.Key) error {
 
 // List implements configv1.ConfigServiceServer.
 func (s *Service) List(ctx context.Context, r *configv1.ListRequest) (*configv1.ListResponse, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	v, err := s.view(ctx)
 	if err != nil {
 		return nil, err
@@ -141,6 +151,11 @@ func (v *view) object(key config.Key) *configv1.ConfigObject {
 
 // ListDispatchers implements configv1.ConfigServiceServer.
 func (s *Service) ListDispatchers(ctx context.Context, _ *configv1.ListDispatchersRequest) (*configv1.ListDispatchersResponse, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	v, err := s.view(ctx)
 	if err != nil {
 		return nil, err
@@ -178,6 +193,11 @@ func statusOf(d *etcdstore.Status) *configv1.DispatcherStatus {
 
 // ListChanges implements configv1.ConfigServiceServer.
 func (s *Service) ListChanges(ctx context.Context, r *configv1.ListChangesRequest) (*configv1.ListChangesResponse, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if _, err := s.view(ctx); err != nil {
 		return nil, err
 	}

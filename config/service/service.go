@@ -18,7 +18,9 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -77,6 +79,8 @@ type Service struct {
 
 	o       Options
 	streams streams
+	calls   *memory.Ledger // under way, by identity
+	roster  *roster
 
 	mu      sync.Mutex // of what follows
 	last    *base      // of the latest state that was read; nil before the first
@@ -95,19 +99,30 @@ func New(o Options) (*Service, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.SendTimeout = cmp.Or(o.SendTimeout, DefaultSendTimeout)
-	return &Service{o: o, streams: streams{timeout: o.SendTimeout, stopping: make(chan struct{})}}, nil
+	calls, err := memory.New(memory.Options{Total: MaxCalls})
+	if err != nil {
+		return nil, err
+	}
+	open, err := memory.New(memory.Options{Total: MaxStreams})
+	if err != nil {
+		return nil, err
+	}
+	return &Service{
+		o: o, calls: calls, roster: newRoster(), streams: streams{timeout: o.SendTimeout, open: open, stopping: make(chan struct{})},
+	}, nil
 }
 
 // Drain ends the streams of Watch and Wait, which would hold up a stop, and refuses new ones. Other calls are answered on.
 func (s *Service) Drain() { s.streams.stop() }
 
-// MayCall is nil for who has a role: whoever has none is not worth reading a request of.
+// MayCall is nil for who has a role, or had one when the store was last read: whoever has none is not worth reading a request
+// of. Who asks calls a method afterwards, which asks the store.
 func (s *Service) MayCall(ctx context.Context) error {
-	b, err := s.read(ctx)
-	if err != nil {
-		return err
+	leave, err := s.enter(ctx)
+	if err == nil {
+		leave()
 	}
-	return b.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead()
+	return err
 }
 
 // base is what the store holds now, read linearizably, and what other sources hold beside it. It is immutable: bases of one
@@ -116,24 +131,29 @@ type base struct {
 	state    *etcdstore.State
 	objects  map[config.Key]config.Object // of the store
 	others   map[config.Key]config.Object // of other sources, as they are in force here
+	roles    []*kinds.RoleSpec            // of both
 	problems config.Problems              // of the store's objects
 	compiled *match.Snapshot              // what is in force here, for what is compiled after it; nil before the first
 }
 
 // read reads the base of a decision.
 func (s *Service) read(ctx context.Context) (*base, error) {
+	begun := s.o.Now()
 	stored, err := s.stored(ctx)
 	if err != nil {
 		return nil, err
 	}
 	b := *stored
+	b.roles = slices.Clone(b.roles)
 	live := s.o.Live.Configuration()
 	b.others, b.compiled = map[config.Key]config.Object{}, live.Snapshot()
 	for key, o := range live.Objects {
 		if o.Source != etcdstore.SourceName {
 			b.others[key] = o
+			b.grant(&o)
 		}
 	}
+	s.roster.saw(b.roles, begun)
 	return &b, nil
 }
 
@@ -159,11 +179,19 @@ func (s *Service) stored(ctx context.Context) (*base, error) {
 	b := &base{state: state, problems: problems, objects: make(map[config.Key]config.Object, len(objects))}
 	for i := range objects {
 		b.objects[objects[i].Key] = objects[i]
+		b.grant(&objects[i])
 	}
 	if s.last == nil || state.Revision >= s.last.state.Revision {
 		s.last = b
 	}
 	return b, nil
+}
+
+// grant adds the role of an object, if it is one.
+func (b *base) grant(o *config.Object) {
+	if o.Role != nil {
+		b.roles = append(b.roles, &o.Role.Spec)
+	}
 }
 
 // with are those objects of the store and those of other sources, in the order of their keys.

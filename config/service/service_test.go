@@ -78,6 +78,11 @@ func (f *fixture) apply(who, documents string, more ...func(*configv1.ApplyReque
 	return f.Apply(context.WithValue(f.t.Context(), caller{}, who), r)
 }
 
+// applyOf is a request with one document.
+func applyOf(document string) *configv1.ApplyRequest {
+	return &configv1.ApplyRequest{Manifests: []*admissionv1.Object{{Raw: []byte(document)}}}
+}
+
 // applied is apply, where nothing may stand against it.
 func (f *fixture) applied(who, documents string, more ...func(*configv1.ApplyRequest)) *configv1.ApplyResponse {
 	f.t.Helper()

@@ -10,12 +10,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 const (
 	// DefaultSendTimeout is how long a reader of a stream may take for a message.
 	DefaultSendTimeout = 30 * time.Second
-	// MaxStreams bounds the streams of Watch and Wait that are served at a time. Each reads the store about once a second.
+	// MaxStreams bounds the streams of Watch and Wait that are served at a time; one identity has no more of them than it leaves
+	// free for the others. Each reads the store about once a second.
 	MaxStreams = 200
 )
 
@@ -25,29 +28,38 @@ var errStopping = status.Error(codes.Unavailable, "this dispatcher is stopping: 
 // streams are the open streams of a service. Its methods may be called concurrently.
 type streams struct {
 	timeout time.Duration
+	open    *memory.Ledger // by identity
 
 	mu       sync.Mutex
-	open     int
 	stopping chan struct{}
 	stopped  bool
 }
 
-// begin admits a stream. end has to be called when it is over.
-func (s *streams) begin() (end func(), err error) {
+// open admits a stream of who may read. end has to be called when it is over.
+func (s *Service) open(ctx context.Context) (end func(), err error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if _, err := s.view(ctx); err != nil {
+		return nil, err
+	}
+	return s.streams.begin(s.o.Identity(ctx))
+}
+
+// begin admits a stream of an identity. end has to be called when it is over.
+func (s *streams) begin(identity string) (end func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.stopped:
+	if s.stopped {
 		return nil, errStopping
-	case s.open == MaxStreams:
-		return nil, status.Errorf(codes.ResourceExhausted, "%d streams are open already, and no more are served: end some, or ask another dispatcher", MaxStreams)
 	}
-	s.open++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.open--
-	}, nil
+	lease, err := s.open.Reserve(identity, 1)
+	if err != nil {
+		return nil, status.Errorf(codes.ResourceExhausted, "too many streams of %q are open: end some, or ask another dispatcher", identity)
+	}
+	return lease.Release, nil
 }
 
 // stop ends all streams, and refuses new ones.

@@ -135,7 +135,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		_, err = stream.Recv()
 		return err
 	}
-	for i := range service.MaxStreams {
+	for i := range service.MaxStreams / 2 { // as many as it leaves free
 		if err := open(); err != nil {
 			t.Fatalf("stream %d: %v", i, err)
 		}

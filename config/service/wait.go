@@ -16,10 +16,7 @@ const waitInterval = 50 * time.Millisecond
 // Wait implements configv1.ConfigServiceServer.
 func (s *Service) Wait(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) error {
 	ctx := stream.Context()
-	if _, err := s.view(ctx); err != nil {
-		return err
-	}
-	end, err := s.streams.begin()
+	end, err := s.open(ctx)
 	if err != nil {
 		return err
 	}

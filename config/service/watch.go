@@ -17,10 +17,7 @@ import (
 // never more than one look.
 func (s *Service) Watch(r *configv1.WatchRequest, stream grpc.ServerStreamingServer[configv1.WatchResponse]) error {
 	ctx, sent := stream.Context(), map[config.Key]*configv1.ConfigObject{}
-	if _, err := s.view(ctx); err != nil {
-		return err
-	}
-	end, err := s.streams.begin()
+	end, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
