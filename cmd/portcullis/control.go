@@ -50,7 +50,7 @@ func (a *app) newControlPlane(s *stores, trusts func(*tls.ConnectionState) bool)
 	if err != nil {
 		return nil, err
 	}
-	c.gateway, err = gateway.New(gateway.Options{Service: c.service, Trusts: trusts})
+	c.gateway, err = gateway.New(gateway.Options{Service: c.service, Trusts: trusts, Identity: caller})
 	return c, err
 }
 

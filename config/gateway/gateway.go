@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	gatewayv1 "github.com/portcullis-mesh/portcullis/gen/gateway/portcullis/config/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
@@ -36,7 +37,8 @@ const Prefix = "/v1/config/"
 const (
 	// MaxBodyBytes bounds the body of a request: the manifests of the largest apply, in whichever form, and room around them.
 	MaxBodyBytes = 16 << 20
-	// MaxBodies bounds the requests with a body that are served at a time; more are refused with 429.
+	// MaxBodies bounds the requests with a body that are served at a time; more are refused with 429. One identity has no more
+	// of them than it leaves free for the others.
 	MaxBodies = 8
 	// DefaultTimeout bounds a call that is no stream, the reading of a body, and each write of an answer.
 	DefaultTimeout = 30 * time.Second
@@ -57,6 +59,8 @@ type Options struct {
 	// Trusts says whether the certificate of a connection is one that the service's callers may have. The listener may trust
 	// others too, for other purposes. Required.
 	Trusts func(*tls.ConnectionState) bool
+	// Identity is who calls, as the service has it. Required.
+	Identity func(ctx context.Context) string
 	// Timeout is for tests; 0 means DefaultTimeout.
 	Timeout time.Duration
 }
@@ -65,18 +69,22 @@ type Options struct {
 type Gateway struct {
 	options Options
 	mux     *runtime.ServeMux
-	bodies  chan struct{} // a token for each request with a body
+	bodies  *memory.Ledger // requests with a body, by identity
 }
 
 var _ http.Handler = (*Gateway)(nil)
 
 // New makes a Gateway. It does no I/O.
 func New(o Options) (*Gateway, error) {
-	if o.Service == nil || o.Trusts == nil {
-		return nil, errors.New("gateway: Service and Trusts are required")
+	if o.Service == nil || o.Trusts == nil || o.Identity == nil {
+		return nil, errors.New("gateway: Service, Trusts and Identity are required")
+	}
+	bodies, err := memory.New(memory.Options{Total: MaxBodies})
+	if err != nil {
+		return nil, err
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	g := &Gateway{options: o, bodies: make(chan struct{}, MaxBodies)}
+	g := &Gateway{options: o, bodies: bodies}
 	g.mux = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, codec{}),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
@@ -119,12 +127,9 @@ func (g *Gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		if r.Method != http.MethodPost {
 			r.Body = http.NoBody // which the mux would read to its end
 		} else if err == nil {
-			select {
-			case g.bodies <- struct{}{}:
-				defer func() { <-g.bodies }()
-				err = g.receive(w, r)
-			default:
-				err = status.Errorf(codes.ResourceExhausted, "%d requests with a body are being served: ask again", MaxBodies)
+			var done func()
+			if done, err = g.receive(w, r); err == nil {
+				defer done()
 			}
 		}
 		if err != nil {
@@ -135,9 +140,22 @@ func (g *Gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// receive reads the body of a request, within its bounds. A form of a web page is refused: its author is not who has the
-// certificate.
-func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) error {
+// receive reads the body of a request, within its bounds. done has to be called when the request is over.
+func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) (done func(), err error) {
+	identity := g.options.Identity(r.Context())
+	lease, err := g.bodies.Reserve(identity, 1)
+	if err != nil {
+		return nil, status.Errorf(codes.ResourceExhausted, "too many requests of %q with a body are being served: ask again", identity)
+	}
+	if err := g.read(w, r); err != nil {
+		lease.Release()
+		return nil, err
+	}
+	return lease.Release, nil
+}
+
+// read puts the body of a request into memory. A form of a web page is refused: its author is not who has the certificate.
+func (g *Gateway) read(w http.ResponseWriter, r *http.Request) error {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != jsonType {
 		return answer(http.StatusUnsupportedMediaType, codes.InvalidArgument, "content type %q is not read: send %s", r.Header.Get("Content-Type"), jsonType)
 	}
