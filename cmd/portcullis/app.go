@@ -32,6 +32,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/cluster"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -165,7 +166,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 		Cover:        stores.cover(),
 		MaxHeldBytes: a.config.heldBytes(),
 		OnSnapshot:   a.registry.Update,
-		OnClusters:   a.clusters.Update,
+		OnClusters:   a.updateClusters,
 		Inspect:      inspection().Inspect,
 		Logger:       a.log,
 	})
@@ -176,6 +177,16 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 		return err
 	}
 	return metrics.Register(a.store.Collector())
+}
+
+// updateClusters makes the clusters of a configuration known: who may send reviews, and how they share the slots of hosts.
+func (a *app) updateClusters(all []*kinds.Cluster) {
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.Metadata.Name
+	}
+	a.registry.UpdateClusters(names)
+	a.clusters.Update(all)
 }
 
 // wireRoad makes the road of a review: the bridge in front of the dispatcher.

@@ -33,7 +33,7 @@ func (p *pool) spare(cluster string, now time.Time, unfit func(*member) bool) *S
 			continue
 		}
 		s := x.session
-		if s.spare() && s.takes(cluster) && !s.suspect(now) && !unfit(x) {
+		if s.spare() && s.roomFor(cluster) && !s.suspect(now) && !unfit(x) {
 			return s
 		}
 	}

@@ -33,6 +33,8 @@ const historiesVariable = "PORTCULLIS_HISTORIES"
 //   - what a hook answers is a pure function of review and hook (see decides), so that an allowed review is one that
 //     every fail-closed hook of its revision has allowed, and a denial is one of the hook that is named;
 //   - a handler with side effects is started at most once for a call;
+//   - the slots that clusters hold are those that calls have, and where several clusters may call none holds more than
+//     three quarters of those of a session whose credit stays what it is;
 //   - when the faults are over every call has its verdict, also those that have to wait for a slot;
 //   - in the end no slot is taken, nothing waits, and no goroutine is left.
 func TestHistories(t *testing.T) {
@@ -133,12 +135,43 @@ func (h *history) settled(t *testing.T) {
 	}
 }
 
+// audit checks what clusters hold of the slots of a session.
+func (h *history) audit(s *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, open, held := s.state, map[string]int64{}, int64(0)
+	all := st.shares.all()
+	for _, f := range st.calls {
+		for cluster, x := range all {
+			if f.share == x {
+				open[cluster] += int64(f.open)
+			}
+		}
+	}
+	for cluster, x := range all {
+		n := x.held.Load()
+		held += n
+		if n != open[cluster] {
+			h.t.Errorf("cluster %q holds %d slots, and its calls have %d", cluster, n, open[cluster])
+		}
+		if most := max(1, growthParts*int64(st.credit)/(growthParts+1)); h.quiet.Load() && st.shared && n > most {
+			h.t.Errorf("cluster %q holds %d of %d slots", cluster, n, st.credit)
+		}
+	}
+	if held != int64(st.taken) {
+		h.t.Errorf("all clusters hold %d slots, and %d are taken", held, st.taken)
+	}
+}
+
 // counting checks that calls end once.
 type counting struct{ h *history }
 
 func (c counting) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
 	ended := make([]atomic.Bool, len(b.Calls))
 	c.h.calls.Add(int64(len(ended)))
+	for _, s := range c.h.registry.all() {
+		c.h.audit(s)
+	}
 	return c.h.registry.Start(ctx, b, func(i int, r review.Result) {
 		if ended[i].Swap(true) {
 			c.h.t.Errorf("call of %q ended twice", b.Calls[i].Hook.ID.Name)
@@ -190,6 +223,7 @@ func (h *history) configure(revision int, r *rand.Rand) {
 	h.books.Lock()
 	h.books.hooks[snapshot.Revision()] = snapshot.Hooks()
 	h.books.Unlock()
+	h.registry.UpdateClusters([]string{"east", "west"}[:1+r.IntN(2)])
 	h.registry.Update(snapshot)
 	h.snapshot.Store(snapshot)
 }

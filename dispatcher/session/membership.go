@@ -115,13 +115,19 @@ func (r *Registry) Update(snapshot *match.Snapshot) {
 
 // forgetRemoved lets go of the hooks that no review can call any more.
 func (r *Registry) forgetRemoved() {
+	r.replace((*change).keep)
+}
+
+// UpdateClusters says which clusters may send reviews, by name, in any order. Where more than one may use a session, none
+// takes more than its share of the slots; until somebody says so there is one at most. Calls in flight are left alone.
+func (r *Registry) UpdateClusters(names []string) {
+	names = slices.Sorted(slices.Values(names))
+	if slices.Equal(names, r.view.Load().clusters) {
+		return
+	}
 	r.replace(func(c *change) {
-		c.next.pending = c.old.pending
-		for id, p := range c.old.pools {
-			if _, removed := c.old.removed[id]; !removed {
-				c.next.byHook[p.hook.Load()] = p
-			}
-		}
+		c.keep()
+		c.next.clusters, c.reaches = names, true
 	})
 }
 
@@ -136,6 +142,11 @@ func (r *Registry) replace(hooks func(*change)) {
 	for s := range concerned {
 		for _, x := range r.assign(s, c.next, c.now) {
 			x.pool.add(x, c.now)
+		}
+	}
+	if c.reaches {
+		for _, s := range r.roster.sessions {
+			s.share(c.next)
 		}
 	}
 	r.mu.Unlock()
@@ -174,6 +185,7 @@ func (r *Registry) assign(s *Session, v *view, now time.Time) (joins []*member) 
 			p.remove(x, now)
 		}
 	}
+	s.share(v)
 	return joins
 }
 

@@ -209,14 +209,27 @@ func BenchmarkCrowdTick(b *testing.B) {
 	}
 }
 
-// BenchmarkCrowdPick picks one of 10,000 sessions of a hook: of idle ones, and of those of which one alone has room.
+// BenchmarkCrowdPick picks one of 10,000 sessions of a hook: of idle ones, and of those of which one alone has room; and of
+// sessions that two clusters share and of which another one holds half.
 func BenchmarkCrowdPick(b *testing.B) {
-	for _, busy := range []bool{false, true} {
-		b.Run(fmt.Sprintf("busy=%t", busy), func(b *testing.B) {
+	for _, kind := range []struct {
+		name         string
+		busy, shared bool
+	}{{name: "busy=false"}, {name: "busy=true", busy: true}, {name: "shared", shared: true}} {
+		b.Run(kind.name, func(b *testing.B) {
 			c := newCrowd(b, 1, 1)
+			if kind.shared {
+				c.registry.UpdateClusters([]string{"east", "west"})
+			}
 			for i, s := range c.registry.all() {
-				if busy && i > 0 {
+				switch {
+				case kind.busy && i > 0:
 					s.room.Store(0)
+				case kind.shared:
+					s.state.shares.of("east").held.Store(DefaultOutstanding / 4)
+					s.state.shares.of("west").held.Store(DefaultOutstanding / 2)
+					s.room.Store(DefaultOutstanding / 4)
+					s.load.Store(3 * DefaultOutstanding / 4)
 				}
 			}
 			p, k, now := c.registry.view.Load().byOffer[offer{c.hooks[0], 2}][0], waitingTicket("east"), time.Now()

@@ -40,7 +40,10 @@ type mesh struct {
 	ahead    bool        // likewise: they say speculate
 	agree    bool        // the hosts that connect next agree to be asked ahead
 	mode     review.Mode // of the calls that are started next
+	cluster  string      // likewise
+	clusters []string    // of the routes that are configured next; none means all
 	waiting  *results    // of a call that a test lets wait
+	held     []*results  // that end with the test
 }
 
 // inBubble runs a test with a registry that serves validating hooks of the given names, granted to identity "host".
@@ -59,6 +62,11 @@ func inBubble(t *testing.T, hooks []string, test func(t *testing.T, m *mesh)) {
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
 		test(t, m)
+		for _, x := range m.held {
+			for _, cancel := range x.cancel {
+				cancel()
+			}
+		}
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
@@ -96,7 +104,7 @@ func (m *mesh) configureAs(configuration, identity string, hooks ...string) {
 		Revision: fmt.Sprint(hooks),
 		Objects:  []match.Object{{Validating: c, Pending: m.pending}},
 		Routes: []match.RouteBinding{{
-			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}, Hedge: m.hedge, Speculate: m.ahead},
+			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}, Clusters: m.clusters, Hedge: m.hedge, Speculate: m.ahead},
 		}},
 	})
 	for _, f := range findings {
@@ -141,7 +149,7 @@ func (m *mesh) start(names ...string) *results {
 func (m *mesh) startFor(long time.Duration, names ...string) *results {
 	m.t.Helper()
 	out := &results{t: m.t, byHook: map[string]review.Result{}, cancel: map[string]func(){}}
-	request := &admissionv1.AdmissionRequest{Uid: "u", Object: &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)}}
+	request := &admissionv1.AdmissionRequest{Uid: "u", Cluster: m.cluster, Object: &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)}}
 	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
 	for _, name := range names {
 		i := slices.IndexFunc(m.snapshot.Hooks(), func(h *match.Hook) bool { return h.ID.Name == name })

@@ -68,11 +68,11 @@ func (m *members) best(t *ticket, now time.Time) *member {
 	return nil
 }
 
-// fits reports whether the session takes the ticket now. A call that does not decide, or not yet, has to leave room for
+// fits reports whether the session takes the ticket now, within the share of its cluster. A call that does not decide, or not yet, has to leave room for
 // those that do.
 func (x *member) fits(t *ticket) bool {
 	s, mode := x.session, t.mode()
-	return s.room.Load() > 0 && s.takes(t.cluster()) && (mode == review.Decide || s.spare() && x.agrees(mode))
+	return s.room.Load() > 0 && s.roomFor(t.cluster()) && (mode == review.Decide || s.spare() && x.agrees(mode))
 }
 
 // rank is what speaks against the session.

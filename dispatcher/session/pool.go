@@ -107,20 +107,30 @@ func (p *pool) drain(now time.Time) {
 // drainTo gives waiting calls to one session.
 func (p *pool) drainTo(s *Session) {
 	p.serve(func() bool { return s.room.Load() > 0 }, func(t *ticket) bool {
-		return s.takes(t.cluster()) && s.submit([]*ticket{t}) > 0
+		return s.roomFor(t.cluster()) && s.submit([]*ticket{t}) > 0
 	})
 }
 
-// serve gives waiting calls to who seats them, while there is room. The lock is held all the while: a call is always in
-// the queue or on a session, where whoever cancels it or frees a slot finds it.
+// drainLine gives the waiting calls of a cluster to sessions that have room.
+func (p *pool) drainLine(cluster string, now time.Time) {
+	p.seatFrom(func(q *queue) { q.serveLine(cluster, func(t *ticket) bool { return p.seat(t, now) }) })
+}
+
+// serve gives waiting calls to who seats them, while there is room.
 func (p *pool) serve(room func() bool, seat func(t *ticket) bool) {
+	p.seatFrom(func(q *queue) { q.serve(room, seat) })
+}
+
+// seatFrom lets calls out of the queue. The lock is held all the while: a call is always in the queue or on a session,
+// where whoever cancels it or frees a slot finds it.
+func (p *pool) seatFrom(serve func(q *queue)) {
 	if p.waits.Load() == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.waiting.n
-	p.waiting.serve(room, seat)
+	serve(&p.waiting)
 	p.count(p.waiting.n - before)
 }
 

@@ -79,6 +79,17 @@ func (q *queue) serve(room func() bool, seat func(t *ticket) bool) {
 	}
 }
 
+// serveLine offers the calls of one cluster, the oldest first, and takes out what is seated, until one finds no seat.
+func (q *queue) serveLine(cluster string, seat func(t *ticket) bool) {
+	for l := q.lines[cluster]; l != nil; l = q.lines[cluster] {
+		t := ticketIn(l.calls.Front())
+		if !seat(t) {
+			return
+		}
+		q.remove(t)
+	}
+}
+
 // all are the tickets of all clusters. They may be taken out meanwhile.
 func (q *queue) all() iter.Seq[*ticket] {
 	return func(yield func(*ticket) bool) {

@@ -237,8 +237,8 @@ func (r *Registry) wait(p *pool, t *ticket) {
 	switch {
 	case why != nil:
 		t.finish(review.Result{Failure: why})
-	case first: // a slot may have become free in between; who waits behind others is found by who frees one
-		p.drain(now)
+	case first: // a slot may have become free in between; who waits in another line is found by who frees one
+		p.drainLine(t.cluster(), now)
 	}
 }
 

@@ -86,12 +86,13 @@ type Session struct {
 	used       bool // a review was written since the last tick
 	wake       chan struct{}
 
-	open  atomic.Bool  // it takes new calls once it has room, for pools
-	load  atomic.Int64 // pairs outstanding, for picks without the lock
-	room  atomic.Int64 // pairs that it takes, likewise
-	heard atomic.Int64 // unix ns of the last frame, likewise
-	leaks atomic.Int64 // pairs whose calls ended and that the host never answered, for metrics
-	pools atomic.Pointer[map[*pool]*member]
+	open   atomic.Bool  // it takes new calls once it has room, for pools
+	shared atomic.Bool  // several clusters may call, likewise
+	load   atomic.Int64 // pairs outstanding, for picks without the lock
+	room   atomic.Int64 // pairs that it takes, likewise
+	heard  atomic.Int64 // unix ns of the last frame, likewise
+	leaks  atomic.Int64 // pairs whose calls ended and that the host never answered, for metrics
+	pools  atomic.Pointer[map[*pool]*member]
 }
 
 // newSession is a session that says Welcome first.
@@ -103,6 +104,7 @@ func newSession(r *Registry, id, identity string, hello *hostv1.Hello) *Session 
 		wake:  make(chan struct{}, 1),
 	}
 	s.heard.Store(now.UnixNano())
+	s.open.Store(s.state.open())
 	s.publish()
 	s.pools.Store(&map[*pool]*member{})
 	return s
@@ -111,6 +113,24 @@ func newSession(r *Registry, id, identity string, hello *hostv1.Hello) *Session 
 // takes reports whether the session wants reviews of a cluster.
 func (s *Session) takes(cluster string) bool {
 	return len(s.hello.GetClusters()) == 0 || slices.Contains(s.hello.GetClusters(), cluster)
+}
+
+// serves reports whether any hook of the session is for a cluster.
+func (s *Session) serves(cluster string) bool {
+	for p := range *s.pools.Load() {
+		if p.hook.Load().Serves(cluster) {
+			return true
+		}
+	}
+	return false
+}
+
+// share bounds what a cluster takes of the slots, if several may.
+func (s *Session) share(v *view) {
+	if several := v.several(s); several != s.shared.Load() {
+		s.step(func(st *state) { st.shared = several })
+		s.shared.Store(several)
+	}
 }
 
 // suspect reports whether the session is too silent for new calls.
@@ -127,6 +147,9 @@ func (s *Session) step(f func(*state)) {
 	s.publish()
 	freed, done := s.state.room() > before, s.state.results(few[:0])
 	openChanged := s.state.open() != open
+	if openChanged {
+		s.open.Store(!open)
+	}
 	wake := s.summon()
 	s.mu.Unlock()
 	if wake {
@@ -170,15 +193,25 @@ func (s *Session) summon() (wake bool) {
 func (s *Session) publish() {
 	s.load.Store(int64(s.state.taken))
 	s.room.Store(int64(s.state.room()))
-	s.open.Store(s.state.open())
-	s.leaks.Store(int64(s.state.leaks.n))
+}
+
+// roomFor reports whether the session takes a call of a cluster now. It takes no lock: submit looks again.
+func (s *Session) roomFor(cluster string) bool {
+	free := s.room.Load()
+	switch {
+	case free <= 0 || !s.takes(cluster):
+		return false
+	case !s.shared.Load() || s.load.Load() < growthParts*(free-1): // even if one cluster holds all of them
+		return true
+	}
+	return allowance(s.state.shares.held(cluster), free) > 0
 }
 
 // submit takes as many of the tickets, in order, as there is room for; they are of one batch. It returns how many. Who
 // cancels a ticket meanwhile may not know of its seat: see [Registry.place].
 func (s *Session) submit(tickets []*ticket) (n int) {
 	s.step(func(st *state) {
-		if n = min(st.room(), len(tickets)); n == 0 {
+		if n = min(st.roomFor(tickets[0].cluster()), len(tickets)); n == 0 {
 			return
 		}
 		f := st.submit(tickets[:n])
@@ -245,6 +278,7 @@ func (s *Session) tick(now time.Time) {
 		st.carried(now, s.traffic.in.Load(), s.traffic.out.Load())
 		s.used = false
 		over = st.tick(now, patience)
+		s.leaks.Store(int64(st.leaks.n))
 	})
 	if over != nil {
 		s.close(over)

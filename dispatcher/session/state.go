@@ -42,6 +42,7 @@ type frame struct {
 	id       uint64
 	tickets  []*ticket // by hook index; nil once the slot is free
 	open     int       // slots that are not free
+	share    *share    // of the cluster whose calls they are
 	body     *body     // what the calls share; nil once the writer has taken it, or nobody waits for it any more
 	seat     seat      // of the tickets
 	bound    int       // bytes that the head takes at most
@@ -81,6 +82,8 @@ type state struct {
 
 	credit int // pairs that may be outstanding
 	taken  int // pairs that are
+	shares shares
+	shared bool // several clusters may call: none takes more than its share
 	lastID uint64
 	calls  map[uint64]*frame // frames with open slots
 	ended  []finished        // calls that got their results since these were last taken
@@ -150,6 +153,14 @@ func (s *state) room() int {
 // open reports whether the session takes new calls once there is room: neither side leaves, and the host has not paused.
 func (s *state) open() bool { return s.credit > 0 && !s.draining && s.deadline.IsZero() }
 
+// roomFor is how many pairs of a cluster the session takes now.
+func (s *state) roomFor(cluster string) int {
+	if !s.shared {
+		return s.room()
+	}
+	return int(allowance(s.shares.held(cluster), int64(s.room())))
+}
+
 // suspect reports whether the session is too silent to get new calls.
 func (s *state) suspect(now time.Time) bool { return now.Sub(s.heard) > SuspectAfter }
 
@@ -162,7 +173,8 @@ func (s *state) submit(tickets []*ticket) *frame {
 	}
 	f.bound = headBound(f.body, tickets)
 	f.tickets = append(f.single[:0], tickets...)
-	s.taken += len(tickets)
+	f.share = s.shares.of(tickets[0].cluster())
+	s.book(f, len(tickets))
 	s.calls[f.id] = f
 	if s.chunks && f.size() > MaxWholeBytes {
 		s.large.pushWanted(f, (*frame).wanted)
@@ -194,11 +206,17 @@ func (s *state) cancel(id uint64, t *ticket) {
 	}
 }
 
+// book books slots for a frame, or gives them back when n is below zero.
+func (s *state) book(f *frame, n int) {
+	s.taken += n
+	f.share.held.Add(int64(n))
+}
+
 // free gives the slot of a pair back.
 func (s *state) free(f *frame, i int) {
 	f.tickets[i] = nil
 	f.open--
-	s.taken--
+	s.book(f, -1)
 	if f.open == 0 {
 		delete(s.calls, f.id)
 	}

@@ -127,7 +127,7 @@ func (s *state) wanted(f *frame, now time.Time) bool {
 		}
 	}
 	clear(f.tickets[len(live):])
-	s.taken -= f.open - len(live)
+	s.book(f, len(live)-f.open)
 	f.tickets, f.open = live, len(live)
 	if f.open == 0 {
 		delete(s.calls, f.id)

@@ -19,6 +19,7 @@ type view struct {
 	byOffer  map[offer][]*pool
 	removed  map[match.HookID]time.Time // since when the snapshot has no such hook
 	pending  map[*pool]*match.Hook      // that are not in rotation yet
+	clusters []string                   // that may send reviews
 }
 
 func newView(revision string) *view {
@@ -66,6 +67,20 @@ func (v *view) offered(o offer) []*pool {
 	return all
 }
 
+// several reports whether reviews of more than one cluster may come to a session.
+func (v *view) several(s *Session) bool {
+	n := 0
+	for _, cluster := range v.clusters {
+		if s.takes(cluster) && s.serves(cluster) {
+			n++
+		}
+		if n > 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // offer is how hosts name a hook.
 type offer struct {
 	name  string
@@ -83,6 +98,7 @@ type change struct {
 	now       time.Time
 	old, next *view
 	copied    bool               // next has maps of its own
+	reaches   bool               // a hook or more is for other clusters, or there are others
 	offers    map[offer]struct{} // that mean something else now
 	dropped   []*pool            // that no review can call any more
 }
@@ -91,8 +107,18 @@ func newChange(old *view, now time.Time) *change {
 	return &change{now: now, old: old, offers: map[offer]struct{}{}, next: &view{
 		revision: old.revision, pools: old.pools, byOffer: old.byOffer,
 		byHook: make(map[*match.Hook]*pool, len(old.byHook)), removed: map[match.HookID]time.Time{},
-		pending: map[*pool]*match.Hook{},
+		pending: map[*pool]*match.Hook{}, clusters: old.clusters,
 	}}
+}
+
+// keep takes in the hooks of the old view.
+func (c *change) keep() {
+	c.next.pending = c.old.pending
+	for id, p := range c.old.pools {
+		if _, removed := c.old.removed[id]; !removed {
+			c.next.byHook[p.hook.Load()] = p
+		}
+	}
 }
 
 // copy makes the maps ones that may be changed; what is in them may not.
@@ -134,6 +160,9 @@ func (c *change) serve(r *Registry, h *match.Hook) {
 	begins := before == nil || back || before.Pending != h.Pending
 	if begins || before.Route.Speculate != h.Route.Speculate || !slices.Equal(before.Route.Hosts, h.Route.Hosts) {
 		c.offers[offerOf(h)] = struct{}{}
+	}
+	if !begins && !slices.Equal(before.Route.Clusters, h.Route.Clusters) {
+		c.reaches = true
 	}
 	if begins {
 		p.claim.Store(nil)

@@ -1,0 +1,76 @@
+package session
+
+import "sync/atomic"
+
+// growthParts is how many times what it leaves free a cluster may hold of the slots of a session, as in
+// [memory.Ledger]: a cluster alone gets three quarters, two get three sevenths each.
+const growthParts = 3
+
+// keptShares is how many clusters without slots a session remembers, so that their next calls allocate nothing.
+const keptShares = 128
+
+// allowance is how many more slots of a session a cluster may take that holds some, while so many are free: it holds at
+// most growthParts times what it then leaves free. A cluster that holds none gets one in any case.
+func allowance(held, free int64) int64 {
+	if free <= 0 {
+		return 0
+	}
+	more := (growthParts*free - held) / (growthParts + 1)
+	if held == 0 {
+		more = max(1, more)
+	}
+	return max(0, more)
+}
+
+// shares is how many slots of a session each cluster holds. It changes under the session's lock and is read without one.
+type shares struct {
+	byCluster atomic.Pointer[map[string]*share] // never changed once it is stored
+}
+
+// share is what one cluster holds. It is forgotten only while that is nothing.
+type share struct{ held atomic.Int64 }
+
+// held is how many slots a cluster holds.
+func (s *shares) held(cluster string) int64 {
+	if x := s.all()[cluster]; x != nil {
+		return x.held.Load()
+	}
+	return 0
+}
+
+// all are the shares by cluster, those that are empty among them.
+func (s *shares) all() map[string]*share {
+	if all := s.byCluster.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// of is the share of a cluster, which is made if there is none. The session's lock is held.
+func (s *shares) of(cluster string) *share {
+	if x := s.all()[cluster]; x != nil {
+		return x
+	}
+	x, next := &share{}, s.kept()
+	next[cluster] = x
+	s.byCluster.Store(&next)
+	return x
+}
+
+// kept is a copy of the shares: without the empty ones, if these are too many.
+func (s *shares) kept() map[string]*share {
+	next, empty := make(map[string]*share), 0
+	for cluster, x := range s.all() {
+		if next[cluster] = x; x.held.Load() == 0 {
+			empty++
+		}
+	}
+	if empty >= keptShares {
+		for cluster, x := range next {
+			if x.held.Load() == 0 {
+				delete(next, cluster)
+			}
+		}
+	}
+	return next
+}
