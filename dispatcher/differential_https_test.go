@@ -28,7 +28,7 @@ func (l *laboratory) overHTTPS() dispatcher.Backend {
 		return oracle.Allow()
 	})
 	l.idle = append(l.idle, server.Wait)
-	client, err := outbound.New(outbound.Options{})
+	client, err := outbound.New(outbound.Options{RetryInterval: 1}) // 1 ns: what is compared is what is asked
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func (s scripting) spoken(a act) act {
 
 // manner is a way to send an answer.
 func (s scripting) manner() (name string, change func(a *oracle.Answer)) {
-	switch s.IntN(6) {
+	switch s.IntN(7) {
 	case 0:
 		code := pick(s.chance, 201, 202, 204, 206, 207, 300, 304, 400, 403, 409, 413, 429, 500, 502, 503)
 		return fmt.Sprintf("as HTTP %d", code), func(a *oracle.Answer) { a.Code = code }
@@ -93,6 +93,11 @@ func (s scripting) manner() (name string, change func(a *oracle.Answer)) {
 	case 3:
 		return "with the connection closed before its last byte", func(a *oracle.Answer) { a.Cut, a.Drop = 1, true }
 	case 4:
+		code, after := pick(s.chance, 429, 500, 503), pick(s.chance, "0", "0", "soon")
+		return fmt.Sprintf("as HTTP %d with Retry-After %s", code, after), func(a *oracle.Answer) {
+			a.Code, a.Header = code, http.Header{"Retry-After": {after}}
+		}
+	case 5:
 		after := oracle.Answer{Code: pick(s.chance, 429, 500, 503), Header: http.Header{"Retry-After": {pick(s.chance, "0", "0", "0", "soon")}}}
 		times := pick(s.chance, 1, 1, 2, outbound.MaxRetries, outbound.MaxRetries+1)
 		return fmt.Sprintf("after %d of HTTP %d with Retry-After %s", times, after.Code, after.Header), func(a *oracle.Answer) {

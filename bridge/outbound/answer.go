@@ -18,10 +18,16 @@ import (
 // errTooLarge ends the reading of an answer.
 var errTooLarge = errors.New("the answer is larger than")
 
-// answer reads an answer.
-func (c *Client) answer(ctx context.Context, e *exchange, resp *http.Response) (*admissionv1.AdmissionResponse, *review.Failure) {
-	body, err := readAll(resp, c.options.MaxAnswerBytes)
-	verdict, f := e.verdict(resp, body, err)
+// answer is what a webhook answered, as far as it could be read.
+type answer struct {
+	*http.Response // its body is closed
+	body           []byte
+	err            error // beside the body: why it is not all
+}
+
+// answer makes a verdict of an answer, as long as somebody waits for it.
+func (e *exchange) answer(ctx context.Context, a *answer) (*admissionv1.AdmissionResponse, *review.Failure) {
+	verdict, f := e.verdict(a)
 	if f != nil && ctx.Err() != nil { // What a webhook says when we hang up is no answer.
 		return nil, endOf(ctx, "reading the answer of "+e.url.Host)
 	}
@@ -30,14 +36,14 @@ func (c *Client) answer(ctx context.Context, e *exchange, resp *http.Response) (
 
 // verdict makes a verdict of an answer: of what client-go's Result.Into and conversion.DecodeResponse take. About the rest
 // something is wrong, but a denial in it counts (docs/deviations.md, D1).
-func (e *exchange) verdict(resp *http.Response, body []byte, readErr error) (*admissionv1.AdmissionResponse, *review.Failure) {
-	if f := wrong(resp, body, readErr); f != nil {
-		if denial := conversion.DecodeDenial(body, e.version, e.uid); denial != nil {
+func (e *exchange) verdict(a *answer) (*admissionv1.AdmissionResponse, *review.Failure) {
+	if f := a.wrong(); f != nil {
+		if denial := e.denial(a); denial != nil {
 			return denial, nil
 		}
 		return nil, f
 	}
-	verdict, err := conversion.DecodeResponse(body, e.version, e.uid)
+	verdict, err := conversion.DecodeResponse(a.body, e.version, e.uid)
 	if err != nil {
 		return nil, failure(review.FailureBadAnswer, "%w", err)
 	}
@@ -47,17 +53,25 @@ func (e *exchange) verdict(resp *http.Response, body []byte, readErr error) (*ad
 	return verdict, nil
 }
 
-// wrong says what is wrong with an answer before it is looked into; nil when nothing is.
-func wrong(resp *http.Response, body []byte, readErr error) *review.Failure {
-	switch {
-	case errors.Is(readErr, errTooLarge):
-		return failure(review.FailureBadAnswer, "%w", readErr)
-	case readErr != nil:
-		return failure(review.FailureLost, "the answer was cut off: %w", readErr)
-	case resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusPartialContent:
-		return refusal(resp, body)
+// denial is what a webhook denied in an answer, whatever else it says; nil when it did not, and for conversions.
+func (e *exchange) denial(a *answer) *admissionv1.AdmissionResponse {
+	if e.version == "" {
+		return nil
 	}
-	if contentType := resp.Header.Get("Content-Type"); contentType != "" {
+	return conversion.DecodeDenial(a.body, e.version, e.uid)
+}
+
+// wrong says what is wrong with an answer before it is looked into; nil when nothing is.
+func (a *answer) wrong() *review.Failure {
+	switch {
+	case errors.Is(a.err, errTooLarge):
+		return failure(review.FailureBadAnswer, "%w", a.err)
+	case a.err != nil:
+		return failure(review.FailureLost, "the answer was cut off: %w", a.err)
+	case a.StatusCode < http.StatusOK || a.StatusCode > http.StatusPartialContent:
+		return a.refusal()
+	}
+	if contentType := a.Header.Get("Content-Type"); contentType != "" {
 		if _, _, err := mime.ParseMediaType(contentType); err != nil {
 			return failure(review.FailureBadAnswer, "the answer's content type %.100q: %w", contentType, err)
 		}
@@ -65,11 +79,11 @@ func wrong(resp *http.Response, body []byte, readErr error) *review.Failure {
 	return nil
 }
 
-// readAll reads an answer as far as the limit and closes it. There may be an error beside what was read.
-func readAll(resp *http.Response, limit int) ([]byte, error) {
+// readAnswer reads an answer as far as the limit and closes it.
+func readAnswer(resp *http.Response, limit int) *answer {
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return nil, nil // What follows is no answer, and does not end.
+		return &answer{Response: resp} // What follows is no answer, and does not end.
 	}
 	const trusted = 64 << 10 // So much is reserved because a webhook says that it comes.
 	var b bytes.Buffer
@@ -78,34 +92,28 @@ func readAll(resp *http.Response, limit int) ([]byte, error) {
 	if err == nil && b.Len() > limit {
 		err = fmt.Errorf("%w %d bytes", errTooLarge, limit)
 	}
-	return b.Bytes(), err
-}
-
-// discard ends an answer that nobody needs so that its connection can be used again, if that is cheap.
-func discard(resp *http.Response) {
-	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, drainBytes)
+	return &answer{Response: resp, body: b.Bytes(), err: err}
 }
 
 // refusal is the failure of a call that the webhook answered with an HTTP status other than of success.
-func refusal(resp *http.Response, body []byte) *review.Failure {
+func (a *answer) refusal() *review.Failure {
 	kind := review.FailureHandler
 	switch {
-	case resp.StatusCode < http.StatusBadRequest:
+	case a.StatusCode < http.StatusBadRequest:
 		kind = review.FailureBadAnswer // Redirects above all: they are not followed.
-	case resp.StatusCode == http.StatusRequestEntityTooLarge:
+	case a.StatusCode == http.StatusRequestEntityTooLarge:
 		kind = review.FailureTooLarge
-	case resp.StatusCode == http.StatusTooManyRequests:
+	case a.StatusCode == http.StatusTooManyRequests:
 		kind = review.FailureOverload
-	case resp.StatusCode == http.StatusServiceUnavailable:
+	case a.StatusCode == http.StatusServiceUnavailable:
 		kind = review.FailureUnavailable
 	}
 	said := ""
-	if to := resp.Header.Get("Location"); to != "" {
+	if to := a.Header.Get("Location"); to != "" {
 		said += fmt.Sprintf(", Location %.*q", quotedBytes, to)
 	}
-	if after := resp.Header.Get("Retry-After"); after != "" {
+	if after := a.Header.Get("Retry-After"); after != "" {
 		said += fmt.Sprintf(", Retry-After %.*q", quotedBytes, after)
 	}
-	return failure(kind, "the webhook answered HTTP %s%s: %.*q", resp.Status, said, quotedBytes, bytes.TrimSpace(body))
+	return failure(kind, "the webhook answered HTTP %s%s: %.*q", a.Status, said, quotedBytes, bytes.TrimSpace(a.body))
 }

@@ -66,20 +66,19 @@ func (c *Client) convert(ctx context.Context, e *exchange) ([]byte, error) {
 		return nil, f
 	}
 	defer c.yield(t, e.call)
-	resp, f := c.send(ctx, t, e)
+	a, f := c.send(ctx, t, e)
 	if f != nil {
 		return nil, f
 	}
-	answer, err := readAll(resp, c.options.MaxAnswerBytes)
-	switch f := wrong(resp, answer, err); {
+	switch f := a.wrong(); {
 	case f != nil && ctx.Err() != nil: // What a webhook says when we hang up is no answer.
 		return nil, endOf(ctx, "reading the answer of "+e.url.Host)
 	case f != nil:
 		return nil, f
-	case len(answer) == 0:
-		return nil, fmt.Errorf("%s answered HTTP %s with an empty body", e.url.Host, resp.Status)
+	case len(a.body) == 0:
+		return nil, fmt.Errorf("%s answered HTTP %s with an empty body", e.url.Host, a.Status)
 	}
-	return answer, nil
+	return a.body, nil
 }
 
 // clientConfig is a clientConfig of a CustomResourceDefinition as one of a webhook configuration: they are the same.

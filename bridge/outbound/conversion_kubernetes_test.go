@@ -35,7 +35,7 @@ type conversionComparison struct {
 
 func newConversionComparison(t testing.TB, reviewVersion string) *conversionComparison {
 	t.Helper()
-	x := &conversionComparison{caller: newClient(t, Options{}).Conversions("prod-1")}
+	x := &conversionComparison{caller: newClient(t, Options{RetryInterval: 1}).Conversions("prod-1")}
 	w := serve(t, func(rw http.ResponseWriter, r *http.Request) { x.answer(t, rw, r) })
 	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"}
 	crd := &apiextensionsv1.CustomResourceDefinition{

@@ -59,15 +59,15 @@ func (c *Client) prepare(ctx context.Context, x *call) (*exchange, *review.Failu
 
 // exchange sends the review and reads the answer.
 func (c *Client) exchange(ctx context.Context, t *target, e *exchange) (*admissionv1.AdmissionResponse, *review.Failure) {
-	resp, f := c.send(ctx, t, e) //nolint:bodyclose // answer closes it
+	a, f := c.send(ctx, t, e)
 	if f != nil {
 		return nil, f
 	}
-	return c.answer(ctx, e, resp)
+	return e.answer(ctx, a)
 }
 
-// send sends the review, again when the webhook asks for it. Whoever gets the answer closes it.
-func (c *Client) send(ctx context.Context, t *target, e *exchange) (*http.Response, *review.Failure) {
+// send sends the review and reads the answer, again when the webhook asks for it and has not denied the request.
+func (c *Client) send(ctx context.Context, t *target, e *exchange) (*answer, *review.Failure) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		e.received = true
 		t.calls.connected(&e.call.atTarget, !got.Reused)
@@ -81,11 +81,12 @@ func (c *Client) send(ctx context.Context, t *target, e *exchange) (*http.Respon
 			}
 			return nil, e.unanswered(ctx, err)
 		}
+		a := readAnswer(resp, c.options.MaxAnswerBytes)
 		pause, again := retryAfter(resp)
-		if !again || attempt == MaxRetries || time.Now().Add(pause).After(e.call.Deadline) {
-			return resp, nil
+		pause = max(pause, c.options.RetryInterval)
+		if !again || attempt == MaxRetries || time.Now().Add(pause).After(e.call.Deadline) || e.denial(a) != nil {
+			return a, nil
 		}
-		discard(resp)
 		c.seeing.retries.Inc()
 		if !sleep(ctx, pause) {
 			return nil, endOf(ctx, "waiting to retry, as the webhook asked with "+resp.Status)

@@ -110,7 +110,7 @@ func newComparison(t testing.TB, stage admissionv1.Stage, policy admissionregist
 	}
 	snapshot, _ := match.Compile(in)
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: fixed{snapshot: snapshot}, Clusters: fixed{snapshot: snapshot}, Streams: newClient(t, Options{}), Webhooks: newClient(t, Options{}),
+		Snapshots: fixed{snapshot: snapshot}, Clusters: fixed{snapshot: snapshot}, Streams: newClient(t, Options{}), Webhooks: newClient(t, Options{RetryInterval: 1}),
 	})
 	if err != nil {
 		t.Fatal(err)

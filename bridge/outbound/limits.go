@@ -33,6 +33,8 @@ const (
 	// MaxRetries is how often a call is sent again when the webhook asks for it with Retry-After: what client-go does
 	// (NewRequest of k8s.io/client-go/rest; SEMANTICS C38).
 	MaxRetries = 10
+	// DefaultRetryInterval is the least time before each of these, also if the webhook asks for less with Retry-After: 0.
+	DefaultRetryInterval = 100 * time.Millisecond
 
 	// ConnectTimeout bounds a connection attempt, and TLSHandshakeTimeout the handshake after it. Both are client-go's.
 	ConnectTimeout = 30 * time.Second
@@ -48,8 +50,6 @@ const (
 	// interval for looking whether it was rotated.
 	RenewAfter = 5 * time.Minute
 
-	// drainBytes is the most that is read of an answer which nobody needs so that its connection can be used again.
-	drainBytes = 2 << 10
 	// quotedBytes is the most of an answer that is quoted in an error.
 	quotedBytes = 256
 )

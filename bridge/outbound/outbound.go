@@ -4,7 +4,7 @@
 // what differs, on purpose:
 //
 //   - A denial is read first and stays one, whatever else is wrong with the answer: its HTTP status, its length, the
-//     rest of the JSON (docs/deviations.md, D1).
+//     rest of the JSON, and Retry-After (docs/deviations.md, D1).
 //   - Redirects are not followed, answers are bounded, and so are calls in progress and calls that wait. No cluster takes these
 //     from the others: see gate.
 //   - A hook that points at kubernetes.default.svc is never called with credentials that nobody configured for it.
@@ -23,6 +23,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -55,6 +56,8 @@ type Options struct {
 	MaxTargets int
 	// MaxAnswerBytes is the largest answer, uncompressed; 0 means DefaultMaxAnswerBytes.
 	MaxAnswerBytes int
+	// RetryInterval is the least time before a call is sent again as the webhook asks; 0 means DefaultRetryInterval.
+	RetryInterval time.Duration
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
 }
@@ -83,6 +86,9 @@ func (o *Options) defaults() {
 		if *limit.value <= 0 {
 			*limit.value = limit.standard
 		}
+	}
+	if o.RetryInterval <= 0 {
+		o.RetryInterval = DefaultRetryInterval
 	}
 }
 

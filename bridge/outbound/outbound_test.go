@@ -3,6 +3,7 @@ package outbound
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -289,7 +290,7 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 				}
 				allow(rw, r)
 			})
-			c := newClient(t, Options{})
+			c := newClient(t, Options{RetryInterval: 1})
 			want(t, ask(t, c, w.hook("/")), test.kind)
 			if n := calls.Load(); n != test.calls {
 				t.Errorf("called %d times, want %d", n, test.calls)
@@ -310,32 +311,71 @@ type roundTripperFunc func(*http.Request) (*http.Response, error)
 func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestRetriesAreMadeWhenTheWebhookSaysAndWhileThereIsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		var asked []string
-		c := newClient(t, Options{})
-		c.targets.carry = func(*endpoint) (*carrier, error) {
-			return &carrier{idle: func() {}, RoundTripper: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
-				asked = append(asked, time.Since(begun).String()+" "+r.URL.RawQuery)
-				return &http.Response{
-					StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"4"}}, Body: http.NoBody,
-				}, nil
-			})}, nil
-		}
-		url := "https://hooks.example.com"
-		b := batch(&match.Hook{
-			ClientConfig:   admissionregistrationv1.WebhookClientConfig{URL: &url},
-			ReviewVersions: []string{"v1"},
+	for name, test := range map[string]struct {
+		after   string
+		timeout time.Duration
+		asked   []string
+		took    time.Duration
+	}{
+		"in seconds": {"4", 10 * time.Second, []string{"0s timeout=10s", "4s timeout=6s", "8s timeout=2s"}, 8 * time.Second},
+		"at once, which is not sooner than the least interval": {
+			"0", 350 * time.Millisecond, []string{"0s timeout=1s", "100ms timeout=1s", "200ms timeout=1s", "300ms timeout=1s"}, 300 * time.Millisecond,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				var asked []string
+				c := newClient(t, Options{})
+				c.targets.carry = func(*endpoint) (*carrier, error) {
+					return &carrier{idle: func() {}, RoundTripper: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+						asked = append(asked, time.Since(begun).String()+" "+r.URL.RawQuery)
+						return &http.Response{
+							StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {test.after}}, Body: http.NoBody,
+						}, nil
+					})}, nil
+				}
+				url := "https://hooks.example.com"
+				b := batch(&match.Hook{
+					ClientConfig:   admissionregistrationv1.WebhookClientConfig{URL: &url},
+					ReviewVersions: []string{"v1"},
+				})
+				b.Calls[0].Deadline = begun.Add(test.timeout)
+				want(t, start(t, c, b).wait(), "unavailable")
+				if diff := cmp.Diff(test.asked, asked); diff != "" {
+					t.Errorf("asked (-want +got):\n%s", diff)
+				}
+				if took := time.Since(begun); took != test.took {
+					t.Errorf("it took %v", took)
+				}
+			})
 		})
-		b.Calls[0].Deadline = begun.Add(10 * time.Second)
-		want(t, start(t, c, b).wait(), "unavailable")
-		if diff := cmp.Diff([]string{"0s timeout=10s", "4s timeout=6s", "8s timeout=2s"}, asked); diff != "" {
-			t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}
+
+func TestADenialWithRetryAfterEndsTheCall(t *testing.T) {
+	const denial = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"%UID%","allowed":false,"status":{"message":"no"}}`
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		for name, body := range map[string]string{
+			"whole": denial + "}", "cut off behind the denial": denial, "larger than an answer may be": denial + strings.Repeat(" ", 4096) + "}",
+		} {
+			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
+				var calls atomic.Int32
+				deny, allow := saying(t, status, http.Header{"Retry-After": {"0"}}, body), allowing(t)
+				w := serve(t, func(rw http.ResponseWriter, r *http.Request) {
+					if calls.Add(1) == 1 {
+						deny(rw, r)
+						return
+					}
+					allow(rw, r)
+				})
+				want(t, ask(t, newClient(t, Options{MaxAnswerBytes: 2048}), w.hook("/")), "denied")
+				if n := calls.Load(); n != 1 {
+					t.Errorf("asked %d times", n)
+				}
+			})
 		}
-		if took := time.Since(begun); took != 8*time.Second {
-			t.Errorf("it took %v", took)
-		}
-	})
+	}
 }
 
 func TestACallThatWaitsToRetryCanBeCancelled(t *testing.T) {
