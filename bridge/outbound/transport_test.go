@@ -265,7 +265,7 @@ func TestTheClientIsWhomTheKubeconfigSays(t *testing.T) {
 		name, _ := identity.FromTLS(r.TLS)
 		callers <- [2]string{name, r.Header.Get("Authorization")}
 		answer(rw, r)
-	}, presenting(t, ca, "a.policies.svc", "b.policies.svc", "c.policies.svc", "d.tokens.svc", "e.other.svc", "kubernetes.default.svc"),
+	}, presenting(t, ca, "a.policies.svc", "b.policies.svc", "c.policies.svc", "d.tokens.svc", "e.other.svc", "f.elsewhere.svc", "kubernetes.default.svc"),
 		func(s *httptest.Server) { s.TLS.ClientAuth, s.TLS.ClientCAs = tls.VerifyClientCertIfGiven, pool })
 	w.ca = ca.CA().CertPEM
 	identities, err := Kubeconfig(kubeconfigFor(t, `
@@ -275,8 +275,10 @@ func TestTheClientIsWhomTheKubeconfigSays(t *testing.T) {
   user: {client-certificate: "`+dir+`/tls.crt", client-key: "`+dir+`/tls.key"}
 - name: "*.tokens.svc"
   user: {tokenFile: "`+tokenFile+`"}
-- name: "*"
+- name: "*.other.svc:443"
   user: {username: me, password: secret}
+- name: "*"
+  user: {username: you, password: secret, client-certificate: "`+dir+`/tls.crt", client-key: "`+dir+`/tls.key"}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -290,6 +292,7 @@ func TestTheClientIsWhomTheKubeconfigSays(t *testing.T) {
 		{"policies", "b", [2]string{"mesh", ""}},
 		{"tokens", "d", [2]string{"", "Bearer t2"}},
 		{"other", "e", [2]string{"", "Basic bWU6c2VjcmV0"}},
+		{"elsewhere", "f", [2]string{"mesh", ""}},
 		{"default", "kubernetes", [2]string{"", ""}},
 	} {
 		want(t, ask(t, c, service(w.hook("/"), test.namespace, test.name)), "allowed")
@@ -369,7 +372,7 @@ func TestIdentitiesAreAskedByHostAndPort(t *testing.T) {
 }
 
 func TestWebhooksOfTheAPIServerAreCalledAsNobody(t *testing.T) {
-	k, err := Kubeconfig(kubeconfigFor(t, "- {name: \"*\", user: {token: t}}\n"))
+	k, err := Kubeconfig(kubeconfigFor(t, "- {name: \"*.default.svc\", user: {token: t}}\n- {name: \"*.svc:8443\", user: {token: t}}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 		return nil, err
 	}
 	a.hosts = session.NewServer(a.registry, caller)
-	if a.webhooks, err = c.webhooks.client(metrics); err != nil {
+	if a.webhooks, err = c.webhooks.client(metrics, log); err != nil {
 		return nil, err
 	}
 	if a.codec, err = newCodec(metrics); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -26,18 +27,23 @@ type webhookConfig struct {
 // bind makes the flags.
 func (c *webhookConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.kubeconfig, "webhook-kubeconfig", "",
-		"file of who webhooks are called as, in the form of the kubeConfigFile of kube-apiserver's webhook plugins (default: as nobody)")
+		"file of who webhooks are called as, in the form of the kubeConfigFile of kube-apiserver's webhook plugins; "+
+			"tokens and passwords go to hosts that a user is named by, or by a pattern such as *.policy.svc (default: as nobody)")
 	f.StringSliceVar(&c.services, "webhook-service", nil,
 		"address of a service that a clientConfig names: "+serviceForm+"; may be given several times (default: its name in DNS)")
 }
 
-// client makes what calls webhooks.
-func (c *webhookConfig) client(metrics prometheus.Registerer) (*outbound.Client, error) {
+// client makes what calls webhooks. It warns of credentials that will not be used.
+func (c *webhookConfig) client(metrics prometheus.Registerer, log *slog.Logger) (*outbound.Client, error) {
 	o := outbound.Options{Metrics: metrics}
 	if c.kubeconfig != "" {
 		identities, err := outbound.Kubeconfig(c.kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("--webhook-kubeconfig: %w", err)
+		}
+		if user := identities.Withheld(); user != "" {
+			log.Warn("tokens, passwords and exec of --webhook-kubeconfig are not used for webhooks that no user is named by",
+				"user", user, "remedy", "name a user by the host of each webhook that needs them (hooks.example.com:8443), or by a pattern (*.policy.svc)")
 		}
 		o.Identities = identities
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -87,10 +88,27 @@ func TestIdentitiesForWebhooksThatCannotBeReadAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := webhookConfig{kubeconfig: file}
-			if _, err := c.client(prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "--webhook-kubeconfig") {
+			if _, err := c.client(prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--webhook-kubeconfig") {
 				t.Errorf("error = %v", err)
 			}
 		})
+	}
+}
+
+func TestCredentialsThatGoToNoWebhookAreWarnedOf(t *testing.T) {
+	for user, warned := range map[string]bool{"'*'": true, "hooks.example.com": false} {
+		var logs bytes.Buffer
+		c := webhookConfig{kubeconfig: write(t, "kubeconfig", "apiVersion: v1\nkind: Config\nusers:\n- {name: "+user+", user: {token: secret}}\n")}
+		client, err := c.client(prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&logs, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Contains(logs.String(), "level=WARN") && strings.Contains(logs.String(), "remedy="); got != warned {
+			t.Errorf("user %s: logged %q", user, logs.String())
+		}
 	}
 }
 
