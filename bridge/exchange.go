@@ -41,7 +41,8 @@ type exchange struct {
 	refused *refusal // why no hook sees the review; nil otherwise
 	verdict int      // HTTP status of an answer that the gateway writes
 	outcome outcome
-	code    int // HTTP status; 0 until it is written
+	failure string // why the answer is no verdict; empty when it is one
+	code    int    // HTTP status; 0 until it is written
 	span    trace.Span
 }
 

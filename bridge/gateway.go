@@ -56,6 +56,9 @@ func (g gateway) Review(ctx context.Context, request *admissionv1.ReviewRequest)
 		return nil, err
 	}
 	x.outcome = how
+	if how == outcomeFailed || how == outcomeBroken {
+		x.failure = response.GetResponse().GetStatus().GetMessage()
+	}
 	x.Header()[revisionHeader] = []string{response.GetRevision()}
 	return response, nil
 }

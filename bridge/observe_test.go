@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,37 @@ func TestTheSpanJoinsTheCallersTrace(t *testing.T) {
 	}
 }
 
+// A denial is a result; a review that is refused without a verdict is an error of the mesh.
+func TestSpansTellAFailureFromADenial(t *testing.T) {
+	for name, tt := range map[string]struct {
+		failed  bool
+		outcome string
+		status  sdktrace.Status
+	}{
+		"a denial":  {false, "denied", sdktrace.Status{}},
+		"a failure": {true, "failed", sdktrace.Status{Code: codes.Error, Description: "because"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := tracetest.NewSpanRecorder()
+			options := testOptions(func(_ context.Context, r *review.Request) (review.Answer, error) {
+				return review.Answer{Failed: tt.failed, Response: &admissionv1.AdmissionResponse{
+					Uid: r.Admission.GetUid(), Status: &admissionv1.Status{Code: 500, Message: "because"},
+				}}, nil
+			})
+			options.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
+			e := serve(t, options)
+			ask(t, e.client(t), e.url(validatePath), reviewOf("u1", 0))
+			span := ended(t, recorder, 1)[0]
+			if span.Status() != tt.status {
+				t.Errorf("status = %v, want %v", span.Status(), tt.status)
+			}
+			if want := attribute.String("portcullis.outcome", tt.outcome); !slices.Contains(span.Attributes(), want) {
+				t.Errorf("attributes = %v, want %v among them", span.Attributes(), want)
+			}
+		})
+	}
+}
+
 func TestSpansOfRefusals(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	options := testOptions(allow)
@@ -108,13 +140,15 @@ func TestMetrics(t *testing.T) {
 			return review.Answer{}, context.DeadlineExceeded
 		case "denied":
 			return review.Answer{Response: &admissionv1.AdmissionResponse{Uid: "denied"}}, nil
+		case "failed":
+			return review.Answer{Response: &admissionv1.AdmissionResponse{Uid: "failed"}, Failed: true}, nil
 		}
 		return allow(ctx, r)
 	})
 	options.Registerer = registry
 	e := serve(t, options)
 	client := e.client(t)
-	for _, uid := range []string{"allowed", "allowed", "denied", "panic", "stale"} {
+	for _, uid := range []string{"allowed", "allowed", "denied", "failed", "panic", "stale"} {
 		ask(t, client, e.url(validatePath), reviewOf(uid, 1000))
 	}
 	ask(t, client, e.url("/v1/clusters/prod-1/mutate"), reviewOf("large", 2*testLimit))
@@ -126,6 +160,7 @@ func TestMetrics(t *testing.T) {
 portcullis_bridge_requests_total{code="200",edge="json",outcome="allowed",stage="validate"} 2
 portcullis_bridge_requests_total{code="200",edge="json",outcome="broken",stage="validate"} 1
 portcullis_bridge_requests_total{code="200",edge="json",outcome="denied",stage="validate"} 1
+portcullis_bridge_requests_total{code="200",edge="json",outcome="failed",stage="validate"} 1
 portcullis_bridge_requests_total{code="200",edge="json",outcome="rejected",stage="mutate"} 1
 portcullis_bridge_requests_total{code="404",edge="json",outcome="rejected",stage="none"} 1
 portcullis_bridge_requests_total{code="503",edge="json",outcome="unjudged",stage="validate"} 1
@@ -137,7 +172,7 @@ portcullis_bridge_panics_total 1
 	var last error
 	eventually(t, "every answer is counted", func() bool { // which happens after it was sent
 		last = testutil.GatherAndCompare(registry, strings.NewReader(want), names...)
-		return last == nil || testutil.CollectAndCount(e.instruments.requests) == 6
+		return last == nil || testutil.CollectAndCount(e.instruments.requests) == 7
 	})
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
@@ -154,21 +189,34 @@ portcullis_bridge_panics_total 1
 				t.Errorf("buckets from %v to %v, want 1 ms to 34 s", first, last)
 			}
 		case "portcullis_bridge_request_body_bytes":
-			if got := family.GetMetric()[0].GetHistogram(); got.GetSampleCount() != 5 || got.GetSampleSum() != 5000 {
-				t.Errorf("bodies = %v, want five of 1000 bytes", got)
+			if got := family.GetMetric()[0].GetHistogram(); got.GetSampleCount() != 6 || got.GetSampleSum() != 6000 {
+				t.Errorf("bodies = %v, want six of 1000 bytes", got)
 			}
 		}
 	}
 }
 
 func TestMetricsOverGRPC(t *testing.T) {
-	b := newBridge(t, testOptions(allow))
-	if _, err := serveGRPC(t, b)("kube-apiserver").Review(t.Context(), grpcReview()); err != nil {
-		t.Fatal(err)
-	}
-	counter := b.instruments.requests.WithLabelValues(edgeGRPC, "validate", "allowed", "200")
-	if got := testutil.ToFloat64(counter); got != 1 {
-		t.Errorf("reviews counted = %v, want 1", got)
+	for outcome, answer := range map[string]review.Answer{
+		"allowed": {Response: &admissionv1.AdmissionResponse{Allowed: true}},
+		"denied":  {Response: &admissionv1.AdmissionResponse{}},
+		"failed":  {Response: &admissionv1.AdmissionResponse{}, Failed: true},
+	} {
+		b := newBridge(t, testOptions(func(_ context.Context, r *review.Request) (review.Answer, error) {
+			answer.Response.Uid = r.Admission.GetUid()
+			return answer, nil
+		}))
+		got, err := serveGRPC(t, b)("kube-apiserver").Review(t.Context(), grpcReview())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.GetFailed() != answer.Failed {
+			t.Errorf("%s: failed = %t, want %t", outcome, got.GetFailed(), answer.Failed)
+		}
+		counter := b.instruments.requests.WithLabelValues(edgeGRPC, "validate", outcome, "200")
+		if got := testutil.ToFloat64(counter); got != 1 {
+			t.Errorf("%s: reviews counted = %v, want 1", outcome, got)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 //	-------------------------------------------------  ---------------  ---------------------  ----------------
 //	the hooks allow                                    -                200 allow              allowed
 //	a hook denies                                      -                200 deny, its code     denied
+//	no hook denies, and one that must gives no verdict -                200 deny, 500 mostly   failed
 //	nothing may judge: stale configuration, stopping   -                503 Retry-After        unjudged
 //	no memory for it within the budget                 429 Retry-After  429 Retry-After        unjudged
 //	a bug of ours: panic, an answer that is none       500              200 deny, code 500     broken
@@ -47,6 +48,7 @@ type outcome string
 const (
 	outcomeAllowed  outcome = "allowed"
 	outcomeDenied   outcome = "denied"
+	outcomeFailed   outcome = "failed"
 	outcomeRejected outcome = "rejected"
 	outcomeUnjudged outcome = "unjudged"
 	outcomeBroken   outcome = "broken"

@@ -47,13 +47,21 @@ func (b *Bridge) judge(
 			slog.String("uid", uid), slog.String("answered", answer.Response.GetUid()))
 		return broken().denial(uid, request.GetApiVersion()), outcomeBroken, nil
 	}
-	how = outcomeDenied
-	if answer.Response.GetAllowed() {
-		how = outcomeAllowed
-	}
 	return &admissionv1.ReviewResponse{
 		Response: answer.Response, Revision: answer.Revision, Outcomes: answer.Outcomes, ApiVersion: request.GetApiVersion(),
-	}, how, nil
+		Failed: answer.Failed,
+	}, outcomeOf(answer), nil
+}
+
+// outcomeOf sorts an answer of the Reviewer.
+func outcomeOf(answer review.Answer) outcome {
+	switch {
+	case answer.Response.GetAllowed():
+		return outcomeAllowed
+	case answer.Failed:
+		return outcomeFailed
+	}
+	return outcomeDenied
 }
 
 // service is the AdmissionService on a gRPC listener. Callers are known by the certificate of their channel; the cluster

@@ -44,8 +44,11 @@ func (x *exchange) endSpan() {
 			attribute.Int("http.request.body.size", len(x.body)),
 			attribute.Int("http.response.status_code", x.code),
 		)
-		if x.refused != nil {
+		switch {
+		case x.refused != nil:
 			x.span.SetStatus(codes.Error, bounded(x.refused.message))
+		case x.failure != "":
+			x.span.SetStatus(codes.Error, bounded(x.failure))
 		}
 	}
 	x.span.End()

@@ -95,7 +95,7 @@ func joined(mutated, validated review.Answer) review.Answer {
 		response.Patch, response.PatchType = m.GetPatch(), m.GetPatchType()
 	}
 	return review.Answer{
-		Response: response, Object: mutated.Object, Revision: validated.Revision,
+		Response: response, Failed: validated.Failed, Object: mutated.Object, Revision: validated.Revision,
 		Outcomes: slices.Concat(mutated.Outcomes, validated.Outcomes),
 	}
 }

@@ -272,7 +272,7 @@ func answerBy(ctx context.Context, now time.Time) time.Time {
 
 // internalError is the answer to a review that made our own code panic.
 func internalError(r *review.Request, judging *match.Snapshot) review.Answer {
-	answer := review.Answer{Response: &admissionv1.AdmissionResponse{
+	answer := review.Answer{Failed: true, Response: &admissionv1.AdmissionResponse{
 		Uid: r.Admission.GetUid(),
 		Status: &admissionv1.Status{
 			Status: "Failure", Reason: "InternalError", Code: 500, Message: "internal error of the admission mesh",

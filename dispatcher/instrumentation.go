@@ -128,7 +128,7 @@ func (i *instrumentation) beginReview(ctx context.Context, r *review.Request) (c
 	return ctx, span
 }
 
-// endReview records how a review ended.
+// endReview records how a review ended. That a hook denies it is no error of the mesh; that nothing judged it is one.
 func (i *instrumentation) endReview(
 	span trace.Span, r *review.Request, a review.Answer, err error, took time.Duration,
 ) {
@@ -137,6 +137,9 @@ func (i *instrumentation) endReview(
 	case err != nil:
 		outcome = "unjudged"
 		span.SetStatus(codes.Error, err.Error())
+	case a.Failed:
+		outcome = "failed"
+		span.SetStatus(codes.Error, a.Response.GetStatus().GetMessage())
 	case !a.Response.GetAllowed():
 		outcome = "denied"
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -309,6 +311,61 @@ func TestWhyAHookFailedIsInTheLogAndInTheTraceOnce(t *testing.T) {
 		if s := w.spans.Ended()[0].Status(); s.Description != "no database" {
 			t.Errorf("the span says %+v", s)
 		}
+	}
+}
+
+// TestAFailureIsToldFromADenial: a denial is a result. A review that is refused since no verdict came is an error of the mesh,
+// at every level that somebody may look at.
+func TestAFailureIsToldFromADenial(t *testing.T) {
+	deny := review.Result{Verdict: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403}}}
+	for name, test := range map[string]struct {
+		stage   admissionv1.Stage
+		selects bool
+		ignore  bool
+		result  review.Result
+		want    string
+		review  codes.Code // of the span
+		call    codes.Code
+	}{
+		"a denial":                             {stage: validate, result: deny, want: "denied"},
+		"a denial by a hook that is fail-open": {stage: mutate, ignore: true, result: deny, want: "denied"},
+		"a failure that refuses":               {stage: validate, result: review.Fail(review.FailureLost, "lost"), want: "failed", review: codes.Error, call: codes.Error},
+		"a failure in any of the stages":       {stage: admissionv1.Stage_STAGE_ADMIT, result: review.Fail(review.FailureLost, "lost"), want: "failed", review: codes.Error, call: codes.Error},
+		"a failure that is let pass":           {stage: mutate, ignore: true, result: review.Fail(review.FailureLost, "lost"), want: "allowed", call: codes.Error},
+		"a hook that cannot be matched":        {stage: validate, selects: true, result: deny, want: "failed", review: codes.Error},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hooks := []hook{{name: "x.test.dev", ignore: test.ignore, selects: test.selects}}
+			validating, mutating := hooks, []hook(nil)
+			if test.stage == mutate {
+				validating, mutating = mutating, validating
+			}
+			w := watch(t, compile(t, validating, mutating), test.result)
+			a, err := w.dispatcher.Review(t.Context(), podReview(test.stage, `{"kind":"Pod","apiVersion":"v1"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Failed != (test.want == "failed") {
+				t.Errorf("Failed = %t", a.Failed)
+			}
+			for _, l := range families(t, w.metrics)["portcullis_review_duration_seconds"].GetMetric()[0].GetLabel() {
+				if l.GetName() == "outcome" && l.GetValue() != test.want {
+					t.Errorf("it is counted as %s", l.GetValue())
+				}
+			}
+			for _, s := range w.spans.Ended() {
+				want := test.call
+				if s.Name() == "portcullis.review" {
+					want = test.review
+					if o := attribute.String("portcullis.outcome", test.want); !slices.Contains(s.Attributes(), o) {
+						t.Errorf("its span says %v", s.Attributes())
+					}
+				}
+				if s.Status().Code != want {
+					t.Errorf("the status of %s is %v, want %v", s.Name(), s.Status(), want)
+				}
+			}
+		})
 	}
 }
 

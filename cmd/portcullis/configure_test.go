@@ -105,7 +105,7 @@ func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 
 	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(review)
 	answer := run(newReviewCommand(), request, "-f", "-", "--stage", "validate", "--explain")
-	if answer.code != exitDenied || !strings.Contains(answer.out, "policy.example.com") {
+	if answer.code != exitError || !strings.Contains(answer.out, "policy.example.com") {
 		t.Errorf("a hook that nobody serves did not refuse: %d %s%s", answer.code, answer.out, answer.notes)
 	}
 	says(run(newDeleteCommand(), "", "vwc", "policy", "--wait"), "is being removed")

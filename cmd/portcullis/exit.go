@@ -20,10 +20,12 @@ const exitUsage = `
 Exit codes: 0 when it is done; 1 when the mesh says no (invalid, refused, not there); 2 when the command failed (called wrongly,
 nobody answers): trying again may help; 3 when it is stored and, with --wait, was not in force everywhere in time.`
 
-// errDenied and errDiffers end the process with exitDenied. What was denied and why, or what differs, is printed by then.
+// errDenied and errDiffers end the process with exitDenied, errFailed with exitError. What was denied or has failed and why, or
+// what differs, is printed by then.
 var (
 	errDenied  = errors.New("the review was denied")
 	errDiffers = errors.New("there are differences")
+	errFailed  = errors.New("the review was refused without a verdict")
 )
 
 // codedError is an error that ends the process with a code of its own.
@@ -61,6 +63,8 @@ func exitCode(err error, notes io.Writer) int {
 		return 0
 	case errors.Is(err, errDenied), errors.Is(err, errDiffers):
 		return exitDenied
+	case errors.Is(err, errFailed):
+		return exitError
 	}
 	fmt.Fprintf(notes, "Error: %v\n", err)
 	if coded := (*codedError)(nil); errors.As(err, &coded) {

@@ -47,7 +47,8 @@ called; set dryRun in the request where they have side effects.
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity may send reviews of the cluster.
 
-The exit code is 0 when the review is allowed, 1 when it is denied, 2 when there is no verdict.`,
+The exit code is 0 when the review is allowed, 1 when a hook denies it, 2 when there is no verdict: it was not judged, or it has
+failed, that is, it is refused because a hook that is fail-closed gave none.`,
 		Example: `  portcullis dev --ready-file /tmp/ready.json
   portcullis review -f pod.json --ready-file /tmp/ready.json --explain
 
@@ -106,10 +107,7 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 	if err := r.write(out, c.output.value); err != nil {
 		return err
 	}
-	if !r.Allowed {
-		return errDenied
-	}
-	return nil
+	return r.err()
 }
 
 // read reads the request, one that an API server could send, for the cluster that is spoken for.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +24,10 @@ type report struct {
 
 // stageReport is the answer of one stage.
 type stageReport struct {
-	Stage            string            `json:"stage"`
-	Allowed          bool              `json:"allowed"`
+	Stage   string `json:"stage"`
+	Allowed bool   `json:"allowed"`
+	// Outcome is "allowed", "denied", or "failed" when the request is refused without a verdict.
+	Outcome          string            `json:"outcome"`
 	Code             int32             `json:"code,omitempty"`
 	Reason           string            `json:"reason,omitempty"`
 	Message          string            `json:"message,omitempty"`
@@ -59,8 +62,13 @@ type hookReport struct {
 	ApplyMicros   uint32 `json:"applyMicroseconds"`
 }
 
-// outcomeSkipped is the outcome of a hook that was not called.
-const outcomeSkipped = "skipped"
+// Outcomes of a stage. That of a hook which was not called is outcomeSkipped.
+const (
+	outcomeAllowed = "allowed"
+	outcomeDenied  = "denied"
+	outcomeFailed  = "failed"
+	outcomeSkipped = "skipped"
+)
 
 // add takes in the answer of a stage; hooks that were not called only if they are asked for.
 func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse, uncalled bool) {
@@ -68,6 +76,7 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 	s := stageReport{
 		Stage:            stageWord(stage),
 		Allowed:          response.GetAllowed(),
+		Outcome:          outcomeOf(answer),
 		Warnings:         response.GetWarnings(),
 		AuditAnnotations: response.GetAuditAnnotations(),
 		Patch:            patchReport(response.GetPatch()),
@@ -87,6 +96,28 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 	}
 	r.Allowed = r.Allowed && s.Allowed
 	r.Stages = append(r.Stages, s)
+}
+
+// outcomeOf sorts an answer.
+func outcomeOf(answer *admissionv1.ReviewResponse) string {
+	switch {
+	case answer.GetResponse().GetAllowed():
+		return outcomeAllowed
+	case answer.GetFailed():
+		return outcomeFailed
+	}
+	return outcomeDenied
+}
+
+// err is what the process ends with.
+func (r *report) err() error {
+	switch {
+	case r.Allowed:
+		return nil
+	case r.Stages[len(r.Stages)-1].Outcome == outcomeFailed:
+		return errFailed
+	}
+	return errDenied
 }
 
 func (s *stageReport) deny(status *admissionv1.Status) {
@@ -141,17 +172,15 @@ func (s *stageReport) write(w io.Writer) error {
 	return s.Idempotency.write(w)
 }
 
-// verdict is the answer in a few words.
+// verdict is the answer in a few words, with the HTTP status that the client of the API server gets.
 func (s *stageReport) verdict() string {
 	switch {
 	case s.Allowed && len(s.Patch) > 0:
 		return "allowed, with changes"
-	case s.Allowed:
-		return "allowed"
-	case s.Code == 0 && s.Reason == "":
-		return "denied"
+	case s.Allowed || s.Code == 0:
+		return s.Outcome
 	}
-	return strings.TrimSpace(fmt.Sprintf("denied (%d %s", s.Code, printable(s.Reason))) + ")"
+	return fmt.Sprintf("%s (%s)", s.Outcome, strings.TrimSpace(fmt.Sprintf("%d %s", s.Code, http.StatusText(int(s.Code)))))
 }
 
 // String is the cause in one line.

@@ -155,6 +155,42 @@ func TestReviewOutput(t *testing.T) {
 	}
 }
 
+func TestReviewTellsAFailureFromADenial(t *testing.T) {
+	const message = "failed calling hook \"images.example.com\": unavailable: no host serves the hook"
+	for name, tt := range map[string]struct {
+		answer *admissionv1.ReviewResponse
+		want   string
+		code   int
+	}{
+		"a hook denies": {
+			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403}}},
+			"validate: denied (403 Forbidden)\n", exitDenied,
+		},
+		"a hook denies and gives a reason": {
+			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403, Reason: "Forbidden"}}},
+			"validate: denied (403 Forbidden)\n", exitDenied,
+		},
+		"a hook denies with a code that HTTP has no text for": {
+			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 499}}},
+			"validate: denied (499)\n", exitDenied,
+		},
+		"a hook gives no verdict": {
+			&admissionv1.ReviewResponse{Failed: true, Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
+				Code: 500, Reason: "InternalError", Message: message,
+			}}},
+			"validate: failed (500 Internal Server Error)\n  " + message + "\n", exitError,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mesh := startMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return tt.answer, nil })
+			r := execute(t, newReviewCommand(), strings.NewReader(review), "-f", "-", "--ready-file", mesh.file(t), "--stage", "validate")
+			if r.code != tt.code || r.notes != "" || !strings.HasPrefix(r.out, tt.want) {
+				t.Errorf("exit code %d, want %d; printed %q, want %q in front: %s", r.code, tt.code, r.out, tt.want, r.notes)
+			}
+		})
+	}
+}
+
 func TestReviewAsksAsAnAPIServerDoes(t *testing.T) {
 	var asked []string
 	mesh := startMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {

@@ -160,13 +160,13 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 
 	cold.Store(false)
 	r.until("InRotation True NonePending", "Effective True")
-	denied := func(want string) {
+	refused := func(code int, want string) {
 		t.Helper()
-		if got := r.review(); got.code != exitDenied || !strings.Contains(got.out, want) || strings.Contains(got.out, "pending.validating") {
+		if got := r.review(); got.code != code || !strings.Contains(got.out, want) || strings.Contains(got.out, "pending.validating") {
 			t.Errorf("a hook in rotation: no %q in %d %s%s", want, got.code, got.out, got.notes)
 		}
 	}
-	denied("nobody may")
+	refused(exitDenied, "nobody may")
 	if n := r.policy().Generation; n != "1" {
 		t.Errorf("its author has written it once, and it is generation %s", n)
 	}
@@ -175,12 +175,12 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 	}
 
 	stop()
-	denied("failed calling hook")
+	refused(exitError, "failed calling hook")
 	if again := r.run(newApplyCommand(), r.documents()+"\n", "-f", "-"); again.code != 0 {
 		t.Errorf("apply: %s", again.notes)
 	}
 	r.until("InRotation True NonePending", "Effective True")
-	denied("failed calling hook")
+	refused(exitError, "failed calling hook")
 }
 
 func TestARouteOfAFileThatSaysImmediateEndsTheWait(t *testing.T) {
@@ -195,7 +195,7 @@ func TestARouteOfAFileThatSaysImmediateEndsTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("InRotation True NonePending", "Effective True")
-	if got := r.review(); got.code != exitDenied {
+	if got := r.review(); got.code != exitError {
 		t.Errorf("a hook that is in rotation is not called: %s%s", got.out, got.notes)
 	}
 }

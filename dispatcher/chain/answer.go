@@ -15,7 +15,19 @@ type folder struct {
 	done    bool
 }
 
-// finish makes the answer. status is nil for an allowed request; patch may be empty.
+// allow makes the answer of an allowed request; patch may be empty.
+func (f *folder) allow(calls []*call, patch []byte) { f.finish(calls, nil, patch) }
+
+// deny makes the answer of a request that a verdict denied.
+func (f *folder) deny(calls []*call, status *admissionv1.Status) { f.finish(calls, status, nil) }
+
+// fail makes the answer of a request that is refused without a verdict.
+func (f *folder) fail(calls []*call, status *admissionv1.Status) {
+	f.finish(calls, status, nil)
+	f.answer.Failed = true
+}
+
+// finish makes the answer. status is nil for an allowed request.
 func (f *folder) finish(calls []*call, status *admissionv1.Status, patch []byte) {
 	resp := &admissionv1.AdmissionResponse{
 		Uid:              f.options.Request.Admission.GetUid(),

@@ -294,10 +294,14 @@ func (w *world) next() string {
 
 func describe(out *strings.Builder, a review.Answer) {
 	r := a.Response
-	if r.GetAllowed() {
+	switch refused := "denied"; {
+	case r.GetAllowed():
 		fmt.Fprintf(out, "allowed\n")
-	} else {
-		fmt.Fprintf(out, "denied %d %s %q\n", r.GetStatus().GetCode(), r.GetStatus().GetReason(), r.GetStatus().GetMessage())
+	case a.Failed:
+		refused = "failed"
+		fallthrough
+	default:
+		fmt.Fprintf(out, "%s %d %s %q\n", refused, r.GetStatus().GetCode(), r.GetStatus().GetReason(), r.GetStatus().GetMessage())
 	}
 	for _, c := range r.GetStatus().GetDetails().GetCauses() {
 		fmt.Fprintf(out, "cause %s\n", c.GetField())

@@ -111,7 +111,7 @@ func (m *Mutate) advance() {
 	m.record(c)
 	switch {
 	case c.refused != nil:
-		m.finish(m.calls, c.refused, nil)
+		m.fail(m.calls, c.refused)
 	case c.state != skipped:
 		m.turn(c, at)
 	}
@@ -219,11 +219,11 @@ func (m *Mutate) conclude(c *call) {
 func (m *Mutate) apply(c *call) {
 	switch means := c.interpret(); {
 	case means == denies:
-		m.finish(m.calls, denial(c.hook, c.result.Verdict.GetStatus()), nil)
+		m.deny(m.calls, denial(c.hook, c.result.Verdict.GetStatus()))
 	case means != allows && c.mode == review.Speculative:
 		m.askAgain(c)
 	case means == fails:
-		m.finish(m.calls, failedCall(c), nil)
+		m.fail(m.calls, failedCall(c))
 	case means == allows:
 		if patch := c.result.Verdict.GetPatch(); len(patch) > 0 {
 			m.patch(c, patch)
@@ -240,14 +240,12 @@ func (m *Mutate) endRound() {
 		return
 	}
 	patch, err := m.patchOfAll()
-	var status *admissionv1.Status
 	if err != nil {
-		status = internal("the changes of the mutating hooks cannot be expressed as one patch: %v", err)
+		m.fail(m.calls, internal("the changes of the mutating hooks cannot be expressed as one patch: %v", err))
+		return
 	}
-	m.finish(m.calls, status, patch)
-	if status == nil {
-		m.answer.Object = m.object.Raw
-	}
+	m.allow(m.calls, patch)
+	m.answer.Object = m.object.Raw
 }
 
 // Outcomes implements [Machine].

@@ -18,11 +18,11 @@ func (m *Mutate) patch(c *call, patch []byte) {
 		m.spoil(c, err)
 	case err == nil && !changed && emptyPatch(patch): // nothing is done, and nothing defaulted
 	case err != nil && m.object.Raw == nil:
-		m.finish(m.calls, c.refuse(internal("hook %q patched a request without an object", c.hook.ID.Name)), nil)
+		m.fail(m.calls, c.refuse(internal("hook %q patched a request without an object", c.hook.ID.Name)))
 	case patchType != jsonPatch:
 		m.spoil(c, fmt.Errorf("unknown patch type %q, want %q", patchType, jsonPatch))
 	case err != nil:
-		m.finish(m.calls, c.refuse(internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err)), nil)
+		m.fail(m.calls, c.refuse(internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err)))
 	default:
 		m.adopt(c, raw, changed)
 	}
@@ -33,7 +33,7 @@ func (m *Mutate) adopt(c *call, raw []byte, changed bool) {
 	var err error
 	if m.options.Default != nil && raw != nil {
 		if raw, err = m.options.Default(raw, c.view); err != nil {
-			m.finish(m.calls, c.refuse(internal("what hook %q made of the object cannot be given its defaults: %v", c.hook.ID.Name, err)), nil)
+			m.fail(m.calls, c.refuse(internal("what hook %q made of the object cannot be given its defaults: %v", c.hook.ID.Name, err)))
 			return
 		}
 	}
@@ -42,8 +42,8 @@ func (m *Mutate) adopt(c *call, raw []byte, changed bool) {
 	}
 	if c.view != nil {
 		if raw, err = m.options.Return(m.object, c.seen, raw); err != nil {
-			m.finish(m.calls, c.refuse(internal("the change of hook %q cannot be converted back from %s: %v",
-				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err)), nil)
+			m.fail(m.calls, c.refuse(internal("the change of hook %q cannot be converted back from %s: %v",
+				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err)))
 			return
 		}
 		m.returned = true

@@ -65,7 +65,7 @@ func (v *Validate) begin(now time.Time) {
 	v.begun = true
 	object := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}
 	if refused := v.consider(object); refused != nil {
-		v.finish(v.calls, refused, nil)
+		v.fail(v.calls, refused)
 		return
 	}
 	now = v.options.matched(now)
@@ -170,16 +170,16 @@ func (v *Validate) fold() {
 		case allows, opens:
 		}
 	}
-	var status *admissionv1.Status
 	switch {
 	case len(denied) > 0 && v.all:
-		status = denials(denied)
+		v.deny(v.calls, denials(denied))
 	case len(denied) > 0:
-		status = denial(denied[0].hook, denied[0].result.Verdict.GetStatus())
+		v.deny(v.calls, denial(denied[0].hook, denied[0].result.Verdict.GetStatus()))
 	case failed != nil:
-		status = failedCall(failed)
+		v.fail(v.calls, failedCall(failed))
+	default:
+		v.allow(v.calls, nil)
 	}
-	v.finish(v.calls, status, nil)
 }
 
 // Outcomes implements [Machine].

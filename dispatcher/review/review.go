@@ -139,6 +139,9 @@ func (f *Failure) Unwrap() error { return f.Err }
 type Answer struct {
 	// Response is the verdict for the caller, with the uid of the request.
 	Response *admissionv1.AdmissionResponse
+	// Failed is true when the request is refused without a verdict: no hook denied it, and one that has to be asked gave no
+	// verdict or could not be asked. It is false for allowed requests and for denials.
+	Failed bool
 	// Object is the object as mutating hooks left it, if they let it pass; nil without an object. It is never written.
 	Object []byte
 	// Revision is the digest of the configuration that judged.

@@ -196,7 +196,10 @@ type ReviewResponse struct {
 	// What each hook said and why others were not called, in order; only when explain was set.
 	Outcomes []*HookOutcome `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	// Repeats ReviewRequest.api_version.
-	ApiVersion    string `protobuf:"bytes,4,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	ApiVersion string `protobuf:"bytes,4,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	// True when the request is refused without a verdict: no hook denied it, and one that has to be asked failed or could not be
+	// asked. response.allowed is false then.
+	Failed        bool `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -257,6 +260,13 @@ func (x *ReviewResponse) GetApiVersion() string {
 		return x.ApiVersion
 	}
 	return ""
+}
+
+func (x *ReviewResponse) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
 }
 
 // HookOutcome is what happened to one hook in one review.
@@ -416,13 +426,14 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\x05entry\x18\x04 \x01(\tR\x05entry\x12\x18\n" +
 	"\aexplain\x18\x05 \x01(\bR\aexplain\x12\x1f\n" +
 	"\vapi_version\x18\x06 \x01(\tR\n" +
-	"apiVersion\"\xd7\x01\n" +
+	"apiVersion\"\xef\x01\n" +
 	"\x0eReviewResponse\x12F\n" +
 	"\bresponse\x18\x01 \x01(\v2*.portcullis.admission.v1.AdmissionResponseR\bresponse\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x12@\n" +
 	"\boutcomes\x18\x03 \x03(\v2$.portcullis.admission.v1.HookOutcomeR\boutcomes\x12\x1f\n" +
 	"\vapi_version\x18\x04 \x01(\tR\n" +
-	"apiVersion\"\x95\x02\n" +
+	"apiVersion\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\bR\x06failed\"\x95\x02\n" +
 	"\vHookOutcome\x12$\n" +
 	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x12\n" +
 	"\x04hook\x18\x02 \x01(\tR\x04hook\x12\x14\n" +
