@@ -58,7 +58,8 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 		return n
 	})
 	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(i.hedges),
-		m.Register(sessions), m.Register(waiting), m.Register(pending), m.Register(leaked))
+		m.Register(sessions), m.Register(waiting), m.Register(pending), m.Register(leaked),
+		m.Register(newHookHosts(r)))
 }
 
 // causeLabel is why a session ended, as a label of a closed set.

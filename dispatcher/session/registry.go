@@ -54,6 +54,8 @@ type Registry struct {
 	view    atomic.Pointer[view]
 	queued  atomic.Int64 // calls that wait, in all pools
 
+	absences absences // of the goroutine of Run
+
 	mu       sync.Mutex // what follows, and every change of the view and of pools' members
 	roster   roster
 	found    time.Time // when the first session came
@@ -119,6 +121,7 @@ func (r *Registry) lookAfter(now time.Time, turn int) {
 		return
 	}
 	r.lookAfterWaiting(now)
+	r.logAbsences(now)
 	if r.view.Load().expired(now) {
 		r.forgetRemoved()
 	}
@@ -293,7 +296,7 @@ func (r *Registry) Ready() (missing []string) {
 	v := r.view.Load()
 	for id, p := range v.pools {
 		if _, removed := v.removed[id]; !removed && p.open.Load() == 0 && p.hook.Load().Decides() {
-			missing = append(missing, id.Configuration+"/"+id.Name)
+			missing = append(missing, hookName(id))
 		}
 	}
 	slices.Sort(missing)

@@ -1,0 +1,118 @@
+package session
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// HookHosts is how the hosts of this dispatcher serve a hook.
+type HookHosts struct {
+	// Hook is the hook.
+	Hook *match.Hook
+	// Hosts is how many sessions take calls of the hook, and Slots how many calls they take at a time, of all their hooks.
+	Hosts, Slots int
+	// Unserved is true when no session has taken calls of the hook for longer than a host takes to come back: they fail at once.
+	Unserved bool
+}
+
+// HookHosts are the hooks of the configuration in force that hosts serve, in its order, without those that are not in rotation.
+func (r *Registry) HookHosts() []HookHosts {
+	now, v := time.Now(), r.view.Load()
+	out := make([]HookHosts, 0, len(v.pools))
+	for p := range v.inRotation() {
+		out = append(out, p.hosts(now))
+	}
+	slices.SortFunc(out, func(a, b HookHosts) int { return cmp.Compare(a.Hook.Ordinal(), b.Hook.Ordinal()) })
+	return out
+}
+
+// Unserved are those of them without a host, in the same order.
+func (r *Registry) Unserved() []*match.Hook {
+	now, v := time.Now(), r.view.Load()
+	var out []*match.Hook
+	for p := range v.inRotation() {
+		if p.unserved(now) {
+			out = append(out, p.hook.Load())
+		}
+	}
+	slices.SortFunc(out, func(a, b *match.Hook) int { return cmp.Compare(a.Ordinal(), b.Ordinal()) })
+	return out
+}
+
+// inRotation are the pools of the hooks that the snapshot has and that are called.
+func (v *view) inRotation() func(yield func(*pool) bool) {
+	return func(yield func(*pool) bool) {
+		for id, p := range v.pools {
+			if _, removed := v.removed[id]; !removed && v.pending[p] == nil && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// hosts is how the sessions of a pool serve its hook. The slots are those of a moment: sessions change theirs meanwhile.
+func (p *pool) hosts(now time.Time) HookHosts {
+	h := HookHosts{Hook: p.hook.Load(), Hosts: int(p.open.Load()), Unserved: p.unserved(now)}
+	for i := range p.members.len() {
+		if x := p.members.at(i); x != nil && x.session.open.Load() {
+			h.Slots += int(x.session.load.Load() + x.session.room.Load())
+		}
+	}
+	return h
+}
+
+// unserved reports whether calls of the hook fail since no session takes any.
+func (p *pool) unserved(now time.Time) bool {
+	if p.open.Load() > 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.absent(now)
+}
+
+// hookHosts is the metric of how many hosts serve each hook. Its series are those of the hooks in force at the moment.
+type hookHosts struct {
+	registry *Registry
+	desc     *prometheus.Desc
+}
+
+func newHookHosts(r *Registry) hookHosts {
+	return hookHosts{r, prometheus.NewDesc("portcullis_hook_hosts",
+		"Hosts that take calls of a hook; of hooks with one name and type, those of the hook with the fewest.",
+		[]string{"name", "type"}, nil)}
+}
+
+// Describe implements [prometheus.Collector].
+func (m hookHosts) Describe(out chan<- *prometheus.Desc) { out <- m.desc }
+
+// Collect implements [prometheus.Collector].
+func (m hookHosts) Collect(out chan<- prometheus.Metric) {
+	v, fewest := m.registry.view.Load(), map[offer]int64{}
+	for id, p := range v.pools {
+		if _, removed := v.removed[id]; removed {
+			continue
+		}
+		o, n := offerOf(p.hook.Load()), p.open.Load()
+		if known, ok := fewest[o]; !ok || n < known {
+			fewest[o] = n
+		}
+	}
+	for o, n := range fewest {
+		out <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(n), o.name, o.kind())
+	}
+}
+
+// kind is the type of a hook as the metrics of package dispatcher have it.
+func (o offer) kind() string {
+	if o.hostStage() == admissionv1.Stage_STAGE_VALIDATE {
+		return "validating"
+	}
+	return "admit"
+}
