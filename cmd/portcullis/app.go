@@ -52,6 +52,9 @@ const hangUpTimeout = 5 * time.Second
 // shadowTimeout bounds the wait for calls of hooks in shadow, which decide nothing, when the process stops.
 const shadowTimeout = time.Second
 
+// maxHooksNoted is how many hooks without a host /readyz names once the dispatcher is ready.
+const maxHooksNoted = 8
+
 // app is one dispatcher with its edges, wired and not yet running.
 type app struct {
 	config    serveConfig
@@ -151,7 +154,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	}
 	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))
 	a.admin = &http.Server{
-		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.store.Notes, Logger: log}),
+		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Logger: log}),
 		ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
@@ -308,6 +311,18 @@ func (a *app) missing() []string {
 		for _, hook := range a.registry.Ready() {
 			out = append(out, "no host serves "+hook+" yet")
 		}
+	}
+	return out
+}
+
+// notes are what is to be known of a dispatcher that is ready.
+func (a *app) notes() []string {
+	out, missing := a.store.Notes(), a.registry.Ready()
+	for _, hook := range missing[:min(len(missing), maxHooksNoted)] {
+		out = append(out, "no host serves "+hook)
+	}
+	if more := len(missing) - maxHooksNoted; more > 0 {
+		out = append(out, fmt.Sprintf("and %d more hooks have no host", more))
 	}
 	return out
 }

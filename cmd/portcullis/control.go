@@ -45,7 +45,7 @@ func (a *app) newControlPlane(s *stores, trusts func(*tls.ConnectionState) bool)
 	var err error
 	c.service, err = service.New(service.Options{
 		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operators, Inspect: inspection().InspectOnly, Logger: a.log,
-		Backup: s.backup(),
+		Backup: s.backup(), Hosts: a.hookHosts,
 	})
 	if err != nil {
 		return nil, err
@@ -104,6 +104,7 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 		Version: version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
 		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
 	}
+	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
 	if p := a.live.Permitted(); p != nil {
 		s.StaleUntil = p.Until
 	}
@@ -120,7 +121,8 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 func sameStatus(a, b *etcdstore.Status) bool {
 	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
-		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending)
+		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
+		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore
 }
 
 // inspection is what the configuration is looked through for.

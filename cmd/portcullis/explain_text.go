@@ -32,6 +32,7 @@ func (e *explained) verdict() string {
 	}
 	for _, step := range []struct{ kind, not string }{
 		{"Accepted", "is not valid"}, {"InRotation", "is not called"}, {"Effective", "is not in force everywhere"},
+		{"Served", "is in force everywhere, and not served"},
 	} {
 		c := condition(o, step.kind)
 		switch c.GetStatus() {

@@ -30,7 +30,8 @@ func newGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get [KIND [NAME]] | get dispatchers | get changes",
 		Short: "Show objects of the configuration, the dispatchers, or who changed what",
-		Long: `Get shows the objects of all sources, and whether they are valid, called, and in force everywhere. With -o yaml it prints
+		Long: `Get shows the objects of all sources, and whether they are valid, called, in force everywhere, and served: whether every hook that
+is called over streams has a host on every dispatcher. With -o yaml it prints
 what their authors wrote, which "portcullis apply" takes again.
 
 With -w it shows each object again when something about it changes, until it is interrupted, which is no error. With -o json each
@@ -153,7 +154,7 @@ func (c *getCommand) table(out io.Writer, objects []*configv1.ConfigObject) erro
 
 // head names the columns of the table.
 func (c *getCommand) head() []string {
-	head := []string{"OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SOURCE"}
+	head := []string{"OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SERVED", "SOURCE"}
 	if c.output.value == formatWide {
 		head = append(head, "GENERATION", "VERSION", "CHANGED", "BY", "ORIGIN")
 	}
@@ -162,7 +163,11 @@ func (c *getCommand) head() []string {
 
 // row is an object in a table.
 func (c *getCommand) row(o *configv1.ConfigObject) []string {
-	row := []string{name(o.GetKey()), conditionText(o, "Accepted"), conditionText(o, "InRotation"), conditionText(o, "Effective"), o.GetSource()}
+	row := []string{name(o.GetKey())}
+	for _, kind := range []string{"Accepted", "InRotation", "Effective", "Served"} {
+		row = append(row, conditionText(o, kind))
+	}
+	row = append(row, o.GetSource())
 	if c.output.value == formatWide {
 		changed := ""
 		if o.GetChanged() != nil {

@@ -217,14 +217,14 @@ func TestAWatchThatEndsIsBegunAgain(t *testing.T) {
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("ended with %v", err)
 	}
-	want := `OBJECT  ACCEPTED  IN ROTATION  EFFECTIVE  SOURCE
-Role/a  -         -            -          1
-Role/b  -         -            -          1
-Role/c  -         -            -          1
+	want := `OBJECT  ACCEPTED  IN ROTATION  EFFECTIVE  SERVED  SOURCE
+Role/a  -         -            -          -       1
+Role/b  -         -            -          -       1
+Role/c  -         -            -          -       1
 Role/c  gone
-Role/d  -         -            -          a longer one
+Role/d  -         -            -          -       a longer one
 Role/b  gone
-Role/a  -         -            -          2
+Role/a  -         -            -          -       2
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -54,10 +54,21 @@ type Status struct {
 	MaxAge time.Duration `json:"maxAge,omitzero"`
 	// Pending are hooks that wait for a host, and why, as far as there is room.
 	Pending []PendingHook `json:"pending,omitempty"`
+	// Unserved are hooks that no host of this dispatcher serves, as far as there is room, and UnservedMore how many others there
+	// are.
+	Unserved     []HookName `json:"unserved,omitempty"`
+	UnservedMore int        `json:"unservedMore,omitempty"`
 	// StaleUntil is until when reviews are judged by a configuration that is too old; zero is the usual case.
 	StaleUntil time.Time `json:"staleUntil,omitzero"`
 	// Said is when it said so.
 	Said time.Time `json:"said"`
+}
+
+// HookName names a hook in a status.
+type HookName struct {
+	// Object is the configuration, as KIND/NAME, and Hook the name of the hook.
+	Object string `json:"object"`
+	Hook   string `json:"hook"`
 }
 
 // What a pending hook waits for, as a dispatcher knows it.

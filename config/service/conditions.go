@@ -17,6 +17,7 @@ const (
 	conditionAccepted   = "Accepted"
 	conditionInRotation = "InRotation"
 	conditionEffective  = "Effective"
+	conditionServed     = "Served"
 )
 
 // condition makes a condition that is true or false.
@@ -34,7 +35,11 @@ func (v *view) conditions(key config.Key, r *etcdstore.Record) []*configv1.Condi
 	if strings.HasSuffix(key.Kind, "WebhookConfiguration") {
 		out = append(out, v.inRotation(key, r))
 	}
-	return append(out, v.effective(key, r))
+	out = append(out, v.effective(key, r))
+	if served := v.served(key); served != nil {
+		out = append(out, served)
+	}
+	return out
 }
 
 // accepted is whether what was written is what is in force.

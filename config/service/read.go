@@ -74,6 +74,7 @@ type view struct {
 
 	live        config.Configuration
 	dispatchers []etcdstore.Status
+	hosts       map[config.Key][]HookHosts     // of the hooks that hosts serve here, by configuration
 	about       map[config.Key]config.Problems // the problems of the store and of what is in force here, each once
 }
 
@@ -90,6 +91,7 @@ func (s *Service) view(ctx context.Context) (*view, error) {
 	if v.dispatchers, err = s.o.Objects.Dispatchers(ctx); err != nil {
 		return nil, unavailable(err)
 	}
+	v.hosts = hostsOf(s.o.Hosts())
 	v.about = make(map[config.Key]config.Problems, len(v.problems)+len(v.live.Problems))
 	for _, problems := range []config.Problems{v.problems, v.live.Problems} {
 		for _, p := range problems {
@@ -104,7 +106,7 @@ func (s *Service) view(ctx context.Context) (*view, error) {
 // same reports whether objects look in v as they do in another view.
 func (v *view) same(other *view) bool {
 	return v.state == other.state && v.live.Digest == other.live.Digest && maps.Equal(v.live.Sources, other.live.Sources) &&
-		slices.Equal(v.live.Problems, other.live.Problems) &&
+		slices.Equal(v.live.Problems, other.live.Problems) && maps.EqualFunc(v.hosts, other.hosts, slices.Equal) &&
 		slices.EqualFunc(v.dispatchers, other.dispatchers, func(a, b etcdstore.Status) bool {
 			a.Begun, a.Said = b.Begun, b.Said
 			return reflect.DeepEqual(a, b)
@@ -142,7 +144,7 @@ func (v *view) object(key config.Key) *configv1.ConfigObject {
 		}
 		out = objectOf(&other, nil)
 	}
-	for _, p := range v.about[key] {
+	for _, p := range slices.Concat(v.about[key], v.noHosts(key)) {
 		out.Findings = append(out.Findings, findingOf(p))
 	}
 	out.Conditions = v.conditions(key, r)

@@ -61,6 +61,9 @@ type Options struct {
 	// Inspect finds what there is to say about some of the objects and the snapshot of all of them, dangers among it:
 	// lint.Options.InspectOnly.
 	Inspect func(ctx context.Context, s *match.Snapshot, objects []config.Object, only func(config.Key) bool) config.Problems
+	// Hosts is how the hosts of this dispatcher serve the hooks in force, in any order; nil when nobody knows. It may be called
+	// concurrently.
+	Hosts func() []HookHosts
 	// SendTimeout is how long a reader of Watch and Wait may take for a message before its stream ends with ABORTED; 0 means
 	// DefaultSendTimeout.
 	SendTimeout time.Duration
@@ -97,6 +100,9 @@ func New(o Options) (*Service, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Hosts == nil {
+		o.Hosts = func() []HookHosts { return nil }
 	}
 	o.SendTimeout = cmp.Or(o.SendTimeout, DefaultSendTimeout)
 	calls, err := memory.New(memory.Options{Total: MaxCalls})

@@ -30,6 +30,7 @@ type fixture struct {
 	client *clientv3.Client
 	store  *etcdstore.Store
 	others map[config.Key]config.Object
+	hosts  []service.HookHosts // of the hooks here
 }
 
 // who calls is in the context.
@@ -54,6 +55,7 @@ func newFixture(t *testing.T) *fixture {
 		Inspect:  lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly,
 		Identity: func(ctx context.Context) string { who, _ := ctx.Value(caller{}).(string); return who },
 		Now:      func() time.Time { return time.Unix(1000, 0) },
+		Hosts:    func() []service.HookHosts { return f.hosts },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -313,7 +313,7 @@ func (x *ConfigObject) GetAcknowledged() map[string]string {
 // Condition is one thing that is so, is not so, or is not known.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "Accepted", "InRotation" or "Effective".
+	// "Accepted", "InRotation", "Effective", or "Served" where hosts serve hooks of the object.
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "True", "False" or "Unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
@@ -321,7 +321,7 @@ type Condition struct {
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// A sentence for people, which says what to do next.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// Ids of the dispatchers that it is about: those for which Effective is "False".
+	// Ids of the dispatchers that it is about: those for which Effective or Served is "False".
 	Dispatchers   []string `protobuf:"bytes,5,rep,name=dispatchers,proto3" json:"dispatchers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

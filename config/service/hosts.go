@@ -1,0 +1,155 @@
+package service
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+const (
+	// codeNoHost is the code of a finding: no host serves a hook, on some dispatchers or on all.
+	codeNoHost = "no-host-connected"
+	// maxHooksNamed bounds the hooks that the condition Served names.
+	maxHooksNamed = 8
+)
+
+// HookHosts is how the hosts of this dispatcher serve a hook that is in rotation.
+type HookHosts struct {
+	// Hook is the hook.
+	Hook *match.Hook
+	// Hosts is how many hosts take calls of the hook, and Slots how many calls they take at a time, of all their hooks.
+	Hosts, Slots int
+	// Unserved is true when calls of the hook fail, since there is no host.
+	Unserved bool
+}
+
+// hostsOf are the hooks that hosts serve, by configuration.
+func hostsOf(all []HookHosts) map[config.Key][]HookHosts {
+	out := make(map[config.Key][]HookHosts, len(all))
+	for _, h := range all {
+		key := config.Key{Kind: kindOf(h.Hook), Name: h.Hook.ID.Configuration}
+		out[key] = append(out[key], h)
+	}
+	return out
+}
+
+// unserved is where a hook has no host.
+type unserved struct {
+	HookHosts
+
+	on      []string // ids of dispatchers
+	unknown int      // dispatchers that have more such hooks than they name
+	of      int      // dispatchers that live; 0 when none says so
+}
+
+// unservedOn is where a hook has no host. Before any dispatcher has said that it lives, this one counts alone.
+func (v *view) unservedOn(key config.Key, h HookHosts) unserved {
+	u := unserved{HookHosts: h, of: len(v.dispatchers)}
+	name := etcdstore.HookName{Object: key.String(), Hook: h.Hook.ID.Name}
+	for i := range v.dispatchers {
+		d := &v.dispatchers[i]
+		switch {
+		case slices.Contains(d.Unserved, name):
+			u.on = append(u.on, d.ID)
+		case d.UnservedMore > 0:
+			u.unknown++
+		}
+	}
+	return u
+}
+
+// missing reports whether the hook is known to have no host somewhere.
+func (u *unserved) missing() bool { return len(u.on) > 0 || u.of == 0 && u.Unserved }
+
+// String says where the hook is served.
+func (u *unserved) String() string {
+	text := fmt.Sprintf("hook %q: ", u.Hook.ID.Name)
+	switch {
+	case u.of == 0 && u.Unserved:
+		return text + "no host"
+	case len(u.on) == 0:
+		return text + fmt.Sprintf("%s, %s", counted(u.Hosts, "host"), counted(u.Slots, "slot"))
+	}
+	text += fmt.Sprintf("served on %d of %s, no host on: %s", u.of-len(u.on)-u.unknown, counted(u.of, "dispatcher"), strings.Join(u.on, ", "))
+	if u.unknown > 0 {
+		text += fmt.Sprintf("; not known of %d", u.unknown)
+	}
+	return text
+}
+
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// served is whether every hook of a configuration that is called over streams has a host on every dispatcher; nil when it has no
+// such hook. The hosts and slots are those of the dispatcher that answers.
+func (v *view) served(key config.Key) *configv1.Condition {
+	if len(v.hosts[key]) == 0 {
+		return nil
+	}
+	var well, missing []string
+	var on []string
+	for _, h := range v.hosts[key] {
+		u := v.unservedOn(key, h)
+		if u.missing() {
+			missing, on = append(missing, u.String()), append(on, u.on...)
+		} else {
+			well = append(well, u.String())
+		}
+	}
+	if len(missing) == 0 {
+		return condition(conditionServed, true, "HostsConnected", firstOf(well))
+	}
+	c := condition(conditionServed, false, "NoHost", firstOf(missing))
+	slices.Sort(on)
+	c.Dispatchers = slices.Compact(on)
+	return c
+}
+
+// firstOf joins the first of many parts, and counts the others.
+func firstOf(parts []string) string {
+	shown := parts[:min(len(parts), maxHooksNamed)]
+	if more := len(parts) - len(shown); more > 0 {
+		shown = append(slices.Clip(shown), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(shown, "; ")
+}
+
+// noHosts are findings about the hooks of a configuration without a host.
+func (v *view) noHosts(key config.Key) config.Problems {
+	var out config.Problems
+	for _, h := range v.hosts[key] {
+		u := v.unservedOn(key, h)
+		if !u.missing() {
+			continue
+		}
+		p := config.Problem{Severity: match.SeverityWarning, Code: codeNoHost, Key: key}
+		effect := "requests that it covers pass unchecked there"
+		switch {
+		case h.Hook.Route.Shadow:
+			effect = "it is in shadow, and records nothing there"
+		case h.Hook.FailsClosed():
+			p.Severity, effect = match.SeverityError, "requests that it covers are refused there"
+		}
+		p.Message = u.String() + "; " + effect + ": connect a host with an identity of spec.hosts of its HookRoute" + granted(h.Hook)
+		out = append(out, p)
+	}
+	return out
+}
+
+// granted names the identities that may serve a hook, as many as fit.
+func granted(h *match.Hook) string {
+	if len(h.Route.Hosts) == 0 {
+		return ", which names none"
+	}
+	return " (" + firstOf(h.Route.Hosts) + ")"
+}
