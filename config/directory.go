@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -37,9 +39,12 @@ type DirectoryOptions struct {
 
 // Directory is a Source of files. A path that does not exist or cannot be read fails the listing: nothing there is not
 // the same as nothing known. It keeps what it decoded by the digest of each file, so listing what did not change costs
-// reading it. Its methods may be called concurrently.
+// reading it, and beside that the bytes that count of each. Its methods may be called concurrently.
 type Directory struct {
-	paths []string
+	paths    []string
+	settling settling
+
+	listed atomic.Bool // whether there was a listing
 
 	mu      sync.Mutex
 	decoded map[string]decodedFile // of the listing that was decoded last
@@ -68,33 +73,62 @@ func NewDirectory(opts DirectoryOptions) (*Directory, error) {
 		paths = append(paths, abs)
 	}
 	slices.Sort(paths)
-	return &Directory{paths: slices.Compact(paths)}, nil
+	return &Directory{
+		paths: slices.Compact(paths), settling: settling{sights: map[string]sight{}, content: map[string]fileData{}},
+	}, nil
 }
 
 // Name implements Source.
 func (d *Directory) Name() string { return "directory" }
 
-// List implements Source. It reads the files, and leaves it to the listing to decode those that have changed.
+// List implements Source. It reads the files, and leaves it to the listing to decode those that have changed. A file that has
+// changed lately counts as it was before; the first listing, for which there is no before, waits until none has.
 func (d *Directory) List(ctx context.Context) (Listing, error) {
-	files, err := d.files()
+	for {
+		files, err := d.files(ctx)
+		if err != nil {
+			return Listing{}, err
+		}
+		if len(files) > MaxFiles {
+			return d.listing(files), nil
+		}
+		counting, again := d.settling.look(files, time.Now())
+		if again == 0 || d.listed.Load() {
+			d.listed.Store(true)
+			l := d.listing(counting)
+			l.Again = again
+			return l, nil
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return Listing{}, fmt.Errorf("a file is being written: %w", ctx.Err())
+		}
+	}
+}
+
+// Read is everything that is there now, whether or not somebody is writing it.
+func (d *Directory) Read(ctx context.Context) (Listing, error) {
+	files, err := d.files(ctx)
 	if err != nil {
 		return Listing{}, err
 	}
+	return d.listing(files).Decoded(), nil
+}
+
+// listing is what files hold.
+func (d *Directory) listing(files []fileData) Listing {
 	if len(files) > MaxFiles {
-		return tooMany(Listing{}, fmt.Sprintf("the paths hold more than %d files", MaxFiles)), nil
+		return tooMany(Listing{}, fmt.Sprintf("the paths hold more than %d files", MaxFiles))
 	}
 	digest := sha256.New()
 	for i := range files {
-		if err := ctx.Err(); err != nil {
-			return Listing{}, fmt.Errorf("reading %s: %w", files[i].path, err)
-		}
-		files[i].sum = sha256.Sum256(files[i].data)
 		fmt.Fprintf(digest, "%s %x\n", files[i].path, files[i].sum)
 	}
 	return Listing{
 		Revision: hex.EncodeToString(digest.Sum(nil)),
 		Decode:   func() ([]Object, Problems) { return d.decode(files) },
-	}, nil
+	}
 }
 
 // decode is what files hold. One that did not change since they were decoded last is taken from there.
@@ -130,11 +164,14 @@ func tooMany(l Listing, message string) Listing {
 type fileData struct {
 	path string
 	data []byte
-	sum  [sha256.Size]byte // set by List
+	sum  [sha256.Size]byte
+	info os.FileInfo // after it was read
+	// whole is whether the file is one of a version that was put in place as a whole: nobody writes to it any more.
+	whole bool
 }
 
 // files reads all files of all paths, and stops one file past the limit of each.
-func (d *Directory) files() ([]fileData, error) {
+func (d *Directory) files(ctx context.Context) ([]fileData, error) {
 	var all []fileData
 	for _, path := range d.paths {
 		files, err := readPath(path)
@@ -145,6 +182,12 @@ func (d *Directory) files() ([]fileData, error) {
 			return nil, err
 		}
 		all = append(all, files...)
+	}
+	for i := range all {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", all[i].path, err)
+		}
+		all[i].sum = sha256.Sum256(all[i].data)
 	}
 	return all, nil
 }
@@ -174,6 +217,7 @@ func readPath(path string) ([]fileData, error) {
 		if err != nil {
 			return nil, err
 		}
+		f.whole = root != path
 		if files = append(files, f); len(files) > MaxFiles {
 			break
 		}
@@ -227,5 +271,8 @@ func readFile(name, at string) (fileData, error) {
 	if err != nil {
 		return fileData{}, err
 	}
-	return fileData{path: name, data: data}, nil
+	if info, err = f.Stat(); err != nil {
+		return fileData{}, err
+	}
+	return fileData{path: name, data: data, info: info}, nil
 }

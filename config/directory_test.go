@@ -36,11 +36,11 @@ func directory(t *testing.T, paths ...string) *Directory {
 
 func list(t *testing.T, d *Directory) Listing {
 	t.Helper()
-	l, err := d.List(t.Context())
+	l, err := d.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l.Decoded()
+	return l
 }
 
 // found are the objects as file:name.

@@ -12,7 +12,7 @@ type listed struct {
 	err     error
 }
 
-// poller lists one source: every ListInterval, and soon after the source noticed a change.
+// poller lists one source: every ListInterval, when the source wants to be, and soon after the source noticed a change.
 type poller struct {
 	source Source
 	index  int
@@ -43,7 +43,7 @@ func (p *poller) poll(ctx context.Context, results chan<- listed) {
 		case <-ctx.Done():
 			return
 		}
-		p.pause(ctx, time.Until(begun.Add(ListInterval)))
+		p.pause(ctx, sooner(result.listing.Again, max(1, time.Until(begun.Add(ListInterval)))))
 	}
 }
 

@@ -169,11 +169,10 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 	if err != nil {
 		return nil, err
 	}
-	listing, err := directory.List(ctx)
+	listing, err := directory.Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	listing = listing.Decoded()
 	if err := errors.Join(listing.Problems.Err(), duplicates(listing.Objects)); err != nil {
 		return nil, err
 	}

@@ -94,11 +94,10 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 		if err != nil {
 			return nil, err
 		}
-		listing, err := directory.List(cmd.Context())
+		listing, err := directory.Read(cmd.Context())
 		if err != nil {
 			return nil, fmt.Errorf("-f: %w", err)
 		}
-		listing = listing.Decoded()
 		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
 	}
 	if err := errors.Join(problems.Err(), duplicates(objects)); err != nil {
