@@ -10,6 +10,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -60,16 +61,16 @@ func (x *exchange) admit(params map[string]string) *refusal {
 func (x *exchange) route(params map[string]string) *refusal {
 	entry, named := params["entry"]
 	x.stage, x.enforces = stageOf(x.request.URL.Path)
-	if x.stage == admissionv1.Stage_STAGE_UNSPECIFIED || params["request.cluster"] == "" || (named && entry == "") {
+	x.entry = match.ParseEntry(entry)
+	if x.stage == admissionv1.Stage_STAGE_UNSPECIFIED || params["request.cluster"] == "" || (named && x.entry.Name == "") {
 		return notFound()
 	}
-	x.entry = entry
 	return nil
 }
 
 func notFound() *refusal {
 	return reject(http.StatusNotFound, metav1.StatusReasonNotFound,
-		"no such path: post to /v1/clusters/{cluster}/{mutate|validate|reinvoke|admit|enforce}, with /{entry} behind it if you like")
+		"no such path: post to /v1/clusters/{cluster}/{mutate|validate|reinvoke|admit|enforce}, with /{entry} or /{entry}/{plan} behind it if you like")
 }
 
 // stageOf reads the stage from a path of gateway.yaml, the segment behind the cluster, and whether it is asked for by the
@@ -134,7 +135,7 @@ func (x *exchange) schedule() *refusal {
 	}
 	usable := x.bridge.options.DefaultTimeout
 	if said {
-		usable = reviewTime(asked, x.bridge.options.EntryTimeout(x.cluster, x.stage, x.entry))
+		usable = reviewTime(asked, x.entry.Timeout)
 	} else {
 		asked = usable
 	}

@@ -51,10 +51,6 @@ type Options struct {
 	Memory *memory.Ledger
 	// DefaultTimeout is what a caller is given that does not say how long it waits; 0 is DefaultTimeout.
 	DefaultTimeout time.Duration
-	// EntryTimeout returns the timeoutSeconds of a stage's entry in a cluster's own configuration, 0 when it is not known.
-	// It saves a second of reserve (see reviewTime), and has to be what the API server has, not what it ought to have: a
-	// plan of the entries will not do. nil means that none is known. It is called from many goroutines and does not block.
-	EntryTimeout func(cluster string, stage admissionv1.Stage, entry string) time.Duration
 	// Logger gets panics, and at debug level a line per request; nil logs nothing.
 	Logger *slog.Logger
 	// TracerProvider makes the span of each review; nil traces nothing.
@@ -95,9 +91,6 @@ func (o *Options) defaults() error {
 	}
 	if o.DefaultTimeout < 0 || o.DefaultTimeout > MaxTimeout {
 		return fmt.Errorf("bridge: default timeout %v: want more than 0 and at most %v", o.DefaultTimeout, MaxTimeout)
-	}
-	if o.EntryTimeout == nil {
-		o.EntryTimeout = func(string, admissionv1.Stage, string) time.Duration { return 0 }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -46,6 +46,9 @@ func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 	}{
 		"Validating hooks of the whole stage.":         {"/v1/clusters/prod-1/validate", admissionv1.Stage_STAGE_VALIDATE, ""},
 		"Validating hooks of one entry.":               {"/v1/clusters/prod-1/validate/fail-closed", admissionv1.Stage_STAGE_VALIDATE, "fail-closed"},
+		"Validating hooks of an entry with a plan.":    {"/v1/clusters/prod-1/validate/fail-open/10.AbC-_xyz", admissionv1.Stage_STAGE_VALIDATE, "fail-open/10.AbC-_xyz"},
+		"An entry with a plan that is none.":           {"/v1/clusters/prod-1/validate/fail-open/none", admissionv1.Stage_STAGE_VALIDATE, "fail-open/none"},
+		"An entry with an empty plan.":                 {"/v1/clusters/prod-1/validate/fail-open/", admissionv1.Stage_STAGE_VALIDATE, "fail-open/"},
 		"Mutating hooks of the whole stage.":           {"/v1/clusters/prod-1/mutate", admissionv1.Stage_STAGE_MUTATE, ""},
 		"Mutating hooks of one entry.":                 {"/v1/clusters/prod-1/mutate/workloads", admissionv1.Stage_STAGE_MUTATE, "workloads"},
 		"Mutating hooks that may be called again.":     {"/v1/clusters/prod-1/reinvoke", admissionv1.Stage_STAGE_REINVOKE, ""},

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -28,9 +29,10 @@ type exchange struct {
 	deadline time.Time // of the review
 
 	// From the URL and the channel, once they are known to be right.
-	stage          admissionv1.Stage
-	enforces       bool // the protocol is that of /enforce
-	cluster, entry string
+	stage    admissionv1.Stage
+	enforces bool // the protocol is that of /enforce
+	cluster  string
+	entry    match.Entry
 
 	body  []byte
 	lease *memory.Lease

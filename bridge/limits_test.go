@@ -106,8 +106,10 @@ func TestDeadlinesOfReviews(t *testing.T) {
 	}{
 		"A caller that does not say is given the default": {validatePath, 7 * time.Second},
 		"A caller that says":                              {validatePath + "?timeout=10s", 8900 * time.Millisecond},
-		"An entry whose timeout is known":                 {validatePath + "/closed?timeout=10s", 9900 * time.Millisecond},
-		"An entry of that name in another stage":          {"/v1/clusters/prod-1/mutate/closed?timeout=10s", 8900 * time.Millisecond},
+		"An entry whose timeout is known":                 {validatePath + "/closed/10.?timeout=10s", 9900 * time.Millisecond},
+		"An entry whose timeout is known to be longer":    {validatePath + "/closed/11.?timeout=10s", 8900 * time.Millisecond},
+		"An entry without a plan":                         {validatePath + "/closed?timeout=10s", 8900 * time.Millisecond},
+		"An entry with a plan that is malformed":          {validatePath + "/closed/10?timeout=10s", 8900 * time.Millisecond},
 		"A caller that asks for too much":                 {validatePath + "?timeout=60s", 28900 * time.Millisecond},
 		"A caller that asks for all stages":               {"/v1/clusters/prod-1/admit?timeout=4s", 2900 * time.Millisecond},
 	}
@@ -117,12 +119,6 @@ func TestDeadlinesOfReviews(t *testing.T) {
 		return allow(ctx, r)
 	})
 	options.DefaultTimeout = 7 * time.Second
-	options.EntryTimeout = func(cluster string, stage admissionv1.Stage, entry string) time.Duration {
-		if cluster == "prod-1" && stage == admissionv1.Stage_STAGE_VALIDATE && entry == "closed" {
-			return 10 * time.Second
-		}
-		return 0
-	}
 	e := serve(t, options)
 	client := e.client(t)
 	for name, test := range tests {

@@ -42,7 +42,7 @@ const (
 //
 // A caller that asks for exactly the timeoutSeconds of its entry has not used any of it, so that nothing was rounded.
 // (It can also have been rounded up to that, when the whole write's 34 s are nearly spent; then the answer comes too late,
-// as it would from any webhook.) entry is 0 when it is not known.
+// as it would from any webhook.) entry comes from the plan in the path of the entry; it is 0 without one.
 func reviewTime(asked, entry time.Duration) time.Duration {
 	usable := asked - transportReserve
 	if asked != entry {

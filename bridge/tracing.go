@@ -29,7 +29,7 @@ func (x *exchange) startSpan(ctx context.Context) context.Context {
 		x.span.SetAttributes(
 			attribute.String("portcullis.cluster", bounded(x.cluster)),
 			attribute.String("portcullis.stage", stageName(x.stage)),
-			attribute.String("portcullis.entry", bounded(x.entry)),
+			attribute.String("portcullis.entry", bounded(x.entry.Name)),
 		)
 	}
 	return ctx

@@ -250,8 +250,9 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 
 // candidates are the hooks whose rules cover the request and that belong to the entry by which it came.
 func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes) []*match.Hook {
+	entry := match.ParseEntry(r.Entry)
 	return slices.DeleteFunc(snapshot.Candidates(r.Admission.GetCluster(), r.Stage, a), func(h *match.Hook) bool {
-		return !h.In(r.Entry)
+		return !h.In(entry)
 	})
 }
 

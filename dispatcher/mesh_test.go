@@ -391,14 +391,17 @@ func TestWhateverAHookDoesTheReviewHasAnAnswer(t *testing.T) {
 }
 
 func TestAnEntryCallsTheHooksOfItsFailurePolicy(t *testing.T) {
-	m := newMesh(t, []hook{{name: "closed.test.dev"}, {name: "open.test.dev", ignore: true}}, nil)
+	hooks := []hook{{name: "closed.test.dev"}, {name: "open.test.dev", ignore: true}}
+	m := newMesh(t, hooks, nil)
 	m.host("one", func(h *hostsdk.Host) {
 		h.Validate("closed.test.dev", allow)
 		h.Validate("open.test.dev", allow)
 	})
+	planned := match.NewEntry(match.EntryFailClosed, 10*time.Second, compile(t, hooks, nil).Hooks())
 	for entry, want := range map[string]string{
-		match.EntryFailClosed: "closed.test.dev ", match.EntryFailOpen: "open.test.dev ",
+		match.EntryFailClosed: "closed.test.dev open.test.dev ", match.EntryFailOpen: "closed.test.dev open.test.dev ",
 		"": "closed.test.dev open.test.dev ", "of-my-own": "closed.test.dev open.test.dev ",
+		planned.String(): "closed.test.dev ", match.EntryFailClosed + "/10.": "closed.test.dev open.test.dev ",
 	} {
 		r := podReview(validate, `{}`)
 		r.Entry = entry

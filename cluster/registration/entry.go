@@ -17,6 +17,8 @@ type entry struct {
 	name  string
 	// hooks are those that may be called for a request of the entry.
 	hooks []*match.Hook
+	// planned are the hooks of the stage.
+	planned []*match.Hook
 	// atoms are the requests of the entry, in the versions that its hooks name.
 	atoms []atom
 	// equivalent says that the API server brings these requests in other versions too.
@@ -134,7 +136,8 @@ func (p *planner) mutating(e entry) admissionregistrationv1.MutatingWebhook {
 
 // validating is an entry as Kubernetes writes it.
 func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook {
-	url, seconds, effects := p.path(e), p.timeoutSeconds(e), e.sideEffects()
+	seconds, effects := p.timeoutSeconds(e), e.sideEffects()
+	url := p.path(e, seconds)
 	policy, matching := admissionregistrationv1.Ignore, admissionregistrationv1.Exact
 	if e.name == match.EntryFailClosed {
 		policy = admissionregistrationv1.Fail
@@ -167,7 +170,8 @@ func (e entry) sideEffects() admissionregistrationv1.SideEffectClass {
 	return admissionregistrationv1.SideEffectClassNone
 }
 
-// timeoutSeconds is the time that the hooks of one request may need, within the budget of the stage.
+// timeoutSeconds is the time that the hooks of one request may need, within the budget of the stage, and what the mesh needs
+// on top.
 func (p *planner) timeoutSeconds(e entry) int32 {
 	need := p.need(e)
 	limit := map[admissionv1.Stage]time.Duration{
@@ -183,13 +187,13 @@ func (p *planner) timeoutSeconds(e entry) int32 {
 		})
 		need = limit
 	}
-	return int32((need + time.Second - 1) / time.Second)
+	return int32((need + Overhead + time.Second - 1) / time.Second)
 }
 
 // need is the longest that hooks of one request may take one after the other, or at the same time when they validate.
 // Hooks that cannot meet in a request do not count together, and nobody waits for hooks in shadow.
 func (p *planner) need(e entry) time.Duration {
-	need := time.Second // Kubernetes takes no less
+	var need time.Duration
 	waited := keep(e.hooks, func(h *match.Hook) bool { return !h.Route.Shadow })
 	sets := make([]atomSet, len(waited))
 	for i, h := range waited {

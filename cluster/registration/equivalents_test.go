@@ -146,13 +146,19 @@ func (s scene) called(stage admissionv1.Stage, operation, namespace string, aske
 		}
 		names = append(names, name)
 		for h, seen := range s.seenBy(s.hooks, stage, request(operation, namespace, asked, way), s.mesh, way) {
-			if h.In(name) {
+			if h.In(entryOf(e)) {
 				calls[call{h.ID.Configuration, seen.Kind}]++
 			}
 		}
 	}
 	slices.Sort(names)
 	return calls, names
+}
+
+// entryOf is how the mesh sees a webhook that registration has made.
+func entryOf(e *match.Hook) match.Entry {
+	_, path, _ := strings.Cut(*e.ClientConfig.URL, "/v1/clusters/")
+	return match.ParseEntry(strings.SplitN(path, "/", 3)[2]) // behind cluster and stage
 }
 
 var stageNames = map[admissionv1.Stage]string{mutate: "mutate", reinvoke: "reinvoke", validate: "validate"}

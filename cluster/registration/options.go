@@ -19,10 +19,17 @@ const (
 	DefaultName = "portcullis"
 	// WriteBudget is the time that an API server gives a whole write, with all of its admission.
 	WriteBudget = 34 * time.Second
+	// Overhead is how much longer an entry's timeoutSeconds are than the time of its hooks, so that these have all of theirs: for
+	// the way to the mesh and back, the conversion of objects, and the answer.
+	Overhead = time.Second
 	// DefaultMutateBudget is that of the whole mutating chain.
-	DefaultMutateBudget = 14 * time.Second
-	// maxTimeout is the largest timeoutSeconds that Kubernetes accepts.
-	maxTimeout = 30 * time.Second
+	DefaultMutateBudget = 12 * time.Second
+	// DefaultReinvokeBudget is that of one reinvocation.
+	DefaultReinvokeBudget = 4 * time.Second
+	// DefaultValidateBudget is that of the validating hooks. With the Overhead of each entry the defaults are WriteBudget.
+	DefaultValidateBudget = 10 * time.Second
+	// maxBudget leaves Overhead of the largest timeoutSeconds that Kubernetes accepts, 30.
+	maxBudget = 30*time.Second - Overhead
 )
 
 // Options say how the cluster reaches the mesh.
@@ -37,7 +44,7 @@ type Options struct {
 	// OwnNamespace is where the mesh itself runs in the cluster. It is exempt, since the mesh could not start there while
 	// it does not run. Empty exempts nothing: right when the mesh runs elsewhere.
 	OwnNamespace string
-	// Budget bounds the timeouts of the entries.
+	// Budget bounds the time of the hooks of an entry.
 	Budget Budget
 	// Equivalents knows what the cluster may serve in several ways; nil knows nothing. Of a resource that it does not know,
 	// the versions that hooks name count.
@@ -50,12 +57,13 @@ type Equivalents interface {
 	Families() [][]conversion.ResourceKind
 }
 
-// Budget is the longest that one entry of each stage may take, in whole seconds from 1 to 30; 0 is the default. A write
-// meets one entry of each stage, the reinvoked one twice, and all of that must fit WriteBudget.
+// Budget is the longest that the hooks of one entry of each stage may take, in whole seconds from 1 to 29; 0 is the default.
+// A write meets one entry of each stage, the reinvoked one twice, and all of that, with the Overhead of each, must fit
+// WriteBudget.
 type Budget struct {
 	// Mutate is for the whole mutating chain; the default is DefaultMutateBudget.
 	Mutate time.Duration
-	// Reinvoke is for one reinvocation; the default is 5 s.
+	// Reinvoke is for one reinvocation; the default is 4 s.
 	Reinvoke time.Duration
 	// Validate is for the validating hooks, which run at the same time; the default is 10 s.
 	Validate time.Duration
@@ -67,8 +75,8 @@ func (o Options) complete(cluster string) (Options, error) {
 	o.URL = strings.TrimRight(o.URL, "/")
 	o.Budget = Budget{
 		Mutate:   cmp.Or(o.Budget.Mutate, DefaultMutateBudget),
-		Reinvoke: cmp.Or(o.Budget.Reinvoke, 5*time.Second),
-		Validate: cmp.Or(o.Budget.Validate, 10*time.Second),
+		Reinvoke: cmp.Or(o.Budget.Reinvoke, DefaultReinvokeBudget),
+		Validate: cmp.Or(o.Budget.Validate, DefaultValidateBudget),
 	}
 	return o, errors.Join(
 		named("cluster", cluster, validation.IsDNS1123Subdomain(cluster)),
@@ -128,12 +136,13 @@ func (o Options) checkNamespace() error {
 
 func (b Budget) check() error {
 	for _, d := range []time.Duration{b.Mutate, b.Reinvoke, b.Validate} {
-		if d < time.Second || d > maxTimeout || d%time.Second != 0 {
-			return fmt.Errorf("budget %s: must be whole seconds from 1s to %s", d, maxTimeout)
+		if d < time.Second || d > maxBudget || d%time.Second != 0 {
+			return fmt.Errorf("budget %s: must be whole seconds from 1s to %s", d, maxBudget)
 		}
 	}
-	if sum := b.Mutate + 2*b.Reinvoke + b.Validate; sum > WriteBudget {
-		return fmt.Errorf("budget: mutate, twice reinvoke and validate are %s together; an API server gives a write %s", sum, WriteBudget)
+	if sum := b.Mutate + 2*b.Reinvoke + b.Validate + 4*Overhead; sum > WriteBudget {
+		return fmt.Errorf("budget: mutate, twice reinvoke and validate, each with %s for the mesh, are %s together; an API server gives a write %s",
+			Overhead, sum, WriteBudget)
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ func MadeFor(m *metav1.ObjectMeta) (cluster string, ok bool) {
 // of a bridge. Which host it leads to is not looked at.
 func Reviews(c *admissionregistrationv1.WebhookClientConfig) (cluster string) {
 	_, rest, _ := strings.Cut(pathOf(c), "/v1/clusters/") // what is before is a prefix, as Options.URL may have one
-	segments := strings.Split(rest, "/")                  // cluster, stage, and perhaps an entry
-	if len(segments) < 2 || len(segments) > 3 {
+	segments := strings.Split(rest, "/")                  // cluster, stage, and perhaps an entry and its plan
+	if len(segments) < 2 || len(segments) > 4 {
 		return ""
 	}
 	switch segments[1] {

@@ -37,16 +37,17 @@ func TestOtherObjectsAreNotTakenForARegistration(t *testing.T) {
 
 func TestAddressesOfABridgeAreRecognised(t *testing.T) {
 	for address, want := range map[string]string{
-		"https://mesh:8443/v1/clusters/prod-1/validate":               "prod-1",
-		"https://mesh:8443/v1/clusters/prod-1/admit":                  "prod-1",
-		"https://mesh:8443/v1/clusters/prod-1/enforce/all":            "prod-1",
-		"https://mesh/eu/v1/clusters/prod-1/reinvoke/fail-open?x=y":   "prod-1",
-		"https://mesh:8443/v1/clusters//validate":                     "",
-		"https://mesh:8443/v1/clusters/prod-1":                        "",
-		"https://mesh:8443/v1/clusters/prod-1/nodes":                  "",
-		"https://mesh:8443/v1/clusters/prod-1/validate/fail-open/now": "",
-		"https://mesh:8443/validate":                                  "",
-		"https://mesh:8443/%zz":                                       "",
+		"https://mesh:8443/v1/clusters/prod-1/validate":                           "prod-1",
+		"https://mesh:8443/v1/clusters/prod-1/admit":                              "prod-1",
+		"https://mesh:8443/v1/clusters/prod-1/enforce/all":                        "prod-1",
+		"https://mesh/eu/v1/clusters/prod-1/reinvoke/fail-open?x=y":               "prod-1",
+		"https://mesh:8443/v1/clusters//validate":                                 "",
+		"https://mesh:8443/v1/clusters/prod-1":                                    "",
+		"https://mesh:8443/v1/clusters/prod-1/nodes":                              "",
+		"https://mesh:8443/v1/clusters/prod-1/validate/fail-open/11.AAAAAAAA":     "prod-1",
+		"https://mesh:8443/v1/clusters/prod-1/validate/fail-open/11.AAAAAAAA/now": "",
+		"https://mesh:8443/validate":                                              "",
+		"https://mesh:8443/%zz":                                                   "",
 	} {
 		if got := registration.Reviews(&admissionregistrationv1.WebhookClientConfig{URL: &address}); got != want {
 			t.Errorf("%s takes reviews of %q, want %q", address, got, want)

@@ -1,6 +1,11 @@
 // Package registration plans what stands in a cluster's own API server so that it calls the mesh: one
 // MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, made of the hooks that are in force for that
-// cluster. Each webhook in them is an entry; its path names the cluster, the stage and the entry.
+// cluster. Each webhook in them is an entry; its path names the cluster, the stage and the entry, and the plan: the entry's
+// timeoutSeconds and the hooks of the stage that the entries were made from (match.Entry). Objects in a cluster are older than
+// the configuration of the mesh, and by the plan a dispatcher knows how much older. Which validating hooks an entry calls
+// depends on it (match.Hook.In). Nothing of the kind is needed for mutating hooks, which are all called by each of their
+// entries: what a change of their policy or rules leaves undone until the entries are made again is that the API server
+// treats a failure of the entry by the policy of before, and brings the requests of before.
 //
 // Why there are several entries:
 //
@@ -24,6 +29,7 @@ package registration
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,9 +70,14 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 	}
 	entries := append(p.byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), p.byRequest(admissionv1.Stage_STAGE_REINVOKE, again)...)
 	for _, e := range entries {
+		e.planned = mutating
+		if e.stage == admissionv1.Stage_STAGE_REINVOKE {
+			e.planned = again
+		}
 		r.Mutating.Webhooks = append(r.Mutating.Webhooks, p.mutating(e))
 	}
 	for _, e := range p.byPolicy(admissionv1.Stage_STAGE_VALIDATE, validating) {
+		e.planned = validating
 		r.Validating.Webhooks = append(r.Validating.Webhooks, p.validating(e))
 	}
 	r.Findings = p.findings
@@ -116,9 +127,10 @@ func (p *planner) meta() metav1.ObjectMeta {
 	}
 }
 
-// path is where an entry is served.
-func (p *planner) path(e entry) string {
-	return fmt.Sprintf("%s/v1/clusters/%s/%s/%s", p.options.URL, p.cluster, stageName(e.stage), e.name)
+// path is where an entry is served that has so much time.
+func (p *planner) path(e entry, seconds int32) string {
+	planned := match.NewEntry(e.name, time.Duration(seconds)*time.Second, e.planned)
+	return fmt.Sprintf("%s/v1/clusters/%s/%s/%s", p.options.URL, p.cluster, stageName(e.stage), planned)
 }
 
 // stageName is a stage as paths have it.

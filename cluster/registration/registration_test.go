@@ -2,6 +2,7 @@ package registration_test
 
 import (
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -350,8 +351,8 @@ func TestHooksThatMeetInAnotherVersionShareTheirTime(t *testing.T) {
 		hook{kind: "mutating", name: "a", timeout: 3, rules: "CREATE:apps:v1:deployments"},
 		hook{kind: "mutating", name: "b", timeout: 4, rules: "CREATE:extensions:v1beta1:deployments"},
 	), o)
-	if got := *r.Mutating.Webhooks[0].TimeoutSeconds; got != 7 {
-		t.Errorf("timeoutSeconds %d, want 7", got)
+	if got := *r.Mutating.Webhooks[0].TimeoutSeconds; got != 8 {
+		t.Errorf("timeoutSeconds %d, want 8", got)
 	}
 }
 
@@ -362,9 +363,9 @@ func TestOrderOfMutatingEntriesIsTheChainAndThenItsReinvocation(t *testing.T) {
 	), options())
 	var got []string
 	for _, w := range r.Mutating.Webhooks {
-		got = append(got, w.Name+" "+string(*w.ReinvocationPolicy)+" "+*w.ClientConfig.URL)
+		got = append(got, w.Name+" "+string(*w.ReinvocationPolicy)+" "+path.Dir(*w.ClientConfig.URL))
 	}
-	const base = "https://portcullis.example.com:8443/v1/clusters/prod-1/"
+	const base = "https:/portcullis.example.com:8443/v1/clusters/prod-1/"
 	want := []string{
 		"fail-closed.mutate.portcullis Never " + base + "mutate/fail-closed",
 		"fail-open.mutate.portcullis Never " + base + "mutate/fail-open",
@@ -376,6 +377,7 @@ func TestOrderOfMutatingEntriesIsTheChainAndThenItsReinvocation(t *testing.T) {
 	}
 }
 
+// The mesh bounds each hook itself, and the entry has a second more than the hooks need.
 func TestTimeouts(t *testing.T) {
 	tests := map[string]struct {
 		hooks []hook
@@ -384,28 +386,28 @@ func TestTimeouts(t *testing.T) {
 	}{
 		"validating hooks run at the same time, so the slowest counts": {
 			hooks: []hook{{name: "a", timeout: 3, rules: "CREATE::v1:pods"}, {name: "b", timeout: 7, rules: "CREATE::v1:pods"}},
-			want:  map[string]int32{"fail-closed.validate.portcullis": 7},
+			want:  map[string]int32{"fail-closed.validate.portcullis": 8},
 		},
 		"mutating hooks run one after the other": {
 			hooks: []hook{
 				{kind: "mutating", name: "a", timeout: 3, rules: "CREATE::v1:pods"},
 				{kind: "mutating", name: "b", timeout: 4, policy: "Ignore", rules: "CREATE::v1:*"},
 			},
-			want: map[string]int32{"fail-closed.mutate.portcullis": 7, "fail-open.mutate.portcullis": 4},
+			want: map[string]int32{"fail-closed.mutate.portcullis": 8, "fail-open.mutate.portcullis": 5},
 		},
 		"mutating hooks that never meet do not add up": {
 			hooks: []hook{
 				{kind: "mutating", name: "a", timeout: 5, rules: "CREATE::v1:pods"},
 				{kind: "mutating", name: "b", timeout: 6, rules: "CREATE::v1:services"},
 			},
-			want: map[string]int32{"fail-closed.mutate.portcullis": 6},
+			want: map[string]int32{"fail-closed.mutate.portcullis": 7},
 		},
 		"a hook that may be reinvoked counts twice in the chain and once in its reinvocation": {
 			hooks: []hook{
 				{kind: "mutating", name: "a", timeout: 3, reinvocation: "IfNeeded", rules: "CREATE::v1:pods"},
 				{kind: "mutating", name: "b", timeout: 4, rules: "CREATE::v1:pods"},
 			},
-			want: map[string]int32{"fail-closed.mutate.portcullis": 10, "fail-closed.reinvoke.portcullis": 3},
+			want: map[string]int32{"fail-closed.mutate.portcullis": 11, "fail-closed.reinvoke.portcullis": 4},
 		},
 		"what does not fit the time of a write is cut, and said": {
 			hooks: []hook{
@@ -413,7 +415,7 @@ func TestTimeouts(t *testing.T) {
 				{name: "b", timeout: 30, rules: "CREATE::v1:pods"},
 			},
 			want: map[string]int32{
-				"fail-closed.mutate.portcullis": 14, "fail-closed.reinvoke.portcullis": 5, "fail-closed.validate.portcullis": 10,
+				"fail-closed.mutate.portcullis": 13, "fail-closed.reinvoke.portcullis": 5, "fail-closed.validate.portcullis": 11,
 			},
 			cut: []string{"entry mutate/fail-closed", "entry reinvoke/fail-closed", "entry validate/fail-closed"},
 		},
@@ -449,8 +451,8 @@ func TestTimeoutsBelowASecondAreRoundedUp(t *testing.T) {
 		Objects: []match.Object{*hook{name: "a", timeout: 10, rules: "CREATE::v1:pods"}.document()},
 		Routes:  []match.RouteBinding{{Configuration: "a", Route: match.Route{Stream: true, Hosts: []string{"h"}, Timeout: 1250 * time.Millisecond}}},
 	}
-	if got := *plan(t, compile(t, in), options()).Validating.Webhooks[0].TimeoutSeconds; got != 2 {
-		t.Errorf("timeoutSeconds %d, want 2", got)
+	if got := *plan(t, compile(t, in), options()).Validating.Webhooks[0].TimeoutSeconds; got != 3 {
+		t.Errorf("timeoutSeconds %d, want 3", got)
 	}
 }
 
@@ -547,8 +549,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"a bundle is PEM":                     {func(o *registration.Options) { o.CABundle = []byte("MIIB") }, "is not PEM"},
 		"the own namespace is a name":         {func(o *registration.Options) { o.OwnNamespace = "a,b" }, `own namespace "a,b"`},
 		"a timeout is whole seconds":          {func(o *registration.Options) { o.Budget.Mutate = 1500 * time.Millisecond }, "whole seconds"},
-		"a timeout is at most 30 s":           {func(o *registration.Options) { o.Budget.Mutate = 31 * time.Second }, "whole seconds from 1s to 30s"},
-		"all timeouts together fit one write": {func(o *registration.Options) { o.Budget.Reinvoke = 6 * time.Second }, "36s together; an API server gives a write 34s"},
+		"an entry has at most 30 s":           {func(o *registration.Options) { o.Budget.Mutate = 30 * time.Second }, "whole seconds from 1s to 29s"},
+		"all timeouts together fit one write": {func(o *registration.Options) { o.Budget.Reinvoke = 5 * time.Second }, "36s together; an API server gives a write 34s"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -568,7 +570,7 @@ func TestNamesAndPathsFollowTheOptions(t *testing.T) {
 	o := options()
 	o.Name, o.URL, o.CABundle = "mesh-eu", "https://mesh/eu/", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
 	w := plan(t, hooks(t, hook{name: "a", rules: "CREATE::v1:pods"}), o).Validating.Webhooks[0]
-	if want := "https://mesh/eu/v1/clusters/prod-1/validate/fail-closed"; *w.ClientConfig.URL != want {
+	if want := "https://mesh/eu/v1/clusters/prod-1/validate/fail-closed/2."; !strings.HasPrefix(*w.ClientConfig.URL, want) {
 		t.Errorf("url %s, want %s", *w.ClientConfig.URL, want)
 	}
 	if w.Name != "fail-closed.validate.mesh-eu" || !slices.Equal(w.ClientConfig.CABundle, o.CABundle) {

@@ -73,7 +73,7 @@ func TestNobodyWaitsForAHookInShadow(t *testing.T) {
 		hook{name: "s", timeout: 9, rules: "CREATE::v1:pods"})
 	r := plan(t, snapshot, options())
 	got := []int32{*r.Mutating.Webhooks[0].TimeoutSeconds, *r.Validating.Webhooks[0].TimeoutSeconds}
-	if diff := cmp.Diff([]int32{2, 1}, got); diff != "" {
+	if diff := cmp.Diff([]int32{3, 1}, got); diff != "" {
 		t.Errorf("timeouts (-want +got):\n%s", diff)
 	}
 }

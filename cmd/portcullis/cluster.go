@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -83,8 +82,8 @@ put in force, and narrow it after a hook is gone. Apply it again, too, when the 
 	f.StringVar(&c.options.OwnNamespace, "own-namespace", "portcullis-system",
 		`namespace in which the mesh runs in this cluster, which is exempt; "" when it runs elsewhere`)
 	f.DurationVar(&c.options.Budget.Mutate, "mutate-timeout", registration.DefaultMutateBudget, "longest time for the mutating hooks of a write")
-	f.DurationVar(&c.options.Budget.Reinvoke, "reinvoke-timeout", 5*time.Second, "longest time for a reinvocation")
-	f.DurationVar(&c.options.Budget.Validate, "validate-timeout", 10*time.Second, "longest time for the validating hooks of a write")
+	f.DurationVar(&c.options.Budget.Reinvoke, "reinvoke-timeout", registration.DefaultReinvokeBudget, "longest time for the hooks of a reinvocation")
+	f.DurationVar(&c.options.Budget.Validate, "validate-timeout", registration.DefaultValidateBudget, "longest time for the validating hooks of a write")
 	c.output = outputFlag(cmd, "yaml or json (default: yaml)", formatYAML, formatJSON)
 	return withSettings(cmd)
 }

@@ -91,7 +91,7 @@ func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := validating.Webhooks[0]
-	if validating.Name != "mesh" || *w.TimeoutSeconds != 2 || len(w.ClientConfig.CABundle) > 0 || len(w.NamespaceSelector.MatchExpressions) != 1 {
+	if validating.Name != "mesh" || *w.TimeoutSeconds != 3 || len(w.ClientConfig.CABundle) > 0 || len(w.NamespaceSelector.MatchExpressions) != 1 {
 		t.Errorf("the flags are not followed: %+v", validating)
 	}
 	for _, want := range []string{"(timeout)", "(own-namespace)"} {
@@ -269,7 +269,7 @@ clusters: [{name: c, cluster: {server: "`+s.URL+`"}}], contexts: [{name: c, cont
 		t.Run(name, func(t *testing.T) {
 			mesh := "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod-1}\nspec:\n  identities: [kube-apiserver]\n  " + tt.spec + "\n"
 			dir := configuration(t, map[string]string{"hooks.yaml": versionedHooks, "mesh.yaml": mesh})
-			r := register(t, "prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json", "--mutate-timeout", "14s")
+			r := register(t, "prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json", "--mutate-timeout", "12s")
 			if r.code != 0 || tt.notes == "" && strings.Contains(r.notes, "does not say") || !strings.Contains(r.notes, tt.notes) {
 				t.Fatalf("%+v", r)
 			}

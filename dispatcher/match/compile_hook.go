@@ -37,6 +37,7 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 	}
 	c.selectors(h, w, at)
 	c.matchConditions(h, w, at)
+	h.fingerprint = newFingerprint(h)
 	return h
 }
 

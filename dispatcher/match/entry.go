@@ -1,6 +1,12 @@
 package match
 
 import (
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -15,23 +21,92 @@ const (
 	EntryFailOpen = "fail-open"
 )
 
+const (
+	// MaxPlanHooks is how many hooks a plan names. Hooks beyond that are called by every entry of their stage.
+	MaxPlanHooks = 1024
+	// maxEntryTimeout is the largest timeoutSeconds that Kubernetes accepts.
+	maxEntryTimeout = 30 * time.Second
+)
+
+// Entry is the webhook of a cluster's own configuration by which a review came. As text it is NAME or NAME/PLAN; the plan is
+// the entry's timeoutSeconds, a dot, and the sorted fingerprints of the hooks of the stage that the entries were made from:
+//
+//	fail-closed/11.8dZk0_qOhS2mWb7x
+//
+// The zero Entry is a request for all hooks of a stage.
+type Entry struct {
+	// Name is EntryFailClosed or EntryFailOpen; any other name stands for all hooks of the stage.
+	Name string
+	// Timeout is the entry's timeoutSeconds; 0 when there is no plan.
+	Timeout time.Duration
+
+	planned string // fingerprints, sorted
+}
+
+// NewEntry is an entry that is made from the hooks of its stage, with those of the other entries of the stage.
+func NewEntry(name string, timeout time.Duration, hooks []*Hook) Entry {
+	return Entry{Name: name, Timeout: timeout, planned: plan(hooks)}
+}
+
+// plan is the fingerprints of hooks: the same for the same hooks in any order.
+func plan(hooks []*Hook) string {
+	all := make([]string, len(hooks))
+	for i, h := range hooks {
+		all[i] = string(h.fingerprint)
+	}
+	slices.Sort(all)
+	return strings.Join(all[:min(len(all), MaxPlanHooks)], "")
+}
+
+// ParseEntry reads the text of an entry. A plan that is malformed or too long is no plan, so that all hooks are called that
+// are not known to be called elsewhere. The entry refers to the text; the cost does not depend on its length.
+func ParseEntry(text string) Entry {
+	name, plan, _ := strings.Cut(text, "/")
+	seconds, planned, ok := strings.Cut(plan, ".")
+	timeout, err := strconv.ParseUint(seconds, 10, 8)
+	if !ok || err != nil || timeout == 0 || timeout > uint64(maxEntryTimeout/time.Second) ||
+		len(planned)%fingerprintLength != 0 || len(planned) > MaxPlanHooks*fingerprintLength {
+		return Entry{Name: name}
+	}
+	return Entry{Name: name, Timeout: time.Duration(timeout) * time.Second, planned: planned}
+}
+
+// String is the text of the entry.
+func (e Entry) String() string {
+	if e.Timeout == 0 {
+		return e.Name
+	}
+	return e.Name + "/" + strconv.Itoa(int(e.Timeout/time.Second)) + "." + e.planned
+}
+
+// plans reports whether the entries of the stage were made from a hook as it is now.
+func (e *Entry) plans(f fingerprint) bool {
+	at := func(i int) string { return e.planned[i*fingerprintLength:][:fingerprintLength] }
+	n := len(e.planned) / fingerprintLength
+	i := sort.Search(n, func(i int) bool { return at(i) >= string(f) })
+	return i < n && at(i) == string(f)
+}
+
 // FailsClosed reports whether the hook refuses requests that it cannot judge. One in shadow never does.
 func (h *Hook) FailsClosed() bool {
 	return h.FailurePolicy != admissionregistrationv1.Ignore
 }
 
-// In reports whether the hook is called for reviews that came by an entry. A validating hook belongs to the entry of its
-// failure policy; by any other entry, and by none, all are called. Mutating hooks are called by each, since order
-// matters between them: their entries differ in the requests that they take.
-func (h *Hook) In(entry string) bool {
+// In reports whether the hook is called for reviews that came by an entry. A validating hook is called by the entry of its
+// failure policy. The other entry calls it too, unless its plan says that the entries of the cluster were made from this hook as
+// it is now: only then the first entry brings all of its requests. So a hook whose policy, rules or selectors have changed
+// since is called at worst twice, and is not left out; that holds too when two dispatchers judge the two entries by two
+// configurations, since one plan names a hook once. By any other entry, and by none, all hooks are called. Mutating hooks are
+// called by each entry, since order matters between them: their entries differ in the requests that they take.
+func (h *Hook) In(e Entry) bool {
 	if h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE {
 		return true
 	}
-	switch entry {
+	switch e.Name {
 	case EntryFailClosed:
-		return h.FailsClosed()
+		return h.FailsClosed() || !e.plans(h.fingerprint)
 	case EntryFailOpen:
-		return !h.FailsClosed()
+		return !h.FailsClosed() || !e.plans(h.fingerprint)
 	}
 	return true
 }

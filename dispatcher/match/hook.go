@@ -94,6 +94,7 @@ type Hook struct {
 	namespaceSelector selector
 	objectSelector    selector
 	conditions        *conditions // nil without conditions
+	fingerprint       fingerprint
 }
 
 // Rules are webhooks[].rules, as written. The caller must not change them.

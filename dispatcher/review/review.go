@@ -19,7 +19,8 @@ import (
 type Request struct {
 	// Stage says which hooks apply: mutating or validating ones.
 	Stage admissionv1.Stage
-	// Entry is the entry in the cluster's configuration that led here; empty for the whole stage.
+	// Entry is the entry in the cluster's configuration that led here, perhaps with its plan (match.Entry); empty for the whole
+	// stage.
 	Entry string
 	// Admission is the request itself. Its cluster was set from the authenticated channel.
 	Admission *admissionv1.AdmissionRequest

@@ -103,7 +103,8 @@ type ReviewRequest struct {
 	Request *AdmissionRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	// What the caller knows of the cluster; absent for everyone but bridges.
 	Facts *ClusterFacts `protobuf:"bytes,3,opt,name=facts,proto3" json:"facts,omitempty"`
-	// Name of the entry in the cluster's own configuration that led here; empty when the whole stage is asked for.
+	// Name of the entry in the cluster's own configuration that led here; empty when the whole stage is asked for. Behind the
+	// name and a slash there may be the plan that the entry was made from, as it stands in the path of its URL.
 	Entry string `protobuf:"bytes,4,opt,name=entry,proto3" json:"entry,omitempty"`
 	// Ask for outcomes, also of hooks that were not called.
 	Explain bool `protobuf:"varint,5,opt,name=explain,proto3" json:"explain,omitempty"`

@@ -162,6 +162,14 @@ func request_AdmissionService_Review_2(ctx context.Context, marshaler runtime.Ma
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
 	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
 	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
 	return msg, metadata, err
 }
@@ -182,6 +190,14 @@ func local_request_AdmissionService_Review_2(ctx context.Context, marshaler runt
 	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
 	}
 	msg, err := server.Review(ctx, &protoReq)
 	return msg, metadata, err
@@ -207,14 +223,6 @@ func request_AdmissionService_Review_3(ctx context.Context, marshaler runtime.Ma
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
 	}
-	val, ok = pathParams["entry"]
-	if !ok {
-		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
-	}
-	protoReq.Entry, err = runtime.String(val)
-	if err != nil {
-		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
-	}
 	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
 	return msg, metadata, err
 }
@@ -235,14 +243,6 @@ func local_request_AdmissionService_Review_3(ctx context.Context, marshaler runt
 	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
-	}
-	val, ok = pathParams["entry"]
-	if !ok {
-		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
-	}
-	protoReq.Entry, err = runtime.String(val)
-	if err != nil {
-		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
 	}
 	msg, err := server.Review(ctx, &protoReq)
 	return msg, metadata, err
@@ -268,6 +268,14 @@ func request_AdmissionService_Review_4(ctx context.Context, marshaler runtime.Ma
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
 	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
 	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
 	return msg, metadata, err
 }
@@ -288,6 +296,14 @@ func local_request_AdmissionService_Review_4(ctx context.Context, marshaler runt
 	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
 	}
 	msg, err := server.Review(ctx, &protoReq)
 	return msg, metadata, err
@@ -480,6 +496,14 @@ func request_AdmissionService_Review_8(ctx context.Context, marshaler runtime.Ma
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
 	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
 	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
 	return msg, metadata, err
 }
@@ -501,11 +525,64 @@ func local_request_AdmissionService_Review_8(ctx context.Context, marshaler runt
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
 	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
 	msg, err := server.Review(ctx, &protoReq)
 	return msg, metadata, err
 }
 
 func request_AdmissionService_Review_9(ctx context.Context, marshaler runtime.Marshaler, client extAdmissionv1.AdmissionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_AdmissionService_Review_9(ctx context.Context, marshaler runtime.Marshaler, server extAdmissionv1.AdmissionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	msg, err := server.Review(ctx, &protoReq)
+	return msg, metadata, err
+}
+
+func request_AdmissionService_Review_10(ctx context.Context, marshaler runtime.Marshaler, client extAdmissionv1.AdmissionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq extAdmissionv1.ReviewRequest
 		metadata runtime.ServerMetadata
@@ -537,7 +614,235 @@ func request_AdmissionService_Review_9(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_AdmissionService_Review_9(ctx context.Context, marshaler runtime.Marshaler, server extAdmissionv1.AdmissionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdmissionService_Review_10(ctx context.Context, marshaler runtime.Marshaler, server extAdmissionv1.AdmissionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
+	msg, err := server.Review(ctx, &protoReq)
+	return msg, metadata, err
+}
+
+func request_AdmissionService_Review_11(ctx context.Context, marshaler runtime.Marshaler, client extAdmissionv1.AdmissionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
+	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_AdmissionService_Review_11(ctx context.Context, marshaler runtime.Marshaler, server extAdmissionv1.AdmissionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
+	msg, err := server.Review(ctx, &protoReq)
+	return msg, metadata, err
+}
+
+func request_AdmissionService_Review_12(ctx context.Context, marshaler runtime.Marshaler, client extAdmissionv1.AdmissionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_AdmissionService_Review_12(ctx context.Context, marshaler runtime.Marshaler, server extAdmissionv1.AdmissionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	msg, err := server.Review(ctx, &protoReq)
+	return msg, metadata, err
+}
+
+func request_AdmissionService_Review_13(ctx context.Context, marshaler runtime.Marshaler, client extAdmissionv1.AdmissionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
+	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_AdmissionService_Review_13(ctx context.Context, marshaler runtime.Marshaler, server extAdmissionv1.AdmissionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
+	msg, err := server.Review(ctx, &protoReq)
+	return msg, metadata, err
+}
+
+func request_AdmissionService_Review_14(ctx context.Context, marshaler runtime.Marshaler, client extAdmissionv1.AdmissionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq extAdmissionv1.ReviewRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	val, ok := pathParams["request.cluster"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "request.cluster")
+	}
+	err = runtime.PopulateFieldFromPath(&protoReq, "request.cluster", val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "request.cluster", err)
+	}
+	val, ok = pathParams["entry"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "entry")
+	}
+	protoReq.Entry, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "entry", err)
+	}
+	msg, err := client.Review(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_AdmissionService_Review_14(ctx context.Context, marshaler runtime.Marshaler, server extAdmissionv1.AdmissionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq extAdmissionv1.ReviewRequest
 		metadata runtime.ServerMetadata
@@ -618,7 +923,7 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/mutate/{entry=*/*}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -638,7 +943,7 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke/{entry}"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -658,7 +963,7 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke/{entry}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -678,7 +983,7 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate/{entry}"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke/{entry=*/*}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -698,7 +1003,7 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -718,7 +1023,7 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit/{entry}"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate/{entry}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -738,7 +1043,7 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate/{entry=*/*}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -758,7 +1063,7 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce/{entry}"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -771,6 +1076,106 @@ func RegisterAdmissionServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 			return
 		}
 		forward_AdmissionService_Review_9(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_10, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit/{entry}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_AdmissionService_Review_10(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_10(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_11, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit/{entry=*/*}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_AdmissionService_Review_11(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_11(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_12, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_AdmissionService_Review_12(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_12(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_13, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce/{entry}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_AdmissionService_Review_13(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_13(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_14, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce/{entry=*/*}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_AdmissionService_Review_14(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_14(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 
 	return nil
@@ -850,7 +1255,7 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/mutate/{entry=*/*}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -867,7 +1272,7 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke/{entry}"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -884,7 +1289,7 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke/{entry}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -901,7 +1306,7 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate/{entry}"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/reinvoke/{entry=*/*}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -918,7 +1323,7 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -935,7 +1340,7 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit/{entry}"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate/{entry}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -952,7 +1357,7 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/validate/{entry=*/*}"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -969,7 +1374,7 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce/{entry}"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -982,31 +1387,126 @@ func RegisterAdmissionServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		}
 		forward_AdmissionService_Review_9(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_10, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit/{entry}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_AdmissionService_Review_10(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_10(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_11, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/admit/{entry=*/*}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_AdmissionService_Review_11(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_11(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_12, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_AdmissionService_Review_12(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_12(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_13, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce/{entry}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_AdmissionService_Review_13(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_13(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_AdmissionService_Review_14, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/portcullis.admission.v1.AdmissionService/Review", runtime.WithHTTPPathPattern("/v1/clusters/{request.cluster}/enforce/{entry=*/*}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_AdmissionService_Review_14(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_AdmissionService_Review_14(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	return nil
 }
 
 var (
-	pattern_AdmissionService_Review_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "mutate"}, ""))
-	pattern_AdmissionService_Review_1 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "mutate", "entry"}, ""))
-	pattern_AdmissionService_Review_2 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "reinvoke"}, ""))
-	pattern_AdmissionService_Review_3 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "reinvoke", "entry"}, ""))
-	pattern_AdmissionService_Review_4 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "validate"}, ""))
-	pattern_AdmissionService_Review_5 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "validate", "entry"}, ""))
-	pattern_AdmissionService_Review_6 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "admit"}, ""))
-	pattern_AdmissionService_Review_7 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "admit", "entry"}, ""))
-	pattern_AdmissionService_Review_8 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "enforce"}, ""))
-	pattern_AdmissionService_Review_9 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "enforce", "entry"}, ""))
+	pattern_AdmissionService_Review_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "mutate"}, ""))
+	pattern_AdmissionService_Review_1  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "mutate", "entry"}, ""))
+	pattern_AdmissionService_Review_2  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 1, 0, 4, 2, 5, 4}, []string{"v1", "clusters", "request.cluster", "mutate", "entry"}, ""))
+	pattern_AdmissionService_Review_3  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "reinvoke"}, ""))
+	pattern_AdmissionService_Review_4  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "reinvoke", "entry"}, ""))
+	pattern_AdmissionService_Review_5  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 1, 0, 4, 2, 5, 4}, []string{"v1", "clusters", "request.cluster", "reinvoke", "entry"}, ""))
+	pattern_AdmissionService_Review_6  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "validate"}, ""))
+	pattern_AdmissionService_Review_7  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "validate", "entry"}, ""))
+	pattern_AdmissionService_Review_8  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 1, 0, 4, 2, 5, 4}, []string{"v1", "clusters", "request.cluster", "validate", "entry"}, ""))
+	pattern_AdmissionService_Review_9  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "admit"}, ""))
+	pattern_AdmissionService_Review_10 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "admit", "entry"}, ""))
+	pattern_AdmissionService_Review_11 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 1, 0, 4, 2, 5, 4}, []string{"v1", "clusters", "request.cluster", "admit", "entry"}, ""))
+	pattern_AdmissionService_Review_12 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "clusters", "request.cluster", "enforce"}, ""))
+	pattern_AdmissionService_Review_13 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4}, []string{"v1", "clusters", "request.cluster", "enforce", "entry"}, ""))
+	pattern_AdmissionService_Review_14 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 1, 0, 4, 2, 5, 4}, []string{"v1", "clusters", "request.cluster", "enforce", "entry"}, ""))
 )
 
 var (
-	forward_AdmissionService_Review_0 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_1 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_2 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_3 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_4 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_5 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_6 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_7 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_8 = runtime.ForwardResponseMessage
-	forward_AdmissionService_Review_9 = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_0  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_1  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_2  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_3  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_4  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_5  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_6  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_7  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_8  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_9  = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_10 = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_11 = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_12 = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_13 = runtime.ForwardResponseMessage
+	forward_AdmissionService_Review_14 = runtime.ForwardResponseMessage
 )

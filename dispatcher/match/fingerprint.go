@@ -1,0 +1,59 @@
+package match
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"strconv"
+)
+
+// planVersion is changed with the way in which registration makes entries of hooks, so that plans of before know no hook.
+const planVersion = "1"
+
+const (
+	fingerprintBytes  = 6 // a hook that has changed is taken for one that has not once in 2^48 changes
+	fingerprintLength = 8 // the same in base64, without padding: fingerprints can be joined and still be told apart
+)
+
+// fingerprint stands for which hook it is, and for all that decides which requests the entries of a cluster have to bring for
+// it, and in which entry: in URL-safe base64.
+type fingerprint string
+
+// fingerprint of a hook that has all of its other fields.
+func newFingerprint(h *Hook) fingerprint {
+	d := digest{}
+	d.add(planVersion, h.ID.Scope, h.ID.Stage.String(), h.ID.Configuration, h.ID.Name, strconv.Itoa(h.ID.Index),
+		strconv.FormatBool(h.FailsClosed()), string(h.MatchPolicy), string(h.Reinvocation),
+		h.namespaceSelector.fingerprint(), h.objectSelector.fingerprint())
+	for i := range h.rules {
+		r := &h.rules[i]
+		addList(&d, r.Operations)
+		addList(&d, r.APIGroups)
+		addList(&d, r.APIVersions)
+		addList(&d, r.Resources)
+		d.add(string(value(r.Scope, "*")))
+	}
+	sum := sha256.Sum256(d)
+	return fingerprint(base64.RawURLEncoding.EncodeToString(sum[:fingerprintBytes]))
+}
+
+// fingerprint is the same text for selectors that select the same.
+func (s *selector) fingerprint() string {
+	if s.err != nil {
+		return "error: " + s.err.Error()
+	}
+	return s.String()
+}
+
+// digest collects texts, each with its length, so that different lists of texts differ.
+type digest []byte
+
+func (d *digest) add(texts ...string) { addList(d, texts) }
+
+func addList[T ~string](d *digest, texts []T) {
+	*d = binary.AppendUvarint(*d, uint64(len(texts)))
+	for _, t := range texts {
+		*d = binary.AppendUvarint(*d, uint64(len(t)))
+		*d = append(*d, t...)
+	}
+}
