@@ -189,7 +189,7 @@ func (s slow) NamespaceLabels(context.Context, string) (map[string]string, error
 // nevertheless, as in Kubernetes, or what is left of the review's.
 func TestTheTimeOfAHookBeginsWithItsCall(t *testing.T) {
 	for _, stage := range []admissionv1.Stage{validate, mutate} {
-		for takes, want := range map[time.Duration]time.Duration{3 * time.Second: 2 * time.Second, 9 * time.Second: 900 * time.Millisecond} {
+		for takes, want := range map[time.Duration]time.Duration{3 * time.Second: 2 * time.Second, 9 * time.Second: 990 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
 				snapshot := compile(t, []hook{{name: "v.test.dev", selects: true, time: 2 * time.Second}},
 					[]hook{{name: "m.test.dev", selects: true, time: 2 * time.Second}})
@@ -208,7 +208,7 @@ func TestTheTimeOfAHookBeginsWithItsCall(t *testing.T) {
 				defer cancel()
 				r := podReview(stage, `{}`)
 				r.Admission.Namespace, r.Explain = "somewhere", false // which would ask the cluster before
-				if a, err := d.Review(ctx, r); err != nil || !a.Response.GetAllowed() || has != want {
+				if a, err := d.Review(ctx, r); err != nil || !a.Response.GetAllowed() || has > want || has < want-time.Millisecond {
 					t.Errorf("%s: the hook has %v, want %v; answer %v, error %v", stage, has, want, a.Response, err)
 				}
 			})

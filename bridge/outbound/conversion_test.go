@@ -61,7 +61,7 @@ func TestAConversionWebhookIsCalledAsAnAdmissionWebhookIs(t *testing.T) {
 	if _, err = c.Conversions("prod-1").CallConversion(ctx, w.converter("/convert"), []byte(`{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if r = <-requests; r.URL.RawQuery != "timeout=5s" {
+	if r = <-requests; r.URL.RawQuery != "timeout=4s" {
 		t.Errorf("told %s where 4.5 s are left", r.URL.RawQuery)
 	}
 	if n := w.opened(); n != 1 {

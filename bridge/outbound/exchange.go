@@ -97,7 +97,7 @@ func (c *Client) send(ctx context.Context, t *target, e *exchange) (*answer, *re
 // request makes one request.
 func (e *exchange) request(ctx context.Context) *http.Request {
 	to := e.url
-	to.RawQuery = "timeout=" + roundedUp(time.Until(e.call.Deadline)).String()
+	to.RawQuery = "timeout=" + toldTimeout(time.Until(e.call.Deadline)).String()
 	r := &http.Request{
 		Method: http.MethodPost, URL: &to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{
@@ -113,9 +113,14 @@ func (e *exchange) request(ctx context.Context) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// roundedUp is the timeout that a webhook is told: whole seconds, rounded up (SEMANTICS C36).
-func roundedUp(d time.Duration) time.Duration {
-	return max(d+time.Second-1, time.Second).Truncate(time.Second)
+// toldSlack is how much less than a whole second the time of a call may be that is told as one: some of it has passed when the
+// request is written.
+const toldSlack = 100 * time.Millisecond
+
+// toldTimeout is the timeout that a webhook is told: whole seconds, as kube-apiserver says them (SEMANTICS C36), and not more
+// than it has unless that is less than one.
+func toldTimeout(d time.Duration) time.Duration {
+	return max(d+toldSlack, time.Second).Truncate(time.Second)
 }
 
 // retryAfter says whether a webhook asks to be asked again, and when: checkWait of k8s.io/client-go/rest.

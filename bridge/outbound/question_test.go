@@ -52,7 +52,7 @@ func TestAWebhookIsAskedAsKubernetesAsks(t *testing.T) {
 	b.Calls[0].Span = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: 1})
 	want(t, start(t, c, b).wait(), "allowed")
 	wanted := asked{
-		"POST", "/a/validate", "timeout=10s", "HTTP/1.1", strings.TrimPrefix(w.URL, "https://"), "application/json",
+		"POST", "/a/validate", "timeout=9s", "HTTP/1.1", strings.TrimPrefix(w.URL, "https://"), "application/json",
 		"application/json, */*", "portcullis-admission", "00-01000000000000000000000000000000-0200000000000000-01", true,
 		"admission.k8s.io/v1", string(b.Request.GetObject().GetRaw()),
 	}
@@ -61,12 +61,12 @@ func TestAWebhookIsAskedAsKubernetesAsks(t *testing.T) {
 	}
 }
 
-func TestTheTimeoutIsRoundedUp(t *testing.T) {
+func TestAWebhookIsToldNoMoreTimeThanItHas(t *testing.T) {
 	for remaining, said := range map[time.Duration]string{
-		-time.Second: "1s", 0: "1s", time.Nanosecond: "1s", time.Second: "1s", time.Second + 1: "2s",
-		9*time.Second + 999*time.Millisecond: "10s", 10 * time.Second: "10s", 30 * time.Second: "30s",
+		-time.Second: "1s", 0: "1s", time.Nanosecond: "1s", time.Second: "1s", 1900*time.Millisecond - 1: "1s", 1900 * time.Millisecond: "2s",
+		9*time.Second + 999*time.Millisecond: "10s", 9500 * time.Millisecond: "9s", 10 * time.Second: "10s", 30 * time.Second: "30s",
 	} {
-		if got := roundedUp(remaining).String(); got != said {
+		if got := toldTimeout(remaining).String(); got != said {
 			t.Errorf("%v is said as %s, want %s", remaining, got, said)
 		}
 	}
