@@ -28,6 +28,7 @@ type deviation struct {
 // server defaults what it stores, and so does the oracle.
 func deviations() []deviation {
 	return []deviation{
+		{"D11", (*explanation).wildcardsLeaveOut},
 		{"D7", (*explanation).failingOpenIsTold},
 		{"D4", (*explanation).exemptReview},
 		{"D8", (*explanation).redirects},
@@ -93,6 +94,21 @@ func (x *explanation) failingOpenIsTold() bool {
 	}
 	x.got.Warnings = others
 	return true
+}
+
+// wildcardsLeaveOut is D11: a wildcard does not cover leases and events.
+func (x *explanation) wildcardsLeaveOut() bool {
+	r := x.experiment.Request.GetResource()
+	switch r.GetGroup() + "/" + r.GetResource() {
+	case "coordination.k8s.io/leases", "events.k8s.io/events", "/events":
+	default:
+		return false
+	}
+	before := x.want
+	x.experiment = x.experiment.clone()
+	x.experiment.named = true
+	x.want = x.ask()
+	return differ(before, x.want) != ""
 }
 
 // exemptReview is D4: token and access reviews are never sent to hooks.

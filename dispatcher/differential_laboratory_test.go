@@ -34,6 +34,7 @@ import (
 type laboratory struct {
 	t          *testing.T
 	oracle     *oracle.Oracle
+	named      func() *oracle.Oracle // whose hooks have no rules with wildcards for resources
 	dispatcher *dispatcher.Dispatcher
 	told       told
 	log        *callLog
@@ -49,6 +50,27 @@ type laboratory struct {
 func newLaboratory(t *testing.T, w *world) *laboratory {
 	t.Helper()
 	l := &laboratory{t: t, on: map[string]*performance{}, log: &callLog{}}
+	l.oracle, l.named = l.newOracle(w), sync.OnceValue(func() *oracle.Oracle { return l.newOracle(w.named()) })
+	k := tell(t, w)
+	l.told = k
+	options := dispatcher.Options{Capacity: idle{}}
+	if !w.Custom {
+		options.Codec = func() chain.Codec { return k.codec.Series() }
+	}
+	if slices.ContainsFunc(w.Configurations, func(c configuration) bool { return c.HTTPS }) {
+		options.Webhooks = traced{l.overHTTPS(), l.log}
+	}
+	if w.Streams {
+		l.overStreams(w, k, options)
+	} else {
+		l.inProcess(k, options)
+	}
+	return l
+}
+
+// newOracle starts kube-apiserver's plugins with the configurations of a world.
+func (l *laboratory) newOracle(w *world) *oracle.Oracle {
+	l.t.Helper()
 	o := oracle.Options{
 		Namespaces: w.Namespaces, Scripts: map[string]oracle.Script{}, Custom: w.Custom,
 		Equivalents: w.registry(), Definitions: []*apiextensionsv1.CustomResourceDefinition{w.Definition}, Authorizer: w.authorizer(),
@@ -67,22 +89,7 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 			}
 		}
 	}
-	l.oracle = oracle.New(t, o)
-	k := tell(t, w)
-	l.told = k
-	options := dispatcher.Options{Capacity: idle{}}
-	if !w.Custom {
-		options.Codec = func() chain.Codec { return k.codec.Series() }
-	}
-	if slices.ContainsFunc(w.Configurations, func(c configuration) bool { return c.HTTPS }) {
-		options.Webhooks = traced{l.overHTTPS(), l.log}
-	}
-	if w.Streams {
-		l.overStreams(w, k, options)
-	} else {
-		l.inProcess(k, options)
-	}
-	return l
+	return oracle.New(l.t, o)
 }
 
 // inProcess has the hooks served by functions.
@@ -192,7 +199,11 @@ func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
 	request.UserInfo.Extra[reviewKey] = &admissionv1.ExtraValue{Items: []string{uid}}
 	ctx, done := e.context(l.t)
 	defer done()
-	got, err := l.oracle.Run(ctx, e.Stage, request)
+	asked := l.oracle
+	if e.named {
+		asked = l.named()
+	}
+	got, err := asked.Run(ctx, e.Stage, request)
 	if err != nil {
 		l.t.Fatalf("no API server would send this: %v\n%s", err, e)
 	}

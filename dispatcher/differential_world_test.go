@@ -83,6 +83,8 @@ type experiment struct {
 	Scripts  map[string]script // by key; hooks without one allow
 	Deadline time.Duration     // of the whole review; 0 is none
 	Explain  bool
+
+	named bool // kube-apiserver is asked without the rules that have wildcards for resources
 }
 
 // clone copies everything that shrinking changes.
@@ -94,6 +96,20 @@ func (e *experiment) clone() *experiment {
 		w.Configurations[i].Webhooks = w.Configurations[i].mutating().Webhooks
 	}
 	return &c
+}
+
+// named is the world without the names of resources that begin with a wildcard.
+func (w *world) named() *world {
+	e := (&experiment{world: w}).clone()
+	for _, c := range e.world.Configurations {
+		for i := range c.Webhooks {
+			for j := range c.Webhooks[i].Rules {
+				r := &c.Webhooks[i].Rules[j]
+				r.Resources = slices.DeleteFunc(r.Resources, func(name string) bool { return strings.HasPrefix(name, "*") })
+			}
+		}
+	}
+	return e.world
 }
 
 // String is the experiment for a person who has to understand it.

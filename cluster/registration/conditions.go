@@ -10,41 +10,55 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// exclusion is a class of resources that never come to the mesh.
+// exclusion is a class of resources that do not come to the mesh.
 type exclusion struct {
 	name      string // of the matchCondition, with "not-" before it
 	groups    []string
 	resources []string
+	namedOnly bool // they come if a hook names them (match.NamedOnly)
 }
 
 // exclusions are what a cluster must be able to write while the mesh is down, or writes all the time, and what the mesh's
-// own work depends on: leases keep nodes and leaders alive, events are written by the thousand, the reviews of identities
-// and permissions are part of every request (Kubernetes keeps hooks from them from 1.37 on), and the configuration of
-// admission must stay repairable (Kubernetes never calls hooks for it; SEMANTICS C19).
+// own work depends on: leases and events, unless a hook names them, the reviews of identities and permissions, which are part
+// of every request (Kubernetes keeps hooks from them from 1.37 on), and the configuration of admission, which must stay
+// repairable (Kubernetes never calls hooks for it; SEMANTICS C19).
 func exclusions() []exclusion {
 	return []exclusion{
-		{"leases", []string{"coordination.k8s.io"}, []string{"leases"}},
-		{"events", []string{"", "events.k8s.io"}, []string{"events"}},
-		{"identity-reviews", []string{"authentication.k8s.io"}, []string{"selfsubjectreviews", "tokenreviews"}},
+		{"leases", []string{"coordination.k8s.io"}, []string{"leases"}, true},
+		{"events", []string{"", "events.k8s.io"}, []string{"events"}, true},
+		{"identity-reviews", []string{"authentication.k8s.io"}, []string{"selfsubjectreviews", "tokenreviews"}, false},
 		{"access-reviews", []string{"authorization.k8s.io"}, []string{
 			"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews",
-		}},
+		}, false},
 		{"admission-configurations", []string{"admissionregistration.k8s.io"}, []string{
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
 			"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
-		}},
+		}, false},
 	}
 }
 
-// excluded is the exclusion that covers all requests of the atom; nil when there is none.
-func excluded(a atom) *exclusion {
+// excluded reports whether no request of the atom comes to the mesh, whoever names it.
+func excluded(a atom) bool {
 	resource, _ := splitResource(a[dimResource])
-	for _, x := range exclusions() {
-		if slices.Contains(x.groups, a[dimGroup]) && slices.Contains(x.resources, resource) {
-			return &x
-		}
-	}
-	return nil
+	return slices.ContainsFunc(exclusions(), func(x exclusion) bool {
+		return !x.namedOnly && slices.Contains(x.groups, a[dimGroup]) && slices.Contains(x.resources, resource)
+	})
+}
+
+// namedOnly reports whether the atom names resources that wildcards do not cover, in some group.
+func namedOnly(a atom) bool {
+	resource, _ := splitResource(a[dimResource])
+	return slices.ContainsFunc(exclusions(), func(x exclusion) bool { return x.namedOnly && x.names(a[dimGroup], resource) })
+}
+
+// names reports whether rules with a group, which may be a wildcard, and the name of a resource cover the exclusion.
+func (x exclusion) names(group, resource string) bool {
+	return (group == wildcard || slices.Contains(x.groups, group)) && slices.Contains(x.resources, resource)
+}
+
+// expression is whether a request is one of the exclusion, in CEL.
+func (x exclusion) expression() string {
+	return fmt.Sprintf("request.resource.group in %s && request.resource.resource in %s", celList(x.groups), celList(x.resources))
 }
 
 // meets reports whether the atom covers requests of the exclusion.
@@ -61,8 +75,12 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 		all = append(all, admissionregistrationv1.MatchCondition{Name: "not-" + name, Expression: "!(" + expression + ")"})
 	}
 	for _, x := range exclusions() {
-		if slices.ContainsFunc(e.atoms, x.meets) {
-			not(x.name, fmt.Sprintf("request.resource.group in %s && request.resource.resource in %s", celList(x.groups), celList(x.resources)))
+		switch named := keep(e.atoms, func(a atom) bool { return x.namedOnly && namedOnly(a) && x.meets(a) }); {
+		case !slices.ContainsFunc(e.atoms, func(a atom) bool { return x.meets(a) && !slices.Contains(named, a) }):
+		case len(named) > 0:
+			not(x.name, x.expression()+" && !("+rulesExpression(named)+")")
+		default:
+			not(x.name, x.expression())
 		}
 	}
 	if len(e.except) > 0 {
@@ -121,6 +139,12 @@ func resourceExpression(resource, sub string) string {
 	var all []string
 	if resource != wildcard {
 		all = append(all, fmt.Sprintf("request.resource.resource == %q", resource))
+	} else {
+		for _, x := range exclusions() {
+			if x.namedOnly {
+				all = append(all, "!("+x.expression()+")")
+			}
+		}
 	}
 	switch sub {
 	case wildcard:
@@ -128,9 +152,6 @@ func resourceExpression(resource, sub string) string {
 		all = append(all, "!has(request.subResource)")
 	default:
 		all = append(all, fmt.Sprintf("has(request.subResource) && request.subResource == %q", sub))
-	}
-	if len(all) == 0 {
-		return "true"
 	}
 	return strings.Join(all, " && ")
 }

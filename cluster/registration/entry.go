@@ -142,6 +142,7 @@ func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook 
 	if e.name == match.EntryFailClosed {
 		policy = admissionregistrationv1.Fail
 	}
+	p.kubeSystem(e)
 	if e.equivalent {
 		matching = admissionregistrationv1.Equivalent
 	}
@@ -181,7 +182,7 @@ func (p *planner) timeoutSeconds(e entry) int32 {
 	}[e.stage]
 	if need > limit {
 		p.findings = append(p.findings, match.Finding{
-			Severity: match.SeverityWarning, Code: CodeTimeout, Path: fmt.Sprintf("entry %s/%s", stageName(e.stage), e.name),
+			Severity: match.SeverityWarning, Code: CodeTimeout, Path: e.describe(),
 			Message: fmt.Sprintf("its hooks may need %s together and get %s, since an API server gives a whole write %s: "+
 				"give the hooks shorter timeouts", need, limit, WriteBudget),
 		})

@@ -10,24 +10,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// The codes of findings. Tools match on them; messages are for people.
+// The codes of findings, beside danger.CodeSystem. Tools match on them; messages are for people.
 const (
 	// CodeWildcard: a hook's rules cover every resource, so the entry sends all writes of the cluster to the mesh.
 	CodeWildcard = "wildcard"
 	// CodeExcluded: a hook names resources that never come to the mesh; it is not called for them.
 	CodeExcluded = "excluded"
-	// CodeCritical: a fail-closed hook covers what keeps nodes in the cluster.
-	CodeCritical = "critical"
-	// CodeKubeSystem: a fail-closed hook covers kube-system.
-	CodeKubeSystem = "kube-system"
 	// CodeOwnNamespace: no namespace is exempt as the mesh's own, and fail-closed hooks are in force.
 	CodeOwnNamespace = "own-namespace"
-	// CodeTimeout: an entry gets less time than its hooks may need.
-	CodeTimeout = "timeout"
+	// CodeTimeout: an entry gets less time than its hooks may need. Package lint has the same code for what a configuration
+	// makes sure to need.
+	CodeTimeout = "timeout-budget"
 )
 
 // inspect reports what is dangerous about the hooks.
@@ -36,10 +34,6 @@ func (p *planner) inspect(hooks []*match.Hook) {
 		all := atoms(h.Rules())
 		p.wildcards(h)
 		p.excluded(h, all)
-		if h.FailsClosed() {
-			p.critical(h, all)
-			p.kubeSystem(h, all)
-		}
 	}
 	if p.options.OwnNamespace == "" && slices.ContainsFunc(hooks, (*match.Hook).FailsClosed) {
 		p.findings = append(p.findings, match.Finding{
@@ -74,7 +68,7 @@ func (p *planner) wildcards(h *match.Hook) {
 			what = fmt.Sprintf("resources %q of %s", r.Resources[i], groups(r.APIGroups))
 		}
 		p.warnf(h, CodeWildcard, "a rule covers %s: the API server sends the mesh all such writes, also those of controllers; "+
-			"name the groups and resources that the hook is about", what)
+			"the hook is not called for leases and events, which a rule has to name; name the groups and resources that the hook is about", what)
 		return
 	}
 }
@@ -93,7 +87,7 @@ func groups(names []string) string {
 func (p *planner) excluded(h *match.Hook, all []atom) {
 	var names []string
 	for _, a := range all {
-		if excluded(a) != nil {
+		if excluded(a) {
 			names = append(names, qualified(a))
 		}
 	}
@@ -104,28 +98,22 @@ func (p *planner) excluded(h *match.Hook, all []atom) {
 	}
 }
 
-// critical reports nodes and the certificates that they join with.
-func (p *planner) critical(h *match.Hook, all []atom) {
-	for _, c := range []struct{ group, resource, consequence string }{
-		{"", "nodes", "while the mesh is down no node can join, and none can report its state through a covered subresource"},
-		{"certificates.k8s.io", "certificatesigningrequests", "while the mesh is down no node can join or renew its certificate"},
-	} {
-		x := exclusion{groups: []string{c.group}, resources: []string{c.resource}}
-		if slices.ContainsFunc(all, func(a atom) bool { return a[dimScope] == string(admissionregistrationv1.ClusterScope) && x.meets(a) }) {
-			p.warnf(h, CodeCritical, "the hook fails closed and covers %s: %s; name other resources, or let it fail open", c.resource, c.consequence)
-		}
+// kubeSystem reports an entry that fails closed and brings what is in kube-system, though none of its hooks need be about that:
+// selectors that differ between hooks are none of the entry, and a condition of a hook never is. What a hook selects by itself
+// is for package danger.
+func (p *planner) kubeSystem(e entry) {
+	namespaced := slices.ContainsFunc(e.atoms, func(a atom) bool { return a[dimScope] == string(admissionregistrationv1.NamespacedScope) })
+	set := labels.Set{corev1.LabelMetadataName: metav1.NamespaceSystem}
+	if e.name != match.EntryFailClosed || !namespaced || !selects(p.namespaceSelector(e.hooks), set) ||
+		slices.ContainsFunc(e.hooks, func(h *match.Hook) bool { return h.FailsClosed() && selects(h.NamespaceSelector(), set) }) {
+		return
 	}
-}
-
-// kubeSystem reports a hook that may stop the cluster's own components.
-func (p *planner) kubeSystem(h *match.Hook, all []atom) {
-	namespaced := slices.ContainsFunc(all, func(a atom) bool {
-		return a[dimScope] == string(admissionregistrationv1.NamespacedScope) && excluded(a) == nil
+	p.findings = append(p.findings, match.Finding{
+		Severity: match.SeverityWarning, Code: danger.CodeSystem, Path: e.describe(),
+		Message: fmt.Sprintf("no hook that fails closed selects namespace %s, but their namespaceSelectors have no part in common that leaves it "+
+			"out: while the mesh is down the cluster's own components cannot be repaired; give each hook of the entry the requirement %s NotIn (%s)",
+			metav1.NamespaceSystem, corev1.LabelMetadataName, metav1.NamespaceSystem),
 	})
-	if namespaced && selects(h.NamespaceSelector(), labels.Set{corev1.LabelMetadataName: metav1.NamespaceSystem}) {
-		p.warnf(h, CodeKubeSystem, "the hook fails closed and covers namespace %s: while the mesh is down the cluster's own components "+
-			"cannot be repaired; exempt it with a namespaceSelector on %s", metav1.NamespaceSystem, corev1.LabelMetadataName)
-	}
 }
 
 func selects(s *metav1.LabelSelector, set labels.Set) bool {

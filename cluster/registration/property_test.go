@@ -91,7 +91,7 @@ func failsOpen(h *match.Hook) bool   { return !h.FailsClosed() }
 // excluded says it again, in the words of a request.
 func excluded(r *admissionv1.AdmissionRequest) bool {
 	switch r.GetResource().GetGroup() + "/" + r.GetResource().GetResource() {
-	case "coordination.k8s.io/leases", "authentication.k8s.io/tokenreviews":
+	case "authentication.k8s.io/tokenreviews":
 		return true
 	}
 	return false
@@ -122,7 +122,7 @@ func (g generator) rule() string {
 		g.pick("*", "CREATE", "UPDATE", "CREATE,UPDATE"),
 		g.pick("*", "", "apps", ",apps", "coordination.k8s.io,authentication.k8s.io"),
 		g.pick("*", "v1", "v1", "v1beta1"),
-		g.pick("*", "*/*", "*/status", "pods/*", "pods", "pods,pods/status", "leases,tokenreviews,pods", "namespaces"),
+		g.pick("*", "*/*", "*/status", "pods/*", "pods", "pods,pods/status", "leases,tokenreviews,pods", "leases", "events,pods", "namespaces"),
 		g.pick("*", "*", "Cluster", "Namespaced"))
 }
 
@@ -134,7 +134,7 @@ func (g generator) request() *admissionv1.AdmissionRequest {
 		Resource: &admissionv1.GroupVersionResource{
 			Group:    g.pick("", "", "apps", "coordination.k8s.io", "authentication.k8s.io"),
 			Version:  g.pick("v1", "v1", "v1beta1"),
-			Resource: g.pick("pods", "pods", "leases", "namespaces", "tokenreviews"),
+			Resource: g.pick("pods", "pods", "leases", "events", "namespaces", "tokenreviews"),
 		},
 		SubResource: g.pick("", "", "status", "exec"),
 		Name:        "n",

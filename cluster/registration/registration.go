@@ -127,6 +127,9 @@ func (p *planner) meta() metav1.ObjectMeta {
 	}
 }
 
+// describe is the entry in findings.
+func (e entry) describe() string { return fmt.Sprintf("entry %s/%s", stageName(e.stage), e.name) }
+
 // path is where an entry is served that has so much time.
 func (p *planner) path(e entry, seconds int32) string {
 	planned := match.NewEntry(e.name, time.Duration(seconds)*time.Second, e.planned)

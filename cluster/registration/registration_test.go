@@ -225,20 +225,37 @@ func TestRulesOfEntries(t *testing.T) {
 			},
 		},
 		"what a cluster must be able to write is left out by name": {
-			hooks: []hook{{name: "a", rules: "CREATE,UPDATE:coordination.k8s.io,apps:v1:leases,deployments"}},
+			hooks: []hook{{name: "a", rules: "CREATE,UPDATE:authentication.k8s.io,apps:v1:tokenreviews,deployments"}},
 			want: map[string][]string{"fail-closed.validate.portcullis": {
-				"CREATE,UPDATE:apps:v1:deployments,leases:*", "CREATE,UPDATE:coordination.k8s.io:v1:deployments:*",
+				"CREATE,UPDATE:apps:v1:deployments,tokenreviews:*", "CREATE,UPDATE:authentication.k8s.io:v1:deployments:*",
 			}},
 		},
 		"and by a condition where a wildcard covers it": {
-			hooks: []hook{{name: "a", rules: "CREATE:*:*:leases,pods"}, {name: "b", policy: "Ignore", rules: "CREATE:authorization.k8s.io:v1:*"}},
+			hooks: []hook{{name: "a", rules: "CREATE:*:*:tokenreviews,pods"}, {name: "b", policy: "Ignore", rules: "CREATE:authorization.k8s.io:v1:*"}},
 			want: map[string][]string{
-				"fail-closed.validate.portcullis": {"CREATE:*:*:leases,pods:*", "not-leases"},
+				"fail-closed.validate.portcullis": {"CREATE:*:*:pods,tokenreviews:*", "not-identity-reviews"},
 				"fail-open.validate.portcullis":   {"CREATE:authorization.k8s.io:v1:*:*", "not-access-reviews"},
 			},
 		},
+		"wildcards leave out leases and events": {
+			hooks: []hook{{name: "a", rules: "CREATE:coordination.k8s.io,:v1:*"}},
+			want:  map[string][]string{"fail-closed.validate.portcullis": {"CREATE:,coordination.k8s.io:v1:*:*", "not-leases", "not-events"}},
+		},
+		"which a hook may name": {
+			hooks: []hook{{name: "a", rules: "UPDATE:coordination.k8s.io:v1:leases"}, {name: "b", policy: "Ignore", rules: "CREATE:*:v1:events,pods"}},
+			want: map[string][]string{
+				"fail-closed.validate.portcullis": {"UPDATE:coordination.k8s.io:v1:leases:*"}, "fail-open.validate.portcullis": {"CREATE:*:v1:events,pods:*"},
+			},
+		},
+		"also beside a wildcard": {
+			hooks: []hook{{name: "a", rules: "CREATE:*:v1:*"}, {name: "b", rules: "UPDATE:coordination.k8s.io:v1:leases"}},
+			want: map[string][]string{
+				"fail-closed.validate.portcullis": {"CREATE:*:v1:*:*", "UPDATE:coordination.k8s.io:v1:leases:*", "not-leases", "not-events",
+					"not-identity-reviews", "not-access-reviews", "not-admission-configurations"},
+			},
+		},
 		"a hook for nothing else gives no entry": {
-			hooks: []hook{{name: "a", rules: "*::v1:events *:events.k8s.io:v1:events *:authentication.k8s.io:v1:tokenreviews"}},
+			hooks: []hook{{name: "a", rules: "*:authentication.k8s.io:v1:tokenreviews"}},
 			want:  map[string][]string{},
 		},
 	}
@@ -474,18 +491,12 @@ func TestFindings(t *testing.T) {
 		want    []string
 	}{
 		"a fail-open hook with names is harmless":        {hook: hook{policy: "Ignore", rules: "CREATE::v1:pods"}},
-		"a fail-closed hook covers kube-system":          {hook: hook{rules: "CREATE::v1:pods"}, want: []string{"kube-system"}},
-		"unless its resources have no namespace":         {hook: hook{rules: "CREATE::v1:namespaces:Cluster"}},
 		"every resource of a group is a wildcard":        {hook: hook{policy: "Ignore", rules: "CREATE:apps:v1:*"}, want: []string{"wildcard"}},
 		"a resource of every group is a wildcard":        {hook: hook{policy: "Ignore", rules: "CREATE:*:v1:pods"}, want: []string{"wildcard"}},
 		"a subresource of everything is a wildcard":      {hook: hook{policy: "Ignore", rules: "UPDATE:apps:v1:*/scale"}, want: []string{"wildcard"}},
 		"all subresources of a resource are no wildcard": {hook: hook{policy: "Ignore", rules: "UPDATE:apps:*:deployments/*"}},
-		"leases are named in vain":                       {hook: hook{policy: "Ignore", rules: "UPDATE:coordination.k8s.io:v1:leases"}, want: []string{"excluded"}},
-		"fail-closed on nodes is critical":               {hook: hook{rules: "CREATE::v1:nodes:Cluster"}, want: []string{"critical"}},
-		"fail-closed on a subresource of nodes too":      {hook: hook{rules: "UPDATE::v1:nodes/status:Cluster"}, want: []string{"critical"}},
-		"fail-closed on requests for certificates too":   {hook: hook{rules: "CREATE:certificates.k8s.io:v1:certificatesigningrequests:Cluster"}, want: []string{"critical"}},
-		"fail-open on nodes is not":                      {hook: hook{policy: "Ignore", rules: "CREATE::v1:nodes:Cluster"}},
-		"fail-closed on everything is all of it":         {hook: hook{rules: "*:*:*:*/*"}, want: []string{"wildcard", "critical", "critical", "kube-system"}},
+		"leases may be named":                            {hook: hook{policy: "Ignore", rules: "UPDATE:coordination.k8s.io:v1:leases"}},
+		"token reviews are named in vain":                {hook: hook{policy: "Ignore", rules: "CREATE:authentication.k8s.io:v1:tokenreviews"}, want: []string{"excluded"}},
 		"no namespace is the mesh's own":                 {hook: hook{rules: "CREATE::v1:namespaces:Cluster"}, options: none, want: []string{"own-namespace"}},
 		"that does not matter to hooks that fail open":   {hook: hook{policy: "Ignore", rules: "CREATE::v1:pods"}, options: none},
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // wildcard stands for everything in a rule.
@@ -35,7 +37,8 @@ func (a atom) covers(b atom) bool {
 	ar, as := splitResource(a[dimResource])
 	br, bs := splitResource(b[dimResource])
 	return a[dimOperation] == b[dimOperation] && a[dimScope] == b[dimScope] &&
-		within(b[dimGroup], a[dimGroup]) && within(b[dimVersion], a[dimVersion]) && within(br, ar) && within(bs, as)
+		within(b[dimGroup], a[dimGroup]) && within(b[dimVersion], a[dimVersion]) && within(br, ar) && within(bs, as) &&
+		(ar == br || !namedOnly(b))
 }
 
 // overlaps reports whether some request is one of both.
@@ -43,7 +46,8 @@ func (a atom) overlaps(b atom) bool {
 	ar, as := splitResource(a[dimResource])
 	br, bs := splitResource(b[dimResource])
 	return a[dimOperation] == b[dimOperation] && a[dimScope] == b[dimScope] &&
-		meet(a[dimGroup], b[dimGroup]) && meet(a[dimVersion], b[dimVersion]) && meet(ar, br) && meet(as, bs)
+		meet(a[dimGroup], b[dimGroup]) && meet(a[dimVersion], b[dimVersion]) && meet(ar, br) && meet(as, bs) &&
+		(ar == br || !match.NamedOnly(b[dimGroup], br) && !match.NamedOnly(a[dimGroup], ar))
 }
 
 // wild reports whether the atom may cover others than itself.
@@ -203,14 +207,22 @@ func uncovered(list []atom) []atom {
 
 func compareAtoms(a, b atom) int { return slices.Compare(a[:], b[:]) }
 
-// merge joins the cubes that differ in one dimension alone.
+// merge joins the cubes that differ in one dimension alone, unless that would put a name beside a wildcard that does not stand
+// for it.
 func merge(cubes []cube, dimension int) []cube {
+	wild := map[string]bool{}
+	for _, c := range cubes {
+		if dimension == dimResource && strings.HasPrefix(c[dimension][0], wildcard) {
+			wild[c.but(dimension)] = true
+		}
+	}
 	at := map[string]int{}
 	var merged []cube
 	for _, c := range cubes {
-		others := c
-		others[dimension] = nil
-		key := fmt.Sprintf("%q", others)
+		key := c.but(dimension)
+		if wild[key] && namedOnly(atom{dimGroup: c[dimGroup][0], dimResource: c[dimResource][0]}) {
+			key += " named"
+		}
 		i, ok := at[key]
 		if !ok {
 			at[key] = len(merged)
@@ -222,4 +234,10 @@ func merge(cubes []cube, dimension int) []cube {
 		merged[i][dimension] = slices.Compact(words)
 	}
 	return merged
+}
+
+// but is a text that is the same for cubes that are the same but for one dimension.
+func (c cube) but(dimension int) string {
+	c[dimension] = nil
+	return fmt.Sprintf("%q", c)
 }

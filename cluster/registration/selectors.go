@@ -5,13 +5,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// namespaceSelector is what all hooks of an entry ask of a namespace, and that it is not the mesh's own.
+// namespaceSelector is what all hooks of an entry ask of a namespace, or else that it is none that all of them leave out by
+// name, and that it is not the mesh's own.
 func (p *planner) namespaceSelector(hooks []*match.Hook) *metav1.LabelSelector {
 	s := shared(hooks, (*match.Hook).NamespaceSelector)
+	if names := leftOut(hooks); len(s.MatchLabels)+len(s.MatchExpressions) == 0 && len(names) > 0 {
+		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: names,
+		})
+	}
 	if p.options.OwnNamespace == "" {
 		return s
 	}
@@ -19,6 +26,37 @@ func (p *planner) namespaceSelector(hooks []*match.Hook) *metav1.LabelSelector {
 		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{p.options.OwnNamespace},
 	})
 	return s
+}
+
+// leftOut are the namespaces that some hook leaves out by NotIn, and every hook by its name, in order.
+func leftOut(hooks []*match.Hook) []string {
+	var names []string
+	for _, h := range hooks {
+		for _, r := range aboutNames(h) {
+			if r.Operator == metav1.LabelSelectorOpNotIn {
+				names = append(names, r.Values...)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		return slices.ContainsFunc(hooks, func(h *match.Hook) bool {
+			return selects(&metav1.LabelSelector{MatchExpressions: aboutNames(h)}, labels.Set{corev1.LabelMetadataName: name})
+		})
+	})
+}
+
+// aboutNames are what a hook asks of the name of a namespace, which is a label that no namespace can do without.
+func aboutNames(h *match.Hook) []metav1.LabelSelectorRequirement {
+	s := h.NamespaceSelector()
+	if _, ok := canonical(s); s == nil || !ok {
+		return nil
+	}
+	all := keep(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == corev1.LabelMetadataName })
+	if name, ok := s.MatchLabels[corev1.LabelMetadataName]; ok {
+		all = append(all, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{name}})
+	}
+	return all
 }
 
 func objectSelector(hooks []*match.Hook) *metav1.LabelSelector {

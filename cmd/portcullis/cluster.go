@@ -180,10 +180,13 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 		return nil, err
 	}
 	snapshot, problems := config.Compile(listing.Revision, listing.Objects)
-	problems = append(problems, lint.Options{}.Inspect(ctx, snapshot, listing.Objects)...)
+	serving := func(h *match.Hook) bool { return h.Serves(cluster) }
+	problems = append(problems, config.ProblemsOf(danger.Findings(ctx, snapshot, danger.Options{Only: serving}), listing.Objects)...)
+	problems = append(problems, slices.DeleteFunc(lint.Options{}.Inspect(ctx, snapshot, listing.Objects), func(p config.Problem) bool {
+		return danger.Is(p.Code) && p.Code != lint.CodeOwnEntry || p.Code == lint.CodeWildcard // of these the plan knows more
+	})...)
 	for _, p := range problems {
-		planned := danger.Is(p.Code) && p.Code != lint.CodeOwnEntry // of these the plan knows more
-		if p.Severity == match.SeverityWarning && !planned {
+		if p.Severity == match.SeverityWarning {
 			fmt.Fprintf(notes, "warning: %s\n", p)
 		}
 	}

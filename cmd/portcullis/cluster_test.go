@@ -94,7 +94,7 @@ func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
 	if validating.Name != "mesh" || *w.TimeoutSeconds != 3 || len(w.ClientConfig.CABundle) > 0 || len(w.NamespaceSelector.MatchExpressions) != 1 {
 		t.Errorf("the flags are not followed: %+v", validating)
 	}
-	for _, want := range []string{"(timeout)", "(own-namespace)"} {
+	for _, want := range []string{"(timeout-budget)", "(own-namespace)"} {
 		if !strings.Contains(r.notes, want) {
 			t.Errorf("no %s in %q", want, r.notes)
 		}

@@ -1,5 +1,6 @@
-// Package danger finds hooks that can stop a cluster when nobody answers for them. It knows no rule about rules and
-// selectors: samples of the writes that a cluster lives on are matched with the hooks, by the code that matches reviews.
+// Package danger finds hooks that can stop a cluster when nobody answers for them, the mesh included. It knows no rule about
+// rules and selectors: samples of the writes that a cluster lives on are matched with the hooks, by the code that matches
+// reviews. matchConditions do not count: the API server does not know them, and refuses what it cannot ask the mesh about.
 package danger
 
 import (
@@ -39,8 +40,8 @@ type Options struct {
 	Only func(h *match.Hook) bool
 }
 
-// Findings are the dangers of a configuration: at most one for each hook and code, in the order of the hooks. ctx bounds
-// what matchConditions take. A condition that fails on a sample is taken to be true, as for a hook that fails closed.
+// Findings are the dangers of a configuration: at most one for each hook and code, in the order of the hooks. ctx is
+// for what samples are matched with.
 func Findings(ctx context.Context, s *match.Snapshot, o Options) []match.Finding {
 	var findings []match.Finding
 	samples := samplesOf(o)

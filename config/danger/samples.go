@@ -27,7 +27,7 @@ func samplesOf(o Options) []sample {
 			all = append(all, s)
 		}
 	}
-	const narrow = "Leave them out by a rule, a namespaceSelector or a matchCondition, or let the hook fail open."
+	const narrow = "Leave them out by a rule or a namespaceSelector, or let the hook fail open; a matchCondition leaves them out only while the mesh runs."
 	add(CodeLeases, "leases", "Without it controllers lose what they lead and nodes are taken for dead. "+narrow,
 		lease("UPDATE", "kube-system", "kube-controller-manager", "system:kube-controller-manager"),
 		lease("CREATE", "kube-system", "kube-scheduler", "system:kube-scheduler"),
@@ -99,7 +99,7 @@ func (s *sample) meets(ctx context.Context, h *match.Hook) (meets bool) {
 			meets = true
 		}
 	}()
-	d := h.Applies(ctx, s.attributes)
+	d := h.Selects(ctx, s.attributes)
 	return d.Match || d.Err != nil
 }
 

@@ -29,6 +29,8 @@ const (
 	CodeSameName = "same-name"
 	// CodeTimeoutBudget: hooks that are called one after the other may need more time than API servers wait.
 	CodeTimeoutBudget = "timeout-budget"
+	// CodeWildcard: wildcards in the rules of a hook do not cover leases and events.
+	CodeWildcard = "wildcard"
 	// CodeOwnEntry: a hook is an entry of the mesh itself, which would call itself. It has to be acknowledged, as those of
 	// package danger.
 	CodeOwnEntry = "danger-own-entry"
@@ -63,6 +65,7 @@ func findings(
 	all := danger.Findings(ctx, s, danger.Options{OwnNamespace: o.OwnNamespace, Only: about})
 	for _, check := range []func() []match.Finding{
 		func() []match.Finding { return neverMatching(s.Hooks(), about) },
+		func() []match.Finding { return wildcardsInVain(s.Hooks(), about) },
 		func() []match.Finding { return ownEntries(s.Hooks(), objects, about) },
 		func() []match.Finding { return unknownClusters(objects, only) },
 		func() []match.Finding { return namespacesUnknown(s.Hooks(), objects, about, only) },

@@ -212,7 +212,7 @@ func TestMutatingHooksThatNeedTooMuchTimeTogether(t *testing.T) {
 		},
 		"of other resources": {[]string{mutating("a", hook("x"), hook("y", rule("CREATE", "apps", "daemonsets", "")))}, ""},
 		"for everything": {
-			[]string{mutating("a", hook("x"), hook("y", `rules: [{operations: [CREATE], apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"]}]`, "matchConditions: [{name: c, expression: \"request.resource.group == 'apps'\"}]"))},
+			[]string{mutating("a", hook("x"), hook("y", `rules: [{operations: [CREATE], apiGroups: ["apps"], apiVersions: ["*"], resources: ["*/*"]}]`, "namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}", "matchConditions: [{name: c, expression: \"request.resource.group == 'apps'\"}]"))},
 			`timeout-budget: *CREATE of deployments.apps in namespace sample may have to wait 20s`,
 		},
 		"of other namespaces": {

@@ -57,6 +57,16 @@ func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
 
 // Applies is what Matches is of a hook that is not pending, or will be.
 func (h *Hook) Applies(ctx context.Context, a *Attributes) Decision {
+	d := h.Selects(ctx, a)
+	if !d.Match {
+		return d
+	}
+	return h.matchConditions(ctx, a, d.As)
+}
+
+// Selects is what Applies is without matchConditions: these are those of the mesh alone, and the entries of a cluster do not have
+// them.
+func (h *Hook) Selects(ctx context.Context, a *Attributes) Decision {
 	inNamespace, nsErr := h.matchNamespace(ctx, a)
 	if !inNamespace && nsErr == nil {
 		return Decision{Skip: SkipNamespaceSelector}
@@ -80,7 +90,7 @@ func (h *Hook) Applies(ctx context.Context, a *Attributes) Decision {
 	if err != nil {
 		return Decision{Err: err}
 	}
-	return h.matchConditions(ctx, a, as)
+	return Decision{Match: true, As: as}
 }
 
 // sees is the version in which the hook sees the request that its rules cover as way; nil for that in which it came.

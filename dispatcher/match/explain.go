@@ -91,6 +91,9 @@ func (h *Hook) explainRules(a *Attributes) string {
 		}
 		fmt.Fprintf(&text, "; rules[%d] does not by its %s", i, mismatch(&h.rules[i], a.request, a.original.Resource))
 	}
+	if asked := a.original.Resource; NamedOnly(asked.Group, asked.Resource) {
+		fmt.Fprintf(&text, "; wildcards do not cover %s, a rule has to name it", asked.Resource)
+	}
 	h.explainEquivalents(&text, a)
 	return text.String()
 }

@@ -73,7 +73,8 @@ func (h *Hook) coversResource(r *request, resource schema.GroupVersionResource) 
 }
 
 // mismatch is the first field of the rule that does not cover the operation of the request on resource; empty when the
-// rule covers it. It is Matcher.Matches of k8s.io/apiserver's predicates/rules (SEMANTICS C15).
+// rule covers it. It is Matcher.Matches of k8s.io/apiserver's predicates/rules (SEMANTICS C15), but for resources that have to be
+// named (NamedOnly; docs/deviations.md, D11).
 func mismatch(rule *admissionregistrationv1.RuleWithOperations, r *request, resource schema.GroupVersionResource) string {
 	switch {
 	case !coversScope(rule.Scope, r.namespaced(resource)):
@@ -84,7 +85,7 @@ func mismatch(rule *admissionregistrationv1.RuleWithOperations, r *request, reso
 		return "apiGroups"
 	case !coversName(rule.APIVersions, resource.Version):
 		return "apiVersions"
-	case !coversSubresource(rule.Resources, resource.Resource, r.req.GetSubResource()):
+	case !coversSubresource(rule.Resources, resource, r.req.GetSubResource()):
 		return "resources"
 	}
 	return ""
@@ -115,9 +116,10 @@ func coversName(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return n == wildcard || n == name })
 }
 
-func coversSubresource(resources []string, resource, subresource string) bool {
+func coversSubresource(resources []string, resource schema.GroupVersionResource, subresource string) bool {
 	return slices.ContainsFunc(resources, func(r string) bool {
 		res, sub, _ := strings.Cut(r, "/")
-		return (res == wildcard || res == resource) && (sub == wildcard || sub == subresource)
+		return (res == resource.Resource || res == wildcard && !NamedOnly(resource.Group, resource.Resource)) &&
+			(sub == wildcard || sub == subresource)
 	})
 }
