@@ -89,6 +89,7 @@ func TestOutputsDifferInWhateverHooksSee(t *testing.T) {
 	})
 	for name, change := range map[string]func(*admissionv1.AdmissionRequest){
 		"dry run": func(r *admissionv1.AdmissionRequest) { r.DryRun = proto.Bool(true) },
+		"user":    func(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = "v" },
 		"groups":  func(r *admissionv1.AdmissionRequest) { r.UserInfo.Groups = []string{"g", ""} },
 		"extra":   func(r *admissionv1.AdmissionRequest) { r.UserInfo.Extra["k"].Items = []string{"v", "w"} },
 		"shifted": func(r *admissionv1.AdmissionRequest) { r.Name, r.Namespace = "nn", "s" },

@@ -164,3 +164,27 @@ func (s *apiServer) serve(hooks []hook) {
 		s.t.Fatal(err)
 	}
 }
+
+// The answer of a denied review has no object, which is what a DELETE comes with.
+func TestADenialIsNoOutputThatAReinvocationKnows(t *testing.T) {
+	snapshot := compile(t, nil, []hook{{name: "webhook", needed: true}})
+	d, err := dispatcher.New(dispatcher.Options{
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot},
+		Streams: inprocess.New(map[string]inprocess.Handler{
+			"webhook": func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+				return &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Message: "no"}}, nil
+			},
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stage := range []admissionv1.Stage{mutate, admissionv1.Stage_STAGE_REINVOKE} {
+		r := podReview(stage, "")
+		r.Admission.Object = nil
+		answer, err := d.Review(t.Context(), r)
+		if err != nil || answer.Response.GetAllowed() {
+			t.Errorf("%s: answer %v, error %v", stage, answer, err)
+		}
+	}
+}
