@@ -246,6 +246,7 @@ func TestDecodeResponseAsKubernetes(t *testing.T) {
 
 func TestDecodeDenialWantsItSaid(t *testing.T) {
 	for body, want := range map[string]bool{
+		`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"","allowed":false}}`: false, // of no review
 		answer(`,"allowed":false`): true, answer(`,"allowed":true,"allowed":false`): true, answer(`,"allowed":false,"x`): true,
 		answer(``): false, answer(`,"allowed":null`): false, answer(`,"allowed":true`): false, answer(`,"allowed":false,"allowed":true`): false, "": false,
 		strings.Replace(answer(`,"allowed":false`), "0df", "1df", 1): false,
