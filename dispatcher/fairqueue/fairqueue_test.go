@@ -60,6 +60,22 @@ func TestServingEndsWhereThereIsNoRoom(t *testing.T) {
 	}
 }
 
+func TestWhereServingEndedTheNextTenantBegins(t *testing.T) {
+	q, _ := queueOf("a1", "a2", "b1", "b2")
+	var got []string
+	for q.Len() > 0 { // one place becomes free at a time
+		room := true
+		q.Serve(func() bool { return room }, func(value string) bool {
+			room = false
+			got = append(got, value)
+			return true
+		})
+	}
+	if want := []string{"a1", "b1", "a2", "b2"}; !slices.Equal(got, want) {
+		t.Errorf("served %v, want %v", got, want)
+	}
+}
+
 func TestAnEntryThatIsRemovedLeavesNothingBehind(t *testing.T) {
 	q, entries := queueOf("a1", "a2", "b1")
 	q.Remove(entries["b1"])
