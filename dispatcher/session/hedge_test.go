@@ -116,7 +116,7 @@ func (m *mesh) wantIdle() {
 	synctest.Wait()
 	for _, s := range m.registry.all() {
 		if n := s.load.Load(); n != 0 {
-			m.t.Errorf("%d slots of %s are taken", n, s.hello.GetInstance())
+			m.t.Errorf("%d slots of %s are taken", n, s.instance)
 		}
 	}
 }

@@ -130,7 +130,7 @@ func (h *history) settled(t *testing.T) {
 	for _, s := range sessions {
 		if s.load.Load() != 0 || len(s.state.calls) != 0 || s.state.pending() {
 			t.Errorf("session of %s: %d slots taken, %d frames with open calls, something to write: %t",
-				s.hello.GetInstance(), s.load.Load(), len(s.state.calls), s.state.pending())
+				s.instance, s.load.Load(), len(s.state.calls), s.state.pending())
 		}
 	}
 }

@@ -66,7 +66,7 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 func causeLabel(err error) string {
 	for label, cause := range map[string]error{
 		"silent": errSilent, "stuck": errStuck, "replaced": errReplaced, "strays": errStrays, "drained": errDispClose,
-		"protocol": errSecond, "leaks": errLeaks,
+		"protocol": errSecond, "leaks": errLeaks, "ungranted": errUngranted,
 	} {
 		if errors.Is(err, cause) {
 			return label

@@ -42,8 +42,15 @@ const (
 	MaxOffers = 1024
 	// MaxNameBytes bounds every name in Hello.
 	MaxNameBytes = 512
-	// MaxSessions is the most sessions of one dispatcher.
+	// MaxSessions is the most sessions of one dispatcher. An identity has no more of them than it leaves free for others:
+	// half, if no other one has any.
 	MaxSessions = 20_000
+	// MaxUngrantedSessions is the most sessions of identities that no HookRoute grants a hook to, and MaxUngrantedOfIdentity
+	// the most of one of these: a few replicas may come before their route does. After UngrantedTimeout such a session is
+	// ended, and its host may dial again.
+	MaxUngrantedSessions   = 256
+	MaxUngrantedOfIdentity = 8
+	UngrantedTimeout       = time.Minute
 	// MaxWaiting is the most calls that wait for a free replica of one hook. The calls of one cluster may be as many as there
 	// is room left, half of these if no other one waits. Past it a call fails at once.
 	MaxWaiting = 8192

@@ -141,7 +141,7 @@ func TestAReplicaThatRefusesIsPassedOverForAWhile(t *testing.T) {
 
 // fakeSession is a session with the numbers that picks look at.
 func fakeSession(instance string, load, room int64, heard time.Time) *Session {
-	s := &Session{hello: &hostv1.Hello{Instance: instance}}
+	s := &Session{instance: instance}
 	s.load.Store(load)
 	s.room.Store(room)
 	s.heard.Store(heard.UnixNano())
@@ -207,7 +207,7 @@ func TestWhoIsPicked(t *testing.T) {
 			k.attempts, k.had[0] = 1, "had"
 			var got string
 			if x := m.pick(k, epoch, rand.IntN); x != nil {
-				got = x.session.hello.GetInstance()
+				got = x.session.instance
 			}
 			if got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)

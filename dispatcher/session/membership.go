@@ -13,9 +13,10 @@ import (
 type roster struct {
 	sessions  map[string]*Session // by id
 	instances map[process][]*Session
-	offering  map[offer]map[*Session]struct{}
+	tenants   map[string]*tenant           // by identity
 	inTurn    [turns]map[*Session]struct{} // by when they are looked after
 	joined    int                          // how many have ever been taken in
+	ungranted int                          // processes of identities that no hook is granted to
 }
 
 // process is what may have one session at a time.
@@ -23,7 +24,7 @@ type process struct{ identity, instance string }
 
 func newRoster() roster {
 	r := roster{
-		sessions: map[string]*Session{}, instances: map[process][]*Session{}, offering: map[offer]map[*Session]struct{}{},
+		sessions: map[string]*Session{}, instances: map[process][]*Session{}, tenants: map[string]*tenant{},
 	}
 	for turn := range r.inTurn {
 		r.inTurn[turn] = map[*Session]struct{}{}
@@ -32,30 +33,20 @@ func newRoster() roster {
 }
 
 // processOf is who is at the other end of a session.
-func processOf(s *Session) process { return process{s.identity, s.hello.GetInstance()} }
-
-// offersOf are the hooks that a session offers.
-func offersOf(s *Session) []offer {
-	out := make([]offer, len(s.hello.GetHooks()))
-	for i, o := range s.hello.GetHooks() {
-		out[i] = offer{o.GetName(), int32(o.GetStage())}
-	}
-	return out
-}
+func processOf(s *Session) process { return process{s.identity, s.instance} }
 
 // add takes a session in.
-func (r *roster) add(s *Session) {
+func (r *roster) add(s *Session, granted bool, now time.Time) {
 	r.sessions[s.id] = s
+	s.tenant, s.joined = r.tenantOf(s.identity, granted, now), now
 	s.turn = r.joined % turns
 	r.joined++
 	r.inTurn[s.turn][s] = struct{}{}
-	r.instances[processOf(s)] = append(r.instances[processOf(s)], s)
-	for _, o := range offersOf(s) {
-		if r.offering[o] == nil {
-			r.offering[o] = map[*Session]struct{}{}
-		}
-		r.offering[o][s] = struct{}{}
+	key := processOf(s)
+	if len(r.instances[key]) == 0 {
+		r.count(s.tenant, 1)
 	}
+	r.instances[key] = append(r.instances[key], s)
 }
 
 // remove lets a session go. It returns false if it was not there.
@@ -69,12 +60,7 @@ func (r *roster) remove(s *Session) bool {
 	r.instances[key] = slices.DeleteFunc(r.instances[key], func(o *Session) bool { return o == s })
 	if len(r.instances[key]) == 0 {
 		delete(r.instances, key)
-	}
-	for _, o := range offersOf(s) {
-		delete(r.offering[o], s)
-		if len(r.offering[o]) == 0 {
-			delete(r.offering, o)
-		}
+		r.count(s.tenant, -1)
 	}
 	return true
 }
@@ -86,13 +72,14 @@ func (r *roster) current(s *Session) bool {
 }
 
 // concerned are the current sessions that offer any of the hooks.
-func (r *roster) concerned(offers map[offer]struct{}) map[*Session]struct{} {
+func (r *roster) concerned(offers map[digest]offer) map[*Session]struct{} {
 	out := map[*Session]struct{}{}
-	for o := range offers {
-		for s := range r.offering[o] {
-			if r.current(s) {
-				out[s] = struct{}{}
-			}
+	if len(offers) == 0 {
+		return out
+	}
+	for _, s := range r.sessions {
+		if s.wishes.any(offers) && r.current(s) {
+			out[s] = struct{}{}
 		}
 	}
 	return out
@@ -100,11 +87,12 @@ func (r *roster) concerned(offers map[offer]struct{}) map[*Session]struct{} {
 
 // Update makes the hooks of a snapshot known, before it comes into force. Calls in flight finish, and hooks that it does not
 // have any more are served for MaxReview, by who was granted them. Snapshots have to come in the order in which they come
-// into force. Beyond a look at each hook it costs what has changed: hosts are told of hooks that came, went, or are granted
+// into force. Beyond a look at each hook, and at each session where a
+// hook came, went or is granted to others, it costs what has changed: hosts are told of hooks that came, went, or are granted
 // to others, and of nothing else.
 func (r *Registry) Update(snapshot *match.Snapshot) {
 	r.replace(func(c *change) {
-		c.next.revision = snapshot.Revision()
+		c.next.revision, c.next.hosts = snapshot.Revision(), make(map[string]bool, len(c.old.hosts))
 		for _, h := range snapshot.Hooks() {
 			if h.Route.Stream {
 				c.serve(r, h)
@@ -137,6 +125,7 @@ func (r *Registry) replace(hooks func(*change)) {
 	c := newChange(r.view.Load(), time.Now())
 	hooks(c)
 	c.inherit()
+	r.roster.regrant(c.next, c.now)
 	r.view.Store(c.next)
 	concerned := r.roster.concerned(c.offers)
 	for s := range concerned {
@@ -168,13 +157,13 @@ func (r *Registry) replace(hooks func(*change)) {
 // serve from now on. The registry's lock is held.
 func (r *Registry) assign(s *Session, v *view, now time.Time) (joins []*member) {
 	before, mine := *s.pools.Load(), make(map[*pool]*member)
-	for i, o := range offersOf(s) {
-		for _, p := range v.byOffer[o] {
+	for _, o := range s.wishes.offers {
+		for _, p := range v.byOffer[o.digest] {
 			if mine[p] != nil || !slices.Contains(p.hook.Load().Route.Hosts, s.identity) {
 				continue
 			}
 			if mine[p] = before[p]; mine[p] == nil {
-				mine[p] = &member{pool: p, session: s, ahead: s.hello.GetHooks()[i].GetSpeculate()}
+				mine[p] = &member{pool: p, session: s, ahead: o.ahead}
 				joins = append(joins, mine[p])
 			}
 		}
@@ -218,7 +207,7 @@ func (r *Registry) state(s *Session, o offer) *hostv1.HookState {
 }
 
 // welcome is the first frame for a host.
-func (r *Registry) welcome(s *Session) *hostv1.ConnectResponse {
+func (r *Registry) welcome(s *Session, offers []offer) *hostv1.ConnectResponse {
 	w := &hostv1.Welcome{
 		SessionId:       s.id,
 		DispatcherId:    r.id,
@@ -230,18 +219,15 @@ func (r *Registry) welcome(s *Session) *hostv1.ConnectResponse {
 		Capabilities:    []string{capabilityBatches},
 		Peers:           r.peers(),
 	}
-	for _, o := range offersOf(s) {
+	for _, o := range offers {
 		w.Hooks = append(w.Hooks, r.state(s, o))
 	}
 	return &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Welcome{Welcome: w}}
 }
 
 // announce tells a host how those of its hooks stand that have changed.
-func (r *Registry) announce(s *Session, changed map[offer]struct{}) {
-	for _, o := range offersOf(s) {
-		if _, ok := changed[o]; !ok {
-			continue
-		}
+func (r *Registry) announce(s *Session, changed map[digest]offer) {
+	for _, o := range s.wishes.among(changed) {
 		state := r.state(s, o)
 		if state.GetState() == hostv1.State_STATE_UNKNOWN_HOOK { // which it was not before
 			state.State, state.Message = hostv1.State_STATE_REMOVED, "no configuration has the hook any more, or it is not served over streams"
@@ -250,25 +236,26 @@ func (r *Registry) announce(s *Session, changed map[offer]struct{}) {
 	}
 }
 
-// join takes a session in. A second one of the same process replaces the first, whose calls finish where they are.
-func (r *Registry) join(s *Session) error {
+// join takes a session in that offers hooks. A second one of the same process replaces the first, whose calls finish where they are.
+func (r *Registry) join(s *Session, offers []offer) error {
 	r.mu.Lock()
 	if r.draining {
 		r.mu.Unlock()
 		return ErrClosed
 	}
 	replaced := slices.Clone(r.roster.instances[processOf(s)])
-	if len(r.roster.sessions)-len(replaced) >= MaxSessions {
+	v, now := r.view.Load(), time.Now()
+	granted := v.grants(s.identity)
+	if err := r.roster.admit(s.identity, granted, len(replaced) > 0); err != nil {
 		r.mu.Unlock()
-		return errTooMany
+		return err
 	}
-	r.roster.add(s)
-	now := time.Now()
+	r.roster.add(s, granted, now)
 	if r.found.IsZero() {
 		r.found = now
 	}
-	joins := r.assign(s, r.view.Load(), now)
-	s.send(r.welcome(s))
+	joins := r.assign(s, v, now)
+	s.send(r.welcome(s, offers))
 	for _, x := range joins {
 		x.pool.add(x, now)
 	}

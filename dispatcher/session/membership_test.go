@@ -87,7 +87,7 @@ func TestTheRosterKeepsNothingOfThoseWhoLeft(t *testing.T) {
 		m.server.Wait()
 		alive(tick)
 		r := &m.registry.roster
-		if len(r.sessions) != 0 || len(r.instances) != 0 || len(r.offering) != 0 {
+		if len(r.sessions) != 0 || len(r.instances) != 0 || len(r.tenants) != 0 || r.ungranted != 0 {
 			t.Errorf("left over: %v", r)
 		}
 	})
@@ -161,7 +161,7 @@ func (c *crowd) join(b *testing.B, offers int) {
 			})
 		}
 		s := newSession(c.registry, fmt.Sprint(i), "host", first.GetHello())
-		if err := c.registry.join(s); err != nil {
+		if err := c.registry.join(s, offersOf(first.GetHello())); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -232,7 +232,7 @@ func BenchmarkCrowdPick(b *testing.B) {
 					s.load.Store(3 * DefaultOutstanding / 4)
 				}
 			}
-			p, k, now := c.registry.view.Load().byOffer[offer{c.hooks[0], 2}][0], waitingTicket("east"), time.Now()
+			p, k, now := c.registry.view.Load().offered(offer{c.hooks[0], 2})[0], waitingTicket("east"), time.Now()
 			b.ReportAllocs()
 			for b.Loop() {
 				if p.pick(k, now) == nil {

@@ -90,6 +90,12 @@ func (m *mesh) configure(hooks ...string) {
 // configureAs puts hooks of a configuration in force, which an identity may serve.
 func (m *mesh) configureAs(configuration, identity string, hooks ...string) {
 	m.t.Helper()
+	m.configureFor([]string{identity}, configuration, hooks...)
+}
+
+// configureFor puts hooks of a configuration in force, which identities may serve.
+func (m *mesh) configureFor(identities []string, configuration string, hooks ...string) {
+	m.t.Helper()
 	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: configuration}}
 	none, some := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassSome
 	for _, name := range hooks {
@@ -104,7 +110,7 @@ func (m *mesh) configureAs(configuration, identity string, hooks ...string) {
 		Revision: fmt.Sprint(hooks),
 		Objects:  []match.Object{{Validating: c, Pending: m.pending}},
 		Routes: []match.RouteBinding{{
-			Configuration: configuration, Route: match.Route{Stream: true, Hosts: []string{identity}, Clusters: m.clusters, Hedge: m.hedge, Speculate: m.ahead},
+			Configuration: configuration, Route: match.Route{Stream: true, Hosts: identities, Clusters: m.clusters, Hedge: m.hedge, Speculate: m.ahead},
 		}},
 	})
 	for _, f := range findings {

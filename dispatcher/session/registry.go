@@ -50,6 +50,7 @@ type Registry struct {
 	log     *slog.Logger
 	peers   func() []*hostv1.Peer
 	seeing  *instrumentation
+	digests digests
 	readied chan struct{}
 	view    atomic.Pointer[view]
 	queued  atomic.Int64 // calls that wait, in all pools
@@ -75,8 +76,8 @@ func New(o Options) (*Registry, error) {
 	if o.Peers == nil {
 		o.Peers = func() []*hostv1.Peer { return nil }
 	}
-	r := &Registry{id: o.ID, log: o.Logger, peers: o.Peers, readied: make(chan struct{}, 1), roster: newRoster()}
-	r.view.Store(newView(""))
+	r := &Registry{id: o.ID, log: o.Logger, peers: o.Peers, readied: make(chan struct{}, 1), digests: newDigests(), roster: newRoster()}
+	r.view.Store(newView(r.digests))
 	var err error
 	r.seeing, err = newInstrumentation(o.Metrics, r)
 	return r, err
@@ -247,7 +248,7 @@ func (r *Registry) wait(p *pool, t *ticket) {
 
 // settle ends a call, or hands it to another replica.
 func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
-	result.Timing.Instance = s.hello.GetInstance()
+	result.Timing.Instance = s.instance
 	if x := (*s.pools.Load())[t.pool]; x != nil {
 		x.learn(result, time.Unix(0, s.heard.Load()))
 	}

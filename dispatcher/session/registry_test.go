@@ -341,7 +341,7 @@ func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 			var joined []*Session
 			for range 4 {
 				s := newSession(m.registry, string('1'+rune(len(joined))), "host", hello("one", "a").GetHello())
-				if err := m.registry.join(s); err != nil {
+				if err := m.registry.join(s, nil); err != nil {
 					t.Fatal(err)
 				}
 				joined = append(joined, s) // and it does not leave

@@ -18,8 +18,11 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// errTooMany refuses a session past [MaxSessions].
-var errTooMany = errors.New("session: too many sessions")
+// Reasons for which a session is refused.
+var (
+	errTooMany          = errors.New("the dispatcher has too many sessions, or as many of this identity as it leaves free for others")
+	errTooManyUngranted = errors.New("the dispatcher has too many sessions of identities without hooks")
+)
 
 // Identify says who is at the other end of a stream; empty means that the caller is not authenticated.
 type Identify func(ctx context.Context) string
@@ -136,7 +139,7 @@ func (s *Server) Serve(stream Stream, identity string) error {
 	}
 	session := newSession(s.registry, uuid.NewString(), identity, hello)
 	session.traffic = trafficOf(stream.Context())
-	if err := s.registry.join(session); err != nil {
+	if err := s.registry.join(session, offersOf(hello)); err != nil {
 		return statusOf(err)
 	}
 	log := s.registry.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", identity)
@@ -224,8 +227,10 @@ func statusOf(err error) error {
 		return nil
 	case errors.Is(err, ErrClosed):
 		return status.Error(codes.Unavailable, "the dispatcher is stopping")
-	case errors.Is(err, errTooMany):
-		return status.Error(codes.ResourceExhausted, "the dispatcher has too many sessions")
+	case errors.Is(err, errTooMany), errors.Is(err, errTooManyUngranted):
+		return status.Error(codes.ResourceExhausted, err.Error())
+	case errors.Is(err, errUngranted):
+		return status.Error(codes.PermissionDenied, err.Error())
 	case errors.Is(err, errLeaks):
 		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, errReplaced):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +72,10 @@ type Session struct {
 	registry *Registry
 	id       string
 	identity string
-	hello    *hostv1.Hello
+	instance string
+	wishes   wishes
+	tenant   *tenant   // set when the session has joined
+	joined   time.Time // likewise
 	traffic  *traffic
 	turn     int // in which the registry looks after it; the registry's lock guards it
 
@@ -99,7 +101,8 @@ type Session struct {
 func newSession(r *Registry, id, identity string, hello *hostv1.Hello) *Session {
 	now := time.Now()
 	s := &Session{
-		registry: r, id: id, identity: identity, hello: hello, traffic: &traffic{},
+		registry: r, id: id, identity: identity, traffic: &traffic{},
+		instance: hello.GetInstance(), wishes: r.digests.wishesOf(hello),
 		state: newState(now, hello),
 		wake:  make(chan struct{}, 1),
 	}
@@ -112,7 +115,7 @@ func newSession(r *Registry, id, identity string, hello *hostv1.Hello) *Session 
 
 // takes reports whether the session wants reviews of a cluster.
 func (s *Session) takes(cluster string) bool {
-	return len(s.hello.GetClusters()) == 0 || slices.Contains(s.hello.GetClusters(), cluster)
+	return len(s.wishes.clusters) == 0 || s.wishes.takes(s.registry.digests.cluster(cluster))
 }
 
 // serves reports whether any hook of the session is for a cluster.
@@ -277,6 +280,9 @@ func (s *Session) tick(now time.Time) {
 	s.step(func(st *state) {
 		st.carried(now, s.traffic.in.Load(), s.traffic.out.Load())
 		s.used = false
+		if s.overstays(now) && st.deadline.IsZero() {
+			st.drain(now.Add(ReplacedGrace), now, errUngranted, nil)
+		}
 		over = st.tick(now, patience)
 		s.leaks.Store(int64(st.leaks.n))
 	})

@@ -18,6 +18,7 @@ var (
 	errStrays    = errors.New("session: too many frames without use")
 	errSecond    = errors.New("session: a second hello")
 	errLeaks     = errors.New("session: most slots belong to cancelled calls that the host never answered")
+	errUngranted = errors.New("no HookRoute lists the identity of the host in spec.hosts; such sessions end after a minute, and the host may dial again")
 	errDispClose = errors.New("session: dispatcher is stopping")
 )
 

@@ -118,11 +118,11 @@ func (t *ticket) again(f *review.Failure, now time.Time) bool {
 
 // tried reports whether the process behind a session has had the ticket before.
 func (t *ticket) tried(s *Session) bool {
-	return t.attempts > 0 && slices.Contains(t.had[:t.attempts], s.hello.GetInstance())
+	return t.attempts > 0 && slices.Contains(t.had[:t.attempts], s.instance)
 }
 
 // failedOn takes note of who had the ticket last.
-func (t *ticket) failedOn(s *Session) { t.had[t.attempts-1] = s.hello.GetInstance() }
+func (t *ticket) failedOn(s *Session) { t.had[t.attempts-1] = s.instance }
 
 // lose takes note that a session ended that may have been ended by the ticket. It reports whether another one may be
 // tried.
@@ -149,7 +149,7 @@ func (t *ticket) overtaken(now time.Time) {
 // met reports whether the process behind a member has the ticket already.
 func (t *ticket) met(x *member) bool {
 	at := t.at.Load()
-	return at != nil && at.session.hello.GetInstance() == x.session.hello.GetInstance()
+	return at != nil && at.session.instance == x.session.instance
 }
 
 // withoutSideEffects reports whether the hook may see the same request twice.

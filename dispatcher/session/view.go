@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -16,15 +14,21 @@ type view struct {
 	revision string
 	pools    map[match.HookID]*pool
 	byHook   map[*match.Hook]*pool // those of pools, as the snapshot has them
-	byOffer  map[offer][]*pool
+	byOffer  map[digest][]*pool
+	digests  digests                    // of byOffer
 	removed  map[match.HookID]time.Time // since when the snapshot has no such hook
 	pending  map[*pool]*match.Hook      // that are not in rotation yet
 	clusters []string                   // that may send reviews
+	hosts    map[string]bool            // identities that hooks are granted to; nil before the first configuration
 }
 
-func newView(revision string) *view {
+// grants reports whether a hook is granted to an identity. Before the first configuration nobody knows: one that was
+// restarted is not closed to its hosts.
+func (v *view) grants(identity string) bool { return v.hosts == nil || v.hosts[identity] }
+
+func newView(d digests) *view {
 	return &view{
-		revision: revision, pools: map[match.HookID]*pool{}, byHook: map[*match.Hook]*pool{}, byOffer: map[offer][]*pool{},
+		digests: d, pools: map[match.HookID]*pool{}, byHook: map[*match.Hook]*pool{}, byOffer: map[digest][]*pool{},
 		removed: map[match.HookID]time.Time{}, pending: map[*pool]*match.Hook{},
 	}
 }
@@ -56,7 +60,7 @@ func (v *view) gone(p *pool) bool {
 
 // offered are the pools that an offer is about: those of the snapshot, or else those of hooks that are gone.
 func (v *view) offered(o offer) []*pool {
-	all := v.byOffer[o]
+	all := v.byOffer[v.digests.offer(o)]
 	if len(v.removed) == 0 {
 		return all
 	}
@@ -81,31 +85,23 @@ func (v *view) several(s *Session) bool {
 	return false
 }
 
-// offer is how hosts name a hook.
-type offer struct {
-	name  string
-	stage int32
-}
-
 // offerOf is how hosts name a hook.
 func offerOf(h *match.Hook) offer { return offer{h.ID.Name, int32(h.ID.Stage)} }
-
-// hostStage is the stage as hosts say it.
-func (o offer) hostStage() admissionv1.Stage { return admissionv1.Stage(o.stage) }
 
 // change is what becomes of one view in the next one. As long as no hook comes or goes, they share what they know of pools.
 type change struct {
 	now       time.Time
 	old, next *view
-	copied    bool               // next has maps of its own
-	reaches   bool               // a hook or more is for other clusters, or there are others
-	offers    map[offer]struct{} // that mean something else now
-	dropped   []*pool            // that no review can call any more
+	copied    bool             // next has maps of its own
+	hosts     []string         // of the last hook that was taken in
+	reaches   bool             // a hook or more is for other clusters, or there are others
+	offers    map[digest]offer // that mean something else now
+	dropped   []*pool          // that no review can call any more
 }
 
 func newChange(old *view, now time.Time) *change {
-	return &change{now: now, old: old, offers: map[offer]struct{}{}, next: &view{
-		revision: old.revision, pools: old.pools, byOffer: old.byOffer,
+	return &change{now: now, old: old, offers: map[digest]offer{}, next: &view{
+		revision: old.revision, pools: old.pools, byOffer: old.byOffer, digests: old.digests,
 		byHook: make(map[*match.Hook]*pool, len(old.byHook)), removed: map[match.HookID]time.Time{},
 		pending: map[*pool]*match.Hook{}, clusters: old.clusters,
 	}}
@@ -114,10 +110,25 @@ func newChange(old *view, now time.Time) *change {
 // keep takes in the hooks of the old view.
 func (c *change) keep() {
 	c.next.pending = c.old.pending
+	if c.old.hosts != nil {
+		c.next.hosts = make(map[string]bool, len(c.old.hosts))
+	}
 	for id, p := range c.old.pools {
 		if _, removed := c.old.removed[id]; !removed {
 			c.next.byHook[p.hook.Load()] = p
+			c.grant(p.hook.Load())
 		}
+	}
+}
+
+// grant takes in the identities that a hook is granted to. Hooks in a row mostly have the same.
+func (c *change) grant(h *match.Hook) {
+	if c.next.hosts == nil || slices.Equal(c.hosts, h.Route.Hosts) {
+		return
+	}
+	c.hosts = h.Route.Hosts
+	for _, identity := range c.hosts {
+		c.next.hosts[identity] = true
 	}
 }
 
@@ -128,11 +139,17 @@ func (c *change) copy() {
 	}
 }
 
+// touch has hosts told that offer a hook.
+func (c *change) touch(h *match.Hook) {
+	o := offerOf(h)
+	c.offers[c.old.digests.offer(o)] = o
+}
+
 // add takes in a pool that the old view does not have.
 func (c *change) add(h *match.Hook, p *pool) {
 	c.copy()
 	c.next.pools[h.ID] = p
-	o := offerOf(h)
+	o := c.old.digests.offer(offerOf(h))
 	c.next.byOffer[o] = append(slices.Clip(c.next.byOffer[o]), p)
 }
 
@@ -140,7 +157,7 @@ func (c *change) add(h *match.Hook, p *pool) {
 func (c *change) drop(h *match.Hook, p *pool) {
 	c.copy()
 	delete(c.next.pools, h.ID)
-	o := offerOf(h)
+	o := c.old.digests.offer(offerOf(h))
 	left := slices.DeleteFunc(slices.Clone(c.next.byOffer[o]), func(x *pool) bool { return x == p })
 	if c.next.byOffer[o] = left; len(left) == 0 {
 		delete(c.next.byOffer, o)
@@ -159,7 +176,7 @@ func (c *change) serve(r *Registry, h *match.Hook) {
 	before := p.hook.Load()
 	begins := before == nil || back || before.Pending != h.Pending
 	if begins || before.Route.Speculate != h.Route.Speculate || !slices.Equal(before.Route.Hosts, h.Route.Hosts) {
-		c.offers[offerOf(h)] = struct{}{}
+		c.touch(h)
 	}
 	if !begins && !slices.Equal(before.Route.Clusters, h.Route.Clusters) {
 		c.reaches = true
@@ -171,6 +188,7 @@ func (c *change) serve(r *Registry, h *match.Hook) {
 		c.next.pending[p] = h
 	}
 	p.configure(h)
+	c.grant(h)
 	c.next.byHook[h] = p
 }
 
@@ -193,9 +211,10 @@ func (c *change) inherit() {
 			c.drop(h, p)
 		} else {
 			c.next.byHook[h], c.next.removed[id] = p, since
+			c.grant(h)
 		}
 		if !before || over {
-			c.offers[offerOf(h)] = struct{}{}
+			c.touch(h)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func (v *view) check(t *testing.T, current map[string]bool) {
 	for o, pools := range v.byOffer {
 		offered += len(pools)
 		for _, p := range pools {
-			if h := p.hook.Load(); v.pools[h.ID] != p || offerOf(h) != o {
+			if h := p.hook.Load(); v.pools[h.ID] != p || v.digests.offer(offerOf(h)) != o {
 				t.Errorf("offer %v has a pool that is not there", o)
 			}
 		}
@@ -45,7 +45,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 					old[id.Name] = true
 				}
 			}
-			pools, offers := maps.Clone(before.pools), map[offer][]*pool{}
+			pools, offers := maps.Clone(before.pools), map[digest][]*pool{}
 			for o, all := range before.byOffer {
 				offers[o] = slices.Clone(all)
 			}

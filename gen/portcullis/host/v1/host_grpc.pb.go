@@ -39,7 +39,8 @@ type HostServiceClient interface {
 	// the stream: OK after a drain, UNAUTHENTICATED when the host presents no identity,
 	// INVALID_ARGUMENT when a frame breaks the contract or too many are of no use, FAILED_PRECONDITION when no protocol
 	// version is shared, RESOURCE_EXHAUSTED when a limit on sessions, hooks or the size of a frame is passed, ABORTED when a
-	// newer session of the same instance has taken over, UNAVAILABLE when the dispatcher stops, CANCELLED when it gives
+	// newer session of the same instance has taken over, PERMISSION_DENIED when no HookRoute has granted the host a hook for a
+	// minute (it may dial again), UNAVAILABLE when the dispatcher stops, CANCELLED when it gives
 	// the session up.
 	// However it ends, calls without a verdict are failures on the dispatcher's side.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConnectRequest, ConnectResponse], error)
@@ -77,7 +78,8 @@ type HostServiceServer interface {
 	// the stream: OK after a drain, UNAUTHENTICATED when the host presents no identity,
 	// INVALID_ARGUMENT when a frame breaks the contract or too many are of no use, FAILED_PRECONDITION when no protocol
 	// version is shared, RESOURCE_EXHAUSTED when a limit on sessions, hooks or the size of a frame is passed, ABORTED when a
-	// newer session of the same instance has taken over, UNAVAILABLE when the dispatcher stops, CANCELLED when it gives
+	// newer session of the same instance has taken over, PERMISSION_DENIED when no HookRoute has granted the host a hook for a
+	// minute (it may dial again), UNAVAILABLE when the dispatcher stops, CANCELLED when it gives
 	// the session up.
 	// However it ends, calls without a verdict are failures on the dispatcher's side.
 	Connect(grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]) error

@@ -1,0 +1,80 @@
+package session
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// tenant is an identity that has sessions. What changes of it changes under the registry's lock.
+type tenant struct {
+	identity  string
+	processes int          // that have sessions: a replaced session and the one in its place count once
+	ungranted atomic.Int64 // since when no HookRoute grants it a hook, unix ns; 0 while one does. Read without the lock
+}
+
+// grant takes note of whether any hook is granted to the identity.
+func (t *tenant) grant(granted bool, now time.Time) {
+	switch {
+	case granted:
+		t.ungranted.Store(0)
+	case t.ungranted.Load() == 0:
+		t.ungranted.Store(now.UnixNano())
+	}
+}
+
+// admit reports why a session of an identity is not taken in; nil if it is. An identity has no more sessions than it leaves
+// free for others, and few while no HookRoute grants it a hook. A session in the place of another one is taken in.
+func (r *roster) admit(identity string, granted, replaces bool) error {
+	all, mine := len(r.instances), 0
+	if t := r.tenants[identity]; t != nil {
+		mine = t.processes
+	}
+	switch {
+	case replaces:
+		return nil
+	case mine+1 > MaxSessions-all-1:
+		return fmt.Errorf("%w: %d, of which identity %s has %d", errTooMany, all, identity, mine)
+	case !granted && (mine >= MaxUngrantedOfIdentity || r.ungranted >= MaxUngrantedSessions):
+		return fmt.Errorf("%w: no HookRoute lists identity %s in spec.hosts, which has %d; all such identities have %d",
+			errTooManyUngranted, identity, mine, r.ungranted)
+	}
+	return nil
+}
+
+// tenantOf is an identity, which is made if it has no sessions.
+func (r *roster) tenantOf(identity string, granted bool, now time.Time) *tenant {
+	t := r.tenants[identity]
+	if t == nil {
+		t = &tenant{identity: identity}
+		t.grant(granted, now)
+		r.tenants[identity] = t
+	}
+	return t
+}
+
+// count counts processes of an identity. With the last one it is forgotten.
+func (r *roster) count(t *tenant, n int) {
+	if t.processes += n; t.processes == 0 {
+		delete(r.tenants, t.identity)
+	}
+	if t.ungranted.Load() != 0 {
+		r.ungranted += n
+	}
+}
+
+// regrant looks which identities hooks are granted to now.
+func (r *roster) regrant(v *view, now time.Time) {
+	r.ungranted = 0
+	for identity, t := range r.tenants {
+		if t.grant(v.grants(identity), now); t.ungranted.Load() != 0 {
+			r.ungranted += t.processes
+		}
+	}
+}
+
+// overstays reports whether a session has had its time without any grant to its identity.
+func (s *Session) overstays(now time.Time) bool {
+	since := s.tenant.ungranted.Load()
+	return since != 0 && now.UnixNano()-max(since, s.joined.UnixNano()) >= int64(UngrantedTimeout)
+}
