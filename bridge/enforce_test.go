@@ -248,6 +248,10 @@ func TestBadInputToEnforce(t *testing.T) {
 			spec(`"oldObject":null`, `"oldObject":{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"skip":""}},"metadata":{}}`),
 			400, 400, `duplicate field "metadata"`,
 		},
+		"Options with a field twice": {
+			post(enforcePath, strings.Replace(reviewOf("u1", 0), `"operation":`, `"options":{"a":1,"a":2},"operation":`, 1)),
+			400, 400, `request.options cannot be judged: duplicate field "a"`,
+		},
 		"A resource as rules have none": {
 			spec(`"pods"`, `"pods/exec"`), 400, 400, `spec.resource is "pods/exec"`,
 		},

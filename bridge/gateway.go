@@ -144,7 +144,7 @@ func (x *exchange) decode(into *admissionv1.ReviewRequest) error {
 		return errRefused
 	}
 	if x.stage == admissionv1.Stage_STAGE_ADMIT || x.enforces { // which no API server asks for
-		if refused := ambiguous(decoded.GetRequest()); refused != nil {
+		if refused := checkObjects(decoded.GetRequest()); refused != nil {
 			x.refused = refused
 			return errRefused
 		}

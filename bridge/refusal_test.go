@@ -69,6 +69,14 @@ func TestBadInput(t *testing.T) {
 			post("/v1/clusters/prod-1/admit", strings.Replace(good, `"metadata":{`, `"metadata":{"labels":{"a":"","a":"b"},`, 1)),
 			answered{status: 200, uid: "u1", code: 400}, `duplicate field "metadata.labels.a"`, false,
 		},
+		"Options with a field twice, of a caller that is no API server": {
+			post("/v1/clusters/prod-1/admit", strings.Replace(good, `"operation":`, `"options":{"a":1,"a":2},"operation":`, 1)),
+			answered{status: 200, uid: "u1", code: 400}, `request.options cannot be judged: duplicate field "a"`, false,
+		},
+		"An object that is none, of a caller that is no API server": {
+			post("/v1/clusters/prod-1/admit", strings.Replace(good, `"operation":`, `"oldObject":"Pod","operation":`, 1)),
+			answered{status: 200, uid: "u1", code: 400}, "request.oldObject cannot be judged: not a JSON object", false,
+		},
 		"Nesting of 10,001 levels": {
 			post(validatePath, deep(10001)), answered{status: 200, uid: "u1", code: 400}, "malformed JSON", false,
 		},

@@ -113,7 +113,7 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 		return nil, outcomeUnjudged, overloaded(err)
 	}
 	defer lease.Release()
-	if refused := ambiguous(admission); refused != nil {
+	if refused := checkObjects(admission); refused != nil {
 		return nil, refused.outcome, refused
 	}
 
@@ -147,12 +147,23 @@ func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest)
 	return nil
 }
 
-// ambiguous refuses a request with an object that has a field twice, which no API server sends. Of two values the selectors,
-// each hook and whoever keeps the object may each take another one: a hook could be passed over for what nobody keeps.
-func ambiguous(r *admissionv1.AdmissionRequest) *refusal {
-	for _, o := range []*admissionv1.Object{r.GetObject(), r.GetOldObject()} {
-		if path := conversion.Duplicate(o.GetRaw()); path != "" { // what is no JSON is for those who read it
-			return badRequest("an object of the request cannot be judged: duplicate field %q", path)
+// checkObjects refuses a request whose object, oldObject or options is not one JSON object, or has a duplicate field. Callers that
+// are no API server may pass on bytes of their users. These are written into the AdmissionReview of JSON webhooks as they are: bytes
+// that go on behind the object would be read as other fields of the request. Of two values of one field the selectors, each hook
+// and whoever keeps the object may each take another one: a hook could be passed over for what nobody keeps.
+func checkObjects(r *admissionv1.AdmissionRequest) *refusal {
+	for _, field := range []struct {
+		name   string
+		object *admissionv1.Object
+	}{{"object", r.GetObject()}, {"oldObject", r.GetOldObject()}, {"options", r.GetOptions()}} {
+		if field.object == nil {
+			continue
+		}
+		if media := field.object.GetContentType(); media != "" && media != jsonType {
+			return badRequest("request.%s cannot be judged: its content type is %q, send %s", field.name, media, jsonType)
+		}
+		if err := conversion.CheckObject(field.object.GetRaw()); err != nil {
+			return badRequest("request.%s cannot be judged: %v", field.name, err)
 		}
 	}
 	return nil

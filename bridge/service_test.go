@@ -190,7 +190,7 @@ func TestBytesInFlightOverGRPC(t *testing.T) {
 	b := newBridge(t, options)
 	client := serveGRPC(t, b)("kube-apiserver")
 	request := grpcReview()
-	request.Request.Object = &admissionv1.Object{Raw: make([]byte, 600)}
+	request.Request.Object = &admissionv1.Object{Raw: []byte("{}" + strings.Repeat(" ", 600))}
 	first := make(chan error, 1)
 	go func() { _, err := client.Review(t.Context(), request); first <- err }()
 	<-g.entered

@@ -279,7 +279,8 @@ func (x *GroupVersionResource) GetResource() string {
 }
 
 // Object is one Kubernetes object as raw bytes. An absent Object means that the request carries none (oldObject of a
-// CREATE, object of a DELETE); a present Object with empty raw is malformed.
+// CREATE, object of a DELETE); a present Object with empty raw is malformed. What a caller of AdmissionService sends is one JSON
+// object without a duplicate field, in object, oldObject and options; the call fails with INVALID_ARGUMENT otherwise.
 type Object struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Media type of raw; empty means "application/json".

@@ -2,21 +2,32 @@ package conversion
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 )
 
-// Duplicate finds a member that an object in a JSON document has twice, and returns the path to it, as sigs.k8s.io/json says
-// it: spec.containers[0].image. It is empty when there is none, and for what is no JSON document. The first one counts.
-// Nothing is built from the document: it takes the names of the objects that are open at a time.
-func Duplicate(document []byte) (path string) {
-	d := &duplicates{scanner: scanner{data: document}}
+// reviewDepth is how many objects an object of a request stands in, in the AdmissionReview that JSON webhooks get.
+const reviewDepth = 2
+
+// CheckObject says why bytes cannot be an object of a request (object, oldObject or options), and nil if they can: they are one
+// JSON object without a duplicate field, and no deeper than a JSON decoder takes it in an AdmissionReview. The error names the
+// first duplicate field by its path, as sigs.k8s.io/json does: spec.containers[0].image. Nothing is built from the object: it
+// takes the names of the objects that are open at a time.
+func CheckObject(raw []byte) error {
+	d := &duplicates{scanner: scanner{data: raw, depth: reviewDepth}}
+	if d.next() != '{' {
+		return errNoObject
+	}
 	d.visit()
 	d.end()
-	if d.err != nil {
-		return ""
+	switch {
+	case d.err != nil:
+		return fmt.Errorf("malformed JSON: %w", d.err)
+	case d.twice:
+		return fmt.Errorf("duplicate field %q", d.found)
 	}
-	return d.found
+	return nil
 }
 
 // duplicates looks for members that come twice.
@@ -24,7 +35,8 @@ type duplicates struct {
 	scanner
 	names [][]byte // of the objects that are open, outermost first
 	path  []step
-	found string // the first one
+	twice bool   // whether there is any
+	found string // the path of the first one
 }
 
 // step is one on the way from the document to a value: a name, or an index if that is nil.
@@ -57,8 +69,8 @@ func (d *duplicates) object() {
 	var known map[string]struct{} // of names[first:], once they are many
 	for name := range d.members {
 		d.path = append(d.path, step{name: name})
-		if d.found == "" && has(d.names[first:], known, name) {
-			d.found = pathOf(d.path)
+		if !d.twice && has(d.names[first:], known, name) {
+			d.twice, d.found = true, pathOf(d.path)
 		}
 		d.names = append(d.names, name)
 		switch own := d.names[first:]; {
