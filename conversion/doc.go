@@ -40,10 +40,11 @@
 //
 // # Patches
 //
-// [ApplyPatch] is RFC 6902 by gopkg.in/evanphx/json-patch.v4, the library that kube-apiserver uses, with kube-apiserver's
-// limit on what copy operations may add. Members of objects that a patch path goes through come out sorted by name, and
-// only the last of duplicate ones; everything else keeps its bytes, but for white space and the escaping of <, > and &.
-// Both sides of [DiffPatch] are read as Kubernetes reads untyped objects, so that numbers keep their spelling.
+// [ApplyPatch] is RFC 6902 as gopkg.in/evanphx/json-patch.v4 applies it, the library that kube-apiserver uses, with
+// kube-apiserver's limit on what copy operations may add, and limits of ours on operations and on what they move. Members of
+// objects that a patch path goes through come out sorted by name, and only the last of duplicate ones; everything else keeps
+// its bytes, but for white space and the escaping of <, > and &. Both sides of [DiffPatch] are read as Kubernetes reads
+// untyped objects, so that numbers keep their spelling.
 //
 // [Raw] is what happens to objects of which nobody knows the type; package builtin knows those of Kubernetes. [Carry] brings
 // what was changed in another version of an object, or by somebody who knows less of it, back to the object itself.

@@ -63,6 +63,7 @@ func FuzzPatch(f *testing.F) {
 	} {
 		f.Add([]byte(`{"a":[1,{"b":"<é"},null],"b/":{"~":12345678901234567890}}`), []byte(patch))
 	}
+	jsonpatch.AccumulatedCopySizeLimit = 3 << 20 // as kube-apiserver sets it
 	f.Fuzz(func(t *testing.T, object, patch []byte) {
 		got, err := conversion.ApplyPatch(object, patch)
 		undecodable, inapplicable := errors.Is(err, conversion.ErrUndecodable), errors.Is(err, conversion.ErrInapplicable)

@@ -3,8 +3,6 @@ package conversion
 import (
 	"errors"
 	"fmt"
-
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
 // maxCopiedBytes is how much the copy operations of one patch may add to an object: the default of kube-apiserver
@@ -12,23 +10,16 @@ import (
 const maxCopiedBytes = 3 << 20
 
 // MaxPatchOperations is how many operations a patch may have: as many as kube-apiserver takes from a client
-// (maxJSONPatchOperations of k8s.io/apiserver/pkg/endpoints/handlers). Each of them can cost as much as the object is long: with
-// a hundred thousand, one answer of a hook would keep a processor busy for an hour.
+// (maxJSONPatchOperations of k8s.io/apiserver/pkg/endpoints/handlers).
 const MaxPatchOperations = 10_000
 
-// ErrUndecodable means that a patch is no JSON patch: the hook gave no usable answer, and its failure policy applies
-// (SEMANTICS C20).
+// ErrUndecodable means that a patch is no JSON patch, or past a limit (MaxPatchOperations, MaxPatchWork): the hook gave no usable
+// answer, and its failure policy applies (SEMANTICS C20).
 var ErrUndecodable = errors.New("conversion: undecodable patch")
 
 // ErrInapplicable means that a patch cannot be applied to the object: an error of the request whatever the failure policy
 // (SEMANTICS C21).
 var ErrInapplicable = errors.New("conversion: patch does not apply")
-
-// The library knows the limit as a variable of its own only, and kube-apiserver sets it there too. Set before anything
-// runs, it is as good as a constant.
-func init() { //nolint:gochecknoinits // as above
-	jsonpatch.AccumulatedCopySizeLimit = maxCopiedBytes
-}
 
 // Patched is what a patch made of an object.
 type Patched struct {
@@ -44,7 +35,7 @@ type Patched struct {
 // JSON of an object and is not written; nil, when the request has none, takes no patch. The error wraps ErrUndecodable or
 // ErrInapplicable.
 func ApplyPatch(object, patch []byte) (Patched, error) {
-	c, err := applyPatch(object, patch)
+	c, err := applyPatch(nil, object, patch)
 	return c.Patched, err
 }
 
@@ -54,9 +45,9 @@ type change struct {
 	from, to node
 }
 
-// applyPatch is ApplyPatch.
-func applyPatch(object, patch []byte) (c change, err error) {
-	raw, applied, err := Patch(object, patch)
+// applyPatch is ApplyPatch within an allowance.
+func applyPatch(a Allowance, object, patch []byte) (c change, err error) {
+	raw, applied, err := Patch(a, object, patch)
 	if err != nil || !applied {
 		return change{Patched: Patched{Raw: raw}}, err
 	}
@@ -74,37 +65,27 @@ func applyPatch(object, patch []byte) (c change, err error) {
 }
 
 // Patch is ApplyPatch for a caller who finds out himself what the result is, and whether it is another object. applied is
-// whether the patch has any operation; if not, the result is the object itself.
-func Patch(object, patch []byte) (result []byte, applied bool, err error) {
+// whether the patch has any operation; if not, the result is the object itself. The error wraps ErrStopped when the time of the
+// allowance, which may be nil, is over. Memory is the caller's to book.
+func Patch(a Allowance, object, patch []byte) (result []byte, applied bool, err error) {
 	if len(patch) == 0 {
 		return object, false, nil
 	}
-	operations, err := jsonpatch.DecodePatch(patch)
-	if err != nil {
+	operations, err := decodePatch(patch)
+	switch {
+	case err != nil:
 		return nil, false, fmt.Errorf("%w: %w", ErrUndecodable, err)
-	}
-	if len(operations) > MaxPatchOperations {
-		return nil, false, fmt.Errorf("%w: it has %d operations, at most %d are taken", ErrUndecodable, len(operations), MaxPatchOperations)
-	}
-	if len(operations) == 0 {
+	case len(operations) == 0:
 		return object, false, nil
-	}
-	if len(object) == 0 {
+	case len(object) == 0:
 		return nil, false, fmt.Errorf("%w: the request carries no object that could be changed", ErrInapplicable)
 	}
-	if result, err = apply(operations, object); err != nil {
+	switch result, err = applyOperations(a, object, operations); {
+	case err == nil:
+		return result, true, nil
+	case errors.Is(err, ErrUndecodable), errors.Is(err, ErrStopped):
+		return nil, false, err
+	default:
 		return nil, false, fmt.Errorf("%w: %w", ErrInapplicable, err)
 	}
-	return result, true, nil
-}
-
-// apply contains the panics of the library: it dereferences nil for a "test" or "replace" of the whole object without a
-// value, for example. kube-apiserver answers 500 then, as to any patch that does not apply.
-func apply(operations jsonpatch.Patch, object []byte) (raw []byte, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("invalid operation: %v", r)
-		}
-	}()
-	return operations.Apply(object)
 }

@@ -20,7 +20,7 @@ type Raw struct{}
 // apiVersion that can be parsed if there is one. kube-apiserver decodes the result of every patch, that of objects without
 // a Go type too. An object that was none before the patch need not be one after it.
 func (Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) {
-	c, err := applyPatch(object, patch)
+	c, err := applyPatch(nil, object, patch)
 	if err == nil && c.Changed && !(readAlike(&c.from, &c.to) && inRange(patch)) {
 		err = stillReadable(object, c.Raw)
 	}

@@ -40,7 +40,7 @@ func (s *Series) Apply(object, patch []byte) (result []byte, changed bool, err e
 	if err != nil || c.types.scheme(kind) == nil {
 		return c.applyRaw(object, patch, c.whyRaw(kind))
 	}
-	patched, applied, err := conversion.Patch(object, patch)
+	patched, applied, err := conversion.Patch(nil, object, patch)
 	if err != nil || !applied {
 		return patched, false, err
 	}

@@ -39,7 +39,7 @@ func Foresee(h *match.Hook, r review.Result) Outcome {
 // foreseePatch decodes the patch of a call. Without an object, one that has operations does not apply.
 func (c *call) foreseePatch() error {
 	v := c.result.Verdict
-	_, _, err := conversion.Patch(nil, v.GetPatch())
+	_, _, err := conversion.Patch(nil, nil, v.GetPatch())
 	switch {
 	case errors.Is(err, ErrBadPatch):
 		return err

@@ -31,7 +31,7 @@ func TestWhatAHookInShadowWouldHaveDone(t *testing.T) {
 		"it would have patched":                     {mutate, patch(`[{"op":"remove","path":"/no"}]`, "JSONPatch"), chain.Patched, "", 0},
 		"no operation is no patch":                  {mutate, patch(`[]`, "JSONPatch"), chain.Allowed, "", 0},
 		"... of whatever type":                      {mutate, patch(`[]`, "Merge"), chain.Allowed, "", 0},
-		"a patch that is none":                      {mutate, patch(`{`, "JSONPatch"), chain.FailedOpen, "conversion: undecodable patch: unexpected end of JSON input", 0},
+		"a patch that is none":                      {mutate, patch(`{`, "JSONPatch"), chain.FailedOpen, "conversion: undecodable patch: unexpected '{', want [, at byte 0", 0},
 		"a patch of a type that there is not":       {mutate, patch(`[{"op":"remove","path":"/no"}]`, "Merge"), chain.FailedOpen, `unknown patch type "Merge", want "JSONPatch"`, 0},
 		"a patch without a type":                    {mutate, patch(`[]`, ""), chain.FailedOpen, "a patch without a patch type", 0},
 		"validating hooks do not patch":             {validate, patch(`[]`, "JSONPatch"), chain.FailedOpen, "a validating hook may return neither patch nor patch type", 0},

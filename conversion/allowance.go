@@ -1,0 +1,33 @@
+package conversion
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Allowance is what the work on the objects of one review may take: a context beside a lease of package memory is one. nil is no
+// bound.
+type Allowance interface {
+	// Err says why the work has to stop, and is nil while it may go on.
+	Err() error
+	// Grow books n bytes of memory before they are taken, or says why they are not to be had.
+	Grow(n int64) error
+	// Charge books n bytes whether they are to be had or not, for what has to be ended.
+	Charge(n int64)
+	// Shrink gives n bytes back.
+	Shrink(n int64)
+}
+
+// ErrStopped means that the time of a review was over before a patch was applied.
+var ErrStopped = errors.New("conversion: stopped")
+
+// stopped is why work has to stop.
+func stopped(a Allowance) error {
+	if a == nil {
+		return nil
+	}
+	if err := a.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrStopped, err)
+	}
+	return nil
+}

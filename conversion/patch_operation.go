@@ -1,0 +1,107 @@
+package conversion
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// operation is one operation of a patch. Its members are read when they are needed, as the library does: one that the operation
+// does not need may be anything.
+type operation struct {
+	op, path, from, value []byte // as they stand; nil for one that is absent or null
+	hasValue              bool   // whether there is a value, which is null if it is nil
+}
+
+// errMissing is why an operation has no path or from.
+var errMissing = errors.New("missing value")
+
+// decodePatch reads a patch by the rules of jsonpatch.DecodePatch: an array of objects, of which any may be null, and the last of
+// duplicate members counts. null is a patch without operations.
+func decodePatch(patch []byte) ([]operation, error) {
+	s := scanner{data: patch}
+	if s.next() == 'n' {
+		s.skip()
+		s.end()
+		return nil, s.err
+	}
+	var operations []operation
+	count := 0
+	for range s.items {
+		if count++; count > MaxPatchOperations {
+			s.skip()
+			continue
+		}
+		operations = append(operations, s.operation())
+	}
+	s.end()
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case count > MaxPatchOperations:
+		return nil, fmt.Errorf("it has %d operations, at most %d are taken", count, MaxPatchOperations)
+	}
+	return operations, nil
+}
+
+// operation reads one item of a patch.
+func (s *scanner) operation() operation {
+	var o operation
+	if s.next() == 'n' {
+		s.skip()
+		return o
+	}
+	for name := range s.members {
+		value := s.skip()
+		if len(value) > 0 && value[0] == 'n' {
+			value = nil
+		}
+		switch string(name) {
+		case "op":
+			o.op = value
+		case "path":
+			o.path = value
+		case "from":
+			o.from = value
+		case "value":
+			o.value, o.hasValue = value, true
+		}
+	}
+	return o
+}
+
+// kind is the name of the operation.
+func (o *operation) kind() string {
+	kind, err := stringOf(o.op, "op")
+	if err != nil {
+		return "unknown"
+	}
+	return kind
+}
+
+// node is the value; nil when there is none.
+func (o *operation) node() *patchNode {
+	if !o.hasValue {
+		return nil
+	}
+	return &patchNode{raw: o.value}
+}
+
+// stringOf is the text of a member of an operation.
+func stringOf(raw []byte, name string) (string, error) {
+	switch {
+	case raw == nil:
+		return "", fmt.Errorf("operation missing %s field: %w", name, errMissing)
+	case raw[0] != '"':
+		return "", fmt.Errorf("operation field %s is not a string", name)
+	}
+	return string(unescaped(raw[1 : len(raw)-1])), nil
+}
+
+// unescapeToken reads a reference token of a JSON pointer (RFC 6901).
+func unescapeToken(token string) string {
+	if !strings.Contains(token, "~") {
+		return token
+	}
+	return strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+}
