@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apiserver/pkg/admission/plugin/cel"
-
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -47,22 +45,20 @@ type RouteBinding struct {
 // Compile makes a snapshot of in. It never fails as a whole: an object that cannot be compiled is left out, alone, and
 // reported by a finding of SeverityError with CodeRejected.
 func Compile(in Input) (*Snapshot, []Finding) {
-	return compile(in, newConditionCompiler)
+	return compile(in, NewExpressions)
 }
 
-// compile is Compile with the compiler for matchConditions, which is made when the first hook has one.
-func compile(in Input, conditions func() cel.ConditionCompiler) (*Snapshot, []Finding) {
+// compile is Compile with the compiler for matchConditions, which is made when the first object comes without compiled ones.
+func compile(in Input, expressions func() *Expressions) (*Snapshot, []Finding) {
 	r, findings := newRoutes(in.Routes)
 	c := &compiler{
-		newConditions: conditions, routes: r, findings: findings, objects: make(map[objectKey]*compiled, len(in.Objects)), last: in.Last,
+		newExpressions: expressions, routes: r, findings: findings, objects: make(map[objectKey]*compiled, len(in.Objects)), last: in.Last,
 	}
 	for _, o := range ordered(in.Objects) {
 		c.object(o)
 	}
 	c.findings = append(c.findings, r.unused(c.hooks)...)
-	return &Snapshot{
-		revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), objects: c.objects, conditions: conditionsOf(c.hooks),
-	}, c.findings
+	return &Snapshot{revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), objects: c.objects}, c.findings
 }
 
 // ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1). Of one name, those for all
@@ -78,14 +74,13 @@ func ordered(objects []Object) []Object {
 
 // compiler collects the hooks of all objects.
 type compiler struct {
-	newConditions func() cel.ConditionCompiler
-	conditions    cel.ConditionCompiler // nil until needed
-	requestOnly   requestOnly
-	last          *Snapshot // nil for the first
-	routes        *routes
-	objects       map[objectKey]*compiled
-	hooks         []*Hook
-	findings      []Finding
+	newExpressions func() *Expressions
+	expressions    *Expressions // nil until needed
+	last           *Snapshot    // nil for the first
+	routes         *routes
+	objects        map[objectKey]*compiled
+	hooks          []*Hook
+	findings       []Finding
 }
 
 // object compiles o and keeps all of its hooks, or none.

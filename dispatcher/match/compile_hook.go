@@ -36,7 +36,10 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 		h.overshadow()
 	}
 	c.selectors(h, w, at)
-	c.matchConditions(h, w, at)
+	if len(w.MatchConditions) > 0 {
+		h.conditions = newConditions(c.expressionsFor(o, i, w), h, w)
+		c.matchConditions(h, w, at)
+	}
 	h.fingerprint = newFingerprint(h)
 	return h
 }
@@ -81,10 +84,6 @@ func (c *compiler) selectors(h *Hook, w *webhook, report report) {
 }
 
 func (c *compiler) matchConditions(h *Hook, w *webhook, report report) {
-	if len(w.MatchConditions) == 0 {
-		return
-	}
-	h.conditions = c.conditionsFor(h, w)
 	for _, err := range h.conditions.errs {
 		report(SeverityError, CodeCondition, ".matchConditions", err.Error()+": "+conditionPolicy(h.FailurePolicy))
 	}

@@ -3,7 +3,6 @@ package match
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -16,19 +15,12 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// newConditionCompiler returns a compiler for matchConditions in kube-apiserver's own CEL environment. It is costly.
-func newConditionCompiler() cel.ConditionCompiler {
-	return cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-}
-
-// conditions are the matchConditions of one hook, compiled. They are costly to make, in time and in memory, so the snapshots
-// in which they are the same share them. They are immutable.
+// conditions are the matchConditions of one hook, compiled. They are immutable.
 type conditions struct {
 	written []admissionregistrationv1.MatchCondition
 	policy  admissionregistrationv1.FailurePolicyType
@@ -38,47 +30,39 @@ type conditions struct {
 	requestOnly bool
 }
 
-// conditionsFor are the conditions of a hook: those of the last snapshot if they say the same.
-func (c *compiler) conditionsFor(h *Hook, w *webhook) *conditions {
-	if c.last != nil {
-		known := c.last.conditions[h.ID]
-		if known != nil && known.policy == h.FailurePolicy && slices.Equal(known.written, w.MatchConditions) {
-			return known
-		}
+// expressionsFor are the compiled matchConditions of the webhook at position i of o: those that came with it, if they did.
+func (c *compiler) expressionsFor(o Object, i int, w *webhook) []*Expression {
+	if i < len(o.Conditions) && len(o.Conditions[i]) == len(w.MatchConditions) {
+		return o.Conditions[i]
 	}
-	if c.conditions == nil {
-		c.conditions = c.newConditions()
+	if c.expressions == nil {
+		c.expressions = c.newExpressions()
 	}
-	made := compileConditions(c.conditions, h, w)
-	made.requestOnly = len(made.errs) == 0 && c.requestOnly.all(w.MatchConditions)
-	return made
+	compiled := make([]*Expression, len(w.MatchConditions))
+	for j, condition := range w.MatchConditions {
+		compiled[j], _ = c.expressions.Compile(condition.Expression)
+	}
+	return compiled
 }
 
-// conditionsOf are the conditions of the hooks that have some.
-func conditionsOf(hooks []*Hook) map[HookID]*conditions {
-	all := map[HookID]*conditions{}
-	for _, h := range hooks {
-		if h.conditions != nil {
-			all[h.ID] = h.conditions
+// newConditions are the matchConditions of a webhook, as GetCompiledMatcher of k8s.io/apiserver's WebhookAccessor makes
+// them. One that does not compile stays, and fails whenever it is evaluated.
+func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
+	c := &conditions{written: w.MatchConditions, policy: h.FailurePolicy, requestOnly: true}
+	results := make([]cel.CompilationResult, len(compiled))
+	for i, x := range compiled {
+		condition := &w.MatchConditions[i]
+		results[i] = x.as(&matchconditions.MatchCondition{Name: condition.Name, Expression: condition.Expression})
+		if err := x.Err(); err != nil {
+			c.errs = append(c.errs, err)
 		}
+		c.requestOnly = c.requestOnly && x.requestOnly
 	}
-	return all
-}
-
-// compileConditions compiles the matchConditions of a webhook, as GetCompiledMatcher of k8s.io/apiserver's
-// WebhookAccessor does. A condition that does not compile stays, and fails whenever it is evaluated.
-func compileConditions(compiler cel.ConditionCompiler, h *Hook, w *webhook) *conditions {
-	accessors := make([]cel.ExpressionAccessor, len(w.MatchConditions))
-	for i, c := range w.MatchConditions {
-		accessors[i] = &matchconditions.MatchCondition{Name: c.Name, Expression: c.Expression}
-	}
-	compiled := compiler.CompileCondition(accessors, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions)
 	matcherType := "validating"
 	if w.stage == admissionv1.Stage_STAGE_MUTATE {
 		matcherType = "admit"
 	}
-	c := &conditions{written: w.MatchConditions, policy: h.FailurePolicy, errs: compiled.CompilationErrors()}
-	c.matcher = matchconditions.NewMatcher(compiled, &c.policy, "webhook", matcherType, w.Name)
+	c.matcher = matchconditions.NewMatcher(cel.NewCondition(results), &c.policy, "webhook", matcherType, w.Name)
 	return c
 }
 

@@ -2,19 +2,18 @@ package match
 
 import (
 	"github.com/google/cel-go/cel"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// requestOnly tells the conditions that look at the request alone: those that compile where there is neither object nor
+// requestOnly tells the expressions that look at the request alone: those that compile where there is neither object nor
 // oldObject. What a later Kubernetes may add is not there either, and counts as the object.
 type requestOnly struct {
 	env *cel.Env // nil until needed
 }
 
-// all reports whether none of the conditions, which compile, can see an object. An answer of false is always right.
-func (r *requestOnly) all(written []admissionregistrationv1.MatchCondition) bool {
+// holds reports whether an expression, which compiles, can see no object. An answer of false is always right.
+func (r *requestOnly) holds(expression string) bool {
 	if r.env == nil {
 		env, err := newRequestEnv()
 		if err != nil {
@@ -22,12 +21,8 @@ func (r *requestOnly) all(written []admissionregistrationv1.MatchCondition) bool
 		}
 		r.env = env
 	}
-	for _, c := range written {
-		if _, issues := r.env.Compile(c.Expression); issues.Err() != nil {
-			return false
-		}
-	}
-	return true
+	_, issues := r.env.Compile(expression)
+	return issues.Err() == nil
 }
 
 // newRequestEnv is the environment of matchConditions without the objects. The compiler that counts has seen the types of

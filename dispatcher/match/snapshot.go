@@ -19,8 +19,6 @@ type Snapshot struct {
 	index    index
 	// objects are what each object has become, for the snapshot after this one.
 	objects map[objectKey]*compiled
-	// conditions are those of the hooks that have some, for the snapshot after this one.
-	conditions map[HookID]*conditions
 }
 
 // Revision is the digest that the snapshot was compiled for.

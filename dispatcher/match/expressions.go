@@ -1,0 +1,104 @@
+package match
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"weak"
+
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// Expressions compiles the expressions of matchConditions in kube-apiserver's own CEL environment: each expression once, as
+// long as somebody keeps what came of it. Validation and Compile share what they compile through Object.Conditions.
+//
+// Compiling takes a processor for long, beside reviews: one expression is compiled at a time, and others get to run between
+// two of them. Its methods may be called concurrently.
+type Expressions struct {
+	turn        sync.Mutex   // held while an expression is compiled
+	compiler    cel.Compiler // nil before the first; held by turn, as the next one
+	requestOnly requestOnly
+
+	mu    sync.Mutex
+	known map[string]weak.Pointer[Expression]
+}
+
+// Expression is a compiled expression. It is immutable. One takes some 50 kB.
+type Expression struct {
+	result cel.CompilationResult
+	// requestOnly: it reads no object, so that none need be decoded.
+	requestOnly bool
+}
+
+// NewExpressions returns a compiler that has compiled nothing yet.
+func NewExpressions() *Expressions { return &Expressions{known: map[string]weak.Pointer[Expression]{}} }
+
+// Compile compiles an expression, unless that is known. fresh says that it was not.
+func (e *Expressions) Compile(expression string) (compiled *Expression, fresh bool) {
+	expression = strings.TrimSpace(expression) // as Kubernetes' validation does
+	if known := e.find(expression); known != nil {
+		return known, false
+	}
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	if known := e.find(expression); known != nil {
+		return known, false
+	}
+	defer runtime.Gosched()
+	compiled = e.compile(expression)
+	e.keep(expression, compiled)
+	return compiled, true
+}
+
+// Err is what is wrong with the expression; nil when it compiles.
+func (x *Expression) Err() *apiservercel.Error { return x.result.Error }
+
+// as is the expression as a condition that has a name and was written so.
+func (x *Expression) as(c *matchconditions.MatchCondition) cel.CompilationResult {
+	result := x.result
+	result.ExpressionAccessor = c
+	return result
+}
+
+// compile compiles an expression in the environment for what is written today. The one for what is stored, in which
+// kube-apiserver compiles it again, knows all that this one does. turn is held.
+func (e *Expressions) compile(expression string) *Expression {
+	if e.compiler == nil {
+		e.compiler = newCompiler()
+	}
+	result := e.compiler.CompileCELExpression(&matchconditions.MatchCondition{Expression: expression},
+		cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
+	return &Expression{result: result, requestOnly: result.Error == nil && e.requestOnly.holds(expression)}
+}
+
+// newCompiler is a compiler as Kubernetes' validation has it. It is costly.
+func newCompiler() cel.Compiler {
+	return cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+}
+
+// find is an expression that somebody keeps; nil when nobody does.
+func (e *Expressions) find(expression string) *Expression {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known[expression].Value()
+}
+
+// keep makes an expression known until nobody keeps it any more.
+func (e *Expressions) keep(expression string, x *Expression) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.known[expression] = weak.Make(x)
+	runtime.AddCleanup(x, e.forget, expression)
+}
+
+// forget forgets an expression, unless it was compiled again meanwhile.
+func (e *Expressions) forget(expression string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known[expression].Value() == nil {
+		delete(e.known, expression)
+	}
+}
