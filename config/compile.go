@@ -38,7 +38,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 		case o.Role != nil:
 		default:
 			in.Objects = append(in.Objects, match.Object{
-				Source: o.Origin(), Digest: o.digest, Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating,
+				Source: o.Origin(), Digest: o.digest, Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating, Conditions: o.conditions,
 			})
 		}
 	}

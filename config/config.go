@@ -72,9 +72,10 @@ type Object struct {
 	// Manifest is what its author wrote, as JSON, without what was defaulted. It must not be changed.
 	Manifest []byte
 
-	digest    string
-	hookLines []int          // in File, of each webhook
-	specLines map[string]int // in File, of each field in the spec of a route
+	digest     string
+	conditions [][]*match.Expression // compiled, by webhook and matchCondition; nil without any
+	hookLines  []int                 // in File, of each webhook
+	specLines  map[string]int        // in File, of each field in the spec of a route
 }
 
 // lineOf is the line of the webhook, or of the field in the spec, that a path leads into, else the first of the document.

@@ -26,24 +26,42 @@ const (
 	MaxDocuments = 5000
 )
 
+// Decoder reads documents. What their matchConditions were compiled to stays with the objects, and is shared by all objects
+// of one Decoder. It may be used concurrently.
+type Decoder struct{ expressions *match.Expressions }
+
+// NewDecoder returns a decoder that has read nothing yet.
+func NewDecoder() *Decoder { return &Decoder{match.NewExpressions()} }
+
 // Decode reads all documents of a file: YAML, JSON, several of them, and Lists. It returns the objects that are valid,
 // with the defaults of their version, and a problem for each rule that the others break, with its line. A document is
 // accepted exactly when it has no problem of match.SeverityError.
 //
 // The kinds of admissionregistration.k8s.io are accepted or refused as kube-apiserver does on create with strict field
-// validation, in the version they are written in (SEMANTICS C36, C46); the exceptions stand at readValidating.
-func Decode(file string, data []byte) ([]Object, Problems) {
-	f := &fileReader{file: file}
+// validation, in the version they are written in (SEMANTICS C36, C46); the exceptions stand at readValidating and at the limits
+// of matchConditions.
+func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
+	return d.DecodeWithin(nil, file, data)
+}
+
+// DecodeWithin is Decode for one of several files that have a budget together; nil for one that has none.
+func (d *Decoder) DecodeWithin(b *Budget, file string, data []byte) ([]Object, Problems) {
+	f := &fileReader{file: file, expressions: d.expressions, budget: b}
 	f.read(data)
 	return f.objects, f.problems.sort()
 }
 
+// Decode is Decode of a Decoder that reads nothing else.
+func Decode(file string, data []byte) ([]Object, Problems) { return NewDecoder().Decode(file, data) }
+
 // fileReader collects what one file holds.
 type fileReader struct {
-	file     string
-	count    int // documents so far
-	objects  []Object
-	problems Problems
+	file        string
+	expressions *match.Expressions
+	budget      *Budget // nil for none
+	count       int     // documents so far
+	objects     []Object
+	problems    Problems
 }
 
 func (f *fileReader) read(data []byte) {

@@ -47,7 +47,7 @@ func (d *document) read(h head) {
 	default:
 		d.fault(CodeKind, "apiVersion", unread(h))
 	}
-	if !ok {
+	if !d.conditions(&o) || !ok {
 		return
 	}
 	if err := o.seal(); err != nil {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -35,6 +36,8 @@ type DirectoryOptions struct {
 	// Paths are files, and directories whose files that end in .yaml, .yml or .json are read; subdirectories and names
 	// that begin with a dot are not. At least one.
 	Paths []string
+	// Decoder reads the files; nil means one of its own.
+	Decoder *Decoder
 }
 
 // Directory is a Source of files. A path that does not exist or cannot be read fails the listing: nothing there is not
@@ -43,6 +46,7 @@ type DirectoryOptions struct {
 type Directory struct {
 	paths    []string
 	settling settling
+	decoder  *Decoder
 
 	listed atomic.Bool // whether there was a listing
 
@@ -74,7 +78,8 @@ func NewDirectory(opts DirectoryOptions) (*Directory, error) {
 	}
 	slices.Sort(paths)
 	return &Directory{
-		paths: slices.Compact(paths), settling: settling{sights: map[string]sight{}, content: map[string]fileData{}},
+		paths: slices.Compact(paths), decoder: cmp.Or(opts.Decoder, NewDecoder()),
+		settling: settling{sights: map[string]sight{}, content: map[string]fileData{}},
 	}, nil
 }
 
@@ -141,7 +146,7 @@ func (d *Directory) decode(files []fileData) ([]Object, Problems) {
 		file, ok := d.decoded[f.path]
 		if !ok || file.sum != f.sum {
 			file.sum = f.sum
-			file.objects, file.problems = Decode(f.path, f.data)
+			file.objects, file.problems = d.decoder.Decode(f.path, f.data)
 		}
 		decoded[f.path] = file
 		l.Objects, l.Problems = append(l.Objects, file.objects...), append(l.Problems, file.problems...)

@@ -56,6 +56,8 @@ func (f *forge) make(j job) *generation {
 		j.listings[i].Listing = j.listings[i].Decoded()
 	}
 	next := settle(j.before.objects, j.listings)
+	objects, refused := bounded(j.before.objects, next.objects, TotalLimit())
+	next.objects, next.problems = objects, append(next.problems, refused...)
 	digest := revision(next.objects)
 	if last := j.before.snapshot; last != nil && digest == last.Revision() {
 		g := &generation{objects: next.objects, snapshot: last, compiled: located(j.before.compiled, next.objects)}

@@ -123,10 +123,11 @@ func NewStore(opts StoreOptions) (*Store, error) {
 }
 
 // Take returns the snapshot that a review of a cluster is judged by, which holds so many bytes. While the last successful
-// listing of every source began at most the cluster's maximum age ago, and showed that snapshot or, for MaxCompileTime at most,
-// one that is being compiled, it does so at once; else the review is held until that is so again. The error is ErrStale: too much is held already, ctx nears its end (AnswerReserve), or the store has ended.
-// The caller gives the snapshot back with Release. stale is not empty when the snapshot is too old and a Permit holds: the
-// words for the audit log. It implements the dispatcher's Snapshots.
+// listing of every source began at most the cluster's maximum age ago, and showed that snapshot or, for MaxCompileTime at
+// most, one that is being compiled, it does so at once; else the review is held until that is so again. The error is
+// ErrStale: too much is held already, ctx nears its end (AnswerReserve), or the store has ended. The caller gives the
+// snapshot back with Release. stale is not empty when the snapshot is too old and a Permit holds: the words for the audit
+// log. It implements the dispatcher's Snapshots.
 func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	for {
 		e := s.current.Load()

@@ -47,7 +47,7 @@ func readMutating(c *admissionregistrationv1.MutatingWebhookConfiguration) field
 	return append(errs, validateMutating(c, validation.ValidateMutatingWebhookConfiguration)...)
 }
 
-// validateValidating asks Kubernetes' rules about a configuration that has its defaults.
+// validateValidating asks Kubernetes' rules about a configuration that has its defaults, but about its matchConditions.
 func validateValidating(
 	c *admissionregistrationv1.ValidatingWebhookConfiguration,
 	rules func(*admissionregistration.ValidatingWebhookConfiguration) field.ErrorList,
@@ -55,6 +55,7 @@ func validateValidating(
 	checked := c.DeepCopy() // the conversion shares memory
 	for i := range checked.Webhooks {
 		fillStream(&checked.Webhooks[i].ClientConfig)
+		checked.Webhooks[i].MatchConditions = nil // document.conditions asks about them
 	}
 	var internal admissionregistration.ValidatingWebhookConfiguration
 	err := defaultsv1.Convert_v1_ValidatingWebhookConfiguration_To_admissionregistration_ValidatingWebhookConfiguration(checked, &internal, nil)
@@ -72,6 +73,7 @@ func validateMutating(
 	checked := c.DeepCopy() // the conversion shares memory
 	for i := range checked.Webhooks {
 		fillStream(&checked.Webhooks[i].ClientConfig)
+		checked.Webhooks[i].MatchConditions = nil // document.conditions asks about them
 	}
 	var internal admissionregistration.MutatingWebhookConfiguration
 	err := defaultsv1.Convert_v1_MutatingWebhookConfiguration_To_admissionregistration_MutatingWebhookConfiguration(checked, &internal, nil)

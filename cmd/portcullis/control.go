@@ -45,7 +45,7 @@ func (a *app) newControlPlane(s *stores, trusts func(*tls.ConnectionState) bool)
 	var err error
 	c.service, err = service.New(service.Options{
 		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operators, Inspect: inspection().InspectOnly, Logger: a.log,
-		Backup: s.backup(), Hosts: a.hookHosts,
+		Backup: s.backup(), Hosts: a.hookHosts, Decoder: s.decoder,
 	})
 	if err != nil {
 		return nil, err

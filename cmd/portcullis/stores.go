@@ -97,6 +97,7 @@ func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // stores is where the configuration comes from, open.
 type stores struct {
+	decoder  *config.Decoder // of all
 	sources  []config.Source
 	objects  *etcdstore.Store    // nil without etcd
 	source   *etcdstore.Source   // likewise
@@ -107,14 +108,14 @@ type stores struct {
 
 // open opens what the flags name. Nothing is asked yet, but by an embedded etcd, which is made if it is new.
 func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ *stores, err error) {
-	s := &stores{}
+	s := &stores{decoder: config.NewDecoder()}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
 	if len(c.paths) > 0 {
-		directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.paths})
+		directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.paths, Decoder: s.decoder})
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +131,7 @@ func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ 
 		s.sources = append(s.sources, s.source.Announced(s.presence))
 	}
 	if c.namespace != "" {
-		source, err := c.configMaps()
+		source, err := c.configMaps(s.decoder)
 		if err != nil {
 			return nil, err
 		}
@@ -158,7 +159,7 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 	default:
 		return nil
 	}
-	objects, err := etcdstore.New(etcdstore.Options{Client: s.client, Prefix: c.etcd.prefix})
+	objects, err := etcdstore.New(etcdstore.Options{Client: s.client, Prefix: c.etcd.prefix, Decoder: s.decoder})
 	if err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (c *etcdConfig) client() (*clientv3.Client, error) {
 }
 
 // configMaps is the source in a cluster.
-func (c *storeConfig) configMaps() (*configkubernetes.Source, error) {
+func (c *storeConfig) configMaps(decoder *config.Decoder) (*configkubernetes.Source, error) {
 	var restConfig *rest.Config
 	var err error
 	if c.kubeconfig != "" {
@@ -211,7 +212,7 @@ func (c *storeConfig) configMaps() (*configkubernetes.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--config-namespace: %w", err)
 	}
-	return configkubernetes.New(configkubernetes.Options{Client: client, Namespace: c.namespace})
+	return configkubernetes.New(configkubernetes.Options{Client: client, Namespace: c.namespace, Decoder: decoder})
 }
 
 // cover is how old the configuration may be for what others know of this process; nil when no others have to know.

@@ -10,6 +10,9 @@ import (
 // Decoder reads the manifests of states. It keeps what it has read, so that the next state costs what has changed, and the
 // same one nothing. The zero value is ready; it is not for concurrent use.
 type Decoder struct {
+	// Documents reads the manifests; nil means one of its own.
+	Documents *config.Decoder
+
 	state    *State
 	known    map[config.Key]decoded
 	objects  []config.Object // of known
@@ -34,6 +37,9 @@ func (d *Decoder) Decode(state *State) (objects []config.Object, problems config
 
 // read reads what has changed.
 func (d *Decoder) read(state *State) {
+	if d.Documents == nil {
+		d.Documents = config.NewDecoder()
+	}
 	next := make(map[config.Key]decoded, len(state.Records))
 	for key, r := range state.Records {
 		if r.Removing {
@@ -41,7 +47,7 @@ func (d *Decoder) read(state *State) {
 		}
 		known, ok := d.known[key]
 		if !ok || known.record != r {
-			known = decodeManifest(r)
+			known = decodeManifest(d.Documents, r)
 		}
 		next[key] = known
 	}
@@ -54,7 +60,7 @@ func (d *Decoder) read(state *State) {
 
 // decodeManifest reads what an author wrote. It was valid when it was written: only another program, or a version that
 // knows more, can have made it otherwise.
-func decodeManifest(r *Record) decoded {
+func decodeManifest(documents *config.Decoder, r *Record) decoded {
 	d := decoded{record: r}
 	switch {
 	case r.Key.Kind == "":
@@ -65,7 +71,7 @@ func decodeManifest(r *Record) decoded {
 	case r.Fault != nil:
 		d.problems = config.Problems{fault(r, config.CodeSyntax, r.Fault.Error())}
 	default:
-		d.objects, d.problems = config.Decode("", r.Manifest)
+		d.objects, d.problems = documents.Decode("", r.Manifest)
 		d.settle()
 	}
 	return d

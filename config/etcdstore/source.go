@@ -28,7 +28,7 @@ type Source struct {
 var _ config.Source = (*Source)(nil)
 
 // Source returns the store as a source.
-func (s *Store) Source() *Source { return &Source{store: s} }
+func (s *Store) Source() *Source { return &Source{store: s, decoder: Decoder{Documents: s.decoder}} }
 
 // Name implements config.Source.
 func (s *Source) Name() string { return SourceName }

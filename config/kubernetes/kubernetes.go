@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,12 +38,14 @@ const (
 	pageSize = 500
 )
 
-// Options say where the ConfigMaps are. Both are required.
+// Options say where the ConfigMaps are. Client and Namespace are required.
 type Options struct {
 	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it: deploy/configmaps-rbac.yaml.
 	Client kubernetes.Interface
 	// Namespace is where they are, and nowhere else: who may write there decides what every cluster admits.
 	Namespace string
+	// Decoder reads the files; nil means one of its own.
+	Decoder *config.Decoder
 }
 
 // Source is a config.Source. Its methods may be called concurrently.
@@ -67,6 +70,7 @@ func New(o Options) (*Source, error) {
 	if o.Client == nil || o.Namespace == "" {
 		return nil, errors.New("config/kubernetes: a client and a namespace are required")
 	}
+	o.Decoder = cmp.Or(o.Decoder, config.NewDecoder())
 	return &Source{o: o}, nil
 }
 
@@ -128,7 +132,7 @@ func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, proble
 		m := &all[i]
 		v, ok := s.known[m.UID]
 		if !ok || v.resourceVersion != m.ResourceVersion {
-			v = decode(m)
+			v = s.decodeFiles(m)
 		}
 		next[m.UID] = v
 		objects, problems = append(objects, v.objects...), append(problems, v.problems...)
@@ -143,14 +147,14 @@ func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, proble
 	return objects, problems
 }
 
-// decode reads a ConfigMap. Its files are known by its name and their keys.
-func decode(m *corev1.ConfigMap) version {
+// decodeFiles reads a ConfigMap. Its files are known by its name and their keys.
+func (s *Source) decodeFiles(m *corev1.ConfigMap) version {
 	v := version{resourceVersion: m.ResourceVersion}
 	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		file := path.Join("configmaps", m.Namespace, m.Name, key)
 		switch path.Ext(key) {
 		case ".yaml", ".yml", ".json":
-			objects, problems := config.Decode(file, []byte(m.Data[key]))
+			objects, problems := s.o.Decoder.Decode(file, []byte(m.Data[key]))
 			v.objects, v.problems = append(v.objects, objects...), append(v.problems, problems...)
 		default:
 			v.problems = append(v.problems, ignored(file, "a key that ends in .yaml, .yml or .json is read, and no other"))

@@ -24,11 +24,16 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 		return nil, err
 	}
 	defer leave()
-	objects, findings, err := decode(r)
+	identity := s.o.Identity(ctx)
+	end, err := s.turns.take(ctx, identity)
 	if err != nil {
 		return nil, err
 	}
-	identity := s.o.Identity(ctx)
+	defer end()
+	objects, findings, err := s.decode(r)
+	if err != nil {
+		return nil, err
+	}
 	for range maxAttempts {
 		b, err := s.read(ctx)
 		if err != nil {
@@ -39,6 +44,9 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 			acknowledged: r.GetAcknowledge(), now: s.o.Now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect,
 		}
 		if err := w.allowed(b); err != nil {
+			return nil, err
+		}
+		if err := b.affords(w); err != nil {
 			return nil, err
 		}
 		d := newDraft(ctx, b, w)
@@ -58,7 +66,7 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 }
 
 // decode reads the manifests: one object each, each object once. Findings are what has to be known about them.
-func decode(r *configv1.ApplyRequest) ([]config.Object, config.Problems, error) {
+func (s *Service) decode(r *configv1.ApplyRequest) ([]config.Object, config.Problems, error) {
 	size := 0
 	for _, m := range r.GetManifests() {
 		size += len(m.GetRaw())
@@ -73,9 +81,9 @@ func decode(r *configv1.ApplyRequest) ([]config.Object, config.Problems, error) 
 	}
 	var objects []config.Object
 	var problems config.Problems
-	places := map[config.Key]int{}
+	places, budget := map[config.Key]int{}, &config.Budget{Limit: config.DocumentLimit(), Time: MaxApplyCompileTime}
 	for i, m := range r.GetManifests() {
-		found, wrong := config.Decode(manifestName(i), m.GetRaw())
+		found, wrong := s.o.Decoder.DecodeWithin(budget, manifestName(i), m.GetRaw())
 		problems = append(problems, wrong...)
 		if len(found) != 1 && wrong.Err() == nil {
 			return nil, nil, status.Errorf(codes.InvalidArgument, "manifests[%d] holds %d objects: one manifest is one object", i, len(found))
@@ -87,6 +95,9 @@ func decode(r *configv1.ApplyRequest) ([]config.Object, config.Problems, error) 
 			places[o.Key] = i
 			objects = append(objects, o)
 		}
+	}
+	if err := budget.Err(); err != nil {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "the objects of this apply have %v: split them, or simplify the expressions", err)
 	}
 	if problems.Err() != nil {
 		return nil, nil, withFindings(codes.InvalidArgument, "the manifests are not valid", problems, r)

@@ -30,6 +30,9 @@ const (
 	MaxManifests = 1000
 	// MaxApplyBytes bounds the manifests of one apply, in bytes.
 	MaxApplyBytes = 8 << 20
+	// MaxApplyCompileTime bounds the time that compiling the matchConditions of one apply takes. Their number and length, which
+	// config.DocumentLimit bounds for an apply as for a document, take a tenth of it: this one is for what nobody thought of.
+	MaxApplyCompileTime = 10 * time.Second
 	// maxAttempts bounds how often an apply is checked anew because another one was faster.
 	maxAttempts = 20
 )
@@ -64,6 +67,8 @@ type Options struct {
 	// Hosts is how the hosts of this dispatcher serve the hooks in force, in any order; nil when nobody knows. It may be called
 	// concurrently.
 	Hosts func() []HookHosts
+	// Decoder reads manifests; nil means one of its own. What the source of the store shares is not compiled again.
+	Decoder *config.Decoder
 	// SendTimeout is how long a reader of Watch and Wait may take for a message before its stream ends with ABORTED; 0 means
 	// DefaultSendTimeout.
 	SendTimeout time.Duration
@@ -84,6 +89,7 @@ type Service struct {
 	streams streams
 	calls   *memory.Ledger // under way, by identity
 	roster  *roster
+	turns   *turns
 
 	mu      sync.Mutex // of what follows
 	last    *base      // of the latest state that was read; nil before the first
@@ -105,6 +111,7 @@ func New(o Options) (*Service, error) {
 		o.Hosts = func() []HookHosts { return nil }
 	}
 	o.SendTimeout = cmp.Or(o.SendTimeout, DefaultSendTimeout)
+	o.Decoder = cmp.Or(o.Decoder, config.NewDecoder())
 	calls, err := memory.New(memory.Options{Total: MaxCalls})
 	if err != nil {
 		return nil, err
@@ -115,6 +122,7 @@ func New(o Options) (*Service, error) {
 	}
 	return &Service{
 		o: o, calls: calls, roster: newRoster(), streams: streams{timeout: o.SendTimeout, open: open, stopping: make(chan struct{})},
+		turns: newTurns(), decoder: etcdstore.Decoder{Documents: o.Decoder},
 	}, nil
 }
 

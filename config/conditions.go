@@ -1,0 +1,105 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// maxHookConditions is how many matchConditions Kubernetes lets one hook have.
+const maxHookConditions = 64
+
+// conditions compiles the matchConditions of an object and reports what is wrong with them, as validateMatchConditions of
+// k8s.io/kubernetes/pkg/apis/admissionregistration/validation does. That compiles them too, and keeps nothing of it: it is
+// asked about the rest. What costs too much is not compiled.
+func (d *document) conditions(o *Object) (ok bool) {
+	cost, written := o.Cost(), o.matchConditions()
+	if over := cost.Over(DocumentLimit()); over != "" {
+		d.fault(CodeLimit, "", "the document has "+over)
+		return false
+	}
+	if cost.Conditions == 0 || d.budget != nil && !d.budget.admit(cost) {
+		return true
+	}
+	o.conditions, ok = make([][]*match.Expression, len(written)), true
+	for i, conditions := range written {
+		path := field.NewPath("webhooks").Index(i).Child("matchConditions")
+		compiled, errs := d.compileConditions(conditions, path)
+		for _, err := range errs {
+			d.fault(CodeInvalid, err.Field, err.ErrorBody())
+		}
+		o.conditions[i], ok = compiled, ok && len(errs) == 0
+	}
+	if d.budget != nil && d.budget.Err() != nil {
+		o.conditions = nil // some are not compiled
+	}
+	return ok
+}
+
+// compileConditions is validateMatchConditions for one hook.
+func (d *document) compileConditions(all []admissionregistrationv1.MatchCondition, path *field.Path) (compiled []*match.Expression, errs field.ErrorList) {
+	if len(all) > maxHookConditions {
+		errs = append(errs, field.TooMany(path, len(all), maxHookConditions))
+	}
+	names := sets.New[string]()
+	for i, c := range all {
+		at := path.Index(i)
+		x, expressionErrs := d.compileExpression(strings.TrimSpace(c.Expression), at.Child("expression"))
+		compiled, errs = append(compiled, x), append(errs, expressionErrs...)
+		if c.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+			continue
+		}
+		for _, message := range validation.IsQualifiedName(c.Name) {
+			errs = append(errs, field.Invalid(at.Child("name"), c.Name, message))
+		}
+		if names.Has(c.Name) {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+		names.Insert(c.Name)
+	}
+	return compiled, errs
+}
+
+// compileExpression is validateMatchConditionsExpression. Expressions have a limit of their own; past the time of the budget
+// none is compiled.
+func (d *document) compileExpression(expression string, path *field.Path) (*match.Expression, field.ErrorList) {
+	switch {
+	case expression == "":
+		return nil, field.ErrorList{field.Required(path, "")}
+	case len(expression) > MaxExpressionBytes:
+		message := fmt.Sprintf("the expression has %s bytes, and at most %s are compiled", thousands(len(expression)), thousands(MaxExpressionBytes))
+		return nil, field.ErrorList{field.Forbidden(path, message)}
+	case d.budget != nil && d.budget.Err() != nil:
+		return nil, nil
+	}
+	begun := time.Now()
+	x, fresh := d.expressions.Compile(expression)
+	if fresh && d.budget != nil {
+		d.budget.spend(time.Since(begun))
+	}
+	if err := x.Err(); err != nil {
+		return x, field.ErrorList{expressionError(err, expression, path)}
+	}
+	return x, nil
+}
+
+// expressionError is convertCELErrorToValidationError.
+func expressionError(err *apiservercel.Error, expression string, path *field.Path) *field.Error {
+	switch err.Type {
+	case apiservercel.ErrorTypeRequired:
+		return field.Required(path, err.Detail)
+	case apiservercel.ErrorTypeInvalid:
+		return field.Invalid(path, expression, err.Detail)
+	case apiservercel.ErrorTypeInternal:
+	}
+	return field.InternalError(path, err)
+}

@@ -1,0 +1,203 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+	defaultsv1 "k8s.io/kubernetes/pkg/apis/admissionregistration/v1"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration/validation"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Kubernetes' validation compiles each expression and keeps nothing of it. Ours says the same.
+func TestMatchConditionsAreRefusedAsTheOriginalRefusesThem(t *testing.T) {
+	condition := func(name, expression string) admissionregistrationv1.MatchCondition {
+		return admissionregistrationv1.MatchCondition{Name: name, Expression: expression}
+	}
+	many := func(n int) (all []admissionregistrationv1.MatchCondition) {
+		for i := range n {
+			all = append(all, condition(fmt.Sprint("c", i), "true"))
+		}
+		return all
+	}
+	for name, conditions := range map[string][]admissionregistrationv1.MatchCondition{
+		"good ones":             {condition("a", "request.name != ''"), condition("b", " object != null\n")},
+		"no name":               {condition("", "true")},
+		"a bad name":            {condition("a b", "true"), condition("a/b/c", "true")},
+		"a name twice":          {condition("a", "true"), condition("a", "false"), condition("a b", "true"), condition("a b", "true")},
+		"no expression":         {condition("a", ""), condition("b", " \n")},
+		"no CEL":                {condition("a", "request.name =="), condition("b", "\t'unterminated")},
+		"unknown names":         {condition("a", "params.a == 1 && variables.b"), condition("b", "nobody")},
+		"not true or false":     {condition("a", "request.name"), condition("b", "1 + 1")},
+		"types that do not fit": {condition("a", "request.name > 1")},
+		"too deep":              {condition("a", strings.Repeat("(", 300)+"true"+strings.Repeat(")", 300))},
+		"64":                    many(64),
+		"65":                    many(65),
+		"everything at once":    {condition("", ""), condition("a b", "1"), condition("a b", "2")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+			c.Webhooks = []admissionregistrationv1.ValidatingWebhook{{}, {MatchConditions: conditions}}
+			var internal admissionregistration.ValidatingWebhookConfiguration
+			if err := defaultsv1.Convert_v1_ValidatingWebhookConfiguration_To_admissionregistration_ValidatingWebhookConfiguration(c, &internal, nil); err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			for _, err := range validation.ValidateValidatingWebhookConfiguration(&internal) {
+				if strings.Contains(err.Field, "matchConditions") {
+					want = append(want, err.Error())
+				}
+			}
+			d := &document{fileReader: &fileReader{expressions: match.NewExpressions()}}
+			_, errs := d.compileConditions(conditions, field.NewPath("webhooks").Index(1).Child("matchConditions"))
+			var got []string
+			for _, err := range errs {
+				got = append(got, err.Error())
+			}
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// conditional is a configuration of a name with one matchCondition for each expression, 64 to a hook.
+func conditional(name string, expressions ...string) string {
+	var hooks []string
+	for len(expressions) > 0 {
+		n := min(len(expressions), maxHookConditions)
+		var conditions []string
+		for i, x := range expressions[:n] {
+			conditions = append(conditions, fmt.Sprintf(`{"name":"c%d","expression":%q}`, i, x))
+		}
+		hooks = append(hooks, fmt.Sprintf(`{"name":"h%d.a.b","clientConfig":{},"sideEffects":"None","admissionReviewVersions":["v1"],`+
+			`"matchConditions":[%s]}`, len(hooks), strings.Join(conditions, ",")))
+		expressions = expressions[n:]
+	}
+	return fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[%s]}`,
+		name, strings.Join(hooks, ","))
+}
+
+func TestLimitsOfMatchConditions(t *testing.T) {
+	padded := func(bytes int) string { return "true //" + strings.Repeat("x", bytes-len("true //")) }
+	repeat := func(n int, x string) (all []string) {
+		for range n {
+			all = append(all, x)
+		}
+		return all
+	}
+	for name, tc := range map[string]struct {
+		expressions []string
+		want        string // the problem
+	}{
+		"as many as there may be":    {repeat(MaxConditions, "true"), ""},
+		"one more":                   {repeat(MaxConditions+1, "true"), `the document has 2,001 matchConditions, and at most 2,000`},
+		"one as long as it may be":   {[]string{padded(MaxExpressionBytes)}, ""},
+		"a longer one":               {[]string{padded(MaxExpressionBytes + 1)}, `the expression has 16,385 bytes, and at most 16,384 are compiled`},
+		"as long as all may be":      {repeat(MaxConditionBytes/MaxExpressionBytes, padded(MaxExpressionBytes)), ""},
+		"all together a byte longer": {append(repeat(MaxConditionBytes/MaxExpressionBytes-1, padded(MaxExpressionBytes)), padded(MaxExpressionBytes-3), "true"), `the document has 524,289 bytes in the expressions of matchConditions, and at most 524,288`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, problems := Decode("", []byte(conditional("a", tc.expressions...)))
+			switch {
+			case tc.want == "" && (len(objects) != 1 || problems.Err() != nil):
+				t.Errorf("%d objects, %v", len(objects), problems.Err())
+			case tc.want != "" && (len(objects) != 0 || len(problems) != 1 || !strings.Contains(problems[0].Message, tc.want)):
+				t.Errorf("problems %q, want %s", lines(problems), tc.want)
+			}
+		})
+	}
+}
+
+func TestObjectsOfOneDecoderShareWhatIsCompiled(t *testing.T) {
+	d := NewDecoder()
+	one, _ := d.Decode("", []byte(conditional("a", "request.name == 'x'", "true")))
+	two, _ := d.Decode("", []byte(conditional("b", " true", "request.name == 'x'")))
+	if a, b := one[0].conditions[0], two[0].conditions[0]; a[0] != b[1] || a[1] != b[0] {
+		t.Error("an expression was compiled twice")
+	}
+}
+
+func TestABudgetEndsAtItsLimit(t *testing.T) {
+	decode := func(b *Budget, documents ...string) (objects []Object) {
+		d := NewDecoder()
+		for _, text := range documents {
+			found, problems := d.DecodeWithin(b, "", []byte(text))
+			if problems.Err() != nil {
+				t.Error(problems.Err())
+			}
+			objects = append(objects, found...)
+		}
+		return objects
+	}
+	b := &Budget{Limit: Cost{3, 100}, Time: 1 << 60}
+	if objects := decode(b, conditional("a", "true", "true"), conditional("b", "false")); b.Err() != nil || objects[1].conditions == nil {
+		t.Errorf("within the limit: %v", b.Err())
+	}
+	decode(b, conditional("c", "nonsense"), conditional("d", "more nonsense")) // neither is compiled
+	if err := b.Err(); err == nil || err.Error() != "5 matchConditions, and at most 3" {
+		t.Errorf("past the limit: %v", err)
+	}
+	b = &Budget{Limit: Cost{3, 8}, Time: 1 << 60}
+	decode(b, conditional("a", "true", "false"))
+	if err := b.Err(); err == nil || err.Error() != "9 bytes in the expressions of matchConditions, and at most 8" {
+		t.Errorf("past the limit: %v", err)
+	}
+	b = &Budget{Limit: Cost{3, 100}}
+	objects := decode(b, conditional("a", "true", "nonsense"))
+	if err := b.Err(); err == nil || !strings.Contains(err.Error(), "to compile, 1 of 2, and at most 0s") {
+		t.Errorf("past the time: %v", err)
+	}
+	if snapshot, problems := Compile("", objects); len(snapshot.Hooks()) != 1 || len(problems) == 0 {
+		t.Errorf("what was not compiled: problems %q", lines(problems))
+	}
+}
+
+func TestWhatIsTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T) {
+	objects := func(conditions map[string]int) map[Key]Object {
+		all := map[Key]Object{}
+		for name, n := range conditions {
+			found, problems := Decode("", []byte(conditional(name, strings.Split(strings.Repeat("true ", n), " ")[:n]...)))
+			if problems.Err() != nil {
+				t.Fatal(problems.Err())
+			}
+			all[found[0].Key] = found[0]
+		}
+		return all
+	}
+	costs := func(objects map[Key]Object) map[string]int {
+		all := map[string]int{}
+		for key, o := range objects {
+			all[key.Name] = o.Cost().Conditions
+		}
+		return all
+	}
+	for name, tc := range map[string]struct {
+		before, after, want map[string]int
+		codes               string
+	}{
+		"all fit":                        {map[string]int{}, map[string]int{"a": 5, "b": 5}, map[string]int{"a": 5, "b": 5}, ""},
+		"the first ones fit":             {map[string]int{}, map[string]int{"a": 5, "b": 6, "c": 5}, map[string]int{"a": 5, "c": 5}, "limit"},
+		"what is in force comes first":   {map[string]int{"c": 8}, map[string]int{"a": 3, "b": 2, "c": 8}, map[string]int{"b": 2, "c": 8}, "limit"},
+		"a new version that is too much": {map[string]int{"a": 2, "b": 5}, map[string]int{"a": 6, "b": 5}, map[string]int{"a": 2, "b": 5}, "kept,limit"},
+		"one makes room for another":     {map[string]int{"a": 6, "b": 2}, map[string]int{"a": 1, "b": 9}, map[string]int{"a": 1, "b": 9}, ""},
+		"without conditions":             {map[string]int{"a": 9}, map[string]int{"a": 9, "b": 2, "c": 0}, map[string]int{"a": 9, "c": 0}, "limit"},
+		"one that is gone makes room":    {map[string]int{"a": 9}, map[string]int{"b": 9}, map[string]int{"b": 9}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, problems := bounded(objects(tc.before), objects(tc.after), Cost{10, 1000})
+			if diff := gocmp.Diff(tc.want, costs(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if codes(problems) != tc.codes {
+				t.Errorf("problems %q", lines(problems))
+			}
+		})
+	}
+}

@@ -1,0 +1,178 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Limits of matchConditions. Each is compiled by every dispatcher, which takes some 0.2 ms and 50 kB: in proportion to the
+// square of an expression's length where it joins many terms by && or ||. kube-apiserver has none of these limits, but 64
+// conditions for a hook and 100,000 characters for an expression.
+const (
+	// MaxExpressionBytes bounds one expression.
+	MaxExpressionBytes = 16 << 10
+	// MaxConditions bounds the matchConditions of one document.
+	MaxConditions = 2_000
+	// MaxConditionBytes bounds the bytes of their expressions together.
+	MaxConditionBytes = 512 << 10
+	// MaxTotalConditions bounds the matchConditions of all objects in force.
+	MaxTotalConditions = 5_000
+	// MaxTotalConditionBytes bounds the bytes of their expressions together.
+	MaxTotalConditionBytes = 2 << 20
+)
+
+// Cost is what there is to compile.
+type Cost struct {
+	// Conditions is the number of matchConditions.
+	Conditions int
+	// Bytes are those of their expressions.
+	Bytes int
+}
+
+// DocumentLimit is what one document may cost.
+func DocumentLimit() Cost { return Cost{MaxConditions, MaxConditionBytes} }
+
+// TotalLimit is what all objects in force may cost together.
+func TotalLimit() Cost { return Cost{MaxTotalConditions, MaxTotalConditionBytes} }
+
+// Plus is the sum.
+func (c Cost) Plus(more Cost) Cost { return Cost{c.Conditions + more.Conditions, c.Bytes + more.Bytes} }
+
+// Minus is the difference.
+func (c Cost) Minus(less Cost) Cost {
+	return Cost{c.Conditions - less.Conditions, c.Bytes - less.Bytes}
+}
+
+// Over is by which of its figures a cost is more than a limit, for example "3,000 matchConditions, and at most 2,000"; empty
+// when it is not.
+func (c Cost) Over(limit Cost) string {
+	switch {
+	case c.Conditions > limit.Conditions:
+		return fmt.Sprintf("%s matchConditions, and at most %s", thousands(c.Conditions), thousands(limit.Conditions))
+	case c.Bytes > limit.Bytes:
+		return fmt.Sprintf("%s bytes in the expressions of matchConditions, and at most %s", thousands(c.Bytes), thousands(limit.Bytes))
+	}
+	return ""
+}
+
+// thousands is a number as people read it.
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// costOf is what the matchConditions of webhooks cost.
+func costOf(webhooks [][]admissionregistrationv1.MatchCondition) (c Cost) {
+	for _, conditions := range webhooks {
+		c.Conditions += len(conditions)
+		for i := range conditions {
+			c.Bytes += len(conditions[i].Expression)
+		}
+	}
+	return c
+}
+
+// Cost is what the object costs.
+func (o *Object) Cost() Cost { return costOf(o.matchConditions()) }
+
+// matchConditions are those of each webhook.
+func (o *Object) matchConditions() [][]admissionregistrationv1.MatchCondition {
+	var all [][]admissionregistrationv1.MatchCondition
+	switch {
+	case o.Validating != nil:
+		for i := range o.Validating.Webhooks {
+			all = append(all, o.Validating.Webhooks[i].MatchConditions)
+		}
+	case o.Mutating != nil:
+		for i := range o.Mutating.Webhooks {
+			all = append(all, o.Mutating.Webhooks[i].MatchConditions)
+		}
+	}
+	return all
+}
+
+// Budget bounds what the matchConditions of several documents cost together. What would exceed it is not compiled, so that an
+// object may be without a problem and without compiled conditions: who decodes within a budget asks Err at the end. It is not
+// for concurrent use.
+type Budget struct {
+	// Limit is the most that they may cost.
+	Limit Cost
+	// Time is the most that compiling them may take, with the time in which others compile.
+	Time time.Duration
+
+	spent    Cost
+	compiled int
+	took     time.Duration
+}
+
+// admit counts what a document costs, and reports whether it may be compiled.
+func (b *Budget) admit(c Cost) bool {
+	b.spent = b.spent.Plus(c)
+	return b.spent.Over(b.Limit) == ""
+}
+
+// spend counts the time for an expression.
+func (b *Budget) spend(took time.Duration) {
+	b.took += took
+	b.compiled++
+}
+
+// Err is what exceeds the budget; nil when nothing does.
+func (b *Budget) Err() error {
+	switch over := b.spent.Over(b.Limit); {
+	case over != "":
+		return errors.New(over)
+	case b.took > b.Time:
+		return fmt.Errorf("matchConditions that take %s to compile, %s of %s, and at most %s",
+			b.took.Round(time.Millisecond), thousands(b.compiled), thousands(b.spent.Conditions), b.Time)
+	}
+	return nil
+}
+
+// bounded are objects to come into force that cost no more than a limit together, given those in force. What has changed
+// and does not fit any more keeps its version in force, if it has one: the first ones in the order of keys fit.
+func bounded(before, after map[Key]Object, limit Cost) (map[Key]Object, Problems) {
+	total := Cost{}
+	for _, o := range after {
+		total = total.Plus(o.Cost())
+	}
+	if total.Over(limit) == "" {
+		return after, nil
+	}
+	all := total
+	fitting, total := make(map[Key]Object, len(after)), Cost{}
+	var changed []Key
+	for _, key := range sortedKeys(after) {
+		o := after[key]
+		old, ok := before[key]
+		if old.digest != o.digest {
+			changed = append(changed, key)
+			o = old
+		}
+		if ok {
+			fitting[key] = o
+			total = total.Plus(o.Cost())
+		}
+	}
+	var problems Problems
+	for _, key := range changed {
+		o, old := after[key], before[key]
+		next := total.Minus(old.Cost()).Plus(o.Cost())
+		if o.Cost() == (Cost{}) || next.Over(limit) == "" {
+			fitting[key], total = o, next
+			continue
+		}
+		problems = append(problems, at(&o, match.SeverityError, CodeLimit, "", "all objects together have "+all.Over(limit)+": remove some"))
+		if _, ok := before[key]; ok {
+			problems = append(problems, kept(old))
+		}
+	}
+	return fitting, problems
+}

@@ -1,0 +1,47 @@
+package service_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/portcullis-mesh/portcullis/config"
+)
+
+// costly is a configuration with so many matchConditions, which all say the same.
+func costly(name string, conditions int) string {
+	var hooks []string
+	for n := conditions; n > 0; n -= 64 {
+		var all []string
+		for i := range min(n, 64) {
+			all = append(all, fmt.Sprintf(`{"name":"c%d","expression":"request.name != 'x'"}`, i))
+		}
+		hooks = append(hooks, fmt.Sprintf(`{"name":"h%d.example.com","clientConfig":{},"failurePolicy":"Ignore","sideEffects":"None","admissionReviewVersions":["v1"],`+
+			`"matchConditions":[%s],"rules":[{"operations":["CREATE"],"apiGroups":["x.y"],"apiVersions":["v1"],"resources":["z"]}]}`, len(hooks), strings.Join(all, ",")))
+	}
+	return fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[%s]}`,
+		name, strings.Join(hooks, ","))
+}
+
+func TestWhatCostsTooMuchToCompileIsNotApplied(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", rolesOfPeople)
+	f.refused(codes.InvalidArgument, "the objects of this apply have 3,000 matchConditions, and at most 2,000: split them", "root",
+		costly("a", 1500)+"\n---\n"+costly("b", 1500))
+	f.refused(codes.InvalidArgument, "the document has 2,001 matchConditions, and at most 2,000", "root", costly("a", config.MaxConditions+1))
+	f.applied("author", costly("team-a", 1000)+"\n---\n"+costly("team-b", 1000))
+
+	// 2,500 of 5,000 leave as many free; one more does not.
+	f.refused(codes.FailedPrecondition, `the objects of "author" would have 2,501 matchConditions, and at most 2,499`, "author", costly("team-c", 501))
+	f.applied("author", costly("team-c", 500))
+	f.refused(codes.FailedPrecondition, `the objects of "author" would have 2,501 matchConditions`, "author", costly("team-c", 501))
+	f.applied("author", costly("team-c", 499)) // less is never too much
+
+	f.applied("root", costly("a", 2000))
+	f.refused(codes.FailedPrecondition, "all objects together would have 5,001 matchConditions, and at most 5,000: remove some first", "root", costly("b", 502))
+	f.applied("root", costly("b", 501))
+	f.refused(codes.FailedPrecondition, "all objects together", "author", costly("team-d", 1))
+	f.applied("author", costly("team-c", 498)) // of all it is still more than half of what is free, and less than before
+}
