@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -68,6 +69,9 @@ type Object struct {
 	// Pending are the names of hooks that have not been in rotation yet, sorted; only a source that tells new hooks from old
 	// ones has any. It is no part of the document.
 	Pending []string
+
+	// Saved is when the object was saved that a restart has restored (StoreOptions.LastGood); zero for one that was listed.
+	Saved time.Time
 
 	// Manifest is what its author wrote, as JSON, without what was defaulted. It must not be changed.
 	Manifest []byte
@@ -202,6 +206,9 @@ func (p Problem) String() string {
 	return strings.ReplaceAll(strings.Join(append(parts, p.Message), ": "), "\n", " ")
 }
 
+// names reports whether the problem says which object its document is.
+func (p Problem) names() bool { return p.Key.Kind != "" && p.Key.Name != "" && p.Code != CodeKind }
+
 // Problems are problems in the order of their files and lines.
 type Problems []Problem
 
@@ -214,12 +221,6 @@ func (ps Problems) Err() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Bad are those that may take something out of force. A conflict of routes takes nothing: the calls that one of them wants
-// made are made, or fail.
-func (ps Problems) Bad() Problems {
-	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return p.Code == match.CodeRouteConflict })
 }
 
 // sort orders the problems as a reader goes through the files, and drops those said twice.

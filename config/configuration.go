@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -54,6 +55,40 @@ func (c *Configuration) Diverging() []Key {
 		}
 	}
 	return keys
+}
+
+// Uncovered are the errors of documents of which no version is in force, not even an older one. A conflict of routes is none of
+// them: it takes nothing out of force, and the calls that one of the two wants made are made, or fail.
+func (c *Configuration) Uncovered() Problems {
+	keys, files := map[Key]bool{}, map[file]bool{}
+	for _, p := range c.Problems {
+		if p.Code == CodeKept {
+			keys[p.Key] = true
+			files[file{p.Source, p.File}], files[file{p.Source, ""}] = true, true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(c.Problems), func(p Problem) bool {
+		switch {
+		case p.Severity != match.SeverityError, p.Code == CodeKept, p.Code == match.CodeRouteConflict:
+			return true
+		case p.Code == CodeSource:
+			return false
+		case p.names():
+			return keys[p.Key]
+		}
+		return files[file{p.Source, p.File}]
+	})
+}
+
+// Restored are the objects in force that were saved before the process was started, in order.
+func (c *Configuration) Restored() []Object {
+	all := map[Key]Object{}
+	for key, o := range c.Objects {
+		if !o.Saved.IsZero() {
+			all[key] = o
+		}
+	}
+	return sortedObjects(all)
 }
 
 // NewConfiguration is a configuration of these objects, as what asks for one is tested with.

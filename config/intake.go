@@ -28,10 +28,20 @@ type intake struct {
 }
 
 func newIntake(s *Store) *intake {
+	lastGood := byKey(s.opts.LastGood)
+	s.opts.LastGood = nil // needed until the first generation
 	return &intake{
 		Store: s, forge: newForge(&s.opts), inspections: make(inspections, 1), listings: make([]sourced, len(s.opts.Sources)),
-		current: &generation{},
+		current: &generation{objects: lastGood},
 	}
+}
+
+func byKey(objects []Object) map[Key]Object {
+	all := make(map[Key]Object, len(objects))
+	for _, o := range objects {
+		all[o.Key] = o
+	}
+	return all
 }
 
 // run takes listings and generations until ctx ends.

@@ -8,6 +8,7 @@ import (
 	"hash"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -92,7 +93,7 @@ func (c *claims) add(l *sourced) Problems {
 		case p.Code == CodeEmpty:
 			c.dark[file{l.name, p.File}] = true
 		case p.Severity != match.SeverityError:
-		case p.Key.Kind != "" && p.Key.Name != "" && p.Code != CodeKind:
+		case p.names():
 			c.bad[p.Key] = true
 		default: // a slip in the kind or name of a document must not lose what it was
 			c.dark[file{l.name, p.File}] = true
@@ -130,6 +131,13 @@ func twice(objects []Object) Problems {
 
 // kept tells that an old version stays in force.
 func kept(o Object) Problem {
+	if !o.Saved.IsZero() {
+		return Problem{
+			Severity: match.SeverityError, Code: CodeKept, Source: o.Source, File: o.File, Kind: o.WrittenKind(), Key: o.Key,
+			Message: "in force is the last good version from before the process was started, saved at " + o.Saved.UTC().Format(time.RFC3339) +
+				": mend the errors",
+		}
+	}
 	return Problem{
 		Severity: match.SeverityWarning, Code: CodeKept, Source: o.Source, File: o.File, Kind: o.WrittenKind(), Key: o.Key,
 		Message: "the last good version stays in force until the errors are mended",

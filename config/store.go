@@ -43,6 +43,9 @@ type StoreOptions struct {
 	// MaxHeldBytes bounds the bytes of the reviews that wait for a fresh configuration; 0 means DefaultMaxHeldBytes. Of one
 	// cluster no more wait than it leaves free for the others: half, if it is alone.
 	MaxHeldBytes int64
+	// LastGood are objects that were in force before the process was started. Of a document that is bad from the start the version
+	// among them comes into force; no other one does.
+	LastGood []Object
 	// OnSnapshot, if set, is told each new snapshot, in order, right before it comes into force: who serves its hooks knows
 	// them before a review does. Reviews by the one before begin until it returns, and go on after that. It must not block.
 	OnSnapshot func(*match.Snapshot)

@@ -33,6 +33,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/config/lastgood"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -63,6 +64,7 @@ type app struct {
 	store     *config.Store
 	control   *controlPlane
 	permits   *permits
+	lastGood  *lastgood.Keeper // nil without a directory for it
 	clusters  *cluster.Registry
 	registry  *session.Registry
 	hosts     *session.Server
@@ -163,9 +165,11 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 
 // wireStore makes the configuration in force, and what may be done about it when it is stale.
 func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
+	file := a.config.stores.stateFile(lastgood.FileName)
 	var err error
 	a.store, err = config.NewStore(config.StoreOptions{
 		Sources:      stores.sources,
+		LastGood:     loadLastGood(file, stores.decoder, a.log),
 		Cover:        stores.cover(),
 		MaxHeldBytes: a.config.heldBytes(),
 		OnSnapshot:   a.registry.Update,
@@ -175,6 +179,11 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 	})
 	if err != nil {
 		return err
+	}
+	if file != "" {
+		if a.lastGood, err = lastgood.NewKeeper(lastgood.KeeperOptions{Live: a.store, File: file, Logger: a.log}); err != nil {
+			return err
+		}
 	}
 	if a.permits, err = a.config.stores.permits(a.store, a.config.id, a.log); err != nil {
 		return err
@@ -405,6 +414,9 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 		a.stop(background, stopBackground)
 		return errors.Join(err, g.Wait())
 	}
+	if a.lastGood != nil {
+		g.Go(func() error { return a.lastGood.Run(background) })
+	}
 	context.AfterFunc(serving, a.health.Shutdown)
 	g.Go(func() error {
 		if err := a.grpc.Serve(a.channels.listen(session.Listener(l.hosts))); !errors.Is(err, grpc.ErrServerStopped) {
@@ -462,9 +474,9 @@ func (a *app) hangUp(ctx context.Context) {
 	}
 }
 
-// firstConfiguration waits for the first configuration. A document that is bad from the start has no last good version: its
-// hooks would not be called, and what they refuse would pass. The process does not start on it, so that the replicas that
-// know a good version go on. Nothing is judged before.
+// firstConfiguration waits for the first configuration. A document that is bad from the start has its last good version, if
+// that was saved. Of one that has none the hooks would not be called, and what they refuse would pass: the process does not
+// start on it, so that the replicas that know a good version go on. Nothing is judged before.
 func (a *app) firstConfiguration(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.config.readyTimeout)
 	defer cancel()
@@ -474,12 +486,31 @@ func (a *app) firstConfiguration(ctx context.Context) error {
 		return nil
 	}
 	a.store.Release(first)
-	err = a.store.Problems().Bad().Err()
+	now := a.store.Configuration()
+	for _, o := range now.Restored() {
+		a.log.Error("a document is bad, and its last good version from before the start is in force: mend it",
+			"object", o.Key.String(), "from", o.Origin(), "saved", o.Saved, "age", time.Since(o.Saved).Round(time.Second))
+	}
+	err = now.Uncovered().Err()
 	if err == nil || a.config.ignoreBad {
 		return nil
 	}
-	return fmt.Errorf("the configuration has errors; mend them, or start with --ignore-bad-documents and without "+
-		"the hooks in them:\n%w", err)
+	return fmt.Errorf("the configuration has errors, and no last good version of these documents was saved in --state-dir; mend them, "+
+		"or start with --ignore-bad-documents and without the hooks in them:\n%w", err)
+}
+
+// loadLastGood are the objects that were in force before the start, as a file has them. A file that cannot be read has none:
+// bad documents have no last good version then.
+func loadLastGood(file string, documents *config.Decoder, log *slog.Logger) []config.Object {
+	if file == "" {
+		return nil
+	}
+	objects, err := lastgood.Load(file, documents)
+	if err != nil {
+		log.Error("the last good configuration from before the start cannot be used: documents that are bad have no last good version",
+			"file", file, "error", err)
+	}
+	return objects
 }
 
 // info is where the edges are.

@@ -54,7 +54,8 @@ func (c *storeConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.dataDir, "data-dir", "", "directory of an etcd in this process, for what is applied through ConfigService")
 	f.Int64Var(&c.quota, "store-quota", embedded.DefaultQuotaBytes, "most bytes of that etcd's database; when it is full nothing can be applied")
 	f.StringVar(&c.stateDir, "state-dir", "",
-		"directory for what this dispatcher alone has to remember: which store it has read, and a permit to serve stale (default: --data-dir)")
+		"directory for what this dispatcher alone has to remember: which store it has read, "+
+			"the last good version of each document, and a permit to serve stale (default: --data-dir)")
 	f.StringSliceVar(&c.etcd.endpoints, "etcd", nil, "URLs of an etcd cluster instead of --data-dir, for several dispatchers")
 	f.StringVar(&c.etcd.prefix, "etcd-prefix", etcdstore.DefaultPrefix, "what our keys in etcd begin with")
 	f.StringVar(&c.etcd.tls.ca, "etcd-ca", "", "PEM file of the authorities of etcd's certificates")

@@ -1,0 +1,134 @@
+package lastgood
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/config"
+)
+
+const (
+	// FileName is the name of the file in the directory of a dispatcher.
+	FileName = "last-good.json"
+	// SaveInterval is the least time between two writings of the file. What has changed at the end of the process is written then.
+	SaveInterval = 10 * time.Second
+)
+
+// Load reads the objects that were in force when the file was written last. A file that is not there holds none.
+func Load(file string, documents *config.Decoder) ([]config.Object, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if others := info.Mode().Perm() & 0o022; others != 0 {
+		return nil, fmt.Errorf("others may write it (mode %s)", info.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	return Decode(data, documents)
+}
+
+// Live is what is in force. *config.Store is one; it may be asked concurrently.
+type Live interface {
+	Configuration() config.Configuration
+}
+
+// KeeperOptions are what a Keeper works with. Live and File are required.
+type KeeperOptions struct {
+	// Live is what is in force.
+	Live Live
+	// File is where it is kept. Its directory is made when it is needed.
+	File string
+	// Logger is told what cannot be written; nil means nobody is.
+	Logger *slog.Logger
+}
+
+// Keeper keeps what is in force in a file. Run is called once.
+type Keeper struct {
+	o       KeeperOptions
+	digest  string            // of what was written last
+	sources map[string]string // likewise
+	failed  string            // why it could not be written last; empty when it could
+}
+
+// NewKeeper returns a keeper that has written nothing yet.
+func NewKeeper(o KeeperOptions) (*Keeper, error) {
+	if o.Live == nil || o.File == "" {
+		return nil, errors.New("lastgood: Live and File are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Keeper{o: o}, nil
+}
+
+// Run writes what is in force, when that has changed, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			k.save()
+			return nil
+		}
+		now := k.o.Live.Configuration() // asked before it is saved: nothing is missed
+		if k.save() {
+			timer.Reset(SaveInterval)
+			continue
+		}
+		select {
+		case <-now.Next():
+		case <-ctx.Done():
+		}
+		timer.Reset(0)
+	}
+}
+
+// save writes what is in force, unless that is written. It reports whether it has tried to.
+func (k *Keeper) save() bool {
+	now := k.o.Live.Configuration()
+	if now.Digest == "" || now.Digest == k.digest && maps.Equal(now.Sources, k.sources) {
+		return false
+	}
+	err := k.write(now.Objects)
+	switch {
+	case err == nil:
+		k.digest, k.sources, k.failed = now.Digest, now.Sources, ""
+	case k.failed != err.Error():
+		k.failed = err.Error()
+		k.o.Logger.Error("the last good configuration is not kept: a restart has that of before", "file", k.o.File, "error", err)
+	}
+	return true
+}
+
+func (k *Keeper) write(objects map[config.Key]config.Object) error {
+	data, err := Encode(objects, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(k.o.File), 0o700); err != nil {
+		return fmt.Errorf("its directory: %w", err)
+	}
+	return certs.WriteFile(k.o.File, data, 0o600)
+}

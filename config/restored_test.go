@@ -1,0 +1,85 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+func TestABadDocumentBeginsWithItsLastGoodVersion(t *testing.T) {
+	saved := listingOf("m", map[string]string{"a.yaml": clusterDoc("a", "1") + clusterDoc("b", "1"), "b.yaml": clusterDoc("c", "1"), "gone.yaml": clusterDoc("d", "1")}).Objects
+	for i := range saved {
+		saved[i].Source, saved[i].Saved = "m", time.Unix(1000, 0)
+	}
+	for name, tc := range map[string]struct {
+		files     map[string]string
+		inForce   string
+		uncovered string // codes
+	}{
+		"all good": {
+			files:   map[string]string{"a.yaml": clusterDoc("a", "2") + clusterDoc("b", "2"), "b.yaml": clusterDoc("c", "2")},
+			inForce: "a=2@m b=2@m c=2@m",
+		},
+		"a bad field": {
+			files:   map[string]string{"a.yaml": badField + clusterDoc("b", "2"), "b.yaml": clusterDoc("c", "2")},
+			inForce: "a=1@m b=2@m c=2@m",
+		},
+		"a bad file": {
+			files:   map[string]string{"a.yaml": badSyntax + clusterDoc("b", "2"), "b.yaml": clusterDoc("c", "2")},
+			inForce: "a=1@m b=2@m c=2@m",
+		},
+		"an empty file": {
+			files:   map[string]string{"a.yaml": "", "b.yaml": clusterDoc("c", "2")},
+			inForce: "a=1@m b=1@m c=2@m",
+		},
+		"one twice": {
+			files:   map[string]string{"a.yaml": clusterDoc("a", "2") + clusterDoc("b", "2"), "b.yaml": clusterDoc("a", "3")},
+			inForce: "a=1@m b=2@m",
+		},
+		"a bad one that was never good": {
+			files:     map[string]string{"a.yaml": clusterDoc("a", "2") + strings.ReplaceAll(badField, "name: a", "name: new")},
+			inForce:   "a=2@m",
+			uncovered: CodeField,
+		},
+		"a bad file that never was": {
+			files:     map[string]string{"a.yaml": clusterDoc("a", "2"), "new.yaml": badSyntax},
+			inForce:   "a=2@m",
+			uncovered: CodeSyntax,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{name: "m", files: tc.files}
+			inBubble(t, StoreOptions{Sources: []Source{m}, LastGood: saved}, func(t *testing.T, s *Store) {
+				mustFresh(t, s)
+				c := s.Configuration()
+				if got := inForce(settlement{objects: c.Objects}); got != tc.inForce {
+					t.Errorf("in force %s, want %s", got, tc.inForce)
+				}
+				if got := codes(c.Uncovered()); got != tc.uncovered {
+					t.Errorf("uncovered %q", lines(c.Uncovered()))
+				}
+				for _, o := range c.Restored() {
+					if o.Cluster.Metadata.Labels["version"] != "1" {
+						t.Errorf("%s was not restored", o.Key)
+					}
+				}
+				if n := strings.Count(tc.inForce, "=1"); len(c.Restored()) != n || len(c.Diverging()) != n ||
+					strings.Count(strings.Join(lines(s.Problems()), "\n"), "saved at 1970-01-01T00:16:40Z: mend the errors") != n {
+					t.Errorf("restored are %v; problems %q", c.Restored(), lines(s.Problems()))
+				}
+			})
+		})
+	}
+}
+
+func TestAConflictOfRoutesUncoversNothing(t *testing.T) {
+	c := Configuration{Problems: Problems{
+		{Severity: match.SeverityError, Code: match.CodeRouteConflict, Key: Key{"HookRoute", "a"}},
+		{Severity: match.SeverityWarning, Code: match.CodeNoHost, Key: Key{"HookRoute", "a"}},
+	}}
+	if got := c.Uncovered(); len(got) > 0 {
+		t.Errorf("uncovered %q", lines(got))
+	}
+}
