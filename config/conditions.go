@@ -26,8 +26,13 @@ func (d *document) conditions(o *Object) (ok bool) {
 		d.fault(CodeLimit, "", "the document has "+over)
 		return false
 	}
-	if cost.Conditions == 0 || d.budget != nil && !d.budget.admit(cost) {
+	if cost.Conditions == 0 {
 		return true
+	}
+	if d.budget != nil && !d.budget.admit(cost) {
+		d.budget.refused++
+		d.fault(CodeLimit, "", "all documents together have "+d.budget.Err().Error()+": remove some")
+		return false
 	}
 	o.conditions, ok = make([][]*match.Expression, len(written)), true
 	for i, conditions := range written {
@@ -38,8 +43,10 @@ func (d *document) conditions(o *Object) (ok bool) {
 		}
 		o.conditions[i], ok = compiled, ok && len(errs) == 0
 	}
-	if d.budget != nil && d.budget.Err() != nil {
-		o.conditions = nil // some are not compiled
+	if d.budget != nil && d.budget.late() {
+		d.budget.refused++
+		d.fault(CodeLimit, "", "the documents have "+d.budget.Err().Error())
+		return false
 	}
 	return ok
 }
@@ -78,7 +85,7 @@ func (d *document) compileExpression(expression string, path *field.Path) (*matc
 	case len(expression) > MaxExpressionBytes:
 		message := fmt.Sprintf("the expression has %s bytes, and at most %s are compiled", thousands(len(expression)), thousands(MaxExpressionBytes))
 		return nil, field.ErrorList{field.Forbidden(path, message)}
-	case d.budget != nil && d.budget.Err() != nil:
+	case d.budget != nil && d.budget.late():
 		return nil, nil
 	}
 	begun := time.Now()

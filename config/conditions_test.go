@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -125,37 +126,86 @@ func TestObjectsOfOneDecoderShareWhatIsCompiled(t *testing.T) {
 }
 
 func TestABudgetEndsAtItsLimit(t *testing.T) {
-	decode := func(b *Budget, documents ...string) (objects []Object) {
+	decode := func(b *Budget, documents ...string) (names string, problems Problems) {
 		d := NewDecoder()
 		for _, text := range documents {
-			found, problems := d.DecodeWithin(b, "", []byte(text))
-			if problems.Err() != nil {
-				t.Error(problems.Err())
+			objects, more := d.DecodeWithin(b, "", []byte(text))
+			for _, o := range objects {
+				names += o.Name
 			}
-			objects = append(objects, found...)
+			problems = append(problems, more...)
 		}
-		return objects
+		return names, problems
 	}
-	b := &Budget{Limit: Cost{3, 100}, Time: 1 << 60}
-	if objects := decode(b, conditional("a", "true", "true"), conditional("b", "false")); b.Err() != nil || objects[1].conditions == nil {
-		t.Errorf("within the limit: %v", b.Err())
+	for name, tc := range map[string]struct {
+		budget    Budget
+		documents []string
+		names     string
+		problem   string
+		err       string
+	}{
+		"within": {Budget{Limit: Cost{3, 100}}, []string{conditional("a", "true", "true"), conditional("b", "false")}, "ab", "", ""},
+		"too many: none that does not fit is compiled": {
+			Budget{Limit: Cost{3, 100}}, []string{conditional("a", "true", "true"), conditional("b", "nonsense", "nonsense"), conditional("c", "true"), clusterDoc("d", "1")}, "acd",
+			"all documents together have 4 matchConditions, and at most 3: remove some", "5 matchConditions, and at most 3",
+		},
+		"too long": {
+			Budget{Limit: Cost{3, 8}}, []string{conditional("a", "true", "false")}, "",
+			"all documents together have 9 bytes in the expressions of matchConditions, and at most 8: remove some",
+			"9 bytes in the expressions of matchConditions, and at most 8",
+		},
+		"too dear": {Budget{Limit: Cost{3, 100}, Time: 1}, []string{conditional("a", "true", "nonsense")}, "", "to compile, 1 of 2, and at most 1ns", "to compile, 1 of 2, and at most 1ns"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := tc.budget
+			names, problems := decode(&b, tc.documents...)
+			err := ""
+			if b.Err() != nil {
+				err = b.Err().Error()
+			}
+			if names != tc.names || !strings.HasSuffix(err, tc.err) || (err == "") != (tc.err == "") {
+				t.Errorf("objects %s, want %s; %s, want %s", names, tc.names, err, tc.err)
+			}
+			if len(problems) != b.Refused() || len(problems) > 1 || len(problems) == 1 && (problems[0].Code != CodeLimit || !strings.Contains(problems[0].Message, tc.problem)) {
+				t.Errorf("problems %q, want %s; %d refused", lines(problems), tc.problem, b.Refused())
+			}
+		})
 	}
-	decode(b, conditional("c", "nonsense"), conditional("d", "more nonsense")) // neither is compiled
-	if err := b.Err(); err == nil || err.Error() != "5 matchConditions, and at most 3" {
-		t.Errorf("past the limit: %v", err)
+}
+
+// What a source without a gate has is bounded before it is compiled, whatever the number of its documents.
+func TestFilesWithTooManyConditionsKeepTheirLastGoodVersions(t *testing.T) {
+	dir := t.TempDir()
+	repeat := func(n int, x string) (all []string) {
+		for range n {
+			all = append(all, x)
+		}
+		return all
 	}
-	b = &Budget{Limit: Cost{3, 8}, Time: 1 << 60}
-	decode(b, conditional("a", "true", "false"))
-	if err := b.Err(); err == nil || err.Error() != "9 bytes in the expressions of matchConditions, and at most 8" {
-		t.Errorf("past the limit: %v", err)
+	put := func(name string, conditions int) {
+		write(t, filepath.Join(dir, name+".yaml"), conditional(name, repeat(conditions, "true")...))
 	}
-	b = &Budget{Limit: Cost{3, 100}}
-	objects := decode(b, conditional("a", "true", "nonsense"))
-	if err := b.Err(); err == nil || !strings.Contains(err.Error(), "to compile, 1 of 2, and at most 0s") {
-		t.Errorf("past the time: %v", err)
+	d := directory(t, dir)
+	listed := func() (names string, problems Problems) {
+		l := list(t, d)
+		for _, o := range l.Objects {
+			names += o.Name
+		}
+		return names, l.Problems
 	}
-	if snapshot, problems := Compile("", objects); len(snapshot.Hooks()) != 1 || len(problems) == 0 {
-		t.Errorf("what was not compiled: problems %q", lines(problems))
+	for _, name := range []string{"b", "c"} {
+		put(name, MaxConditions)
+	}
+	if names, problems := listed(); names != "bc" || len(problems) > 0 {
+		t.Fatalf("listed %s, problems %q", names, lines(problems))
+	}
+	put("a", 1001)
+	if names, problems := listed(); names != "bc" || len(problems) != 1 || problems[0].Key.Name != "a" || problems[0].Code != CodeLimit {
+		t.Errorf("one too many: listed %s, problems %q", names, lines(problems))
+	}
+	put("c", MaxConditions-1)
+	if names, problems := listed(); names != "abc" || len(problems) > 0 {
+		t.Errorf("when there is room: listed %s, problems %q", names, lines(problems))
 	}
 }
 

@@ -98,24 +98,38 @@ func (o *Object) matchConditions() [][]admissionregistrationv1.MatchCondition {
 	return all
 }
 
-// Budget bounds what the matchConditions of several documents cost together. What would exceed it is not compiled, so that an
-// object may be without a problem and without compiled conditions: who decodes within a budget asks Err at the end. It is not
-// for concurrent use.
+// Budget bounds what the matchConditions of several documents cost together. A document that would exceed it is not compiled,
+// and has a problem that says so. It is not for concurrent use.
 type Budget struct {
 	// Limit is the most that they may cost.
 	Limit Cost
-	// Time is the most that compiling them may take, with the time in which others compile.
+	// Time is the most that compiling them may take, with the time in which others compile; 0 means any.
 	Time time.Duration
 
-	spent    Cost
-	compiled int
-	took     time.Duration
+	asked, spent Cost // of all documents, and of those that were compiled
+	compiled     int
+	took         time.Duration
+	refused      int
 }
+
+// Count counts objects that were decoded before.
+func (b *Budget) Count(objects []Object) {
+	for i := range objects {
+		b.admit(objects[i].Cost())
+	}
+}
+
+// Refused is how many documents were not compiled.
+func (b *Budget) Refused() int { return b.refused }
 
 // admit counts what a document costs, and reports whether it may be compiled.
 func (b *Budget) admit(c Cost) bool {
+	b.asked = b.asked.Plus(c)
+	if b.spent.Plus(c).Over(b.Limit) != "" {
+		return false
+	}
 	b.spent = b.spent.Plus(c)
-	return b.spent.Over(b.Limit) == ""
+	return true
 }
 
 // spend counts the time for an expression.
@@ -124,14 +138,17 @@ func (b *Budget) spend(took time.Duration) {
 	b.compiled++
 }
 
+// late reports whether there is no time left.
+func (b *Budget) late() bool { return b.Time > 0 && b.took > b.Time }
+
 // Err is what exceeds the budget; nil when nothing does.
 func (b *Budget) Err() error {
-	switch over := b.spent.Over(b.Limit); {
+	switch over := b.asked.Over(b.Limit); {
 	case over != "":
 		return errors.New(over)
-	case b.took > b.Time:
+	case b.late():
 		return fmt.Errorf("matchConditions that take %s to compile, %s of %s, and at most %s",
-			b.took.Round(time.Millisecond), thousands(b.compiled), thousands(b.spent.Conditions), b.Time)
+			b.took.Round(time.Millisecond), thousands(b.compiled), thousands(b.asked.Conditions), b.Time)
 	}
 	return nil
 }

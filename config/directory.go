@@ -140,15 +140,24 @@ func (d *Directory) listing(files []fileData) Listing {
 func (d *Directory) decode(files []fileData) ([]Object, Problems) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	budget, known := &Budget{Limit: TotalLimit()}, make([]bool, len(files))
+	for i, f := range files {
+		if file, ok := d.decoded[f.path]; ok && file.sum == f.sum {
+			known[i] = true
+			budget.Count(file.objects)
+		}
+	}
 	var l Listing
 	decoded := make(map[string]decodedFile, len(files))
-	for _, f := range files {
-		file, ok := d.decoded[f.path]
-		if !ok || file.sum != f.sum {
+	for i, f := range files {
+		file, refused := d.decoded[f.path], budget.Refused()
+		if !known[i] {
 			file.sum = f.sum
-			file.objects, file.problems = d.decoder.Decode(f.path, f.data)
+			file.objects, file.problems = d.decoder.DecodeWithin(budget, f.path, f.data)
 		}
-		decoded[f.path] = file
+		if refused == budget.Refused() { // else there may be room the next time
+			decoded[f.path] = file
+		}
 		l.Objects, l.Problems = append(l.Objects, file.objects...), append(l.Problems, file.problems...)
 	}
 	d.decoded = decoded

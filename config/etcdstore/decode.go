@@ -2,6 +2,8 @@ package etcdstore
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -40,27 +42,41 @@ func (d *Decoder) read(state *State) {
 	if d.Documents == nil {
 		d.Documents = config.NewDecoder()
 	}
-	next := make(map[config.Key]decoded, len(state.Records))
+	budget, next := &config.Budget{Limit: config.TotalLimit()}, make(map[config.Key]decoded, len(state.Records))
 	for key, r := range state.Records {
-		if r.Removing {
-			continue
+		if known, ok := d.known[key]; ok && known.record == r && !r.Removing {
+			next[key] = known
+			budget.Count(known.objects)
 		}
-		known, ok := d.known[key]
-		if !ok || known.record != r {
-			known = decodeManifest(d.Documents, r)
-		}
-		next[key] = known
 	}
-	d.state, d.known = state, next
+	var fresh []config.Key
+	for key, r := range state.Records {
+		if _, known := next[key]; !known && !r.Removing {
+			fresh = append(fresh, key)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b config.Key) int { return strings.Compare(a.String(), b.String()) })
+	var refused []config.Key
+	for _, key := range fresh {
+		before := budget.Refused()
+		next[key] = decodeManifest(d.Documents, budget, state.Records[key])
+		if before != budget.Refused() {
+			refused = append(refused, key)
+		}
+	}
 	d.objects, d.problems = make([]config.Object, 0, len(next)), nil
 	for _, known := range next {
 		d.objects, d.problems = append(d.objects, known.objects...), append(d.problems, known.problems...)
 	}
+	for _, key := range refused { // there may be room the next time
+		delete(next, key)
+	}
+	d.state, d.known = state, next
 }
 
 // decodeManifest reads what an author wrote. It was valid when it was written: only another program, or a version that
 // knows more, can have made it otherwise.
-func decodeManifest(documents *config.Decoder, r *Record) decoded {
+func decodeManifest(documents *config.Decoder, budget *config.Budget, r *Record) decoded {
 	d := decoded{record: r}
 	switch {
 	case r.Key.Kind == "":
@@ -71,7 +87,7 @@ func decodeManifest(documents *config.Decoder, r *Record) decoded {
 	case r.Fault != nil:
 		d.problems = config.Problems{fault(r, config.CodeSyntax, r.Fault.Error())}
 	default:
-		d.objects, d.problems = documents.Decode("", r.Manifest)
+		d.objects, d.problems = documents.DecodeWithin(budget, "", r.Manifest)
 		d.settle()
 	}
 	return d

@@ -127,14 +127,23 @@ func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
 func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, problems config.Problems) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	budget, known := &config.Budget{Limit: config.TotalLimit()}, make([]bool, len(all))
+	for i := range all {
+		if v, ok := s.known[all[i].UID]; ok && v.resourceVersion == all[i].ResourceVersion {
+			known[i] = true
+			budget.Count(v.objects)
+		}
+	}
 	next := make(map[types.UID]version, len(all))
 	for i := range all {
-		m := &all[i]
-		v, ok := s.known[m.UID]
-		if !ok || v.resourceVersion != m.ResourceVersion {
-			v = s.decodeFiles(m)
+		m, refused := &all[i], budget.Refused()
+		v := s.known[m.UID]
+		if !known[i] {
+			v = s.decodeFiles(m, budget)
 		}
-		next[m.UID] = v
+		if refused == budget.Refused() { // else there may be room the next time
+			next[m.UID] = v
+		}
 		objects, problems = append(objects, v.objects...), append(problems, v.problems...)
 	}
 	s.known = next
@@ -148,13 +157,13 @@ func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, proble
 }
 
 // decodeFiles reads a ConfigMap. Its files are known by its name and their keys.
-func (s *Source) decodeFiles(m *corev1.ConfigMap) version {
+func (s *Source) decodeFiles(m *corev1.ConfigMap, budget *config.Budget) version {
 	v := version{resourceVersion: m.ResourceVersion}
 	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		file := path.Join("configmaps", m.Namespace, m.Name, key)
 		switch path.Ext(key) {
 		case ".yaml", ".yml", ".json":
-			objects, problems := s.o.Decoder.Decode(file, []byte(m.Data[key]))
+			objects, problems := s.o.Decoder.DecodeWithin(budget, file, []byte(m.Data[key]))
 			v.objects, v.problems = append(v.objects, objects...), append(v.problems, problems...)
 		default:
 			v.problems = append(v.problems, ignored(file, "a key that ends in .yaml, .yml or .json is read, and no other"))

@@ -33,6 +33,8 @@ const dispatchersOfAMesh = 3
 type mesh struct {
 	*service.Service
 
+	stores      []*config.Store
+	holds       []*holds // of the stores
 	dispatchers []*dispatcher.Dispatcher
 }
 
@@ -54,6 +56,12 @@ func (u unknown) Cluster(string) match.Cluster { return u }
 // newMesh starts one. as makes of each source what its dispatcher sees; apart is the pause between the starts of two.
 func newMesh(tb testing.TB, as func(config.Source) config.Source, apart time.Duration) *mesh {
 	tb.Helper()
+	return newMeshOf(tb, dispatchersOfAMesh, as, apart)
+}
+
+// newMeshOf starts one of so many dispatchers.
+func newMeshOf(tb testing.TB, dispatchers int, as func(config.Source) config.Source, apart time.Duration) *mesh {
+	tb.Helper()
 	endpoint, m := startEtcd(tb), &mesh{}
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -64,8 +72,9 @@ func newMesh(tb testing.TB, as func(config.Source) config.Source, apart time.Dur
 		},
 	})
 	tb.Cleanup(refusing.Wait)
-	for i := range dispatchersOfAMesh {
-		objects := openStore(tb, endpoint)
+	for i := range dispatchers {
+		decoder := config.NewDecoder() // of one process
+		objects := openStore(tb, endpoint, decoder)
 		if i == 0 {
 			must(tb, objects.Init(ctx))
 		}
@@ -73,13 +82,15 @@ func newMesh(tb testing.TB, as func(config.Source) config.Source, apart time.Dur
 		must(tb, err)
 		<-time.After(apart)
 		running.Go(func() { _ = store.Run(ctx) })
-		d, err := dispatcher.New(dispatcher.Options{Snapshots: store, Clusters: unknown{}, Streams: refusing})
+		waits := &holds{Snapshots: store}
+		d, err := dispatcher.New(dispatcher.Options{Snapshots: waits, Clusters: unknown{}, Streams: refusing})
 		must(tb, err)
+		m.stores, m.holds = append(m.stores, store), append(m.holds, waits)
 		m.dispatchers = append(m.dispatchers, d)
 		if i == 0 {
 			m.Service, err = service.New(service.Options{
 				Objects: objects, Live: store, Operators: []string{"root"}, Identity: func(context.Context) string { return "root" },
-				Inspect: lint.Options{}.InspectOnly,
+				Inspect: lint.Options{}.InspectOnly, Decoder: decoder,
 			})
 			must(tb, err)
 		}
@@ -102,12 +113,12 @@ func startEtcd(tb testing.TB) string {
 	return etcd.Clients[0].Addr().String()
 }
 
-func openStore(tb testing.TB, endpoint string) *etcdstore.Store {
+func openStore(tb testing.TB, endpoint string, decoder *config.Decoder) *etcdstore.Store {
 	tb.Helper()
 	client, err := etcdstore.Dial(etcdstore.DialOptions{Endpoints: []string{endpoint}})
 	must(tb, err)
 	tb.Cleanup(func() { _ = client.Close() })
-	objects, err := etcdstore.New(etcdstore.Options{Client: client})
+	objects, err := etcdstore.New(etcdstore.Options{Client: client, Decoder: decoder})
 	must(tb, err)
 	return objects
 }
