@@ -1,8 +1,11 @@
 package kinds
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -30,6 +33,9 @@ type RoleSpec struct {
 	// Clusters bound what an author's hooks see: the routes of each of them have to name clusters of this list. Empty means
 	// all clusters.
 	Clusters []string `json:"clusters,omitempty"`
+	// WebhookHosts bound which servers an author's hooks may name in clientConfig: the host of the url, without its port, or
+	// NAME.NAMESPACE.svc of the service. An entry is a host, or "*." and a suffix for every host below it. Empty means any.
+	WebhookHosts []string `json:"webhookHosts,omitempty"`
 }
 
 // RoleName is a role as documents write it.
@@ -55,6 +61,14 @@ func (s *RoleSpec) Writes(name string) bool {
 	return false
 }
 
+// NamesHost reports whether hooks of an author with this role may name a host, which is in lower case.
+func (s *RoleSpec) NamesHost(host string) bool {
+	return len(s.WebhookHosts) == 0 || slices.ContainsFunc(s.WebhookHosts, func(entry string) bool {
+		suffix, below := strings.CutPrefix(entry, "*")
+		return host == entry || below && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
+	})
+}
+
 // Validate returns what is wrong with the role, with paths from the top of the document.
 func (r *Role) Validate() field.ErrorList {
 	errs := r.Metadata.validate(field.NewPath("metadata"))
@@ -65,8 +79,25 @@ func (r *Role) Validate() field.ErrorList {
 	errs = append(errs, validateIdentities(r.Spec.Identities, spec.Child("identities"))...)
 	errs = append(errs, validateList(r.Spec.NamePrefixes, spec.Child("namePrefixes"))...)
 	errs = append(errs, validateNames(r.Spec.Clusters, spec.Child("clusters"))...)
-	if r.Spec.Role != RoleAuthor && len(r.Spec.NamePrefixes)+len(r.Spec.Clusters) > 0 {
-		errs = append(errs, field.Forbidden(spec, "only what an author may write is bounded: remove namePrefixes and clusters"))
+	errs = append(errs, validateHosts(r.Spec.WebhookHosts, spec.Child("webhookHosts"))...)
+	if r.Spec.Role != RoleAuthor && len(r.Spec.NamePrefixes)+len(r.Spec.Clusters)+len(r.Spec.WebhookHosts) > 0 {
+		errs = append(errs, field.Forbidden(spec, "only what an author may write is bounded: remove namePrefixes, clusters and webhookHosts"))
+	}
+	return errs
+}
+
+// validateHosts checks hosts of webhooks.
+func validateHosts(hosts []string, path *field.Path) field.ErrorList {
+	errs := validateList(hosts, path)
+	for i, entry := range hosts {
+		host, below := strings.CutPrefix(entry, "*.")
+		if _, err := netip.ParseAddr(host); err == nil && !below {
+			continue
+		}
+		if len(validation.IsDNS1123Subdomain(host)) > 0 {
+			errs = append(errs, field.Invalid(path.Index(i), entry,
+				`must be a host in lower case without a port, for example "hooks.example.com", "10.0.0.1" or "*.policy.svc"`))
+		}
 	}
 	return errs
 }

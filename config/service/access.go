@@ -1,10 +1,13 @@
 package service
 
 import (
+	"net/url"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
@@ -87,12 +90,16 @@ func (a access) authors(name string) []*kinds.RoleSpec {
 	return out
 }
 
-// reaches reports whether the hooks of a configuration may see the reviews of those clusters; none means all.
-func (a access) reaches(configuration string, clusters []string) bool {
+// reaches reports whether one of the roles lets the hooks of a configuration see the reviews of those clusters, of which none
+// means all, at that host, which is empty for none.
+func (a access) reaches(configuration string, clusters []string, host string) bool {
 	if a.operator() {
 		return true
 	}
 	return slices.ContainsFunc(a.authors(configuration), func(r *kinds.RoleSpec) bool {
+		if host != "" && !r.NamesHost(host) {
+			return false
+		}
 		if len(r.Clusters) == 0 {
 			return true
 		}
@@ -102,23 +109,45 @@ func (a access) reaches(configuration string, clusters []string) bool {
 }
 
 // trespass is an error when a change of objects of the store is about hooks that see, or would see, reviews of clusters that
-// are not the author's. Taking a hook away from a cluster is as much as giving it one.
+// are not the author's, or that would be called at a host that is not. Taking a hook away from a cluster is as much as giving
+// it one.
 func (b *base) trespass(by access, after map[config.Key]config.Object, touched map[config.Key]bool) error {
 	if by.operator() {
 		return nil
 	}
-	for _, objects := range []map[config.Key]config.Object{b.objects, after} {
+	for i, objects := range []map[config.Key]config.Object{b.objects, after} {
 		snapshot, _ := config.Recompile(b.compiled, "", b.with(objects))
 		for _, h := range snapshot.Hooks() {
 			key := config.Key{Kind: kindOf(h), Name: h.ID.Configuration}
-			if touched[key] && !by.reaches(key.Name, h.Route.Clusters) {
+			host := hostOf(&h.ClientConfig)
+			switch {
+			case !touched[key]:
+			case !by.reaches(key.Name, h.Route.Clusters, ""):
 				return status.Errorf(codes.PermissionDenied,
 					"hook %q of %s sees, or would see, reviews of clusters that are not %q's: name the clusters of its Role in a HookRoute of the hook, or ask an operator",
 					h.ID.Name, key, by.identity)
+			case i == 1 && !by.reaches(key.Name, h.Route.Clusters, host):
+				return status.Errorf(codes.PermissionDenied,
+					"hook %q of %s would be called at %s, which is none of the webhookHosts of %q's Roles for these clusters: name one of them, or ask an operator",
+					h.ID.Name, key, host, by.identity)
 			}
 		}
 	}
 	return nil
+}
+
+// hostOf is the host that a webhook is called at; empty when it is not called over HTTPS.
+func hostOf(c *admissionregistrationv1.WebhookClientConfig) string {
+	switch {
+	case c.Service != nil:
+		return c.Service.Name + "." + c.Service.Namespace + ".svc"
+	case c.URL != nil:
+		if u, err := url.Parse(*c.URL); err == nil {
+			return strings.ToLower(u.Hostname())
+		}
+		return *c.URL // which is no host that a Role names
+	}
+	return ""
 }
 
 // touch notes an object that is changed, and the configurations that it says something about as a route.

@@ -161,3 +161,36 @@ func clusterRoute(name, configuration, cluster string) string {
 }
 
 func contains(words, word string) bool { return slices.Contains(strings.Fields(words), word) }
+
+func TestAnAuthorNamesHostsOfItsRoleAlone(t *testing.T) {
+	f := newFixture(t)
+	const roles = `apiVersion: portcullis.dev/v1
+kind: Role
+metadata: {name: one}
+spec: {role: author, identities: [ann], namePrefixes: [""], webhookHosts: ["*.policy.svc", hooks.example.com]}
+---
+apiVersion: portcullis.dev/v1
+kind: Role
+metadata: {name: two}
+spec: {role: author, identities: [ann], namePrefixes: [""], clusters: [east]}`
+	f.applied("root", roles)
+	at := func(config string) string {
+		return strings.Replace(policy("p", "failurePolicy: Ignore"), "clientConfig: {}", "clientConfig: {"+config+"}", 1)
+	}
+	https := "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: r}\nspec: {configuration: p, clusters: [east]}"
+	for _, good := range []string{
+		at("service: {namespace: policy, name: a}"), at("url: 'https://hooks.example.com:8443/x'"), at("url: 'https://Hooks.Example.com'"),
+		at(""), at("url: 'https://anywhere.example'") + "\n---\n" + https,
+	} {
+		f.applied("ann", good, dryRun)
+	}
+	for _, bad := range []string{
+		at("service: {namespace: other, name: policy}"), at("url: 'https://anywhere.example'"), at("url: 'https://hooks.example.com.'"),
+		at("url: 'https://anywhere.example'") + "\n---\n" + strings.Replace(https, "[east]", "[east, west]", 1),
+	} {
+		f.refused(codes.PermissionDenied, "none of the webhookHosts", "ann", bad)
+	}
+	f.applied("root", at("url: 'https://anywhere.example'"))
+	f.refused(codes.PermissionDenied, "none of the webhookHosts", "ann", at("url: 'https://anywhere.example/other'"))
+	f.applied("ann", at("service: {namespace: policy, name: a}"))
+}
