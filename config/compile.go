@@ -140,6 +140,6 @@ func problemOf(f match.Finding, o *Object) Problem {
 // at is a problem of an object.
 func at(o *Object, severity match.Severity, code, field, message string) Problem {
 	return Problem{
-		Severity: severity, Code: code, Source: o.Source, File: o.File, Line: o.lineOf(field), Kind: o.WrittenKind(), Key: o.Key, Field: field, Message: message,
+		Severity: severity, Code: code, Source: o.Source, File: o.File, Line: o.LineOf(field), Kind: o.WrittenKind(), Key: o.Key, Field: field, Message: message,
 	}
 }

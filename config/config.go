@@ -82,8 +82,8 @@ type Object struct {
 	specLines  map[string]int        // in File, of each field in the spec of a route
 }
 
-// lineOf is the line of the webhook, or of the field in the spec, that a path leads into, else the first of the document.
-func (o *Object) lineOf(path string) int {
+// LineOf is the line of the webhook, or of the field in the spec, that a path leads into, else the first of the document.
+func (o *Object) LineOf(path string) int {
 	steps := steps(path)
 	switch {
 	case len(steps) < 2:

@@ -77,7 +77,7 @@ func located(problems Problems, objects map[Key]Object) Problems {
 	for i := range problems {
 		p := &problems[i]
 		if o, ok := objects[p.Key]; ok {
-			p.File, p.Line = o.File, o.lineOf(p.Field)
+			p.File, p.Line = o.File, o.LineOf(p.Field)
 		}
 	}
 	return problems

@@ -46,12 +46,12 @@ do not. With --expect nothing is applied over what somebody else has changed mea
 		Example: `  portcullis apply -f hooks.yaml --ready-file /tmp/ready.json --wait
   portcullis apply -f conf.d --dry-run -o json --server mesh.example.com:8444 --ca ca.crt --cert me.crt --key me.key
   portcullis apply -f policy.yaml --acknowledge danger-kube-system`,
-		Args: cobra.NoArgs,
+		Args: filesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&c.files, "filename", "f", nil, `file or directory of objects; "-" is standard input; may be given several times`)
-	f.BoolVar(&c.dryRun, "dry-run", false, "check and show what would be done, and do nothing")
+	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
+	dryRunFlag(cmd, &c.dryRun, "have the mesh check it and show what would be done, and do nothing")
 	f.BoolVar(&c.wait, "wait", false, "wait until every live dispatcher judges by it")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long that, and applying, may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that you take upon yourself; may be given several times")
@@ -76,7 +76,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	tell.sayf("reading")
 	objects, err := documents(cmd, c.files)
 	if err != nil {
-		return err
+		return c.refuse(cmd.OutOrStdout(), err)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
@@ -90,14 +90,23 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 			return fmt.Errorf("no answer within %v, and nobody can say whether it is stored: apply again, what is there already stays as it is", c.timeout)
 		}
 		if err != nil {
-			return err
+			return c.refuse(cmd.OutOrStdout(), refusalOf(err, objects))
 		}
+		placeFindings(answer.GetFindings(), objects)
 		if err := c.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), answer); err != nil || !c.wait || c.dryRun {
 			return err
 		}
 		w := wait{request: &configv1.WaitRequest{Revision: answer.GetRevision()}, timeout: c.timeout, done: "judge by it", tell: tell}
 		return w.until(ctx, client)
 	})
+}
+
+// refuse says why nothing is done: for tools on standard output too.
+func (c *applyCommand) refuse(out io.Writer, err error) error {
+	if c.output.value == formatJSON {
+		return errors.Join(err, printRefusal(out, err))
+	}
+	return err
 }
 
 // print says what was done.

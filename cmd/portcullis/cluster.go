@@ -172,7 +172,7 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	if err := errors.Join(listing.Problems.Err(), duplicates(listing.Objects)); err != nil {
+	if err := append(listing.Problems, duplicates(listing.Objects)...).Err(); err != nil {
 		return nil, err
 	}
 	document, err := known(cluster, listing.Objects)
@@ -194,18 +194,21 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 }
 
 // duplicates reports objects that stand in several documents: a dispatcher would use none of them.
-func duplicates(objects []config.Object) error {
-	var errs []error
+func duplicates(objects []config.Object) config.Problems {
+	var problems config.Problems
 	seen := map[config.Key]*config.Object{}
 	for i := range objects {
 		o := &objects[i]
 		if first, ok := seen[o.Key]; ok {
-			errs = append(errs, fmt.Errorf("%s: %s/%s is in %s too: remove one of the two", o.Origin(), o.WrittenKind(), o.Name, first.Origin()))
+			problems = append(problems, config.Problem{
+				Severity: match.SeverityError, Code: config.CodeDuplicate, File: o.File, Line: o.Line, Kind: o.WrittenKind(), Key: o.Key,
+				Message: "it is in " + first.Origin() + " too: remove one of the two",
+			})
 			continue
 		}
 		seen[o.Key] = o
 	}
-	return errors.Join(errs...)
+	return problems
 }
 
 // known is the document of the cluster. Without one the mesh would refuse its reviews, and with them its writes.

@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -81,16 +79,20 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 			return nil, fmt.Errorf("-f %s: what is not on this machine is not read: fetch it, look at it, and name the file, or -f -", path)
 		}
 	}
-	if slices.Contains(paths, "-") {
-		data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), config.MaxFileBytes+1))
+	var files []string
+	for _, path := range paths {
+		read, ok, err := stream(cmd, path)
 		if err != nil {
-			return nil, fmt.Errorf("standard input: %w", err)
+			return nil, fmt.Errorf("-f: %w", err)
 		}
-		objects, problems = config.Decode("standard input", data)
-		paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path == "-" })
+		if !ok {
+			files = append(files, path)
+			continue
+		}
+		objects, problems = append(objects, read.Objects...), append(problems, read.Problems...)
 	}
-	if len(paths) > 0 {
-		directory, err := config.NewDirectory(config.DirectoryOptions{Paths: paths})
+	if len(files) > 0 {
+		directory, err := config.NewDirectory(config.DirectoryOptions{Paths: files})
 		if err != nil {
 			return nil, err
 		}
@@ -100,8 +102,9 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 		}
 		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
 	}
-	if err := errors.Join(problems.Err(), duplicates(objects)); err != nil {
-		return nil, refused(err)
+	problems = append(problems, duplicates(objects)...)
+	if err := problems.Err(); err != nil {
+		return nil, refused(&invalidError{err, problems})
 	}
 	size := 0
 	for i := range objects {
@@ -173,17 +176,3 @@ func keyNamed(args []string) (*configv1.ConfigKey, error) {
 
 // name is an object for people.
 func name(key *configv1.ConfigKey) string { return key.GetKind() + "/" + key.GetName() }
-
-// printFindings says what has to be known.
-func printFindings(w io.Writer, findings []*configv1.Finding) {
-	for _, f := range findings {
-		where := ""
-		if f.GetKey() != nil {
-			where = name(f.GetKey()) + ": "
-		}
-		if f.GetPath() != "" {
-			where += f.GetPath() + ": "
-		}
-		fmt.Fprintf(w, "%s: %s%s (%s)\n", f.GetSeverity(), where, printable(f.GetMessage()), f.GetCode())
-	}
-}

@@ -56,7 +56,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 	}
 	f := cmd.Flags()
 	f.BoolVar(&waits, "wait", false, "wait until no review is judged by it any more")
-	f.BoolVar(&dryRun, "dry-run", false, "check, and do nothing")
+	dryRunFlag(cmd, &dryRun, "have the mesh check it, and do nothing")
 	f.StringVar(&expect, "expect", "", "version that the object must still have")
 	form = progressFlag(cmd)
 	f.DurationVar(&timeout, "timeout", time.Minute, "how long that may take")

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/gateway"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -40,11 +39,11 @@ What would stand against the apply, or has to be acknowledged, is said on standa
 Exit codes: 0 without differences; 1 with some; 2 when the apply would be refused, or the command failed.`,
 		Example: `  portcullis diff -f conf.d --ready-file /tmp/ready.json
   git show main:hooks.yaml | portcullis diff -f - -o json`,
-		Args: cobra.NoArgs,
+		Args: filesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error { return failed(c.run(cmd)) },
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&c.files, "filename", "f", nil, `file or directory of objects; "-" is standard input; may be given several times`)
+	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
 	c.output = outputFlag(cmd, "json for tools (default: text)", formatJSON)
@@ -73,9 +72,12 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 	var d differences
 	err = configured(&c.target, func(client configv1.ConfigServiceClient) error {
 		answer, refusal := client.Apply(ctx, &configv1.ApplyRequest{Manifests: manifests(objects), DryRun: true, Acknowledge: c.acknowledge})
-		if refusal != nil && status.Code(refusal) != codes.FailedPrecondition { // which says nothing against what the objects are
+		code := status.Code(refusal)
+		refusal = refusalOf(refusal, objects)
+		if refusal != nil && code != codes.FailedPrecondition { // which says nothing against what the objects are
 			return refusal
 		}
+		placeFindings(answer.GetFindings(), objects)
 		stored, err := client.List(ctx, &configv1.ListRequest{})
 		if err != nil {
 			return err
@@ -83,7 +85,11 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 		if d, err = differencesOf(stored.GetObjects(), objects); err != nil {
 			return err
 		}
-		if err := c.print(cmd, d, answer.GetFindings()); err != nil {
+		findings := answer.GetFindings()
+		if told := (*refusedError)(nil); errors.As(refusal, &told) && c.output.value == formatJSON {
+			findings = told.findings
+		}
+		if err := c.print(cmd, d, findings); err != nil {
 			return err
 		}
 		return refusal
@@ -101,12 +107,9 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 func (c *diffCommand) print(cmd *cobra.Command, d differences, findings []*configv1.Finding) error {
 	out := cmd.OutOrStdout()
 	if c.output.value == formatJSON {
-		for _, f := range findings {
-			data, err := gateway.Marshal(f)
-			if err != nil {
-				return err
-			}
-			d.Findings = append(d.Findings, data)
+		var err error
+		if d.Findings, err = rawFindings(findings); err != nil {
+			return err
 		}
 		return writeJSON(out, d)
 	}

@@ -55,7 +55,7 @@ func TestDiffSaysWhyAnApplyWouldBeRefused(t *testing.T) {
 		t.Errorf("it does not show what there is to acknowledge: %s", r.out)
 	}
 	r = execute(t, newDiffCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases")
-	r.ends(t, exitDenied, "danger: ValidatingWebhookConfiguration/policy")
+	r.ends(t, exitDenied, "danger: standard input:5: ValidatingWebhookConfiguration/policy")
 
 	execute(t, newDiffCommand(), strings.NewReader(strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1)), "-f", "-", "--ready-file", ready).
 		fails(t, "standard input:9", "webhooks[0].sideEffects")

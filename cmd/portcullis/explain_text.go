@@ -58,7 +58,7 @@ func (e *explained) text(now time.Time) string {
 	part("\nDispatchers", e.standings(now))
 	part("\nFindings", e.findings())
 	if len(e.changes) > 0 {
-		part("\nLast changes", changeRows(e.changes, " "+name(e.object.GetKey())))
+		part("\nLast changes", changeRows(e.changes, name(e.object.GetKey())))
 	}
 	return out.String()
 }

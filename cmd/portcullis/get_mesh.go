@@ -115,9 +115,12 @@ func changeRows(changes []*configv1.Change, about string) [][]string {
 	for _, change := range changes {
 		shown := make([]string, 0, shownActions)
 		for _, action := range change.GetActions() {
-			if len(shown) < shownActions && strings.HasSuffix(action, about) {
+			if len(shown) < shownActions && (about == "" || isAbout(action, about)) {
 				shown = append(shown, action)
 			}
+		}
+		if actions := change.GetActions(); len(shown) == 0 {
+			shown = actions[:min(len(actions), shownActions)]
 		}
 		what := strings.Join(shown, ", ")
 		if more := len(change.GetActions()) - len(shown); more > 0 {
@@ -129,4 +132,9 @@ func changeRows(changes []*configv1.Change, about string) [][]string {
 		rows = append(rows, []string{change.GetRevision(), change.GetAt().AsTime().Format(time.RFC3339), change.GetActor(), what})
 	}
 	return rows
+}
+
+// isAbout reports whether an action of a change names an object.
+func isAbout(action, object string) bool {
+	return slices.ContainsFunc(strings.Fields(action), func(word string) bool { return strings.TrimSuffix(word, ":") == object })
 }

@@ -28,7 +28,7 @@ func (t *target) bind(f *pflag.FlagSet) {
 	f.StringVar(&t.readyFile, "ready-file", "", "file that a running mesh wrote; it fills what the flags below leave out")
 	f.StringVar(&t.server, "server", "", "host:port of the mesh's listener for hosts")
 	f.StringVar(&t.tls.ca, "ca", "", "PEM file of the authorities of its certificate")
-	f.StringVar(&t.tls.cert, "cert", "", "PEM file of our certificate, whose identity may send reviews of the cluster")
+	f.StringVar(&t.tls.cert, "cert", "", "PEM file of our certificate, by whose identity the mesh knows who calls")
 	f.StringVar(&t.tls.key, "key", "", "PEM file of its key")
 }
 
@@ -46,7 +46,7 @@ func (t *target) complete() error {
 	case t.tls.ca == "":
 		return errors.New("--ca is missing: the certificate of the mesh has to be checked")
 	case t.tls.cert == "" || t.tls.key == "":
-		return errors.New("--cert and --key are missing: the mesh has to know who speaks for the cluster (`portcullis certs issue client` makes them)")
+		return errors.New("--cert and --key are missing: the mesh has to know who calls (`portcullis certs issue client` makes them)")
 	}
 	if _, port, err := net.SplitHostPort(t.server); err != nil || port == "" {
 		return fmt.Errorf("--server %q: name host and port, for example mesh.example.com:8444", t.server)

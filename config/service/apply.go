@@ -108,6 +108,9 @@ func (s *Service) decode(r *configv1.ApplyRequest) ([]config.Object, config.Prob
 // manifestName is the file of a manifest, for findings.
 func manifestName(i int) string { return "manifests[" + strconv.Itoa(i) + "]" }
 
+// isManifest reports whether a file is a manifest of a request.
+func isManifest(file string) bool { return strings.HasPrefix(file, "manifests[") }
+
 // manifestOf is the manifest of a file; 0 for none.
 func manifestOf(file string) uint32 {
 	i, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(file, "manifests["), "]"), 10, 32)

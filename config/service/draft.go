@@ -116,7 +116,7 @@ func (w *wish) touched(b *base) map[config.Key]bool {
 func (d *draft) against(b *base, w *wish, o *config.Object) {
 	say := func(to *config.Problems, code, field, message string) {
 		*to = append(*to, config.Problem{
-			Severity: match.SeverityError, Code: code, Key: o.Key, Kind: o.WrittenKind(), Line: o.Line, Field: field, Message: message,
+			Severity: match.SeverityError, Code: code, Key: o.Key, Kind: o.WrittenKind(), File: o.File, Line: o.Line, Field: field, Message: message,
 		})
 	}
 	old := b.state.Records[o.Key]

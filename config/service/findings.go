@@ -25,7 +25,7 @@ func withFindings(code codes.Code, message string, problems config.Problems, r *
 		}
 		if i < maxDetails {
 			message += "\n  " + p.String()
-			details = append(details, protoadapt.MessageV1Of(findingOf(p)))
+			details = append(details, protoadapt.MessageV1Of(FindingOf(p)))
 		}
 	}
 	if more := len(problems) - maxDetails; more > 0 {
@@ -41,18 +41,21 @@ func withFindings(code codes.Code, message string, problems config.Problems, r *
 func findingsOf(problems config.Problems) []*configv1.Finding {
 	out := make([]*configv1.Finding, 0, len(problems))
 	for _, p := range problems {
-		out = append(out, findingOf(p))
+		out = append(out, FindingOf(p))
 	}
 	return out
 }
 
-// findingOf is a problem as the contract has it.
-func findingOf(p config.Problem) *configv1.Finding {
+// FindingOf is a problem as the contract has it.
+func FindingOf(p config.Problem) *configv1.Finding {
 	f := &configv1.Finding{
 		Code: p.Code, Severity: string(p.Severity), Path: p.Field, Message: p.Message, Manifest: manifestOf(p.File), Line: uint32(max(p.Line, 0)),
 	}
 	if danger.Is(p.Code) {
 		f.Severity = severityDanger
+	}
+	if !isManifest(p.File) {
+		f.File = p.File
 	}
 	if p.Key.Kind != "" || p.Key.Name != "" {
 		f.Key = keyOf(p.Key)

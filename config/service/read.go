@@ -62,7 +62,7 @@ func (s *Service) List(ctx context.Context, r *configv1.ListRequest) (*configv1.
 	}
 	for _, p := range v.live.Problems {
 		if p.Key.Kind == "" || p.Key.Name == "" {
-			out.Findings = append(out.Findings, findingOf(p))
+			out.Findings = append(out.Findings, FindingOf(p))
 		}
 	}
 	return out, nil
@@ -145,7 +145,7 @@ func (v *view) object(key config.Key) *configv1.ConfigObject {
 		out = objectOf(&other, nil)
 	}
 	for _, p := range slices.Concat(v.about[key], v.noHosts(key)) {
-		out.Findings = append(out.Findings, findingOf(p))
+		out.Findings = append(out.Findings, FindingOf(p))
 	}
 	out.Conditions = v.conditions(key, r)
 	return out

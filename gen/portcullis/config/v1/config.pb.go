@@ -462,12 +462,15 @@ type Finding struct {
 	Key *ConfigKey `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
 	// Which of the manifests of the request, from 0. 0 elsewhere.
 	Manifest uint32 `protobuf:"varint,6,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	// Line in that manifest, from 1; 0 when unknown.
+	// Line in that manifest, or in file, from 1; 0 when unknown.
 	Line uint32 `protobuf:"varint,7,opt,name=line,proto3" json:"line,omitempty"`
 	// Identity that acknowledged the danger; empty when nobody has.
 	AcknowledgedBy string `protobuf:"bytes,8,opt,name=acknowledged_by,json=acknowledgedBy,proto3" json:"acknowledged_by,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// File that the object was read from, as its source names it. Empty for objects of the store and for manifests of a request:
+	// who sends them knows their files, and tools fill it in.
+	File          string `protobuf:"bytes,9,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Finding) Reset() {
@@ -552,6 +555,13 @@ func (x *Finding) GetLine() uint32 {
 func (x *Finding) GetAcknowledgedBy() string {
 	if x != nil {
 		return x.AcknowledgedBy
+	}
+	return ""
+}
+
+func (x *Finding) GetFile() string {
+	if x != nil {
+		return x.File
 	}
 	return ""
 }
@@ -1773,7 +1783,7 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\asources\x18\x02 \x03(\v2+.portcullis.config.v1.Revision.SourcesEntryR\asources\x1a:\n" +
 	"\fSourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf3\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x02\n" +
 	"\aFinding\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1a\n" +
 	"\bseverity\x18\x02 \x01(\tR\bseverity\x12\x12\n" +
@@ -1782,7 +1792,8 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\x03key\x18\x05 \x01(\v2\x1f.portcullis.config.v1.ConfigKeyR\x03key\x12\x1a\n" +
 	"\bmanifest\x18\x06 \x01(\rR\bmanifest\x12\x12\n" +
 	"\x04line\x18\a \x01(\rR\x04line\x12'\n" +
-	"\x0facknowledged_by\x18\b \x01(\tR\x0eacknowledgedBy\"\xd5\x02\n" +
+	"\x0facknowledged_by\x18\b \x01(\tR\x0eacknowledgedBy\x12\x12\n" +
+	"\x04file\x18\t \x01(\tR\x04file\"\xd5\x02\n" +
 	"\fApplyRequest\x12=\n" +
 	"\tmanifests\x18\x01 \x03(\v2\x1f.portcullis.admission.v1.ObjectR\tmanifests\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12~\n" +

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// refusal is what a refused apply prints for tools.
+type refusal struct {
+	Error    string `json:"error"`
+	Findings []struct {
+		Code, Severity, Path, File string
+		Line                       int
+	} `json:"findings"`
+}
+
+func TestFindingsNameTheFileAndTheLineOfTheUser(t *testing.T) {
+	ready := withStore(t)
+	file := filepath.Join(t.TempDir(), "hooks.yaml")
+	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
+	documents := "# a comment\n" + strings.Replace(appliedHooks, "GROUP", "apps", 1) + "\n---\n" +
+		strings.NewReplacer("name: policy", "name: second", "configuration: policy", "configuration: second").Replace(dangerous)
+	conflict := `apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: other}
+spec: {configuration: policy}`
+	for name, tc := range map[string]struct{ documents, code, severity string }{
+		"a danger in a later document": {documents, "danger-leases", "danger"},
+		"what does not fit to others":  {documents + "\n---\n" + conflict, "route-conflict", "error"},
+		"what is not valid by itself":  {strings.Replace(documents, "sideEffects: None", "sideEffects: Some", 1), "invalid", "error"},
+		"what is there twice":          {conflict + "\n---\n" + conflict, "duplicate", "error"},
+	} {
+		if err := os.WriteFile(file, []byte(tc.documents), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text := execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready)
+		text.ends(t, exitDenied, file+":")
+		if strings.Contains(text.notes, "manifests[") {
+			t.Errorf("%s: %s", name, text.notes)
+		}
+		r := execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready, "-o", "json")
+		var told refusal
+		if err := json.Unmarshal([]byte(r.out), &told); err != nil || r.code != exitDenied || told.Error == "" || len(told.Findings) == 0 {
+			t.Errorf("%s: %v, exit code %d: %s", name, err, r.code, r.out)
+			continue
+		}
+		f := told.Findings[0]
+		if f.Code != tc.code || f.Severity != tc.severity || f.File != file || f.Line == 0 || !strings.Contains(text.notes, file+":") {
+			t.Errorf("%s: %+v\n%s", name, f, text.notes)
+		}
+	}
+}
+
+func TestTheLineOfADangerIsThatOfItsHook(t *testing.T) {
+	ready := withStore(t)
+	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
+	documents := "# a comment\n" + dangerous
+	line := 1 + strings.Count(documents[:strings.Index(documents, "- name: policy.example.com")], "\n")
+	r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases", "-o", "json")
+	var told refusal
+	if err := json.Unmarshal([]byte(r.out), &told); err != nil || r.code != 0 {
+		t.Fatalf("%v, exit code %d: %s%s", err, r.code, r.out, r.notes)
+	}
+	for _, f := range told.Findings {
+		if f.Code == "danger-leases" && (f.Line != line || f.File != "standard input") {
+			t.Errorf("at %s:%d, want line %d", f.File, f.Line, line)
+		}
+	}
+}
+
+func TestApplyReadsPipes(t *testing.T) {
+	ready := withStore(t)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		written <- os.WriteFile(pipe, []byte(strings.Replace(appliedHooks, "GROUP", "apps", 1)), 0o600)
+	}()
+	r := execute(t, newApplyCommand(), nil, "-f", pipe, "--ready-file", ready, "--dry-run=server")
+	if err := <-written; err != nil || r.code != 0 || !strings.Contains(r.out, "created (dry run)") {
+		t.Errorf("%v, exit code %d: %s%s", err, r.code, r.out, r.notes)
+	}
+}
+
+func TestApplySaysHowItIsCalled(t *testing.T) {
+	for _, tc := range []struct{ want, args string }{
+		{"did you mean -f hook.yaml?", "hook.yaml"},
+		{"use --dry-run, which asks it", "-f hook.yaml --dry-run=client"},
+		{"use it alone, or with server or none", "-f hook.yaml --dry-run=maybe"},
+	} {
+		execute(t, newApplyCommand(), nil, strings.Fields(tc.args)...).fails(t, tc.want)
+	}
+}
+
+func TestEachChangeOfAnObjectSaysWhatItDid(t *testing.T) {
+	rows := changeRows([]*configv1.Change{
+		{Revision: "3", At: timestamppb.New(time.Unix(0, 0)), Actions: []string{
+			`put hook "a" of ValidatingWebhookConfiguration/p in rotation: h is ready`, "created Role/p",
+		}},
+		{Revision: "2", At: timestamppb.New(time.Unix(0, 0)), Actions: []string{"something else"}},
+	}, "ValidatingWebhookConfiguration/p")
+	for i, want := range []string{`put hook "a" of ValidatingWebhookConfiguration/p in rotation: h is ready and 1 more`, "something else"} {
+		if got := rows[i][len(rows[i])-1]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
