@@ -46,9 +46,10 @@ func parse(args []string, errs io.Writer) (config, error) {
 	var pattern string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.BoolVar(&c.short, "short", false, "only what the targets need, with Pods of 2 kB and fewer rounds; under a minute")
+	flags.BoolVar(&c.short, "short", false, "only what the targets need, with Pods of 2 kB and fewer rounds; about a minute")
 	flags.StringVar(&pattern, "run", "", "measure only the cells whose names match this regular expression, for example\n"+
-		"'^validate/2kB/8 hooks/8 hosts/(dispatcher|stream limit)/full'; crowds are called 'crowd/10000 sessions/10000 hooks'")
+		"'^validate/2kB/8 hooks/8 hosts/(dispatcher|stream limit)/full'; crowds are called 'crowd/10000 sessions/10000 hooks',\n"+
+		"and a cluster beside one that floods 'tenancy/webhook/slow webhook'")
 	flags.DurationVar(&c.duration, "duration", 0, "how long each cell is measured at least, in all its rounds (default 1.25s, 450ms with -short)")
 	flags.IntVar(&c.rounds, "rounds", 0, "how often each cell is measured, in turns with the others (default 5, 3 with -short)")
 	flags.StringVar(&c.out, "out", "", "directory for benchmarks.md, .svg and .json; empty writes none")
@@ -106,12 +107,13 @@ func (c config) run(ctx context.Context, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	c.tenancies(ctx, run, errs)
 	c.crowds(ctx, run, errs)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	run.Others = machine.Others()
-	if len(run.Results)+len(run.Crowds)+len(run.Failures) == 0 {
+	if len(run.Results)+len(run.Tenancies)+len(run.Crowds)+len(run.Failures) == 0 {
 		return fmt.Errorf("no cell matches %v", c.pattern)
 	}
 	return errors.Join(c.deliver(run, out), failed(run))

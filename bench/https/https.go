@@ -34,15 +34,20 @@ type Server struct {
 	served chan error
 }
 
-// Serve starts a server.
+// Serve starts a server of HTTP/1.1.
 func Serve(ctx context.Context, keys *pki.PKI, handler http.Handler) (*Server, error) {
+	return ServeProtocols(ctx, keys, handler, "http/1.1")
+}
+
+// ServeProtocols starts a server that offers protocols, as ALPN names them.
+func ServeProtocols(ctx context.Context, keys *pki.PKI, handler http.Handler, protocols ...string) (*Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("https: %w", err)
 	}
 	s := &Server{url: "https://" + listener.Addr().String(), served: make(chan error, 1)}
 	s.http = &http.Server{
-		Handler: handler, TLSConfig: keys.Server("http/1.1"), ReadHeaderTimeout: headerTimeout,
+		Handler: handler, TLSConfig: keys.Server(protocols...), ReadHeaderTimeout: headerTimeout,
 		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // callers that are closed in mid-handshake
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}

@@ -23,6 +23,7 @@ func (r *Run) Markdown(w io.Writer, plot string) error {
 		p.load(load)
 	}
 	p.unusual()
+	p.tenancies()
 	p.crowds()
 	if _, err := io.WriteString(w, p.text.String()); err != nil {
 		return fmt.Errorf("report: %w", err)

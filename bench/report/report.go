@@ -105,6 +105,8 @@ type Run struct {
 	Results []Result `json:"results"`
 	// Crowds are dispatchers with many sessions.
 	Crowds []Crowd `json:"crowds,omitempty"`
+	// Tenancies are clusters whose neighbour floods.
+	Tenancies []Tenancy `json:"tenancies,omitempty"`
 	// Failures are what could not be measured.
 	Failures []Failure `json:"failures,omitempty"`
 }

@@ -205,6 +205,11 @@ func TestEveryTargetCanBeMeasured(t *testing.T) {
 	} {
 		r.Results = append(r.Results, Result{Cell{s, Dispatcher, load}, []measure.Sample{sample(1)}})
 	}
+	for _, road := range Roads() {
+		for _, flood := range append(Floods(), Quiet) {
+			r.Tenancies = append(r.Tenancies, Tenancy{TenancyCell: TenancyCell{road, flood}, Rounds: []measure.Sample{sample(1)}})
+		}
+	}
 	want := 0
 	for _, x := range targets() {
 		want += len(x.sizes)

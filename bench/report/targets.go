@@ -71,7 +71,7 @@ func timed(of, against sized) func(*Run, int, Contender) (Figure, error) {
 // targets are all.
 func targets() []target {
 	both, small := []int{scenario.Small, scenario.Medium}, []int{scenario.Small}
-	return []target{
+	return append([]target{
 		{
 			what: "dispatcher, 8 hooks on 8 hosts: time per review, times the stream limit", bound: 1.3, sizes: both,
 			of: timed(at(8, 8), at(8, 8).of(Streams)),
@@ -111,7 +111,7 @@ func targets() []target {
 			what: "sessions and hooks in one process, of which every session was in rotation", bound: manySessions, least: true,
 			sizes: small, of: onlyDispatcher(most),
 		},
-	}
+	}, tenancyTargets(small)...)
 }
 
 // onlyDispatcher is a target that bare hosts have no figure for.
