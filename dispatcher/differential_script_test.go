@@ -125,10 +125,11 @@ func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came 
 }
 
 // undelayed is what a hook would have been told had its call come at once: a busy machine may delay a call by up to elapsed, and
-// each side tells the hook what is left of its time then. What no such delay explains stays as it is.
+// each side tells the hook what is left of its time then, kube-apiserver the whole seconds above it and Portcullis those below. What
+// no such delay explains stays as it is.
 func undelayed(told string, limit, elapsed time.Duration) string {
 	got, err := time.ParseDuration(told)
-	if err != nil || got > limit || got < limit-elapsed {
+	if err != nil || got > limit || got <= limit-elapsed-time.Second {
 		return told
 	}
 	return limit.String()
