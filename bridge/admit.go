@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"mime"
 	"net/http"
 	"strings"
@@ -98,12 +99,15 @@ func stageOf(path string) (stage admissionv1.Stage, enforces bool) {
 
 // authorize checks that the caller may speak for the cluster that it names.
 func (x *exchange) authorize(cluster string) *refusal {
-	caller, ok := identity.FromTLS(x.request.TLS)
-	if !ok {
-		return unauthenticated()
+	caller, err := channelOf(x.request).Identity()
+	if err != nil {
+		if !errors.Is(err, identity.ErrNone) {
+			x.Header().Set("Connection", "close") // another one is opened with the caller's certificate of then
+		}
+		return unauthenticated(err)
 	}
 	if err := x.bridge.options.Authorize(caller, cluster); err != nil {
-		return forbidden(caller, cluster)
+		return forbidden(caller.Name(), cluster)
 	}
 	x.cluster = cluster
 	return nil

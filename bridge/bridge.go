@@ -27,6 +27,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Reviewer judges reviews: the dispatcher. An answer carries the uid of its request and comes before ctx ends. The error
@@ -42,7 +43,7 @@ type Options struct {
 	Reviewer Reviewer
 	// Authorize says whether an identity may send reviews for a cluster; an error is a no. Required: there is no default
 	// but to refuse. It is called from many goroutines at once and does not block.
-	Authorize func(identity, cluster string) error
+	Authorize func(caller identity.Peer, cluster string) error
 	// MaxBodyBytes is the largest review that is read; 0 is DefaultMaxBodyBytes. A larger one is denied with code 413.
 	MaxBodyBytes int64
 	// Memory is where the bytes of reviews are booked, from before the body is read until the answer has been written and
@@ -139,7 +140,8 @@ func New(options Options) (*Bridge, error) {
 // same with enforce for a stage (enforce.go).
 func (b *Bridge) Handler() http.Handler { return b }
 
-// AdmissionService returns the gRPC edge, for a listener with TLS: it takes the caller's identity from the channel.
+// AdmissionService returns the gRPC edge, for a listener with TLS. It takes the caller from the AuthInfo of the channel, if that
+// is an identity.Channel, and else from the handshake.
 func (b *Bridge) AdmissionService() admissionv1.AdmissionServiceServer { return &service{bridge: b} }
 
 // Drain says that the process is about to stop: Ready becomes false, and answers ask their caller to close the

@@ -14,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // An API server of long ago gives its reviews no uid, and wants none back; the hooks are given one.
@@ -188,7 +189,7 @@ func TestFailuresOfTheReviewer(t *testing.T) {
 
 func TestAPanicBeforeTheUIDIsKnownIs500(t *testing.T) {
 	options := testOptions(allow)
-	options.Authorize = func(string, string) error { panic("boom") }
+	options.Authorize = func(identity.Peer, string) error { panic("boom") }
 	e := serve(t, options)
 	if got := ask(t, e.client(t), e.url(validatePath), reviewOf("u1", 0)); got.status != http.StatusInternalServerError {
 		t.Errorf("answer = %+v, want 500", got)

@@ -25,6 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,8 +49,8 @@ func allow(_ context.Context, r *review.Request) (review.Answer, error) {
 }
 
 // grants is who may speak for which cluster in the tests.
-func grants(identity, cluster string) error {
-	if identity == "kube-apiserver" && (cluster == "prod-1" || cluster == "prod-2") {
+func grants(caller identity.Peer, cluster string) error {
+	if caller.Name() == "kube-apiserver" && (cluster == "prod-1" || cluster == "prod-2") {
 		return nil
 	}
 	return errors.New("not granted")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Where verdicts become HTTP. One rule: once it is known which review to answer (its version, and the uid that all but
@@ -77,7 +78,11 @@ func badRequest(format string, args ...any) *refusal {
 	return reject(http.StatusBadRequest, metav1.StatusReasonBadRequest, format, args...)
 }
 
-func unauthenticated() *refusal {
+// unauthenticated refuses a caller whose channel has no identity, or none any more.
+func unauthenticated(why error) *refusal {
+	if !errors.Is(why, identity.ErrNone) {
+		return reject(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", why)
+	}
 	return reject(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the caller has no identity: "+
 		"call with a client certificate that a trusted authority signed and that carries a URI name or a common name")
 }
@@ -85,7 +90,8 @@ func unauthenticated() *refusal {
 // forbidden does not say whether the cluster exists: that is nobody's business who may not speak for it.
 func forbidden(identity, cluster string) *refusal {
 	return reject(http.StatusForbidden, metav1.StatusReasonForbidden, "identity %q may not send reviews for cluster %q: "+
-		"add it to spec.identities of the Cluster document of that name, or correct the cluster's name in the URL", identity, cluster)
+		"add it to spec.identities of the Cluster document of that name, and an authority of its certificate to spec.authorities if there are any, "+
+		"or correct the cluster's name in the URL", identity, cluster)
 }
 
 func tooLarge(limit int64) *refusal {

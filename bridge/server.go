@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 const (
@@ -42,6 +44,9 @@ type ServerOptions struct {
 	Handler DrainHandler
 	// TLS is the configuration of the listener, as Reloader.ServerTLS makes it. Required.
 	TLS *tls.Config
+	// Channel says who is at the other end of a connection whose handshake is done. It is called once for each. nil means who
+	// the handshake has verified, for as long as the connection is open.
+	Channel func(*tls.ConnectionState) identity.Channel
 	// PropagationDelay is how long a stopping server goes on taking connections, until load balancers and endpoints have
 	// noticed that it is not ready. 0 does not wait.
 	PropagationDelay time.Duration
@@ -80,6 +85,9 @@ func NewServer(options ServerOptions) (*Server, error) {
 	if len(options.TLS.NextProtos) == 0 {
 		options.TLS.NextProtos = []string{"h2", "http/1.1"}
 	}
+	if options.Channel == nil {
+		options.Channel = verified
+	}
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -87,10 +95,12 @@ func NewServer(options ServerOptions) (*Server, error) {
 		Handler:           options.Handler,
 		TLSConfig:         options.TLS.Clone(), // which tells it to speak HTTP/2; the handshakes are ours
 		ReadHeaderTimeout: options.ReadHeaderTimeout,
-		ConnContext:       withHandshake,
-		IdleTimeout:       cmp.Or(options.IdleTimeout, DefaultIdleTimeout),
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return withChannel(withHandshake(ctx, conn), conn, options.Channel)
+		},
+		IdleTimeout:    cmp.Or(options.IdleTimeout, DefaultIdleTimeout),
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
 		// Bodies and answers have deadlines of their own, which depend on what the caller asks for: see admit.go.
 		DisableGeneralOptionsHandler: true,
 	}}, nil

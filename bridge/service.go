@@ -128,13 +128,13 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 
 // admit checks who calls and what is asked.
 func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest) *refusal {
-	caller, ok := callerOf(ctx)
-	if !ok {
-		return unauthenticated()
+	caller, err := callerOf(ctx)
+	if err != nil {
+		return unauthenticated(err)
 	}
 	admission := request.GetRequest()
 	if err := s.bridge.options.Authorize(caller, admission.GetCluster()); err != nil {
-		return forbidden(caller, admission.GetCluster())
+		return forbidden(caller.Name(), admission.GetCluster())
 	}
 	switch {
 	case admission.GetUid() == "":
@@ -179,17 +179,20 @@ func (b *Bridge) callTime(ctx context.Context) time.Duration {
 	return reviewTime(remaining, remaining) // a gRPC deadline is not rounded
 }
 
-// callerOf is the identity of the channel that a call came over.
-func callerOf(ctx context.Context) (string, bool) {
+// callerOf is who is at the other end of the channel that a call came over.
+func callerOf(ctx context.Context) (identity.Peer, error) {
 	caller, ok := peer.FromContext(ctx)
 	if !ok {
-		return "", false
+		return identity.Peer{}, identity.ErrNone
 	}
-	info, ok := caller.AuthInfo.(credentials.TLSInfo)
-	if !ok {
-		return "", false
+	switch info := caller.AuthInfo.(type) {
+	case identity.Channel:
+		return info.Identity()
+	case credentials.TLSInfo:
+		known, _ := identity.FromTLS(&info.State)
+		return known.Identity()
 	}
-	return identity.FromTLS(&info.State)
+	return identity.Peer{}, identity.ErrNone
 }
 
 func grpcCode(httpCode int) codes.Code {

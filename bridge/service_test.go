@@ -21,6 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // serveGRPC serves the AdmissionService and returns a client of it per identity; "" has no certificate.
@@ -147,11 +148,11 @@ func TestRefusalsOverGRPC(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			options := testOptions(test.reviewer)
-			options.Authorize = func(identity, cluster string) error {
-				if identity == "panic" {
+			options.Authorize = func(caller identity.Peer, cluster string) error {
+				if caller.Name() == "panic" {
 					panic("boom")
 				}
-				return grants(identity, cluster)
+				return grants(caller, cluster)
 			}
 			request := grpcReview()
 			if test.change != nil {

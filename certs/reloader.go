@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // DefaultInterval is how often the files are looked at, at most: one stat per file and second costs nothing, and a
@@ -39,7 +42,8 @@ type ReloaderOptions struct {
 // it has no goroutine; a certificate or bundle that cannot be read or does not fit is reported once, and the last good
 // one stays in use. The certificate and the authorities are taken independently of each other.
 //
-// Connections that are open when an authority goes stay open; sessions are never resumed past it.
+// A connection that is open when its certificate expires or its authority goes stays open; [Channel] says so, and sessions are
+// never resumed past it. Run sees changed files without a handshake.
 type Reloader struct {
 	options ReloaderOptions
 
@@ -62,6 +66,8 @@ type material struct {
 	authorities *x509.CertPool
 	// authorityExpiry is when the first of the authorities lapses.
 	authorityExpiry time.Time
+	// trusted are the fingerprints of the authorities.
+	trusted map[string]struct{}
 }
 
 // OpenReloader reads the files once, and fails when that does not work: a program that starts without its certificates
@@ -117,25 +123,22 @@ func (r *Reloader) CASecondsToExpiry() float64 {
 	return expiry.Sub(r.options.Now()).Seconds()
 }
 
-// Trusts says whether the peer of a connection has a certificate of the authorities that are trusted now, for clients. It is for
-// connections of listeners that trust others too.
-func (r *Reloader) Trusts(state *tls.ConnectionState) bool {
-	if state == nil || len(state.PeerCertificates) == 0 {
-		return false
+// Run looks at the files every interval until ctx ends, for connections that are open: handshakes look for themselves.
+func (r *Reloader) Run(ctx context.Context) error {
+	t := time.NewTicker(r.options.Interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			r.fresh()
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	authorities := r.fresh().authorities
-	if authorities == nil {
-		return false
-	}
-	between := x509.NewCertPool()
-	for _, cert := range state.PeerCertificates[1:] {
-		between.AddCert(cert)
-	}
-	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: authorities, Intermediates: between, CurrentTime: r.options.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	return err == nil
 }
+
+// Authorities is how many certificates the bundle has: each of them may vouch for every identity that no grant binds.
+func (r *Reloader) Authorities() int { return len(r.current.Load().trusted) }
 
 // fresh returns the newest good material. Whoever comes first after the interval looks at the files; others go on with
 // what there is, so that a slow disk never holds more than one handshake.
@@ -228,9 +231,10 @@ func (r *Reloader) takeAuthorities(next *material) error {
 		return fmt.Errorf("authorities %s: %w", r.options.CAFile, err)
 	}
 	next.authorities = x509.NewCertPool()
-	next.authorityExpiry = authorities[0].NotAfter
+	next.authorityExpiry, next.trusted = authorities[0].NotAfter, map[string]struct{}{}
 	for _, authority := range authorities {
 		next.authorities.AddCert(authority)
+		next.trusted[identity.Fingerprint(authority)] = struct{}{}
 		if authority.NotAfter.Before(next.authorityExpiry) {
 			next.authorityExpiry = authority.NotAfter
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -169,7 +168,7 @@ func TestServerTakesNewCertificateAndAuthoritiesWithoutARestart(t *testing.T) {
 			return "", "", err
 		}
 		id, _ := identity.FromTLS(&seen)
-		return id, saw.PeerCertificates[0].Issuer.String() + saw.PeerCertificates[0].SerialNumber.String(), nil
+		return id.Name(), saw.PeerCertificates[0].Issuer.String() + saw.PeerCertificates[0].SerialNumber.String(), nil
 	}
 
 	id, before, err := try(oldConfig)
@@ -225,7 +224,7 @@ func TestClientTakesNewCertificateAndAuthoritiesWithoutARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, _ := identity.FromTLS(&seen); id != "after" {
+	if id, _ := identity.FromTLS(&seen); id.Name() != "after" {
 		t.Errorf("identity = %q, want the new certificate's", id)
 	}
 	if _, _, err := handshake(t, mutual(oldServer), config); err == nil {
@@ -482,34 +481,5 @@ func remove(t *testing.T, file string) {
 	t.Helper()
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestTrustsAsksTheAuthoritiesOfTheMoment(t *testing.T) {
-	ours, others := authority(t), authority(t)
-	s := newSide(t, serverPair(t, ours), Bundle(ours.CA()))
-	state := func(a *Authority, spec Spec) *tls.ConnectionState {
-		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf(t, issue(t, a, spec))}}
-	}
-	client := Spec{Identity: "ann", Client: true}
-	for name, tc := range map[string]struct {
-		state *tls.ConnectionState
-		want  bool
-	}{
-		"a client of ours":         {state(ours, client), true},
-		"a client of others":       {state(others, client), false},
-		"a server of ours":         {state(ours, Spec{Identity: "server", DNSNames: []string{serverName}, Server: true}), false},
-		"nobody":                   {&tls.ConnectionState{}, false},
-		"a connection without TLS": {nil, false},
-	} {
-		if got := s.reloader.Trusts(tc.state); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-	mine := state(ours, client)
-	s.write(t, serverPair(t, ours), Bundle(others.CA()))
-	s.look()
-	if s.reloader.Trusts(mine) {
-		t.Error("an authority that is gone is trusted")
 	}
 }

@@ -26,13 +26,14 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Why a caller may not send reviews of a cluster. Log it; the caller is told neither.
 var (
 	// ErrUnknownCluster: there is no such cluster.
 	ErrUnknownCluster = errors.New("the cluster is unknown")
-	// ErrNotAllowed: the cluster is known, and the identity is not one of its callers.
+	// ErrNotAllowed: the cluster is known, and the identity is not one of its callers, or no authority of the cluster vouches for it.
 	ErrNotAllowed = errors.New("the identity is not one of the cluster's")
 )
 
@@ -82,6 +83,7 @@ type Registry struct {
 // entry is one cluster.
 type entry struct {
 	identities  map[string]bool
+	authorities []string // that may vouch for them; none means all
 	namespaces  namespaces
 	resources   resources
 	permissions authorizer.Authorizer // nil when there is nobody to ask
@@ -142,7 +144,7 @@ func (r *Registry) Update(clusters []*kinds.Cluster) {
 
 // entry makes the entry of a document, with the connection that the cluster had before if it is the same.
 func (r *Registry) entry(c *kinds.Cluster, before *entry) *entry {
-	e := &entry{identities: make(map[string]bool, len(c.Spec.Identities))}
+	e := &entry{identities: make(map[string]bool, len(c.Spec.Identities)), authorities: c.Spec.Authorities}
 	for _, id := range c.Spec.Identities {
 		e.identities[id] = true
 	}
@@ -219,14 +221,14 @@ func (r *Registry) remotes() map[*remote]bool {
 	return wanted
 }
 
-// Authorize returns nil if the identity may send reviews of the cluster, else an *AuthorizationError.
-func (r *Registry) Authorize(identity, cluster string) error {
+// Authorize returns nil if the caller may send reviews of the cluster, else an *AuthorizationError.
+func (r *Registry) Authorize(caller identity.Peer, cluster string) error {
 	e, ok := (*r.current.Load())[cluster]
 	switch {
 	case !ok:
-		return &AuthorizationError{Identity: identity, Cluster: cluster, reason: ErrUnknownCluster}
-	case identity == "" || !e.identities[identity]:
-		return &AuthorizationError{Identity: identity, Cluster: cluster, reason: ErrNotAllowed}
+		return &AuthorizationError{Identity: caller.Name(), Cluster: cluster, reason: ErrUnknownCluster}
+	case !e.identities[caller.Name()] || !caller.VouchedBy(e.authorities):
+		return &AuthorizationError{Identity: caller.Name(), Cluster: cluster, reason: ErrNotAllowed}
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 func pemOf(cert *x509.Certificate) string {
@@ -76,7 +77,7 @@ func TestAuthorizeDeniesByDefault(t *testing.T) {
 		{"kube-apiserver", "", ErrUnknownCluster},
 		{"", "", ErrUnknownCluster},
 	} {
-		err := r.Authorize(tc.identity, tc.cluster)
+		err := r.Authorize(identity.Named(tc.identity), tc.cluster)
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%q for %q: %v, want %v", tc.identity, tc.cluster, err, tc.want)
 		}
@@ -85,7 +86,7 @@ func TestAuthorizeDeniesByDefault(t *testing.T) {
 		}
 	}
 	r.Update(nil)
-	if err := r.Authorize("kube-apiserver", "prod-1"); !errors.Is(err, ErrUnknownCluster) {
+	if err := r.Authorize(identity.Named("kube-apiserver"), "prod-1"); !errors.Is(err, ErrUnknownCluster) {
 		t.Errorf("after the cluster was removed: %v", err)
 	}
 }

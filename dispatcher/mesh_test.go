@@ -32,6 +32,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -97,7 +98,7 @@ func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge, configure ..
 		t.Fatal(err)
 	}
 	registry.Update(snapshot)
-	hosts := session.NewServer(registry, func(context.Context) string { return "host" })
+	hosts := session.NewServer(registry, func(context.Context) identity.Channel { return identity.Named("host") })
 	server := grpc.NewServer(session.ServerOptions()...)
 	hostv1.RegisterHostServiceServer(server, hosts)
 	options := dispatcher.Options{

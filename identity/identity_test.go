@@ -48,25 +48,27 @@ func TestFromTLS(t *testing.T) {
 	tests := map[string]struct {
 		state *tls.ConnectionState
 		want  string
-		ok    bool
 	}{
 		"A verified chain gives the identity of its leaf.": {
-			&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf, certificate(t, "ca")}}}, "kube-apiserver", true,
+			&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf, certificate(t, "ca")}}}, "kube-apiserver",
 		},
 		"A certificate that was only presented gives none.": {
-			&tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}, "", false,
+			&tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}, "",
 		},
 		"A verified certificate without names gives none.": {
-			&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{certificate(t, "")}}}, "", false,
+			&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{certificate(t, "")}}}, "",
 		},
-		"An empty chain gives none.":  {&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}, "", false},
-		"A plain connection has none": {nil, "", false},
+		"An empty chain gives none.":  {&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}, ""},
+		"A plain connection has none": {nil, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, ok := FromTLS(test.state)
-			if got != test.want || ok != test.ok {
-				t.Errorf("FromTLS() = %q, %t, want %q, %t", got, ok, test.want, test.ok)
+			if got.Name() != test.want || ok != (test.want != "") {
+				t.Errorf("FromTLS() = %q, %t, want %q", got.Name(), ok, test.want)
+			}
+			if _, err := got.Identity(); (err == nil) != ok {
+				t.Errorf("Identity() = %v", err)
 			}
 		})
 	}

@@ -146,19 +146,19 @@ func (m *Mesh) wire() error {
 }
 
 // authorize lets the one client send reviews of the one cluster.
-func authorize(who, cluster string) error {
-	if who != pki.Identity || cluster != scenario.Cluster {
-		return fmt.Errorf("%q may not send reviews of cluster %q", who, cluster)
+func authorize(who identity.Peer, cluster string) error {
+	if who.Name() != pki.Identity || cluster != scenario.Cluster {
+		return fmt.Errorf("%q may not send reviews of cluster %q", who.Name(), cluster)
 	}
 	return nil
 }
 
 // caller is the identity at the other end of a gRPC channel.
-func caller(ctx context.Context) string {
+func caller(ctx context.Context) identity.Channel {
 	p, _ := peer.FromContext(ctx)
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok {
-		return ""
+		return identity.Peer{}
 	}
 	who, _ := identity.FromTLS(&info.State)
 	return who

@@ -21,6 +21,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // The clusters.
@@ -97,7 +98,7 @@ func (a *arena) wire() error {
 
 // serve connects the host.
 func (a *arena) serve(ctx, life, hosting context.Context) error {
-	a.sessions = session.NewServer(a.registry, func(context.Context) string { return pki.Identity })
+	a.sessions = session.NewServer(a.registry, func(context.Context) identity.Channel { return identity.Named(pki.Identity) })
 	a.grpc = grpc.NewServer(append(session.ServerOptions(), grpc.Creds(credentials.NewTLS(a.keys.Server("h2"))))...)
 	hostv1.RegisterHostServiceServer(a.grpc, a.sessions)
 	listener, err := (&net.ListenConfig{}).Listen(life, "tcp", "127.0.0.1:0")

@@ -263,7 +263,7 @@ func TestTheClientIsWhomTheKubeconfigSays(t *testing.T) {
 	answer := allowing(t)
 	w := serve(t, func(rw http.ResponseWriter, r *http.Request) {
 		name, _ := identity.FromTLS(r.TLS)
-		callers <- [2]string{name, r.Header.Get("Authorization")}
+		callers <- [2]string{name.Name(), r.Header.Get("Authorization")}
 		answer(rw, r)
 	}, presenting(t, ca, "a.policies.svc", "b.policies.svc", "c.policies.svc", "d.tokens.svc", "e.other.svc", "f.elsewhere.svc", "kubernetes.default.svc"),
 		func(s *httptest.Server) { s.TLS.ClientAuth, s.TLS.ClientCAs = tls.VerifyClientCertIfGiven, pool })

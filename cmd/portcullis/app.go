@@ -75,7 +75,8 @@ type app struct {
 	bridge    *bridge.Bridge
 	grpc      *grpc.Server
 	health    *health.Server
-	edgeTLS   *tls.Config
+	edge      *certs.Reloader // the files of the listener for API servers
+	hostsEdge *certs.Reloader // those of the listener for hosts
 	admin     *http.Server
 	begun     time.Time
 }
@@ -118,21 +119,21 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a := &app{config: c, log: log, telemetry: seeing, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
 
-	edge, err := openTLS(c.tls, "bridge", metrics, log)
+	var err error
+	a.edge, err = openTLS(c.tls, "bridge", metrics, log)
 	if err != nil {
 		return nil, err
 	}
-	hostsEdge, err := openTLS(c.hostsTLS.orElse(c.tls), "hosts", metrics, log)
+	a.hostsEdge, err = openTLS(c.hostsTLS.orElse(c.tls), "hosts", metrics, log)
 	if err != nil {
 		return nil, err
 	}
-	a.edgeTLS = edge.ServerTLS(tls.VersionTLS12, tls.VerifyClientCertIfGiven)
 
 	a.registry, err = session.New(session.Options{ID: c.id, Metrics: metrics, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	a.hosts = session.NewServer(a.registry, caller)
+	a.hosts = session.NewServer(a.registry, channelOfCall)
 	if a.webhooks, err = c.webhooks.client(metrics, log); err != nil {
 		return nil, err
 	}
@@ -151,10 +152,10 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	if err := a.wireRoad(metrics); err != nil {
 		return nil, err
 	}
-	if a.control, err = a.newControlPlane(stores, hostsEdge.Trusts); err != nil {
+	if a.control, err = a.newControlPlane(stores); err != nil {
 		return nil, err
 	}
-	a.grpc = a.newGRPC(hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))
+	a.grpc = a.newGRPC()
 	a.admin = &http.Server{
 		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Logger: log}),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -238,12 +239,14 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 }
 
 // newGRPC is the server for hosts, and for direct callers.
-func (a *app) newGRPC(secure *tls.Config) *grpc.Server {
+func (a *app) newGRPC() *grpc.Server {
+	secure := a.hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2")
 	s := grpc.NewServer(append(session.ServerOptions(),
-		grpc.Creds(credentials.NewTLS(secure)),
+		grpc.Creds(channelCredentials{credentials.NewTLS(secure), a.hostsEdge}),
 		// Direct callers send reviews, which are bounded by themselves, and operators objects; what hosts may send, the codec bounds.
 		grpc.MaxRecvMsgSize(int(max(a.config.maxBody, service.MaxApplyBytes))+reviewHeadroom),
 		grpc.StreamInterceptor(a.channels.stream),
+		grpc.UnaryInterceptor(a.channels.unary),
 	)...)
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
@@ -292,17 +295,19 @@ func checkServes(file string) error {
 	return nil
 }
 
-// caller is the identity of the other end of a gRPC channel.
-func caller(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return ""
+// channelOfCall is the channel that a call of gRPC came over; one of nobody where that is not known.
+func channelOfCall(ctx context.Context) identity.Channel {
+	if p, ok := peer.FromContext(ctx); ok {
+		if channel, ok := p.AuthInfo.(identity.Channel); ok {
+			return channel
+		}
 	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok {
-		return ""
-	}
-	who, _ := identity.FromTLS(&info.State)
+	return identity.Peer{}
+}
+
+// caller is who is at the other end of a gRPC channel now; nobody where that is not known.
+func caller(ctx context.Context) identity.Peer {
+	who, _ := channelOfCall(ctx).Identity()
 	return who
 }
 
@@ -381,7 +386,8 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 // serve is run, on open listeners.
 func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) error) error {
 	server, err := bridge.NewServer(bridge.ServerOptions{
-		Handler: edge{a.bridge, a.control}, TLS: a.edgeTLS, Logger: a.log,
+		Handler: edge{a.bridge, a.control}, TLS: a.edge.ServerTLS(tls.VersionTLS12, tls.VerifyClientCertIfGiven), Logger: a.log,
+		Channel:          func(state *tls.ConnectionState) identity.Channel { return a.edge.Channel(state) },
 		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
 	})
 	if err != nil {
@@ -404,6 +410,9 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	g.Go(func() error { return a.permits.run(background) })
 	g.Go(func() error { return a.clusters.Run(background) })
 	g.Go(func() error { return a.registry.Run(background) })
+	g.Go(func() error { return a.edge.Run(background) })
+	g.Go(func() error { return a.hostsEdge.Run(background) })
+	g.Go(func() error { return a.channels.run(background) })
 	g.Go(func() error {
 		if err := a.admin.Serve(l.admin); !errors.Is(err, http.ErrServerClosed) {
 			return err

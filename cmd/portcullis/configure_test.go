@@ -29,7 +29,7 @@ func startStore(t *testing.T, change func(*dev, *serveConfig)) (readyInfo, *dev)
 func appWithStore(t *testing.T, change func(*dev, *serveConfig)) (*app, *dev, readyInfo) {
 	t.Helper()
 	a, d := sampleApp(t, func(d *dev, c *serveConfig) {
-		c.stores.dataDir, c.stores.operators = d.dir, []string{devAPIServer}
+		c.stores.dataDir, c.stores.operator.Names = d.dir, []string{devAPIServer}
 		c.id = "test"
 		c.readyTimeout = time.Nanosecond // nobody serves the samples
 		change(d, c)

@@ -22,6 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // controlPlane is what a dispatcher with a store does beside judging: it lets operators write, and tells the other
@@ -36,21 +37,23 @@ type controlPlane struct {
 	log      *slog.Logger
 }
 
-// newControlPlane makes it. trusts says whose certificates may speak for operators, on whichever listener.
-func (a *app) newControlPlane(s *stores, trusts func(*tls.ConnectionState) bool) (*controlPlane, error) {
+// newControlPlane makes it. Who speaks for operators, on whichever listener, says the bundle of that for hosts.
+func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	if s.objects == nil {
 		return &controlPlane{}, nil
 	}
 	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, log: a.log, presence: s.presence}
 	var err error
 	c.service, err = service.New(service.Options{
-		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operators, Inspect: inspection().InspectOnly, Logger: a.log,
+		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operator, Inspect: inspection().InspectOnly, Logger: a.log,
 		Backup: s.backup(), Hosts: a.hookHosts, Decoder: s.decoder,
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.gateway, err = gateway.New(gateway.Options{Service: c.service, Trusts: trusts, Identity: caller})
+	c.gateway, err = gateway.New(gateway.Options{
+		Service: c.service, Verify: func(state *tls.ConnectionState) identity.Channel { return a.hostsEdge.Verify(state) },
+	})
 	return c, err
 }
 

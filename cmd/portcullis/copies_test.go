@@ -20,6 +20,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // copiedBytes is how much all parts of ours together may allocate for a review beside the buffer that its body is read
@@ -43,7 +44,7 @@ func TestNobodyCopiesTheObject(t *testing.T) {
 			t.Run(fmt.Sprint(stage, capabilities), func(t *testing.T) {
 				host := newDeaf(ctx, capabilities)
 				gone := make(chan error, 1)
-				go func() { gone <- a.hosts.Serve(host, devHost) }()
+				go func() { gone <- a.hosts.Serve(host, identity.Named(devHost)) }()
 				within(t, "the host", host.welcomed)
 				checkCopies(t, a, stage)
 				host.End()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
@@ -64,7 +65,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 			}
 			defer d.ready.remove()
 			return d.run(cmd.Context(), serveConfig{
-				stores:    storeConfig{paths: []string{d.path("config")}, dataDir: d.dir, operators: []string{devAPIServer}},
+				stores:    storeConfig{paths: []string{d.path("config")}, dataDir: d.dir, operator: identity.Grant{Names: []string{devAPIServer}}},
 				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
 				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
 				webhooks:     webhooks,

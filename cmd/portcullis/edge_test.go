@@ -334,7 +334,7 @@ func TestNobodyIsMoreThanTheCertificateSays(t *testing.T) {
 
 func TestAStopDoesNotWaitForWhoWatches(t *testing.T) {
 	a, d := sampleApp(t, func(d *dev, c *serveConfig) {
-		c.id, c.stores.dataDir, c.stores.operators, c.readyTimeout = "test", d.dir, []string{devAPIServer}, time.Nanosecond
+		c.id, c.stores.dataDir, c.stores.operator.Names, c.readyTimeout = "test", d.dir, []string{devAPIServer}, time.Nanosecond
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -35,7 +35,7 @@ func inEtcd(t *testing.T, id string, args ...string) string {
 	a, d := sampleApp(t, func(_ *dev, c *serveConfig) {
 		paths := c.stores.paths
 		c.stores = etcdFlags(t, args...)
-		c.stores.paths, c.stores.operators = paths, []string{devAPIServer}
+		c.stores.paths, c.stores.operator.Names = paths, []string{devAPIServer}
 		c.id = id
 		c.readyTimeout = time.Nanosecond // nobody serves the samples
 	})

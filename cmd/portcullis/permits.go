@@ -24,7 +24,7 @@ func (c *storeConfig) permits(live *config.Store, id string, log *slog.Logger) (
 		return nil, err
 	}
 	service, err := permit.NewService(permit.ServiceOptions{
-		Keeper: keeper, ID: id, Identity: caller, Operators: c.operators, Logger: log,
+		Keeper: keeper, ID: id, Identity: caller, Operators: c.operator, Logger: log,
 	})
 	if err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func newOutage(t *testing.T, words ...string) *outage {
 			endpoints: reach.Endpoints, prefix: etcdstore.DefaultPrefix, user: reach.User, passwordFile: reach.PasswordFile,
 			tls: tlsFiles{ca: reach.CAFile, cert: reach.CertFile, key: reach.KeyFile},
 		}
-		c.stores.stateDir, c.stores.operators, c.id = d.path("state"), []string{devAPIServer}, "test"
+		c.stores.stateDir, c.stores.operator.Names, c.id = d.path("state"), []string{devAPIServer}, "test"
 		if err := os.WriteFile(d.path("config/hooks.yaml"), []byte("# none\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

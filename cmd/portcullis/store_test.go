@@ -22,7 +22,7 @@ func storeIn(t *testing.T, dir string) (ready string, stop func()) {
 func storeAs(t *testing.T, dir string, change func(*serveConfig)) (info readyInfo, stop func()) {
 	t.Helper()
 	a, d := sampleApp(t, func(_ *dev, c *serveConfig) {
-		c.stores.dataDir, c.stores.operators = dir, []string{devAPIServer}
+		c.stores.dataDir, c.stores.operator.Names = dir, []string{devAPIServer}
 		c.id = "test"
 		c.readyTimeout = time.Nanosecond // nobody serves the samples
 		change(c)

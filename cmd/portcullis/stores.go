@@ -21,6 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configkubernetes "github.com/portcullis-mesh/portcullis/config/kubernetes"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // minQuota is the least that --store-quota may be, in bytes: four transactions as large as they may be.
@@ -35,7 +36,7 @@ type storeConfig struct {
 	etcd       etcdConfig
 	namespace  string
 	kubeconfig string
-	operators  []string
+	operator   identity.Grant
 }
 
 // etcdConfig is how an external etcd is reached.
@@ -67,7 +68,10 @@ func (c *storeConfig) bind(f *pflag.FlagSet) {
 		"make an empty store if --etcd has none below the prefix: for the first start, not for good, since a store that was lost would be taken for an empty one")
 	f.StringVar(&c.namespace, "config-namespace", "", "namespace whose ConfigMaps with the label "+configkubernetes.Label+"=true are configuration")
 	f.StringVar(&c.kubeconfig, "config-kubeconfig", "", "kubeconfig of the cluster with that namespace (default: the one that this process runs in)")
-	f.StringArrayVar(&c.operators, "operator", nil, "identity that may change everything through ConfigService; may be given several times")
+	f.StringArrayVar(&c.operator.Names, "operator", nil, "identity that may change everything through ConfigService; may be given several times")
+	f.StringArrayVar(&c.operator.Authorities, "operator-authority", nil,
+		"authority that may vouch for operators, as `portcullis certs show` prints it (sha256:...), or spiffe://TRUST-DOMAIN; "+
+			"may be given several times (default: every authority of --hosts-tls-ca)")
 }
 
 // missing is what has to be said still.
@@ -89,6 +93,11 @@ func (c *storeConfig) validate() error {
 		return errors.New("--config-kubeconfig: say with --config-namespace where in that cluster")
 	case (c.etcd.user == "") != (c.etcd.passwordFile == ""):
 		return errors.New("--etcd-user and --etcd-password-file go together")
+	}
+	for _, authority := range c.operator.Authorities {
+		if err := identity.CheckAuthority(authority); err != nil {
+			return fmt.Errorf("--operator-authority %q: %w", authority, err)
+		}
 	}
 	return findAll(c.paths)
 }

@@ -21,13 +21,13 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	gatewayv1 "github.com/portcullis-mesh/portcullis/gen/gateway/portcullis/config/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Prefix is what the paths of all requests begin with.
@@ -56,11 +56,9 @@ type Service interface {
 type Options struct {
 	// Service is called. Required.
 	Service Service
-	// Trusts says whether the certificate of a connection is one that the service's callers may have. The listener may trust
-	// others too, for other purposes. Required.
-	Trusts func(*tls.ConnectionState) bool
-	// Identity is who calls, as the service has it. Required.
-	Identity func(ctx context.Context) string
+	// Verify says who is at the other end of a connection, which may have no TLS, by the authorities of the service's callers. The
+	// listener may trust others too, for other purposes. Required.
+	Verify func(*tls.ConnectionState) identity.Channel
 	// Timeout is for tests; 0 means DefaultTimeout.
 	Timeout time.Duration
 }
@@ -76,8 +74,8 @@ var _ http.Handler = (*Gateway)(nil)
 
 // New makes a Gateway. It does no I/O.
 func New(o Options) (*Gateway, error) {
-	if o.Service == nil || o.Trusts == nil || o.Identity == nil {
-		return nil, errors.New("gateway: Service, Trusts and Identity are required")
+	if o.Service == nil || o.Verify == nil {
+		return nil, errors.New("gateway: Service and Verify are required")
 	}
 	bodies, err := memory.New(memory.Options{Total: MaxBodies})
 	if err != nil {
@@ -100,23 +98,42 @@ func New(o Options) (*Gateway, error) {
 
 // ServeHTTP answers one request. Streams that it has begun have ended when it returns.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	channel := g.options.Verify(r.TLS)
+	if _, err := channel.Identity(); err != nil {
+		g.serve(r.Context(), w, r)
+		return
+	}
+	address, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr)
+	ctx, stop := identity.While(peer.NewContext(r.Context(), &peer.Peer{Addr: address, AuthInfo: authInfo{channel}}), channel)
+	defer stop()
+	g.serve(ctx, w, r)
+}
+
+// serve answers one request. Its context says who calls, as that of a gRPC channel does; if it does not, nobody knows.
+func (g *Gateway) serve(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	ctx, cancel := context.WithCancel(withCalls(g.channel(r), &calls))
+	ctx, cancel := context.WithCancel(withCalls(ctx, &calls))
 	defer cancel()
 	g.mux.ServeHTTP(&writer{w, http.NewResponseController(w), g.options.Timeout}, r.WithContext(ctx))
 }
 
-// channel is the context of a request, with its connection as gRPC would have it. Without a certificate that is trusted
-// nobody knows who calls.
-func (g *Gateway) channel(r *http.Request) context.Context {
-	ctx := r.Context()
-	if r.TLS == nil || !g.options.Trusts(r.TLS) {
-		return ctx
+// callerOf is who calls, by the context of a request.
+func callerOf(ctx context.Context) identity.Peer {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(authInfo); ok {
+			caller, _ := info.Identity()
+			return caller
+		}
 	}
-	address, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr)
-	return peer.NewContext(ctx, &peer.Peer{Addr: address, AuthInfo: credentials.TLSInfo{State: *r.TLS}})
+	return identity.Peer{}
 }
+
+// authInfo is an identity.Channel, as those of gRPC channels are.
+type authInfo struct{ identity.Channel }
+
+// AuthType is part of credentials.AuthInfo.
+func (authInfo) AuthType() string { return "tls" }
 
 // admit is the middleware of the mux: it runs when the path is known, and before the body is read.
 func (g *Gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
@@ -142,10 +159,10 @@ func (g *Gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 
 // receive reads the body of a request, within its bounds. done has to be called when the request is over.
 func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) (done func(), err error) {
-	identity := g.options.Identity(r.Context())
-	lease, err := g.bodies.Reserve(identity, 1)
+	caller := callerOf(r.Context()).Name()
+	lease, err := g.bodies.Reserve(caller, 1)
 	if err != nil {
-		return nil, status.Errorf(codes.ResourceExhausted, "too many requests of %q with a body are being served: ask again", identity)
+		return nil, status.Errorf(codes.ResourceExhausted, "too many requests of %q with a body are being served: ask again", caller)
 	}
 	if err := g.read(w, r); err != nil {
 		lease.Release()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config/gateway"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // open is a service that lets everybody in.
@@ -20,8 +21,6 @@ type open struct {
 }
 
 func (open) MayCall(context.Context) error { return nil }
-
-type caller struct{}
 
 // slow is a body that says when it is read, and ends when it is told.
 type slow struct {
@@ -37,14 +36,14 @@ func (s slow) Read([]byte) (int, error) {
 
 func TestOneCallerHoldsNoMoreBodiesThanItLeavesFree(t *testing.T) {
 	g, err := gateway.New(gateway.Options{
-		Service: open{}, Trusts: func(*tls.ConnectionState) bool { return true },
-		Identity: func(ctx context.Context) string { who, _ := ctx.Value(caller{}).(string); return who },
+		Service: open{}, Verify: func(state *tls.ConnectionState) identity.Channel { return identity.Named(state.ServerName) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply := func(who string, body io.Reader) int {
-		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), caller{}, who), http.MethodPost, gateway.Prefix+"apply", body)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, gateway.Prefix+"apply", body)
+		r.TLS = &tls.ConnectionState{ServerName: who}
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, r)

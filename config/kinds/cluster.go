@@ -44,6 +44,10 @@ type ClusterSpec struct {
 	// Identities are the callers that may send reviews of this cluster: the first URI in a client certificate, else its
 	// common name. Empty means nobody.
 	Identities []string `json:"identities,omitempty"`
+	// Authorities may vouch for Identities: fingerprints of CA certificates and SPIFFE trust domains, as
+	// identity.CheckAuthority takes them. One of them has to stand above a caller's certificate. Empty means every authority of
+	// the listener's bundle.
+	Authorities []string `json:"authorities,omitempty"`
 	// Kubeconfig is the absolute path of a kubeconfig file for the cluster. The cluster is then asked for all that reviews do
 	// not carry, and the document says none of it: the other fields are absent. Its current context may get, list and watch
 	// namespaces; list and watch customresourcedefinitions and apiservices; and create subjectaccessreviews.
@@ -83,6 +87,7 @@ func (c *Cluster) Validate() field.ErrorList {
 	errs := c.Metadata.validate(field.NewPath("metadata"))
 	spec := field.NewPath("spec")
 	errs = append(errs, validateIdentities(c.Spec.Identities, spec.Child("identities"))...)
+	errs = append(errs, validateAuthorities(c.Spec.Authorities, spec.Child("authorities"))...)
 	errs = append(errs, validateDuration(c.Spec.MaxConfigurationAge, MinConfigurationAge, MaxConfigurationAge, spec.Child("maxConfigurationAge"))...)
 	if c.Spec.Kubeconfig != "" {
 		return append(errs, c.Spec.validateAsked(spec)...)

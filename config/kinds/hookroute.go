@@ -53,6 +53,8 @@ type HookRouteSpec struct {
 	// Hosts are the identities that may serve the hook over streams: the first URI in a host's certificate, else its
 	// common name. Empty means nobody.
 	Hosts []string `json:"hosts,omitempty"`
+	// Authorities may vouch for Hosts, as those of a ClusterSpec. Only with Stream.
+	Authorities []string `json:"authorities,omitempty"`
 	// Rotation is when a hook that was just created is called for the first time. Empty means RotationAfterProbe. Only with
 	// Stream.
 	Rotation Rotation `json:"rotation,omitempty"`
@@ -134,8 +136,12 @@ func (r *HookRoute) Validate() field.ErrorList {
 	if r.Spec.Stream == nil && len(r.Spec.Hosts) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("hosts"), "hosts serve streams only: add `stream: {}`, or remove the hosts"))
 	}
+	if r.Spec.Stream == nil && len(r.Spec.Authorities) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("authorities"), "they vouch for hosts, which serve streams only: add `stream: {}`, or remove them"))
+	}
 	errs = append(errs, r.Spec.validateRotation(spec.Child("rotation"))...)
 	errs = append(errs, validateIdentities(r.Spec.Hosts, spec.Child("hosts"))...)
+	errs = append(errs, validateAuthorities(r.Spec.Authorities, spec.Child("authorities"))...)
 	errs = append(errs, validateNames(r.Spec.Clusters, spec.Child("clusters"))...)
 	errs = append(errs, validateDuration(r.Spec.Timeout, MinTimeout, MaxTimeout, spec.Child("timeout"))...)
 	return append(errs, r.Spec.validateHedge(spec.Child("hedge"))...)

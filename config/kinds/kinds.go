@@ -12,6 +12,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // APIVersion is the apiVersion of every kind of this package.
@@ -73,6 +75,23 @@ func validateIdentities(identities []string, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(path.Index(i), "the URI or common name of a certificate"))
 		case strings.TrimSpace(id) != id:
 			errs = append(errs, field.Invalid(path.Index(i), id, "must not begin or end with white space"))
+		}
+	}
+	return errs
+}
+
+// MaxAuthorities bounds each list of authorities: those of a review's caller are compared with all of them.
+const MaxAuthorities = 32
+
+// validateAuthorities checks a list of authorities.
+func validateAuthorities(authorities []string, path *field.Path) field.ErrorList {
+	if len(authorities) > MaxAuthorities {
+		return field.ErrorList{field.TooMany(path, len(authorities), MaxAuthorities)}
+	}
+	errs := validateList(authorities, path)
+	for i, authority := range authorities {
+		if err := identity.CheckAuthority(authority); err != nil {
+			errs = append(errs, field.Invalid(path.Index(i), authority, err.Error()))
 		}
 	}
 	return errs

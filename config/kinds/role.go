@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // RoleKind is the kind of a Role.
@@ -27,6 +29,8 @@ type RoleSpec struct {
 	Role RoleName `json:"role"`
 	// Identities have the role: the first URI in a certificate, else its common name. Empty means nobody.
 	Identities []string `json:"identities,omitempty"`
+	// Authorities may vouch for Identities, as those of a ClusterSpec.
+	Authorities []string `json:"authorities,omitempty"`
 	// NamePrefixes bound what an author writes: objects whose name begins with one of them. Empty means nothing, and "" in the
 	// list everything.
 	NamePrefixes []string `json:"namePrefixes,omitempty"`
@@ -50,6 +54,11 @@ const (
 	// RoleOperator writes everything, also Clusters and Roles.
 	RoleOperator RoleName = "operator"
 )
+
+// Grant is who has the role.
+func (s *RoleSpec) Grant() identity.Grant {
+	return identity.Grant{Names: s.Identities, Authorities: s.Authorities}
+}
 
 // Writes reports whether an author with this role may write an object of a name.
 func (s *RoleSpec) Writes(name string) bool {
@@ -77,6 +86,7 @@ func (r *Role) Validate() field.ErrorList {
 		errs = append(errs, notSupported(spec.Child("role"), s, RoleViewer, RoleAuthor, RoleOperator))
 	}
 	errs = append(errs, validateIdentities(r.Spec.Identities, spec.Child("identities"))...)
+	errs = append(errs, validateAuthorities(r.Spec.Authorities, spec.Child("authorities"))...)
 	errs = append(errs, validateList(r.Spec.NamePrefixes, spec.Child("namePrefixes"))...)
 	errs = append(errs, validateNames(r.Spec.Clusters, spec.Child("clusters"))...)
 	errs = append(errs, validateHosts(r.Spec.WebhookHosts, spec.Child("webhookHosts"))...)

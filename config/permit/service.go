@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // ServiceOptions are what a Service works with. Keeper and Identity are required.
@@ -20,10 +20,10 @@ type ServiceOptions struct {
 	Keeper *Keeper
 	// ID names the dispatcher.
 	ID string
-	// Identity is who calls, from the certificate of the channel; empty when nobody can tell.
-	Identity func(ctx context.Context) string
-	// Operators are the identities that may call. No Role makes one: Roles may be what cannot be read.
-	Operators []string
+	// Identity is who calls, from the certificate of the channel; nobody when that cannot be told.
+	Identity func(ctx context.Context) identity.Peer
+	// Operators may call. No Role makes one: Roles may be what cannot be read.
+	Operators identity.Grant
 	// Logger is told who asked for what; nil means nobody is.
 	Logger *slog.Logger
 }
@@ -50,13 +50,13 @@ func NewService(o ServiceOptions) (*Service, error) {
 func (s *Service) operator(ctx context.Context) (string, error) {
 	who := s.o.Identity(ctx)
 	switch {
-	case who == "":
+	case who.Name() == "":
 		return "", status.Error(codes.Unauthenticated, "nobody can tell who calls: present a client certificate")
-	case !slices.Contains(s.o.Operators, who):
+	case !s.o.Operators.Includes(who):
 		return "", status.Errorf(codes.PermissionDenied,
-			"%q is no operator of this dispatcher: only identities that it was started with may do this (serve --operator), Roles do not count", who)
+			"%q is no operator of this dispatcher: only identities that it was started with may do this (serve --operator), Roles do not count", who.Name())
 	}
-	return who, nil
+	return who.Name(), nil
 }
 
 // PermitStale implements adminv1.AdminServiceServer.

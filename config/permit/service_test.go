@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 func TestTheServiceGivesShowsAndEndsAPermit(t *testing.T) {
@@ -21,7 +22,7 @@ func TestTheServiceGivesShowsAndEndsAPermit(t *testing.T) {
 		p, who := start(t, file), "ann"
 		defer p.stop()
 		s, err := NewService(ServiceOptions{
-			Keeper: p.Keeper, ID: "d1", Identity: func(context.Context) string { return who }, Operators: []string{"ann"},
+			Keeper: p.Keeper, ID: "d1", Identity: func(context.Context) identity.Peer { return identity.Named(who) }, Operators: identity.Grant{Names: []string{"ann"}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // access is what an identity may do: the sum of its roles.
@@ -21,14 +22,14 @@ type access struct {
 	roles    []*kinds.RoleSpec
 }
 
-// accessOf is what an identity may do by a configuration.
-func (b *base) accessOf(identity string, operators []string) access {
-	a := access{identity: identity}
-	if slices.Contains(operators, identity) {
+// accessOf is what a caller may do by a configuration.
+func (b *base) accessOf(caller identity.Peer, operators identity.Grant) access {
+	a := access{identity: caller.Name()}
+	if operators.Includes(caller) {
 		a.roles = append(a.roles, &kinds.RoleSpec{Role: kinds.RoleOperator})
 	}
 	for _, role := range b.roles {
-		if slices.Contains(role.Identities, identity) {
+		if role.Grant().Includes(caller) {
 			a.roles = append(a.roles, role)
 		}
 	}

@@ -24,8 +24,8 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 		return nil, err
 	}
 	defer leave()
-	identity := s.o.Identity(ctx)
-	end, err := s.turns.take(ctx, identity)
+	caller := s.o.Identity(ctx)
+	end, err := s.turns.take(ctx, caller.Name())
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 			return nil, err
 		}
 		w := &wish{
-			access: b.accessOf(identity, s.o.Operators), objects: objects, expected: r.GetExpectedResourceVersions(),
+			access: b.accessOf(caller, s.o.Operators), objects: objects, expected: r.GetExpectedResourceVersions(),
 			acknowledged: r.GetAcknowledge(), now: s.o.Now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect,
 		}
 		if err := w.allowed(b); err != nil {

@@ -26,13 +26,12 @@ func (s *Service) Backup(_ *configv1.BackupRequest, stream grpc.ServerStreamingS
 	if err != nil {
 		return err
 	}
-	identity := s.o.Identity(ctx)
-	a := b.accessOf(identity, s.o.Operators)
+	a := b.accessOf(s.o.Identity(ctx), s.o.Operators)
 	if err := a.mayRead(); err != nil {
 		return err
 	}
 	if !a.operator() {
-		return status.Errorf(codes.PermissionDenied, "%q is no operator: only operators may have a backup, which holds everything", identity)
+		return status.Errorf(codes.PermissionDenied, "%q is no operator: only operators may have a backup, which holds everything", a.identity)
 	}
 	if s.o.Backup == nil {
 		return status.Error(codes.FailedPrecondition, "the store is in an etcd of its own: back that up with its own tools (etcdctl snapshot save)")
@@ -44,7 +43,7 @@ func (s *Service) Backup(_ *configv1.BackupRequest, stream grpc.ServerStreamingS
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	s.o.Logger.InfoContext(ctx, "the store was backed up", "actor", identity, "revision", b.state.Revision)
+	s.o.Logger.InfoContext(ctx, "the store was backed up", "actor", a.identity, "revision", b.state.Revision)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 const (
@@ -55,34 +56,34 @@ func (r *roster) outdate(now time.Time) {
 	r.changed = now
 }
 
-// knows reports whether an identity had a role when the store was last read, and whether that is late enough to refuse it.
-func (r *roster) knows(identity string, now time.Time) (has, current bool) {
+// knows reports whether a caller had a role when the store was last read, and whether that is late enough to refuse it.
+func (r *roster) knows(caller identity.Peer, now time.Time) (has, current bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	has = slices.ContainsFunc(r.roles, func(role *kinds.RoleSpec) bool { return slices.Contains(role.Identities, identity) })
+	has = slices.ContainsFunc(r.roles, func(role *kinds.RoleSpec) bool { return role.Grant().Includes(caller) })
 	return has, r.begun.After(r.changed) && now.Sub(r.begun) < RolesAge
 }
 
 // enter lets in a call of who has a role by what is known here, and of who has got one by what the store says: the call has
 // to ask again by what it reads. leave has to be called when it is over.
 func (s *Service) enter(ctx context.Context) (leave func(), err error) {
-	identity := s.o.Identity(ctx)
-	if identity == "" {
+	caller := s.o.Identity(ctx)
+	if caller.Name() == "" {
 		return nil, errNoIdentity
 	}
-	share, known := identity, slices.Contains(s.o.Operators, identity)
+	share, known := caller.Name(), s.o.Operators.Includes(caller)
 	if !known {
-		known, _ = s.roster.knows(identity, s.o.Now())
+		known, _ = s.roster.knows(caller, s.o.Now())
 	}
 	if !known {
 		share = strangers
 	}
 	lease, err := s.calls.Reserve(share, 1)
 	if err != nil {
-		return nil, status.Errorf(codes.ResourceExhausted, "too many calls of %q are under way: ask again when some have been answered", identity)
+		return nil, status.Errorf(codes.ResourceExhausted, "too many calls of %q are under way: ask again when some have been answered", caller.Name())
 	}
 	if !known {
-		if err := s.introduce(ctx, identity); err != nil {
+		if err := s.introduce(ctx, caller); err != nil {
 			lease.Release()
 			return nil, err
 		}
@@ -92,25 +93,26 @@ func (s *Service) enter(ctx context.Context) (leave func(), err error) {
 
 // introduce is nil for who has a role by what the store has held within RolesAge. One caller at a time reads it, and those who
 // wait for that need not.
-func (s *Service) introduce(ctx context.Context, identity string) error {
+func (s *Service) introduce(ctx context.Context, caller identity.Peer) error {
 	select {
 	case s.roster.reading <- struct{}{}:
 		defer func() { <-s.roster.reading }()
 	case <-ctx.Done():
 		return ended(ctx)
 	}
-	if _, current := s.roster.knows(identity, s.o.Now()); !current {
+	if _, current := s.roster.knows(caller, s.o.Now()); !current {
 		if _, err := s.read(ctx); err != nil {
 			return err
 		}
 	}
-	if has, _ := s.roster.knows(identity, s.o.Now()); !has {
-		return errNoRole(identity)
+	if has, _ := s.roster.knows(caller, s.o.Now()); !has {
+		return errNoRole(caller.Name())
 	}
 	return nil
 }
 
 // errNoRole answers who has none.
 func errNoRole(identity string) error {
-	return status.Errorf(codes.PermissionDenied, "%q has no role: an operator has to name it in a Role, as viewer, author or operator", identity)
+	return status.Errorf(codes.PermissionDenied, "%q has no role: an operator has to name it in a Role, as viewer, author or operator, "+
+		"and an authority of its certificate where the Role names authorities", identity)
 }

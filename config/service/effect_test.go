@@ -24,6 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // dispatchersOfAMesh is how many dispatchers share one etcd.
@@ -89,7 +90,7 @@ func newMeshOf(tb testing.TB, dispatchers int, as func(config.Source) config.Sou
 		m.dispatchers = append(m.dispatchers, d)
 		if i == 0 {
 			m.Service, err = service.New(service.Options{
-				Objects: objects, Live: store, Operators: []string{"root"}, Identity: func(context.Context) string { return "root" },
+				Objects: objects, Live: store, Operators: identity.Grant{Names: []string{"root"}}, Identity: func(context.Context) identity.Peer { return identity.Named("root") },
 				Inspect: lint.Options{}.InspectOnly, Decoder: decoder,
 			})
 			must(tb, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Limits of a request.
@@ -56,11 +57,10 @@ type Options struct {
 	Objects Objects
 	// Live is what is in force.
 	Live Live
-	// Identity is who calls, from the certificate of the channel; empty when nobody can tell.
-	Identity func(ctx context.Context) string
-	// Operators are identities that have the role of an operator whatever the configuration says: whoever writes the first
-	// Role.
-	Operators []string
+	// Identity is who calls, from the certificate of the channel; nobody when that cannot be told.
+	Identity func(ctx context.Context) identity.Peer
+	// Operators have the role of an operator whatever the configuration says: whoever writes the first Role.
+	Operators identity.Grant
 	// Inspect finds what there is to say about some of the objects and the snapshot of all of them, dangers among it:
 	// lint.Options.InspectOnly.
 	Inspect func(ctx context.Context, s *match.Snapshot, objects []config.Object, only func(config.Key) bool) config.Problems

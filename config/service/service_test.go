@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/service"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // fixture is a service over a real etcd.
@@ -51,11 +52,14 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f.Service, err = service.New(service.Options{
-		Objects: f.store, Live: f, Backup: etcd.Backup, Operators: []string{"root"},
-		Inspect:  lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly,
-		Identity: func(ctx context.Context) string { who, _ := ctx.Value(caller{}).(string); return who },
-		Now:      func() time.Time { return time.Unix(1000, 0) },
-		Hosts:    func() []service.HookHosts { return f.hosts },
+		Objects: f.store, Live: f, Backup: etcd.Backup, Operators: identity.Grant{Names: []string{"root"}},
+		Inspect: lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly,
+		Identity: func(ctx context.Context) identity.Peer {
+			who, _ := ctx.Value(caller{}).(string)
+			return identity.Named(who)
+		},
+		Now:   func() time.Time { return time.Unix(1000, 0) },
+		Hosts: func() []service.HookHosts { return f.hosts },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +294,7 @@ func TestRolesBoundWhoMayWriteWhat(t *testing.T) {
 func TestAStoreThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	broken, err := service.New(service.Options{
-		Objects: silent{}, Live: f, Identity: func(context.Context) string { return "root" }, Operators: []string{"root"},
+		Objects: silent{}, Live: f, Identity: func(context.Context) identity.Peer { return identity.Named("root") }, Operators: identity.Grant{Names: []string{"root"}},
 		Inspect: lint.Options{}.InspectOnly,
 	})
 	if err != nil {

@@ -45,7 +45,7 @@ func (s *Service) open(ctx context.Context) (end func(), err error) {
 	if _, err := s.view(ctx); err != nil {
 		return nil, err
 	}
-	return s.streams.begin(s.o.Identity(ctx))
+	return s.streams.begin(s.o.Identity(ctx).Name())
 }
 
 // begin admits a stream of an identity. end has to be called when it is over.

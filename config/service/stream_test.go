@@ -19,6 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // smallWindow is how many bytes a client takes that nobody reads; set, it does not grow.
@@ -28,7 +29,7 @@ const smallWindow = 64 << 10
 func (f *fixture) served(sendTimeout time.Duration) (s *service.Service, client configv1.ConfigServiceClient, ended chan error) {
 	f.t.Helper()
 	s, err := service.New(service.Options{
-		Objects: f.store, Live: f, Operators: []string{"root"}, Identity: func(context.Context) string { return "root" }, SendTimeout: sendTimeout,
+		Objects: f.store, Live: f, Operators: identity.Grant{Names: []string{"root"}}, Identity: func(context.Context) identity.Peer { return identity.Named("root") }, SendTimeout: sendTimeout,
 		Inspect: lint.Options{}.InspectOnly,
 	})
 	if err != nil {

@@ -35,6 +35,8 @@ type Route struct {
 	Stream bool
 	// Hosts are the identities granted to serve the hook over streams; empty means nobody.
 	Hosts []string
+	// Authorities may vouch for Hosts, as identity.Grant has them; empty means every authority that is trusted.
+	Authorities []string
 	// Immediate puts the hook in rotation without a probe, whatever Object.Pending says.
 	Immediate bool
 	// Clusters are the clusters whose reviews the hook sees; empty means all.

@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // BenchmarkFanOut sends one review to 1, 8 and 32 hosts over streams in memory. Beside time and allocations it reports
@@ -51,7 +52,7 @@ func fanOut(b *testing.B, size, hosts int) {
 	streams := make([]*echo, hosts)
 	for i, h := range snapshot.Hooks() {
 		streams[i] = newEcho(b, h.ID.Name)
-		go func() { _ = server.Serve(streams[i], "host") }()
+		go func() { _ = server.Serve(streams[i], identity.Named("host")) }()
 		<-streams[i].welcomed
 	}
 	request := &admissionv1.AdmissionRequest{

@@ -7,6 +7,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // spare asks for capacity of the first hook of the snapshot.
@@ -86,7 +87,7 @@ func TestSpareLooksAtFewReplicasOnly(t *testing.T) {
 		p := m.registry.view.Load().pools[m.snapshot.Hooks()[0].ID]
 		looks := 0
 		for range 2 * SpareLooks {
-			p.members.add(&member{session: newSession(m.registry, "s", "host", hello("one", "a").GetHello())})
+			p.members.add(&member{session: newSession(m.registry, "s", identity.Named("host"), hello("one", "a").GetHello())})
 		}
 		refuse := func(*member) bool { looks++; return true }
 		if p.spare("east", time.Now(), refuse) != nil || looks != SpareLooks {

@@ -65,7 +65,7 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 // causeLabel is why a session ended, as a label of a closed set.
 func causeLabel(err error) string {
 	for label, cause := range map[string]error{
-		"silent": errSilent, "stuck": errStuck, "replaced": errReplaced, "strays": errStrays, "drained": errDispClose,
+		"silent": errSilent, "stuck": errStuck, "replaced": errReplaced, "strays": errStrays, "drained": errDispClose, "lapsed": errLapsed,
 		"protocol": errSecond, "leaks": errLeaks, "ungranted": errUngranted,
 	} {
 		if errors.Is(err, cause) {

@@ -88,6 +88,9 @@ const (
 	HostSilence = 5 * time.Second
 	// ReplacedGrace is how long calls in flight go on where they are when a newer session of the same instance has replaced theirs.
 	ReplacedGrace = 10 * time.Second
+	// LapsedGrace is how long calls in flight go on where they are when the certificate of the host has expired, or its authority
+	// is not trusted any more.
+	LapsedGrace = 2 * time.Second
 	// MaxProbes is how many questions whether a hook is ready are open at a time in a session.
 	MaxProbes = 8
 	// ProbeTimeout is how long an answer may take before the host is asked again: an SDK gives a probe 5 s.

@@ -7,24 +7,28 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // roster is the sessions of a registry, by what they are looked for.
 type roster struct {
 	sessions  map[string]*Session // by id
 	instances map[process][]*Session
-	tenants   map[string]*tenant           // by identity
+	tenants   map[identity.Peer]*tenant
 	inTurn    [turns]map[*Session]struct{} // by when they are looked after
 	joined    int                          // how many have ever been taken in
 	ungranted int                          // processes of identities that no hook is granted to
 }
 
 // process is what may have one session at a time.
-type process struct{ identity, instance string }
+type process struct {
+	peer     identity.Peer
+	instance string
+}
 
 func newRoster() roster {
 	r := roster{
-		sessions: map[string]*Session{}, instances: map[process][]*Session{}, tenants: map[string]*tenant{},
+		sessions: map[string]*Session{}, instances: map[process][]*Session{}, tenants: map[identity.Peer]*tenant{},
 	}
 	for turn := range r.inTurn {
 		r.inTurn[turn] = map[*Session]struct{}{}
@@ -33,12 +37,12 @@ func newRoster() roster {
 }
 
 // processOf is who is at the other end of a session.
-func processOf(s *Session) process { return process{s.identity, s.instance} }
+func processOf(s *Session) process { return process{s.peer, s.instance} }
 
 // add takes a session in.
 func (r *roster) add(s *Session, granted bool, now time.Time) {
 	r.sessions[s.id] = s
-	s.tenant, s.joined = r.tenantOf(s.identity, granted, now), now
+	s.tenant, s.joined = r.tenantOf(s.peer, granted, now), now
 	s.turn = r.joined % turns
 	r.joined++
 	r.inTurn[s.turn][s] = struct{}{}
@@ -92,7 +96,7 @@ func (r *roster) concerned(offers map[digest]offer) map[*Session]struct{} {
 // to others, and of nothing else.
 func (r *Registry) Update(snapshot *match.Snapshot) {
 	r.replace(func(c *change) {
-		c.next.revision, c.next.hosts = snapshot.Revision(), make(map[string]bool, len(c.old.hosts))
+		c.next.revision, c.next.hosts = snapshot.Revision(), make(map[grantKey]bool, len(c.old.hosts))
 		for _, h := range snapshot.Hooks() {
 			if h.Route.Stream {
 				c.serve(r, h)
@@ -159,7 +163,7 @@ func (r *Registry) assign(s *Session, v *view, now time.Time) (joins []*member) 
 	before, mine := *s.pools.Load(), make(map[*pool]*member)
 	for _, o := range s.wishes.offers {
 		for _, p := range v.byOffer[o.digest] {
-			if mine[p] != nil || !slices.Contains(p.hook.Load().Route.Hosts, s.identity) {
+			if mine[p] != nil || !mayServe(p, s) {
 				continue
 			}
 			if mine[p] = before[p]; mine[p] == nil {
@@ -178,6 +182,12 @@ func (r *Registry) assign(s *Session, v *view, now time.Time) (joins []*member) 
 	return joins
 }
 
+// mayServe reports whether the route of a pool's hook lets a session serve it.
+func mayServe(p *pool, s *Session) bool {
+	route := &p.hook.Load().Route
+	return identity.Grant{Names: route.Hosts, Authorities: route.Authorities}.Includes(s.peer)
+}
+
 // state is how a hook stands that a session offers.
 func (r *Registry) state(s *Session, o offer) *hostv1.HookState {
 	v, mine := r.view.Load(), *s.pools.Load()
@@ -190,7 +200,7 @@ func (r *Registry) state(s *Session, o offer) *hostv1.HookState {
 		state.Message = "no configuration has a webhook of this name and stage with a HookRoute that says stream"
 	case !granted:
 		state.State = hostv1.State_STATE_NOT_AUTHORIZED
-		state.Message = "no HookRoute lists identity " + s.identity + " in spec.hosts"
+		state.Message = "no HookRoute lists identity " + s.peer.Name() + " in spec.hosts"
 	case v.gone(pools[0]):
 		state.State = hostv1.State_STATE_REMOVING
 		state.Message = "the hook was removed: reviews that have begun may still ask it"
@@ -245,8 +255,8 @@ func (r *Registry) join(s *Session, offers []offer) error {
 	}
 	replaced := slices.Clone(r.roster.instances[processOf(s)])
 	v, now := r.view.Load(), time.Now()
-	granted := v.grants(s.identity)
-	if err := r.roster.admit(s.identity, granted, len(replaced) > 0); err != nil {
+	granted := v.grants(s.peer)
+	if err := r.roster.admit(s.peer, granted, len(replaced) > 0); err != nil {
 		r.mu.Unlock()
 		return err
 	}

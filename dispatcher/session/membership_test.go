@@ -13,6 +13,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // states returns what a host is told of its hooks, in order.
@@ -160,7 +161,7 @@ func (c *crowd) join(b *testing.B, offers int) {
 				Name: c.hooks[(i*offers+k)%len(c.hooks)], Stage: 2,
 			})
 		}
-		s := newSession(c.registry, fmt.Sprint(i), "host", first.GetHello())
+		s := newSession(c.registry, fmt.Sprint(i), identity.Named("host"), first.GetHello())
 		if err := c.registry.join(s, offersOf(first.GetHello())); err != nil {
 			b.Fatal(err)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -240,14 +241,14 @@ func (h *host) Recv() (*Incoming, error) {
 }
 
 // dial opens a stream without saying anything. The host's end has room for frames frames.
-func (m *mesh) dial(identity string, frames int) *host {
+func (m *mesh) dial(name string, frames int) *host {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	h := &host{
 		t: m.t, in: make(chan *hostv1.ConnectRequest), out: make(chan *Outgoing, frames),
 		ctx: ctx, cancel: cancel, ended: make(chan error, 1),
 	}
 	go func() {
-		h.ended <- m.server.Serve(h, identity)
+		h.ended <- m.server.Serve(h, identity.Named(name))
 		cancel()
 	}()
 	return h

@@ -14,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 func TestHooksOfOneHostShareAFrame(t *testing.T) {
@@ -340,7 +341,7 @@ func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 		inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 			var joined []*Session
 			for range 4 {
-				s := newSession(m.registry, string('1'+rune(len(joined))), "host", hello("one", "a").GetHello())
+				s := newSession(m.registry, string('1'+rune(len(joined))), identity.Named("host"), hello("one", "a").GetHello())
 				if err := m.registry.join(s, nil); err != nil {
 					t.Fatal(err)
 				}

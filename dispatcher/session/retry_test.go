@@ -5,6 +5,7 @@ import (
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // taken returns which host has the next review; nil when none has.
@@ -47,7 +48,7 @@ func TestTwoSessionsOfOneInstanceAreOneReplicaForARetry(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		k := &ticket{attempts: 1}
 		s := func(instance string) *Session {
-			return newSession(m.registry, "s", "host", hello(instance, "a").GetHello())
+			return newSession(m.registry, "s", identity.Named("host"), hello(instance, "a").GetHello())
 		}
 		k.failedOn(s("one"))
 		if !k.tried(s("one")) || k.tried(s("two")) {

@@ -36,7 +36,7 @@ func (r *Registry) Pending() []Pending {
 	for p, h := range v.pending {
 		x := Pending{Hook: h, Hosts: p.members.len()}
 		if c := p.answered(); c != nil {
-			x.Host, x.Ready, x.Message = c.session.identity, c.ready, c.message
+			x.Host, x.Ready, x.Message = c.session.peer.Name(), c.ready, c.message
 		}
 		out = append(out, x)
 	}

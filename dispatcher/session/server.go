@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Reasons for which a session is refused.
@@ -24,8 +26,8 @@ var (
 	errTooManyUngranted = errors.New("the dispatcher has too many sessions of identities without hooks")
 )
 
-// Identify says who is at the other end of a stream; empty means that the caller is not authenticated.
-type Identify func(ctx context.Context) string
+// Identify returns the channel of a stream, from its context: it knows who is at the other end.
+type Identify func(ctx context.Context) identity.Channel
 
 // Server is the gRPC edge for hosts. It turns streams into sessions of a registry.
 type Server struct {
@@ -36,7 +38,7 @@ type Server struct {
 	goroutines sync.WaitGroup
 }
 
-// NewServer makes the edge of a registry.
+// NewServer makes the edge of a registry. identify is for the streams of gRPC.
 func NewServer(r *Registry, identify Identify) *Server {
 	return &Server{registry: r, identify: identify}
 }
@@ -87,15 +89,11 @@ func ServerOptions() []grpc.ServerOption {
 
 // Connect implements HostService.
 func (s *Server) Connect(stream grpc.BidiStreamingServer[hostv1.ConnectRequest, hostv1.ConnectResponse]) error {
-	identity := s.identify(stream.Context())
-	if identity == "" {
-		return status.Error(codes.Unauthenticated, "a host has to present a client certificate with an identity")
-	}
 	end, ok := stream.Context().Value(ending{}).(context.CancelFunc)
 	if !ok {
 		return status.Error(codes.Internal, "the gRPC server has to be made with session.ServerOptions")
 	}
-	return s.Serve(&grpcStream{ServerStream: stream, end: end}, identity)
+	return s.Serve(&grpcStream{ServerStream: stream, end: end}, s.identify(stream.Context()))
 }
 
 // ending is the key of what ends a stream, in its context.
@@ -130,19 +128,24 @@ func (s *grpcStream) Recv() (*Incoming, error) {
 	return &s.in.Incoming, s.in.err
 }
 
-// Serve serves one stream of an authenticated host until it ends, which frees the stream's goroutines. The error is a
-// status for the host; nil is a clean end.
-func (s *Server) Serve(stream Stream, identity string) error {
+// Serve serves one stream of a host until it ends, which frees the stream's goroutines. The channel is asked who the host is
+// when the stream begins, and again while it lasts. The error is a status for the host; nil is a clean end.
+func (s *Server) Serve(stream Stream, channel identity.Channel) error {
+	host, err := channel.Identity()
+	if err != nil {
+		return status.Errorf(codes.Unauthenticated, "a host has to present a client certificate with an identity: %v", err)
+	}
 	hello, err := s.hello(stream)
 	if err != nil {
 		return err
 	}
-	session := newSession(s.registry, uuid.NewString(), identity, hello)
+	session := newSession(s.registry, uuid.NewString(), host, hello)
+	session.channel = channel
 	session.traffic = trafficOf(stream.Context())
 	if err := s.registry.join(session, offersOf(hello)); err != nil {
 		return statusOf(err)
 	}
-	log := s.registry.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", identity)
+	log := s.registry.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", host.Name())
 	log.Info("host connected", "hooks", len(hello.GetHooks()), "sdk", hello.GetSdk(), "session", session.id)
 	err = session.run(stream, &s.goroutines)
 	s.registry.leave(session)
@@ -235,6 +238,8 @@ func statusOf(err error) error {
 		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, errReplaced):
 		return status.Error(codes.Aborted, "a newer session of the same instance has taken over")
+	case errors.Is(err, errLapsed):
+		return status.Error(codes.Unauthenticated, err.Error())
 	case errors.Is(err, errStrays), errors.Is(err, errSecond), errors.Is(err, errGarbage):
 		return status.Error(codes.InvalidArgument, err.Error())
 	}

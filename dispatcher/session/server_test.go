@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 func TestAStoppedServerStartsNothingMore(t *testing.T) {
@@ -20,10 +21,10 @@ func TestAStoppedServerStartsNothingMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		entered, identified := make(chan struct{}), make(chan struct{})
-		hosts := NewServer(r, func(context.Context) string {
+		hosts := NewServer(r, func(context.Context) identity.Channel {
 			close(entered)
 			<-identified
-			return "host"
+			return identity.Named("host")
 		})
 		server, network := grpc.NewServer(ServerOptions()...), bufconn.Listen(1<<16)
 		hostv1.RegisterHostServiceServer(server, hosts)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Stream is one host stream as the core needs it. Send and Recv may each be called by one goroutine at a time, and by two
@@ -71,13 +72,14 @@ const (
 type Session struct {
 	registry *Registry
 	id       string
-	identity string
+	peer     identity.Peer
 	instance string
 	wishes   wishes
 	tenant   *tenant   // set when the session has joined
 	joined   time.Time // likewise
 	traffic  *traffic
-	turn     int // in which the registry looks after it; the registry's lock guards it
+	channel  identity.Channel // of the stream: it says whether peer still holds
+	turn     int              // in which the registry looks after it; the registry's lock guards it
 
 	mu         sync.Mutex
 	state      *state
@@ -98,10 +100,10 @@ type Session struct {
 }
 
 // newSession is a session that says Welcome first.
-func newSession(r *Registry, id, identity string, hello *hostv1.Hello) *Session {
+func newSession(r *Registry, id string, peer identity.Peer, hello *hostv1.Hello) *Session {
 	now := time.Now()
 	s := &Session{
-		registry: r, id: id, identity: identity, traffic: &traffic{},
+		registry: r, id: id, peer: peer, channel: peer, traffic: &traffic{},
 		instance: hello.GetInstance(), wishes: r.digests.wishesOf(hello),
 		state: newState(now, hello),
 		wake:  make(chan struct{}, 1),
@@ -276,10 +278,14 @@ func (s *Session) replaced() {
 // tick looks at the time.
 func (s *Session) tick(now time.Time) {
 	patience := s.patience(now)
+	_, lapsed := s.channel.Identity()
 	var over error
 	s.step(func(st *state) {
 		st.carried(now, s.traffic.in.Load(), s.traffic.out.Load())
 		s.used = false
+		if lapsed != nil {
+			st.lapse(now, lapsed)
+		}
 		if s.overstays(now) && st.deadline.IsZero() {
 			st.drain(now.Add(ReplacedGrace), now, errUngranted, nil)
 		}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ var (
 	errSecond    = errors.New("session: a second hello")
 	errLeaks     = errors.New("session: most slots belong to cancelled calls that the host never answered")
 	errUngranted = errors.New("no HookRoute lists the identity of the host in spec.hosts; such sessions end after a minute, and the host may dial again")
+	errLapsed    = errors.New("session: the identity of the host does not hold any more")
 	errDispClose = errors.New("session: dispatcher is stopping")
 )
 
@@ -281,6 +283,15 @@ func (s *state) replaced(now time.Time) error {
 	}
 	s.drain(now.Add(ReplacedGrace), now, errReplaced, nil)
 	return nil
+}
+
+// lapse lets a session end because its host is not known any more: the calls in flight have [LapsedGrace], and a drain that has
+// begun takes no longer.
+func (s *state) lapse(now time.Time, why error) {
+	deadline := now.Add(LapsedGrace)
+	if s.deadline.IsZero() || s.deadline.After(deadline) {
+		s.drain(deadline, now, fmt.Errorf("%w: %w", errLapsed, why), nil)
+	}
 }
 
 // tick looks at the time. It returns an error when the session has to end, as it has to after patience without a frame.

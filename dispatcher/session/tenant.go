@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// tenant is an identity that has sessions. What changes of it changes under the registry's lock.
+// tenant is a peer that has sessions. What changes of it changes under the registry's lock.
 type tenant struct {
-	identity  string
+	peer      identity.Peer
 	processes int          // that have sessions: a replaced session and the one in its place count once
 	ungranted atomic.Int64 // since when no HookRoute grants it a hook, unix ns; 0 while one does. Read without the lock
 }
 
-// grant takes note of whether any hook is granted to the identity.
+// grant takes note of whether any hook is granted to the peer.
 func (t *tenant) grant(granted bool, now time.Time) {
 	switch {
 	case granted:
@@ -23,40 +25,40 @@ func (t *tenant) grant(granted bool, now time.Time) {
 	}
 }
 
-// admit reports why a session of an identity is not taken in; nil if it is. An identity has no more sessions than it leaves
+// admit reports why a session of a peer is not taken in; nil if it is. An identity has no more sessions than it leaves
 // free for others, and few while no HookRoute grants it a hook. A session in the place of another one is taken in.
-func (r *roster) admit(identity string, granted, replaces bool) error {
+func (r *roster) admit(peer identity.Peer, granted, replaces bool) error {
 	all, mine := len(r.instances), 0
-	if t := r.tenants[identity]; t != nil {
+	if t := r.tenants[peer]; t != nil {
 		mine = t.processes
 	}
 	switch {
 	case replaces:
 		return nil
 	case mine+1 > MaxSessions-all-1:
-		return fmt.Errorf("%w: %d, of which identity %s has %d", errTooMany, all, identity, mine)
+		return fmt.Errorf("%w: %d, of which identity %s has %d", errTooMany, all, peer.Name(), mine)
 	case !granted && (mine >= MaxUngrantedOfIdentity || r.ungranted >= MaxUngrantedSessions):
 		return fmt.Errorf("%w: no HookRoute lists identity %s in spec.hosts, which has %d; all such identities have %d",
-			errTooManyUngranted, identity, mine, r.ungranted)
+			errTooManyUngranted, peer.Name(), mine, r.ungranted)
 	}
 	return nil
 }
 
-// tenantOf is an identity, which is made if it has no sessions.
-func (r *roster) tenantOf(identity string, granted bool, now time.Time) *tenant {
-	t := r.tenants[identity]
+// tenantOf is a peer, which is made if it has no sessions.
+func (r *roster) tenantOf(peer identity.Peer, granted bool, now time.Time) *tenant {
+	t := r.tenants[peer]
 	if t == nil {
-		t = &tenant{identity: identity}
+		t = &tenant{peer: peer}
 		t.grant(granted, now)
-		r.tenants[identity] = t
+		r.tenants[peer] = t
 	}
 	return t
 }
 
-// count counts processes of an identity. With the last one it is forgotten.
+// count counts processes of a peer. With the last one it is forgotten.
 func (r *roster) count(t *tenant, n int) {
 	if t.processes += n; t.processes == 0 {
-		delete(r.tenants, t.identity)
+		delete(r.tenants, t.peer)
 	}
 	if t.ungranted.Load() != 0 {
 		r.ungranted += n
@@ -66,8 +68,8 @@ func (r *roster) count(t *tenant, n int) {
 // regrant looks which identities hooks are granted to now.
 func (r *roster) regrant(v *view, now time.Time) {
 	r.ungranted = 0
-	for identity, t := range r.tenants {
-		if t.grant(v.grants(identity), now); t.ungranted.Load() != 0 {
+	for peer, t := range r.tenants {
+		if t.grant(v.grants(peer), now); t.ungranted.Load() != 0 {
 			r.ungranted += t.processes
 		}
 	}

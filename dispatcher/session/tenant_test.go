@@ -17,6 +17,8 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // door is a registry with one hook, "a", which identity "host" may serve, and whom it lets in.
@@ -37,9 +39,9 @@ func newDoor(t testing.TB) *door {
 }
 
 // join lets a session of a host in.
-func (d *door) join(identity string, hello *hostv1.Hello) error {
+func (d *door) join(name string, hello *hostv1.Hello) error {
 	d.joined++
-	s := newSession(d.registry, fmt.Sprint(d.joined), identity, hello)
+	s := newSession(d.registry, fmt.Sprint(d.joined), identity.Named(name), hello)
 	err := d.registry.join(s, offersOf(hello))
 	for err == nil && s.state.next(time.Now()) != nil { // Welcome, and what else is to be written
 	}
@@ -47,9 +49,9 @@ func (d *door) join(identity string, hello *hostv1.Hello) error {
 }
 
 // joins lets n sessions in, and returns how many came.
-func (d *door) joins(n int, identity string) (came int) {
+func (d *door) joins(n int, name string) (came int) {
 	for i := range n {
-		if d.join(identity, hello(fmt.Sprint(identity, i), "a").GetHello()) != nil {
+		if d.join(name, hello(fmt.Sprint(name, i), "a").GetHello()) != nil {
 			return i
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // view is the hooks that sessions can serve: those of one snapshot, and those that reviews by an earlier one may still
@@ -19,12 +20,19 @@ type view struct {
 	removed  map[match.HookID]time.Time // since when the snapshot has no such hook
 	pending  map[*pool]*match.Hook      // that are not in rotation yet
 	clusters []string                   // that may send reviews
-	hosts    map[string]bool            // identities that hooks are granted to; nil before the first configuration
+	hosts    map[grantKey]bool          // who hooks are granted to; nil before the first configuration
 }
 
-// grants reports whether a hook is granted to an identity. Before the first configuration nobody knows: one that was
+// grantKey is an identity that a hook is granted to, and one of the authorities that may vouch for it; "" where any may.
+type grantKey struct{ name, authority string }
+
+// grants reports whether a hook is granted to a peer. Before the first configuration nobody knows: one that was
 // restarted is not closed to its hosts.
-func (v *view) grants(identity string) bool { return v.hosts == nil || v.hosts[identity] }
+func (v *view) grants(peer identity.Peer) bool {
+	return v.hosts == nil || v.hosts[grantKey{name: peer.Name()}] || slices.ContainsFunc(peer.Authorities(), func(authority string) bool {
+		return v.hosts[grantKey{peer.Name(), authority}]
+	})
+}
 
 func newView(d digests) *view {
 	return &view{
@@ -94,6 +102,7 @@ type change struct {
 	old, next *view
 	copied    bool             // next has maps of its own
 	hosts     []string         // of the last hook that was taken in
+	vouching  []string         // likewise: the authorities
 	reaches   bool             // a hook or more is for other clusters, or there are others
 	offers    map[digest]offer // that mean something else now
 	dropped   []*pool          // that no review can call any more
@@ -111,7 +120,7 @@ func newChange(old *view, now time.Time) *change {
 func (c *change) keep() {
 	c.next.pending = c.old.pending
 	if c.old.hosts != nil {
-		c.next.hosts = make(map[string]bool, len(c.old.hosts))
+		c.next.hosts = make(map[grantKey]bool, len(c.old.hosts))
 	}
 	for id, p := range c.old.pools {
 		if _, removed := c.old.removed[id]; !removed {
@@ -123,12 +132,17 @@ func (c *change) keep() {
 
 // grant takes in the identities that a hook is granted to. Hooks in a row mostly have the same.
 func (c *change) grant(h *match.Hook) {
-	if c.next.hosts == nil || slices.Equal(c.hosts, h.Route.Hosts) {
+	if c.next.hosts == nil || slices.Equal(c.hosts, h.Route.Hosts) && slices.Equal(c.vouching, h.Route.Authorities) {
 		return
 	}
-	c.hosts = h.Route.Hosts
-	for _, identity := range c.hosts {
-		c.next.hosts[identity] = true
+	c.hosts, c.vouching = h.Route.Hosts, h.Route.Authorities
+	for _, name := range c.hosts {
+		if len(c.vouching) == 0 {
+			c.next.hosts[grantKey{name: name}] = true
+		}
+		for _, authority := range c.vouching {
+			c.next.hosts[grantKey{name, authority}] = true
+		}
 	}
 }
 
@@ -175,7 +189,8 @@ func (c *change) serve(r *Registry, h *match.Hook) {
 	}
 	before := p.hook.Load()
 	begins := before == nil || back || before.Pending != h.Pending
-	if begins || before.Route.Speculate != h.Route.Speculate || !slices.Equal(before.Route.Hosts, h.Route.Hosts) {
+	if begins || before.Route.Speculate != h.Route.Speculate || !slices.Equal(before.Route.Hosts, h.Route.Hosts) ||
+		!slices.Equal(before.Route.Authorities, h.Route.Authorities) {
 		c.touch(h)
 	}
 	if !begins && !slices.Equal(before.Route.Clusters, h.Route.Clusters) {

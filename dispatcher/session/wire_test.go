@@ -26,6 +26,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // largeObject is a review that takes a slow host seconds.
@@ -40,7 +41,7 @@ type remote struct {
 
 // serve serves the registry of a mesh on a listener until the test ends.
 func (m *mesh) serve(l net.Listener) (stop func()) {
-	hosts := NewServer(m.registry, func(context.Context) string { return "host" })
+	hosts := NewServer(m.registry, func(context.Context) identity.Channel { return identity.Named("host") })
 	server := grpc.NewServer(ServerOptions()...)
 	hostv1.RegisterHostServiceServer(server, hosts)
 	ended := make(chan error, 1)

@@ -1,0 +1,34 @@
+package identity
+
+import (
+	"slices"
+	"strings"
+)
+
+// Grant says who has something: names, and the authorities that may vouch for them. The zero Grant is nobody's. It is not
+// changed once others have it.
+type Grant struct {
+	// Names are identities, as [Of] returns them.
+	Names []string
+	// Authorities may vouch for the names, as [CheckAuthority] takes them. Empty means every authority that the listener
+	// trusts.
+	Authorities []string
+}
+
+// Includes reports whether the grant is for a peer: it has one of the names, and one of the authorities vouches for it.
+func (g Grant) Includes(p Peer) bool {
+	return p.name != "" && slices.Contains(g.Names, p.name) && p.VouchedBy(g.Authorities)
+}
+
+// VouchedBy reports whether one of the authorities vouches for the peer. Without authorities any one may.
+func (p Peer) VouchedBy(authorities []string) bool {
+	if len(authorities) == 0 {
+		return true
+	}
+	for authority := range strings.SplitSeq(p.authorities, " ") {
+		if authority != "" && slices.Contains(authorities, authority) {
+			return true
+		}
+	}
+	return false
+}
