@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -188,6 +189,15 @@ func mayServe(p *pool, s *Session) bool {
 	return identity.Grant{Names: route.Hosts, Authorities: route.Authorities}.Includes(s.peer)
 }
 
+// ungranted says why a peer may not serve any of the hooks.
+func ungranted(pools []*pool, peer identity.Peer) string {
+	if slices.ContainsFunc(pools, func(p *pool) bool { return slices.Contains(p.hook.Load().Route.Hosts, peer.Name()) }) {
+		return "the HookRoute lists identity " + peer.Name() + " in spec.hosts, and in spec.authorities none of those that vouch for it: " +
+			strings.Join(peer.Authorities(), ", ")
+	}
+	return "no HookRoute lists identity " + peer.Name() + " in spec.hosts"
+}
+
 // state is how a hook stands that a session offers.
 func (r *Registry) state(s *Session, o offer) *hostv1.HookState {
 	v, mine := r.view.Load(), *s.pools.Load()
@@ -200,7 +210,7 @@ func (r *Registry) state(s *Session, o offer) *hostv1.HookState {
 		state.Message = "no configuration has a webhook of this name and stage with a HookRoute that says stream"
 	case !granted:
 		state.State = hostv1.State_STATE_NOT_AUTHORIZED
-		state.Message = "no HookRoute lists identity " + s.peer.Name() + " in spec.hosts"
+		state.Message = ungranted(pools, s.peer)
 	case v.gone(pools[0]):
 		state.State = hostv1.State_STATE_REMOVING
 		state.Message = "the hook was removed: reviews that have begun may still ask it"

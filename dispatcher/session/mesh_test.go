@@ -32,19 +32,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // mesh is a registry with hosts whose frames the test writes itself, in a bubble with its own time.
 type mesh struct {
-	t        *testing.T
-	registry *Registry
-	server   *Server
-	snapshot *match.Snapshot
-	pending  []string    // hooks that are not in rotation when they are configured next
-	hedge    match.Hedge // of the routes that are configured next
-	ahead    bool        // likewise: they say speculate
-	agree    bool        // the hosts that connect next agree to be asked ahead
-	mode     review.Mode // of the calls that are started next
-	cluster  string      // likewise
-	clusters []string    // of the routes that are configured next; none means all
-	waiting  *results    // of a call that a test lets wait
-	held     []*results  // that end with the test
+	t           *testing.T
+	registry    *Registry
+	server      *Server
+	snapshot    *match.Snapshot
+	pending     []string    // hooks that are not in rotation when they are configured next
+	hedge       match.Hedge // of the routes that are configured next
+	ahead       bool        // likewise: they say speculate
+	agree       bool        // the hosts that connect next agree to be asked ahead
+	mode        review.Mode // of the calls that are started next
+	cluster     string      // likewise
+	clusters    []string    // of the routes that are configured next; none means all
+	authorities []string    // likewise: they may vouch for hosts; none means all
+	waiting     *results    // of a call that a test lets wait
+	held        []*results  // that end with the test
 }
 
 // inBubble runs a test with a registry that serves validating hooks of the given names, granted to identity "host".
@@ -111,7 +112,7 @@ func (m *mesh) configureFor(identities []string, configuration string, hooks ...
 		Revision: fmt.Sprint(hooks),
 		Objects:  []match.Object{{Validating: c, Pending: m.pending}},
 		Routes: []match.RouteBinding{{
-			Configuration: configuration, Route: match.Route{Stream: true, Hosts: identities, Clusters: m.clusters, Hedge: m.hedge, Speculate: m.ahead},
+			Configuration: configuration, Route: match.Route{Stream: true, Hosts: identities, Authorities: m.authorities, Clusters: m.clusters, Hedge: m.hedge, Speculate: m.ahead},
 		}},
 	})
 	for _, f := range findings {
@@ -241,14 +242,17 @@ func (h *host) Recv() (*Incoming, error) {
 }
 
 // dial opens a stream without saying anything. The host's end has room for frames frames.
-func (m *mesh) dial(name string, frames int) *host {
+func (m *mesh) dial(name string, frames int) *host { return m.dialAs(identity.Named(name), frames) }
+
+// dialAs is dial, over a channel.
+func (m *mesh) dialAs(channel identity.Channel, frames int) *host {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	h := &host{
 		t: m.t, in: make(chan *hostv1.ConnectRequest), out: make(chan *Outgoing, frames),
 		ctx: ctx, cancel: cancel, ended: make(chan error, 1),
 	}
 	go func() {
-		h.ended <- m.server.Serve(h, identity.Named(name))
+		h.ended <- m.server.Serve(h, channel)
 		cancel()
 	}()
 	return h
