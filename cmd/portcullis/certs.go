@@ -29,8 +29,9 @@ func newCertsCommand() *cobra.Command {
 		Use:   "certs",
 		Short: "Make and look at certificates",
 		Long: `Certs makes a certificate authority and the certificates of servers, hosts and clients, and shows what certificates say.
-Any other authority does as well: all that counts is the identity, which is the first URI name of a certificate, else its
-common name.
+Any other authority does as well: what counts is the identity, which is the first URI name of a certificate, else its
+common name, and, where documents say spec.authorities, that one of these authorities stands above it: ` + "`portcullis certs show ca.crt`" + `
+prints how to write it.
 
 Running servers and hosts take new files at once. To change the authority, let the peers trust the old and the new one for
 a while: write both certificates into one file.`,
@@ -50,7 +51,8 @@ func newCertsAuthorityCommand() *cobra.Command {
 		Use:   "authority",
 		Short: "Make a certificate authority",
 		Long: `Authority makes an authority and writes it to ca.crt, for everybody, and ca.key, for whoever issues certificates: keep it
-off the machines that serve. It never replaces an authority that is there.`,
+off the machines that serve. It never replaces an authority that is there. Where several authorities are trusted, let
+documents say which of them may vouch for whom: spec.authorities takes the fingerprint that ` + "`portcullis certs show ca.crt`" + ` prints.`,
 		Example: "  portcullis certs authority --dir certs --name 'mesh authority' --ttl 43800h",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,7 +102,9 @@ replaced: that is how a certificate is renewed. Those of another identity are no
 
   server   a dispatcher: the names and addresses by which API servers and hosts reach it (--dns, --ip)
   host     a host: the identity that a HookRoute names in spec.hosts
-  client   an API server, or you: the identity that a Cluster names in spec.identities`,
+  client   an API server, or you: the identity that a Cluster names in spec.identities
+
+Every authority that a dispatcher trusts may issue every identity, unless the document that names it says spec.authorities.`,
 		Example: `  portcullis certs issue server --dir certs --dns portcullis.example.com --ip 10.0.0.7
   portcullis certs issue host --dir certs --identity spiffe://mesh/imagepolicy --name imagepolicy
   portcullis certs issue client --dir certs --identity kube-apiserver --ttl 720h`,

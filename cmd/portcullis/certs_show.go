@@ -17,14 +17,17 @@ import (
 
 // certificate is what there is to know of a certificate.
 type certificate struct {
-	File     string    `json:"file"`
-	Identity string    `json:"identity"`
-	Uses     []string  `json:"uses"`
-	Names    []string  `json:"names,omitempty"` // DNS names and addresses
-	Issuer   string    `json:"issuer"`
-	From     time.Time `json:"notBefore"`
-	Until    time.Time `json:"notAfter"`
-	State    string    `json:"state"` // "valid", "expired" or "not yet valid"
+	File     string `json:"file"`
+	Identity string `json:"identity"`
+	// Fingerprint and TrustDomain are how documents name an authority, in spec.authorities; empty of what is none.
+	Fingerprint string    `json:"fingerprint,omitempty"`
+	TrustDomain string    `json:"trustDomain,omitempty"`
+	Uses        []string  `json:"uses"`
+	Names       []string  `json:"names,omitempty"` // DNS names and addresses
+	Issuer      string    `json:"issuer"`
+	From        time.Time `json:"notBefore"`
+	Until       time.Time `json:"notAfter"`
+	State       string    `json:"state"` // "valid", "expired" or "not yet valid"
 
 	left time.Duration
 }
@@ -41,7 +44,8 @@ func newCertsShowCommand() *cobra.Command {
 		Use:   "show FILE...",
 		Short: "Show who certificates are for and when they expire",
 		Long: `Show reads PEM files and prints every certificate in them: the identity that the mesh sees, what it may be used for, its
-names and addresses, and when it expires.`,
+names and addresses, and when it expires. Of an authority it prints the fingerprint too, as spec.authorities of Clusters,
+HookRoutes and Roles and --operator-authority of serve take it.`,
 		Example: "  portcullis certs show certs/*.crt\n  portcullis certs show server.crt -o json",
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) == 0 {
@@ -100,6 +104,12 @@ func describe(file string, cert *x509.Certificate, now time.Time) certificate {
 		File: file, Identity: identity.Of(cert), Uses: uses(cert), Names: cert.DNSNames, Issuer: cert.Issuer.CommonName,
 		From: cert.NotBefore.UTC(), Until: cert.NotAfter.UTC(), State: stateValid, left: cert.NotAfter.Sub(now),
 	}
+	if cert.IsCA {
+		c.Fingerprint = identity.Fingerprint(cert)
+		if identity.CheckAuthority(c.Identity) == nil {
+			c.TrustDomain = c.Identity
+		}
+	}
 	for _, ip := range cert.IPAddresses {
 		c.Names = append(c.Names, ip.String())
 	}
@@ -138,6 +148,26 @@ func writeCertificates(out io.Writer, all []certificate) error {
 		rows = append(rows, []string{
 			c.File, dash(c.Identity), dash(strings.Join(c.Uses, ",")), dash(strings.Join(c.Names, ",")), dash(c.Issuer), c.expiry(),
 		})
+	}
+	if err := writeTable(out, "", rows); err != nil {
+		return err
+	}
+	return writeFingerprints(out, all)
+}
+
+// writeFingerprints prints how documents name the authorities among certificates.
+func writeFingerprints(out io.Writer, all []certificate) error {
+	rows := [][]string{{"AUTHORITY", "FINGERPRINT"}}
+	for _, c := range all {
+		if c.Fingerprint != "" {
+			rows = append(rows, []string{c.File, c.Fingerprint})
+		}
+	}
+	if len(rows) == 1 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(out); err != nil {
+		return err
 	}
 	return writeTable(out, "", rows)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // authority makes one in a new directory.
@@ -167,13 +168,16 @@ func TestCertsShowPrintsATableOfAllCertificates(t *testing.T) {
 	execute(t, newCertsCommand(), nil, "issue", "host", "--dir", dir, "--identity", "spiffe://mesh/h", "--ttl", "240h30m")
 	r := execute(t, newCertsCommand(), nil, "show", filepath.Join(dir, "host.crt"), filepath.Join(dir, "ca.crt"))
 	lines := strings.Split(r.out, "\n")
-	if r.code != 0 || len(lines) != 4 || !strings.HasPrefix(lines[0], "FILE") {
+	if r.code != 0 || len(lines) != 7 || !strings.HasPrefix(lines[0], "FILE") {
 		t.Fatalf("%+v", r)
 	}
-	for i, want := range []string{"spiffe://mesh/h", "authority"} {
-		if !strings.Contains(lines[i+1], want) {
-			t.Errorf("no %q in %q", want, lines[i+1])
+	for i, want := range map[int]string{1: "spiffe://mesh/h", 2: "authority", 5: "ca.crt", 6: ""} {
+		if !strings.Contains(lines[i], want) {
+			t.Errorf("no %q in %q", want, lines[i])
 		}
+	}
+	if _, fingerprint, _ := strings.Cut(lines[5], "sha256:"); identity.CheckAuthority("sha256:"+fingerprint) != nil {
+		t.Errorf("fingerprint: %q", lines[5])
 	}
 	if !strings.HasSuffix(lines[1], "(in 10 days)") {
 		t.Errorf("expiry: %q", lines[1])

@@ -78,8 +78,8 @@ func streamWhile(known identity.Channel, srv any, stream grpc.ServerStream, hand
 	ctx, stop := identity.While(stream.Context(), known)
 	defer stop()
 	err = handler(srv, contextStream{stream, ctx})
-	if cause := context.Cause(ctx); ctx.Err() != nil && lapsed(cause) {
-		return status.Error(codes.Unauthenticated, cause.Error())
+	if _, why := known.Identity(); err != nil && lapsed(why) {
+		return status.Error(codes.Unauthenticated, why.Error())
 	}
 	return err
 }
