@@ -170,7 +170,8 @@ func (r *Reloader) lookLocked() error {
 		return err
 	}
 	r.failure.Store(nil)
-	r.options.Logger.Info("certificate files taken", slog.String("cert", r.options.CertFile), slog.String("ca", r.options.CAFile))
+	r.options.Logger.Info("certificate files taken", slog.String("cert", r.options.CertFile), slog.String("ca", r.options.CAFile),
+		slog.Int("authorities", len(next.trusted)))
 	return nil
 }
 

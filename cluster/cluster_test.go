@@ -91,6 +91,27 @@ func TestAuthorizeDeniesByDefault(t *testing.T) {
 	}
 }
 
+func TestAuthorizeCountsTheAuthorityOfACaller(t *testing.T) {
+	r := New(Options{})
+	bound := document("prod-1", nil, "kube-apiserver")
+	bound.Spec.Authorities = []string{"sha256:1", "spiffe://prod-1"}
+	r.Update([]*kinds.Cluster{bound})
+	for _, tc := range []struct {
+		caller identity.Peer
+		want   error
+	}{
+		{identity.Named("kube-apiserver", "sha256:1"), nil},
+		{identity.Named("kube-apiserver", "sha256:0", "spiffe://prod-1"), nil},
+		{identity.Named("kube-apiserver", "sha256:2", "spiffe://prod-2"), ErrNotAllowed},
+		{identity.Named("kube-apiserver"), ErrNotAllowed},
+		{identity.Named("stranger", "sha256:1"), ErrNotAllowed},
+	} {
+		if err := r.Authorize(tc.caller, "prod-1"); !errors.Is(err, tc.want) {
+			t.Errorf("%v: %v, want %v", tc.caller, err, tc.want)
+		}
+	}
+}
+
 func TestStaticNamespaces(t *testing.T) {
 	r := New(Options{})
 	r.Update([]*kinds.Cluster{

@@ -152,6 +152,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	if err := a.wireRoad(metrics); err != nil {
 		return nil, err
 	}
+	a.warnOfOperators()
 	if a.control, err = a.newControlPlane(stores); err != nil {
 		return nil, err
 	}
@@ -162,6 +163,15 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	return a, nil
+}
+
+// warnOfOperators says when those who issue for hosts can issue operators too.
+func (a *app) warnOfOperators() {
+	operators, n := a.config.stores.operator, a.hostsEdge.Authorities()
+	if len(operators.Names) > 0 && len(operators.Authorities) == 0 && n > 1 {
+		a.log.Warn("each authority that the listener for hosts trusts can issue certificates of operators: name those that may with --operator-authority",
+			"authorities", n)
+	}
 }
 
 // wireStore makes the configuration in force, and what may be done about it when it is stale.
@@ -175,7 +185,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 		MaxHeldBytes: a.config.heldBytes(),
 		OnSnapshot:   a.registry.Update,
 		OnClusters:   a.updateClusters,
-		Inspect:      inspection().Inspect,
+		Inspect:      a.inspection().Inspect,
 		Logger:       a.log,
 	})
 	if err != nil {

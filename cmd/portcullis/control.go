@@ -45,7 +45,7 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, log: a.log, presence: s.presence}
 	var err error
 	c.service, err = service.New(service.Options{
-		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operator, Inspect: inspection().InspectOnly, Logger: a.log,
+		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
 		Backup: s.backup(), Hosts: a.hookHosts, Decoder: s.decoder,
 	})
 	if err != nil {
@@ -131,6 +131,15 @@ func sameStatus(a, b *etcdstore.Status) bool {
 // inspection is what the configuration is looked through for.
 func inspection() lint.Options {
 	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget}
+}
+
+// inspection is that of a dispatcher, which knows the bundles of its listeners.
+func (a *app) inspection() lint.Options {
+	look := inspection()
+	look.Authorities = func() lint.Authorities {
+		return lint.Authorities{Callers: a.edge.Authorities(), Hosts: a.hostsEdge.Authorities()}
+	}
+	return look
 }
 
 // namespaceFile is where Kubernetes tells a Pod its namespace.

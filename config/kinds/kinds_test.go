@@ -60,6 +60,15 @@ func many(n int) []string {
 	return items
 }
 
+// trustDomains are n authorities.
+func trustDomains(n int) []string {
+	domains := make([]string, n)
+	for i := range domains {
+		domains[i] = fmt.Sprint("spiffe://i", i)
+	}
+	return domains
+}
+
 func TestValidate(t *testing.T) {
 	type document interface{ Validate() field.ErrorList }
 	for _, tc := range []struct {
@@ -83,6 +92,20 @@ func TestValidate(t *testing.T) {
 			[]string{"spec.hosts[3]: FieldValueDuplicate", "spec.hosts[0]: FieldValueRequired", "spec.hosts[1]: FieldValueInvalid"}},
 		{"MaxListItems hosts are valid.", route(func(r *HookRoute) { r.Spec.Hosts = many(MaxListItems) }), nil},
 		{"One more is not.", route(func(r *HookRoute) { r.Spec.Hosts = many(MaxListItems + 1) }), []string{"spec.hosts: FieldValueTooMany"}},
+		{"Authorities are fingerprints and trust domains.", cluster(func(c *Cluster) {
+			c.Spec.Authorities = []string{"sha256:" + strings.Repeat("0a", 32), "spiffe://mesh"}
+		}), nil},
+		{"Other authorities are not.", cluster(func(c *Cluster) {
+			c.Spec.Authorities = []string{"mesh authority", "spiffe://mesh/ca", "spiffe://mesh/ca"}
+		}),
+			[]string{"spec.authorities[2]: FieldValueDuplicate", "spec.authorities[0]: FieldValueInvalid", "spec.authorities[1]: FieldValueInvalid", "spec.authorities[2]: FieldValueInvalid"}},
+		{"Those of a role are the same.", &Role{Metadata: Metadata{Name: "a"}, Spec: RoleSpec{Role: RoleViewer, Authorities: []string{""}}},
+			[]string{"spec.authorities[0]: FieldValueInvalid"}},
+		{"MaxAuthorities are valid.", route(func(r *HookRoute) { r.Spec.Authorities = trustDomains(MaxAuthorities) }), nil},
+		{"One authority more is not.", route(func(r *HookRoute) { r.Spec.Authorities = trustDomains(MaxAuthorities + 1) }), []string{"spec.authorities: FieldValueTooMany"}},
+		{"Without a stream there is nobody to vouch for.", route(func(r *HookRoute) {
+			r.Spec.Stream, r.Spec.Hedge, r.Spec.Hosts, r.Spec.Authorities = nil, nil, nil, trustDomains(1)
+		}), []string{"spec.authorities: FieldValueForbidden"}},
 		{"The shortest timeout is valid.", route(func(r *HookRoute) { r.Spec.Timeout = "1ms" }), nil},
 		{"The longest timeout is valid.", route(func(r *HookRoute) { r.Spec.Timeout = "30s" }), nil},
 		{"A shorter timeout is not.", route(func(r *HookRoute) { r.Spec.Timeout = "999us" }), []string{"spec.timeout: FieldValueInvalid"}},

@@ -31,6 +31,8 @@ const (
 	CodeTimeoutBudget = "timeout-budget"
 	// CodeWildcard: wildcards in the rules of a hook do not cover leases and events.
 	CodeWildcard = "wildcard"
+	// CodeAnyAuthority: a document grants something to identities, and several authorities can issue them.
+	CodeAnyAuthority = "any-authority"
 	// CodeOwnEntry: a hook is an entry of the mesh itself, which would call itself. It has to be acknowledged, as those of
 	// package danger.
 	CodeOwnEntry = "danger-own-entry"
@@ -42,6 +44,8 @@ type Options struct {
 	OwnNamespace string
 	// MutateBudget is how long API servers wait for the mutating hooks of one request; 0 leaves CodeTimeoutBudget out.
 	MutateBudget time.Duration
+	// Authorities says how many authorities are trusted now. It may be called concurrently; nil leaves CodeAnyAuthority out.
+	Authorities func() Authorities
 }
 
 // Inspect finds what there is to say about a snapshot and the objects that it was compiled from, as warnings: what stores take.
@@ -69,12 +73,21 @@ func findings(
 		func() []match.Finding { return ownEntries(s.Hooks(), objects, about) },
 		func() []match.Finding { return unknownClusters(objects, only) },
 		func() []match.Finding { return namespacesUnknown(s.Hooks(), objects, about, only) },
+		func() []match.Finding { return anyAuthority(objects, o.trusted(), only) },
 		func() []match.Finding { return sameNames(s.Hooks(), about) },
 		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about) },
 	} {
 		all = append(all, try(check)...)
 	}
 	return all
+}
+
+// trusted are how many authorities there are, if that is known.
+func (o Options) trusted() Authorities {
+	if o.Authorities == nil {
+		return Authorities{}
+	}
+	return o.Authorities()
 }
 
 // configurationOf is the object that a hook is in.
