@@ -39,7 +39,7 @@ func (c conflict) digest() string {
 }
 
 // route is what the routes agree on, with the default where they differ. Where they differ in who sees a review (streams or
-// clientConfig, hosts, clusters) nobody but a host that all of them name does: the hook applies to all clusters that one of
+// clientConfig, hosts, their authorities, clusters) nobody but a host that all of them name does: the hook applies to all clusters that one of
 // them names, and a call that nobody may get fails, so that the failurePolicy of the hook decides.
 func (c conflict) route() Route {
 	merged := c[0].Route
@@ -57,6 +57,13 @@ func (r Route) merge(other Route) Route {
 	}
 	if r.Stream != other.Stream || !sameSet(r.Clusters, other.Clusters) {
 		merged.Stream, merged.Hosts = true, nil
+	}
+	var some bool
+	if merged.Authorities, some = agreed(r.Authorities, other.Authorities); !some {
+		merged.Hosts = nil
+	}
+	if len(merged.Hosts) == 0 {
+		merged.Authorities = nil // there is nobody to vouch for
 	}
 	merged.Immediate = merged.Stream && (r.atOnce() || other.atOnce())
 	if r.Timeout == other.Timeout {
@@ -99,6 +106,18 @@ func inBoth(a, b []string) []string {
 		}
 	}
 	return both
+}
+
+// agreed are the authorities that may vouch by both of two lists, of which an empty one means all; false when none may.
+func agreed(a, b []string) (authorities []string, some bool) {
+	switch {
+	case len(a) == 0:
+		return sorted(b), true
+	case len(b) == 0:
+		return sorted(a), true
+	}
+	both := inBoth(a, b)
+	return both, len(both) > 0
 }
 
 // union is what stands in one of two lists of clusters, sorted. An empty list means all clusters.

@@ -2,13 +2,13 @@ package match_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // TestTheOrderOfTheInputDecidesNothing compiles configurations, many of whose routes conflict, in other orders.
@@ -43,7 +43,7 @@ func TestAConflictOfRoutesShowsNoReviewToMoreAndDropsNoCall(t *testing.T) {
 		var routes []match.RouteBinding
 		for i := range 2 + r.IntN(3) {
 			routes = append(routes, match.RouteBinding{Name: fmt.Sprint(i), Configuration: "a", Route: match.Route{
-				Stream: r.maybe(2), Hosts: pick(r, nil, []string{"h"}, []string{"h", "g"}), Shadow: r.maybe(2), Immediate: r.maybe(2),
+				Stream: r.maybe(2), Hosts: pick(r, nil, []string{"h"}, []string{"h", "g"}), Authorities: pick(r, nil, []string{"x"}, []string{"y", "x"}), Shadow: r.maybe(2), Immediate: r.maybe(2),
 				Clusters: pick(r, nil, []string{"one"}, []string{"one"}, []string{"two", "one"}, []string{"one", "two"}),
 				Timeout:  pick(r, 0, time.Second, time.Minute), Speculate: r.maybe(2),
 			}})
@@ -61,6 +61,11 @@ func TestAConflictOfRoutesShowsNoReviewToMoreAndDropsNoCall(t *testing.T) {
 	}
 }
 
+// grantOf is who may serve a hook.
+func grantOf(h *match.Hook) identity.Grant {
+	return identity.Grant{Names: h.Route.Hosts, Authorities: h.Route.Authorities}
+}
+
 // agrees says how a hook of conflicting routes does what it does not do with one of them alone.
 func agrees(h, alone *match.Hook) string {
 	for _, cluster := range []string{"one", "two", "three"} {
@@ -76,8 +81,11 @@ func agrees(h, alone *match.Hook) string {
 		}
 	}
 	for _, host := range h.Route.Hosts {
-		if !slices.Contains(alone.Route.Hosts, host) {
-			return "reviews are shown to " + host
+		for _, authority := range []string{"x", "y", "z"} {
+			peer := identity.Named(host, authority)
+			if grantOf(h).Includes(peer) && !grantOf(alone).Includes(peer) {
+				return "reviews are shown to " + host + " of " + authority
+			}
 		}
 	}
 	if alone.Decides() && !h.Decides() {

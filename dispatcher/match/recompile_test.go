@@ -143,7 +143,7 @@ func (w *changing) route(source string) {
 		Name: pick(w.random, "r", "s"), Source: source, Configuration: pick(w.random, "x", "x", "y", "none"), Hook: pick(w.random, "", "", "a"),
 		Stage: pick(w.random, 0, 0, mutate, validate),
 		Route: match.Route{
-			Stream: w.maybe(2), Hosts: pick(w.random, nil, []string{"h"}), Shadow: w.maybe(4), Speculate: w.maybe(4), Immediate: w.maybe(4),
+			Stream: w.maybe(2), Hosts: pick(w.random, nil, []string{"h"}), Authorities: pick(w.random, nil, []string{"x"}, []string{"y"}), Shadow: w.maybe(4), Speculate: w.maybe(4), Immediate: w.maybe(4),
 			Clusters: pick(w.random, nil, nil, []string{"one"}, []string{"two"}),
 		},
 	}
