@@ -1733,7 +1733,8 @@ func (x *HostDrain) GetLastStartedCallId() uint64 {
 }
 
 // DispatcherDrain says that the dispatcher sends no new calls on this session and closes the stream once those in flight
-// have ended: because it leaves, or because a newer session of the same instance has taken over.
+// have ended: because it leaves, because a newer session of the same instance has taken over, or because the certificate of
+// the host has expired or its authority is not trusted any more.
 type DispatcherDrain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Time after which the dispatcher closes in any case, in milliseconds.
