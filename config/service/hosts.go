@@ -151,5 +151,9 @@ func granted(h *match.Hook) string {
 	if len(h.Route.Hosts) == 0 {
 		return ", which names none"
 	}
-	return " (" + firstOf(h.Route.Hosts) + ")"
+	text := " (" + firstOf(h.Route.Hosts) + ")"
+	if len(h.Route.Authorities) > 0 {
+		text += " and an authority of its spec.authorities"
+	}
+	return text
 }
