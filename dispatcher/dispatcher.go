@@ -141,6 +141,7 @@ type Dispatcher struct {
 	gate      *gate
 	codec     func() chain.Codec
 	outputs   *outputs
+	entries   entries
 	seeing    *instrumentation
 	log       *slog.Logger
 }
@@ -194,6 +195,7 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
 	defer d.snapshots.Release(snapshot)
+	d.entries.saw(r.Admission.GetCluster(), r.Entry, begun)
 	if r.Stage == admissionv1.Stage_STAGE_ADMIT {
 		answer, err = d.admit(ctx, gone, snapshot, r)
 	} else {

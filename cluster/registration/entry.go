@@ -17,8 +17,6 @@ type entry struct {
 	name  string
 	// hooks are those that may be called for a request of the entry.
 	hooks []*match.Hook
-	// planned are the hooks of the stage.
-	planned []*match.Hook
 	// atoms are the requests of the entry, in the versions that its hooks name.
 	atoms []atom
 	// equivalent says that the API server brings these requests in other versions too.

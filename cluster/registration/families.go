@@ -116,7 +116,7 @@ func (f families) of(set atomSet) []atom {
 			all = append(all, members...)
 		}
 	}
-	return slices.DeleteFunc(all, func(a atom) bool { return excluded(a) })
+	return slices.DeleteFunc(all, excluded)
 }
 
 // reach are the requests that a hook is called for: those that its rules name and, with matchPolicy Equivalent, what is the
@@ -140,7 +140,7 @@ func (p *planner) covered(hooks []*match.Hook) atomSet {
 
 // written are the requests that the rules of a hook name, less those that never come to the mesh.
 func written(h *match.Hook) []atom {
-	return slices.DeleteFunc(atoms(h.Rules()), func(a atom) bool { return excluded(a) })
+	return slices.DeleteFunc(atoms(h.Rules()), excluded)
 }
 
 func writtenBy(hooks []*match.Hook) []atom {

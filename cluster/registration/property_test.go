@@ -90,11 +90,7 @@ func failsOpen(h *match.Hook) bool   { return !h.FailsClosed() }
 
 // excluded says it again, in the words of a request.
 func excluded(r *admissionv1.AdmissionRequest) bool {
-	switch r.GetResource().GetGroup() + "/" + r.GetResource().GetResource() {
-	case "authentication.k8s.io/tokenreviews":
-		return true
-	}
-	return false
+	return r.GetResource().GetGroup() == "authentication.k8s.io" && r.GetResource().GetResource() == "tokenreviews"
 }
 
 // generator makes configurations and requests of few words, so that they meet.

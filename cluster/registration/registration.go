@@ -1,7 +1,7 @@
 // Package registration plans what stands in a cluster's own API server so that it calls the mesh: one
 // MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, made of the hooks that are in force for that
 // cluster. Each webhook in them is an entry; its path names the cluster, the stage and the entry, and the plan: the entry's
-// timeoutSeconds and the hooks of the stage that the entries were made from (match.Entry). Objects in a cluster are older than
+// timeoutSeconds and the hooks that the entries of the cluster were made from (match.Entry). Objects in a cluster are older than
 // the configuration of the mesh, and by the plan a dispatcher knows how much older. Which validating hooks an entry calls
 // depends on it (match.Hook.In). Nothing of the kind is needed for mutating hooks, which are all called by each of their
 // entries: what a change of their policy or rules leaves undone until the entries are made again is that the API server
@@ -70,14 +70,9 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 	}
 	entries := append(p.byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), p.byRequest(admissionv1.Stage_STAGE_REINVOKE, again)...)
 	for _, e := range entries {
-		e.planned = mutating
-		if e.stage == admissionv1.Stage_STAGE_REINVOKE {
-			e.planned = again
-		}
 		r.Mutating.Webhooks = append(r.Mutating.Webhooks, p.mutating(e))
 	}
 	for _, e := range p.byPolicy(admissionv1.Stage_STAGE_VALIDATE, validating) {
-		e.planned = validating
 		r.Validating.Webhooks = append(r.Validating.Webhooks, p.validating(e))
 	}
 	r.Findings = p.findings
@@ -88,6 +83,7 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 type planner struct {
 	options  Options
 	cluster  string
+	planned  []*match.Hook
 	families families
 	reach    map[*match.Hook][]atom // the requests that each hook covers, in all versions
 	findings []match.Finding
@@ -95,7 +91,7 @@ type planner struct {
 
 func newPlanner(s *match.Snapshot, cluster string, o Options) *planner {
 	serving := keep(s.Hooks(), func(h *match.Hook) bool { return h.Serves(cluster) })
-	p := &planner{options: o, cluster: cluster, families: newFamilies(o.Equivalents, serving), reach: map[*match.Hook][]atom{}}
+	p := &planner{options: o, cluster: cluster, planned: s.EntryHooks(cluster), families: newFamilies(o.Equivalents, serving), reach: map[*match.Hook][]atom{}}
 	for _, h := range serving {
 		p.reach[h] = p.families.reach(h)
 	}
@@ -132,7 +128,7 @@ func (e entry) describe() string { return fmt.Sprintf("entry %s/%s", stageName(e
 
 // path is where an entry is served that has so much time.
 func (p *planner) path(e entry, seconds int32) string {
-	planned := match.NewEntry(e.name, time.Duration(seconds)*time.Second, e.planned)
+	planned := match.NewEntry(e.name, time.Duration(seconds)*time.Second, p.planned)
 	return fmt.Sprintf("%s/v1/clusters/%s/%s/%s", p.options.URL, p.cluster, stageName(e.stage), planned)
 }
 

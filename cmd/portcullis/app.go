@@ -233,7 +233,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 	if err != nil {
 		return fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
 	}
-	if err := metrics.Register(budget.Collector()); err != nil {
+	if err := errors.Join(metrics.Register(budget.Collector()), metrics.Register(newDriftMetric(a.entryDrifts))); err != nil {
 		return err
 	}
 	a.bridge, err = bridge.New(bridge.Options{

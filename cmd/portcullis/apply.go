@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/portcullis-mesh/portcullis/config/gateway"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -97,7 +99,10 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 			return err
 		}
 		w := wait{request: &configv1.WaitRequest{Revision: answer.GetRevision()}, timeout: c.timeout, done: "judge by it", tell: tell}
-		return w.until(ctx, client)
+		if err := w.until(ctx, client); err != nil {
+			return err
+		}
+		return tellEntryDrift(ctx, client, cmd.ErrOrStderr())
 	})
 }
 
@@ -107,6 +112,24 @@ func (c *applyCommand) refuse(out io.Writer, err error) error {
 		return errors.Join(err, printRefusal(out, err))
 	}
 	return err
+}
+
+// tellEntryDrift says which clusters call the mesh by entries that were made from another configuration.
+func tellEntryDrift(ctx context.Context, client configv1.ConfigServiceClient, notes io.Writer) error {
+	answer, err := client.List(ctx, &configv1.ListRequest{Kind: kinds.ClusterKind})
+	if err != nil {
+		return err
+	}
+	var findings []*configv1.Finding
+	for _, o := range answer.GetObjects() {
+		for _, f := range o.GetFindings() {
+			if f.GetCode() == service.CodeEntryDrift {
+				findings = append(findings, f)
+			}
+		}
+	}
+	printFindings(notes, findings)
+	return nil
 }
 
 // print says what was done.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -19,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
 func newClusterCommand() *cobra.Command {
@@ -33,30 +35,36 @@ func newClusterCommand() *cobra.Command {
 
 // registerCommand is what the flags of cluster register say.
 type registerCommand struct {
-	config      []string
-	ca          string
-	options     registration.Options
-	diff, apply bool
-	output      *choice
+	config  []string
+	target  target
+	timeout time.Duration
+	options registration.Options
+	output  *choice
 }
 
 func newClusterRegisterCommand() *cobra.Command {
 	var c registerCommand
 	var show bool
 	cmd := &cobra.Command{
-		Use:   "register NAME --config PATH --url URL",
+		Use:   "register NAME --url URL",
 		Short: "Print the webhook configurations that make a cluster call the mesh",
-		Long: `Register reads the same configuration as "portcullis serve" and prints what has to stand in the cluster of that name: a
-MutatingWebhookConfiguration and a ValidatingWebhookConfiguration whose webhooks point at the mesh. Their rules are those of
-the hooks that are in force for the cluster, and nothing else. What is dangerous about them is said on standard error.
+		Long: `Register asks a mesh which configuration is in force, or reads the files of "portcullis serve --config", and prints what has to
+stand in the cluster of that name: a MutatingWebhookConfiguration and a ValidatingWebhookConfiguration whose webhooks point at
+the mesh. Their rules are those of the hooks that are in force for the cluster, and nothing else. What is dangerous about them
+is said on standard error.
 
 A resource that the cluster serves in several versions is one resource for hooks with matchPolicy Equivalent, and the two
 objects have to agree about which these are: the Cluster document says so, or its spec.kubeconfig is asked, or all versions
 count that Kubernetes ever served.
 
-Apply the output again whenever the rules, selectors, timeouts or policies of hooks change: widen it before a new hook is
-put in force, and narrow it after a hook is gone. Apply it again, too, when the cluster has learned to serve new versions.`,
-		Example: `  portcullis cluster register prod-1 --config /etc/portcullis/conf.d \
+Apply the output again whenever the rules, selectors, timeouts or policies of hooks change, and when the cluster has learned
+to serve new versions. Until then hooks are called for the requests that the entries of before bring: "portcullis get clusters"
+finds those that do not fit (entry-drift), and so do "portcullis apply --wait" and the metric portcullis_entry_drift.
+` + configureAddress,
+		Example: `  portcullis cluster register prod-1 --server portcullis.example.com:8444 --cert op.crt --key op.key \
+    --url https://portcullis.example.com:8443 --ca ca.crt | kubectl --context prod-1 apply -f -
+
+  portcullis cluster register prod-1 --config /etc/portcullis/conf.d \
     --url https://portcullis.example.com:8443 --ca ca.crt | kubectl --context prod-1 apply -f -
 
   portcullis cluster register prod-1 --config conf.d --url https://10.0.0.7:8443 --ca ca.crt | kubectl diff -f -`,
@@ -73,11 +81,11 @@ put in force, and narrow it after a hook is gone. Apply it again, too, when the 
 	}
 	f := cmd.Flags()
 	f.BoolVar(&show, "print", true, "print the objects and change nothing")
-	f.BoolVar(&c.diff, "diff", false, "not available yet: pipe the output into kubectl diff -f -")
-	f.BoolVar(&c.apply, "apply", false, "not available yet: pipe the output into kubectl apply -f -")
-	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration; may be given several times")
+	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration, instead of asking a mesh; may be given several times")
+	c.target.bind(f)
+	f.Lookup("ca").Usage = "PEM file of the authorities of the mesh's certificate (default, in what is printed: those of the API server's system)"
+	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long the mesh may take to answer")
 	f.StringVar(&c.options.URL, "url", "", "where the cluster's API servers reach the mesh (serve --listen)")
-	f.StringVar(&c.ca, "ca", "", "PEM file of the authorities of the mesh's certificate (default: those of the API server's system)")
 	f.StringVar(&c.options.Name, "name", registration.DefaultName, "name of the two objects")
 	f.StringVar(&c.options.OwnNamespace, "own-namespace", "portcullis-system",
 		`namespace in which the mesh runs in this cluster, which is exempt; "" when it runs elsewhere`)
@@ -89,22 +97,18 @@ put in force, and narrow it after a hook is gone. Apply it again, too, when the 
 }
 
 func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Writer) error {
-	switch {
-	case c.diff:
-		return errors.New("--diff is not available yet: print the objects, and pipe them into kubectl diff -f -")
-	case c.apply:
-		return errors.New("--apply is not available yet: print the objects, and pipe them into kubectl apply -f -")
-	case len(c.config) == 0:
-		return errors.New("say which configuration is in force: --config PATH, as for portcullis serve")
-	}
-	if c.ca != "" {
-		bundle, err := os.ReadFile(c.ca)
+	if ca := c.target.tls.ca; ca != "" {
+		bundle, err := os.ReadFile(ca)
 		if err != nil {
 			return fmt.Errorf("--ca: %w", err)
 		}
 		c.options.CABundle = bundle
 	}
-	force, err := compileFor(ctx, name, c.config, notes)
+	objects, err := c.objects(ctx)
+	if err != nil {
+		return err
+	}
+	force, err := compileFor(ctx, name, objects, notes)
 	if err != nil {
 		return err
 	}
@@ -124,6 +128,56 @@ func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Wr
 		fmt.Fprintf(notes, "info: no hook is in force for cluster %q, so its API servers will not call the mesh\n", name)
 	}
 	return c.print(out, r)
+}
+
+// objects are the configuration in force: of a mesh, or of files.
+func (c *registerCommand) objects(ctx context.Context) ([]config.Object, error) {
+	if len(c.config) > 0 {
+		return objectsIn(ctx, c.config)
+	}
+	if c.target.readyFile == "" && c.target.server == "" {
+		return nil, errors.New("say which configuration is in force: that of a mesh with a store, by --ready-file or --server, " +
+			"or --config PATH, as for portcullis serve")
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var objects []config.Object
+	err := configured(&c.target, func(client configv1.ConfigServiceClient) error {
+		answer, err := client.List(ctx, &configv1.ListRequest{})
+		if err != nil {
+			return err
+		}
+		objects, err = objectsOf(answer.GetObjects())
+		return err
+	})
+	return objects, err
+}
+
+// objectsOf reads what a mesh has, but for what is being removed.
+func objectsOf(list []*configv1.ConfigObject) ([]config.Object, error) {
+	var objects []config.Object
+	var problems config.Problems
+	for _, o := range list {
+		if o.GetRemoving() {
+			continue
+		}
+		read, wrong := config.Decode(name(o.GetKey()), o.GetManifest().GetRaw())
+		objects, problems = append(objects, read...), append(problems, wrong...)
+	}
+	return objects, problems.Err()
+}
+
+// objectsIn reads files.
+func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
+	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: paths})
+	if err != nil {
+		return nil, err
+	}
+	listing, err := directory.Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	return listing.Objects, append(listing.Problems, duplicates(listing.Objects)...).Err()
 }
 
 // print writes the objects, for kubectl.
@@ -163,26 +217,15 @@ func (c *inForce) place(f match.Finding) match.Finding {
 
 // compileFor compiles the configuration as a dispatcher would, and finds the document of the cluster in it. Warnings go to
 // notes.
-func compileFor(ctx context.Context, cluster string, paths []string, notes io.Writer) (*inForce, error) {
-	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: paths})
+func compileFor(ctx context.Context, cluster string, objects []config.Object, notes io.Writer) (*inForce, error) {
+	document, err := known(cluster, objects)
 	if err != nil {
 		return nil, err
 	}
-	listing, err := directory.Read(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	if err := append(listing.Problems, duplicates(listing.Objects)...).Err(); err != nil {
-		return nil, err
-	}
-	document, err := known(cluster, listing.Objects)
-	if err != nil {
-		return nil, err
-	}
-	snapshot, problems := config.Compile(listing.Revision, listing.Objects)
+	snapshot, problems := config.Compile("", objects)
 	serving := func(h *match.Hook) bool { return h.Serves(cluster) }
-	problems = append(problems, config.ProblemsOf(danger.Findings(ctx, snapshot, danger.Options{Only: serving}), listing.Objects)...)
-	problems = append(problems, slices.DeleteFunc(lint.Options{}.Inspect(ctx, snapshot, listing.Objects), func(p config.Problem) bool {
+	problems = append(problems, config.ProblemsOf(danger.Findings(ctx, snapshot, danger.Options{Only: serving}), objects)...)
+	problems = append(problems, slices.DeleteFunc(lint.Options{}.Inspect(ctx, snapshot, objects), func(p config.Problem) bool {
 		return danger.Is(p.Code) && p.Code != lint.CodeOwnEntry || p.Code == lint.CodeWildcard // of these the plan knows more
 	})...)
 	for _, p := range problems {
@@ -190,7 +233,7 @@ func compileFor(ctx context.Context, cluster string, paths []string, notes io.Wr
 			fmt.Fprintf(notes, "warning: %s\n", p)
 		}
 	}
-	return &inForce{snapshot, document, listing.Objects}, problems.Err()
+	return &inForce{snapshot, document, objects}, problems.Err()
 }
 
 // duplicates reports objects that stand in several documents: a dispatcher would use none of them.

@@ -8,12 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	judged "github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 const registeredHooks = `apiVersion: admissionregistration.k8s.io/v1
@@ -126,6 +129,58 @@ func TestClusterRegisterSaysWhatIsProbablyNotMeant(t *testing.T) {
 	}
 }
 
+// TestClusterRegisterAsksAMesh has entries made from what is in force, which then changes: reviews that come by them say so.
+func TestClusterRegisterAsksAMesh(t *testing.T) {
+	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
+	ready := info.file(t)
+	entryPath := func() string {
+		r := register(t, "dev", "--ready-file", ready, "--url", "https://mesh.example.com:8443", "-o", "json")
+		r.ends(t, 0)
+		_, path, ok := strings.Cut(r.out, "https://mesh.example.com:8443/v1/clusters/dev/validate/")
+		if !ok {
+			t.Fatalf("no entry: %+v", r)
+		}
+		path, _, _ = strings.Cut(path, `"`)
+		return path
+	}
+	comesBy := func(entry string) {
+		t.Helper()
+		_, err := a.judge.Review(t.Context(), &judged.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Entry: entry, Admission: &admissionv1.AdmissionRequest{
+			Uid: "u", Cluster: "dev", Operation: "DELETE", Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "services"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	drift := func() string {
+		return execute(t, newGetCommand(), nil, "cluster", "dev", "-o", "json", "--ready-file", ready).out
+	}
+
+	before := entryPath()
+	comesBy(before)
+	if said := drift(); strings.Contains(said, "entry-drift") {
+		t.Errorf("entries that fit: %s", said)
+	}
+
+	policy := strings.NewReplacer("GROUP", "example.com").Replace(appliedHooks)
+	execute(t, newApplyCommand(), strings.NewReader(policy), "-f", "-", "--wait", "--ready-file", ready).
+		ends(t, 0, "warning: Cluster/dev: ", `hook "policy.example.com" of ValidatingWebhookConfiguration/policy`, "portcullis cluster register dev", "(entry-drift)")
+	if said := drift(); !strings.Contains(said, "entry-drift") {
+		t.Errorf("entries that do not fit: %s", said)
+	}
+
+	after := entryPath()
+	if after == before {
+		t.Fatalf("another configuration has the same entry %s", after)
+	}
+	comesBy(after)
+	for deadline := time.Now().Add(time.Minute); strings.Contains(drift(), "entry-drift"); {
+		if time.Now().After(deadline) {
+			t.Fatal("entries that fit again are still said not to")
+		}
+	}
+}
+
 // TestEntriesOfTheMeshAreNotTakenBackUnasked has an operator who takes all that the cluster shows, entries of the mesh among it.
 func TestEntriesOfTheMeshAreNotTakenBackUnasked(t *testing.T) {
 	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
@@ -180,7 +235,7 @@ func TestClusterRegisterSaysWhatIsWrong(t *testing.T) {
 		want []string
 	}{
 		"the name is needed":                       {[]string{"--config", good}, []string{"name one cluster"}},
-		"the configuration is needed":              {[]string{"prod-1", "--url", "https://mesh"}, []string{"--config PATH"}},
+		"the configuration is needed":              {[]string{"prod-1", "--url", "https://mesh"}, []string{"--config PATH", "--ready-file"}},
 		"a path that is not there":                 {[]string{"prod-1", "--config", "/nowhere", "--url", "https://mesh"}, []string{"/nowhere"}},
 		"the URL is needed":                        {[]string{"prod-1", "--config", good}, []string{"url: say where"}},
 		"the URL is https":                         {[]string{"prod-1", "--config", good, "--url", "http://mesh"}, []string{"must be https"}},
@@ -188,8 +243,6 @@ func TestClusterRegisterSaysWhatIsWrong(t *testing.T) {
 		"a cluster that nobody may speak for":      {[]string{"prod-3", "--config", good, "--url", "https://mesh"}, []string{`no Cluster "prod-3"`, "prod-1, prod-2"}},
 		"a document with a mistake, with its line": {[]string{"prod-1", "--config", broken, "--url", "https://mesh"}, []string{"hooks.yaml:6", "rulez"}},
 		"the same object in two files":             {[]string{"prod-1", "--config", twice, "--url", "https://mesh"}, []string{"b.yaml:1", "a.yaml:1", "remove one"}},
-		"--diff comes later":                       {[]string{"prod-1", "--diff"}, []string{"not available yet", "kubectl diff"}},
-		"--apply comes later":                      {[]string{"prod-1", "--apply"}, []string{"not available yet", "kubectl apply"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/gateway"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -34,6 +36,7 @@ type controlPlane struct {
 	presence *etcdstore.Presence
 	live     *config.Store
 	hosts    *session.Registry
+	judge    *dispatcher.Dispatcher
 	log      *slog.Logger
 }
 
@@ -42,7 +45,7 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	if s.objects == nil {
 		return &controlPlane{}, nil
 	}
-	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, log: a.log, presence: s.presence}
+	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, judge: a.judge, log: a.log, presence: s.presence}
 	var err error
 	c.service, err = service.New(service.Options{
 		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
@@ -108,6 +111,7 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
 	}
 	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
+	s.EntryDrifts = toldDrifts(a.judge.EntryDrifts(c.Snapshot()))
 	if p := a.live.Permitted(); p != nil {
 		s.StaleUntil = p.Until
 	}
@@ -125,7 +129,7 @@ func sameStatus(a, b *etcdstore.Status) bool {
 	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
 		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
-		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore
+		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts)
 }
 
 // inspection is what the configuration is looked through for.

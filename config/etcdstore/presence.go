@@ -58,6 +58,9 @@ type Status struct {
 	// are.
 	Unserved     []HookName `json:"unserved,omitempty"`
 	UnservedMore int        `json:"unservedMore,omitempty"`
+	// EntryDrifts are the clusters whose API servers call this dispatcher by entries that were made from another configuration than
+	// the one in force here, as far as there is room.
+	EntryDrifts []EntryDrift `json:"entryDrifts,omitempty"`
 	// StaleUntil is until when reviews are judged by a configuration that is too old; zero is the usual case.
 	StaleUntil time.Time `json:"staleUntil,omitzero"`
 	// Said is when it said so.
@@ -69,6 +72,17 @@ type HookName struct {
 	// Object is the configuration, as KIND/NAME, and Hook the name of the hook.
 	Object string `json:"object"`
 	Hook   string `json:"hook"`
+}
+
+// EntryDrift is how the entries of a cluster differ from the configuration.
+type EntryDrift struct {
+	// Cluster is its name.
+	Cluster string `json:"cluster"`
+	// Unplanned are hooks that the entries were not made from, as far as there is room, and UnplannedMore how many others there are.
+	Unplanned     []HookName `json:"unplanned,omitempty"`
+	UnplannedMore int        `json:"unplannedMore,omitempty"`
+	// Gone is how many hooks the entries were made from that are no longer there as they were.
+	Gone int `json:"gone,omitempty"`
 }
 
 // What a pending hook waits for, as a dispatcher knows it.

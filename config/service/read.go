@@ -144,7 +144,7 @@ func (v *view) object(key config.Key) *configv1.ConfigObject {
 		}
 		out = objectOf(&other, nil)
 	}
-	for _, p := range slices.Concat(v.about[key], v.noHosts(key)) {
+	for _, p := range slices.Concat(v.about[key], v.noHosts(key), v.entryDrift(key)) {
 		out.Findings = append(out.Findings, FindingOf(p))
 	}
 	out.Conditions = v.conditions(key, r)

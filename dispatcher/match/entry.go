@@ -22,14 +22,14 @@ const (
 )
 
 const (
-	// MaxPlanHooks is how many hooks a plan names. Hooks beyond that are called by every entry of their stage.
+	// MaxPlanHooks is how many hooks a plan names. Validating hooks beyond that are called by both entries.
 	MaxPlanHooks = 1024
 	// maxEntryTimeout is the largest timeoutSeconds that Kubernetes accepts.
 	maxEntryTimeout = 30 * time.Second
 )
 
 // Entry is the webhook of a cluster's own configuration by which a review came. As text it is NAME or NAME/PLAN; the plan is
-// the entry's timeoutSeconds, a dot, and the sorted fingerprints of the hooks of the stage that the entries were made from:
+// the entry's timeoutSeconds, a dot, and the sorted fingerprints of the hooks that the entries of the cluster were made from:
 //
 //	fail-closed/11.8dZk0_qOhS2mWb7x
 //
@@ -43,19 +43,19 @@ type Entry struct {
 	planned string // fingerprints, sorted
 }
 
-// NewEntry is an entry that is made from the hooks of its stage, with those of the other entries of the stage.
+// NewEntry is an entry that is made, with all others of its cluster, from hooks (Snapshot.EntryHooks).
 func NewEntry(name string, timeout time.Duration, hooks []*Hook) Entry {
 	return Entry{Name: name, Timeout: timeout, planned: plan(hooks)}
 }
 
-// plan is the fingerprints of hooks: the same for the same hooks in any order.
+// plan is the fingerprints of the first MaxPlanHooks hooks, sorted.
 func plan(hooks []*Hook) string {
-	all := make([]string, len(hooks))
-	for i, h := range hooks {
-		all[i] = string(h.fingerprint)
+	all := make([]string, min(len(hooks), MaxPlanHooks))
+	for i := range all {
+		all[i] = string(hooks[i].fingerprint)
 	}
 	slices.Sort(all)
-	return strings.Join(all[:min(len(all), MaxPlanHooks)], "")
+	return strings.Join(all, "")
 }
 
 // ParseEntry reads the text of an entry. A plan that is malformed or too long is no plan, so that all hooks are called that
@@ -79,8 +79,11 @@ func (e Entry) String() string {
 	return e.Name + "/" + strconv.Itoa(int(e.Timeout/time.Second)) + "." + e.planned
 }
 
-// plans reports whether the entries of the stage were made from a hook as it is now.
-func (e *Entry) plans(f fingerprint) bool {
+// SamePlan reports whether two entries were made from the same hooks.
+func (e Entry) SamePlan(other Entry) bool { return e.planned == other.planned }
+
+// plans reports whether the entries of the cluster were made from a hook as it is now.
+func (e Entry) plans(f fingerprint) bool {
 	at := func(i int) string { return e.planned[i*fingerprintLength:][:fingerprintLength] }
 	n := len(e.planned) / fingerprintLength
 	i := sort.Search(n, func(i int) bool { return at(i) >= string(f) })

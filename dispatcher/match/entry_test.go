@@ -41,7 +41,7 @@ func TestEntriesAreTheSameAsText(t *testing.T) {
 	if text := (Entry{Name: EntryFailOpen}).String(); text != EntryFailOpen {
 		t.Errorf("without a plan: %q", text)
 	}
-	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.//"
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./"
 	if bad := strings.Trim(e.String(), alphabet); bad != "" {
 		t.Errorf("%q needs escapes in a URL: %q", e, bad)
 	}
@@ -170,11 +170,10 @@ func FuzzParseEntry(f *testing.F) {
 func BenchmarkIn(b *testing.B) {
 	for _, count := range []int{1, 20, MaxPlanHooks} {
 		hooks := validatingHooks(count)
-		text := NewEntry(EntryFailClosed, 11*time.Second, hooks).String()
 		open := hooks[len(hooks)-1]
 		open.FailurePolicy = admissionregistrationv1.Ignore
 		open.fingerprint = newFingerprint(open)
-		text = NewEntry(EntryFailClosed, 11*time.Second, hooks).String()
+		text := NewEntry(EntryFailClosed, 11*time.Second, hooks).String()
 		b.Run(fmt.Sprintf("%dHooks", count), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,0 +1,48 @@
+package service_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+func TestEntriesThatWereMadeFromAnotherConfigurationAreFoundOnTheirCluster(t *testing.T) {
+	drift := etcdstore.EntryDrift{Cluster: "east", Unplanned: without("a", "b"), UnplannedMore: 3, Gone: 1}
+	for name, tt := range map[string]struct {
+		dispatchers []etcdstore.Status
+		want        []string
+	}{
+		"no dispatcher has seen any": {[]etcdstore.Status{{ID: "one"}}, nil},
+		"those of another cluster":   {[]etcdstore.Status{{ID: "one", EntryDrifts: []etcdstore.EntryDrift{{Cluster: "west", Gone: 1}}}}, nil},
+		"some of the dispatchers have them": {
+			[]etcdstore.Status{{ID: "one", EntryDrifts: []etcdstore.EntryDrift{drift}}, {ID: "three"}, {ID: "two", EntryDrifts: []etcdstore.EntryDrift{drift}}},
+			[]string{"its API servers call the mesh by entries that were made from another configuration: new or changed since: " +
+				`hook "a" of ValidatingWebhookConfiguration/p, hook "b" of ValidatingWebhookConfiguration/p and 3 more; 1 hook changed or gone ` +
+				"(seen by one; two); run `portcullis cluster register east` and apply what it prints"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.applied("root", "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\nspec: {identities: [a]}\n")
+			for _, d := range tt.dispatchers {
+				f.hang(d.ID, d)
+			}
+			a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, x := range a.GetObject().GetFindings() {
+				if x.GetCode() == "entry-drift" {
+					got = append(got, x.GetMessage())
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package match
+
+import (
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// EntryHooks are the hooks that the entries of a cluster are made from: validating ones first, since which of these an entry
+// calls depends on its plan, which has room for MaxPlanHooks.
+func (s *Snapshot) EntryHooks(cluster string) []*Hook {
+	var validating, mutating []*Hook
+	for _, h := range s.hooks {
+		switch {
+		case !h.Serves(cluster):
+		case h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE:
+			validating = append(validating, h)
+		default:
+			mutating = append(mutating, h)
+		}
+	}
+	return append(validating, mutating...)
+}
+
+// Drift is how the entries of a cluster differ from those that would be made from a snapshot. The zero Drift is none.
+type Drift struct {
+	// Unplanned are the hooks that they were not made from, as they are now.
+	Unplanned []*Hook
+	// Gone is how many hooks they were made from that are no longer there as they were.
+	Gone int
+}
+
+// Any reports whether they differ.
+func (d *Drift) Any() bool { return len(d.Unplanned) > 0 || d.Gone > 0 }
+
+// Drift compares the plan of an entry of a cluster with the hooks of the snapshot. An entry without a plan was made from none.
+func (s *Snapshot) Drift(cluster string, e Entry) Drift {
+	hooks := s.EntryHooks(cluster)
+	if e.planned == plan(hooks) {
+		return Drift{}
+	}
+	d := Drift{Gone: len(e.planned) / fingerprintLength}
+	for _, h := range hooks {
+		if e.plans(h.fingerprint) {
+			d.Gone--
+		} else {
+			d.Unplanned = append(d.Unplanned, h)
+		}
+	}
+	return d
+}
