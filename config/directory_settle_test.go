@@ -47,11 +47,11 @@ func TestAFileThatIsWrittenInPlaceCountsWhenItHasBeenQuiet(t *testing.T) {
 		}
 		write(t, file, one)
 		looked(t, d, "a.yaml:one a.yaml:two", RewriteDelay)
-		time.Sleep(RewriteDelay - 1)
+		<-time.After(RewriteDelay - 1)
 		looked(t, d, "a.yaml:one a.yaml:two", 1)
 		write(t, file, one+"\n")
 		looked(t, d, "a.yaml:one a.yaml:two", RewriteDelay)
-		time.Sleep(RewriteDelay)
+		<-time.After(RewriteDelay)
 		looked(t, d, "a.yaml:one", 0)
 	})
 }
@@ -65,13 +65,13 @@ func TestAFileThatIsRenamedIntoItsPlaceCountsSoon(t *testing.T) {
 		looked(t, d, "a.yaml:one", 0)
 		replace(t, file, clusterDoc("two", "1"))
 		looked(t, d, "a.yaml:one", ReplaceDelay)
-		time.Sleep(ReplaceDelay)
+		<-time.After(ReplaceDelay)
 		looked(t, d, "a.yaml:two", 0)
 		replace(t, file, clusterDoc("three", "1"))
 		looked(t, d, "a.yaml:two", ReplaceDelay)
 		write(t, file, clusterDoc("three", "1")+"\n---\n"+clusterDoc("four", "1")) // it was not renamed: somebody writes it
 		looked(t, d, "a.yaml:two", RewriteDelay)
-		time.Sleep(RewriteDelay)
+		<-time.After(RewriteDelay)
 		looked(t, d, "a.yaml:three a.yaml:four", 0)
 	})
 }
@@ -85,7 +85,7 @@ func TestAFileThatIsNewOrGoneCountsSoon(t *testing.T) {
 		looked(t, d, "a.yaml:one", 0)
 		write(t, b, clusterDoc("two", "1"))
 		looked(t, d, "a.yaml:one", ReplaceDelay)
-		time.Sleep(ReplaceDelay)
+		<-time.After(ReplaceDelay)
 		looked(t, d, "a.yaml:one b.yaml:two", 0)
 		if err := os.Remove(a); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestAFileThatIsNewOrGoneCountsSoon(t *testing.T) {
 			t.Fatal(err)
 		}
 		looked(t, d, "a.yaml:one b.yaml:two", ReplaceDelay)
-		time.Sleep(ReplaceDelay)
+		<-time.After(ReplaceDelay)
 		looked(t, d, "b.yaml:two", 0)
 	})
 }
@@ -117,7 +117,7 @@ func TestTheFirstListingWaitsForAFileThatIsBeingWritten(t *testing.T) {
 	write(t, file, clusterDoc("one", "1"))
 	synctest.Test(t, func(t *testing.T) {
 		writing := func(ctx context.Context) {
-			for data := clusterDoc("one", "1"); ctx.Err() == nil; time.Sleep(ReplaceDelay / 2) {
+			for data := clusterDoc("one", "1"); ctx.Err() == nil; <-time.After(ReplaceDelay / 2) {
 				data += "\n"
 				write(t, file, data)
 			}
@@ -157,12 +157,12 @@ func TestASourceIsListedAgainWhenItWantsToBe(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go s.Run(ctx)
+		go func() { _ = s.Run(ctx) }()
 		for _, step := range []struct {
 			after time.Duration
 			lists int64
 		}{{ReplaceDelay - 1, 1}, {1, 2}, {ListInterval - 1, 2}, {1, 3}} {
-			time.Sleep(step.after)
+			<-time.After(step.after)
 			synctest.Wait()
 			if n := source.lists.Load(); n != step.lists {
 				t.Errorf("listed %d times, want %d", n, step.lists)

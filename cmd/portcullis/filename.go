@@ -21,7 +21,7 @@ func stream(cmd *cobra.Command, path string) (l config.Listing, ok bool, err err
 	} else {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice|fs.ModeSocket) == 0 {
-			return l, false, nil //nolint:nilerr // reading it will tell
+			return l, false, nil // reading it will tell
 		}
 		f, err := os.Open(path)
 		if err != nil {

@@ -106,7 +106,7 @@ func placeFindings(findings []*configv1.Finding, objects []config.Object) {
 	}
 	for _, f := range findings {
 		if o := places[name(f.GetKey())]; o != nil {
-			f.File, f.Line = o.File, uint32(max(o.LineOf(f.GetPath()), 0)) //nolint:gosec // files have fewer lines
+			f.File, f.Line = o.File, uint32(max(o.LineOf(f.GetPath()), 0))
 		}
 	}
 }

@@ -18,8 +18,10 @@ import (
 type refusal struct {
 	Error    string `json:"error"`
 	Findings []struct {
-		Code, Severity, Path, File string
-		Line                       int
+		Code     string `json:"code"`
+		Severity string `json:"severity"`
+		File     string `json:"file"`
+		Line     int    `json:"line"`
 	} `json:"findings"`
 }
 
@@ -64,7 +66,8 @@ func TestTheLineOfADangerIsThatOfItsHook(t *testing.T) {
 	ready := withStore(t)
 	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
 	documents := "# a comment\n" + dangerous
-	line := 1 + strings.Count(documents[:strings.Index(documents, "- name: policy.example.com")], "\n")
+	above, _, _ := strings.Cut(documents, "- name: policy.example.com")
+	line := 1 + strings.Count(above, "\n")
 	r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases", "-o", "json")
 	var told refusal
 	if err := json.Unmarshal([]byte(r.out), &told); err != nil || r.code != 0 {
