@@ -122,12 +122,12 @@ type Options struct {
 	// Deadline is when the answer has to be ready; it bounds all calls together.
 	Deadline time.Time
 	// Now is the time when a hook has been matched, and the object converted, which may have taken some: that of a call begins
-	// then. nil means that it is what Next was told.
+	// then. Patches are timed by it too. nil means that it is what Next was told.
 	Now func() time.Time
 }
 
-// matched is the time when a hook has been matched in a step that began at a time.
-func (o *Options) matched(begun time.Time) time.Time {
+// clock is the time in a step that began at a time: later than that, as matching a hook and applying a patch take some.
+func (o *Options) clock(begun time.Time) time.Time {
 	if o.Now == nil {
 		return begun
 	}
@@ -160,6 +160,7 @@ type call struct {
 	until    time.Time // what deadline would be if the call had begun in its turn: that of the next try, should this one fail
 	result   review.Result
 	patched  bool                           // its patch changed the object
+	applying time.Duration                  // what it took to apply its patch
 	verbatim bool                           // ... as the caller sent it, so that the patch is good for the caller too
 	said     *admissionv1.AdmissionResponse // the verdict of a call that has failed for its patch
 	refused  *admissionv1.Status            // of a review that ends for this hook, whatever its policy says

@@ -156,7 +156,7 @@ func (m *Mutate) consider(h *match.Hook) *call {
 // only just been asked.
 func (m *Mutate) turn(c *call, at int) {
 	m.current = c
-	now := m.options.matched(m.now)
+	now := m.options.clock(m.now)
 	limit := m.share(at, now)
 	if c.mode == review.Speculative {
 		c.limit, c.until = limit, now.Add(limit)

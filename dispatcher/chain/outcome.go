@@ -2,6 +2,7 @@ package chain
 
 import (
 	"iter"
+	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -68,13 +69,15 @@ type Outcome struct {
 	Failure *review.Failure
 	// Timing is where the time of the call went.
 	Timing review.Timing
+	// Applying is how long it took to apply the patch of the verdict; zero without one.
+	Applying time.Duration
 }
 
 // outcomesOf is what came of calls, in their order.
 func outcomesOf(calls []*call) iter.Seq[Outcome] {
 	return func(yield func(Outcome) bool) {
 		for _, c := range calls {
-			o := Outcome{ID: c.id, Hook: c.hook, Round: c.round, Mode: c.mode, Failure: c.result.Failure, Timing: c.result.Timing}
+			o := Outcome{ID: c.id, Hook: c.hook, Round: c.round, Mode: c.mode, Failure: c.result.Failure, Timing: c.result.Timing, Applying: c.applying}
 			o.Effect, o.Reason = c.effect()
 			if o.Effect == Denied {
 				o.Code = max(c.result.Verdict.GetStatus().GetCode(), codeBadRequest)
@@ -128,6 +131,7 @@ func explained(calls []*call) []*admissionv1.HookOutcome {
 			QueuedUs:      uint32(o.Timing.Queued.Microseconds()),
 			WireUs:        uint32(o.Timing.Wire.Microseconds()),
 			HostUs:        uint32(o.Timing.Host.Microseconds()),
+			ApplyUs:       uint32(o.Applying.Microseconds()),
 			Instance:      o.Timing.Instance,
 		})
 	}

@@ -11,7 +11,9 @@ import (
 // k8s.io/apiserver/pkg/admission/plugin/webhook/mutating in their order. A patch that does not apply is a 500 even for a
 // fail-open hook (SEMANTICS C21), and so is one for a request without an object, unless it is empty.
 func (m *Mutate) patch(c *call, patch []byte) {
+	begun := m.options.clock(m.now)
 	raw, changed, err := m.options.Codec.Apply(c.seen, patch)
+	c.applying = m.options.clock(begun).Sub(begun)
 	patchType := c.result.Verdict.GetPatchType()
 	switch {
 	case errors.Is(err, ErrBadPatch):

@@ -53,5 +53,5 @@ func (m *Mutate) shadow(h *match.Hook) {
 	}
 	c := inShadow(m.options, h, m.object)
 	m.record(c)
-	m.start = append(m.start, c.shadowed(m.object, m.options.matched(m.now))...)
+	m.start = append(m.start, c.shadowed(m.object, m.options.clock(m.now))...)
 }

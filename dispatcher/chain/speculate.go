@@ -55,7 +55,7 @@ func (m *Mutate) lookAhead() {
 		return
 	}
 	m.matchAhead()
-	now := m.options.matched(m.now)
+	now := m.options.clock(m.now)
 	for at, c := range m.ahead {
 		if c == nil || c.state != idle || c.refused != nil {
 			continue

@@ -68,7 +68,7 @@ func (v *Validate) begin(now time.Time) {
 		v.fail(v.calls, refused)
 		return
 	}
-	now = v.options.matched(now)
+	now = v.options.clock(now)
 	for _, c := range v.calls {
 		switch {
 		case c.mode == review.Shadow:

@@ -298,7 +298,7 @@ type HookOutcome struct {
 	WireUs uint32 `protobuf:"varint,7,opt,name=wire_us,json=wireUs,proto3" json:"wire_us,omitempty"`
 	// Time that the host says it took (its queue and its handler), in microseconds.
 	HostUs uint32 `protobuf:"varint,8,opt,name=host_us,json=hostUs,proto3" json:"host_us,omitempty"`
-	// Time to apply the patch, in microseconds. Not measured yet: always 0.
+	// Time to apply the patch to the object, in microseconds; 0 without one.
 	ApplyUs uint32 `protobuf:"varint,9,opt,name=apply_us,json=applyUs,proto3" json:"apply_us,omitempty"`
 	// Instance of the host that answered; empty when none did.
 	Instance      string `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`
