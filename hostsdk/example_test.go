@@ -25,7 +25,7 @@ func serve() error {
 	defer stop()
 	host, err := hostsdk.New(hostsdk.Options{
 		Name:        "imagepolicy",
-		Dispatchers: []string{"portcullis-hosts.portcullis.svc:8444"},
+		Dispatchers: []string{"portcullis-hosts.portcullis-system.svc:8444"},
 		TLS:         hostsdk.TLSFiles("tls.crt", "tls.key", "ca.crt"),
 	})
 	if err != nil {

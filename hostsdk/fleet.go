@@ -63,11 +63,14 @@ func (f *fleet) run(ctx context.Context) error {
 		resolvers.Go(func() { f.resolve(ctx, name, now) })
 	}
 	<-ctx.Done()
+	begun, running := time.Now(), len(f.host.caller.slots)
 	resolvers.Wait()
 	f.close()
 	f.links.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.host.options.Logger.Info("host stopped",
+		slog.Bool("drained", f.cutOff == nil), slog.Int("calls_in_flight", running), slog.Duration("took", time.Since(begun)))
 	return f.cutOff
 }
 

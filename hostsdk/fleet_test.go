@@ -1,9 +1,11 @@
 package hostsdk_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -102,7 +104,10 @@ func (m *mesh) run(o hostsdk.Options) (*hostsdk.Host, func() error) {
 func (m *mesh) host(o hostsdk.Options) *hostsdk.Host {
 	m.t.Helper()
 	o.Name, o.Instance, o.TLS = "imagepolicy", "imagepolicy-1", hostsdk.Plaintext()
-	o.Dial, o.Resolver, o.Logger = m.dial, m, quiet()
+	o.Dial, o.Resolver = m.dial, m
+	if o.Logger == nil {
+		o.Logger = quiet()
+	}
 	host, err := hostsdk.New(o)
 	if err != nil {
 		m.t.Fatal(err)
@@ -363,6 +368,48 @@ func TestRunDrainsEverySession(t *testing.T) {
 		}
 		if err := <-stopped; err != nil {
 			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// TestAHostLogsWhatItIsToldAndHowItStops: a line has what there is to say, and nothing else.
+func TestAHostLogsWhatItIsToldAndHowItStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, log := newMesh(t), &bytes.Buffer{}
+		l := m.start("10.0.0.1:8444", dispatcher("d1"))
+		plain := func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == "session" {
+				return slog.Attr{}
+			}
+			return a
+		}
+		host := m.host(hostsdk.Options{
+			Dispatchers: []string{"10.0.0.1:8444"}, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: plain})),
+		})
+		host.Validate("slow", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			time.Sleep(time.Second) //nolint:forbidigo // of the fake clock
+			return hostsdk.Allow(), nil
+		})
+		stop := m.launch(host)
+		s := accept(t, l)
+		asked := make(chan error, 1)
+		go func() {
+			_, err := s.Ask(t.Context(), "slow", hosttest.Create(pod))
+			asked <- err
+		}()
+		synctest.Wait()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+		want := `level=INFO msg="session opened" dispatcher=d1
+level=INFO msg="hook changed" hook=slow stage=validate state=in_rotation dispatcher=d1
+level=INFO msg="host stopped" drained=true calls_in_flight=1 took=1s
+`
+		if got := log.String(); got != want {
+			t.Errorf("logged\n%s, want\n%s", got, want)
 		}
 	})
 }

@@ -164,13 +164,19 @@ func (b *board) log(dispatcher string, news []HookStatus) {
 		if h.State == hostv1.State_STATE_UNKNOWN_HOOK || h.State == hostv1.State_STATE_NOT_AUTHORIZED {
 			say = b.logger.Warn
 		}
-		say("hook changed",
+		attrs := []any{
 			slog.String("hook", h.Name),
 			slog.String("stage", stageName(h.Stage)),
 			slog.String("state", strings.ToLower(strings.TrimPrefix(h.State.String(), "STATE_"))),
-			slog.String("message", h.Message),
-			slog.Any("clusters", h.Clusters),
-			slog.String("dispatcher", dispatcher))
+			slog.String("dispatcher", dispatcher),
+		}
+		if h.Message != "" {
+			attrs = append(attrs, slog.String("message", h.Message))
+		}
+		if len(h.Clusters) > 0 {
+			attrs = append(attrs, slog.Any("clusters", h.Clusters))
+		}
+		say("hook changed", attrs...)
 	}
 }
 
