@@ -143,6 +143,7 @@ type Dispatcher struct {
 	outputs   *outputs
 	entries   entries
 	seeing    *instrumentation
+	failures  *failureLog
 	log       *slog.Logger
 }
 
@@ -167,7 +168,7 @@ func New(o Options) (*Dispatcher, error) {
 	return &Dispatcher{
 		snapshots: o.Snapshots, clusters: o.Clusters, streams: o.Streams, webhooks: o.Webhooks,
 		capacity: o.Capacity, shadows: newShadows(), gate: &gate{capacity: o.Capacity}, codec: o.Codec,
-		outputs: newOutputs(), seeing: seeing, log: o.Logger,
+		outputs: newOutputs(), seeing: seeing, failures: newFailureLog(), log: o.Logger,
 	}, nil
 }
 

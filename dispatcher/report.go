@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 	"time"
 
@@ -30,7 +29,7 @@ const (
 )
 
 // report tells operators what came of the hooks of a review, once nothing more can come: only then is it known whether a
-// verdict counted. The log is told of failures alone; it and the span are where the operator finds what a host said, of
+// verdict counted. The log is told of failures alone, and of few that are alike; it and the span are where the operator finds what a host said, of
 // which the client is not told.
 func (x *run) report(ctx context.Context) {
 	series := x.dispatcher.seeing.seriesOf(x.snapshot)
@@ -49,23 +48,9 @@ func (x *run) report(ctx context.Context) {
 		x.upsets.learn(o)
 		x.dispatcher.seeing.count(series, x.request, o, f)
 		if o.Effect == chain.FailedOpen || o.Effect == chain.FailedClosed {
-			x.logFailure(ctx, o)
+			x.logFailure(ctx, o, f)
 		}
 	}
-}
-
-// logFailure logs a call without a verdict.
-func (x *run) logFailure(ctx context.Context, o chain.Outcome) {
-	x.dispatcher.log.LogAttrs(ctx, slog.LevelWarn, "hook failed",
-		slog.String("uid", x.request.Admission.GetUid()),
-		slog.String("cluster", x.request.Admission.GetCluster()),
-		slog.String("configuration", o.Hook.ID.Configuration),
-		slog.String("hook", o.Hook.ID.Name),
-		slog.Uint64("round", uint64(o.Round)),
-		slog.String("kind", o.Failure.Kind.String()),
-		slog.String("policy", string(o.Hook.FailurePolicy)),
-		slog.String("instance", o.Timing.Instance),
-		slog.Any("error", o.Failure.Err))
 }
 
 // endCall ends the span of a call. One that is not recorded takes no note of anything.

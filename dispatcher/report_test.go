@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -290,7 +291,9 @@ func TestWhyAHookFailedIsInTheLogAndInTheTraceOnce(t *testing.T) {
 	for _, ignore := range []bool{false, true} {
 		w := watch(t, compile(t, []hook{{name: "x.test.dev", ignore: ignore}}, nil),
 			review.Result{Failure: &review.Failure{Kind: review.FailureHandler, Err: errors.New("no database")}, Timing: review.Timing{Instance: "host-1"}})
-		a, err := w.dispatcher.Review(t.Context(), podReview(validate, `{}`))
+		r := podReview(validate, `{}`)
+		r.Admission.Namespace, r.Admission.Name, r.Admission.UserInfo = "n", "web", &admissionv1.UserInfo{Username: "alice"}
+		a, err := w.dispatcher.Review(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,8 +306,10 @@ func TestWhyAHookFailedIsInTheLogAndInTheTraceOnce(t *testing.T) {
 			policy = admissionregistrationv1.Ignore
 		}
 		_, line, _ := strings.Cut(w.log.String(), " ")
-		want := `level=WARN msg="hook failed" uid=u cluster=c configuration=v hook=x.test.dev round=0 kind=handler policy=` +
-			string(policy) + ` instance=host-1 error="no database"` + "\n"
+		line = regexp.MustCompile(`duration=\S+`).ReplaceAllString(line, "duration=D")
+		want := `level=WARN msg="hook failed" uid=u cluster=c configuration=v hook=x.test.dev round=0 operation=CREATE resource=pods kind=handler policy=` +
+			string(policy) + ` timeout=10s error="no database" duration=D namespace=n name=web user=alice instance=host-1 trace_id=` +
+			w.spans.Ended()[0].SpanContext().TraceID().String() + "\n"
 		if diff := cmp.Diff(want, line); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
