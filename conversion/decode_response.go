@@ -101,7 +101,7 @@ func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
 	case !d.inVersion(apiVersion):
 		return badRequest(ReasonUnsupportedVersion, "the answer is in apiVersion %.100q to a review in %s", d.apiVersion, apiVersion)
 	case d.response == nil && !d.alpha:
-		return badRequest(ReasonNoResponse, "the answer has no response")
+		return badRequest(ReasonNoResponse, "webhook response was absent: the answer has no field response")
 	case apiVersion != versionV1:
 		return nil
 	case d.response.uid != uid:

@@ -284,7 +284,7 @@ func (h scripted) failure() []status {
 	if ptr.Deref(h.FailurePolicy, "") == admissionregistrationv1.Ignore {
 		return nil
 	}
-	return []status{{Code: 500, Reason: internalError, Message: sharedMessage(`failed calling hook "` + h.Name + `": `)}}
+	return []status{{Code: 500, Reason: internalError, Message: sharedMessage(`failed calling webhook "` + h.Name + `": `)}}
 }
 
 // wholeFractions is D6: numbers keep their spelling. kube-apiserver writes a whole fraction as an integer when it encodes

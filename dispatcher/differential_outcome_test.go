@@ -63,11 +63,9 @@ type rewording struct {
 // as it is.
 var rewordings = []rewording{
 	{regexp.MustCompile(`^(?:admission webhook|hook) ("[^"]*") denied the request`), `$1 denied the request`},
-	{regexp.MustCompile(`(?s)^(?:Internal error occurred: failed calling webhook|failed calling hook) ("[^"]*"): .*$`), `failed calling $1`},
-	{regexp.MustCompile(`^admission webhook ("[^"]*") does not support dry run$`), `$1 does not support dry run`},
-	{regexp.MustCompile(`^hook ("[^"]*") has side effects that a dry run must not have .*$`), `$1 does not support dry run`},
-	{regexp.MustCompile(`^Internal error occurred: admission webhook ("[^"]*") attempted to modify the object, which is not supported for this operation$`), `$1 patched no object`},
-	{regexp.MustCompile(`^hook ("[^"]*") patched a request without an object$`), `$1 patched no object`},
+	{regexp.MustCompile(`(?s)^(?:Internal error occurred: )?failed calling webhook ("[^"]*"): .*$`), `failed calling $1`},
+	{regexp.MustCompile(`^(?:admission webhook|hook) ("[^"]*") does not support dry run(?: \(sideEffects: \w+\))?$`), `$1 does not support dry run`},
+	{regexp.MustCompile(`^(?:Internal error occurred: admission webhook|hook) ("[^"]*") attempted to modify the object, which is not supported for this operation$`), `$1 patched no object`},
 	{regexp.MustCompile(`(?s)^patch of hook "[^"]*" does not apply: .*$`), `a patch does not apply`},
 	{regexp.MustCompile(`^matching hook "[^"]*": `), ``},
 }

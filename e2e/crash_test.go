@@ -55,7 +55,7 @@ func TestCallsInFlightOnAKilledReplicaFailWhenTheyHaveSideEffects(t *testing.T) 
 		t.Fatal(err)
 	}
 	for range lost {
-		wantError(t, <-p.answers, http.StatusInternalServerError, entryName, crashing, "failed calling hook", "lost")
+		wantError(t, <-p.answers, http.StatusInternalServerError, entryName, crashing, "failed calling webhook", "lost")
 	}
 	p.release(t)
 

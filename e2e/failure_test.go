@@ -45,8 +45,8 @@ func (r *road) killDuringCall(t *testing.T, client *kubernetes.Clientset) error 
 func TestAKilledHostFailsTheRequestsOfAHookThatFailsClosed(t *testing.T) {
 	r := fragileRoad(t, admissionregistrationv1.Fail)
 
-	wantError(t, r.killDuringCall(t, cluster.Client()), http.StatusInternalServerError, entryName, fragile, "failed calling hook", "unavailable")
-	wantError(t, r.createDry(t.Context()), http.StatusInternalServerError, entryName, fragile, "failed calling hook", "unavailable")
+	wantError(t, r.killDuringCall(t, cluster.Client()), http.StatusInternalServerError, entryName, fragile, "failed calling webhook", "unavailable")
+	wantError(t, r.createDry(t.Context()), http.StatusInternalServerError, entryName, fragile, "failed calling webhook", "unavailable")
 }
 
 func TestAKilledHostLetsTheRequestsOfAHookThatFailsOpenPass(t *testing.T) {

@@ -232,7 +232,7 @@ func killedWebhookRoad(t *testing.T, policy admissionregistrationv1.FailurePolic
 func TestAKilledWebhookFailsTheRequestsOfAHookThatFailsClosed(t *testing.T) {
 	r := killedWebhookRoad(t, admissionregistrationv1.Fail)
 
-	wantError(t, r.createDry(t.Context()), http.StatusInternalServerError, entryName, fragile, "failed calling hook", "connection refused")
+	wantError(t, r.createDry(t.Context()), http.StatusInternalServerError, entryName, fragile, "failed calling webhook", "connection refused")
 }
 
 func TestAKilledWebhookLetsTheRequestsOfAHookThatFailsOpenPass(t *testing.T) {

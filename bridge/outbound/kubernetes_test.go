@@ -204,7 +204,7 @@ func (x *comparison) ours(r reply) (out outcome, failed bool) {
 
 // messageOf is what a hook said in a denial; a failure to call it says nothing that has to be the same.
 func messageOf(message string) (said string, failed bool) {
-	if strings.HasPrefix(message, "Internal error occurred: failed calling webhook") || strings.HasPrefix(message, "failed calling hook") {
+	if strings.HasPrefix(strings.TrimPrefix(message, "Internal error occurred: "), "failed calling webhook") {
 		return "", true
 	}
 	if _, said, denied := strings.Cut(message, "denied the request"); denied {

@@ -156,7 +156,7 @@ func TestReviewOutput(t *testing.T) {
 }
 
 func TestReviewTellsAFailureFromADenial(t *testing.T) {
-	const message = "failed calling hook \"images.example.com\": unavailable: no host serves the hook"
+	const message = "failed calling webhook \"images.example.com\": unavailable: no host serves the hook"
 	for name, tt := range map[string]struct {
 		answer *admissionv1.ReviewResponse
 		want   string

@@ -175,12 +175,12 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 	}
 
 	stop()
-	refused(exitError, "failed calling hook")
+	refused(exitError, "failed calling webhook")
 	if again := r.run(newApplyCommand(), r.documents()+"\n", "-f", "-"); again.code != 0 {
 		t.Errorf("apply: %s", again.notes)
 	}
 	r.until("InRotation True NonePending", "Effective True")
-	refused(exitError, "failed calling hook")
+	refused(exitError, "failed calling webhook")
 }
 
 func TestARouteOfAFileThatSaysImmediateEndsTheWait(t *testing.T) {

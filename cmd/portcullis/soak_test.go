@@ -250,7 +250,7 @@ func (s *soak) send(client *http.Client, cluster string) (more bool) {
 // hookFailed reports whether a hook, which fails closed, had no verdict that could be kept: because of its memory, or of a
 // host in this very process that had no processor for seconds, under the race detector.
 func hookFailed(status int, text string) bool {
-	return status == http.StatusOK && strings.Contains(text, "failed calling hook")
+	return status == http.StatusOK && strings.Contains(text, "failed calling webhook")
 }
 
 // judge sends a review that may not be refused. It is to be counted when its hook has allowed it.

@@ -169,7 +169,7 @@ type call struct {
 // undeclared is the sideEffects of a hook that says nothing about them, and reachedByDryRun why a dry run may not reach it.
 const (
 	undeclared      = ""
-	reachedByDryRun = "it declares no sideEffects, so that a dry run may not reach it"
+	reachedByDryRun = "Webhook SideEffects is nil: a dry run may not reach a hook that declares none"
 )
 
 // begin starts a call, for which the hook may take a time that is within its own timeout and within its share of the

@@ -44,7 +44,7 @@ func (c *call) foreseePatch() error {
 	case errors.Is(err, ErrBadPatch):
 		return err
 	case err != nil && v.GetPatchType() != jsonPatch:
-		return fmt.Errorf("unknown patch type %q, want %q", v.GetPatchType(), jsonPatch)
+		return fmt.Errorf("unsupported patch type %q, want %q", v.GetPatchType(), jsonPatch)
 	}
 	c.patched = err != nil
 	return nil

@@ -32,9 +32,9 @@ func TestWhatAHookInShadowWouldHaveDone(t *testing.T) {
 		"no operation is no patch":                  {mutate, patch(`[]`, "JSONPatch"), chain.Allowed, "", 0},
 		"... of whatever type":                      {mutate, patch(`[]`, "Merge"), chain.Allowed, "", 0},
 		"a patch that is none":                      {mutate, patch(`{`, "JSONPatch"), chain.FailedOpen, "conversion: undecodable patch: unexpected '{', want [, at byte 0", 0},
-		"a patch of a type that there is not":       {mutate, patch(`[{"op":"remove","path":"/no"}]`, "Merge"), chain.FailedOpen, `unknown patch type "Merge", want "JSONPatch"`, 0},
-		"a patch without a type":                    {mutate, patch(`[]`, ""), chain.FailedOpen, "a patch without a patch type", 0},
-		"validating hooks do not patch":             {validate, patch(`[]`, "JSONPatch"), chain.FailedOpen, "a validating hook may return neither patch nor patch type", 0},
+		"a patch of a type that there is not":       {mutate, patch(`[{"op":"remove","path":"/no"}]`, "Merge"), chain.FailedOpen, `unsupported patch type "Merge", want "JSONPatch"`, 0},
+		"a patch without a type":                    {mutate, patch(`[]`, ""), chain.FailedOpen, "webhook returned response.patch but not response.patchType", 0},
+		"validating hooks do not patch":             {validate, patch(`[]`, "JSONPatch"), chain.FailedOpen, "validating webhook may not return response.patch", 0},
 		"a failure":                                 {validate, review.Fail(review.FailureLost, "gone"), chain.FailedOpen, "gone", 0},
 		"neither a verdict nor a failure is either": {validate, review.Result{}, chain.FailedOpen, "neither a verdict nor a failure", 0},
 	} {

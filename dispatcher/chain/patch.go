@@ -20,9 +20,9 @@ func (m *Mutate) patch(c *call, patch []byte) {
 		m.spoil(c, err)
 	case err == nil && !changed && emptyPatch(patch): // nothing is done, and nothing defaulted
 	case err != nil && m.object.Raw == nil:
-		m.fail(m.calls, c.refuse(internal("hook %q patched a request without an object", c.hook.ID.Name)))
+		m.fail(m.calls, c.refuse(internal("hook %q attempted to modify the object, which is not supported for this operation", c.hook.ID.Name)))
 	case patchType != jsonPatch:
-		m.spoil(c, fmt.Errorf("unknown patch type %q, want %q", patchType, jsonPatch))
+		m.spoil(c, fmt.Errorf("unsupported patch type %q, want %q", patchType, jsonPatch))
 	case err != nil:
 		m.fail(m.calls, c.refuse(internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err)))
 	default:

@@ -205,7 +205,7 @@ func dryRunConflict(h *match.Hook, req *admissionv1.AdmissionRequest) *admission
 	if !req.GetDryRun() || slices.Contains(harmless, h.SideEffects) {
 		return nil
 	}
-	s := internal("hook %q has side effects that a dry run must not have (sideEffects: %s)", h.ID.Name, h.SideEffects)
+	s := internal("hook %q does not support dry run (sideEffects: %s)", h.ID.Name, h.SideEffects)
 	s.Code, s.Reason = codeBadRequest, string(metav1.StatusReasonBadRequest)
 	return s
 }

@@ -3,6 +3,7 @@ package chain
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -76,16 +77,18 @@ func (c *call) fail(kind review.FailureKind, err error) {
 }
 
 // wellFormed checks an allowing verdict as k8s.io/apiserver/pkg/admission/plugin/webhook/request
-// VerifyAdmissionResponse does for v1. Which type a patch has is looked at when it is applied.
+// VerifyAdmissionResponse does for v1, in its words. Which type a patch has is looked at when it is applied.
 func wellFormed(stage admissionv1.Stage, v *admissionv1.AdmissionResponse) error {
-	hasPatch, hasType := len(v.GetPatch()) > 0, v.GetPatchType() != ""
+	hasPatch, hasType, validates := len(v.GetPatch()) > 0, v.GetPatchType() != "", stage == admissionv1.Stage_STAGE_VALIDATE
 	switch {
-	case stage == admissionv1.Stage_STAGE_VALIDATE && (hasPatch || hasType):
-		return errors.New("a validating hook may return neither patch nor patch type")
+	case validates && hasPatch:
+		return errors.New("validating webhook may not return response.patch")
+	case validates && hasType:
+		return errors.New("validating webhook may not return response.patchType")
 	case hasPatch && !hasType:
-		return errors.New("a patch without a patch type")
+		return errors.New("webhook returned response.patch but not response.patchType")
 	case hasType && !hasPatch:
-		return errors.New("a patch type without a patch")
+		return errors.New("webhook returned response.patchType but not response.patch")
 	}
 	return nil
 }
@@ -125,9 +128,15 @@ func internal(format string, args ...any) *admissionv1.Status {
 	}
 }
 
-// failedCall is the status of a request whose fail-closed hook gave no verdict.
+// failedCall is the status of a request whose fail-closed hook gave no verdict. It begins with the words of kube-apiserver, which
+// tools and people look for (ErrCallingWebhook in k8s.io/apiserver/pkg/util/webhook, callHook in
+// k8s.io/apiserver/pkg/admission/plugin/webhook/validating); the kind of the failure and the cause are ours.
 func failedCall(c *call) *admissionv1.Status {
-	return internal("failed calling hook %q: %s: %s", c.hook.ID.Name, c.result.Failure.Kind, c.publicCause())
+	what := "failed to call webhook"
+	if c.result.Failure.Kind == review.FailureBadAnswer {
+		what = "received invalid webhook response"
+	}
+	return internal("failed calling webhook %q: %s: %s: %s", c.hook.ID.Name, what, c.result.Failure.Kind, c.publicCause())
 }
 
 // publicCause is why there is no verdict, in words for the client. What a host says of an error in its handler is for the
@@ -135,13 +144,20 @@ func failedCall(c *call) *admissionv1.Status {
 func (c *call) publicCause() string {
 	f := c.result.Failure
 	switch {
+	case f.Kind == review.FailurePanic && c.hook.Route.Stream:
+		return "its handler panicked; the stack is in the log of its host"
 	case f.Kind == review.FailurePanic:
-		return "its handler panicked; the log of the mesh says more"
+		return "the dispatcher panicked; the stack is in its log"
 	case f.Kind == review.FailureHandler && c.hook.Route.Stream:
-		return "its handler failed; the log of the mesh says why"
+		return "its handler failed; the logs of its host and of the mesh say why"
+	case f.Kind == review.FailureTimeout && !strings.Contains(f.Error(), deadlineExceeded):
+		return deadlineExceeded + ": " + f.Error()
 	}
 	return f.Error()
 }
+
+// deadlineExceeded is what kube-apiserver says of a call that took too long: the text of context.DeadlineExceeded.
+const deadlineExceeded = "context deadline exceeded"
 
 // matchError is the status of a request whose matching failed: 404 for a missing namespace, 403 for a failed
 // matchCondition, else 500.
