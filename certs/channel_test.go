@@ -131,7 +131,7 @@ func TestRunSeesFilesWithoutAHandshake(t *testing.T) {
 		go func() { _ = s.reloader.Run(t.Context()) }()
 		c := s.reloader.Channel(&tls.ConnectionState{VerifiedChains: chainsOf(t, first, Spec{Identity: "ann", Client: true})})
 		s.writeCA(t, Bundle(second.CA()))
-		time.Sleep(2 * DefaultInterval) // of the bubble
+		<-time.After(2 * DefaultInterval)
 		synctest.Wait()
 		who(t, c, "", identity.ErrUntrusted)
 	})

@@ -112,15 +112,15 @@ func TestPeersAreComparedWithTheirAuthorities(t *testing.T) {
 }
 
 func TestCheckAuthority(t *testing.T) {
-	print := strings.Repeat("0a", 32)
-	for _, text := range []string{"sha256:" + print, "spiffe://mesh", "spiffe://prod-1.example.org", "spiffe://a_b"} {
+	digits := strings.Repeat("0a", 32)
+	for _, text := range []string{"sha256:" + digits, "spiffe://mesh", "spiffe://prod-1.example.org", "spiffe://a_b"} {
 		if err := CheckAuthority(text); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	for _, text := range []string{
-		"", "mesh", print, "sha256:", "sha256:" + print[1:], "sha256:" + print + "0", "sha256:" + strings.ToUpper(print), "sha256:0A:0B",
-		"sha1:" + print, "spiffe://", "spiffe://mesh/", "spiffe://mesh/ca", "spiffe://Mesh", "spiffe://me sh", "spiffe://u@mesh", "spiffe://mesh:80", "https://mesh",
+		"", "mesh", digits, "sha256:", "sha256:" + digits[1:], "sha256:" + digits + "0", "sha256:" + strings.ToUpper(digits), "sha256:0A:0B",
+		"sha1:" + digits, "spiffe://", "spiffe://mesh/", "spiffe://mesh/ca", "spiffe://Mesh", "spiffe://me sh", "spiffe://u@mesh", "spiffe://mesh:80", "https://mesh",
 	} {
 		if err := CheckAuthority(text); err == nil {
 			t.Errorf("%q is taken", text)

@@ -13,6 +13,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // The people of these tests, by what they may do.
@@ -193,4 +194,22 @@ spec: {role: author, identities: [ann], namePrefixes: [""], clusters: [east]}`
 	f.applied("root", at("url: 'https://anywhere.example'"))
 	f.refused(codes.PermissionDenied, "none of the webhookHosts", "ann", at("url: 'https://anywhere.example/other'"))
 	f.applied("ann", at("service: {namespace: policy, name: a}"))
+}
+
+func TestARoleCountsTheAuthorityOfACaller(t *testing.T) {
+	f := newFixture(t)
+	const ours, theirs = "spiffe://ours", "spiffe://theirs"
+	if _, err := f.apply("root", `apiVersion: portcullis.dev/v1
+kind: Role
+metadata: {name: viewers}
+spec: {role: viewer, identities: [ann], authorities: ["`+ours+`"]}
+`); err != nil {
+		t.Fatal(err)
+	}
+	for authority, want := range map[string]codes.Code{ours: codes.OK, theirs: codes.PermissionDenied, "": codes.PermissionDenied} {
+		ctx := context.WithValue(t.Context(), caller{}, identity.Named("ann", authority))
+		if _, err := f.List(ctx, &configv1.ListRequest{}); status.Code(err) != want {
+			t.Errorf("vouched for by %q: %v, want %v", authority, err, want)
+		}
+	}
 }

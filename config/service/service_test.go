@@ -55,6 +55,9 @@ func newFixture(t *testing.T) *fixture {
 		Objects: f.store, Live: f, Backup: etcd.Backup, Operators: identity.Grant{Names: []string{"root"}},
 		Inspect: lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly,
 		Identity: func(ctx context.Context) identity.Peer {
+			if peer, ok := ctx.Value(caller{}).(identity.Peer); ok {
+				return peer
+			}
 			who, _ := ctx.Value(caller{}).(string)
 			return identity.Named(who)
 		},

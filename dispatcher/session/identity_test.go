@@ -2,11 +2,11 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
@@ -149,7 +149,6 @@ func TestAHostReadsWhyItsIdentityEnded(t *testing.T) {
 			if p := f.GetPing(); p != nil {
 				h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: p.GetSeq()}}})
 			}
-			time.Sleep(time.Millisecond) // of the bubble
 		}
 	})
 }
@@ -161,6 +160,32 @@ func (h *host) pongs() {
 		case h.in <- &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}:
 			elapse(tick / 4)
 		case <-h.ctx.Done():
+		}
+	}
+}
+
+func TestAHostOfAnotherAuthorityTakesNoSessionsOfTheGranted(t *testing.T) {
+	d := newDoor(t)
+	d.mesh.t, d.mesh.authorities = t, []string{"sha256:ours"}
+	d.mesh.configure("a")
+	came := 0
+	for i := range 2 * MaxUngrantedOfIdentity {
+		stranger := identity.Named("host", "sha256:theirs")
+		if d.joinAs(stranger, hello(fmt.Sprint(i), "a").GetHello()) == nil {
+			came++
+		}
+	}
+	if came != MaxUngrantedOfIdentity {
+		t.Errorf("%d sessions of the name with another authority came, want %d", came, MaxUngrantedOfIdentity)
+	}
+	for i := range 2 * MaxUngrantedOfIdentity {
+		if err := d.joinAs(identity.Named("host", "sha256:ours"), hello(fmt.Sprint(i), "a").GetHello()); err != nil {
+			t.Fatalf("session %d of the authority: %v", i, err)
+		}
+	}
+	for _, s := range d.registry.all() {
+		if vouched := s.peer.VouchedBy(d.mesh.authorities); vouched == (s.tenant.ungranted.Load() != 0) {
+			t.Errorf("%v is granted: %v", s.peer, !vouched)
 		}
 	}
 }

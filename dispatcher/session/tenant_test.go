@@ -40,8 +40,13 @@ func newDoor(t testing.TB) *door {
 
 // join lets a session of a host in.
 func (d *door) join(name string, hello *hostv1.Hello) error {
+	return d.joinAs(identity.Named(name), hello)
+}
+
+// joinAs is join, for a peer.
+func (d *door) joinAs(peer identity.Peer, hello *hostv1.Hello) error {
 	d.joined++
-	s := newSession(d.registry, fmt.Sprint(d.joined), identity.Named(name), hello)
+	s := newSession(d.registry, fmt.Sprint(d.joined), peer, hello)
 	err := d.registry.join(s, offersOf(hello))
 	for err == nil && s.state.next(time.Now()) != nil { // Welcome, and what else is to be written
 	}
