@@ -71,7 +71,8 @@ func binding(o *Object) match.RouteBinding {
 		Name: o.Name, Source: o.Origin(), Digest: o.digest,
 		Configuration: spec.Configuration, Hook: spec.Hook, Stage: stages[spec.Stage],
 		Route: match.Route{
-			Stream: spec.Stream != nil, Hosts: spec.Hosts, Authorities: spec.Authorities, Immediate: spec.Rotation == kinds.RotationImmediate, Clusters: spec.Clusters, Timeout: spec.Deadline(),
+			Stream: spec.Stream != nil, Hosts: spec.Hosts, Authorities: spec.Authorities,
+			Immediate: spec.Rotation == kinds.RotationImmediate, Clusters: spec.Clusters, Timeout: spec.Deadline(),
 			Speculate: spec.Speculate, Hedge: hedge(spec.Hedge), Shadow: spec.Shadow, AllDenials: spec.AllDenials,
 		},
 	}

@@ -409,10 +409,11 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	g, failed := errgroup.WithContext(background)
 	serving, stopServing := context.WithCancel(ctx)
 	defer stopServing()
-	defer context.AfterFunc(ctx, func() {
+	quiet := context.AfterFunc(ctx, func() {
 		a.log.Info("stopping; a second signal ends the process at once",
 			"load_balancers_notice_within", a.config.stopDelay, "reviews_end_within", a.config.drainTimeout)
-	})()
+	})
+	defer quiet()
 	context.AfterFunc(failed, stopServing) // a part that fails ends the others
 
 	g.Go(func() error { return a.store.Run(background) })

@@ -77,7 +77,8 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 	f := cmd.Flags()
 	f.StringVar(&dataDir, "data-dir", "", "directory for configuration and certificates (default: a temporary one)")
 	f.BoolVar(&ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
-	f.StringVar(&readyFile, "ready-file", "", "write addresses and certificates there, as JSON, while everything serves (default: ready.json in the data directory)")
+	f.StringVar(&readyFile, "ready-file", "",
+		"write addresses and certificates there, as JSON, while everything serves (default: ready.json in the data directory)")
 	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
 	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
 	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")

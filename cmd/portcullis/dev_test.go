@@ -63,10 +63,10 @@ func TestDevSaysWhatBecameOfAnEdit(t *testing.T) {
 	log := slog.New(&devLog{
 		Handler: slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}), out: &out, dir: "/tmp/dev",
 	})
-	log.Info(config.LogSettled, "revision", "1", "hooks", 3, "problems", 0)
+	log.Info("configuration settled", "revision", "1", "hooks", 3, "problems", 0)
 	log.Info("serving")
-	log.Info(config.LogSettled, "revision", "2", "hooks", 2, "problems", 0)
-	log.Error(config.LogProblem, "code", "field", "problem", `/tmp/dev/config/hooks.yaml:9: MutatingWebhookConfiguration "x": unknown field`)
+	log.Info("configuration settled", "revision", "2", "hooks", 2, "problems", 0)
+	log.Error("configuration problem", "code", "field", "problem", `/tmp/dev/config/hooks.yaml:9: MutatingWebhookConfiguration "x": unknown field`)
 	log.Warn("hook failed")
 	want := "configuration: 2 hooks in force, 0 problems\n" +
 		`error: config/hooks.yaml:9: MutatingWebhookConfiguration "x": unknown field` + "\n"

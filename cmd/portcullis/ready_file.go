@@ -47,10 +47,11 @@ func (f *readyFile) write(info readyInfo) error {
 	if err != nil {
 		return fmt.Errorf("ready file: %w", err)
 	}
-	f.content = append(data, '\n')
-	if err := certs.WriteFile(f.name, f.content, 0o644); err != nil {
+	data = append(data, '\n')
+	if err := certs.WriteFile(f.name, data, 0o644); err != nil {
 		return fmt.Errorf("ready file: %w", err)
 	}
+	f.content = data
 	return nil
 }
 
