@@ -409,11 +409,8 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	g, failed := errgroup.WithContext(background)
 	serving, stopServing := context.WithCancel(ctx)
 	defer stopServing()
-	quiet := context.AfterFunc(ctx, func() {
-		a.log.Info("stopping; a second signal ends the process at once",
-			"load_balancers_notice_within", a.config.stopDelay, "reviews_end_within", a.config.drainTimeout)
-	})
-	defer quiet()
+	takeBack := a.logStop(ctx)
+	defer takeBack()
 	context.AfterFunc(failed, stopServing) // a part that fails ends the others
 
 	g.Go(func() error { return a.store.Run(background) })
@@ -458,6 +455,15 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	a.hosts.Wait()
 	a.log.Info("stopped")
 	return err
+}
+
+// logStop has the log say what is waited for when ctx ends. The function that it returns takes that back.
+func (a *app) logStop(ctx context.Context) func() {
+	cancel := context.AfterFunc(ctx, func() {
+		a.log.Info("stopping; a second signal ends the process at once",
+			"load_balancers_notice_within", a.config.stopDelay, "reviews_end_within", a.config.drainTimeout)
+	})
+	return func() { cancel() }
 }
 
 // stop ends what is behind the bridge, once that has drained: direct callers are told to go elsewhere and are answered what
