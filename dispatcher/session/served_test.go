@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -82,20 +84,41 @@ func TestTheHostsOfEachHookAreAMetric(t *testing.T) {
 }
 
 // logged are the lines of a log about hooks without hosts.
-func logged(log *bytes.Buffer) string {
+func logged(log *logBuffer) string {
+	synctest.Wait() // whoever logs has logged
 	var out []string
-	for line := range strings.Lines(log.String()) {
+	for line := range strings.Lines(log.take()) {
 		if at := strings.Index(line, "level="); strings.Contains(line, "msg=\"hooks have") {
 			out = append(out, line[at:])
 		}
 	}
-	log.Reset()
 	return strings.Join(out, "")
+}
+
+// logBuffer is a log that several goroutines write.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (b *logBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(line)
+}
+
+// take is what was written since it was taken last.
+func (b *logBuffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.text.Reset()
+	return b.text.String()
 }
 
 func TestTheLogSaysWhenTheLastHostLeavesAndWhenOneIsBack(t *testing.T) {
 	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
-		log := &bytes.Buffer{}
+		log := &logBuffer{}
 		m.registry.log = slog.New(slog.NewTextHandler(log, nil))
 		one := m.connect("one", &hostv1.Hello{}, "a", "b")
 		alive(StartGrace, one)
