@@ -38,8 +38,9 @@ func manyHooks(i, timeout int) []byte {
 func decodeMany(tb testing.TB, manifests [][]byte) []Object {
 	tb.Helper()
 	var objects []Object
+	d := NewDecoder()
 	for _, m := range manifests {
-		found, problems := Decode("", m)
+		found, problems := d.Decode("", m)
 		if err := problems.Err(); err != nil {
 			tb.Fatal(err)
 		}
