@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +40,7 @@ func (p *page) shows(t *testing.T, text string) {
 		p.mu.Lock()
 		all := p.text.String()
 		p.mu.Unlock()
-		if strings.Contains(all, text) {
+		if strings.Contains(oneSpace(all), oneSpace(text)) { // columns are as wide as what is in them
 			return
 		}
 		if time.Now().After(deadline) {
@@ -48,6 +49,9 @@ func (p *page) shows(t *testing.T, text string) {
 		<-time.After(5 * time.Millisecond)
 	}
 }
+
+// oneSpace is text with one space where there are several.
+func oneSpace(text string) string { return regexp.MustCompile(` +`).ReplaceAllString(text, " ") }
 
 // watching is a command that goes on until it is interrupted.
 type watching struct {
