@@ -42,7 +42,7 @@ func declared(t *testing.T, directory, test string) bool {
 }
 
 func TestEachDeviationOfThePageHasItsPredicate(t *testing.T) {
-	accepted := []string{"D5", "D10"} // the oracle cannot show the one, and makes no patch for the other
+	accepted := []string{"D5", "D10", "D12"} // the oracle cannot show the first, makes no patch for the next, and selects by other labels
 	for _, d := range deviations() {
 		accepted = append(accepted, d.id)
 	}

@@ -72,12 +72,12 @@ func selectsByNamespace(h *match.Hook) bool {
 	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(h.Rules(), needsNamespace)
+	return slices.ContainsFunc(h.Rules(), func(rule admissionregistrationv1.RuleWithOperations) bool { return needsNamespace(rule, match.ByName(s)) })
 }
 
-// needsNamespace reports whether a rule covers what is in a namespace, or a namespace that is not written: one that is shows
-// its labels itself (SEMANTICS C16).
-func needsNamespace(rule admissionregistrationv1.RuleWithOperations) bool {
+// needsNamespace reports whether a rule covers what is in a namespace, unless that is selected by its name, or a namespace that
+// is not written: one that is shows its labels itself (SEMANTICS C16).
+func needsNamespace(rule admissionregistrationv1.RuleWithOperations, byName bool) bool {
 	clusterScoped := rule.Scope != nil && *rule.Scope == admissionregistrationv1.ClusterScope
 	onlyWrites := !slices.ContainsFunc(rule.Operations, func(o admissionregistrationv1.OperationType) bool {
 		return o != admissionregistrationv1.Create && o != admissionregistrationv1.Update
@@ -86,7 +86,7 @@ func needsNamespace(rule admissionregistrationv1.RuleWithOperations) bool {
 		for _, resource := range rule.Resources {
 			name, subresource, _ := strings.Cut(resource, "/")
 			switch {
-			case !clusterScoped && !isClusterScoped(group, name):
+			case !byName && !clusterScoped && !isClusterScoped(group, name):
 				return true
 			case (group == "" || group == wildcard) && (name == "namespaces" || name == wildcard) && (subresource != "" || !onlyWrites):
 				return true

@@ -41,6 +41,9 @@ func TestHooksThatSelectNamespacesNobodyTells(t *testing.T) {
 		"a hook in shadow": {
 			[]string{policy, clusterNamed("a"), route("r", "configuration: p, shadow: true")}, []string{at + "of cluster a: the hook is not called for such a request; give"},
 		},
+		"a hook that selects by name": {
+			[]string{configuration("Validating", "p", hook("p", "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}")), clusterNamed("a")}, nil,
+		},
 		"no namespaceSelector": {[]string{configuration("Validating", "p", hook("p")), clusterNamed("a")}, nil},
 		"an empty one":         {[]string{configuration("Validating", "p", hook("p", "namespaceSelector: {}")), clusterNamed("a")}, nil},
 	} {

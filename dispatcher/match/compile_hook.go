@@ -7,6 +7,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -101,7 +102,19 @@ func newSelector(s *metav1.LabelSelector) selector {
 		return selector{Selector: labels.Everything()}
 	}
 	parsed, err := metav1.LabelSelectorAsSelector(s)
-	return selector{Selector: parsed, source: s, err: err}
+	return selector{Selector: parsed, source: s, err: err, byName: err == nil && ByName(s)}
+}
+
+// ByName reports whether a selector of namespaces asks for their names and for nothing else: what it selects is known without
+// asking the cluster.
+func ByName(s *metav1.LabelSelector) bool {
+	other := func(key string) bool { return key != corev1.LabelMetadataName }
+	for key := range s.MatchLabels {
+		if other(key) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return other(r.Key) })
 }
 
 func timeout(seconds *int32) time.Duration {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -123,9 +124,11 @@ type selector struct {
 	labels.Selector
 	source *metav1.LabelSelector // as written; nil when absent
 	err    error
+	byName bool // it asks for nothing but the label in which a namespace has its name
 }
 
-// matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16).
+// matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16), but that a selector by
+// name alone is matched with the name in the request: the API server keeps the label on every namespace (docs/deviations.md, D12).
 func (h *Hook) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierrors.StatusError) {
 	isNamespace := a.original.Resource.Resource == "namespaces"
 	if a.req.GetNamespace() == "" && !isNamespace {
@@ -136,6 +139,9 @@ func (h *Hook) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierr
 	}
 	if h.namespaceSelector.Empty() {
 		return true, nil
+	}
+	if h.namespaceSelector.byName && !isNamespace {
+		return h.namespaceSelector.Matches(labels.Set{corev1.LabelMetadataName: a.req.GetNamespace()}), nil
 	}
 	set, err := a.namespaceLabels(ctx)
 	if err != nil {
