@@ -74,7 +74,7 @@ type rule struct {
 }
 
 // begin makes a machine. Arguments: budget, dryrun, delete, explain, reinvoke (of a chain that mutates: the API server calls it
-// again), defaults (objects are given a field "d" after each patch). Input: "object JSON" (default {}), and a hook a
+// again), defaults (objects are given a field "d" after each patch, and those in another version a field "e"). Input: "object JSON" (default {}), and a hook a
 // line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
 // (matching fails with 404), ahead=N (it may be asked ahead
 // of its turn, behind N others at most), shadow, pending, all (it asks for all denials), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
@@ -186,11 +186,15 @@ func (w *world) match(h *match.Hook, o chain.Object) match.Decision {
 }
 
 // withDefault gives an object the one default of stories.
-func withDefault(patched []byte, _ *chain.View) ([]byte, error) {
-	if bytes.Contains(patched, []byte(`"d":`)) {
+func withDefault(patched []byte, v *chain.View) ([]byte, error) {
+	field := `"d":`
+	if v != nil { // another version has another default
+		field = `"e":`
+	}
+	if bytes.Contains(patched, []byte(field)) {
 		return patched, nil
 	}
-	return bytes.Replace(patched, []byte("}"), []byte(`,"d":0}`), 1), nil
+	return bytes.Replace(patched, []byte("}"), []byte(","+field+"0}"), 1), nil
 }
 
 // view and restore convert to and from the other versions of stories.
