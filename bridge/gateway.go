@@ -52,7 +52,7 @@ func (g gateway) Review(ctx context.Context, request *admissionv1.ReviewRequest)
 	x := exchangeOf(ctx)
 	response, how, err := g.bridge.judge(ctx, request, x.lease)
 	if err != nil {
-		x.refused = unavailable(err)
+		x.refused = unjudged(err)
 		return nil, err
 	}
 	x.outcome = how
@@ -144,7 +144,7 @@ func (x *exchange) decode(into *admissionv1.ReviewRequest) error {
 		return errRefused
 	}
 	if x.stage == admissionv1.Stage_STAGE_ADMIT || x.enforces { // which no API server asks for
-		if refused := checkObjects(decoded.GetRequest()); refused != nil {
+		if refused := checkObjects(decoded.GetRequest(), x.lease); refused != nil {
 			x.refused = refused
 			return errRefused
 		}

@@ -87,7 +87,7 @@ func FuzzObjectsInAReview(f *testing.F) {
 			Uid: "u1", Namespace: "prod", Operation: "CREATE", UserInfo: &admissionv1.UserInfo{Username: strings.ToValidUTF8(user, "")},
 			Object: given(object), OldObject: given(old), Options: given(options), DryRun: proto.Bool(true),
 		}
-		if checkObjects(r) != nil {
+		if checkObjects(r, nil) != nil {
 			return
 		}
 		for version, asked := range map[string]string{

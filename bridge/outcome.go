@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -102,6 +103,14 @@ func tooLarge(limit int64) *refusal {
 func overloaded(full error) *refusal {
 	return &refusal{outcomeUnjudged, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 		fmt.Sprintf("portcullis: %v: try again, or raise the memory budget of the dispatcher", full)}
+}
+
+// unjudged is the refusal of a review that a Reviewer has not judged.
+func unjudged(err error) *refusal {
+	if errors.Is(err, review.ErrNoMemory) {
+		return overloaded(err)
+	}
+	return unavailable(err)
 }
 
 // unavailable says why a Reviewer has not judged, as far as callers may know.

@@ -113,7 +113,7 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 		return nil, outcomeUnjudged, overloaded(err)
 	}
 	defer lease.Release()
-	if refused := checkObjects(admission); refused != nil {
+	if refused := checkObjects(admission, lease); refused != nil {
 		return nil, refused.outcome, refused
 	}
 
@@ -121,7 +121,7 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 	defer cancel()
 	response, how, err := s.bridge.judge(ctx, request, lease)
 	if err != nil {
-		return nil, outcomeUnjudged, unavailable(err)
+		return nil, outcomeUnjudged, unjudged(err)
 	}
 	return response, how, nil
 }
@@ -151,7 +151,7 @@ func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest)
 // are no API server may pass on bytes of their users. These are written into the AdmissionReview of JSON webhooks as they are: bytes
 // that go on behind the object would be read as other fields of the request. Of two values of one field the selectors, each hook
 // and whoever keeps the object may each take another one: a hook could be passed over for what nobody keeps.
-func checkObjects(r *admissionv1.AdmissionRequest) *refusal {
+func checkObjects(r *admissionv1.AdmissionRequest, lease *memory.Lease) *refusal {
 	for _, field := range []struct {
 		name   string
 		object *admissionv1.Object
@@ -162,7 +162,13 @@ func checkObjects(r *admissionv1.AdmissionRequest) *refusal {
 		if media := field.object.GetContentType(); media != "" && media != jsonType {
 			return badRequest("request.%s cannot be judged: its content type is %q, send %s", field.name, media, jsonType)
 		}
-		if err := conversion.CheckObject(field.object.GetRaw()); err != nil {
+		n := conversion.ExtentOf(field.object.GetRaw()).Names()
+		if err := lease.Grow(n); err != nil {
+			return overloaded(err)
+		}
+		err := conversion.CheckObject(field.object.GetRaw())
+		lease.Shrink(n)
+		if err != nil {
 			return badRequest("request.%s cannot be judged: %v", field.name, err)
 		}
 	}

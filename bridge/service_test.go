@@ -141,6 +141,13 @@ func TestRefusalsOverGRPC(t *testing.T) {
 			},
 			codes.Unavailable, "as many bytes as they may",
 		},
+		"No memory for what the objects take decoded": {
+			"kube-apiserver", nil,
+			func(context.Context, *review.Request) (review.Answer, error) {
+				return review.Answer{}, fmt.Errorf("%w: %w", review.ErrNoMemory, &memory.FullError{})
+			},
+			codes.ResourceExhausted, "no memory for what the objects take decoded",
+		},
 		"A panic before the uid is believed": {
 			"panic", nil, allow, codes.Internal, "internal error",
 		},

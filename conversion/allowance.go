@@ -18,8 +18,8 @@ type Allowance interface {
 	Shrink(n int64)
 }
 
-// ErrStopped means that the time of a review was over before a patch was applied.
-var ErrStopped = errors.New("conversion: stopped")
+// ErrStopped means that the time of a review was over before a patch was applied: the hook gave its answer too late to be used.
+var ErrStopped = errors.New("conversion: no time left to apply the patch")
 
 // stopped is why work has to stop.
 func stopped(a Allowance) error {
@@ -30,4 +30,19 @@ func stopped(a Allowance) error {
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
 	return nil
+}
+
+// grow books memory.
+func grow(a Allowance, n int64) error {
+	if a == nil {
+		return nil
+	}
+	return a.Grow(n)
+}
+
+// shrink gives back what grow has booked.
+func shrink(a Allowance, n int64) {
+	if a != nil {
+		a.Shrink(n)
+	}
 }

@@ -51,6 +51,11 @@ func applyPatch(a Allowance, object, patch []byte) (c change, err error) {
 	if err != nil || !applied {
 		return change{Patched: Patched{Raw: raw}}, err
 	}
+	after := ExtentOf(raw).Tree()
+	if err := grow(a, after); err != nil {
+		return change{}, err
+	}
+	defer shrink(a, after)
 	if c.from, err = parseObject(object); err != nil {
 		return change{}, fmt.Errorf("%w: read the object: %w", ErrInapplicable, err)
 	}

@@ -13,16 +13,24 @@ import (
 
 // Raw changes and compares objects as the JSON that they are, without knowing types: nothing is defaulted, and no field
 // is lost.
-type Raw struct{}
+type Raw struct {
+	// Allowance bounds the time and the memory that it takes; nil is no bound.
+	Allowance Allowance
+}
 
 // Apply applies a patch to an object as ApplyPatch does; changed is Patched.Changed, and the result the object itself when
 // nothing changed. A patch is refused that takes away what makes a document an object of Kubernetes: a kind, and an
 // apiVersion that can be parsed if there is one. kube-apiserver decodes the result of every patch, that of objects without
 // a Go type too. An object that was none before the patch need not be one after it.
-func (Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) {
-	c, err := applyPatch(nil, object, patch)
+func (r Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) {
+	before := ExtentOf(object).Tree() + ExtentOf(patch).Tree()
+	if err := grow(r.Allowance, before); err != nil {
+		return nil, false, err
+	}
+	defer shrink(r.Allowance, before)
+	c, err := applyPatch(r.Allowance, object, patch)
 	if err == nil && c.Changed && !(readAlike(&c.from, &c.to) && inRange(patch)) {
-		err = stillReadable(object, c.Raw)
+		err = r.stillReadable(object, c.Raw)
 	}
 	if err != nil {
 		return nil, false, err
@@ -30,10 +38,22 @@ func (Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) 
 	return c.Raw, c.Changed, nil
 }
 
-// Diff is DiffPatch.
-func (Raw) Diff(from, to []byte) ([]byte, error) { return DiffPatch(from, to) }
+// Diff is DiffPatch. What it takes was there for the patches: it is not refused.
+func (r Raw) Diff(from, to []byte) ([]byte, error) {
+	if r.Allowance != nil {
+		n := ExtentOf(from).Tree() + ExtentOf(to).Tree()
+		r.Allowance.Charge(n)
+		defer r.Allowance.Shrink(n)
+	}
+	return DiffPatch(from, to)
+}
 
-func stillReadable(from, to []byte) error {
+func (r Raw) stillReadable(from, to []byte) error {
+	n := ExtentOf(from).Untyped() + ExtentOf(to).Untyped()
+	if err := grow(r.Allowance, n); err != nil {
+		return err
+	}
+	defer shrink(r.Allowance, n)
 	err := readable(to)
 	if err != nil && readable(from) == nil {
 		return fmt.Errorf("the patched object cannot be read: %w", err)

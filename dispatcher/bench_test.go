@@ -134,12 +134,12 @@ func (r road) dispatcher(b *testing.B, hooks dispatcher.Backend) *dispatcher.Dis
 	return d
 }
 
-func (r road) codec() func() chain.Codec {
+func (r road) codec() func(conversion.Allowance) chain.Codec {
 	if !r.typed {
 		return nil
 	}
 	types := builtin.New(builtin.Options{})
-	return func() chain.Codec { return types.Series() }
+	return func(a conversion.Allowance) chain.Codec { return types.Series(a) }
 }
 
 // configuration is that of the hooks, which are for Pods everywhere but in one namespace.

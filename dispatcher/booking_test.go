@@ -27,7 +27,7 @@ func TestVerdictsAreBooked(t *testing.T) {
 		"an allow that says nothing costs nothing":  {validate, &admissionv1.AdmissionResponse{Allowed: true}, false, false},
 		"a short reason neither":                    {validate, denied("no"), false, false},
 		"warnings are booked":                       {validate, &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"w"}}, true, false},
-		"so is a patch, with what it makes":         {mutate, patching("[]"), true, false},
+		"so is a patch":                             {mutate, patching("[]"), true, false},
 		"a patch of a validating hook is but bytes": {validate, patching("[]"), true, false},
 		"an allow that does not fit is a failure":   {validate, &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{large}}, false, true},
 		"so is a patch that does not fit":           {mutate, patching(large), false, true},
@@ -55,22 +55,17 @@ func TestVerdictsAreBooked(t *testing.T) {
 	}
 }
 
-// A patch is booked with what it makes of the object, in stages that apply it.
-func TestWhatAPatchTakes(t *testing.T) {
-	for stage, want := range map[admissionv1.Stage]int64{
-		admissionv1.Stage_STAGE_MUTATE:   2 * patchedPerObject,
-		admissionv1.Stage_STAGE_REINVOKE: 2 * patchedPerObject,
-		admissionv1.Stage_STAGE_VALIDATE: 0,
-	} {
-		ledger, lease := leaseOf(t, 1<<20)
-		verdict := patching("[]")
-		x := &run{request: &review.Request{
-			Stage: stage, Lease: lease, Admission: &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: []byte(`{"a":{}}`)}},
-		}}
-		x.book(review.Result{Verdict: verdict})
-		if got := ledger.InUse() - int64(proto.Size(verdict)); got != want {
-			t.Errorf("%v: %d bytes, want %d", stage, got, want)
-		}
+// Many small texts take more than their bytes.
+func TestItemsOfAVerdictAreBooked(t *testing.T) {
+	ledger, lease := leaseOf(t, 1<<20)
+	verdict := &admissionv1.AdmissionResponse{
+		Allowed: true, Warnings: []string{"a", "b"}, AuditAnnotations: map[string]string{"c": "d"},
+		Status: &admissionv1.Status{Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{}}}},
+	}
+	x := &run{request: &review.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Lease: lease}}
+	x.book(review.Result{Verdict: verdict})
+	if got, want := ledger.InUse(), int64(proto.Size(verdict))+4*verdictItem; got != want {
+		t.Errorf("%d bytes, want %d", got, want)
 	}
 }
 

@@ -119,9 +119,9 @@ type Options struct {
 	// Capacity knows how busy the replicas behind Streams are; nil means that hooks in shadow are called however busy they
 	// are, and that no hook is asked ahead of its turn.
 	Capacity Capacity
-	// Codec makes what applies and makes the patches of one review; nil means that they are made on the raw JSON. It may be
-	// called concurrently.
-	Codec func() chain.Codec
+	// Codec makes what applies and makes the patches of one review, within what that may take; nil means that they are made on
+	// the raw JSON. It may be called concurrently.
+	Codec func(conversion.Allowance) chain.Codec
 	// TracerProvider makes the spans; nil means none.
 	TracerProvider trace.TracerProvider
 	// Metrics registers the instruments; nil means none.
@@ -139,7 +139,7 @@ type Dispatcher struct {
 	capacity  Capacity
 	shadows   *shadows
 	gate      *gate
-	codec     func() chain.Codec
+	codec     func(conversion.Allowance) chain.Codec
 	outputs   *outputs
 	entries   entries
 	seeing    *instrumentation
@@ -156,7 +156,7 @@ func New(o Options) (*Dispatcher, error) {
 		o.Webhooks = noBackend{}
 	}
 	if o.Codec == nil {
-		o.Codec = func() chain.Codec { return conversion.Raw{} }
+		o.Codec = func(a conversion.Allowance) chain.Codec { return conversion.Raw{Allowance: a} }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -236,7 +236,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		Now:      time.Now,
 	}
 	x := &run{
-		dispatcher: d, request: r, hooks: options.Hooks, snapshot: snapshot, asking: asking,
+		dispatcher: d, request: r, hooks: options.Hooks, snapshot: snapshot, subject: subject, asking: asking,
 		inbox:   newInbox(len(options.Hooks), r.Stage != admissionv1.Stage_STAGE_VALIDATE),
 		flights: make([]flight, 0, len(options.Hooks)),
 	}
@@ -251,7 +251,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	} else {
 		x.upsets = d.gate.of(snapshot)
 		options.Speculate = d.gate.speculate(x.upsets, r.Admission.GetCluster())
-		options.Codec = d.codec()
+		options.Codec = d.codec(allowance{asking, r.Lease})
 		x.machine = chain.NewMutate(options)
 	}
 	return x

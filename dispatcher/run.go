@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
@@ -38,8 +40,9 @@ type run struct {
 	upsets     *upsets // of hooks that mutate
 	inbox      *inbox
 	taken      []delivery // from the inbox, the last time
-	asking     *bounded   // for what is asked of the cluster
-	flights    []flight   // by call id; ids of hooks that were skipped have none
+	subject    *subject
+	asking     *bounded // for what is asked of the cluster
+	flights    []flight // by call id; ids of hooks that were skipped have none
 	skipped    []match.Skipped
 
 	views    *view // of revision, the latest first
@@ -114,6 +117,9 @@ func (x *run) loop(ctx context.Context, gone <-chan struct{}) (review.Answer, er
 			x.start(ctx, start)
 		}
 		if answer, ok := x.machine.Answer(); ok { // with calls in shadow, there may be some to start all the same
+			if err := x.unjudged(answer); err != nil {
+				return review.Answer{}, err
+			}
 			x.explain(&answer)
 			return answer, nil
 		}
@@ -132,6 +138,15 @@ func (x *run) loop(ctx context.Context, gone <-chan struct{}) (review.Answer, er
 			x.machine.Deliver(d.id, d.result)
 		}
 	}
+}
+
+// unjudged is why an answer is none: there was no memory to match its hooks, and trying again may help.
+func (x *run) unjudged(answer review.Answer) error {
+	full := x.subject.cluster.full
+	if full == nil || !answer.Failed || answer.Response.GetStatus().GetReason() != string(metav1.StatusReasonTooManyRequests) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", review.ErrNoMemory, full)
 }
 
 // start hands calls to their backends, those in shadow last: they keep nobody waiting.

@@ -2,7 +2,10 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -10,6 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -25,13 +29,14 @@ type subject struct {
 
 func newSubject(r *review.Request, of match.Cluster) *subject {
 	s := &subject{request: r.Admission, cluster: cluster{Cluster: of, request: r}}
-	s.attributes = match.NewAttributes(r.Admission, &s.cluster)
+	s.attributes = match.NewAttributes(r.Admission, &s.cluster).Booked(&s.cluster)
 	return s
 }
 
 // at is the request with an object as mutated so far.
 func (s *subject) at(o chain.Object) *match.Attributes {
 	if o.Revision != s.revision {
+		s.attributes.ReleaseObject()
 		s.attributes, s.revision, s.views = s.attributes.WithObject(o.Raw), o.Revision, nil
 	}
 	return s.attributes
@@ -137,6 +142,46 @@ type cluster struct {
 
 	request   *review.Request
 	namespace namespace
+	full      error // why there was no memory for what the objects take decoded, the last time that there was none
+}
+
+// Grow implements [match.Memory]. The error is a status: 429 where trying again may help, else 413.
+func (c *cluster) Grow(n int64) error {
+	err := c.request.Lease.Grow(n)
+	var full *memory.FullError
+	switch {
+	case !errors.As(err, &full):
+		return err
+	case full.Hopeless:
+		return apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("the object takes more memory decoded than one review may have: %v", full))
+	}
+	c.full = err
+	return apierrors.NewTooManyRequests(err.Error(), 1)
+}
+
+// Shrink implements [match.Memory].
+func (c *cluster) Shrink(n int64) { c.request.Lease.Shrink(n) }
+
+// Convert implements [match.Cluster]. What it takes is booked meanwhile.
+func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
+	n := conversionFactor * conversion.ExtentOf(object).Typed()
+	if err := c.request.Lease.Grow(n); err != nil {
+		return nil, err
+	}
+	defer c.request.Lease.Shrink(n)
+	return c.Cluster.Convert(ctx, object, to)
+}
+
+// Default implements [match.Cluster]. What it takes is booked meanwhile.
+func (c *cluster) Default(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
+	e := conversion.ExtentOf(object)
+	n := 2*e.Untyped() + 2*e.Tree() // before and after
+	if err := c.request.Lease.Grow(n); err != nil {
+		return nil, err
+	}
+	defer c.request.Lease.Shrink(n)
+	return c.Cluster.Default(kind, object)
 }
 
 // namespace is what a look-up has told.

@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bench/pki"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
@@ -130,7 +131,7 @@ func (m *Mesh) wire() error {
 	codec := builtin.New(builtin.Options{})
 	m.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Snapshots: m.known, Clusters: m.known, Streams: m.registry, Capacity: m.registry, Metrics: metrics,
-		Codec: func() chain.Codec { return codec.Series() },
+		Codec: func(a conversion.Allowance) chain.Codec { return codec.Series(a) },
 	})
 	if err != nil {
 		return err

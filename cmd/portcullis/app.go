@@ -35,6 +35,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/lastgood"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
@@ -221,7 +222,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Streams:        a.registry,
 		Webhooks:       a.webhooks,
 		Capacity:       a.registry,
-		Codec:          func() chain.Codec { return a.codec.Series() },
+		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.Series(of) },
 		TracerProvider: a.telemetry.TracerProvider,
 		Metrics:        metrics,
 		Logger:         a.log,

@@ -62,16 +62,7 @@ func New(o Options) *Codec {
 // object is nil when the request has none; it takes no patch but an empty one. An error that matches
 // conversion.ErrUndecodable is the hook's (SEMANTICS C20); any other says that the patch does not fit the object (C21).
 func (c *Codec) Apply(object, patch []byte) (result []byte, changed bool, err error) {
-	return c.Series().Apply(object, patch)
-}
-
-// applyRaw is Apply for an object that stays JSON, for a reason that is empty if it need not be told.
-func (c *Codec) applyRaw(object, patch []byte, reason string) (result []byte, changed bool, err error) {
-	result, changed, err = conversion.Raw{}.Apply(object, patch)
-	if changed && reason != "" {
-		c.notKnown(reason)
-	}
-	return result, changed, err
+	return c.Series(nil).Apply(object, patch)
 }
 
 // whyRaw is why an object of a kind is not known as its Go type; a custom resource needs no reason.
@@ -114,7 +105,7 @@ func (c *Codec) reread(raw []byte, kind schema.GroupVersionKind) (typed, error) 
 // Diff returns the JSON patch that makes of from, the object of a request, what Apply made of it; nil when nothing is to
 // be done. It holds what hooks changed and nothing else: a difference that reading an object as its Go type and writing
 // it again makes by itself (a default that the API server does not know, an empty field that is left out) is not in it.
-func (c *Codec) Diff(from, to []byte) ([]byte, error) { return c.Series().Diff(from, to) }
+func (c *Codec) Diff(from, to []byte) ([]byte, error) { return c.Series(nil).Diff(from, to) }
 
 // Knows reports whether objects of a kind are handled as their Go type.
 func (c *Codec) Knows(kind schema.GroupVersionKind) bool { return c.types.scheme(kind) != nil }

@@ -200,7 +200,7 @@ func compare(t *testing.T, w *world, object []byte) string {
 	t.Helper()
 	want := w.admit(t, object)
 	unknown := false
-	s := builtin.New(builtin.Options{NotKnown: func(string) { unknown = true }}).Series()
+	s := builtin.New(builtin.Options{NotKnown: func(string) { unknown = true }}).Series(nil)
 	now := object
 	for h := range hooks {
 		if h >= len(w.seen) || !sees(t, w.seen[h], now, unknown) {

@@ -14,9 +14,11 @@ import (
 // keeps it. Objects are known again by where they are in memory; they must not be written, as long as the Series is in
 // use. It belongs to one goroutine.
 type Series struct {
-	codec  *Codec
-	first  kept // the object of the first patch
-	latest kept // what the last patch left
+	codec     *Codec
+	allowance conversion.Allowance
+	booked    int64 // bytes for what is kept
+	first     kept  // the object of the first patch
+	latest    kept  // what the last patch left
 }
 
 // kept is an object beside what it is decoded.
@@ -30,28 +32,41 @@ func (k *kept) is(raw []byte) bool {
 	return len(raw) > 0 && len(raw) == len(k.raw) && &raw[0] == &k.raw[0]
 }
 
-// Series returns a Series that has seen no object yet.
-func (c *Codec) Series() *Series { return &Series{codec: c} }
+// Series returns a Series that has seen no object yet. The allowance bounds the time and the memory that it takes; nil is no bound.
+func (c *Codec) Series(a conversion.Allowance) *Series { return &Series{codec: c, allowance: a} }
 
-// Apply is [Codec.Apply].
+// Apply is [Codec.Apply]. The error is that of the allowance if there is no memory for it.
 func (s *Series) Apply(object, patch []byte) (result []byte, changed bool, err error) {
-	c := s.codec
 	kind, err := conversion.KindOf(object)
-	if err != nil || c.types.scheme(kind) == nil {
-		return c.applyRaw(object, patch, c.whyRaw(kind))
+	if err != nil || s.codec.types.scheme(kind) == nil {
+		return s.applyRaw(object, patch, s.codec.whyRaw(kind))
 	}
-	patched, applied, err := conversion.Patch(nil, object, patch)
+	var need need
+	defer func() { s.keep(&need, err) }()
+	if err = need.grow(s.allowance, conversion.ExtentOf(object).Typed()+conversion.ExtentOf(patch).Tree()); err != nil {
+		return nil, false, err
+	}
+	patched, applied, err := conversion.Patch(s.allowance, object, patch)
 	if err != nil || !applied {
 		return patched, false, err
 	}
+	if err = need.grow(s.allowance, conversion.ExtentOf(patched).Typed()); err != nil {
+		return nil, false, err
+	}
+	return s.change(object, patch, patched, kind)
+}
+
+// change compares an object with what a patch made of it, and gives that its defaults.
+func (s *Series) change(object, patch, patched []byte, kind schema.GroupVersionKind) (result []byte, changed bool, err error) {
+	c := s.codec
 	before, err := s.decode(object, kind)
 	if err != nil {
-		return c.applyRaw(object, patch, whyNot(err))
+		return s.applyRaw(object, patch, whyNot(err))
 	}
 	after, err := c.reread(patched, kind)
 	switch {
 	case errors.Is(err, errAmbiguous):
-		return c.applyRaw(object, patch, ReasonAmbiguous)
+		return s.applyRaw(object, patch, ReasonAmbiguous)
 	case err != nil:
 		return nil, false, fmt.Errorf("the patched object: %w", err)
 	}
@@ -63,6 +78,40 @@ func (s *Series) Apply(object, patch []byte) (result []byte, changed bool, err e
 		c.notKnown(ReasonUnknownFields)
 	}
 	return result, changed, nil
+}
+
+// applyRaw is Apply for an object that stays JSON, for a reason that is empty if it need not be told.
+func (s *Series) applyRaw(object, patch []byte, reason string) (result []byte, changed bool, err error) {
+	result, changed, err = conversion.Raw{Allowance: s.allowance}.Apply(object, patch)
+	if changed && reason != "" {
+		s.codec.notKnown(reason)
+	}
+	return result, changed, err
+}
+
+// need is what one patch has booked.
+type need struct{ bytes int64 }
+
+func (n *need) grow(a conversion.Allowance, bytes int64) error {
+	if a == nil {
+		return nil
+	}
+	if err := a.Grow(bytes); err != nil {
+		return err
+	}
+	n.bytes += bytes
+	return nil
+}
+
+// keep gives back what a patch has booked, but for half of it if what it left is kept decoded for the next one.
+func (s *Series) keep(n *need, err error) {
+	if s.allowance == nil {
+		return
+	}
+	if err == nil && s.latest.raw != nil {
+		s.booked, n.bytes = n.bytes/2, n.bytes-n.bytes/2+s.booked
+	}
+	s.allowance.Shrink(n.bytes)
 }
 
 // decode decodes an object that is not to be changed.
@@ -101,8 +150,13 @@ func (s *Series) settle(before []byte, after typed, kind schema.GroupVersionKind
 	return result, nil
 }
 
-// Diff is [Codec.Diff].
+// Diff is [Codec.Diff]. What it takes was there for the patches: it is not refused.
 func (s *Series) Diff(from, to []byte) ([]byte, error) {
+	if s.allowance != nil {
+		n := conversion.ExtentOf(from).Typed() + conversion.ExtentOf(to).Typed()
+		s.allowance.Charge(n)
+		defer s.allowance.Shrink(n)
+	}
 	before, ok := s.normal(from)
 	if !ok || bytes.Equal(before, from) { // the latter is an API server of our types' version
 		return conversion.DiffPatch(from, to)

@@ -17,7 +17,7 @@ func TestASeriesDoesWhatItsCodecDoesToEachObject(t *testing.T) {
 	applied := 0
 	for i := range 3000 {
 		from := []byte(seeds[i%len(seeds)])
-		s, now := c.Series(), from
+		s, now := c.Series(nil), from
 		for range 3 {
 			patch := []byte(patchOf(t, r, now))
 			want, wantChanged, wantErr := c.Apply(now, patch)
@@ -51,7 +51,7 @@ func TestWhatAPatchLeftIsComparedAsItWasLeft(t *testing.T) {
 	w.patches = patches
 	now := asServed(t, pod)
 	want := w.admit(t, now)
-	s := builtin.New(builtin.Options{}).Series()
+	s := builtin.New(builtin.Options{}).Series(nil)
 	for i, patch := range patches {
 		result, changed, err := s.Apply(now, []byte(patch))
 		if err != nil || changed != mutated(t, want, i) {
@@ -65,7 +65,7 @@ func TestASeriesDecodesWhatAPatchLeftOnce(t *testing.T) {
 	c := builtin.New(builtin.Options{})
 	object := asServed(t, pod)
 	again := testing.AllocsPerRun(20, func() { // the first patch finds nothing kept, the second what the first left
-		s := c.Series()
+		s := c.Series(nil)
 		now, _, _ := s.Apply(object, []byte(label))
 		_, _, _ = s.Apply(now, []byte(label))
 	})

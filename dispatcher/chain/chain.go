@@ -85,7 +85,8 @@ type Machine interface {
 type Codec interface {
 	// Apply applies a JSON patch to an object, which is nil when the request has none: then every patch that is not empty
 	// does not apply. It returns an error that matches [ErrBadPatch] when the patch cannot be
-	// decoded (SEMANTICS C20), any other when it does not apply (C21). The result is what the next hook sees. changed is
+	// decoded or is past a limit (SEMANTICS C20), one that matches [conversion.ErrStopped] or is a [memory.FullError] when there is
+	// neither time nor memory for it, any other when it does not apply (C21). The result is what the next hook sees. changed is
 	// whether hooks that were asked before have to be asked again (C10): an object whose defaults alone were filled in, or
 	// that is only written differently, has not changed.
 	Apply(object, patch []byte) (result []byte, changed bool, err error)

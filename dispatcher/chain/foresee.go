@@ -17,7 +17,7 @@ func Foresee(h *match.Hook, r review.Result) Outcome {
 	meaning := c.interpret()
 	if meaning == allows {
 		if err := c.foreseePatch(); err != nil {
-			c.spoil(err)
+			c.spoil(review.FailureBadAnswer, err)
 			meaning = c.interpret()
 		}
 	}

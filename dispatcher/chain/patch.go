@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // patch applies the patch of a call, with the checks of callAttrMutatingHook in
@@ -15,14 +19,15 @@ func (m *Mutate) patch(c *call, patch []byte) {
 	raw, changed, err := m.options.Codec.Apply(c.seen, patch)
 	c.applying = m.options.clock(begun).Sub(begun)
 	patchType := c.result.Verdict.GetPatchType()
+	kind, unusable := failureOf(err)
 	switch {
-	case errors.Is(err, ErrBadPatch):
-		m.spoil(c, err)
+	case unusable:
+		m.spoil(c, kind, err)
 	case err == nil && !changed && emptyPatch(patch): // nothing is done, and nothing defaulted
 	case err != nil && m.object.Raw == nil:
 		m.fail(m.calls, c.refuse(internal("hook %q attempted to modify the object, which is not supported for this operation", c.hook.ID.Name)))
 	case patchType != jsonPatch:
-		m.spoil(c, fmt.Errorf("unsupported patch type %q, want %q", patchType, jsonPatch))
+		m.spoil(c, review.FailureBadAnswer, fmt.Errorf("unsupported patch type %q, want %q", patchType, jsonPatch))
 	case err != nil:
 		m.fail(m.calls, c.refuse(internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err)))
 	default:
@@ -60,9 +65,24 @@ func (m *Mutate) adopt(c *call, raw []byte, changed bool) {
 	m.forget()
 }
 
+// failureOf tells the patches that are no answer of their hook, so that its failure policy decides: those that cannot be decoded or
+// are past a limit, those whose time is over before they are applied, and those for which there is no memory.
+func failureOf(err error) (kind review.FailureKind, ok bool) {
+	var full *memory.FullError
+	switch {
+	case errors.Is(err, ErrBadPatch):
+		return review.FailureBadAnswer, true
+	case errors.Is(err, conversion.ErrStopped):
+		return review.FailureTimeout, true
+	case errors.As(err, &full):
+		return review.FailureOverload, true
+	}
+	return 0, false
+}
+
 // spoil lets a call whose patch cannot be used have the effect of a failed one.
-func (m *Mutate) spoil(c *call, err error) {
-	c.spoil(err)
+func (m *Mutate) spoil(c *call, kind review.FailureKind, err error) {
+	c.spoil(kind, err)
 	m.apply(c)
 }
 

@@ -65,9 +65,9 @@ func (c *call) interpret() meaning {
 
 // spoil makes a failure of a call whose verdict is well-formed and carries a patch that cannot be used. What it says
 // beside the patch counts (SEMANTICS C43).
-func (c *call) spoil(err error) {
+func (c *call) spoil(kind review.FailureKind, err error) {
 	c.said = c.result.Verdict
-	c.fail(review.FailureBadAnswer, err)
+	c.fail(kind, err)
 }
 
 // fail replaces the verdict of a call by a failure.

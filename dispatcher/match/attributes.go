@@ -30,7 +30,23 @@ type request struct {
 	old         *object
 	equivalents equivalents
 	record      record
+	memory      Memory
 }
+
+// Memory books what objects take decoded. An error is a status that refuses the review. It may be called from any goroutine from which
+// the attributes are used.
+type Memory interface {
+	// Grow books n bytes before they are taken.
+	Grow(n int64) error
+	// Shrink gives n bytes back.
+	Shrink(n int64)
+}
+
+// unbooked is the memory of attributes that nobody accounts for.
+type unbooked struct{}
+
+func (unbooked) Grow(int64) error { return nil }
+func (unbooked) Shrink(int64)     {}
 
 // equivalents are the ways to reach what the client asked for, looked up once and only if a hook's rules call for it.
 type equivalents struct {
@@ -48,7 +64,8 @@ func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attribut
 		came: conversion.ResourceKind{
 			Resource: gvr(req.GetResource()), Subresource: req.GetSubResource(), Kind: gvk(req.GetKind()),
 		},
-		old: newObject(req.GetOldObject()),
+		old:    newObject(req.GetOldObject()),
+		memory: unbooked{},
 	}
 	r.original = &r.came
 	if asked := req.GetRequestResource(); asked != nil && gvr(asked) != r.came.Resource {
@@ -57,6 +74,19 @@ func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attribut
 		}
 	}
 	return &Attributes{request: r, object: newObject(req.GetObject())}
+}
+
+// Booked is the request whose objects are booked when they are decoded. It is called before anything is matched.
+func (a *Attributes) Booked(m Memory) *Attributes {
+	a.memory = m
+	return a
+}
+
+// ReleaseObject gives back what was booked for the object, which is not matched any more.
+func (a *Attributes) ReleaseObject() {
+	if a.object != nil {
+		a.memory.Shrink(a.object.booked.Swap(0))
+	}
 }
 
 // WithObject is the request with the object as mutated so far (SEMANTICS C3). It keeps raw, which must not change

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -75,7 +76,7 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	}
 	input, err := h.conditions.input(ctx, a, a.seenKind(as))
 	if err != nil {
-		return Decision{Err: apierrors.NewInternalError(err)}
+		return Decision{Err: cmp.Or(memoryStatus(err), apierrors.NewInternalError(err))}
 	}
 	result := h.conditions.matcher.Match(ctx, input, nil, a.cluster.Authorizer())
 	switch {
@@ -123,13 +124,21 @@ func newRecord(r *request) (admission.Attributes, error) {
 	var options runtime.Object
 	if o := newObject(r.req.GetOptions()); o != nil {
 		var err error
-		if options, err = decode(o.raw); err != nil {
+		if options, err = o.decoded(r.memory, o.raw); err != nil {
 			return nil, err
 		}
 	}
 	return admission.NewAttributesRecord(nil, nil, r.original.Kind, r.req.GetNamespace(), r.req.GetName(),
 		r.original.Resource, r.original.Subresource, admission.Operation(r.req.GetOperation()), options, r.req.GetDryRun(),
 		userInfo(r.req.GetUserInfo())), nil
+}
+
+// decoded is the object as CEL sees it, given it in some version. It is booked as long as the object is in use.
+func (o *object) decoded(m Memory, raw []byte) (runtime.Object, error) {
+	if err := o.book(m, conversion.ExtentOf(raw).Untyped()); err != nil {
+		return nil, err
+	}
+	return decode(raw)
 }
 
 func decode(raw []byte) (runtime.Object, error) {

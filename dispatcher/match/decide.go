@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -159,9 +160,9 @@ func (h *Hook) matchObject(a *Attributes) (bool, *apierrors.StatusError) {
 		return true, nil
 	}
 	for _, o := range [...]*object{a.object, a.old} {
-		set, ok, err := o.labelSet(a.operation)
+		set, ok, err := o.labelSet(a.request)
 		if err != nil {
-			return false, apierrors.NewBadRequest(err.Error())
+			return false, cmp.Or(memoryStatus(err), apierrors.NewBadRequest(err.Error()))
 		}
 		if ok && h.objectSelector.Matches(set) {
 			return true, nil

@@ -14,8 +14,8 @@ import (
 //
 // Keys are case-sensitive. As in Unstructured.GetLabels of apimachinery, null is the empty string, and what is not a map
 // of strings is no labels at all. Of metadata that is written twice, which no API server does, the first counts. The
-// error is about syntax, and only of what was looked at.
-func metadataLabels(raw []byte) (found bool, labels map[string]string, err error) {
+// error is about syntax, and only of what was looked at, or that of book, which is told the bytes of labels that are many.
+func metadataLabels(raw []byte, book func(bytes int) error) (found bool, labels map[string]string, err error) {
 	s := &scanner{data: raw}
 	if s.peek() != '{' {
 		return false, nil, s.unexpected("an object")
@@ -26,8 +26,29 @@ func metadataLabels(raw []byte) (found bool, labels map[string]string, err error
 	if ok, err := s.seek("labels"); !ok {
 		return true, nil, err
 	}
+	if err := s.measure(book); err != nil {
+		return true, nil, err
+	}
 	labels, err = s.stringMap()
 	return true, labels, err
+}
+
+// usualLabels is up to how many bytes labels are part of what is booked for any review.
+const usualLabels = 4 << 10
+
+// measure books the value that starts here, if it is long.
+func (s *scanner) measure(book func(bytes int) error) error {
+	if len(s.data)-s.pos <= usualLabels {
+		return nil
+	}
+	end := *s
+	if err := end.skip(); err != nil {
+		return err
+	}
+	if n := end.pos - s.pos; n > usualLabels {
+		return book(n)
+	}
+	return nil
 }
 
 // scanner walks over JSON without building it. It checks no more than it needs to find its way.

@@ -1,10 +1,12 @@
 package match
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -21,6 +23,7 @@ type object struct {
 	labels labels.Set
 	err    error
 
+	booked   atomic.Int64 // bytes for what was decoded
 	mu       sync.Mutex
 	versions []*version // grows under mu
 }
@@ -35,18 +38,43 @@ func newObject(o *admissionv1.Object) *object {
 
 // labelSet returns the labels of the object; ok is false when there is no object, or it has no metadata, so that no
 // selector matches it (SEMANTICS C17).
-func (o *object) labelSet(in operation) (set labels.Set, ok bool, err error) {
+func (o *object) labelSet(r *request) (set labels.Set, ok bool, err error) {
 	if o == nil {
 		return nil, false, nil
 	}
-	o.once.Do(o.decode)
+	o.once.Do(func() { o.decode(r.memory) })
 	// What a client connects with (PodExecOptions and the like) has no metadata; everything else has, even if empty.
-	return o.labels, o.found || in != connect, o.err
+	return o.labels, o.found || r.operation != connect, o.err
 }
 
-func (o *object) decode() {
-	o.found, o.labels, o.err = metadataLabels(o.raw)
-	if o.err != nil {
+// labelFactor is what labels take as a map, for each of their bytes. Measured for labels of three characters without a value.
+const labelFactor = 12
+
+// memoryError is why an object was not decoded that might have been.
+type memoryError struct{ error }
+
+// memoryStatus is the status of Memory in an error; nil if it is another one.
+func memoryStatus(err error) *apierrors.StatusError {
+	var refused *memoryError
+	var status *apierrors.StatusError
+	if errors.As(err, &refused) && errors.As(refused.error, &status) {
+		return status
+	}
+	return nil
+}
+
+// book books what the object takes decoded in some form.
+func (o *object) book(m Memory, n int64) error {
+	if err := m.Grow(n); err != nil {
+		return &memoryError{err}
+	}
+	o.booked.Add(n)
+	return nil
+}
+
+func (o *object) decode(m Memory) {
+	o.found, o.labels, o.err = metadataLabels(o.raw, func(n int) error { return o.book(m, labelFactor*int64(n)) })
+	if o.err != nil && memoryStatus(o.err) == nil {
 		o.err = fmt.Errorf("labels cannot be read, the object is not JSON: %w", o.err)
 	}
 }
@@ -55,7 +83,7 @@ func (o *object) decode() {
 // is selected by its new labels, everything else by the labels that its namespace has now (SEMANTICS C16).
 func (a *Attributes) namespaceLabels(ctx context.Context) (labels.Set, error) {
 	if a.writesNamespace() {
-		set, ok, err := a.object.labelSet(a.operation)
+		set, ok, err := a.object.labelSet(a.request)
 		if err == nil && !ok {
 			err = errors.New("the request to write a namespace has no object")
 		}
@@ -75,5 +103,5 @@ func namespaceError(err error) *apierrors.StatusError {
 	if apierrors.IsNotFound(err) && errors.As(err, &status) {
 		return &apierrors.StatusError{ErrStatus: status.Status()}
 	}
-	return apierrors.NewInternalError(err)
+	return cmp.Or(memoryStatus(err), apierrors.NewInternalError(err))
 }

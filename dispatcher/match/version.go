@@ -57,7 +57,7 @@ func (o *object) decodedIn(ctx context.Context, r *request, kind schema.GroupVer
 		return nil, err
 	}
 	v := o.version(kind)
-	v.decode.Do(func() { v.decoded, v.undecodable = decode(raw) })
+	v.decode.Do(func() { v.decoded, v.undecodable = o.decoded(r.memory, raw) })
 	return v.decoded, v.undecodable
 }
 

@@ -35,8 +35,9 @@ func (l *Lease) take(n, parts int64) error {
 	case n < 0:
 		return errBelowZero
 	}
-	if err := l.ledger.take(l.account, n, parts); err != nil {
-		return err
+	if full := l.ledger.take(l.account, n, parts); full != nil {
+		full.Hopeless = l.bytes.Load()+n > l.ledger.most(parts)
+		return full
 	}
 	l.bytes.Add(n)
 	return nil
@@ -50,6 +51,15 @@ func (l *Lease) Charge(n int64) {
 	}
 	l.ledger.charge(l.account, n)
 	l.bytes.Add(n)
+}
+
+// Shrink gives n bytes back that Grow or Charge took, before the lease ends. Only a holder may call it.
+func (l *Lease) Shrink(n int64) {
+	if l == nil || n <= 0 {
+		return
+	}
+	l.bytes.Add(-n)
+	l.ledger.give(l.account, n)
 }
 
 // Retain makes the caller a holder. It reports false when the lease has ended, because nobody held it any more: then the

@@ -38,6 +38,8 @@ type FullError struct {
 	InUse int64
 	// Limit is how many there could have been: for a cluster what it might hold while the others held what they did.
 	Limit int64
+	// Hopeless says that the review alone wants more than there would be if no other held anything: trying again does not help.
+	Hopeless bool
 }
 
 // Error says what was wanted and what there was.
@@ -127,7 +129,7 @@ const (
 
 // take books n bytes on a cluster and on the total, or on neither. The cluster's own come first: who is refused for its
 // cluster has not stood in the way of another for a moment.
-func (l *Ledger) take(a *account, n, parts int64) error {
+func (l *Ledger) take(a *account, n, parts int64) *FullError {
 	a.held.Add(n)
 	for {
 		used, held := l.used.Load(), a.held.Load()
@@ -148,6 +150,9 @@ func (l *Ledger) take(a *account, n, parts int64) error {
 		}
 	}
 }
+
+// most is how many bytes a cluster may hold while no other holds any.
+func (l *Ledger) most(parts int64) int64 { return min(l.perCluster, parts*(l.total/(parts+1))) }
 
 // charge books n bytes on a cluster and on the total, past all bounds.
 func (l *Ledger) charge(a *account, n int64) {

@@ -116,8 +116,8 @@ func TestAnErrorSaysWhatWasWantedAndWhatThereWas(t *testing.T) {
 		want  FullError
 		text  string
 	}{
-		{101, FullError{Cluster, "a", 101, 300, 400}, `no memory for 101 bytes of a review: cluster "a" holds 300 of 400 bytes`},
-		{501, FullError{Total, "a", 501, 500, 1000}, `no memory for 501 bytes of a review: all clusters together hold 500 of 1000 bytes`},
+		{101, FullError{Bound: Cluster, Cluster: "a", Wanted: 101, InUse: 300, Limit: 400}, `no memory for 101 bytes of a review: cluster "a" holds 300 of 400 bytes`},
+		{501, FullError{Bound: Total, Cluster: "a", Wanted: 501, InUse: 500, Limit: 1000, Hopeless: true}, `no memory for 501 bytes of a review: all clusters together hold 500 of 1000 bytes`},
 	} {
 		_, err := l.Reserve("a", test.bytes)
 		var full *FullError
@@ -438,5 +438,44 @@ func BenchmarkLease(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+func TestALeaseGivesBackWhatItNeedsNoMore(t *testing.T) {
+	l := newLedger(t, 1000, 0)
+	lease := reserve(t, l, "a", 100)
+	if err := lease.Grow(500); err != nil {
+		t.Fatal(err)
+	}
+	lease.Shrink(400)
+	if held := lease.Bytes(); held != 200 || l.InUse() != 200 {
+		t.Errorf("the lease holds %d bytes, all together %d, want 200", held, l.InUse())
+	}
+	lease.Shrink(0)
+	(*Lease)(nil).Shrink(1)
+	lease.Release()
+	empty(t, l)
+}
+
+// A review that wants more than there would be without all others is told so, once it asks for it.
+func TestHopelessReservations(t *testing.T) {
+	for name, test := range map[string]struct {
+		perCluster, others, first, grow int64
+		hopeless                        bool
+	}{
+		"more than three quarters":               {0, 0, 100, 651, true},
+		"three quarters, of which some are lent": {0, 100, 100, 650, false},
+		"more than the share of the cluster":     {500, 0, 100, 401, true},
+		"the share of the cluster":               {500, 0, 100, 400, false},
+	} {
+		l := newLedger(t, 1000, test.perCluster)
+		if test.others > 0 {
+			reserve(t, l, "b", test.others)
+		}
+		err := reserve(t, l, "a", test.first).Grow(test.grow)
+		var full *FullError
+		if errors.As(err, &full) && full.Hopeless != test.hopeless || err == nil && test.hopeless {
+			t.Errorf("%s: %+v", name, full)
+		}
 	}
 }

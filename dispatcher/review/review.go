@@ -8,6 +8,7 @@
 package review
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,6 +39,10 @@ type Request struct {
 // as JSON, the trees or Go objects by which they are compared, and once more for the next hook and for the answer. Measured
 // with the built-in types on objects that are mostly text: up to nine allocated, up to four and a half kept.
 const PatchedPerByte = 8
+
+// ErrNoMemory is why a review is not judged whose objects take more memory decoded than there is now. Trying again may help. The
+// error that wraps it is a memory.FullError too.
+var ErrNoMemory = errors.New("no memory for what the objects take decoded")
 
 // Mode says why a hook is asked.
 type Mode uint8
