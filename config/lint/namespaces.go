@@ -72,7 +72,9 @@ func selectsByNamespace(h *match.Hook) bool {
 	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(h.Rules(), func(rule admissionregistrationv1.RuleWithOperations) bool { return needsNamespace(rule, match.ByName(s)) })
+	return slices.ContainsFunc(h.Rules(), func(rule admissionregistrationv1.RuleWithOperations) bool {
+		return needsNamespace(rule, match.ByName(s))
+	})
 }
 
 // needsNamespace reports whether a rule covers what is in a namespace, unless that is selected by its name, or a namespace that

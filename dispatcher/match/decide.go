@@ -142,13 +142,32 @@ func (h *Hook) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierr
 		return true, nil
 	}
 	if h.namespaceSelector.byName && !isNamespace {
-		return h.namespaceSelector.Matches(labels.Set{corev1.LabelMetadataName: a.req.GetNamespace()}), nil
+		return h.namespaceSelector.Matches((*nameLabel)(a.request)), nil
 	}
 	set, err := a.namespaceLabels(ctx)
 	if err != nil {
 		return false, namespaceError(err)
 	}
 	return h.namespaceSelector.Matches(set), nil
+}
+
+// nameLabel is the label in which the namespace of a request has its name, and no other.
+type nameLabel request
+
+// Lookup implements [labels.Labels].
+func (n *nameLabel) Lookup(label string) (value string, exists bool) {
+	return n.Get(label), n.Has(label)
+}
+
+// Has implements [labels.Labels].
+func (n *nameLabel) Has(label string) bool { return label == corev1.LabelMetadataName }
+
+// Get implements [labels.Labels].
+func (n *nameLabel) Get(label string) string {
+	if !n.Has(label) {
+		return ""
+	}
+	return n.req.GetNamespace()
 }
 
 // matchObject is MatchObjectSelector of k8s.io/apiserver's predicates/object (SEMANTICS C17).

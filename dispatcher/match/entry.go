@@ -63,8 +63,11 @@ func plan(hooks []*Hook) string {
 func ParseEntry(text string) Entry {
 	name, plan, _ := strings.Cut(text, "/")
 	seconds, planned, ok := strings.Cut(plan, ".")
+	if !ok {
+		return Entry{Name: name}
+	}
 	timeout, err := strconv.ParseUint(seconds, 10, 8)
-	if !ok || err != nil || timeout == 0 || timeout > uint64(maxEntryTimeout/time.Second) ||
+	if err != nil || timeout == 0 || timeout > uint64(maxEntryTimeout/time.Second) ||
 		len(planned)%fingerprintLength != 0 || len(planned) > MaxPlanHooks*fingerprintLength {
 		return Entry{Name: name}
 	}

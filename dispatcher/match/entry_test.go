@@ -149,6 +149,15 @@ func TestFingerprints(t *testing.T) {
 	}
 }
 
+func TestReadingAnEntryAllocatesNothing(t *testing.T) {
+	hooks := validatingHooks(2)
+	for _, text := range []string{"", EntryFailOpen, NewEntry(EntryFailOpen, 11*time.Second, hooks).String()} {
+		if n := testing.AllocsPerRun(100, func() { hooks[0].In(ParseEntry(text)) }); n > 0 {
+			t.Errorf("%q: %v allocations", text, n)
+		}
+	}
+}
+
 func FuzzParseEntry(f *testing.F) {
 	hooks := validatingHooks(4)
 	f.Add(NewEntry(EntryFailClosed, 11*time.Second, hooks).String())
