@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/handshake"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -54,7 +55,7 @@ type ServerOptions struct {
 	StopTimeout time.Duration
 	// ReadHeaderTimeout and IdleTimeout bound connections; 0 is DefaultReadHeaderTimeout and DefaultIdleTimeout.
 	ReadHeaderTimeout, IdleTimeout time.Duration
-	// MaxHandshakes is how many connections may be in their TLS handshake at a time; 0 is DefaultMaxHandshakes. Those
+	// MaxHandshakes is how many connections may be in their TLS handshake at a time; 0 is handshake.DefaultMax. Those
 	// behind them wait in the kernel.
 	MaxHandshakes int
 	// MaxComputingHandshakes is how many of them may compute at a time; 0 is half of the processors, and one at least.
@@ -79,8 +80,6 @@ func NewServer(options ServerOptions) (*Server, error) {
 	}
 	options.StopTimeout = cmp.Or(options.StopTimeout, DefaultStopTimeout)
 	options.ReadHeaderTimeout = cmp.Or(options.ReadHeaderTimeout, DefaultReadHeaderTimeout)
-	options.MaxHandshakes = cmp.Or(options.MaxHandshakes, DefaultMaxHandshakes)
-	options.MaxComputingHandshakes = cmp.Or(options.MaxComputingHandshakes, defaultComputing())
 	options.TLS = options.TLS.Clone()
 	if len(options.TLS.NextProtos) == 0 {
 		options.TLS.NextProtos = []string{"h2", "http/1.1"}
@@ -118,9 +117,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	// Reviews outlive ctx: its end begins the stop, and must not cancel what the stop waits for.
 	s.http.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	served := make(chan error, 1)
-	secured := newHandshakes(listener, s.options)
+	secured := handshake.NewListener(listener, handshake.Options{
+		TLS: s.options.TLS, Timeout: s.options.ReadHeaderTimeout, Logger: s.options.Logger,
+		Max: s.options.MaxHandshakes, MaxComputing: s.options.MaxComputingHandshakes,
+	})
 	var shaking sync.WaitGroup
-	shaking.Go(func() { secured.run(context.WithoutCancel(ctx)) })
+	shaking.Go(func() { secured.Run(context.WithoutCancel(ctx)) })
 	defer shaking.Wait()
 	defer func() { _ = secured.Close() }()
 	go func() { served <- s.http.Serve(secured) }()

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"sync/atomic"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/handshake"
 )
 
 const (
@@ -66,11 +68,11 @@ func withHandshake(ctx context.Context, conn net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	gated, ok := secure.NetConn().(*gatedConn)
+	took, ok := handshake.Took(secure)
 	if !ok {
 		return ctx
 	}
-	return context.WithValue(ctx, handshakeKey{}, &arrival{handshake: gated.took})
+	return context.WithValue(ctx, handshakeKey{}, &arrival{handshake: took})
 }
 
 // waited is how much of its time the caller of a request has spent on the handshake of its connection: of the first

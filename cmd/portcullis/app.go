@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
@@ -251,9 +250,8 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 
 // newGRPC is the server for hosts, and for direct callers.
 func (a *app) newGRPC() *grpc.Server {
-	secure := a.hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2")
 	s := grpc.NewServer(append(session.ServerOptions(),
-		grpc.Creds(channelCredentials{credentials.NewTLS(secure), a.hostsEdge}),
+		grpc.Creds(channelCredentials{newHandshaken(), a.hostsEdge}),
 		// Direct callers send reviews, which are bounded by themselves, and operators objects; what hosts may send, the codec bounds.
 		grpc.MaxRecvMsgSize(int(max(a.config.maxBody, service.MaxApplyBytes))+reviewHeadroom),
 		grpc.StreamInterceptor(a.channels.stream),
@@ -436,12 +434,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 		g.Go(func() error { return a.lastGood.Run(background) })
 	}
 	context.AfterFunc(serving, a.health.Shutdown)
-	g.Go(func() error {
-		if err := a.grpc.Serve(a.channels.listen(session.Listener(l.hosts))); !errors.Is(err, grpc.ErrServerStopped) {
-			return err
-		}
-		return nil
-	})
+	g.Go(func() error { return a.serveHosts(background, l.hosts) })
 	g.Go(func() error {
 		defer a.stop(background, stopBackground)
 		return server.Serve(serving, l.bridge)

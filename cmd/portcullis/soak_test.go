@@ -37,6 +37,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asServe) != "" {
 		main()
 	}
+	if said := os.Getenv(asHosts); said != "" {
+		if err := runHosts(said); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(m.Run())
 }
 
@@ -65,16 +71,16 @@ func (s *soak) run() {
 	var callers []*http.Client
 	for range 2 * soakCallers { // one after the other: handshakes are not what it is about
 		callers = append(callers, s.connect())
-		s.judge(callers[len(callers)-1], "quiet", small)
+		s.judge(callers[len(callers)-1], small)
 	}
 	stop, client := make(chan struct{}), s.connect()
-	s.judge(client, "quiet", small)
+	s.judge(client, small)
 	var floods, quiet sync.WaitGroup
 	for i, client := range callers {
 		floods.Go(func() { s.flood(client, fmt.Sprint("flood-", 1+i%2)) })
 	}
 	quiet.Go(func() {
-		for s.small.Store(0); !over(stop) && s.judge(client, "quiet", small); {
+		for s.small.Store(0); !over(stop) && s.judge(client, small); {
 		}
 	})
 	floods.Wait()
@@ -103,6 +109,7 @@ func (s *soak) run() {
 // soak is a dispatcher in a process of its own, with hosts and callers in this one.
 type soak struct {
 	*testing.T
+	dir    string // of its files
 	stage  string
 	info   readyInfo
 	tls    *tls.Config // of callers
@@ -128,7 +135,7 @@ func newSoak(t *testing.T, stage string) *soak {
 		again = 12
 	}
 	s := &soak{
-		T: t, stage: stage, large: soakReview("configmaps", "ConfigMap", soakObject),
+		T: t, dir: d.dir, stage: stage, large: soakReview("configmaps", "ConfigMap", soakObject),
 		tokens: make(chan struct{}, 2*soakCallers), over: make(chan struct{}), again: make(chan struct{}, again),
 	}
 	s.serve(d)
@@ -253,9 +260,12 @@ func hookFailed(status int, text string) bool {
 	return status == http.StatusOK && strings.Contains(text, "failed calling webhook")
 }
 
+// quietCluster is the cluster whose reviews may not be refused.
+const quietCluster = "quiet"
+
 // judge sends a review that may not be refused. It is to be counted when its hook has allowed it.
-func (s *soak) judge(client *http.Client, cluster string, body []byte) (goOn bool) {
-	status, text := s.post(client, cluster, body)
+func (s *soak) judge(client *http.Client, body []byte) (goOn bool) {
+	status, text := s.post(client, quietCluster, body)
 	if hookFailed(status, text) {
 		return true
 	}
@@ -426,7 +436,12 @@ func poolOf(t *testing.T, file string) *x509.CertPool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return poolFrom(data)
+}
+
+// poolFrom is the authorities in a bundle.
+func poolFrom(bundle []byte) *x509.CertPool {
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(data)
+	pool.AppendCertsFromPEM(bundle)
 	return pool
 }

@@ -108,6 +108,12 @@ func libraryEdges() []archtest.Edges {
 			Reason:   "who is at the other end of a channel is decided by little code, and by none of others",
 		},
 		{
+			From:     []string{"./handshake/..."},
+			Only:     []string{"std"},
+			Indirect: true,
+			Reason:   "whoever listens for TLS uses it, whatever is spoken behind it",
+		},
+		{
 			From: []string{"./hostsdk", "./hostsdk/hosttest/..."},
 			Only: []string{
 				"std", "./gen/portcullis/...",

@@ -1,0 +1,182 @@
+// Package handshake is a listener of connections whose TLS handshake is done. It bounds how many handshakes are under way,
+// how many of them compute, and how long each takes, so that thousands of clients that connect at once leave processors to
+// what is served already. It knows nothing of what is spoken on a connection.
+package handshake
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// DefaultMax is how many connections may be in their handshake at a time. Those behind them are not taken yet: they wait
+	// in the kernel, as long as their callers like. One in its handshake costs some 30 kB.
+	DefaultMax = 4096
+	// DefaultTimeout bounds a handshake.
+	DefaultTimeout = 5 * time.Second
+)
+
+// DefaultComputing is how many handshakes may compute at a time where so large a part of the processors is left to them:
+// 1/part, and one at least. A handshake with client certificates takes about half a millisecond of a processor.
+func DefaultComputing(part int) int { return max(1, runtime.GOMAXPROCS(0)/part) }
+
+// Options is what a listener needs.
+type Options struct {
+	// TLS is the configuration of the server. Required.
+	TLS *tls.Config
+	// Timeout bounds a handshake; 0 is DefaultTimeout.
+	Timeout time.Duration
+	// Max is how many connections may be in their handshake at a time; 0 is DefaultMax.
+	Max int
+	// MaxComputing is how many of them may compute at a time. When thousands of connections come at once, as after a
+	// restart, the others have to wait: what is under way goes on with the rest of the processors. 0 is half of the
+	// processors, and one at least.
+	MaxComputing int
+	// ShareSources bounds the connections of a source, an IPv4 address or an IPv6 network of 64 bits, to as many as it leaves
+	// free of Max: half, if no other one has any. Past that its connections are closed at once, so that others wait behind
+	// few of them.
+	ShareSources bool
+	// Logger gets handshakes that fail, at debug level; nil logs nothing.
+	Logger *slog.Logger
+}
+
+// Listener accepts connections whose handshake is done; they are of type [tls.Conn]. [Listener.Run] has to run. Waiting for
+// the peer is not computing: a client that stalls its handshake keeps no other one waiting.
+type Listener struct {
+	net.Listener
+
+	tls     *tls.Config
+	timeout time.Duration
+	logger  *slog.Logger
+	gate    *turnstile
+	sources *sources      // nil when they are not bounded
+	pending chan struct{} // holds one for each connection in its handshake
+	done    chan accepted
+	closed  chan struct{}
+	close   func() error
+}
+
+// accepted is what Accept returns.
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// NewListener makes a listener of another one, which it closes. It starts nothing.
+func NewListener(inner net.Listener, o Options) *Listener {
+	l := &Listener{
+		Listener: inner, tls: o.TLS, timeout: cmp.Or(o.Timeout, DefaultTimeout), logger: o.Logger,
+		gate:    newTurnstile(cmp.Or(o.MaxComputing, DefaultComputing(2))),
+		pending: make(chan struct{}, cmp.Or(o.Max, DefaultMax)),
+		done:    make(chan accepted),
+		closed:  make(chan struct{}),
+	}
+	if o.ShareSources {
+		l.sources = newSources(cap(l.pending))
+	}
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
+	}
+	l.close = sync.OnceValue(func() error {
+		close(l.closed)
+		return inner.Close()
+	})
+	return l
+}
+
+// Run takes connections until the listener is closed, and returns when none is in its handshake any more. The end of ctx
+// gives up the handshakes under way.
+func (l *Listener) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var shaking sync.WaitGroup
+	defer shaking.Wait()
+	defer cancel()
+	for {
+		select {
+		case l.pending <- struct{}{}:
+		case <-l.closed:
+			return
+		}
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			<-l.pending
+			if !l.hand(accepted{err: err}) {
+				return
+			}
+			continue
+		}
+		from := sourceOf(conn.RemoteAddr())
+		if !l.sources.enter(from) {
+			<-l.pending
+			l.logger.Debug("connection closed: too many handshakes of its source", slog.String("source", from.String()))
+			_ = conn.Close()
+			continue
+		}
+		shaking.Go(func() {
+			defer func() { <-l.pending }()
+			defer l.sources.leave(from)
+			l.shake(ctx, conn)
+		})
+	}
+}
+
+// shake leads one connection through its handshake.
+func (l *Listener) shake(ctx context.Context, conn net.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	gated := newGatedConn(conn, l.gate)
+	secure := tls.Server(gated, l.tls)
+	err := secure.HandshakeContext(ctx)
+	gated.end()
+	if err != nil {
+		l.logger.Debug("TLS handshake error", slog.String("from", conn.RemoteAddr().String()), slog.Any("error", err))
+		adviseHTTPS(err)
+		_ = gated.Close()
+		return
+	}
+	if !l.hand(accepted{conn: secure}) {
+		_ = secure.Close()
+	}
+}
+
+// hand gives what was accepted to Accept; false when nobody wants it any more.
+func (l *Listener) hand(a accepted) bool {
+	select {
+	case l.done <- a:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// Accept returns the next connection that is ready, or the error of the listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case a := <-l.done:
+		return a.conn, a.err
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes the listener. Handshakes under way are given up when run returns.
+func (l *Listener) Close() error { return l.close() }
+
+// adviseHTTPS answers who speaks HTTP to a port of HTTPS in the language that it understands.
+func adviseHTTPS(err error) {
+	var record tls.RecordHeaderError
+	methods := []string{"GET /", "POST ", "PUT /", "HEAD ", "OPTIO"}
+	if errors.As(err, &record) && record.Conn != nil && slices.Contains(methods, string(record.RecordHeader[:])) {
+		_, _ = io.WriteString(record.Conn, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"+
+			"this port speaks HTTPS: use an https:// URL\n")
+	}
+}
