@@ -3,6 +3,7 @@ package conversion
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -10,6 +11,11 @@ import (
 // maxDiffDepth is how deep DiffPatch looks for the smallest difference; a difference further down replaces the value at
 // this depth. It bounds the work, for arrays are compared anew at each level.
 const maxDiffDepth = 64
+
+// diffRoom is how long a difference may be whatever its documents are, in bytes. Past that and twice the documents it would be longer than
+// what it leads to, and the members of the object that differ are replaced as a whole: each operation names its place anew, so that a
+// difference could be as long as the longest path times the number of items.
+const diffRoom = 64 << 10
 
 // DiffPatch returns an RFC 6902 patch that makes to of from, two raw JSON objects; nil when they are the same, by the rule
 // of Patched.Changed. Objects are compared member by member. Of arrays what is equal at both ends is left alone, and the
@@ -27,8 +33,11 @@ func DiffPatch(from, to []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("diff to: %w", err)
 	}
-	var d differ
-	d.value(&a, &b)
+	d := differ{depth: maxDiffDepth, room: diffRoom + 2*(len(from)+len(to))}
+	if d.value(&a, &b); len(d.patch) > d.room {
+		d = differ{depth: 1, room: math.MaxInt}
+		d.value(&a, &b)
+	}
 	if len(d.patch) == 0 {
 		return nil, nil
 	}
@@ -40,14 +49,16 @@ func DiffPatch(from, to []byte) ([]byte, error) {
 type differ struct {
 	patch jsonWriter
 	path  []string // Escaped reference tokens to the place where it stands.
+	depth int      // How deep it looks.
+	room  int      // Past so many bytes it writes no more.
 }
 
 func (d *differ) value(a, b *node) {
 	switch {
 	case bytes.Equal(a.raw, b.raw):
-	case a.kind == '{' && b.kind == '{' && len(d.path) < maxDiffDepth:
+	case a.kind == '{' && b.kind == '{' && len(d.path) < d.depth:
 		d.members(a.elements(), b.elements())
-	case a.kind == '[' && b.kind == '[' && len(d.path) < maxDiffDepth:
+	case a.kind == '[' && b.kind == '[' && len(d.path) < d.depth:
 		d.items(a.elements(), b.elements())
 	case !equal(a, b):
 		d.operation("replace", b)
@@ -111,6 +122,9 @@ func (d *differ) items(a, b []node) {
 
 // operation writes one operation on the place where d stands; value is nil when it has none.
 func (d *differ) operation(op string, value *node) {
+	if len(d.patch) > d.room {
+		return
+	}
 	if len(d.patch) == 0 {
 		d.patch.raw('[')
 	}

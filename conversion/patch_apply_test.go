@@ -203,3 +203,29 @@ func TestAPatchStopsWhenItsTimeIsOver(t *testing.T) {
 		t.Errorf("error %v after %d looks too many", err, -a.looks-1)
 	}
 }
+
+// A difference names the place of each of its operations: below a long name it was as long as the name times the items.
+func TestADifferenceIsNotMuchLongerThanItsObjects(t *testing.T) {
+	for name, test := range map[string]struct{ from, to string }{
+		"a long name": {
+			`{"` + strings.Repeat("n", 1<<18) + `":[` + strings.Repeat("0,", 10_000) + `0]}`,
+			`{"` + strings.Repeat("n", 1<<18) + `":[` + strings.Repeat("1,", 10_000) + `1]}`,
+		},
+		"items that all change": {`{"a":{"b":[` + strings.Repeat("0,", 100_000) + `0]}}`, `{"c":1,"a":{"b":[` + strings.Repeat("1,", 100_000) + `1]}}`},
+	} {
+		patch, err := DiffPatch([]byte(test.from), []byte(test.to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(patch) > diffRoom+2*(len(test.from)+len(test.to)) {
+			t.Errorf("%s: the difference has %d bytes, the objects %d and %d", name, len(patch), len(test.from), len(test.to))
+		}
+		patched, err := ApplyPatch([]byte(test.from), patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rest, err := DiffPatch(patched.Raw, []byte(test.to)); rest != nil || err != nil {
+			t.Errorf("%s: there is a difference left: %.100s, %v", name, rest, err)
+		}
+	}
+}

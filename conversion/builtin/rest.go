@@ -17,6 +17,10 @@ import (
 // maxStrictErrors is how many unknown fields sigs.k8s.io/json names; behind that many there may be more.
 const maxStrictErrors = 100
 
+// maxPathBytes is how long the paths of all values of an object with unknown fields may be together. Those of an object of 3 MiB are about
+// 20 MB; one that nests thousands of objects in one of a long name has paths of gigabytes.
+const maxPathBytes = 256 << 20
+
 // errAmbiguous says that it cannot be told apart what a type does not know of an object.
 var errAmbiguous = errors.New("a field twice, too many unknown ones, or one whose name reads as a path")
 
@@ -36,14 +40,17 @@ func restOf(raw []byte, decoded runtime.Object, strict []error) (any, error) {
 		}
 		unknown[field.FieldPath()] = true
 	}
-	found := 0
+	found, room := 0, maxPathBytes
 	rest := pick(parse(raw), "", func(path string, v any) bool {
+		if room -= len(path); room < 0 {
+			return true // and looks no further
+		}
 		if unknown[path] {
 			found++
 		}
 		return unknown[path] || hides && !known[path] && !isEmpty(v)
 	})
-	if found > len(unknown) { // a name with a dot or a bracket that reads as the path of another
+	if room < 0 || found > len(unknown) { // a name with a dot or a bracket that reads as the path of another
 		return nil, errAmbiguous
 	}
 	return rest, nil
