@@ -42,7 +42,8 @@ func declared(t *testing.T, directory, test string) bool {
 }
 
 func TestEachDeviationOfThePageHasItsPredicate(t *testing.T) {
-	accepted := []string{"D5", "D10", "D12"} // the oracle cannot show the first, makes no patch for the next, and selects by other labels
+	// The oracle cannot show D5, makes no patch for D10, selects by other labels than D12's, and says less than D13 takes.
+	accepted := []string{"D5", "D10", "D12", "D13"}
 	for _, d := range deviations() {
 		accepted = append(accepted, d.id)
 	}

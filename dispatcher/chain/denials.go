@@ -10,14 +10,25 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
+// Limits of the status of any answer. What a hook says may have 4 MiB; an API server that bounds its audit events discards an event
+// that is too long, by default at 100 KiB, and the status is in it.
+const (
+	// maxMessageBytes is the most bytes of a message.
+	maxMessageBytes = 32 << 10
+	// maxReasonBytes is the most bytes of a reason.
+	maxReasonBytes = 1 << 10
+	// maxDetailsBytes is the most bytes of the details of a denial.
+	maxDetailsBytes = 32 << 10
+)
+
 // Limits of an answer that names all denials. Whoever applies a manifest reads it in a terminal, and kube-apiserver keeps
-// it in its audit event. A single denial is told as it is.
+// it in its audit event.
 const (
 	// maxDenials is how many denials are told one by one; the others are counted.
 	maxDenials = 16
 	// maxDenialBytes is the most bytes of the text of one of several denials.
 	maxDenialBytes = 1 << 10
-	// maxCauses is the most causes of all denials together. Those of the first stay, however many they are.
+	// maxCauses is the most causes of all denials together. Those of the first stay.
 	maxCauses = 64
 	// maxCauseBytes is the most bytes of the causes that later denials add.
 	maxCauseBytes = 16 << 10
@@ -35,7 +46,7 @@ func denials(calls []*call) *admissionv1.Status {
 	}
 	texts := make([]string, 0, min(len(calls), maxDenials)+1)
 	for _, c := range calls[:min(len(calls), maxDenials)] {
-		texts = append(texts, shortened(denial(c.hook, c.result.Verdict.GetStatus()).GetMessage()))
+		texts = append(texts, shortened(denial(c.hook, c.result.Verdict.GetStatus()).GetMessage(), maxDenialBytes))
 	}
 	if more := len(calls) - maxDenials; more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
@@ -44,13 +55,34 @@ func denials(calls []*call) *admissionv1.Status {
 	return out
 }
 
-// shortened is a text of one of several denials.
-func shortened(text string) string {
+// shortened is a text of at most n bytes.
+func shortened(text string, n int) string {
 	const ellipsis = "..."
-	if len(text) <= maxDenialBytes {
+	if len(text) <= n {
 		return text
 	}
-	return firstBytes(text, maxDenialBytes-len(ellipsis)) + ellipsis
+	return firstBytes(text, n-len(ellipsis)) + ellipsis
+}
+
+// boundedDetails are the details of a denial with the causes that find room, in their order, and without names that find none.
+func boundedDetails(d *admissionv1.StatusDetails) *admissionv1.StatusDetails {
+	if proto.Size(d) <= maxDetailsBytes {
+		return d
+	}
+	out := &admissionv1.StatusDetails{
+		Name: firstBytes(d.GetName(), maxReasonBytes), Group: firstBytes(d.GetGroup(), maxReasonBytes),
+		Kind: firstBytes(d.GetKind(), maxReasonBytes), Uid: firstBytes(d.GetUid(), maxReasonBytes),
+		RetryAfterSeconds: d.GetRetryAfterSeconds(),
+	}
+	room := maxDetailsBytes - proto.Size(out)
+	for _, cause := range d.GetCauses() {
+		const frame = 8 // of a cause in its message
+		if room -= proto.Size(cause) + frame; room < 0 {
+			break
+		}
+		out.Causes = append(out.Causes, cause)
+	}
+	return out
 }
 
 // withCauses is the details of the first denial with the causes that the others add, as many as find room.

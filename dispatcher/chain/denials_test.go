@@ -100,7 +100,7 @@ func TestCausesOfAllDenialsAreBounded(t *testing.T) {
 		{"one too many", causes(2, 1), causes(63, 1), 64, "x"},
 		{"as many bytes as may be", causes(1, 1), causes(2, 8<<10), 3, "x"},
 		{"one byte too many", causes(1, 1), causes(2, 8<<10+1), 2, "x"},
-		{"the first may be long", causes(1, 32<<10), causes(1, 1), 2, "x"},
+		{"the first may be long", causes(1, 31<<10), causes(1, 1), 2, "x"},
 		{"the first has no details", &admissionv1.Status{}, causes(1, 1), 1, ""},
 	} {
 		before := len(c.first.GetDetails().GetCauses())

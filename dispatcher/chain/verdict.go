@@ -99,8 +99,8 @@ func wellFormed(stage admissionv1.Stage, v *admissionv1.AdmissionResponse) error
 func denial(h *match.Hook, s *admissionv1.Status) *admissionv1.Status {
 	out := &admissionv1.Status{
 		Status:  s.GetStatus(),
-		Reason:  s.GetReason(),
-		Details: s.GetDetails(),
+		Reason:  firstBytes(s.GetReason(), maxReasonBytes),
+		Details: boundedDetails(s.GetDetails()),
 		Code:    max(s.GetCode(), codeBadRequest),
 	}
 	if out.GetStatus() == "" || out.GetStatus() == metav1.StatusSuccess {
@@ -115,6 +115,7 @@ func denial(h *match.Hook, s *admissionv1.Status) *admissionv1.Status {
 	default:
 		out.Message = who + " without explanation"
 	}
+	out.Message = shortened(out.Message, maxMessageBytes)
 	return out
 }
 
@@ -124,7 +125,7 @@ func internal(format string, args ...any) *admissionv1.Status {
 		Status:  metav1.StatusFailure,
 		Reason:  string(metav1.StatusReasonInternalError),
 		Code:    codeInternal,
-		Message: fmt.Sprintf(format, args...),
+		Message: shortened(fmt.Sprintf(format, args...), maxMessageBytes),
 	}
 }
 
