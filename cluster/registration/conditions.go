@@ -78,7 +78,7 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 		switch named := keep(e.atoms, func(a atom) bool { return x.namedOnly && namedOnly(a) && x.meets(a) }); {
 		case !slices.ContainsFunc(e.atoms, func(a atom) bool { return x.meets(a) && !slices.Contains(named, a) }):
 		case len(named) > 0:
-			not(x.name, x.expression()+" && !("+rulesExpression(named)+")")
+			not(x.name, x.expression()+" && !("+rulesExpression(e.brings(x, named))+")")
 		default:
 			not(x.name, x.expression())
 		}
@@ -88,6 +88,22 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 	}
 	if len(e.unwanted) > 0 {
 		not("other-versions", rulesExpression(e.unwanted))
+	}
+	return all
+}
+
+// brings are the requests of an exclusion that come to the entry because hooks name it: with matchPolicy Equivalent these are the
+// same in each group and version.
+func (e entry) brings(x exclusion, named []atom) []atom {
+	if !e.equivalent {
+		return named
+	}
+	var all []atom
+	for _, a := range named {
+		for _, group := range x.groups {
+			a[dimGroup], a[dimVersion] = group, wildcard
+			all = append(all, a)
+		}
 	}
 	return all
 }

@@ -588,3 +588,19 @@ func TestNamesAndPathsFollowTheOptions(t *testing.T) {
 		t.Errorf("name %s, bundle %q", w.Name, w.ClientConfig.CABundle)
 	}
 }
+
+// The API server brings an Event of core/v1 to a hook that names events.k8s.io/v1: they are the same objects.
+func TestWhatAHookNamesComesInEachGroupThatIsTheSame(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		r := plan(t, hooks(t, hook{name: "a", exact: exact, rules: "CREATE:*:v1:*"}, hook{name: "b", exact: exact, rules: "CREATE:events.k8s.io:v1:events"}), options())
+		var but string
+		for _, c := range r.Validating.Webhooks[0].MatchConditions {
+			if c.Name == "not-events" {
+				_, but, _ = strings.Cut(c.Expression, `["events"] && !(`)
+			}
+		}
+		if but == "" || strings.Contains(but, `""`) == exact || strings.Contains(but, "request.resource.version") != exact {
+			t.Errorf("exact %v: of events come %s", exact, but)
+		}
+	}
+}
