@@ -18,7 +18,7 @@ type Extent struct {
 const (
 	untypedObject = 320 // a map of one to eight members
 	untypedEmpty  = 64  // a map that has none
-	untypedValue  = 72  // an item or a member, with its name, number or string
+	untypedValue  = 96  // an item or a member, with its name, number or string; a large map takes more or less, by chance
 	typedObject   = 1 << 10
 	typedValue    = 160
 	treeValue     = 96  // a node
