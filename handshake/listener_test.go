@@ -313,8 +313,9 @@ func TestTheTimeOfAHandshakeIsKnown(t *testing.T) {
 func TestASourceHasNoMoreHandshakesThanItLeavesFree(t *testing.T) {
 	const most = 8
 	s := shake(t, Options{Max: most, ShareSources: true}, func() {})
+	var silent []net.Conn
 	for range most / 2 {
-		s.silent(t, "")
+		silent = append(silent, s.silent(t, ""))
 	}
 	eventually(t, "half of the handshakes are one source's", func() bool { return len(s.pending) == most/2+1 })
 	for range 3 * most { // behind them, and more than there are places
@@ -341,10 +342,18 @@ func TestASourceHasNoMoreHandshakesThanItLeavesFree(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("another source: %v", err)
 	}
+	for _, conn := range silent {
+		conn.Close()
+	}
+	eventually(t, "none is left", func() bool { return len(s.pending) == 1 })
+	var calls sync.WaitGroup
+	s.call(t, &calls)
+	s.take(t, 1)
+	calls.Wait()
 }
 
 func TestSharesOfSources(t *testing.T) {
-	s, from := newSources(8), func(text string) netip.Prefix {
+	s, from := newSources(9), func(text string) netip.Prefix {
 		return sourceOf(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)))
 	}
 	one, same, two := from("[2001:db8::1]:1"), from("[2001:db8::ffff:1]:2"), from("192.0.2.1:3")
@@ -358,7 +367,7 @@ func TestSharesOfSources(t *testing.T) {
 		return n
 	}
 	if n := enter(one); n != 4 {
-		t.Errorf("one source has %d handshakes of 8, want 4", n)
+		t.Errorf("one source has %d handshakes of 9, want 4", n)
 	}
 	if n := enter(two); n != 2 {
 		t.Errorf("another one has %d, want 2", n)

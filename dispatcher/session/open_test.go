@@ -2,6 +2,7 @@ package session
 
 import (
 	"testing"
+	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
@@ -85,5 +86,32 @@ func TestAPoolCountsTheSessionsThatTakeCalls(t *testing.T) {
 		want("granted again, and paused", 0)
 		two.say(credit(2))
 		want("goes on", 1)
+	})
+}
+
+// Where hosts have just begun to come, one that drains is followed by another one that has not found the dispatcher yet.
+func TestWhereHostsHaveJustBegunToComeADrainIsNoEnd(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		m.registry.found = time.Time{}
+		h := m.connect("one", &hostv1.Hello{}, "a")
+		h.say(credit(0))
+		got := m.reviewFor(30*time.Second, "a")
+		alive(AbsenceGrace+2*tick, h)
+		got.want("a", "pending")
+		alive(StartGrace, h)
+		got.want("a", "unavailable")
+	})
+}
+
+// A host of one cluster that pauses is no host of it, though the host of another cluster takes calls.
+func TestAPausedHostOfAClusterServesNoneOfItsCalls(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		east := m.connect("one", &hostv1.Hello{Clusters: []string{"east"}}, "a")
+		west := m.connect("two", &hostv1.Hello{Clusters: []string{"west"}}, "a")
+		east.say(credit(0))
+		m.cluster = "east"
+		got := m.reviewFor(30*time.Second, "a")
+		alive(AbsenceGrace+2*tick, east, west)
+		got.want("a", "unavailable")
 	})
 }

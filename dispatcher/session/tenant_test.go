@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -145,6 +146,43 @@ func TestAHostWithoutGrantsIsLetGo(t *testing.T) {
 		stay(2*time.Second, again)
 		if code := again.end(); code != codes.PermissionDenied {
 			t.Errorf("it is told %s", code)
+		}
+	})
+}
+
+// Each session has its minute, whenever another one of its identity has come.
+func TestSessionsWithoutGrantsHaveAMinuteEach(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		m.configureAs("c", "other", "a")
+		one := m.connect("one", &hostv1.Hello{}, "a")
+		stay(UngrantedTimeout/2, one)
+		two := m.connect("two", &hostv1.Hello{}, "a")
+		stay(UngrantedTimeout/2+2*time.Second, one, two)
+		if one.end() != codes.PermissionDenied || len(m.registry.all()) != 1 {
+			t.Errorf("%d sessions are left, want that of two", len(m.registry.all()))
+		}
+	})
+}
+
+// A removed hook is granted to its hosts for as long as reviews may call it.
+func TestARemovedHookIsGrantedWhileItIsServed(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		granted := func() bool { return m.registry.view.Load().grants(identity.Named("host")) }
+		if !granted() {
+			t.Error("its hook is granted to nobody")
+		}
+		m.configureAs("c", "other", "b")
+		if !granted() {
+			t.Error("not granted, and reviews may call it")
+		}
+		m.registry.UpdateClusters([]string{"east"})
+		if !granted() {
+			t.Error("not granted any more, since a cluster came")
+		}
+		elapse(MaxReview + tick)
+		synctest.Wait()
+		if granted() {
+			t.Error("granted, and nobody can call it")
 		}
 	})
 }
