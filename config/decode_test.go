@@ -411,7 +411,9 @@ spec: {}
 }
 
 func TestTheExamplesOfTheManualsAreValid(t *testing.T) {
-	for _, page := range []string{"README.md", "docs/configuration.md", "docs/migrating.md", "examples/python/README.md"} {
+	for _, page := range []string{
+		"README.md", "docs/configuration.md", "docs/configuration-reference.md", "docs/hosts.md", "docs/migrating.md", "examples/python/README.md",
+	} {
 		manual, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(page)))
 		if err != nil {
 			t.Fatal(err)
