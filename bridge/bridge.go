@@ -1,10 +1,10 @@
 // Package bridge is the JSON edge of the mesh: API servers post AdmissionReviews to it and get them back answered.
 //
-// A Bridge is an http.Handler around the grpc-gateway mux, which calls the AdmissionService in process, and the same
-// AdmissionService for a gRPC listener. It does what the gateway does not: it checks who calls and for which cluster,
-// bounds the body, the bytes held at a time and the time that a review may take, reads AdmissionReview JSON through
-// package conversion, and turns whatever goes wrong into an answer (outcome.go has the table). What the hooks say is
-// the business of the Reviewer behind it. A Server runs a Bridge on a listener and stops it without losing a request.
+// A Bridge is an http.Handler, and an AdmissionService for a gRPC listener. The grpc-gateway mux routes what is posted
+// (routes.go) to one handler (handler.go). It checks who calls and for which cluster, bounds the body, the bytes held at a
+// time and the time that a review may take, reads AdmissionReview JSON through package conversion, asks the Reviewer, and
+// writes its answer; whatever goes wrong becomes an answer too (outcome.go has the table). What the hooks say is the
+// business of the Reviewer. A Server runs a Bridge on a listener and stops it without losing a request.
 //
 // A Bridge holds no state of a review beyond its own request. Everything here may be called from any goroutine.
 package bridge
@@ -106,7 +106,6 @@ func (o *Options) defaults() error {
 type Bridge struct {
 	options     Options // read-only
 	mux         *runtime.ServeMux
-	noHeader    http.Header // what the gateway sees of a request's headers; never written
 	instruments *instrumentation
 	tracer      trace.Tracer
 	draining    atomic.Bool
@@ -120,11 +119,10 @@ func New(options Options) (*Bridge, error) {
 		return nil, err
 	}
 	b := &Bridge{
-		options:  options,
-		noHeader: http.Header{},
-		tracer:   options.TracerProvider.Tracer(instrumentationName),
+		options:     options,
+		instruments: newInstrumentation(),
+		tracer:      options.TracerProvider.Tracer(instrumentationName),
 	}
-	b.instruments = newInstrumentation()
 	if err := b.instruments.register(options.Registerer); err != nil {
 		return nil, fmt.Errorf("bridge: registering metrics: %w", err)
 	}
@@ -152,9 +150,4 @@ func (b *Bridge) Drain() { b.draining.Store(true) }
 func (b *Bridge) Ready() bool { return !b.draining.Load() }
 
 // ServeHTTP answers one request. It always answers, and never panics.
-func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := newExchange(b, w, r)
-	defer x.end()
-	x.guard()
-	b.mux.ServeHTTP(x, x.routed())
-}
+func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.mux.ServeHTTP(w, r) }

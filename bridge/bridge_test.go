@@ -3,13 +3,13 @@ package bridge
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -196,39 +196,24 @@ func TestAPanicBeforeTheUIDIsKnownIs500(t *testing.T) {
 	}
 }
 
-// The gateway itself can fail: the caller is answered all the same.
-func TestFailuresOfTheGateway(t *testing.T) {
-	b := newBridge(t, testOptions(allow))
-	fail := func(uid string) answered {
-		w := httptest.NewRecorder()
-		x := newExchange(b, w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath, nil))
-		if uid != "" {
-			x.uid, x.apiVersion = uid, "admission.k8s.io/v1"
-		}
-		refuseError(x.routed().Context(), nil, nil, x, nil, errors.New("secret"))
-		return understand(t, w.Result(), w.Body.Bytes())
+// A review in v1alpha1 has no place for a patch.
+func TestAnAnswerThatCannotBeWrittenIsADenial(t *testing.T) {
+	e := serve(t, testOptions(func(_ context.Context, r *review.Request) (review.Answer, error) {
+		return review.Answer{Response: &admissionv1.AdmissionResponse{
+			Uid: r.Admission.GetUid(), Allowed: true, Patch: []byte("[]"), PatchType: "JSONPatch",
+		}}, nil
+	}))
+	if got := ask(t, e.client(t), e.url(validatePath), alphaReview); got.status != http.StatusOK || got.allowed || got.code != http.StatusInternalServerError {
+		t.Errorf("answer = %+v, want a denial with 500", got)
 	}
-	if got := fail(""); got.status != http.StatusInternalServerError || strings.Contains(got.message, "secret") {
-		t.Errorf("without uid: %+v, want 500", got)
-	}
-	if got := fail("u1"); got.uid != "u1" || got.allowed || got.code != http.StatusInternalServerError {
-		t.Errorf("with the uid: %+v, want a denial with 500", got)
-	}
-	if _, err := (marshaler{}).Marshal(1); err == nil {
-		t.Error("something else than a review was encoded")
-	}
-	if err := (marshaler{}).NewDecoder(strings.NewReader("{}")).Decode(new(admissionv1.ReviewRequest)); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("a body that is not the exchange's: %v, want an error that the gateway does not take for an empty message", err)
-	}
-	if err := (marshaler{}).NewDecoder(handover{}).Decode(new(int)); err == nil {
-		t.Error("something else than a review was decoded")
-	}
+	broken := e.instruments.requests.WithLabelValues(edgeJSON, "validate", string(outcomeBroken), "200")
+	eventually(t, "it is counted as broken", func() bool { return testutil.ToFloat64(broken) == 1 })
 }
 
 func TestAPanicBehindTheAnswerCutsItOff(t *testing.T) {
 	b := newBridge(t, testOptions(allow))
 	w := httptest.NewRecorder()
-	x := newExchange(b, w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath, nil))
+	x := newExchange(b, w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath, nil), endpoint{})
 	func() {
 		defer x.end()
 		x.answer(http.StatusOK, []byte("{}"))

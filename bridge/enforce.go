@@ -2,12 +2,10 @@ package bridge
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 
-	"google.golang.org/protobuf/proto"
 	k8sadmission "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,11 +68,16 @@ type enforcement struct {
 	Response *k8sadmission.AdmissionResponse `json:"response,omitempty"`
 }
 
-// body is what follows the verdict: nothing behind 204.
-func (e enforced) body() ([]byte, error) {
-	if e.verdict() == http.StatusNoContent {
-		return nil, nil
+// encode is the answer: nothing follows 204.
+func (e enforced) encode() (code int, body []byte, err error) {
+	code = e.verdict()
+	if code != http.StatusNoContent {
+		body, err = e.body()
 	}
+	return code, body, err
+}
+
+func (e enforced) body() ([]byte, error) {
 	response := e.GetResponse()
 	body := enforcement{
 		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: cmp.Or(e.GetApiVersion(), defaultVersion)},
@@ -119,16 +122,4 @@ func statusOf(s *admissionv1.Status) metav1.Status {
 		})
 	}
 	return out
-}
-
-// inProtocol hands the gateway an answer in the protocol of its exchange.
-func inProtocol(ctx context.Context, message proto.Message) (any, error) {
-	x := exchangeOf(ctx)
-	response, ok := message.(*admissionv1.ReviewResponse)
-	if !ok || !x.enforces {
-		return message, nil
-	}
-	answer := enforced{response}
-	x.verdict = answer.verdict()
-	return answer, nil
 }

@@ -19,38 +19,28 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// judge sends a review to the Reviewer and checks that what comes back answers it. The error is the Reviewer's, and
-// means that nothing may judge the review; everything else is an answer. The caller holds the lease.
-func (b *Bridge) judge(
-	ctx context.Context, request *admissionv1.ReviewRequest, lease *memory.Lease,
-) (response *admissionv1.ReviewResponse, how outcome, err error) {
-	uid := request.GetRequest().GetUid()
-	defer func() {
-		if cause := recover(); cause != nil {
-			b.panicked(uid, cause)
-			response, how, err = broken().denial(uid, request.GetApiVersion()), outcomeBroken, nil
-		}
-	}()
-	answer, err := b.options.Reviewer.Review(ctx, &review.Request{
-		Stage:     request.GetStage(),
-		Entry:     request.GetEntry(),
-		Admission: request.GetRequest(),
-		Lease:     lease,
-		Explain:   request.GetExplain(),
-	})
+// judge asks the Reviewer, and checks that what comes back answers the review. Without an answer it says why: the Reviewer
+// may not judge now, or is broken.
+func (b *Bridge) judge(ctx context.Context, r *review.Request) (review.Answer, *refusal) {
+	uid := r.Admission.GetUid()
+	answer, err := b.options.Reviewer.Review(ctx, r)
 	if err != nil {
 		b.options.Logger.Debug("nothing may judge", slog.String("uid", uid), slog.Any("error", err))
-		return nil, outcomeUnjudged, err
+		return review.Answer{}, unjudged(err)
 	}
 	if answer.Response.GetUid() != uid {
 		b.options.Logger.Error("the answer is not one to its review",
 			slog.String("uid", uid), slog.String("answered", answer.Response.GetUid()))
-		return broken().denial(uid, request.GetApiVersion()), outcomeBroken, nil
+		return review.Answer{}, broken()
 	}
+	return answer, nil
+}
+
+// responseOf is an answer of the Reviewer as a message.
+func responseOf(answer review.Answer, apiVersion string) *admissionv1.ReviewResponse {
 	return &admissionv1.ReviewResponse{
-		Response: answer.Response, Revision: answer.Revision, Outcomes: answer.Outcomes, ApiVersion: request.GetApiVersion(),
-		Failed: answer.Failed,
-	}, outcomeOf(answer), nil
+		Response: answer.Response, Revision: answer.Revision, Outcomes: answer.Outcomes, ApiVersion: apiVersion, Failed: answer.Failed,
+	}
 }
 
 // outcomeOf sorts an answer of the Reviewer.
@@ -87,22 +77,31 @@ func (s *service) Review(ctx context.Context, request *admissionv1.ReviewRequest
 	return response, err
 }
 
-// contained keeps a panic from ending the process: grpc does not.
+// contained keeps a panic from ending the process: grpc does not. It is a denial when the caller may ask.
 func (s *service) contained(ctx context.Context, request *admissionv1.ReviewRequest) (response *admissionv1.ReviewResponse, how outcome, err error) {
+	admitted := false
+	uid, apiVersion := request.GetRequest().GetUid(), request.GetApiVersion()
 	defer func() {
-		if cause := recover(); cause != nil {
-			s.bridge.panicked(request.GetRequest().GetUid(), cause)
-			response, how, err = nil, outcomeBroken, broken()
+		cause := recover()
+		if cause == nil {
+			return
+		}
+		s.bridge.panicked(uid, cause)
+		response, how, err = nil, outcomeBroken, broken()
+		if admitted {
+			response, err = broken().denial(uid, apiVersion), nil
 		}
 	}()
-	return s.review(ctx, request)
-}
-
-func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, outcome, error) {
-	admission := request.GetRequest()
 	if refused := s.admit(ctx, request); refused != nil {
 		return nil, refused.outcome, refused
 	}
+	admitted = true
+	return s.review(ctx, request)
+}
+
+// review judges a review whose caller may ask.
+func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, outcome, error) {
+	admission := request.GetRequest()
 	size := int64(proto.Size(request))
 	if limit := s.bridge.options.MaxBodyBytes; size > limit {
 		return tooLarge(limit).denial(admission.GetUid(), request.GetApiVersion()), outcomeRejected, nil
@@ -119,11 +118,16 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 
 	ctx, cancel := context.WithTimeout(ctx, s.bridge.callTime(ctx))
 	defer cancel()
-	response, how, err := s.bridge.judge(ctx, request, lease)
-	if err != nil {
-		return nil, outcomeUnjudged, unjudged(err)
+	answer, refused := s.bridge.judge(ctx, &review.Request{
+		Stage: request.GetStage(), Entry: request.GetEntry(), Admission: admission, Lease: lease, Explain: request.GetExplain(),
+	})
+	switch {
+	case refused == nil:
+		return responseOf(answer, request.GetApiVersion()), outcomeOf(answer), nil
+	case refused.outcome == outcomeBroken:
+		return refused.denial(admission.GetUid(), request.GetApiVersion()), outcomeBroken, nil
 	}
-	return response, how, nil
+	return nil, refused.outcome, refused
 }
 
 // admit checks who calls and what is asked.

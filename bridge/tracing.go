@@ -44,10 +44,7 @@ func (x *exchange) endSpan() {
 			attribute.Int("http.request.body.size", len(x.body)),
 			attribute.Int("http.response.status_code", x.code),
 		)
-		switch {
-		case x.refused != nil:
-			x.span.SetStatus(codes.Error, bounded(x.refused.message))
-		case x.failure != "":
+		if x.failure != "" {
 			x.span.SetStatus(codes.Error, bounded(x.failure))
 		}
 	}

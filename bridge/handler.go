@@ -1,0 +1,187 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
+)
+
+const (
+	jsonType         = "application/json"
+	identityEncoding = "identity" // as a content coding: none
+
+	// patchless is the apiVersion of reviews that know no patch: their webhooks validate and do nothing else.
+	patchless = "admission.k8s.io/v1alpha1"
+	// revisionHeader tells a caller which configuration judged its review.
+	revisionHeader = "Portcullis-Revision"
+)
+
+// serve answers a POST to an endpoint. params are the cluster and the entry of the path.
+func (b *Bridge) serve(w http.ResponseWriter, r *http.Request, to endpoint, params map[string]string) {
+	x := newExchange(b, w, r, to)
+	defer x.end()
+	if refused := x.review(params); refused != nil {
+		x.refuse(refused)
+	}
+}
+
+// review is the road of a review: it ends with an answer, or with the reason why there is none. The caller is asked first:
+// one that may not speak for the cluster learns nothing else.
+func (x *exchange) review(params map[string]string) *refusal {
+	entry, named := params["entry"]
+	x.entry = match.ParseEntry(entry)
+	if params["cluster"] == "" || (named && x.entry.Name == "") { // the mux matches empty segments
+		return notFound()
+	}
+	if refused := x.authorize(params["cluster"]); refused != nil {
+		return refused
+	}
+	if refused := acceptable(x.request.Header); refused != nil {
+		return refused
+	}
+	if refused := x.schedule(); refused != nil {
+		return refused
+	}
+	ctx := x.startSpan(x.request.Context())
+	if refused := x.receive(); refused != nil {
+		return refused
+	}
+	request, refused := x.decode()
+	if refused != nil {
+		return refused
+	}
+	ctx, cancel := context.WithDeadline(ctx, x.deadline)
+	defer cancel()
+	answer, refused := x.bridge.judge(ctx, &review.Request{Stage: x.stage, Entry: entry, Admission: request, Lease: x.lease})
+	if refused != nil {
+		return refused
+	}
+	return x.reply(answer)
+}
+
+// authorize checks that the caller may speak for the cluster that it names.
+func (x *exchange) authorize(cluster string) *refusal {
+	caller, err := channelOf(x.request).Identity()
+	if err != nil {
+		if !errors.Is(err, identity.ErrNone) {
+			x.writer.Header().Set("Connection", "close") // another one is opened with the caller's certificate of then
+		}
+		return unauthenticated(err)
+	}
+	if err := x.bridge.options.Authorize(caller, cluster); err != nil {
+		return forbidden(caller.Name(), cluster)
+	}
+	x.cluster = cluster
+	return nil
+}
+
+// acceptable checks that the body is said to be JSON as it is. A compressed body is refused: API servers send none, and
+// a limit on bytes would have to hold for what they become.
+func acceptable(header http.Header) *refusal {
+	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, identityEncoding) {
+		return reject(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+			"content encoding %q is not read: send the review uncompressed", encoding)
+	}
+	contentType := header.Get("Content-Type")
+	if contentType == jsonType {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != jsonType {
+		return reject(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+			"content type %q is not read: send an AdmissionReview as %s", contentType, jsonType)
+	}
+	return nil
+}
+
+// schedule gives the review its deadline, and the connection one of its own.
+func (x *exchange) schedule() *refusal {
+	asked, said, err := askedTimeout(x.request.URL.RawQuery)
+	if err != nil {
+		return badRequest("%v", err)
+	}
+	usable := x.bridge.options.DefaultTimeout
+	if said {
+		usable = reviewTime(asked, x.entry.Timeout)
+	} else {
+		asked = usable
+	}
+	x.deadline = x.started.Add(after(waited(x.request.Context()), usable))
+	x.readUntil(x.deadline)
+	x.writeUntil(x.started.Add(asked + writeGrace))
+	return nil
+}
+
+// receive reads the body and ends the bound on reading: the wait for the answer is bounded by the review's own deadline.
+func (x *exchange) receive() *refusal {
+	if refused := x.read(); refused != nil {
+		return refused
+	}
+	x.readUntil(time.Time{})
+	return nil
+}
+
+// decode reads the body.
+func (x *exchange) decode() (*admissionv1.AdmissionRequest, *refusal) {
+	read := conversion.DecodeReview
+	if x.enforces {
+		read = decodeEnforce
+	}
+	decoded, err := read(x.body)
+	if err != nil {
+		if unread := (*conversion.Error)(nil); errors.As(err, &unread) {
+			x.uid, x.apiVersion = unread.UID, unread.APIVersion
+		}
+		return nil, malformed(err)
+	}
+	request := decoded.GetRequest()
+	if request.GetUid() == "" { // v1alpha1 has none
+		request.Uid = uuid.NewString()
+	}
+	request.Cluster = x.cluster
+	x.uid, x.apiVersion = request.GetUid(), decoded.GetApiVersion()
+	if x.apiVersion == patchless && x.stage != admissionv1.Stage_STAGE_VALIDATE {
+		return nil, badRequest("a review in %s takes no patch: post it to /v1/clusters/{cluster}/validate", patchless)
+	}
+	if x.stage == admissionv1.Stage_STAGE_ADMIT || x.enforces { // which no API server asks for
+		return request, checkObjects(request, x.lease)
+	}
+	return request, nil
+}
+
+// reply writes what the Reviewer has answered.
+func (x *exchange) reply(answer review.Answer) *refusal {
+	x.outcome = outcomeOf(answer)
+	if x.outcome == outcomeFailed {
+		x.failure = answer.Response.GetStatus().GetMessage()
+	}
+	code, body, err := x.encode(responseOf(answer, x.apiVersion))
+	if err != nil {
+		x.bridge.options.Logger.Error("the answer cannot be written", slog.String("uid", x.uid), slog.Any("error", err))
+		return broken()
+	}
+	x.writer.Header()[revisionHeader] = []string{answer.Revision}
+	x.answer(code, body)
+	return nil
+}
+
+// encode writes a response in the protocol of the exchange.
+func (x *exchange) encode(response *admissionv1.ReviewResponse) (code int, body []byte, err error) {
+	if x.enforces {
+		return enforced{response}.encode()
+	}
+	body, err = conversion.EncodeReview(nil, response)
+	return http.StatusOK, body, err
+}
