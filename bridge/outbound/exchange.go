@@ -2,7 +2,6 @@ package outbound
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -74,9 +73,10 @@ func (c *Client) send(ctx context.Context, t *target, e *exchange) (*answer, *re
 	}})
 	via := t.carrier.Load()
 	for attempt := 0; ; attempt++ {
+		begun := time.Now()
 		resp, err := via.RoundTrip(e.request(ctx))
 		if err != nil {
-			if !e.received && !errors.Is(ctx.Err(), context.Canceled) {
+			if !e.received && (ctx.Err() == nil || time.Since(begun) >= MinConnectWait) {
 				t.calls.failed()
 			}
 			return nil, e.unanswered(ctx, err)

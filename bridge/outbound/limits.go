@@ -22,6 +22,9 @@ const (
 	// cluster alone. There is one more for each connection that is made, and so many again when one fails. The others wait in the
 	// line of their cluster, so that they fail no sooner than they would have, and go on when the target is there again.
 	MaxConnecting = 16
+	// MinConnectWait is how long a call has waited for its connection when its end counts as a connection that failed: two SYNs
+	// have been lost by then. A shorter deadline of the caller proves nothing about the target, and frees its place soon.
+	MinConnectWait = 3 * time.Second
 	// DefaultMaxTargets is how many targets are remembered with their connections. Past it the one that was not used for
 	// the longest time is forgotten.
 	DefaultMaxTargets = 1024
