@@ -29,7 +29,7 @@ type answer struct {
 func (e *exchange) answer(ctx context.Context, a *answer) (*admissionv1.AdmissionResponse, *review.Failure) {
 	verdict, f := e.verdict(a)
 	if f != nil && ctx.Err() != nil { // What a webhook says when we hang up is no answer.
-		return nil, endOf(ctx, "reading the answer of "+e.url.Host)
+		return nil, e.endOf(ctx, "reading the answer")
 	}
 	return verdict, f
 }

@@ -55,7 +55,7 @@ func (c *Client) ask(ctx context.Context, x *call) (result review.Result) {
 		return review.Result{Failure: f}
 	}
 	defer c.targets.release(t, x.cluster)
-	if f = c.wait(ctx, t, x); f != nil {
+	if f = c.wait(ctx, t, e); f != nil {
 		return review.Result{Failure: f, Timing: review.Timing{Queued: time.Since(begun)}}
 	}
 	defer c.yield(t, x)
@@ -66,16 +66,17 @@ func (c *Client) ask(ctx context.Context, x *call) (result review.Result) {
 }
 
 // wait lets a call go on among the calls to its target, and then among all calls.
-func (c *Client) wait(ctx context.Context, t *target, x *call) *review.Failure {
+func (c *Client) wait(ctx context.Context, t *target, e *exchange) *review.Failure {
+	x := e.call
 	if !t.calls.wait(ctx, &x.atTarget, x.cluster) {
 		if t.calls.awaitsConnections(x.cluster) {
-			return notYet(endOf(ctx, "waiting for other calls to connect to the same webhook"))
+			return notYet(e.endOf(ctx, "waiting for other calls to connect to the same webhook"))
 		}
-		return notYet(endOf(ctx, "waiting for other calls to the same webhook"))
+		return notYet(e.endOf(ctx, "waiting for other calls to the same webhook"))
 	}
 	if !c.all.wait(ctx, &x.atAll, x.cluster) {
 		t.calls.leave(&x.atTarget)
-		return notYet(endOf(ctx, "waiting for other webhook calls"))
+		return notYet(e.endOf(ctx, "waiting for other webhook calls"))
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (c *Client) callConversion(ctx context.Context, cluster string, at *apiexte
 	if err != nil {
 		return nil, err
 	}
-	return c.convert(ctx, &exchange{endpoint: e, call: x, payload: plain(body)})
+	return c.convert(ctx, newExchange(e, x, plain(body)))
 }
 
 // convert waits for its turn, sends the review and reads the answer.
@@ -62,7 +62,7 @@ func (c *Client) convert(ctx context.Context, e *exchange) ([]byte, error) {
 		return nil, f
 	}
 	defer c.targets.release(t, e.call.cluster)
-	if f = c.wait(ctx, t, e.call); f != nil {
+	if f = c.wait(ctx, t, e); f != nil {
 		return nil, f
 	}
 	defer c.yield(t, e.call)
@@ -72,7 +72,7 @@ func (c *Client) convert(ctx context.Context, e *exchange) ([]byte, error) {
 	}
 	switch f := a.wrong(); {
 	case f != nil && ctx.Err() != nil: // What a webhook says when we hang up is no answer.
-		return nil, endOf(ctx, "reading the answer of "+e.url.Host)
+		return nil, e.endOf(ctx, "reading the answer")
 	case f != nil:
 		return nil, f
 	case len(a.body) == 0:

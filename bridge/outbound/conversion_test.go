@@ -173,12 +173,12 @@ func TestASlowConversionEndsWithItsReview(t *testing.T) {
 		cancel()
 	}()
 	_, err := c.CallConversion(ctx, w.converter("/"), []byte(`{}`))
-	wantFailure(t, err, review.FailureCancelled, "waiting for the answer of "+strings.TrimPrefix(w.URL, "https://"))
+	wantFailure(t, err, review.FailureCancelled, "waiting for the answer")
 
 	ctx, cancel = context.WithTimeout(t.Context(), time.Nanosecond)
 	defer cancel()
 	_, err = c.CallConversion(ctx, w.converter("/"), []byte(`{}`))
-	wantFailure(t, err, review.FailureTimeout, "the time of the call ended")
+	wantFailure(t, err, review.FailureTimeout, "context deadline exceeded")
 }
 
 func TestAConversionTakesNoLongerThanThirtySeconds(t *testing.T) {
@@ -198,7 +198,7 @@ func TestAConversionTakesNoLongerThanThirtySeconds(t *testing.T) {
 		if f != nil {
 			t.Fatal(f)
 		}
-		if f = c.wait(t.Context(), busy, other); f != nil {
+		if f = c.wait(t.Context(), busy, newExchange(e, other, nil)); f != nil {
 			t.Fatal(f)
 		}
 		begun := time.Now()

@@ -36,12 +36,21 @@ func (c *Client) locate(ctx context.Context, cluster string, cc *admissionregist
 	}
 	u, err := url.Parse(*cc.URL)
 	if err != nil {
-		return nil, fmt.Errorf("the url in clientConfig: %w", err)
+		return nil, fmt.Errorf("the url in clientConfig: %w", withoutURL(err))
 	}
 	if u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the url in clientConfig is %q, want https://host[:port][/path]", u.Redacted())
 	}
 	return &endpoint{url: url.URL{Scheme: u.Scheme, Host: u.Host, Path: path.Join("/", u.Path)}, ca: cc.CABundle}, nil
+}
+
+// withoutURL is what url.Parse says of a URL without quoting it: there may be a password in it.
+func withoutURL(err error) error {
+	var parsing *url.Error
+	if errors.As(err, &parsing) {
+		return parsing.Err
+	}
+	return err
 }
 
 func (c *Client) locateService(ctx context.Context, cluster string, cc *admissionregistrationv1.WebhookClientConfig) (*endpoint, error) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -27,7 +28,20 @@ type exchange struct {
 	version  string // of the AdmissionReview
 	uid      string
 	payload  body
-	received bool // a connection was had: the webhook may have seen the review
+	told     time.Duration // the timeout that the webhook was told last, or would have been
+	received bool          // a connection was had: the webhook may have seen the review
+}
+
+// newExchange makes the exchange of a call.
+func newExchange(e *endpoint, x *call, payload body) *exchange {
+	return &exchange{endpoint: e, call: x, payload: payload, told: toldTimeout(time.Until(x.Deadline))}
+}
+
+// location is the URL of the request.
+func (e *exchange) location() *url.URL {
+	to := e.url
+	to.RawQuery = "timeout=" + e.told.String()
+	return &to
 }
 
 // body is what is sent, as often as it takes.
@@ -53,7 +67,9 @@ func (c *Client) prepare(ctx context.Context, x *call) (*exchange, *review.Failu
 		return nil, notStarted(review.FailureUnavailable, "%w", err)
 	}
 	uid := uuid.NewString()
-	return &exchange{endpoint: e, call: x, version: version, uid: uid, payload: newPayload(shared, uid)}, nil
+	out := newExchange(e, x, newPayload(shared, uid))
+	out.version, out.uid = version, uid
+	return out, nil
 }
 
 // exchange sends the review and reads the answer.
@@ -89,17 +105,17 @@ func (c *Client) send(ctx context.Context, t *target, e *exchange) (*answer, *re
 		}
 		c.seeing.retries.Inc()
 		if !sleep(ctx, pause) {
-			return nil, endOf(ctx, "waiting to retry, as the webhook asked with "+resp.Status)
+			return nil, e.endOf(ctx, "waiting to retry, as the webhook asked with "+resp.Status)
 		}
 	}
 }
 
 // request makes one request.
 func (e *exchange) request(ctx context.Context) *http.Request {
-	to := e.url
-	to.RawQuery = "timeout=" + toldTimeout(time.Until(e.call.Deadline)).String()
+	e.told = toldTimeout(time.Until(e.call.Deadline))
+	to := e.location()
 	r := &http.Request{
-		Method: http.MethodPost, URL: &to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Method: http.MethodPost, URL: to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{
 			"Content-Type": {"application/json"}, "Accept": {"application/json, */*"}, "User-Agent": {userAgent},
 		},
@@ -152,11 +168,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (e *exchange) unanswered(ctx context.Context, err error) *review.Failure {
 	switch {
 	case ctx.Err() != nil && e.received:
-		return endOf(ctx, "waiting for the answer of "+e.url.Host)
+		return e.endOf(ctx, "waiting for the answer")
 	case ctx.Err() != nil:
-		return notYet(endOf(ctx, "connecting to "+e.url.Host))
+		return notYet(e.endOf(ctx, "connecting"))
 	case e.received:
-		return failure(review.FailureLost, "%s did not answer: %w", e.url.Host, err)
+		return failure(review.FailureLost, "%w", e.posting(err))
 	}
-	return notStarted(review.FailureUnavailable, "connecting to %s: %w", e.url.Host, err)
+	return notStarted(review.FailureUnavailable, "%w", e.posting(err))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -31,10 +32,16 @@ func notYet(f *review.Failure) *review.Failure {
 	return f
 }
 
+// posting names the request that failed, as net/http and so kube-apiserver does: Post "https://host/path?timeout=10s": why.
+func (e *exchange) posting(why error) error {
+	return &url.Error{Op: "Post", URL: e.location().Redacted(), Err: why}
+}
+
 // endOf is the failure of a call whose context has ended.
-func endOf(ctx context.Context, while string) *review.Failure {
+func (e *exchange) endOf(ctx context.Context, while string) *review.Failure {
+	err := e.posting(fmt.Errorf("%w, while %s", ctx.Err(), while))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return failure(review.FailureTimeout, "the time of the call ended while %s", while)
+		return failure(review.FailureTimeout, "%w", err)
 	}
-	return failure(review.FailureCancelled, "no longer waited for, while %s", while)
+	return failure(review.FailureCancelled, "no longer waited for: %w", err)
 }
