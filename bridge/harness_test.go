@@ -81,10 +81,11 @@ func newBridge(t testing.TB, options Options) *Bridge {
 	return b
 }
 
-// edge is a Bridge that serves on loopback, and the certificates to call it with.
+// edge is a Bridge that serves on a network, loopback unless said otherwise, and the certificates to call it with.
 type edge struct {
 	*Bridge
 	addr      string
+	connect   func(ctx context.Context) (net.Conn, error)
 	authority *certs.Authority
 	stop      func() error // ends Serve and returns its error; may be called again
 }
@@ -97,6 +98,62 @@ func serve(t testing.TB, options Options) *edge {
 
 func serveWith(t testing.TB, b *Bridge, auth tls.ClientAuthType, options ServerOptions) *edge {
 	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	return serveOn(t, listener, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	}, b, auth, options)
+}
+
+// serveInBubble serves in memory: in a bubble of synctest no time passes while anything computes, however busy the machine.
+func serveInBubble(t testing.TB, b *Bridge, options ServerOptions) *edge {
+	t.Helper()
+	network := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	return serveOn(t, network, network.dial, b, tls.VerifyClientCertIfGiven, options)
+}
+
+// pipes is a listener of connections in memory whose deadlines are those of a socket.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	close  sync.Once
+}
+
+func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.conns <- far:
+		return near, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.close.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+func serveOn(
+	t testing.TB, listener net.Listener, connect func(context.Context) (net.Conn, error), b *Bridge, auth tls.ClientAuthType, options ServerOptions,
+) *edge {
+	t.Helper()
 	ca, err := certs.NewAuthority("bridge test", time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -106,16 +163,12 @@ func serveWith(t testing.TB, b *Bridge, auth tls.ClientAuthType, options ServerO
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener) }()
 	stop := sync.OnceValue(func() error { cancel(); return <-served })
 	t.Cleanup(func() { _ = stop() })
-	return &edge{Bridge: b, addr: listener.Addr().String(), authority: ca, stop: stop}
+	return &edge{Bridge: b, addr: listener.Addr().String(), connect: connect, authority: ca, stop: stop}
 }
 
 func serverTLS(t testing.TB, ca *certs.Authority, auth tls.ClientAuthType) *tls.Config {
@@ -160,7 +213,10 @@ func (e *edge) clientTLS(t testing.TB, ca *certs.Authority, identity string) *tl
 // client is an HTTP client as an API server is one: HTTP/1.1, keeping its connections.
 func (e *edge) client(t testing.TB) *http.Client {
 	t.Helper()
-	transport := &http.Transport{TLSClientConfig: e.clientTLS(t, e.authority, "kube-apiserver"), MaxIdleConnsPerHost: 64}
+	transport := &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return e.connect(ctx) },
+		TLSClientConfig: e.clientTLS(t, e.authority, "kube-apiserver"), MaxIdleConnsPerHost: 64,
+	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: patience}
 }
@@ -185,9 +241,22 @@ type wire struct {
 	reader *bufio.Reader
 }
 
+// secure opens a connection and makes its handshake.
+func (e *edge) secure(ctx context.Context, config *tls.Config) (net.Conn, error) {
+	conn, err := e.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(conn, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secured, nil
+}
+
 func (e *edge) dial(t testing.TB) *wire {
 	t.Helper()
-	conn, err := tls.Dial("tcp", e.addr, e.clientTLS(t, e.authority, "kube-apiserver"))
+	conn, err := e.secure(t.Context(), e.clientTLS(t, e.authority, "kube-apiserver"))
 	if err != nil {
 		t.Fatal(err)
 	}

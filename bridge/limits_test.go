@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/quick"
+	"testing/synctest"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
@@ -241,22 +242,25 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 // Whoever does not read its answer loses its connection, not our memory.
 func TestSlowReader(t *testing.T) {
-	huge := strings.Repeat("x", 64<<20)
-	judged := make(chan struct{})
-	e := serve(t, testOptions(func(_ context.Context, r *review.Request) (review.Answer, error) {
-		close(judged)
-		return review.Answer{Response: &admissionv1.AdmissionResponse{
-			Uid: r.Admission.GetUid(), Status: &admissionv1.Status{Message: huge},
-		}}, nil
-	}))
-	conn := e.dial(t)
-	conn.send(t, post(validatePath+"?timeout=100ms", reviewOf("u1", 0)))
-	<-judged
-	eventually(t, "what the review held is given back", func() bool { return e.options.Memory.InUse() == 0 })
-	n, err := io.Copy(io.Discard, conn)
-	if n >= int64(len(huge)) {
-		t.Errorf("%d bytes arrived (error %v): the reader was waited for", n, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		huge := strings.Repeat("x", 8<<20)
+		judged := make(chan struct{})
+		b := newBridge(t, testOptions(func(_ context.Context, r *review.Request) (review.Answer, error) {
+			close(judged)
+			return review.Answer{Response: &admissionv1.AdmissionResponse{
+				Uid: r.Admission.GetUid(), Status: &admissionv1.Status{Message: huge},
+			}}, nil
+		}))
+		e := serveInBubble(t, b, ServerOptions{})
+		conn := e.dial(t)
+		conn.send(t, post(validatePath+"?timeout=100ms", reviewOf("u1", 0)))
+		<-judged
+		eventually(t, "what the review held is given back", func() bool { return e.options.Memory.InUse() == 0 })
+		n, err := io.Copy(io.Discard, conn)
+		if n >= int64(len(huge)) {
+			t.Errorf("%d bytes arrived (error %v): the reader was waited for", n, err)
+		}
+	})
 }
 
 // gate is a Reviewer that holds reviews until they are let go.

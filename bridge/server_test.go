@@ -9,10 +9,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -98,17 +99,21 @@ func TestStopWaitsForReviewsInFlight(t *testing.T) {
 }
 
 func TestConnectionsAreTakenWhileTheStopPropagates(t *testing.T) {
-	options := ServerOptions{PropagationDelay: time.Second}
-	e := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, options)
-	stopped := make(chan error, 1)
-	go func() { stopped <- e.stop() }()
-	eventually(t, "not ready", func() bool { return !e.Ready() })
-	if got := ask(t, e.client(t), e.url(validatePath), reviewOf("u1", 0)); !got.allowed {
-		t.Errorf("a new caller: %+v, want its review judged", got)
-	}
-	if err := <-stopped; err != nil {
-		t.Errorf("Serve() = %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := serveInBubble(t, newBridge(t, testOptions(allow)), ServerOptions{PropagationDelay: time.Second})
+		stopped := make(chan error, 1)
+		go func() { stopped <- e.stop() }()
+		synctest.Wait()
+		if e.Ready() {
+			t.Error("still ready")
+		}
+		if got := ask(t, e.client(t), e.url(validatePath), reviewOf("u1", 0)); !got.allowed {
+			t.Errorf("a new caller: %+v, want its review judged", got)
+		}
+		if err := <-stopped; err != nil {
+			t.Errorf("Serve() = %v", err)
+		}
+	})
 }
 
 func TestStopIsBounded(t *testing.T) {
@@ -143,36 +148,41 @@ func TestServeReportsALostListener(t *testing.T) {
 
 // Connections that do nothing are not kept: in the handshake, before the headers, and between requests.
 func TestIdleConnectionsAreClosed(t *testing.T) {
-	options := ServerOptions{ReadHeaderTimeout: 100 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
-	e := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, options)
-	closed := func(t *testing.T, conn net.Conn) {
-		t.Helper()
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("read %d bytes, error %v, want the connection closed", n, err)
-		}
+	for name, idle := range map[string]func(t *testing.T, e *edge) net.Conn{
+		"in the handshake": func(t *testing.T, e *edge) net.Conn {
+			conn, err := e.connect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			return conn
+		},
+		"before the headers end": func(t *testing.T, e *edge) net.Conn {
+			conn := e.dial(t)
+			conn.send(t, "POST "+validatePath+" HTTP/1.1\r\nHost: br")
+			return conn
+		},
+		"between requests": func(t *testing.T, e *edge) net.Conn {
+			conn := e.dial(t)
+			conn.send(t, post(validatePath, reviewOf("u1", 0)))
+			conn.receive(t)
+			return conn
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				options := ServerOptions{ReadHeaderTimeout: 100 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
+				conn := idle(t, serveInBubble(t, newBridge(t, testOptions(allow)), options))
+				if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				var late net.Error
+				if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.As(err, &late) && late.Timeout() {
+					t.Errorf("read %d bytes, error %v, want the connection closed", n, err)
+				}
+			})
+		})
 	}
-	t.Run("in the handshake", func(t *testing.T) {
-		conn, err := net.Dial("tcp", e.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		closed(t, conn)
-	})
-	t.Run("before the headers end", func(t *testing.T) {
-		conn := e.dial(t)
-		conn.send(t, "POST "+validatePath+" HTTP/1.1\r\nHost: br")
-		closed(t, conn)
-	})
-	t.Run("between requests", func(t *testing.T) {
-		conn := e.dial(t)
-		conn.send(t, post(validatePath, reviewOf("u1", 0)))
-		conn.receive(t)
-		closed(t, conn)
-	})
 }
 
 func TestHeadersAreBounded(t *testing.T) {
@@ -239,55 +249,50 @@ func TestServerOptionsAreChecked(t *testing.T) {
 // A replica is replaced while reviews flow: callers are led to the other one by readiness and closed connections, and
 // every review is answered.
 func TestRollingAReplicaLosesNoReview(t *testing.T) {
-	const callers = 8
-	options := ServerOptions{PropagationDelay: 200 * time.Millisecond}
-	first := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, options)
-	second := serveWith(t, newBridge(t, testOptions(allow)), tls.VerifyClientCertIfGiven, options)
-	ctx, cancel := context.WithCancel(t.Context())
-	answers := make(chan struct{})
-	var load sync.WaitGroup
-	for range callers {
-		config := first.clientTLS(t, first.authority, "kube-apiserver")
-		other := second.clientTLS(t, second.authority, "kube-apiserver")
-		transport := &http.Transport{DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			if first.Ready() { // as a load balancer sees it
-				return (&tls.Dialer{Config: config}).DialContext(ctx, network, first.addr)
-			}
-			return (&tls.Dialer{Config: other}).DialContext(ctx, network, second.addr)
-		}}
-		t.Cleanup(transport.CloseIdleConnections)
-		client := &http.Client{Transport: transport, Timeout: patience}
-		load.Go(func() {
-			for ctx.Err() == nil {
-				if got := ask(t, client, "https://127.0.0.1"+validatePath, reviewOf("u1", 0)); !got.allowed {
-					t.Errorf("answer = %+v, want allowed", got)
+	synctest.Test(t, func(t *testing.T) {
+		const callers, pause = 4, 10 * time.Millisecond
+		options := ServerOptions{PropagationDelay: 100 * time.Millisecond}
+		first := serveInBubble(t, newBridge(t, testOptions(allow)), options)
+		second := serveInBubble(t, newBridge(t, testOptions(allow)), options)
+		ctx, cancel := context.WithCancel(t.Context())
+		var answers, led atomic.Int32
+		var load sync.WaitGroup
+		for range callers {
+			config := first.clientTLS(t, first.authority, "kube-apiserver")
+			other := second.clientTLS(t, second.authority, "kube-apiserver")
+			transport := &http.Transport{DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if first.Ready() { // as a load balancer sees it
+					return first.secure(ctx, config)
 				}
-				select {
-				case answers <- struct{}{}:
-				case <-ctx.Done():
+				led.Add(1)
+				return second.secure(ctx, other)
+			}}
+			t.Cleanup(transport.CloseIdleConnections)
+			client := &http.Client{Transport: transport, Timeout: patience}
+			load.Go(func() {
+				for ; ctx.Err() == nil; <-time.After(pause) {
+					if got := ask(t, client, "https://127.0.0.1"+validatePath, reviewOf("u1", 0)); !got.allowed {
+						t.Errorf("answer = %+v, want allowed", got)
+					}
+					answers.Add(1)
 				}
-			}
-		})
-	}
-	flow := func() {
-		for range 4 * callers {
-			<-answers
+			})
 		}
-	}
-	flow()
-	stopped := make(chan error, 1)
-	go func() { stopped <- first.stop() }()
-	for done := false; !done; {
-		select {
-		case <-answers:
-		case err := <-stopped:
-			if err != nil {
-				t.Errorf("Serve() = %v", err)
-			}
-			done = true
+		<-time.After(5 * pause)
+		stopped := make(chan error, 1)
+		go func() { stopped <- first.stop() }()
+		<-time.After(5 * pause)
+		if led.Load() != callers { // by the answers that close its connection, long before the listener is closed
+			t.Errorf("%d of %d callers were led to the other replica", led.Load(), callers)
 		}
-	}
-	flow()
-	cancel()
-	load.Wait()
+		if err := <-stopped; err != nil {
+			t.Errorf("Serve() = %v", err)
+		}
+		<-time.After(5 * pause)
+		cancel()
+		load.Wait()
+		if answers.Load() < 15*callers || led.Load() != callers {
+			t.Errorf("%d answers by %d connections to the other replica", answers.Load(), led.Load())
+		}
+	})
 }
