@@ -50,7 +50,7 @@ func (x *exchange) read() *refusal {
 		body, err = readGrowing(x.request.Body, limit, x.growth())
 	}
 	switch {
-	case overBudget(err):
+	case err != nil && overBudget(err):
 		return x.noRoom(err)
 	case err != nil:
 		return x.unread(body, err)

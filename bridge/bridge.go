@@ -22,7 +22,6 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -96,9 +95,6 @@ func (o *Options) defaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.TracerProvider == nil {
-		o.TracerProvider = noop.NewTracerProvider()
-	}
 	return nil
 }
 
@@ -107,7 +103,8 @@ type Bridge struct {
 	options     Options // read-only
 	mux         *runtime.ServeMux
 	instruments *instrumentation
-	tracer      trace.Tracer
+	tracer      trace.Tracer // nil when nothing is recorded
+	contentType []string     // of every body, as a header has it; read-only
 	draining    atomic.Bool
 }
 
@@ -121,7 +118,8 @@ func New(options Options) (*Bridge, error) {
 	b := &Bridge{
 		options:     options,
 		instruments: newInstrumentation(),
-		tracer:      options.TracerProvider.Tracer(instrumentationName),
+		tracer:      tracerOf(options.TracerProvider),
+		contentType: []string{jsonType},
 	}
 	if err := b.instruments.register(options.Registerer); err != nil {
 		return nil, fmt.Errorf("bridge: registering metrics: %w", err)

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -122,6 +123,36 @@ func TestVerdictsComeBack(t *testing.T) {
 					t.Errorf("answer (-want +got):\n%s", diff)
 				}
 			})
+		}
+	}
+}
+
+// Short answers are left to net/http to measure, and no answer is sent in chunks.
+func TestAnswersAnnounceTheirLength(t *testing.T) {
+	var message string
+	e := serve(t, testOptions(func(_ context.Context, r *review.Request) (review.Answer, error) {
+		return review.Answer{Response: &admissionv1.AdmissionResponse{
+			Uid: r.Admission.GetUid(), Status: &admissionv1.Status{Code: 403, Message: message},
+		}}, nil
+	}))
+	for name, client := range map[string]*http.Client{"HTTP/1.1": e.client(t), "HTTP/2": e.client2(t)} {
+		empty := 0 // the length of the answer without a message
+		for _, size := range []int{0, shortAnswer, shortAnswer + 1, 2 << 10, 64 << 10} {
+			message = strings.Repeat("x", max(0, size-empty))
+			response, err := client.Post(e.url(validatePath), "application/json", strings.NewReader(reviewOf("u1", 0)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if size == 0 {
+				empty = len(body) + len(`"message":"",`)
+			} else if len(body) != size {
+				t.Errorf("%s: %d bytes came, want %d", name, len(body), size)
+			}
+			if err != nil || response.ContentLength != int64(len(body)) {
+				t.Errorf("%s: length %d of %d bytes, error %v", name, response.ContentLength, len(body), err)
+			}
 		}
 	}
 }

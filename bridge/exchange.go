@@ -15,12 +15,15 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
+// shortAnswer is the length up to which net/http finds out the Content-Length of an answer by itself, in HTTP/1.1 and HTTP/2.
+const shortAnswer = 1 << 10
+
 // exchange is one HTTP request and its answer. It belongs to the goroutine of its request.
 type exchange struct {
 	endpoint
 	bridge   *Bridge
 	writer   http.ResponseWriter
-	control  *http.ResponseController
+	control  http.ResponseController
 	request  *http.Request
 	started  time.Time
 	deadline time.Time // of the review
@@ -43,7 +46,7 @@ type exchange struct {
 
 func newExchange(b *Bridge, w http.ResponseWriter, r *http.Request, to endpoint) *exchange {
 	x := &exchange{
-		endpoint: to, bridge: b, writer: w, control: http.NewResponseController(w), request: r, started: time.Now(),
+		endpoint: to, bridge: b, writer: w, control: *http.NewResponseController(w), request: r, started: time.Now(),
 		span: noop.Span{}, outcome: outcomeBroken,
 	}
 	x.guard()
@@ -94,7 +97,9 @@ func (x *exchange) answer(code int, body []byte) {
 		header.Set("Connection", "close")
 	}
 	if code != http.StatusNoContent {
-		header.Set("Content-Type", jsonType)
+		header["Content-Type"] = x.bridge.contentType
+	}
+	if len(body) > shortAnswer {
 		header.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	x.writer.WriteHeader(code)

@@ -16,6 +16,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -66,6 +67,32 @@ func TestTheSpanJoinsTheCallersTrace(t *testing.T) {
 	}
 	if span.Status().Code != codes.Unset {
 		t.Errorf("status = %v, want none for an answer", span.Status())
+	}
+}
+
+// The hooks' own traces join the caller's even where the bridge records nothing.
+func TestTheCallersTraceGoesOnWhereNothingIsRecorded(t *testing.T) {
+	for name, provider := range map[string]trace.TracerProvider{"without a provider": nil, "with one that is off": noop.NewTracerProvider()} {
+		t.Run(name, func(t *testing.T) {
+			var inside trace.SpanContext
+			options := testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {
+				inside = trace.SpanContextFromContext(ctx)
+				return allow(ctx, r)
+			})
+			options.TracerProvider = provider
+			e := serve(t, options)
+			conn := e.dial(t)
+			conn.send(t, post(validatePath, reviewOf("u1", 0), traceparent, "Tracestate: a=b"))
+			conn.receive(t)
+			if inside.TraceID().String() != parentTrace || inside.SpanID().String() != parentSpan || inside.TraceState().String() != "a=b" {
+				t.Errorf("the review runs under %v, want the caller's span", inside)
+			}
+			conn.send(t, post(validatePath, reviewOf("u1", 0)))
+			conn.receive(t)
+			if inside.IsValid() {
+				t.Errorf("a review of a caller without a trace runs under %v", inside)
+			}
+		})
 	}
 }
 

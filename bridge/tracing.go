@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
 const (
@@ -19,10 +20,24 @@ const (
 	maxAttribute = 256
 )
 
+// tracerOf is the tracer of a provider; nil when it records nothing.
+func tracerOf(provider trace.TracerProvider) trace.Tracer {
+	if _, off := provider.(noop.TracerProvider); off || provider == nil {
+		return nil
+	}
+	return provider.Tracer(instrumentationName)
+}
+
 // startSpan begins the span of a review, below the API server's own if it sent a traceparent (SEMANTICS C39). Only
-// callers that were let in get one.
+// callers that were let in get one. Where nothing is recorded the API server's trace leads on to the hooks all the same.
 func (x *exchange) startSpan(ctx context.Context) context.Context {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(x.request.Header))
+	if x.request.Header.Get("Traceparent") != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(x.request.Header))
+	}
+	if x.bridge.tracer == nil {
+		x.span = trace.SpanFromContext(ctx)
+		return ctx
+	}
 	ctx, x.span = x.bridge.tracer.Start(ctx, spanName,
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(x.started))
 	if x.span.IsRecording() {
