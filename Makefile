@@ -42,7 +42,7 @@ test: ## All tests: unit and in-memory mesh under the race detector, then a real
 
 .PHONY: unit
 unit: ## Tests of this module under the race detector
-	go test -race $(TESTFLAGS) ./...
+	go test -race -timeout 20m $(TESTFLAGS) ./... # a package of a minute of CPU time takes 10 on a machine that is busy
 
 .PHONY: e2e
 e2e: ## Tests against a real kube-apiserver and etcd, both built once and cached
@@ -51,7 +51,7 @@ e2e: ## Tests against a real kube-apiserver and etcd, both built once and cached
 
 .PHONY: benchtest
 benchtest: ## Tests of the benchmarks, which run each of them for a few reviews
-	go test -C bench $(TESTFLAGS) ./...
+	go test -C bench -timeout 20m $(TESTFLAGS) ./...
 
 .PHONY: lint
 lint: $(BUF) $(LINT) ## Lint code and contract
