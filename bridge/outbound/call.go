@@ -15,8 +15,7 @@ import (
 type call struct {
 	dispatcher.Call
 	cluster  string
-	atTarget pass
-	atAll    pass
+	pass     pass
 	lease    *memory.Lease // of its review, held while the client has the call
 	question *question
 	cancel   context.CancelFunc
@@ -58,31 +57,17 @@ func (c *Client) ask(ctx context.Context, x *call) (result review.Result) {
 	if f = c.wait(ctx, t, e); f != nil {
 		return review.Result{Failure: f, Timing: review.Timing{Queued: time.Since(begun)}}
 	}
-	defer c.yield(t, x)
+	defer c.all.leave(&x.pass)
 	sent := time.Now()
 	result.Verdict, result.Failure = c.exchange(ctx, t, e)
 	result.Timing = review.Timing{Queued: sent.Sub(begun), Wire: time.Since(sent), Instance: e.url.Host}
 	return result
 }
 
-// wait lets a call go on among the calls to its target, and then among all calls.
+// wait lets a call go on among the calls to its target and among all calls. Then it leaves.
 func (c *Client) wait(ctx context.Context, t *target, e *exchange) *review.Failure {
-	x := e.call
-	if !t.calls.wait(ctx, &x.atTarget, x.cluster) {
-		if t.calls.awaitsConnections(x.cluster) {
-			return notYet(e.endOf(ctx, "waiting for other calls to connect to the same webhook"))
-		}
-		return notYet(e.endOf(ctx, "waiting for other calls to the same webhook"))
-	}
-	if !c.all.wait(ctx, &x.atAll, x.cluster) {
-		t.calls.leave(&x.atTarget)
-		return notYet(e.endOf(ctx, "waiting for other webhook calls"))
+	if waitedFor, in := c.all.wait(ctx, &e.call.pass, t, e.call.cluster); !in {
+		return notYet(e.endOf(ctx, waitedFor))
 	}
 	return nil
-}
-
-// yield is the end of a call for those that wait.
-func (c *Client) yield(t *target, x *call) {
-	c.all.leave(&x.atAll)
-	t.calls.leave(&x.atTarget)
 }

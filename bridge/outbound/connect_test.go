@@ -35,7 +35,7 @@ func connectTo(r *http.Request) {
 func connectWindow(t testing.TB, c *Client) int {
 	t.Helper()
 	for _, x := range c.targets.byKey {
-		return x.calls.gate.connecting.Limit()
+		return x.gate.connecting.Limit()
 	}
 	t.Fatal("there is no target")
 	return 0

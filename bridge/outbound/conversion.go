@@ -65,7 +65,7 @@ func (c *Client) convert(ctx context.Context, e *exchange) ([]byte, error) {
 	if f = c.wait(ctx, t, e); f != nil {
 		return nil, f
 	}
-	defer c.yield(t, e.call)
+	defer c.all.leave(&e.call.pass)
 	a, f := c.send(ctx, t, e)
 	if f != nil {
 		return nil, f

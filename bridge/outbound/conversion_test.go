@@ -207,7 +207,7 @@ func TestAConversionTakesNoLongerThanThirtySeconds(t *testing.T) {
 		if took := time.Since(begun); took != ConversionTimeout {
 			t.Errorf("after %s", took)
 		}
-		c.yield(busy, other)
+		c.all.leave(&other.pass)
 		c.targets.release(busy, "prod-1")
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -85,7 +85,7 @@ func (c *Client) exchange(ctx context.Context, t *target, e *exchange) (*admissi
 func (c *Client) send(ctx context.Context, t *target, e *exchange) (*answer, *review.Failure) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		e.received = true
-		t.calls.connected(&e.call.atTarget, !got.Reused)
+		c.all.connected(&e.call.pass, !got.Reused)
 	}})
 	via := t.carrier.Load()
 	for attempt := 0; ; attempt++ {
@@ -93,7 +93,7 @@ func (c *Client) send(ctx context.Context, t *target, e *exchange) (*answer, *re
 		resp, err := via.RoundTrip(e.request(ctx))
 		if err != nil {
 			if !e.received && (ctx.Err() == nil || time.Since(begun) >= MinConnectWait) {
-				t.calls.failed()
+				c.all.failed(&e.call.pass)
 			}
 			return nil, e.unanswered(ctx, err)
 		}

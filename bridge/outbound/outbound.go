@@ -100,7 +100,7 @@ type Client struct {
 	options Options
 	targets *targets
 	network *network
-	all     *turnstile // of the calls to all targets
+	all     *turnstile // of all calls
 	seeing  *instrumentation
 
 	mu      sync.Mutex
@@ -118,7 +118,7 @@ func New(o Options) (*Client, error) {
 	c := &Client{
 		options: o,
 		network: newNetwork(),
-		all:     newTurnstile(o.MaxCalls, o.MaxCalls),
+		all:     newTurnstile(o.MaxCalls),
 		calls:   make(map[*call]struct{}),
 		in:      fairqueue.NewShares(o.MaxCalls+o.MaxWaiting, fairqueue.ArrivalParts),
 		drained: make(chan struct{}),

@@ -22,9 +22,10 @@ type targetKey struct {
 type target struct {
 	key     targetKey
 	made    time.Time
-	calls   *turnstile              // those under way, and those that wait
 	open    func() error            // makes the carrier, once
 	carrier atomic.Pointer[carrier] // of the calls; nil until it is open
+
+	gate targetGate // under the lock of the turnstile
 
 	// Under the lock of targets.
 	used  time.Time
@@ -141,10 +142,10 @@ func (t *targets) len() int {
 // add makes a target. The lock is held.
 func (t *targets) add(e *endpoint, now time.Time) *target {
 	x := &target{
-		key:   targetKey{service: e.service, host: e.url.Host, address: e.address, ca: string(e.ca)},
-		calls: newTurnstile(t.maxCalls, MaxConnecting),
-		in:    fairqueue.NewShares(t.maxCalls+t.maxWaiting, fairqueue.ArrivalParts),
-		made:  now,
+		key:  targetKey{service: e.service, host: e.url.Host, address: e.address, ca: string(e.ca)},
+		gate: newTargetGate(t.maxCalls, MaxConnecting),
+		in:   fairqueue.NewShares(t.maxCalls+t.maxWaiting, fairqueue.ArrivalParts),
+		made: now,
 	}
 	x.open = sync.OnceValue(func() error {
 		c, err := t.carry(e)

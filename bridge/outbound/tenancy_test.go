@@ -59,7 +59,7 @@ func wantIdle(t testing.TB, c *Client) {
 	t.Helper()
 	eventually(t, "all calls have left", func() bool { return c.waiting() == 0 && c.all.underWay() == 0 })
 	for _, target := range c.targets.byKey {
-		g := &target.calls.gate
+		g := &target.gate
 		if target.in.Used() != 0 || g.slots.Used() != 0 || g.connecting.Used() != 0 || g.waiting.Len() != 0 {
 			t.Errorf("%s: %d calls, %d under way, %d connecting, %d waiting",
 				target.key.host, target.in.Used(), g.slots.Used(), g.connecting.Used(), g.waiting.Len())

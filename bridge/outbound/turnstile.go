@@ -5,31 +5,31 @@ import (
 	"sync"
 )
 
-// turnstile is a gate that goroutines wait at.
+// turnstile is a gate that goroutines wait at. Its lock is that of the gate and of its parts in all targets.
 type turnstile struct {
 	mu   sync.Mutex
 	gate gate
 }
 
-func newTurnstile(calls, window int) *turnstile {
-	return &turnstile{gate: newGate(calls, window)}
+func newTurnstile(calls int) *turnstile {
+	return &turnstile{gate: newGate(calls)}
 }
 
-// wait lets a call of a cluster in, and reports whether it is before ctx has ended. A call that is in leaves.
-func (t *turnstile) wait(ctx context.Context, p *pass, cluster string) bool {
+// wait lets a call of a cluster to a target in, and reports whether it is before ctx has ended; waitedFor is what was in its way
+// if it is not. A call that is in leaves.
+func (t *turnstile) wait(ctx context.Context, p *pass, to *target, cluster string) (waitedFor string, in bool) {
+	p.cluster, p.target = cluster, &to.gate
 	if ctx.Err() != nil {
-		return false
+		return "waiting for its turn", false
 	}
-	p.cluster = cluster
 	if t.enter(p) {
-		return true
+		return "", true
 	}
 	select {
 	case <-p.started:
-		return true
+		return "", true
 	case <-ctx.Done():
-		t.leave(p) // It may have started meanwhile.
-		return false
+		return t.giveUp(p), false
 	}
 }
 
@@ -41,6 +41,16 @@ func (t *turnstile) enter(p *pass) bool {
 	}
 	p.started = make(chan struct{})
 	return false
+}
+
+// giveUp is the end of a call that waits, though it may have started meanwhile. It says what was in its way.
+func (t *turnstile) giveUp(p *pass) (waitedFor string) {
+	t.mu.Lock()
+	waitedFor = p.waitsFor()
+	started := t.gate.leave(p)
+	t.mu.Unlock()
+	wake(started)
+	return waitedFor
 }
 
 // leave is the end of a call that is in.
@@ -59,11 +69,11 @@ func (t *turnstile) connected(p *pass, made bool) {
 	wake(started)
 }
 
-// failed takes note that a connection could not be made.
-func (t *turnstile) failed() {
+// failed takes note that a connection could not be made for a call.
+func (t *turnstile) failed(p *pass) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gate.failed()
+	p.target.failed()
 }
 
 // underWay counts the calls that are in.
@@ -71,13 +81,6 @@ func (t *turnstile) underWay() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.gate.slots.Used()
-}
-
-// awaitsConnections reports whether a call of a cluster would wait for nothing but the connections of others.
-func (t *turnstile) awaitsConnections(cluster string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.gate.slots.Allows(cluster) && !t.gate.connecting.Allows(cluster)
 }
 
 // wake goes on with the goroutines of calls that waited.
