@@ -305,7 +305,7 @@ func (m *gateModel) booked(what string, in *fairqueue.Shares, of func(*pass) boo
 }
 
 func TestAGateIsFairAndLosesNoSlot(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		m := &gateModel{t: t, gate: newGate(1 + r.IntN(60)), line: make(map[gateLine][]*pass)}
 		for range 1 + r.IntN(4) {
@@ -313,7 +313,7 @@ func TestAGateIsFairAndLosesNoSlot(t *testing.T) {
 			m.targets = append(m.targets, &target)
 		}
 		clusters := 1 + r.IntN(6)
-		for range 300 {
+		for range 200 {
 			m.step(r, clusters)
 		}
 		for _, p := range m.here {

@@ -104,7 +104,7 @@ func TestACallThatGivesUpItsWaitLosesNoPlace(t *testing.T) {
 
 // Calls begin, start and give up at the same moments.
 func TestCallsThatStartWhileTheyGiveUpLoseNoPlace(t *testing.T) {
-	for range 50 {
+	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			c := newClient(t, Options{MaxCalls: 8, MaxWaiting: 1000, MaxTargetCalls: 4})
 			carryBy(c, hangOrCutOff)
