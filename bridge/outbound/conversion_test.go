@@ -47,23 +47,25 @@ func TestAConversionWebhookIsCalledAsAnAdmissionWebhookIs(t *testing.T) {
 	c := newClient(t, Options{})
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
 	ctx := trace.ContextWithSpanContext(t.Context(), span)
+	latest := time.Now().Add(ConversionTimeout)
 	got, err := c.Conversions("prod-1").CallConversion(ctx, w.converter("/convert"), []byte(`{"a":1}`))
 	if err != nil || string(got) != `{"a":1}` {
 		t.Fatalf("%v: %s", err, got)
 	}
 	r := <-requests
-	if diff := cmp.Diff([]string{"POST /convert?timeout=30s", "application/json", "00-01000000000000000000000000000000-0200000000000000-01"},
-		[]string{r.Method + " " + r.URL.String(), r.Header.Get("Content-Type"), r.Header.Get("Traceparent")}); diff != "" {
+	checkTold(t, r.URL.RawQuery, ConversionTimeout, latest)
+	if diff := cmp.Diff([]string{"POST /convert", "application/json", "00-01000000000000000000000000000000-0200000000000000-01"},
+		[]string{r.Method + " " + r.URL.Path, r.Header.Get("Content-Type"), r.Header.Get("Traceparent")}); diff != "" {
 		t.Errorf("the request (-want +got):\n%s", diff)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
+	const had = 14500 * time.Millisecond
+	latest = time.Now().Add(had)
+	ctx, cancel := context.WithDeadline(t.Context(), latest)
 	defer cancel()
 	if _, err = c.Conversions("prod-1").CallConversion(ctx, w.converter("/convert"), []byte(`{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if r = <-requests; r.URL.RawQuery != "timeout=4s" {
-		t.Errorf("told %s where 4.5 s are left", r.URL.RawQuery)
-	}
+	checkTold(t, (<-requests).URL.RawQuery, had, latest)
 	if n := w.opened(); n != 1 {
 		t.Errorf("%d connections", n)
 	}

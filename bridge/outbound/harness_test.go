@@ -286,5 +286,14 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
+// checkTold checks the time that a webhook was told: no more than its caller had at first, and no less than is left now.
+func checkTold(t *testing.T, query string, had time.Duration, deadline time.Time) {
+	t.Helper()
+	told, err := time.ParseDuration(strings.TrimPrefix(query, "timeout="))
+	if left := toldTimeout(time.Until(deadline)); err != nil || told > toldTimeout(had) || told < left {
+		t.Errorf("told %q, want %v or, once time has passed, no less than %v", query, toldTimeout(had), left)
+	}
+}
+
 // withUID puts a uid where a body says so.
 func withUID(body, uid string) string { return strings.ReplaceAll(body, "%UID%", uid) }

@@ -48,15 +48,18 @@ func TestAWebhookIsAskedAsKubernetesAsks(t *testing.T) {
 	})
 	c := newClient(t, Options{})
 	b := batch(w.hook("/a//b/../validate/"))
-	b.Calls[0].Deadline = time.Now().Add(9500 * time.Millisecond)
+	const had = 19500 * time.Millisecond
+	b.Calls[0].Deadline = time.Now().Add(had)
 	b.Calls[0].Span = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: 1})
 	want(t, start(t, c, b).wait(), "allowed")
+	got := <-requests
+	checkTold(t, got.Query, had, b.Calls[0].Deadline)
 	wanted := asked{
-		"POST", "/a/validate", "timeout=9s", "HTTP/1.1", strings.TrimPrefix(w.URL, "https://"), "application/json",
+		"POST", "/a/validate", got.Query, "HTTP/1.1", strings.TrimPrefix(w.URL, "https://"), "application/json",
 		"application/json, */*", "portcullis-admission", "00-01000000000000000000000000000000-0200000000000000-01", true,
 		"admission.k8s.io/v1", string(b.Request.GetObject().GetRaw()),
 	}
-	if diff := cmp.Diff(wanted, <-requests); diff != "" {
+	if diff := cmp.Diff(wanted, got); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
 }
