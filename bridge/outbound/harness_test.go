@@ -54,7 +54,7 @@ func serve(t testing.TB, handler http.HandlerFunc, configure ...func(*httptest.S
 		f(w.Server)
 	}
 	w.StartTLS()
-	t.Cleanup(w.Close)
+	t.Cleanup(func() { w.stop(t) })
 	w.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.Certificate().Raw})
 	return w
 }
@@ -149,6 +149,18 @@ func saying(t testing.TB, status int, header http.Header, body string) http.Hand
 		}
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, withUID(body, string(got.Request.UID)))
+	}
+}
+
+// stop closes the webhook. It does not wait for ever: a test that fails may have left a handler that nothing releases.
+func (w *webhook) stop(t testing.TB) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() { w.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Error("a handler of the webhook has not ended")
 	}
 }
 
