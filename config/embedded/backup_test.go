@@ -41,7 +41,9 @@ func TestABackupUnderWritesIsOneMoment(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var writing sync.WaitGroup
 	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
 	writing.Go(func() {
+		defer begin() // when a write fails
 		for n := int64(1); ctx.Err() == nil; n++ {
 			edit := etcdstore.Edit{Put: []*etcdstore.Record{routeOf("a", n, 1000), routeOf("b", n, 1000), routeOf(fmt.Sprint("r", n), 1, 10)}}
 			if _, err := s.Commit(context.WithoutCancel(ctx), state, edit); err != nil {
@@ -51,7 +53,7 @@ func TestABackupUnderWritesIsOneMoment(t *testing.T) {
 			state = read(t, s)
 			states[state.Revision] = state
 			if n == 10 {
-				close(begun)
+				begin()
 			}
 		}
 	})
