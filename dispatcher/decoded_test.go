@@ -62,6 +62,12 @@ func newDecoding(t *testing.T, budget int64, verdict *admissionv1.AdmissionRespo
 // review judges a Pod while others hold so many bytes.
 func (d *decoding) review(t *testing.T, others int64, pod string) (review.Answer, error) {
 	t.Helper()
+	return d.reviewBy(t, "", others, pod)
+}
+
+// reviewBy is review of a request that came by an entry.
+func (d *decoding) reviewBy(t *testing.T, entry string, others int64, pod string) (review.Answer, error) {
+	t.Helper()
 	held, err := d.ledger.Reserve("others", others)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +80,7 @@ func (d *decoding) review(t *testing.T, others int64, pod string) (review.Answer
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
 	r := podReview(mutate, pod)
-	r.Lease, r.Explain = lease, false
+	r.Lease, r.Explain, r.Entry = lease, false, entry
 	answer, err := d.Review(ctx, r)
 	lease.Release()
 	if booked := d.ledger.InUse() - others; booked != 0 {
@@ -135,6 +141,36 @@ func TestDecodedObjectsAreBooked(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// An entry that fails open lets a request pass that is to be sent again. It may have been made before a hook failed closed: then
+// the review is refused.
+func TestAnEntryThatFailsOpenHidesNoHookThatFailsClosed(t *testing.T) {
+	const others = 3_500_000
+	for _, test := range []struct {
+		entry  string
+		policy admissionregistrationv1.FailurePolicyType
+		again  bool
+	}{
+		{match.EntryFailOpen, admissionregistrationv1.Fail, false},
+		{match.EntryFailOpen, admissionregistrationv1.Ignore, true},
+		{match.EntryFailClosed, admissionregistrationv1.Fail, true},
+		{match.EntryFailClosed, admissionregistrationv1.Ignore, true},
+	} {
+		t.Run(test.entry+", "+string(test.policy), func(t *testing.T) {
+			d := newDecoding(t, 8<<20, &admissionv1.AdmissionResponse{Allowed: true}, func(w *admissionregistrationv1.MutatingWebhook) {
+				w.FailurePolicy = &test.policy
+				w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "kind", Expression: `object.kind == "Pod"`}}
+			})
+			answer, err := d.reviewBy(t, match.NewEntry(test.entry, time.Second, nil).String(), others, emptyObjects(100_000))
+			if again := errors.Is(err, review.ErrNoMemory); again != test.again {
+				t.Fatalf("error %v, want one to try again: %t", err, test.again)
+			}
+			if r := answer.Response; !test.again && (r.GetAllowed() || r.GetStatus().GetCode() != 429) {
+				t.Errorf("answer %v", r)
+			}
+		})
 	}
 }
 

@@ -140,10 +140,14 @@ func (x *run) loop(ctx context.Context, gone <-chan struct{}) (review.Answer, er
 	}
 }
 
-// unjudged is why an answer is none: there was no memory to match its hooks, and trying again may help.
+// unjudged is why an answer is none: there was no memory to match its hooks, and trying again may help. An entry that fails open
+// would let the request pass: to it a refusal is the answer, if a hook has become fail-closed since the entry was made.
 func (x *run) unjudged(answer review.Answer) error {
 	full := x.subject.cluster.full
 	if full == nil || !answer.Failed || answer.Response.GetStatus().GetReason() != string(metav1.StatusReasonTooManyRequests) {
+		return nil
+	}
+	if match.ParseEntry(x.request.Entry).Name == match.EntryFailOpen && slices.ContainsFunc(x.hooks, (*match.Hook).FailsClosed) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", review.ErrNoMemory, full)
