@@ -24,6 +24,7 @@ const (
 )
 
 // Load reads the objects that were in force when the file was written last. A file that is not there holds none.
+// With an error come the objects that can be read all the same ([Decode]).
 func Load(file string, documents *config.Decoder) ([]config.Object, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -74,8 +74,8 @@ func Encode(objects map[config.Key]config.Object, now time.Time) ([]byte, error)
 	return out, nil
 }
 
-// Decode reads what Encode wrote, whole or not at all: of something else, or of something that has changed since, nothing is
-// taken.
+// Decode reads what Encode wrote. Of something else, or of something that has changed since, nothing is taken. An object that this
+// program does not accept, as after an upgrade, is left out: the error names it, and comes with the others.
 func Decode(data []byte, documents *config.Decoder) ([]config.Object, error) {
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
@@ -93,15 +93,16 @@ func Decode(data []byte, documents *config.Decoder) ([]config.Object, error) {
 	if err := json.Unmarshal(e.Objects, &all); err != nil {
 		return nil, fmt.Errorf("it is damaged: %w", err)
 	}
-	objects := make([]config.Object, 0, len(all))
+	objects, errs := make([]config.Object, 0, len(all)), []error(nil)
 	for i := range all {
 		o, err := all[i].restore(documents, e.Saved)
 		if err != nil {
-			return nil, fmt.Errorf("object %d: %w", i, err)
+			errs = append(errs, fmt.Errorf("object %d, %s of %s: %w", i, all[i].Kind, cmp.Or(all[i].File, all[i].Source), err))
+			continue
 		}
 		objects = append(objects, o)
 	}
-	return objects, nil
+	return objects, errors.Join(errs...)
 }
 
 // restore reads the object as its source had it.

@@ -104,6 +104,27 @@ func TestOfAnotherFileNothingIsTaken(t *testing.T) {
 	}
 }
 
+func TestAnObjectThatIsNoLongerAcceptedCostsNoOther(t *testing.T) {
+	objects := inForce(t)
+	for key, o := range objects {
+		if o.Name == "b" {
+			o.Manifest = []byte(`{"metadata":{"name":"b"},"webhooks":[{"name":"no-domain"}]}`)
+			objects[key] = o
+		}
+	}
+	got, err := lastgood.Decode(encoded(t, objects, time.Unix(1000, 0)), config.NewDecoder())
+	if err == nil || !strings.Contains(err.Error(), "ValidatingWebhookConfiguration of hooks.yaml") {
+		t.Errorf("error %v, want one that names the object", err)
+	}
+	names := ""
+	for _, o := range got {
+		names += o.Name
+	}
+	if names != "ac" && names != "ca" {
+		t.Errorf("restored are %q, want the other two", names)
+	}
+}
+
 func TestObjectsThatAreTooLargeAreNotEncoded(t *testing.T) {
 	objects := inForce(t)
 	for key, o := range objects {
