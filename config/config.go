@@ -183,6 +183,8 @@ type Problem struct {
 	Field string
 	// Message says which rule was broken and, where it is not obvious, what to do.
 	Message string
+
+	document string // its place in File, which tells documents apart; empty when the problem is about the whole file
 }
 
 // String is the problem in one line: file:line: Kind "name": field: message.

@@ -58,25 +58,44 @@ func (c *Configuration) Diverging() []Key {
 }
 
 // Uncovered are the errors of documents of which no version is in force, not even an older one. A conflict of routes is none of
-// them: it takes nothing out of force, and the calls that one of the two wants made are made, or fail.
+// them: it takes nothing out of force, and the calls that one of the two wants made are made, or fail. Documents that do not say
+// which objects they are have older versions if as many objects of their file are kept, of which no other error speaks.
 func (c *Configuration) Uncovered() Problems {
-	keys, files := map[Key]bool{}, map[file]bool{}
-	for _, p := range c.Problems {
+	kept, named, unnamed := map[Key]file{}, map[Key]bool{}, map[file]map[string]bool{}
+	errs := slices.DeleteFunc(slices.Clone(c.Problems), func(p Problem) bool {
 		if p.Code == CodeKept {
-			keys[p.Key] = true
-			files[file{p.Source, p.File}], files[file{p.Source, ""}] = true, true
+			kept[p.Key] = file{p.Source, p.File}
+		}
+		return p.Severity != match.SeverityError || p.Code == CodeKept || p.Code == match.CodeRouteConflict
+	})
+	for _, p := range errs {
+		from := file{p.Source, p.File}
+		switch {
+		case p.names():
+			named[p.Key] = true
+		case unnamed[from] == nil:
+			unnamed[from] = map[string]bool{p.document: true}
+		default:
+			unnamed[from][p.document] = true
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(c.Problems), func(p Problem) bool {
-		switch {
-		case p.Severity != match.SeverityError, p.Code == CodeKept, p.Code == match.CodeRouteConflict:
-			return true
+	spare := map[file]int{}
+	for key, from := range kept {
+		if !named[key] {
+			spare[from]++
+			spare[file{from.source, ""}]++
+		}
+	}
+	return slices.DeleteFunc(errs, func(p Problem) bool {
+		switch from := (file{p.Source, p.File}); {
 		case p.Code == CodeSource:
 			return false
 		case p.names():
-			return keys[p.Key]
+			_, ok := kept[p.Key]
+			return ok
+		default:
+			return spare[from] >= len(unnamed[from])
 		}
-		return files[file{p.Source, p.File}]
 	})
 }
 

@@ -140,8 +140,12 @@ func (d *document) say(severity match.Severity, code, path, message string) {
 	path = d.prefix + path
 	d.report(Problem{
 		Severity: severity, Code: code, Line: d.lineOf(path), Kind: d.kind, Key: d.key, Field: strings.TrimSuffix(path, "."), Message: message,
+		document: d.where(),
 	})
 }
+
+// where is the place of the document in its file, which no other document has.
+func (d *document) where() string { return strconv.Itoa(d.line) + " " + d.prefix }
 
 // parse turns the text into JSON.
 func (d *document) parse(t text) bool {
@@ -180,7 +184,7 @@ func (d *document) syntax(t text, err error) {
 				at, line = d.inFile(n), what
 			}
 		}
-		d.report(Problem{Code: CodeSyntax, Line: at, Kind: d.kind, Key: d.key, Message: "not valid YAML: " + line})
+		d.report(Problem{Code: CodeSyntax, Line: at, Kind: d.kind, Key: d.key, Message: "not valid YAML: " + line, document: d.where()})
 	}
 }
 

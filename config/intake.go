@@ -44,16 +44,18 @@ func byKey(objects []Object) map[Key]Object {
 	return all
 }
 
-// run takes listings and generations until ctx ends.
-func (i *intake) run(ctx context.Context, results <-chan listed) {
+// run takes listings and generations until ctx ends, or the first configuration is refused.
+func (i *intake) run(ctx context.Context, results <-chan listed) error {
 	for {
 		select {
 		case r := <-results:
 			i.take(r)
 		case g := <-i.forge.made:
-			i.finish(g)
+			if err := i.finish(g); err != nil {
+				return err
+			}
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
@@ -121,7 +123,7 @@ func (i *intake) start() {
 
 // finish takes what the forge has made. Something newer may have been listed meanwhile: that is made next. What was in force
 // all the time and is listed again stays.
-func (i *intake) finish(g *generation) {
+func (i *intake) finish(g *generation) error {
 	made := *i.next
 	i.next = nil
 	switch {
@@ -130,21 +132,31 @@ func (i *intake) finish(g *generation) {
 		i.failed = made.seen
 		i.report.settled(g.problems, nil, made.seen)
 	default:
-		i.adopt(g, made)
+		if err := i.adopt(g, made); err != nil {
+			return err
+		}
 	}
 	i.start()
+	return nil
 }
 
-// adopt puts a generation into force.
-func (i *intake) adopt(g *generation, at standing) {
+// adopt puts a generation into force, unless it is the first and refused.
+func (i *intake) adopt(g *generation, at standing) error {
+	first := i.current.snapshot == nil
 	i.current, i.standing, i.failed = g, at, nil
 	i.settled = i.describe()
+	if first && i.opts.First != nil {
+		if err := i.opts.First(Configuration{settled: *i.settled, Begun: at.begun, Problems: g.problems}); err != nil {
+			return err
+		}
+	}
 	i.announce()
 	i.report.settled(g.problems, g.snapshot, at.seen)
 	i.publish(g.snapshot, i.settled, at)
 	if i.opts.Inspect != nil {
 		i.inspections.put(inspection{g.snapshot, g.objects})
 	}
+	return nil
 }
 
 // describe says what is in force.

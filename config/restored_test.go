@@ -1,8 +1,10 @@
 package config
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -43,6 +45,20 @@ func TestABadDocumentBeginsWithItsLastGoodVersion(t *testing.T) {
 			inForce:   "a=2@m",
 			uncovered: CodeField,
 		},
+		"two bad ones without a name, and one that was good": {
+			files:     map[string]string{"a.yaml": badSyntax + badSyntax + clusterDoc("b", "2"), "b.yaml": clusterDoc("c", "2")},
+			inForce:   "a=1@m b=2@m c=2@m",
+			uncovered: CodeSyntax + "," + CodeSyntax,
+		},
+		"two bad ones without a name, and both were good": {
+			files:   map[string]string{"a.yaml": badSyntax + badSyntax, "b.yaml": clusterDoc("c", "2")},
+			inForce: "a=1@m b=1@m c=2@m",
+		},
+		"one without a name beside one that is kept for its own error": {
+			files:     map[string]string{"a.yaml": badField + badSyntax + clusterDoc("b", "2"), "b.yaml": clusterDoc("c", "2")},
+			inForce:   "a=1@m b=2@m c=2@m",
+			uncovered: CodeSyntax,
+		},
 		"a bad file that never was": {
 			files:     map[string]string{"a.yaml": clusterDoc("a", "2"), "new.yaml": badSyntax},
 			inForce:   "a=2@m",
@@ -82,4 +98,47 @@ func TestAConflictOfRoutesUncoversNothing(t *testing.T) {
 	if got := c.Uncovered(); len(got) > 0 {
 		t.Errorf("uncovered %q", lines(got))
 	}
+}
+
+// A first configuration that is refused is never judged by, however late it comes, and ends the store.
+func TestTheFirstConfigurationIsCheckedHoweverLateItComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, refused := &memory{name: "m", err: errors.New("away")}, errors.New("refused")
+		told := 0
+		s, err := NewStore(StoreOptions{
+			Sources: []Source{m}, OnSnapshot: func(*match.Snapshot) { told++ },
+			First: func(c Configuration) error {
+				if c.Uncovered().Err() == nil || c.Digest == "" {
+					t.Errorf("asked about %v", c)
+				}
+				return refused
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(t.Context()) }()
+		pass(time.Hour)
+		m.set(map[string]string{"a.yaml": badField}, nil)
+		if _, err := s.Fresh(t.Context()); !errors.Is(err, ErrStopped) || told > 0 {
+			t.Errorf("judged by a configuration that was refused: %v, %d snapshots", err, told)
+		}
+		if err := <-ended; !errors.Is(err, refused) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestOnlyTheFirstConfigurationIsChecked(t *testing.T) {
+	m, asked := &memory{name: "m", files: docs("a")}, 0
+	inBubble(t, StoreOptions{Sources: []Source{m}, First: func(Configuration) error { asked++; return nil }}, func(t *testing.T, s *Store) {
+		mustFresh(t, s)
+		m.set(map[string]string{"a.yaml": badField}, nil)
+		pass(time.Minute)
+		mustFresh(t, s)
+		if asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
 }

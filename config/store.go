@@ -25,8 +25,12 @@ const (
 	WatchDelay = 20 * time.Millisecond
 )
 
-// ErrStale is the error of Store.Take when nothing may be judged: no listing of every source has succeeded lately.
-var ErrStale = errors.New("the configuration is stale")
+var (
+	// ErrStale is the error of Store.Take when nothing may be judged: no listing of every source has succeeded lately.
+	ErrStale = errors.New("the configuration is stale")
+	// ErrStopped is part of that error once Run has returned.
+	ErrStopped = errors.New("the store has stopped")
+)
 
 // StoreOptions configure a Store.
 type StoreOptions struct {
@@ -46,6 +50,9 @@ type StoreOptions struct {
 	// LastGood are objects that were in force before the process was started. Of a document that is bad from the start the version
 	// among them comes into force; no other one does.
 	LastGood []Object
+	// First, if set, is asked about the first configuration before it comes into force, however late that is. Its error ends Run,
+	// so that nothing is ever judged by it.
+	First func(Configuration) error
 	// OnSnapshot, if set, is told each new snapshot, in order, right before it comes into force: who serves its hooks knows
 	// them before a review does. Reviews by the one before begin until it returns, and go on after that. It must not block.
 	OnSnapshot func(*match.Snapshot)
@@ -201,7 +208,7 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 		case <-allowed.next:
 		case <-s.ended:
 			s.counts.stopped.Add(1)
-			return nil, "", fmt.Errorf("%w: the store has stopped", ErrStale)
+			return nil, "", fmt.Errorf("%w: %w", ErrStale, ErrStopped)
 		case <-waiting.Done():
 			s.counts.over(ctx)
 			return nil, "", errors.Join(s.tooOld(e), context.Cause(waiting))
@@ -263,8 +270,8 @@ func (s *Store) Configuration() Configuration {
 func (s *Store) Problems() Problems { return s.report.all() }
 
 // Run lists the sources, and puts what they hold into force, until ctx ends. Listings are taken while a change is decoded and
-// compiled: what is in force stays fresh. It returns when everything that it started
-// has ended.
+// compiled: what is in force stays fresh. It returns when everything that it started has ended. The error is that of
+// StoreOptions.First.
 func (s *Store) Run(ctx context.Context) error {
 	defer close(s.ended)
 	var wg sync.WaitGroup
@@ -280,8 +287,7 @@ func (s *Store) Run(ctx context.Context) error {
 	in := newIntake(s)
 	wg.Go(func() { in.forge.run(ctx) })
 	wg.Go(func() { in.inspections.run(ctx, s) })
-	in.run(ctx, results)
-	return nil
+	return in.run(ctx, results)
 }
 
 // publish puts an edition into force and wakes who waits for it. Only the goroutine of Run calls it.

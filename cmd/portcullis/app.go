@@ -183,6 +183,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 		LastGood:     loadLastGood(file, stores.decoder, a.log),
 		Cover:        stores.cover(),
 		MaxHeldBytes: a.config.heldBytes(),
+		First:        a.checkConfiguration,
 		OnSnapshot:   a.registry.Update,
 		OnClusters:   a.updateClusters,
 		Inspect:      a.inspection().Inspect,
@@ -426,9 +427,9 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 		}
 		return nil
 	})
-	if err := a.firstConfiguration(serving); err != nil {
+	if !a.awaitConfiguration(serving) {
 		a.stop(background, stopBackground)
-		return errors.Join(err, g.Wait())
+		return g.Wait()
 	}
 	if a.lastGood != nil {
 		g.Go(func() error { return a.lastGood.Run(background) })
@@ -494,24 +495,31 @@ func (a *app) hangUp(ctx context.Context) {
 	}
 }
 
-// firstConfiguration waits for the first configuration. A document that is bad from the start has its last good version, if
-// that was saved. Of one that has none the hooks would not be called, and what they refuse would pass: the process does not
-// start on it, so that the replicas that know a good version go on. Nothing is judged before.
-func (a *app) firstConfiguration(ctx context.Context) error {
+// awaitConfiguration waits for the first configuration, --ready-timeout at most: until there is one reviews are answered 503. It
+// reports false when the first one was refused, which is the error of the store.
+func (a *app) awaitConfiguration(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, a.config.readyTimeout)
 	defer cancel()
 	first, err := a.store.Fresh(ctx)
-	if err != nil {
-		a.log.Warn("serving without a configuration: reviews are answered 503 until there is one", "error", err)
-		return nil
+	if err == nil {
+		a.store.Release(first)
+		return true
 	}
-	a.store.Release(first)
-	now := a.store.Configuration()
-	for _, o := range now.Restored() {
+	if errors.Is(err, config.ErrStopped) {
+		return false
+	}
+	a.log.Warn("serving without a configuration: reviews are answered 503 until there is one", "error", err)
+	return true
+}
+
+// checkConfiguration refuses a first configuration with a document that is bad and has no last good version: its hooks would not
+// be called, and what they refuse would pass. The process ends, so that the replicas that know a good version go on.
+func (a *app) checkConfiguration(first config.Configuration) error {
+	for _, o := range first.Restored() {
 		a.log.Error("a document is bad, and its last good version from before the start is in force: mend it",
 			"object", o.Key.String(), "from", o.Origin(), "saved", o.Saved, "age", time.Since(o.Saved).Round(time.Second))
 	}
-	err = now.Uncovered().Err()
+	err := first.Uncovered().Err()
 	if err == nil || a.config.ignoreBad {
 		return nil
 	}
@@ -519,16 +527,16 @@ func (a *app) firstConfiguration(ctx context.Context) error {
 		"or start with --ignore-bad-documents and without the hooks in them:\n%w", err)
 }
 
-// loadLastGood are the objects that were in force before the start, as a file has them. A file that cannot be read has none:
-// bad documents have no last good version then.
+// loadLastGood are the objects that were in force before the start, as a file has them. What cannot be read of it is logged, and has
+// no last good version.
 func loadLastGood(file string, documents *config.Decoder, log *slog.Logger) []config.Object {
 	if file == "" {
 		return nil
 	}
 	objects, err := lastgood.Load(file, documents)
 	if err != nil {
-		log.Error("the last good configuration from before the start cannot be used: documents that are bad have no last good version",
-			"file", file, "error", err)
+		log.Error("the last good configuration from before the start cannot be used as a whole: documents that are bad may have no last good version",
+			"file", file, "objects_used", len(objects), "error", err)
 	}
 	return objects
 }
