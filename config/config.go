@@ -150,6 +150,8 @@ const (
 	CodeDuplicate = match.CodeDuplicate
 	// CodeEmpty: the file has not a byte. Whoever writes a file in place makes it so for a moment.
 	CodeEmpty = "empty"
+	// CodeUnsettled: the file goes on changing (UnsettledAfter); what it held before counts.
+	CodeUnsettled = "unsettled"
 	// CodeKept: the last good version of the object stays in force, since what is there now is not valid.
 	CodeKept = "kept"
 	// CodeNoCaller: nobody may send reviews of the cluster.

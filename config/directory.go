@@ -97,10 +97,10 @@ func (d *Directory) List(ctx context.Context) (Listing, error) {
 		if len(files) > MaxFiles {
 			return d.listing(files), nil
 		}
-		counting, again := d.settling.look(files, time.Now())
+		counting, again, unsettled := d.settling.look(files, time.Now())
 		if again == 0 || d.listed.Load() {
 			d.listed.Store(true)
-			l := d.listing(counting)
+			l := d.listing(counting).withUnsettled(unsettled)
 			l.Again = again
 			return l, nil
 		}
@@ -134,6 +134,27 @@ func (d *Directory) listing(files []fileData) Listing {
 		Revision: hex.EncodeToString(digest.Sum(nil)),
 		Decode:   func() ([]Object, Problems) { return d.decode(files) },
 	}
+}
+
+// withUnsettled adds a finding for each file that goes on changing.
+func (l Listing) withUnsettled(paths []string) Listing {
+	if len(paths) == 0 || l.Decode == nil {
+		return l
+	}
+	l.Revision += fmt.Sprintf(" unsettled %q", paths)
+	decode := l.Decode
+	l.Decode = func() ([]Object, Problems) {
+		objects, problems := decode()
+		for _, path := range paths {
+			problems = append(problems, Problem{
+				Severity: match.SeverityWarning, Code: CodeUnsettled, File: path,
+				Message: fmt.Sprintf("the file has changed again and again for %s, so that what it held before counts: write it less often "+
+					"than every %s, or rename a finished file into its place", UnsettledAfter, RewriteDelay),
+			})
+		}
+		return objects, problems
+	}
+	return l
 }
 
 // decode is what files hold. One that did not change since they were decoded last is taken from there.

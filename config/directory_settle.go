@@ -15,6 +15,8 @@ const (
 	ReplaceDelay = 100 * time.Millisecond
 	// RewriteDelay is for a file that is written in place.
 	RewriteDelay = time.Second
+	// UnsettledAfter is how long a file may go on changing faster than that before a finding says so.
+	UnsettledAfter = 10 * time.Second
 )
 
 // settling knows which content of each file counts. Its methods may be called concurrently.
@@ -26,9 +28,10 @@ type settling struct {
 
 // sight is how a file has looked since when.
 type sight struct {
-	info  os.FileInfo // nil: it is not there
-	since time.Time
-	delay time.Duration // how long it has to look so
+	info     os.FileInfo // nil: it is not there
+	since    time.Time
+	delay    time.Duration // how long it has to look so
+	changing time.Time     // since when no look has lasted for its delay
 }
 
 // next is the sight after another look.
@@ -40,7 +43,16 @@ func (s sight) next(info os.FileInfo, now time.Time) sight {
 	if s.info != nil && info != nil && os.SameFile(s.info, info) {
 		delay = RewriteDelay
 	}
-	return sight{info, now, delay}
+	changing := now
+	if s.rest(now) > 0 {
+		changing = s.changing
+	}
+	return sight{info, now, delay, changing}
+}
+
+// unsettled reports whether the file has been changing for too long to be still in one writing.
+func (s sight) unsettled(now time.Time) bool {
+	return s.rest(now) > 0 && now.Sub(s.changing) >= UnsettledAfter
 }
 
 // rest is how long the file has to look so yet; 0 when it has for long enough.
@@ -54,8 +66,9 @@ func sameLook(a, b os.FileInfo) bool {
 }
 
 // look takes what was just read, and returns what counts, in the order of paths: of a file that has changed lately what it
-// held before, if it held anything. again is when to look again for the first of these; 0 when there are none.
-func (s *settling) look(read []fileData, now time.Time) (counting []fileData, again time.Duration) {
+// held before, if it held anything. again is when to look again for the first of these; 0 when there are none. unsettled are the
+// paths of those that go on changing, in their order.
+func (s *settling) look(read []fileData, now time.Time) (counting []fileData, again time.Duration, unsettled []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gone := maps.Clone(s.sights)
@@ -64,6 +77,8 @@ func (s *settling) look(read []fileData, now time.Time) (counting []fileData, ag
 		rest := s.rest(f, now)
 		if rest == 0 {
 			s.content[f.path] = f
+		} else if s.sights[f.path].unsettled(now) {
+			unsettled = append(unsettled, f.path)
 		}
 		again = sooner(again, rest)
 	}
@@ -76,7 +91,7 @@ func (s *settling) look(read []fileData, now time.Time) (counting []fileData, ag
 		again = sooner(again, rest)
 	}
 	counting = slices.SortedFunc(maps.Values(s.content), func(a, b fileData) int { return strings.Compare(a.path, b.path) })
-	return counting, again
+	return counting, again, unsettled
 }
 
 // rest is how long a file has to look as it does yet before it counts so; 0 when it does.

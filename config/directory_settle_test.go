@@ -134,6 +134,44 @@ func TestTheFirstListingWaitsForAFileThatIsBeingWritten(t *testing.T) {
 	})
 }
 
+func TestAFileThatGoesOnChangingIsAFinding(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.yaml")
+	data := clusterDoc("one", "1")
+	write(t, file, data)
+	synctest.Test(t, func(t *testing.T) {
+		d := directory(t, dir)
+		looked(t, d, "a.yaml:one", 0)
+		data += clusterDoc("two", "1")
+		revisions := map[string]bool{}
+		change := func(each, during time.Duration) (found string) {
+			for end := time.Now().Add(during); time.Now().Before(end); <-time.After(each) {
+				data += "\n"
+				write(t, file, data)
+				l, err := d.List(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				revisions[l.Revision] = true
+				found = codes(l.Decoded().Problems)
+			}
+			return found
+		}
+		if got := change(RewriteDelay-1, UnsettledAfter); got != "" {
+			t.Errorf("it has changed for less than %s, and is found to be %s", UnsettledAfter, got)
+		}
+		if got := change(RewriteDelay-1, 2*RewriteDelay); got != CodeUnsettled || len(revisions) != 2 {
+			t.Errorf("found is %q, in %d revisions", got, len(revisions))
+		}
+		looked(t, d, "a.yaml:one", 1) // what it held before counts, for another moment
+		<-time.After(RewriteDelay)
+		looked(t, d, "a.yaml:one a.yaml:two", 0)
+		if got := change(RewriteDelay, UnsettledAfter+2*RewriteDelay); got != "" {
+			t.Errorf("one that is written each %s is found to be %s", RewriteDelay, got)
+		}
+	})
+}
+
 // impatient is a source that wants to be listed again soon, once.
 type impatient struct{ lists atomic.Int64 }
 
