@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"context"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -12,11 +11,11 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// hang is a dispatcher that says nothing more than what it said once. Its lease is kept alive until die is called, and lapses
-// then: nobody gives it back.
+// hang is a dispatcher that says nothing more than what it said once. Its lease outlives the test unless die is called, which
+// revokes it, as etcd itself does with one that has lapsed.
 func (f *fixture) hang(id string, says etcdstore.Status) (die func()) {
 	f.t.Helper()
-	const seconds = 8 // longer than a machine stalls
+	const seconds = 600
 	lease, err := f.client.Grant(f.t.Context(), seconds)
 	if err != nil {
 		f.t.Fatal(err)
@@ -29,17 +28,12 @@ func (f *fixture) hang(id string, says etcdstore.Status) (die func()) {
 	if _, err := f.client.Put(f.t.Context(), etcdstore.DefaultPrefix+"dispatchers/"+id, string(value), clientv3.WithLease(lease.ID)); err != nil {
 		f.t.Fatal(err)
 	}
-	ctx, die := context.WithCancel(f.t.Context())
-	alive, err := f.client.KeepAlive(ctx, lease.ID)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	go func() {
-		for range alive { // until die
+	return func() {
+		f.t.Helper()
+		if _, err := f.client.Revoke(f.t.Context(), lease.ID); err != nil {
+			f.t.Fatal(err)
 		}
-	}()
-	f.t.Cleanup(die)
-	return die
+	}
 }
 
 // TestAWaitNamesWhoHangsAndEndsWhenItsLeaseDoes: a dispatcher whose lease has lapsed judges nothing any more.
@@ -54,7 +48,9 @@ func TestAWaitNamesWhoHangsAndEndsWhenItsLeaseDoes(t *testing.T) {
 
 	news, ended := make(chan *configv1.WaitResponse, 100), make(chan error, 1)
 	go func() {
-		ended <- f.Wait(&configv1.WaitRequest{Revision: next}, &listens{ctx: f.as("root"), taken: func(r *configv1.WaitResponse) { news <- r }})
+		err := f.Wait(&configv1.WaitRequest{Revision: next}, &listens{ctx: f.as("root"), taken: func(r *configv1.WaitResponse) { news <- r }})
+		close(news)
+		ended <- err
 	}()
 	one.Tell(said(second, second))
 	two.Tell(said(second, second))
@@ -71,7 +67,6 @@ func TestAWaitNamesWhoHangsAndEndsWhenItsLeaseDoes(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	close(news)
 	var last *configv1.WaitResponse
 	for r := range news {
 		last = r
