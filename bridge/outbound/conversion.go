@@ -70,15 +70,24 @@ func (c *Client) convert(ctx context.Context, e *exchange) ([]byte, error) {
 	if f != nil {
 		return nil, f
 	}
-	switch f := a.wrong(); {
-	case f != nil && ctx.Err() != nil: // What a webhook says when we hang up is no answer.
-		return nil, e.endOf(ctx, "reading the answer")
-	case f != nil:
-		return nil, f
-	case len(a.body) == 0:
-		return nil, fmt.Errorf("%s answered HTTP %s with an empty body", e.url.Host, a.Status)
+	if err := a.unconverted(e.url.Host); err != nil {
+		if ctx.Err() != nil { // What a webhook says when we hang up is no answer.
+			return nil, e.endOf(ctx, "reading the answer")
+		}
+		return nil, err
 	}
 	return a.body, nil
+}
+
+// unconverted says why an answer converts nothing, before it is looked into; nil when it may.
+func (a *answer) unconverted(host string) error {
+	if f := a.wrong(); f != nil {
+		return f
+	}
+	if len(a.body) == 0 {
+		return fmt.Errorf("%s answered HTTP %s with an empty body", host, a.Status)
+	}
+	return nil
 }
 
 // clientConfig is a clientConfig of a CustomResourceDefinition as one of a webhook configuration: they are the same.

@@ -71,6 +71,18 @@ func TestAConversionWebhookIsCalledAsAnAdmissionWebhookIs(t *testing.T) {
 	}
 }
 
+func TestWhatAConversionWebhookSaysAfterTheEndIsNoAnswer(t *testing.T) {
+	c := newClient(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	carryBy(c, func(*http.Request) (*http.Response, error) {
+		cancel()
+		return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Body: http.NoBody}, nil
+	})
+	url := "https://hooks.example.com"
+	_, err := c.Conversions("prod-1").CallConversion(ctx, &apiextensionsv1.WebhookClientConfig{URL: &url}, []byte(`{}`))
+	wantFailure(t, err, review.FailureCancelled, "reading the answer")
+}
+
 func TestConversionsAndReviewsShareConnections(t *testing.T) {
 	allow := allowing(t)
 	w := serve(t, func(rw http.ResponseWriter, r *http.Request) {
