@@ -12,7 +12,15 @@ import (
 // maxDepth is how deep arrays and objects may nest: maxNestingDepth of encoding/json and of sigs.k8s.io/json.
 const maxDepth = 10000
 
-// scanner reads one JSON document from front to back, by the grammar of encoding/json. It copies nothing.
+const (
+	// copiedBytes is how many bytes of a document are copied at a time for the texts in them: what an API server writes before
+	// the object of a review fits. Copies hardly overlap, so that all of them together are no larger than the document.
+	copiedBytes = 1 << 10
+	// maxShared is the longest text that shares a copy with others. A longer one is copied by itself.
+	maxShared = copiedBytes / 4
+)
+
+// scanner reads one JSON document from front to back, by the grammar of encoding/json. It copies texts, and nothing else.
 //
 // The first error sticks and moves pos to the end, so that callers need not look at err before the document is over: what
 // they read from then on is empty.
@@ -21,6 +29,9 @@ type scanner struct {
 	pos   int
 	depth int
 	err   error
+
+	copied   string // the part of data that begins at copiedAt
+	copiedAt int
 }
 
 func (s *scanner) failf(at int, format string, args ...any) {
@@ -166,8 +177,18 @@ func (s *scanner) name() []byte {
 	return name
 }
 
-// text reads a string.
-func (s *scanner) text() string { return string(unescaped(s.quoted())) }
+// text reads a string. Short ones that stand near each other share one copy.
+func (s *scanner) text() string {
+	quoted := s.quoted()
+	if len(quoted) == 0 || len(quoted) > maxShared || !isText(quoted) {
+		return string(unescaped(quoted))
+	}
+	start := s.pos - len(`"`) - len(quoted)
+	if start+len(quoted) > s.copiedAt+len(s.copied) {
+		s.copied, s.copiedAt = string(s.data[start:min(start+copiedBytes, len(s.data))]), start
+	}
+	return s.copied[start-s.copiedAt:][:len(quoted)]
+}
 
 // quoted reads a string and returns what stands between the quotes, as it stands.
 func (s *scanner) quoted() []byte {
@@ -286,10 +307,13 @@ func plain(d []byte) int {
 	return i
 }
 
+// isText says whether a string is its own text, given what stands between its quotes.
+func isText(quoted []byte) bool { return bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) }
+
 // unescaped is the text of a string, given what stands between its quotes. The rare string that is not its own text is
 // left to encoding/json, of which Kubernetes' decoder is a copy.
 func unescaped(quoted []byte) []byte {
-	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
+	if isText(quoted) {
 		return quoted
 	}
 	literal := make([]byte, 0, len(quoted)+2)
