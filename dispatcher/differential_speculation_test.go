@@ -158,24 +158,52 @@ func (m *made) is(c call) bool {
 	return c.Key == m.seen.Key && c.Object == m.seen.Object && c.Rest == m.seen.Rest
 }
 
-// counted are the calls that count, in order. An outcome without a result is that of the last call in its turn.
+// counted are the calls that count, in order.
 func (g *callLog) counted(a review.Answer) []*made {
+	answered := map[string]bool{} // by token
+	for _, o := range a.Outcomes {
+		answered[o.GetInstance()] = true
+	}
 	var counted []*made
 	for _, o := range a.Outcomes {
+		left := slices.DeleteFunc(g.all(), func(m *made) bool { return slices.Contains(counted, m) })
 		var found *made
-		for _, m := range g.all() {
-			id := m.hook.ID
-			timedOut := strings.HasPrefix(o.GetReason(), "no verdict") && o.GetInstance() == "" &&
-				id.Configuration == o.GetConfiguration() && id.Name == o.GetHook() && m.round == o.GetRound()
-			if (timedOut || m.token == o.GetInstance()) && !slices.Contains(counted, m) {
-				found = m
-			}
+		switch {
+		case o.GetInstance() != "":
+			found = first(left, func(m *made) bool { return m.token == o.GetInstance() })
+		case strings.HasPrefix(o.GetReason(), "no verdict"):
+			found = lapsed(slices.DeleteFunc(left, func(m *made) bool { return answered[m.token] || !m.may(o) }))
 		}
 		if found != nil {
 			counted = append(counted, found)
 		}
 	}
 	return counted
+}
+
+// may reports whether an outcome may be that of a call: hooks of one configuration may have one name.
+func (m *made) may(o *admissionv1.HookOutcome) bool {
+	id := m.hook.ID
+	return id.Configuration == o.GetConfiguration() && id.Name == o.GetHook() && m.round == o.GetRound()
+}
+
+// lapsed is the call of an outcome without a result, of those that it may be; outcomes before it have had theirs. Every call in
+// turn counts, and they are made in the order of the outcomes. If there is none, the time of the turn ended together with that
+// of the call ahead, which counts: the first one about the last object, since a change makes the calls before it void.
+func lapsed(calls []*made) *made {
+	if inTurn := first(calls, func(m *made) bool { return !m.ahead }); inTurn != nil || len(calls) == 0 {
+		return inTurn
+	}
+	last := calls[len(calls)-1]
+	return first(calls, func(m *made) bool { return m.seen.Object == last.seen.Object })
+}
+
+// first is the first call of a kind; nil if there is none.
+func first(calls []*made, is func(*made) bool) *made {
+	if at := slices.IndexFunc(calls, is); at >= 0 {
+		return calls[at]
+	}
+	return nil
 }
 
 // tally is what was asked ahead of its turn.
