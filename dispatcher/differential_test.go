@@ -14,10 +14,15 @@ import (
 //	go test ./dispatcher -run TestDifferential -differential.cases=100000 -differential.seed=7
 //
 // Each world (a cluster with its configurations) has a seed of its own and sees a number of requests. A failure names the
-// seed of its world, and prints the smallest case that still fails.
+// seed of its world, and prints the smallest case that still fails. What a long run has found is found again by
+//
+//	go test ./dispatcher -run TestDifferential -differential.cases=1 -differential.deadlines -differential.seed=1234
 var (
 	differentialCases = flag.Int("differential.cases", 2000, "how many requests the differential test makes")
 	differentialSeed  = flag.Uint64("differential.seed", 1, "the seed of the differential test's first world; the next one has the next")
+	// differentialDeadlines repeats one world of a long run: without it a short run makes other requests of the same seed.
+	differentialDeadlines = flag.Bool("differential.deadlines", false,
+		fmt.Sprintf("give some requests a deadline, as runs of %d cases or more do", manyCases))
 )
 
 const (
