@@ -47,7 +47,7 @@ func start(t *testing.T, o telemetry.Options) *telemetry.Telemetry {
 
 func shutdown(t *testing.T, tel *telemetry.Telemetry) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := tel.Shutdown(ctx); err != nil {
 		t.Errorf("shutting down: %v", err)

@@ -315,7 +315,7 @@ func TestAHostThatIsRenewedServesOn(t *testing.T) {
 			return s.ID != first && s.Hooks[0].State == hostv1.State_STATE_IN_ROTATION
 		})
 	}
-	for deadline := time.Now().Add(20 * time.Second); !renewed(); <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !renewed(); <-time.After(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the renewed host does not serve: %+v", h.Status())
 		}

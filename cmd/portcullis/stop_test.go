@@ -145,7 +145,7 @@ func (s *stopping) closed(ctx context.Context) bool {
 
 func TestADirectReviewKeepsItsHostsWhileTheProcessStops(t *testing.T) {
 	s := newStopping(t, long)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	answer := make(chan error, 1)
 	go func() {
