@@ -1,0 +1,110 @@
+package archtest_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	codeBlock   = regexp.MustCompile("(?ms)^```.*?^```")
+	link        = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading     = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	headingLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	noAnchor    = regexp.MustCompile(`[^\w\- ]`)
+	codeName    = regexp.MustCompile("`([a-z][a-z/]*)\\.([A-Z]\\w*)`")
+)
+
+func TestTheLinksOfDocumentsLeadSomewhere(t *testing.T) {
+	anchors := map[string][]string{}
+	for _, page := range documents(t) {
+		anchors[filepath.Clean(page)] = anchorsOf(t, page)
+	}
+	for page := range anchors {
+		for _, found := range link.FindAllStringSubmatch(textOf(t, page), -1) {
+			path, anchor, _ := strings.Cut(found[1], "#")
+			if strings.Contains(path, ":") { // another site
+				continue
+			}
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), filepath.FromSlash(path))
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: there is no file for the link %s", page, found[1])
+			} else if anchor != "" && !slices.Contains(anchors[filepath.Clean(target)], anchor) {
+				t.Errorf("%s: there is no heading for the link %s", page, found[1])
+			}
+		}
+	}
+}
+
+func TestTheCodeThatTheGlossaryNamesExists(t *testing.T) {
+	names := codeName.FindAllStringSubmatch(textOf(t, filepath.Join(root, "docs", "glossary.md")), -1)
+	if len(names) == 0 {
+		t.Fatal("the glossary names no code")
+	}
+	for _, name := range names {
+		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(name[1]), "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared := func(file string) bool {
+			text := textOf(t, file)
+			return slices.ContainsFunc([]string{"type " + name[2] + " ", "type " + name[2] + "[", "func " + name[2] + "("}, func(line string) bool {
+				return strings.Contains(text, "\n"+line)
+			})
+		}
+		if !slices.ContainsFunc(files, declared) {
+			t.Errorf("the glossary names %s.%s, which is not declared", name[1], name[2])
+		}
+	}
+}
+
+// documents are the Markdown files of the repository, without those of hidden directories.
+func documents(t *testing.T) (pages []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+			return filepath.SkipDir
+		case !entry.IsDir() && filepath.Ext(path) == ".md":
+			pages = append(pages, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+// textOf is a file without blocks of code, if it is Markdown.
+func textOf(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Ext(file) != ".md" {
+		return string(text)
+	}
+	return codeBlock.ReplaceAllString(string(text), "")
+}
+
+// anchorsOf are the anchors of the headings of a page, as GitHub makes them.
+func anchorsOf(t *testing.T, page string) (anchors []string) {
+	t.Helper()
+	for _, found := range heading.FindAllStringSubmatch(textOf(t, page), -1) {
+		text := headingLink.ReplaceAllString(strings.TrimSpace(found[1]), "$1")
+		text = noAnchor.ReplaceAllString(strings.ToLower(text), "")
+		anchors = append(anchors, strings.ReplaceAll(text, " ", "-"))
+	}
+	return anchors
+}
