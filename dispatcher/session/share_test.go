@@ -54,6 +54,17 @@ func TestAClusterHoldsThreeTimesWhatItLeavesFree(t *testing.T) {
 	}
 }
 
+// A host that answers no call of a cluster any more has leaked less than half of a session's slots, while that lasts.
+func TestAClusterMayTakeASlotWhileItHoldsLessThanHalf(t *testing.T) {
+	for credit := range int64(70) {
+		for held := int64(0); 2*held < credit; held++ {
+			if allowance(held, credit-held) == 0 {
+				t.Errorf("of %d slots one holds %d, and may take none", credit, held)
+			}
+		}
+	}
+}
+
 // What may be taken at once is what may be taken one by one.
 func TestSlotsMayBeTakenTogether(t *testing.T) {
 	for credit := range int64(70) {

@@ -18,7 +18,7 @@ var (
 	errReplaced  = errors.New("session: replaced by a newer one of the same instance")
 	errStrays    = errors.New("session: too many frames without use")
 	errSecond    = errors.New("session: a second hello")
-	errLeaks     = errors.New("session: most slots belong to cancelled calls that the host never answered")
+	errLeaks     = errors.New("session: at least half of the slots belong to cancelled calls that the host never answered")
 	errUngranted = errors.New("no HookRoute lists the identity of the host in spec.hosts; such sessions end after a minute, and the host may dial again")
 	errLapsed    = errors.New("session: the identity of the host does not hold any more")
 	errDispClose = errors.New("session: dispatcher is stopping")

@@ -10,8 +10,8 @@ type leaks struct {
 	leaked *ticket // in the place of calls that had ended at a look before
 }
 
-// lookForLeaks counts leaked slots when the time for it has come. It reports whether they are more than half of those that the
-// session has: the host is alive and serves next to nothing.
+// lookForLeaks counts leaked slots when the time for it has come. It reports whether they are half of those that the session has,
+// or more. With fewer a cluster that holds all of them may still take one ([allowance]).
 func (s *state) lookForLeaks(now time.Time) (most bool) {
 	if now.Sub(s.leaks.looked) < LeakedAfter {
 		return false
@@ -27,7 +27,7 @@ func (s *state) lookForLeaks(now time.Time) (most bool) {
 			}
 		}
 	}
-	return 2*s.leaks.n > max(s.credit, s.taken)
+	return s.leaks.n > 0 && 2*s.leaks.n >= max(s.credit, s.taken)
 }
 
 // vacant reports whether a ticket stands in the place of a call that ended.
