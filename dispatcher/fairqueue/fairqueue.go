@@ -62,12 +62,12 @@ func (q *Queue[T]) Push(tenant string, value T) *Entry[T] {
 	return e
 }
 
-// Remove takes an entry out. It does nothing for one that is out already.
-func (q *Queue[T]) Remove(e *Entry[T]) {
-	l := e.line
-	if l == nil {
-		return
+// Remove takes an entry out. It reports false for nil, and for one that is out already.
+func (q *Queue[T]) Remove(e *Entry[T]) bool {
+	if e == nil || e.line == nil {
+		return false
 	}
+	l := e.line
 	l.entries.Remove(e.element)
 	e.line, e.element = nil, nil
 	q.n--
@@ -75,6 +75,7 @@ func (q *Queue[T]) Remove(e *Entry[T]) {
 		q.turns.Remove(l.turn)
 		delete(q.lines, l.tenant)
 	}
+	return true
 }
 
 // Serve offers the oldest value of each tenant in turn, and takes out what accept takes, as long as there is room. A tenant whose
@@ -93,6 +94,17 @@ func (q *Queue[T]) Serve(room func() bool, accept func(value T) bool) {
 			q.turns.MoveToBack(l.turn)
 			q.Remove(e)
 		}
+	}
+}
+
+// ServeTenant offers the values of one tenant, the oldest first, and takes out what accept takes, until it takes one not.
+func (q *Queue[T]) ServeTenant(tenant string, accept func(value T) bool) {
+	for l := q.lines[tenant]; l != nil; l = q.lines[tenant] {
+		e := l.first()
+		if !accept(e.Value) {
+			return
+		}
+		q.Remove(e)
 	}
 }
 

@@ -2,6 +2,7 @@ package fairqueue
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +58,61 @@ func TestServingEndsWhereThereIsNoRoom(t *testing.T) {
 	})
 	if want := []string{"a1", "b1"}; !slices.Equal(got, want) || q.Len() != 1 || q.LenOf("a") != 1 || q.LenOf("b") != 0 {
 		t.Errorf("served %v, want %v; %d left", got, want, q.Len())
+	}
+}
+
+func TestOneTenantIsServedInItsOrderUntilOneIsNotTaken(t *testing.T) {
+	q, entries := queueOf("a1", "b1", "a2", "a3")
+	var got []string
+	q.ServeTenant("a", func(value string) bool {
+		got = append(got, value)
+		return value != "a2"
+	})
+	if want := []string{"a1", "a2"}; !slices.Equal(got, want) || q.Len() != 3 || q.Remove(entries["a1"]) || q.Remove(nil) || !q.Remove(entries["a2"]) {
+		t.Errorf("offered %v, want %v; %d left", got, want, q.Len())
+	}
+	q.ServeTenant("c", func(value string) bool { t.Errorf("offered %s", value); return true })
+	q.ServeTenant("a", func(string) bool { return true })
+	if got, want := served(q), "b1"; got != want {
+		t.Errorf("served %s, want %s", got, want)
+	}
+}
+
+// It plays random queues: no tenant is served twice while another one waits.
+func TestATenantThatWaitsIsServedBeforeAnotherIsTwice(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for round := range 300 {
+		var q Queue[string]
+		order, since := map[string][]string{}, map[string]map[string]int{} // of each that waits: what others were given meanwhile
+		for step := range 200 {
+			tenant := string("abcd"[random.IntN(4)])
+			if random.IntN(2) == 0 {
+				name := fmt.Sprint(tenant, step)
+				q.Push(tenant, name)
+				if order[tenant] = append(order[tenant], name); len(order[tenant]) == 1 {
+					since[tenant] = map[string]int{}
+				}
+				continue
+			}
+			name := ""
+			q.Serve(func() bool { return name == "" }, func(value string) bool { name = value; return true })
+			if name == "" {
+				continue
+			}
+			tenant = name[:1]
+			if order[tenant][0] != name {
+				t.Fatalf("round %d: %s is served before %s", round, name, order[tenant][0])
+			}
+			order[tenant], since[tenant] = order[tenant][1:], map[string]int{}
+			for other, waits := range order {
+				if len(waits) == 0 || other == tenant {
+					continue
+				}
+				if since[other][tenant]++; since[other][tenant] > 1 {
+					t.Fatalf("round %d: %s was served twice while %s waited", round, tenant, other)
+				}
+			}
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -24,10 +25,10 @@ type pool struct {
 	hedging  atomic.Pointer[hedging] // nil unless the hook's route asks for it
 	claim    atomic.Pointer[claim]   // of the host that counts; nil before one has answered the hook's probe
 
-	mu      sync.Mutex // taken after the registry's and before a session's
-	waiting queue
-	patient time.Time // until when a session is waited for; zero while one takes calls
-	gone    bool      // the hook was removed
+	mu      sync.Mutex               // taken after the registry's and before a session's
+	waiting fairqueue.Queue[*ticket] // by cluster
+	patient time.Time                // until when a session is waited for; zero while one takes calls
+	gone    bool                     // the hook was removed
 
 	waits atomic.Int64 // calls in waiting, for who looks without the lock
 	open  atomic.Int64 // members that take new calls once they have room; it changes under the registry's lock
@@ -81,9 +82,9 @@ func (p *pool) wait(t *ticket, now time.Time) (first bool, why *review.Failure) 
 	switch {
 	case p.absent(now):
 		return false, notStarted(review.FailureUnavailable, nobody)
-	case p.waiting.full(t.cluster()):
+	case p.full(t.cluster()):
 		return false, notStarted(review.FailureOverload, fmt.Sprintf(
-			"every replica is busy, and %d calls wait already, too many of them of the same cluster", p.waiting.n))
+			"every replica is busy, and %d calls wait already, too many of them of the same cluster", p.waiting.Len()))
 	}
 	t.queue.Store(p)
 	if t.ended.Load() { // it was cancelled on the way
@@ -91,7 +92,14 @@ func (p *pool) wait(t *ticket, now time.Time) (first bool, why *review.Failure) 
 	}
 	t.queued = now
 	p.count(+1)
-	return p.waiting.push(t), nil
+	t.waiting = p.waiting.Push(t.cluster(), t)
+	return p.waiting.LenOf(t.cluster()) == 1, nil
+}
+
+// full reports whether the queue takes no more calls of a cluster: as many of it wait as there is room left. One cluster that
+// floods gets half of [MaxWaiting], two get a third each, and as much is left for the others. The lock is held.
+func (p *pool) full(cluster string) bool {
+	return p.waiting.LenOf(cluster) >= MaxWaiting-p.waiting.Len()
 }
 
 // absent reports whether no session has taken calls of the hook for longer than a host takes to come. The lock is held.
@@ -113,25 +121,25 @@ func (p *pool) drainTo(s *Session) {
 
 // drainLine gives the waiting calls of a cluster to sessions that have room.
 func (p *pool) drainLine(cluster string, now time.Time) {
-	p.seatFrom(func(q *queue) { q.serveLine(cluster, func(t *ticket) bool { return p.seat(t, now) }) })
+	p.seatFrom(func() { p.waiting.ServeTenant(cluster, func(t *ticket) bool { return p.seat(t, now) }) })
 }
 
 // serve gives waiting calls to who seats them, while there is room.
 func (p *pool) serve(room func() bool, seat func(t *ticket) bool) {
-	p.seatFrom(func(q *queue) { q.serve(room, seat) })
+	p.seatFrom(func() { p.waiting.Serve(room, seat) })
 }
 
 // seatFrom lets calls out of the queue. The lock is held all the while: a call is always in the queue or on a session,
 // where whoever cancels it or frees a slot finds it.
-func (p *pool) seatFrom(serve func(q *queue)) {
+func (p *pool) seatFrom(serve func()) {
 	if p.waits.Load() == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := p.waiting.n
-	serve(&p.waiting)
-	p.count(p.waiting.n - before)
+	before := p.waiting.Len()
+	serve()
+	p.count(p.waiting.Len() - before)
 }
 
 // count takes note of how many more calls wait. The lock is held.
@@ -159,15 +167,16 @@ func (p *pool) seat(t *ticket, now time.Time) bool {
 func (p *pool) forget(t *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t.queue.Load() == p && t.element != nil {
+	if t.queue.Load() == p {
 		p.unqueue(t)
 	}
 }
 
-// unqueue takes a ticket out of the queue. The lock is held.
+// unqueue takes a ticket out of the queue, if it is there. The lock is held.
 func (p *pool) unqueue(t *ticket) {
-	p.waiting.remove(t)
-	p.count(-1)
+	if p.waiting.Remove(t.waiting) {
+		p.count(-1)
+	}
 }
 
 // expire fails the calls whose time is over, and those that nobody has come back to serve.
@@ -203,10 +212,10 @@ func (p *pool) abandon() {
 func (p *pool) fail(why func(*ticket) *review.Failure) {
 	ended := make(map[*ticket]*review.Failure)
 	p.mu.Lock()
-	for t := range p.waiting.all() {
-		if f := why(t); f != nil {
-			ended[t] = f
-			p.unqueue(t)
+	for e := range p.waiting.All() {
+		if f := why(e.Value); f != nil {
+			ended[e.Value] = f
+			p.unqueue(e.Value)
 		}
 	}
 	p.mu.Unlock()

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"container/list"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -9,6 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -21,14 +21,13 @@ type ticket struct {
 	begun time.Time
 
 	ended    atomic.Bool
-	at       atomic.Pointer[seat] // where it was submitted last
-	queue    atomic.Pointer[pool] // where it waited last
-	line     *line                // where it waits, nil while it does not; guarded by the pool's lock
-	element  *list.Element        // of line; likewise
-	queued   time.Time            // when it began to wait; likewise
-	attempts int                  // owned by whoever places the ticket
-	had      [MaxAttempts]string  // the instances that have had it; likewise
-	lost     bool                 // a session ended while a handler may have had it; likewise
+	at       atomic.Pointer[seat]      // where it was submitted last
+	queue    atomic.Pointer[pool]      // where it waited last
+	waiting  *fairqueue.Entry[*ticket] // its place there; guarded by the pool's lock
+	queued   time.Time                 // when it began to wait; likewise
+	attempts int                       // owned by whoever places the ticket
+	had      [MaxAttempts]string       // the instances that have had it; likewise
+	lost     bool                      // a session ended while a handler may have had it; likewise
 
 	pool     *pool    // of the hook; nil when no host may serve it
 	duel     *duel    // nil unless the call may have two tickets

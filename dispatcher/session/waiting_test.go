@@ -227,7 +227,7 @@ func TestATicketIsForgottenByTheQueueThatItIsInOnly(t *testing.T) {
 			t.Fatal(first, f)
 		}
 		before.forget(k)
-		if now.waiting.n != 1 || k.element == nil {
+		if now.waiting.Len() != 1 {
 			t.Error("forgotten by a queue that it was in before")
 		}
 		now.abandon()
