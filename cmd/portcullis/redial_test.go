@@ -46,7 +46,7 @@ func TestReviewsGoOnWhileHostsDialAtOnce(t *testing.T) {
 		t.Skip("hosts need loopback addresses of their own: ", err)
 	}
 	probe.Close()
-	s := newSoak(t, "validate")
+	s := newSoak(t, soakOptions{stage: "validate", budget: *soakBudget})
 	close(s.over)
 	quiet := s.latencies(time.Second, nil)
 	connected := s.crowd(*redials)

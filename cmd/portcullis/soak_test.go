@@ -48,6 +48,7 @@ func TestMain(m *testing.M) {
 
 const (
 	soakObject  = 1 << 20 // bytes of each large object
+	soakBodies  = 32      // how many of the largest bodies the budget has room for, as by default
 	soakCallers = 100     // of each of two clusters, all at the same time: three times what the budget has room for
 	// soakCeiling is what the dispatcher's heap may have grown to for a budget of so many bytes: as much again for garbage,
 	// at which the collector begins to work (GOGC=100), half as much for what comes while it does, and what a dispatcher
@@ -62,7 +63,7 @@ func soakCeiling(budget int64) int64 { return 5*budget/2 + soakBase }
 // third cluster meanwhile. At the end nothing is booked.
 func TestSoakAtTheMemoryLimit(t *testing.T) {
 	for _, stage := range []string{"validate", "mutate"} {
-		t.Run(stage, func(t *testing.T) { newSoak(t, stage).run() })
+		t.Run(stage, func(t *testing.T) { newSoak(t, soakOptions{stage: stage, budget: *soakBudget}).run() })
 	}
 }
 
@@ -96,6 +97,12 @@ func (s *soak) run() {
 	if heap > ceiling {
 		s.Errorf("the heap grew to %d bytes, want at most %d", heap, ceiling)
 	}
+	s.nothingIsBooked()
+}
+
+// nothingIsBooked waits until the dispatcher has given back what its reviews held.
+func (s *soak) nothingIsBooked() {
+	s.Helper()
 	for deadline := time.Now().Add(time.Minute); s.metric("portcullis_memory_used_bytes") != 0; {
 		if time.Now().After(deadline) {
 			s.Fatalf("%v bytes are still booked", s.metric("portcullis_memory_used_bytes"))
@@ -106,11 +113,18 @@ func (s *soak) run() {
 	}
 }
 
+// soakOptions is how a dispatcher is set up for a soak.
+type soakOptions struct {
+	stage  string
+	budget int64 // --memory-budget, in bytes
+}
+
 // soak is a dispatcher in a process of its own, with hosts and callers in this one.
 type soak struct {
 	*testing.T
 	dir    string // of its files
 	stage  string
+	pid    int // of the dispatcher
 	info   readyInfo
 	tls    *tls.Config // of callers
 	large  []byte
@@ -121,7 +135,7 @@ type soak struct {
 	sent, judged, refused, failed, small atomic.Int64
 }
 
-func newSoak(t *testing.T, stage string) *soak {
+func newSoak(t *testing.T, o soakOptions) *soak {
 	t.Helper()
 	d := &dev{dir: t.TempDir()}
 	if err := d.prepare(); err != nil {
@@ -131,18 +145,19 @@ func newSoak(t *testing.T, stage string) *soak {
 		t.Fatal(err)
 	}
 	again := 56
-	if stage == "mutate" {
+	if o.stage == "mutate" {
 		again = 12
 	}
 	s := &soak{
-		T: t, dir: d.dir, stage: stage, large: soakReview("configmaps", "ConfigMap", soakObject),
+		T: t, dir: d.dir, stage: o.stage, large: soakReview("configmaps", "ConfigMap", soakObject),
 		tokens: make(chan struct{}, 2*soakCallers), over: make(chan struct{}), again: make(chan struct{}, again),
 	}
-	s.serve(d)
+	s.serve(d, o)
 	for range 2 {
 		s.host(d, "slow.portcullis.dev", s.slow)
 	}
 	s.host(d, "fast.portcullis.dev", fast)
+	s.host(d, "worst.portcullis.dev", s.annotate)
 	ca, cert, key := d.clientFiles()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -153,19 +168,20 @@ func newSoak(t *testing.T, stage string) *soak {
 }
 
 // serve starts the dispatcher and waits until it serves.
-func (s *soak) serve(d *dev) {
+func (s *soak) serve(d *dev, o soakOptions) {
 	s.Helper()
 	ready := d.path("ready.json")
 	cmd := exec.CommandContext(s.Context(), os.Args[0], "serve", "--config", d.path("soak.yaml"), "--ready-file", ready,
 		"--listen", "127.0.0.1:0", "--listen-hosts", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0",
 		"--tls-cert", d.path("certs/server.crt"), "--tls-key", d.path("certs/server.key"), "--tls-ca", d.path("certs/ca.crt"),
-		"--memory-budget", strconv.FormatInt(*soakBudget, 10), "--max-body-bytes", strconv.Itoa(2*soakObject), "--log-level", "error")
+		"--memory-budget", strconv.FormatInt(o.budget, 10), "--max-body-bytes", strconv.FormatInt(o.budget/soakBodies, 10), "--log-level", "error")
 	cmd.Env = append(os.Environ(), asServe+"=1", "GOGC=100", "GOMEMLIMIT=off")
 	cmd.Stderr = s.Output()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
 	}
+	s.pid = cmd.Process.Pid
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	s.Cleanup(func() { <-ended }) // the test's context has ended by then
@@ -265,7 +281,11 @@ const quietCluster = "quiet"
 
 // judge sends a review that may not be refused. It is to be counted when its hook has allowed it.
 func (s *soak) judge(client *http.Client, body []byte) (goOn bool) {
-	status, text := s.post(client, quietCluster, body)
+	return s.allowed(s.post(client, quietCluster, body))
+}
+
+// allowed counts the answer to a review that may not be refused.
+func (s *soak) allowed(status int, text string) (goOn bool) {
 	if hookFailed(status, text) {
 		return true
 	}
@@ -379,6 +399,14 @@ webhooks:
   sideEffects: None
   timeoutSeconds: 30
   admissionReviewVersions: [v1]
+- name: worst.portcullis.dev
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [podtemplates]}]
+  objectSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}
+  matchConditions: [{name: kind, expression: 'object.kind == "PodTemplate"'}]
+  failurePolicy: Fail
+  sideEffects: None
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -392,6 +420,14 @@ webhooks:
   admissionReviewVersions: [v1]
 - name: fast.portcullis.dev
   rules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  failurePolicy: Fail
+  sideEffects: None
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]
+- name: worst.portcullis.dev
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [podtemplates]}]
+  objectSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}
+  matchConditions: [{name: kind, expression: 'object.kind == "PodTemplate"'}]
   failurePolicy: Fail
   sideEffects: None
   timeoutSeconds: 30
