@@ -107,7 +107,7 @@ func (d *Directory) List(ctx context.Context) (Listing, error) {
 		select {
 		case <-time.After(again):
 		case <-ctx.Done():
-			return Listing{}, fmt.Errorf("a file is being written: %w", ctx.Err())
+			return Listing{}, errors.Join(fmt.Errorf("a file is being written: %w", ctx.Err()), neverSettled(unsettled))
 		}
 	}
 }
@@ -148,13 +148,24 @@ func (l Listing) withUnsettled(paths []string) Listing {
 		for _, path := range paths {
 			problems = append(problems, Problem{
 				Severity: match.SeverityWarning, Code: CodeUnsettled, File: path,
-				Message: fmt.Sprintf("the file has changed again and again for %s, so that what it held before counts: write it less often "+
-					"than every %s, or rename a finished file into its place", UnsettledAfter, RewriteDelay),
+				Message: "what the file held before counts: it " + unsettledAdvice,
 			})
 		}
 		return objects, problems
 	}
 	return l
+}
+
+// unsettledAdvice says what is wrong with a file that goes on changing.
+var unsettledAdvice = fmt.Sprintf("has changed again and again for %s; write it less often than every %s, or rename a finished file into its place",
+	UnsettledAfter, RewriteDelay)
+
+// neverSettled names files that go on changing; nil when there are none.
+func neverSettled(paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	return fmt.Errorf("each of %q %s", paths, unsettledAdvice)
 }
 
 // decode is what files hold. One that did not change since they were decoded last is taken from there.

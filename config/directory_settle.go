@@ -31,23 +31,25 @@ type sight struct {
 	info     os.FileInfo // nil: it is not there
 	since    time.Time
 	delay    time.Duration // how long it has to look so
-	changing time.Time     // since when no look has lasted for its delay
+	changing time.Time     // since when no look has been seen to last for its delay
+	lasted   bool          // this one was
 }
 
 // next is the sight after another look.
 func (s sight) next(info os.FileInfo, now time.Time) sight {
 	if sameLook(s.info, info) {
+		s.lasted = s.lasted || s.rest(now) == 0
 		return s
 	}
 	delay := ReplaceDelay
 	if s.info != nil && info != nil && os.SameFile(s.info, info) {
 		delay = RewriteDelay
 	}
-	changing := now
-	if s.rest(now) > 0 {
-		changing = s.changing
+	next := sight{info: info, since: now, delay: delay, changing: now}
+	if !s.since.IsZero() && !s.lasted {
+		next.changing = s.changing
 	}
-	return sight{info, now, delay, changing}
+	return next
 }
 
 // unsettled reports whether the file has been changing for too long to be still in one writing.

@@ -166,9 +166,35 @@ func TestAFileThatGoesOnChangingIsAFinding(t *testing.T) {
 		looked(t, d, "a.yaml:one", 1) // what it held before counts, for another moment
 		<-time.After(RewriteDelay)
 		looked(t, d, "a.yaml:one a.yaml:two", 0)
-		if got := change(RewriteDelay, UnsettledAfter+2*RewriteDelay); got != "" {
-			t.Errorf("one that is written each %s is found to be %s", RewriteDelay, got)
+		for range 2 * UnsettledAfter / RewriteDelay {
+			if got := change(RewriteDelay, 1); got != "" {
+				t.Errorf("one that is written each %s is found to be %s", RewriteDelay, got)
+			}
+			looked(t, d, "a.yaml:one a.yaml:two", 0) // it asked to be listed now
 		}
+	})
+}
+
+func TestAFirstListingNamesAFileThatGoesOnChanging(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.yaml")
+	data := clusterDoc("one", "1")
+	write(t, file, data)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*UnsettledAfter)
+		defer cancel()
+		go func() {
+			for ; ctx.Err() == nil; <-time.After(ReplaceDelay / 2) {
+				data += "\n"
+				write(t, file, data)
+			}
+		}()
+		_, err := directory(t, dir).List(ctx)
+		if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "rename a finished file") {
+			t.Errorf("error %v", err)
+		}
+		cancel()
+		<-time.After(RewriteDelay) // the writer ends
 	})
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -121,11 +122,17 @@ func TestTheFirstConfigurationIsCheckedHoweverLateItComes(t *testing.T) {
 		go func() { ended <- s.Run(t.Context()) }()
 		pass(time.Hour)
 		m.set(map[string]string{"a.yaml": badField}, nil)
-		if _, err := s.Fresh(t.Context()); !errors.Is(err, ErrStopped) || told > 0 {
-			t.Errorf("judged by a configuration that was refused: %v, %d snapshots", err, told)
-		}
 		if err := <-ended; !errors.Is(err, refused) {
 			t.Errorf("Run: %v", err)
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, ctx := range []context.Context{t.Context(), over} { // an error of Run may have ended the context too
+			for range 20 {
+				if _, err := s.Fresh(ctx); !errors.Is(err, ErrStopped) || told > 0 {
+					t.Fatalf("judged by a configuration that was refused: %v, %d snapshots", err, told)
+				}
+			}
 		}
 	})
 }

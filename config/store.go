@@ -207,13 +207,23 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 		case <-e.next:
 		case <-allowed.next:
 		case <-s.ended:
-			s.counts.stopped.Add(1)
-			return nil, "", fmt.Errorf("%w: %w", ErrStale, ErrStopped)
+			return nil, "", s.stopped()
 		case <-waiting.Done():
+			select {
+			case <-s.ended: // a store that ends with an error ends what waits for it too
+				return nil, "", s.stopped()
+			default:
+			}
 			s.counts.over(ctx)
 			return nil, "", errors.Join(s.tooOld(e), context.Cause(waiting))
 		}
 	}
+}
+
+// stopped is the error of a review that is held when the store ends.
+func (s *Store) stopped() error {
+	s.counts.stopped.Add(1)
+	return fmt.Errorf("%w: %w", ErrStale, ErrStopped)
 }
 
 // tooOld says why an edition is not fresh.

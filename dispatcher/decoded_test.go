@@ -153,6 +153,7 @@ func TestAnEntryThatFailsOpenHidesNoHookThatFailsClosed(t *testing.T) {
 		policy admissionregistrationv1.FailurePolicyType
 		again  bool
 	}{
+		{"", admissionregistrationv1.Fail, true},
 		{match.EntryFailOpen, admissionregistrationv1.Fail, false},
 		{match.EntryFailOpen, admissionregistrationv1.Ignore, true},
 		{match.EntryFailClosed, admissionregistrationv1.Fail, true},
@@ -163,7 +164,7 @@ func TestAnEntryThatFailsOpenHidesNoHookThatFailsClosed(t *testing.T) {
 				w.FailurePolicy = &test.policy
 				w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "kind", Expression: `object.kind == "Pod"`}}
 			})
-			answer, err := d.reviewBy(t, match.NewEntry(test.entry, time.Second, nil).String(), others, emptyObjects(100_000))
+			answer, err := d.reviewBy(t, test.entry, others, emptyObjects(100_000))
 			if again := errors.Is(err, review.ErrNoMemory); again != test.again {
 				t.Fatalf("error %v, want one to try again: %t", err, test.again)
 			}

@@ -147,7 +147,8 @@ func (x *run) unjudged(answer review.Answer) error {
 	if full == nil || !answer.Failed || answer.Response.GetStatus().GetReason() != string(metav1.StatusReasonTooManyRequests) {
 		return nil
 	}
-	if match.ParseEntry(x.request.Entry).Name == match.EntryFailOpen && slices.ContainsFunc(x.hooks, (*match.Hook).FailsClosed) {
+	refuses := func(h *match.Hook) bool { return h.Decides() && h.FailsClosed() }
+	if match.ParseEntry(x.request.Entry).Name == match.EntryFailOpen && slices.ContainsFunc(x.hooks, refuses) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", review.ErrNoMemory, full)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/portcullis-mesh/portcullis/config"
 )
 
@@ -97,7 +99,7 @@ func Decode(data []byte, documents *config.Decoder) ([]config.Object, error) {
 	for i := range all {
 		o, err := all[i].restore(documents, e.Saved)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("object %d, %s of %s: %w", i, all[i].Kind, cmp.Or(all[i].File, all[i].Source), err))
+			errs = append(errs, fmt.Errorf("%s %q of %s: %w", all[i].Kind, all[i].name(), cmp.Or(all[i].File, all[i].Source), err))
 			continue
 		}
 		objects = append(objects, o)
@@ -125,6 +127,13 @@ func (o *object) restore(documents *config.Decoder, saved time.Time) (config.Obj
 		restored.Saved = o.Saved
 	}
 	return restored, nil
+}
+
+// name is the name of the object, as far as its manifest says one.
+func (o *object) name() string {
+	var m metav1.PartialObjectMetadata
+	_ = json.Unmarshal(o.Manifest, &m) //nolint:errcheck // what cannot be read has no name
+	return m.Name
 }
 
 // document is the manifest as a document of its own: an item of a list need not say what it is.

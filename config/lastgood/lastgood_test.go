@@ -113,7 +113,7 @@ func TestAnObjectThatIsNoLongerAcceptedCostsNoOther(t *testing.T) {
 		}
 	}
 	got, err := lastgood.Decode(encoded(t, objects, time.Unix(1000, 0)), config.NewDecoder())
-	if err == nil || !strings.Contains(err.Error(), "ValidatingWebhookConfiguration of hooks.yaml") {
+	if err == nil || !strings.Contains(err.Error(), `ValidatingWebhookConfiguration "b" of hooks.yaml`) {
 		t.Errorf("error %v, want one that names the object", err)
 	}
 	names := ""
