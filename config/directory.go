@@ -148,7 +148,7 @@ func (l Listing) withUnsettled(paths []string) Listing {
 		for _, path := range paths {
 			problems = append(problems, Problem{
 				Severity: match.SeverityWarning, Code: CodeUnsettled, File: path,
-				Message: "what the file held before counts: it " + unsettledAdvice,
+				Message: "what the file held before counts: it " + unsettledAdvice(),
 			})
 		}
 		return objects, problems
@@ -157,15 +157,17 @@ func (l Listing) withUnsettled(paths []string) Listing {
 }
 
 // unsettledAdvice says what is wrong with a file that goes on changing.
-var unsettledAdvice = fmt.Sprintf("has changed again and again for %s; write it less often than every %s, or rename a finished file into its place",
-	UnsettledAfter, RewriteDelay)
+func unsettledAdvice() string {
+	return fmt.Sprintf("has changed again and again for %s; write it less often than every %s, or rename a finished file into its place",
+		UnsettledAfter, RewriteDelay)
+}
 
 // neverSettled names files that go on changing; nil when there are none.
 func neverSettled(paths []string) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	return fmt.Errorf("each of %q %s", paths, unsettledAdvice)
+	return fmt.Errorf("each of %q %s", paths, unsettledAdvice())
 }
 
 // decode is what files hold. One that did not change since they were decoded last is taken from there.

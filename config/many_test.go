@@ -120,7 +120,7 @@ func takeNow(i *intake, r listed) {
 	i.take(r)
 	select {
 	case j := <-i.forge.jobs:
-		i.finish(i.forge.make(j))
+		_ = i.finish(i.forge.make(j)) // nothing refuses the first
 	default:
 	}
 }

@@ -181,5 +181,5 @@ func (s *shares) waiting(t *testing.T) int32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int32(n) //nolint:gosec // a handful
+	return int32(n)
 }

@@ -132,7 +132,9 @@ func (o *object) restore(documents *config.Decoder, saved time.Time) (config.Obj
 // name is the name of the object, as far as its manifest says one.
 func (o *object) name() string {
 	var m metav1.PartialObjectMetadata
-	_ = json.Unmarshal(o.Manifest, &m) //nolint:errcheck // what cannot be read has no name
+	if err := json.Unmarshal(o.Manifest, &m); err != nil {
+		return ""
+	}
 	return m.Name
 }
 

@@ -81,7 +81,7 @@ const (
 	CarriedBytes = 1 << 10
 	// LeakedAfter is how long the slot of a cancelled call may stay taken. Sessions are looked at so often: a slot that has
 	// no call at two looks in a row is leaked, after LeakedAfter at least and twice as long at most. A session of whose slots
-	// more than half are leaked is ended: the host dials again, with all slots free.
+	// half or more are leaked is ended: the host dials again, with all slots free.
 	LeakedAfter = MaxReview
 	// HostSilence is the silence after which a host shall redial, so that its session is given up in any case. Up to then
 	// no session is lost for silence while more than half of those of a hook are silent: it may be us who paused.
