@@ -150,12 +150,17 @@ func (s *Series) settle(before []byte, after typed, kind schema.GroupVersionKind
 	return result, nil
 }
 
-// Diff is [Codec.Diff]. What it takes was there for the patches: it is not refused.
+// Diff is [Codec.Diff], after the last patch. What it takes was there for the patches: it is not refused. What is booked for the
+// object that the last patch left counts, since nothing needs that decoded any more.
 func (s *Series) Diff(from, to []byte) ([]byte, error) {
+	s.latest = kept{}
 	if s.allowance != nil {
-		n := conversion.ExtentOf(from).Typed() + conversion.ExtentOf(to).Typed()
+		n := max(0, conversion.ExtentOf(from).Typed()+conversion.ExtentOf(to).Typed()-s.booked)
 		s.allowance.Charge(n)
-		defer s.allowance.Shrink(n)
+		defer func() {
+			s.allowance.Shrink(n + s.booked)
+			s.booked = 0
+		}()
 	}
 	before, ok := s.normal(from)
 	if !ok || bytes.Equal(before, from) { // the latter is an API server of our types' version

@@ -79,3 +79,40 @@ func TestASeriesDecodesWhatAPatchLeftOnce(t *testing.T) {
 		t.Errorf("%v allocations, %v apart from each other, %v to decode", again, apart, decode)
 	}
 }
+
+// booked is an allowance that counts what is booked, and the most that was.
+type booked struct{ now, most int64 }
+
+func (b *booked) Err() error { return nil }
+
+func (b *booked) Grow(n int64) error {
+	b.Charge(n)
+	return nil
+}
+
+func (b *booked) Charge(n int64) {
+	b.now += n
+	b.most = max(b.most, b.now)
+}
+
+func (b *booked) Shrink(n int64) { b.now -= n }
+
+// The difference takes no more than the patch did that came before it: who had room for that is not refused it, and takes none
+// from others.
+func TestADifferenceTakesNoMoreThanThePatchBeforeIt(t *testing.T) {
+	var b booked
+	s := builtin.New(builtin.Options{}).Series(&b)
+	object := asServed(t, pod)
+	result, _, err := s.Apply(object, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := b.most
+	b.most = 0
+	if _, err := s.Diff(object, result); err != nil {
+		t.Fatal(err)
+	}
+	if b.most > patch || b.now != 0 {
+		t.Errorf("the patch took %d bytes at most, the difference %d; %d are left", patch, b.most, b.now)
+	}
+}
