@@ -3,6 +3,7 @@ package conversion
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	k8sv1 "k8s.io/api/admission/v1"
@@ -34,7 +35,9 @@ func DecodeReview(body []byte) (*admissionv1.ReviewRequest, error) {
 		err.UID, err.APIVersion, _ = d.answerable()
 		return nil, err
 	}
-	return &admissionv1.ReviewRequest{Request: &d.request.AdmissionRequest, ApiVersion: d.apiVersion}, nil
+	review := &d.request.parts.review
+	review.Request, review.ApiVersion = &d.request.AdmissionRequest, d.apiVersion
+	return review, nil
 }
 
 // DecodeHead finds what an answer needs in the front part of a review that is too large to be read whole. ok says that it
@@ -149,6 +152,9 @@ func (d *decoder) readString(text *string, path ...string) {
 	}
 }
 
+// usualTexts is for how many texts an array is made at first, and grows: a user is in three groups or four.
+const usualTexts = 4
+
 // readStrings reads an array of strings into list, the way encoding/json reuses a slice: null items of a duplicate field
 // bring back what stood at their place.
 func (d *decoder) readStrings(list []string, path ...string) []string {
@@ -162,7 +168,7 @@ func (d *decoder) readStrings(list []string, path ...string) []string {
 	n := 0
 	for range d.items {
 		if n == cap(list) {
-			list = append(list, "")
+			list = slices.Grow(list, usualTexts)
 		}
 		list = list[:max(len(list), n+1)]
 		d.readString(&list[n], path...)

@@ -2,10 +2,11 @@ package conversion
 
 import admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-// request is an AdmissionRequest and the messages that it points to, so that they are allocated at once.
+// request is an AdmissionRequest and the messages around it and in it, so that they are allocated at once.
 type request struct {
 	admissionv1.AdmissionRequest
 	parts struct {
+		review                     admissionv1.ReviewRequest
 		kind, requestKind          admissionv1.GroupVersionKind
 		resource, requestResource  admissionv1.GroupVersionResource
 		user                       admissionv1.UserInfo
