@@ -167,7 +167,9 @@ func (x *exchange) reply(answer review.Answer) *refusal {
 	if x.outcome == outcomeFailed {
 		x.failure = answer.Response.GetStatus().GetMessage()
 	}
-	code, body, err := x.encode(responseOf(answer, x.apiVersion))
+	code, body, err := x.encode(&admissionv1.ReviewResponse{
+		Response: answer.Response, Revision: answer.Revision, ApiVersion: x.apiVersion,
+	})
 	if err != nil {
 		x.bridge.options.Logger.Error("the answer cannot be written", slog.String("uid", x.uid), slog.Any("error", err))
 		return broken()

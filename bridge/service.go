@@ -36,13 +36,6 @@ func (b *Bridge) judge(ctx context.Context, r *review.Request) (review.Answer, *
 	return answer, nil
 }
 
-// responseOf is an answer of the Reviewer as a message.
-func responseOf(answer review.Answer, apiVersion string) *admissionv1.ReviewResponse {
-	return &admissionv1.ReviewResponse{
-		Response: answer.Response, Revision: answer.Revision, Outcomes: answer.Outcomes, ApiVersion: apiVersion, Failed: answer.Failed,
-	}
-}
-
 // outcomeOf sorts an answer of the Reviewer.
 func outcomeOf(answer review.Answer) outcome {
 	switch {
@@ -123,7 +116,10 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 	})
 	switch {
 	case refused == nil:
-		return responseOf(answer, request.GetApiVersion()), outcomeOf(answer), nil
+		return &admissionv1.ReviewResponse{
+			Response: answer.Response, Revision: answer.Revision, Outcomes: answer.Outcomes, ApiVersion: request.GetApiVersion(),
+			Failed: answer.Failed,
+		}, outcomeOf(answer), nil
 	case refused.outcome == outcomeBroken:
 		return refused.denial(admission.GetUid(), request.GetApiVersion()), outcomeBroken, nil
 	}
