@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -77,7 +78,7 @@ func (x *conversionComparison) answer(t testing.TB, w http.ResponseWriter, r *ht
 	uid, _ := request["uid"].(string)
 	request["uid"] = "%UID%"
 	x.asked = append(x.asked, map[string]any{
-		"review": review, "path": r.URL.String(), "content type": r.Header.Get("Content-Type"), "accept": r.Header.Get("Accept"),
+		"review": review, "path": r.URL.Path, "query": r.URL.RawQuery, "content type": r.Header.Get("Content-Type"), "accept": r.Header.Get("Accept"),
 	})
 	if x.reply.drop {
 		panic(http.ErrAbortHandler)
@@ -108,9 +109,14 @@ func (x *conversionComparison) compare(t testing.TB, raw []byte, r reply) bool {
 	}
 	want.SetGroupVersionKind(to)
 	wantErr := x.original.Convert(in, want, nil)
-	there := x.take()
+	there, begun := x.take(), time.Now()
 	got, err := x.ours.Convert(t.Context(), raw, to, x.caller)
 	here := x.take()
+	for _, question := range here { // the original tells the time that it had at first each time it asks again
+		query, _ := question["query"].(string)
+		checkTold(t, query, ConversionTimeout, begun.Add(ConversionTimeout))
+		question["query"] = "timeout=" + ConversionTimeout.String()
+	}
 	if (err == nil) != (wantErr == nil) {
 		t.Fatalf("error %v, want %v, of %s after %s", err, wantErr, raw, r)
 	}

@@ -299,7 +299,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 }
 
 // checkTold checks the time that a webhook was told: no more than its caller had at first, and no less than is left now.
-func checkTold(t *testing.T, query string, had time.Duration, deadline time.Time) {
+func checkTold(t testing.TB, query string, had time.Duration, deadline time.Time) {
 	t.Helper()
 	told, err := time.ParseDuration(strings.TrimPrefix(query, "timeout="))
 	if left := toldTimeout(time.Until(deadline)); err != nil || told > toldTimeout(had) || told < left {
