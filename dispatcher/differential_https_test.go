@@ -10,6 +10,7 @@ import (
 
 	k8sadmissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -79,6 +80,16 @@ func (s scripting) spoken(a act) act {
 	}}
 }
 
+// retryAfter is one of some headers. A hook of one second is not called again: how often that is possible in its time depends on
+// the machine.
+func (s scripting) retryAfter(of ...string) string {
+	after := pick(s.chance, of...)
+	if ptr.Deref(s.hook.TimeoutSeconds, 0) == oneSecond {
+		return "soon"
+	}
+	return after
+}
+
 // manner is a way to send an answer.
 func (s scripting) manner() (name string, change func(a *oracle.Answer)) {
 	switch s.IntN(7) {
@@ -93,12 +104,12 @@ func (s scripting) manner() (name string, change func(a *oracle.Answer)) {
 	case 3:
 		return "with the connection closed before its last byte", func(a *oracle.Answer) { a.Cut, a.Drop = 1, true }
 	case 4:
-		code, after := pick(s.chance, 429, 500, 503), pick(s.chance, "0", "0", "soon")
+		code, after := pick(s.chance, 429, 500, 503), s.retryAfter("0", "0", "soon")
 		return fmt.Sprintf("as HTTP %d with Retry-After %s", code, after), func(a *oracle.Answer) {
 			a.Code, a.Header = code, http.Header{"Retry-After": {after}}
 		}
 	case 5:
-		after := oracle.Answer{Code: pick(s.chance, 429, 500, 503), Header: http.Header{"Retry-After": {pick(s.chance, "0", "0", "0", "soon")}}}
+		after := oracle.Answer{Code: pick(s.chance, 429, 500, 503), Header: http.Header{"Retry-After": {s.retryAfter("0", "0", "0", "soon")}}}
 		times := pick(s.chance, 1, 1, 2, outbound.MaxRetries, outbound.MaxRetries+1)
 		return fmt.Sprintf("after %d of HTTP %d with Retry-After %s", times, after.Code, after.Header), func(a *oracle.Answer) {
 			a.Before = slices.Repeat([]oracle.Answer{after}, times)

@@ -119,11 +119,11 @@ func (m *mesh) inForce(t *testing.T, revision int64) {
 	}
 }
 
-// TestTheLargestApplyHoldsNoReview applies a fortieth of what one apply may have, or with PORTCULLIS_LARGEST_APPLIES=N all of it,
+// TestTheLargestApplyHoldsNoReview applies a hundredth of what one apply may have, or with PORTCULLIS_LARGEST_APPLIES=N all of it,
 // N times, at every limit at once.
 func TestTheLargestApplyHoldsNoReview(t *testing.T) {
 	limit := config.DocumentLimit()
-	s, rounds := sizes{service.MaxManifests / 40, service.MaxApplyBytes / 40, limit.Conditions / 40, limit.Bytes / 40}, 1
+	s, rounds := sizes{service.MaxManifests / 100, service.MaxApplyBytes / 100, limit.Conditions / 100, limit.Bytes / 100}, 1
 	whole := os.Getenv("PORTCULLIS_LARGEST_APPLIES")
 	if whole != "" {
 		var err error
