@@ -151,7 +151,7 @@ func (w *worst) send(client *http.Client, cluster string, body []byte) {
 		w.refused.Add(1)
 	case status == http.StatusOK && strings.Contains(text, `"code":413`) && strings.Contains(text, "no memory for"):
 		w.never.Add(1)
-	case hookFailed(status, text), status == http.StatusOK && strings.Contains(text, "cannot be given its defaults: no memory for"):
+	case hookFailed(status, text):
 		w.failed.Add(1)
 	default:
 		w.Errorf("%s: %d %.300s", cluster, status, text)
