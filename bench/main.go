@@ -2,6 +2,7 @@
 // and compares two runs.
 //
 //	bench [-short] [-run REGEX] [-rounds 5] [-out ../docs]    measure, and write benchmarks.md, .svg and .json
+//	bench tables benchmarks.json                              print all figures of a run
 //	bench compare before.json after.json                      what changed from one run to another
 //
 // A run starts itself for what needs a process of its own, as `bench crowd` and `bench hosts`.
@@ -41,6 +42,8 @@ func bench(ctx context.Context, args []string, out, errs io.Writer) error {
 		command = args[0]
 	}
 	switch command {
+	case "tables":
+		return tables(args[1:], out)
 	case "compare":
 		return compare(args[1:], out)
 	case "crowd":
@@ -73,22 +76,44 @@ func write(directory string, run *report.Run) error {
 	return nil
 }
 
+// tables prints all figures of a run.
+func tables(files []string, out io.Writer) error {
+	if len(files) != 1 {
+		return errors.New("usage: bench tables benchmarks.json")
+	}
+	run, err := read(files[0])
+	if err != nil {
+		return err
+	}
+	return run.Tables(out)
+}
+
 // compare compares two files.
 func compare(files []string, out io.Writer) error {
 	if len(files) != 2 {
 		return errors.New("usage: bench compare before.json after.json")
 	}
-	var runs [2]*report.Run
-	for i, name := range files {
-		file, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		runs[i], err = report.Read(file)
-		file.Close()
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	before, err := read(files[0])
+	if err != nil {
+		return err
 	}
-	return report.Compare(out, runs[0], runs[1])
+	after, err := read(files[1])
+	if err != nil {
+		return err
+	}
+	return report.Compare(out, before, after)
+}
+
+// read reads the run that a file holds.
+func read(name string) (*report.Run, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	run, err := report.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return run, nil
 }

@@ -47,10 +47,14 @@ func TestWhatIsWrittenCanBeCompared(t *testing.T) {
 	if err := bench(t.Context(), []string{"compare", file, file}, &out, io.Discard); err != nil || out.Len() == 0 {
 		t.Errorf("%v: %q", err, out.String())
 	}
+	out.Reset()
+	if err := bench(t.Context(), []string{"tables", file}, &out, io.Discard); err != nil || !strings.Contains(out.String(), "Full throughput") {
+		t.Errorf("%v: %q", err, out.String())
+	}
 }
 
 func TestWrongUsageIsAnError(t *testing.T) {
-	for _, args := range [][]string{{"compare", "one.json"}, {"compare", "no", "such"}, {"surplus"}, {"-duration=-1s"}, {"-rounds=-1"}, {"-unknown"}, {"-run=("}, {"-run=no such cell"}} {
+	for _, args := range [][]string{{"compare", "one.json"}, {"compare", "no", "such"}, {"tables"}, {"tables", "no"}, {"surplus"}, {"-duration=-1s"}, {"-rounds=-1"}, {"-unknown"}, {"-run=("}, {"-run=no such cell"}} {
 		if err := bench(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v is no error", args)
 		}

@@ -219,7 +219,7 @@ func TestEveryTargetCanBeMeasured(t *testing.T) {
 	}
 }
 
-func TestMarkdown(t *testing.T) {
+func TestMarkdownAndTables(t *testing.T) {
 	var text strings.Builder
 	r := usual()
 	r.Others = 0.5
@@ -230,30 +230,53 @@ func TestMarkdown(t *testing.T) {
 		CrowdSize: CrowdSize{2000, 100}, Connect: 1500 * time.Millisecond, Heap: 30_000, Live: 25_000, Stacks: 5_000, Goroutines: 4, Rest: 0.2, Lost: 3,
 		Still: NewFigure([]float64{90}), Updated: NewFigure([]float64{100, 70, 80}), Compiling: 3 * time.Millisecond, Spreading: 2 * time.Millisecond,
 	}}
+	r.Results = append(r.Results, Result{Cell{eight(), Bridge, Tenth}, []measure.Sample{sample(1)}})
 	if err := r.Markdown(&text, "plot.svg"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"![Reviews per second](plot.svg)",
-		"### validate, Pod of 2kB, each hook on a host of its own",
-		"| 8 | kube-apiserver | 4 | 12.5 | 80.0 | 160 | 80.0 | 800 |",
-		"| 8 | bridge | 4 | 125 (10.0) | 8.00 | 16.0 | 8.00 (0.10) | 80.0 (0.10) |",
-		"| 8 | dispatcher | 4 | 250 (20.0, 0.50) | 4.00 | 8.00 | 4.00 (0.05, 2.00) | 40.0 (0.05, 2.00) |",
-		"| 8 | stream limit | 4 | 500 (40.0) |",
-		"times the stream limit | at most 1.3 | 2kB | 2.00 | MISSED, 1.54 times the bound | 1.10 |",
-		"dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's | at least 12 | 2kB | 20.0 | PASS | 36.4 |",
-		"| mutate/2kB/8 hooks/8 hosts/1 patching | dispatcher | full | 500 ±100% | 2.00 ±100% |",
-		"| 2000 | 100 | 1.5s | 35.0 kB: 30.0 (25.0), 5.00 | 4.00 | 0.20 | 3 | 90.0 | 80.0 (70.0 to 100) | 3ms, 2ms |",
-		"Other programs kept 0.50 processors busy during it.",
+		"[the plot](plot.svg)",
+		"times the stream limit | at most 1.3 | 2.00 MISSED, 1.54 times the bound |  |",
+		"dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's | at least 12 | 20.0 PASS |  |",
+		"| 8 | kube-apiserver | 12.5 | 80.0 | 800 | – | – |",
+		"| 8 | bridge | 125 | 8.00 | 80.0 | 1.00 | 2.00 |",
+		"0.50 processors kept busy by other programs",
 		"**The machine was not idle",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in:\n%s", want, text.String())
 		}
 	}
-	for _, not := range []string{"## One tenth of", "20kB", "NaN", "%!"} {
-		if strings.Contains(text.String(), not) {
-			t.Errorf("%q, which was not measured, in:\n%s", not, text.String())
+	holdsOnlyMeasured(t, text.String())
+	if lines := strings.Count(text.String(), "\n"); lines > 60 {
+		t.Errorf("the page has %d lines: more than a screen", lines)
+	}
+	text.Reset()
+	if err := r.Tables(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"### validate, Pod of 2kB, each hook on a host of its own",
+		"| 8 | kube-apiserver | 4 | 12.5 | 80.0 | 160 | 80.0 | 800 |",
+		"| 8 | bridge | 4 | 125 (10.0) | 8.00 | 16.0 | 8.00 (0.10) | 80.0 (0.10) |",
+		"| 8 | dispatcher | 4 | 250 (20.0, 0.50) | 4.00 | 8.00 | 4.00 (0.05, 2.00) | 40.0 (0.05, 2.00) |",
+		"| 8 | stream limit | 4 | 500 (40.0) |",
+		"| mutate/2kB/8 hooks/8 hosts/1 patching | dispatcher | full | 500 ±100% | 2.00 ±100% |",
+		"| 2000 | 100 | 1.5s | 35.0 kB: 30.0 (25.0), 5.00 | 4.00 | 0.20 | 3 | 90.0 | 80.0 (70.0 to 100) | 3ms, 2ms |",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in:\n%s", want, text.String())
+		}
+	}
+	holdsOnlyMeasured(t, text.String())
+}
+
+// holdsOnlyMeasured fails the test if text names what usual does not have, or has a number that is none.
+func holdsOnlyMeasured(t *testing.T, text string) {
+	t.Helper()
+	for _, not := range []string{"Pod of 20kB", "NaN", "%!"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q, which was not measured, in:\n%s", not, text)
 		}
 	}
 }
