@@ -34,7 +34,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 		case o.Route != nil:
 			in.Routes = append(in.Routes, binding(o))
 		case o.Cluster != nil:
-			problems = append(problems, lonely(o)...)
+			problems = append(problems, withoutCallers(o)...)
 		case o.Role != nil:
 		default:
 			in.Objects = append(in.Objects, match.Object{
@@ -90,8 +90,8 @@ func hedge(h *kinds.Hedge) match.Hedge {
 	return hedge
 }
 
-// lonely warns about a cluster that nobody may send reviews for.
-func lonely(o *Object) Problems {
+// withoutCallers warns about a cluster without identities: no caller may send its reviews.
+func withoutCallers(o *Object) Problems {
 	if len(o.Cluster.Spec.Identities) > 0 {
 		return nil
 	}

@@ -9,36 +9,29 @@ import (
 
 // Configuration is what is in force at one moment, and what is known about it. It is immutable.
 type Configuration struct {
-	settled
-
+	// Digest is the revision of the snapshot; empty before the first.
+	Digest string
+	// Sources is what each source calls the listing that the configuration was made of.
+	Sources map[string]string
+	// Objects are those in force.
+	Objects map[Key]Object
 	// Begun is when the oldest of the listings began that show it to be in force; zero before the first.
 	Begun time.Time
 	// Fresh is whether that is lately enough for the reviews of some cluster to be judged by it.
 	Fresh bool
-	// Judging is whether they are: because it is Fresh, or because somebody has permitted it though it is not.
+	// Judging is whether they are: because it is Fresh, or because a Permit holds.
 	Judging bool
 	// Problems are what the writers of documents and the operators of sources have to know.
 	Problems Problems
 
-	next chan struct{}
-}
-
-// settled is what a set of listings makes.
-type settled struct {
-	// Digest is the revision of the snapshot; empty before the first.
-	Digest string
-	// Sources is what each source calls what was settled.
-	Sources map[string]string
-	// Objects are those in force.
-	Objects map[Key]Object
-
 	snapshot *match.Snapshot
-	ages     ages
+	maxAge   time.Duration
+	next     chan struct{}
 }
 
 // MaxAge is the longest that a Cluster lets its reviews be judged by a configuration, as far as that is longer than others
 // have it; 0 when none does.
-func (c *Configuration) MaxAge() time.Duration { return c.ages.longest }
+func (c *Configuration) MaxAge() time.Duration { return c.maxAge }
 
 // Snapshot is what the objects were compiled to, for Recompile: reviews get it from Fresh alone. nil before the first.
 func (c *Configuration) Snapshot() *match.Snapshot { return c.snapshot }
@@ -112,5 +105,5 @@ func (c *Configuration) Restored() []Object {
 
 // NewConfiguration is a configuration of these objects, as what asks for one is tested with.
 func NewConfiguration(digest string, sources map[string]string, objects map[Key]Object) Configuration {
-	return Configuration{settled: settled{Digest: digest, Sources: sources, Objects: objects}, Fresh: true, Judging: true}
+	return Configuration{Digest: digest, Sources: sources, Objects: objects, Fresh: true, Judging: true}
 }

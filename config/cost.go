@@ -188,7 +188,7 @@ func bounded(before, after map[Key]Object, limit Cost) (map[Key]Object, Problems
 		}
 		problems = append(problems, at(&o, match.SeverityError, CodeLimit, "", "all objects together have "+all.Over(limit)+": remove some"))
 		if _, ok := before[key]; ok {
-			problems = append(problems, kept(old))
+			problems = append(problems, keptLastGood(old))
 		}
 	}
 	return fitting, problems

@@ -71,11 +71,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n *atomic.Int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
 	}
-	if e := c.store.current.Load(); !e.begun.IsZero() {
-		gauge(c.age, c.store.age(e).Seconds())
+	if g := c.store.current.Load(); !g.begun.IsZero() {
+		gauge(c.age, c.store.age(g).Seconds())
 		superseded := 0.0
-		if !e.superseded.IsZero() {
-			superseded = Since(e.superseded).Seconds()
+		if !g.superseded.IsZero() {
+			superseded = Since(g.superseded).Seconds()
 		}
 		gauge(c.superseded, superseded)
 	}
@@ -84,8 +84,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		until = float64(p.Until.Unix())
 	}
 	gauge(c.until, until)
-	gauge(c.reviews, float64(c.store.hold.reviews.InUse()))
-	gauge(c.bytes, float64(c.store.hold.bytes.InUse()))
+	gauge(c.reviews, float64(c.store.waiting.reviews.InUse()))
+	gauge(c.bytes, float64(c.store.waiting.bytes.InUse()))
 	n := &c.store.counts
 	count(c.stale, &n.stale)
 	count(c.refused, &n.late, "late")

@@ -76,16 +76,16 @@ func BenchmarkTenThousandHooks(b *testing.B) {
 	objects := decodeMany(b, manifests)
 	b.Run("first", func(b *testing.B) {
 		before := live()
-		var f *intake
+		var f *listingLoop
 		for b.Loop() {
-			f = manyForge(b)
+			f = manyLoop(b)
 			takeNow(f, listed{listing: Listing{Revision: "1", Objects: objects, Started: time.Now()}})
 		}
 		b.ReportMetric(live()-before, "live-B")
 		runtime.KeepAlive(f)
 	})
 	b.Run("change of one", func(b *testing.B) {
-		f := manyForge(b)
+		f := manyLoop(b)
 		change := func(i int) {
 			changed := append([]Object(nil), objects...)
 			changed[0] = decodeMany(b, [][]byte{manyHooks(0, 1+i%30)})[0]
@@ -94,7 +94,7 @@ func BenchmarkTenThousandHooks(b *testing.B) {
 		change(0)
 		change(1) // what is known of the first is let go
 		first := live()
-		snapshot := f.current.snapshot
+		snapshot := f.inForce.snapshot
 		b.ReportAllocs()
 		for i := 2; b.Loop(); i++ {
 			change(i)
@@ -105,22 +105,22 @@ func BenchmarkTenThousandHooks(b *testing.B) {
 	})
 }
 
-// manyForge is an intake without a forge of its own: takeNow forges.
-func manyForge(tb testing.TB) *intake {
+// manyLoop is a listing loop whose builder does not run: takeNow builds.
+func manyLoop(tb testing.TB) *listingLoop {
 	tb.Helper()
 	s, err := NewStore(StoreOptions{Sources: []Source{&memory{name: "m"}}})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newIntake(s)
+	return newListingLoop(s)
 }
 
 // takeNow takes a listing, and makes what it shows at once.
-func takeNow(i *intake, r listed) {
-	i.take(r)
+func takeNow(l *listingLoop, r listed) {
+	l.take(r)
 	select {
-	case j := <-i.forge.jobs:
-		_ = i.finish(i.forge.make(j)) // nothing refuses the first
+	case j := <-l.builder.jobs:
+		_ = l.finish(l.builder.build(j)) // nothing refuses the first
 	default:
 	}
 }

@@ -80,11 +80,3 @@ func (s *Store) Permitted() *Permit {
 	}
 	return nil
 }
-
-// permits is the permit by which reviews may begin with an edition that is too old; nil when there is none.
-func (s *Store) permits(e *edition) *Permit {
-	if e.lent == nil {
-		return nil
-	}
-	return s.Permitted()
-}

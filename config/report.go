@@ -70,24 +70,23 @@ func (r *report) watched(source int, err error) {
 	}
 }
 
-// held says once that reviews wait since an edition has become too old, until released. Before the first edition that is no
-// news.
-func (r *report) held(e *edition, why func(*edition) error) {
-	if !e.begun.IsZero() && r.holding.CompareAndSwap(false, true) {
-		r.logger.Error("reviews wait for a fresh configuration", "error", why(e))
+// held logs once that reviews wait since a generation is stale, until released. Before the first generation it logs nothing.
+func (r *report) held(g *generation, why func(*generation) error) {
+	if !g.begun.IsZero() && r.holding.CompareAndSwap(false, true) {
+		r.logger.Error("reviews wait for a fresh configuration", "error", why(g))
 	}
 }
 
-// released says that there is an edition that is not too old.
+// released logs that the generation in force is fresh again.
 func (r *report) released() {
 	if r.holding.CompareAndSwap(true, false) {
 		r.logger.Info("reviews are judged again")
 	}
 }
 
-// settled keeps the problems of the documents, and logs the new ones. No snapshot means that the one before stays.
+// built keeps the problems of the documents, and logs the new ones. No snapshot means that the one before stays.
 // seen is what each source calls what it holds.
-func (r *report) settled(problems Problems, snapshot *match.Snapshot, seen []string) {
+func (r *report) built(problems Problems, snapshot *match.Snapshot, seen []string) {
 	var sources []any
 	for i, revision := range seen {
 		sources = append(sources, slog.String(r.names[i], revision))

@@ -71,7 +71,7 @@ func TestABadDocumentBeginsWithItsLastGoodVersion(t *testing.T) {
 			inBubble(t, StoreOptions{Sources: []Source{m}, LastGood: saved}, func(t *testing.T, s *Store) {
 				mustFresh(t, s)
 				c := s.Configuration()
-				if got := inForce(settlement{objects: c.Objects}); got != tc.inForce {
+				if got := inForce(mergedObjects{objects: c.Objects}); got != tc.inForce {
 					t.Errorf("in force %s, want %s", got, tc.inForce)
 				}
 				if got := codes(c.Uncovered()); got != tc.uncovered {

@@ -59,6 +59,6 @@ func (s *sieve) add(changed []Object) {
 func (s *sieve) reject(o *Object, why string) {
 	s.rejected = append(s.rejected, at(o, match.SeverityError, match.CodeRejected, "", why))
 	if old, ok := s.sound[o.Key]; ok {
-		s.rejected = append(s.rejected, kept(old))
+		s.rejected = append(s.rejected, keptLastGood(old))
 	}
 }

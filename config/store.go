@@ -99,22 +99,14 @@ func (o *StoreOptions) defaults() error {
 
 // Store keeps the configuration in force. Its methods may be called concurrently; Run is called once.
 type Store struct {
-	opts    StoreOptions
-	current atomic.Pointer[edition]
-	shelf   shelf
-	hold    *hold
-	allowed atomic.Pointer[allowance]
-	counts  counts
-	ended   chan struct{} // closed when Run returns
-	report  *report
-}
-
-// edition is a snapshot in force, and what the listings have shown of it.
-type edition struct {
-	lent    *lent // nil before the first
-	settled *settled
-	standing
-	next chan struct{} // closed when another edition is in force
+	opts     StoreOptions
+	current  atomic.Pointer[generation] // in force; only the goroutine of Run writes it
+	retained retained
+	waiting  *waitQueue
+	allowed  atomic.Pointer[allowance]
+	counts   counts
+	ended    chan struct{} // closed when Run returns
+	report   *report
 }
 
 // NewStore returns a store without configuration: Run reads it.
@@ -122,12 +114,12 @@ func NewStore(opts StoreOptions) (*Store, error) {
 	if err := opts.defaults(); err != nil {
 		return nil, err
 	}
-	held, err := newHold(opts.MaxHeldBytes)
+	waiting, err := newWaitQueue(opts.MaxHeldBytes)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, hold: held, ended: make(chan struct{}), report: newReport(opts)}
-	s.current.Store(&edition{next: make(chan struct{})})
+	s := &Store{opts: opts, waiting: waiting, ended: make(chan struct{}), report: newReport(opts)}
+	s.current.Store(&generation{next: make(chan struct{})})
 	s.allowed.Store(&allowance{next: make(chan struct{})})
 	return s, nil
 }
@@ -140,13 +132,13 @@ func NewStore(opts StoreOptions) (*Store, error) {
 // log. It implements the dispatcher's Snapshots.
 func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	for {
-		e := s.current.Load()
-		said, ok := s.judges(e, cluster)
+		g := s.current.Load()
+		said, ok := s.mayJudge(g, cluster)
 		if !ok {
 			return s.await(ctx, cluster, bytes)
 		}
-		if s.begin(e, said) {
-			return e.lent.snapshot, said, nil
+		if s.begin(g, said) {
+			return g.snapshot, said, nil
 		}
 	}
 }
@@ -157,25 +149,9 @@ func (s *Store) Fresh(ctx context.Context) (*match.Snapshot, error) {
 	return snapshot, err
 }
 
-// age is how long ago the oldest of the listings of an edition began.
-func (s *Store) age(e *edition) time.Duration { return s.opts.clock(e.begun).longer() }
-
-// judges reports whether a review of a cluster may begin with an edition now, and if that is by a permit alone, what the
-// audit log is told.
-func (s *Store) judges(e *edition, cluster string) (stale string, ok bool) {
-	age := s.age(e)
-	if age <= s.limit(e, cluster) {
-		return "", true
-	}
-	if p := s.permits(e); p != nil {
-		return p.audit(age), true
-	}
-	return "", false
-}
-
-// begin has a review begin with an edition, unless another one is in force already.
-func (s *Store) begin(e *edition, stale string) bool {
-	if !s.lend(e) {
+// begin has a review begin with a generation, unless another snapshot is in force already.
+func (s *Store) begin(g *generation, stale string) bool {
+	if !s.acquireSnapshot(g) {
 		return false
 	}
 	if stale != "" {
@@ -184,95 +160,11 @@ func (s *Store) begin(e *edition, stale string) bool {
 	return true
 }
 
-// await is the slow road of Take.
-func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
-	leave, err := s.hold.enter(cluster, bytes)
-	if err != nil {
-		s.counts.full.Add(1)
-		return nil, "", fmt.Errorf("%w, and no more reviews may wait for it: %w", ErrStale, err)
-	}
-	defer leave()
-	waiting, cancel := early(ctx)
-	defer cancel()
-	for {
-		allowed, e := s.allowed.Load(), s.current.Load()
-		said, ok := s.judges(e, cluster)
-		switch {
-		case !ok:
-			s.report.held(e, s.tooOld)
-		case s.begin(e, said):
-			return e.lent.snapshot, said, nil
-		}
-		select {
-		case <-e.next:
-		case <-allowed.next:
-		case <-s.ended:
-			return nil, "", s.stopped()
-		case <-waiting.Done():
-			select {
-			case <-s.ended: // a store that ends with an error ends what waits for it too
-				return nil, "", s.stopped()
-			default:
-			}
-			s.counts.over(ctx)
-			return nil, "", errors.Join(s.tooOld(e), context.Cause(waiting))
-		}
-	}
-}
-
-// stopped is the error of a review that is held when the store ends.
-func (s *Store) stopped() error {
-	s.counts.stopped.Add(1)
-	return fmt.Errorf("%w: %w", ErrStale, ErrStopped)
-}
-
-// tooOld says why an edition is not fresh.
-func (s *Store) tooOld(e *edition) error {
-	why := s.report.failure()
-	if e.begun.IsZero() {
-		return fmt.Errorf("%w: it has not been read yet%s", ErrStale, why)
-	}
-	if !e.superseded.IsZero() {
-		why += fmt.Sprintf("; a newer configuration was listed %s ago and is not compiled yet", Since(e.superseded).Round(time.Millisecond))
-	}
-	return fmt.Errorf("%w: the last complete listing began %s ago%s", ErrStale, s.age(e).Round(time.Millisecond), why)
-}
-
-// Ready is nil while the reviews of some cluster are judged, and else says why none are: with clusters that are judged by an
-// older configuration than others, a process that turned unready for the others would not be asked about these either.
-func (s *Store) Ready() error {
-	if e := s.current.Load(); !s.judging(e) {
-		return s.tooOld(e)
-	}
-	return nil
-}
-
-// Notes are what has to be known of a store that is ready.
-func (s *Store) Notes() []string {
-	var notes []string
-	e := s.current.Load()
-	if p := s.Permitted(); p != nil {
-		notes = append(notes, fmt.Sprintf("a stale configuration may judge until %s, by permit of %s: %s",
-			p.Until.UTC().Format(time.RFC3339), p.Actor, p.Reason))
-	}
-	if s.age(e) > s.opts.MaxAge {
-		notes = append(notes, s.tooOld(e).Error())
-	}
-	return notes
-}
-
-// judging reports whether the reviews of some cluster may begin with an edition now.
-func (s *Store) judging(e *edition) bool {
-	return s.age(e) <= s.longest(e) || s.permits(e) != nil
-}
-
 // Configuration is what is in force, and what is known about it.
 func (s *Store) Configuration() Configuration {
-	e := s.current.Load()
-	c := Configuration{Begun: e.begun, Judging: s.judging(e), Fresh: s.age(e) <= s.longest(e), Problems: s.report.all(), next: e.next}
-	if e.settled != nil {
-		c.settled = *e.settled
-	}
+	g := s.current.Load()
+	c := g.configuration()
+	c.Judging, c.Fresh, c.Problems = s.mayJudgeAny(g), s.freshForAny(g), s.report.all()
 	return c
 }
 
@@ -294,30 +186,30 @@ func (s *Store) Run(ctx context.Context) error {
 		wg.Go(func() { p.poll(ctx, results) })
 		wg.Go(func() { s.watch(ctx, i, p.notify) })
 	}
-	in := newIntake(s)
-	wg.Go(func() { in.forge.run(ctx) })
-	wg.Go(func() { in.inspections.run(ctx, s) })
-	return in.run(ctx, results)
+	loop := newListingLoop(s)
+	wg.Go(func() { loop.builder.run(ctx) })
+	wg.Go(func() { loop.inspections.run(ctx, s) })
+	return loop.run(ctx, results)
 }
 
-// publish puts an edition into force and wakes who waits for it. Only the goroutine of Run calls it.
-func (s *Store) publish(snapshot *match.Snapshot, of *settled, at standing) {
-	l := s.current.Load().lent
-	fresh := l == nil || l.snapshot != snapshot
-	if fresh {
-		l = &lent{snapshot: snapshot}
+// publish puts a generation into force and wakes the reviews that wait. Only the goroutine of Run calls it, once for each value.
+func (s *Store) publish(g *generation) {
+	old := s.current.Load()
+	g.ref, g.next = old.ref, make(chan struct{})
+	another := g.ref == nil || g.ref.snapshot != g.snapshot
+	if another {
+		g.ref = &snapshotRef{snapshot: g.snapshot}
 		if s.opts.OnSnapshot != nil {
-			s.opts.OnSnapshot(snapshot)
+			s.opts.OnSnapshot(g.snapshot)
 		}
 	}
-	l.last.Store(of)
-	e := &edition{lent: l, settled: of, standing: at, next: make(chan struct{})}
-	old := s.current.Swap(e)
-	if fresh {
-		s.shelf.put(l)
+	g.ref.latest.Store(g)
+	s.current.Store(g)
+	if another {
+		s.retained.add(g.ref)
 	}
 	close(old.next)
-	if s.age(e) <= s.opts.MaxAge { // one source may be listed while another one is not
+	if s.age(g) <= s.opts.MaxAge { // one source may be listed while another one is not
 		s.report.released()
 	}
 }

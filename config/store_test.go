@@ -469,6 +469,6 @@ func freshStore(t testing.TB) *Store {
 		t.Fatal(err)
 	}
 	snapshot, _ := Compile("r", nil)
-	s.publish(snapshot, nil, standing{begun: time.Now()})
+	s.publish(&generation{snapshot: snapshot, freshness: freshness{begun: time.Now()}})
 	return s
 }

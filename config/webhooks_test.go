@@ -276,7 +276,7 @@ func TestAnEmptyClientConfigIsAStreamInEveryVersion(t *testing.T) {
 func TestAnExternalHookConfigurationIsTheValidatingOneOfItsName(t *testing.T) {
 	older, other := decodeOne(t, alphaHooks), decodeOne(t, strings.Replace(betaHooks, "name: old", "name: older", 1))
 	other.File = "g.yaml"
-	s := settle(nil, []sourced{{name: "dir", Listing: Listing{Objects: []Object{older, other}}}})
+	s := mergeListings(nil, []sourceListing{{name: "dir", Listing: Listing{Objects: []Object{older, other}}}})
 	want := []string{
 		`f.yaml:1: ExternalAdmissionHookConfiguration "older": the same object stands in g.yaml:1, as ValidatingWebhookConfiguration: neither counts, remove one of them`,
 		`g.yaml:1: ValidatingWebhookConfiguration "older": the same object stands in f.yaml:1, as ExternalAdmissionHookConfiguration: neither counts, remove one of them`,
@@ -294,7 +294,7 @@ func TestProblemsNameTheKindThatTheDocumentSays(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	old := map[Key]Object{good.Key: good}
-	after := settle(old, []sourced{{name: "dir", Listing: Listing{Problems: badProblems}}})
+	after := mergeListings(old, []sourceListing{{name: "dir", Listing: Listing{Problems: badProblems}}})
 	if _, stays := after.objects[good.Key]; !stays {
 		t.Error("the last good version is lost")
 	}

@@ -43,7 +43,7 @@ func BenchmarkReviewsWhileCompiling(b *testing.B) {
 		changed int
 	}{{"quiet", 0}, {"one changes", 1}, {"500 change", some}} {
 		b.Run(tc.name, func(b *testing.B) {
-			f := manyForge(b)
+			f := manyLoop(b)
 			d := inForge(b, f)
 			stop, compiled := changing(f, objects, func(i int) []Object { return versions[i%2][:tc.changed] })
 			var took []time.Duration
@@ -64,8 +64,8 @@ func BenchmarkReviewsWhileCompiling(b *testing.B) {
 	}
 }
 
-// inForge is a dispatcher that judges by what a forge makes. All hooks allow.
-func inForge(b *testing.B, f *intake) *dispatcher.Dispatcher {
+// inForge is a dispatcher that judges by what a builder makes. All hooks allow.
+func inForge(b *testing.B, f *listingLoop) *dispatcher.Dispatcher {
 	b.Helper()
 	allowing := inprocess.NewFunc(func(*match.Hook) inprocess.Handler {
 		return func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -82,7 +82,7 @@ func inForge(b *testing.B, f *intake) *dispatcher.Dispatcher {
 
 // changing puts objects into force, and then, without a pause, ever other versions of some of them, the first of each kind in
 // objects. Without any it says once in a while that nothing has changed.
-func changing(f *intake, objects []Object, versions func(i int) []Object) (stop func(), compiled *int) {
+func changing(f *listingLoop, objects []Object, versions func(i int) []Object) (stop func(), compiled *int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	take := func(revision string, all []Object) {
 		takeNow(f, listed{listing: Listing{Revision: revision, Objects: all, Started: time.Now()}})

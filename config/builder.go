@@ -9,38 +9,30 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// generation is what a set of listings makes. It is immutable.
-type generation struct {
-	objects  map[Key]Object
-	snapshot *match.Snapshot // nil when the objects make none: the generation before stays in force
-	compiled Problems        // of the snapshot
-	problems Problems        // all, those of the snapshot among them
-}
-
-// job is a generation to be made.
+// job is a generation to be built.
 type job struct {
 	before   *generation // in force
-	listings []sourced
+	listings []sourceListing
 }
 
-// forge makes one generation after the other, beside the goroutine that takes listings: decoding and compiling take long.
-type forge struct {
+// builder decodes and compiles generations, one at a time, beside the goroutine that takes listings: both take long. The loop
+// sends a job only when it has received the generation of the one before.
+type builder struct {
 	compile func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems)
 	jobs    chan job
-	made    chan *generation
+	built   chan *generation
 }
 
-func newForge(opts *StoreOptions) *forge {
-	return &forge{compile: opts.Compile, jobs: make(chan job, 1), made: make(chan *generation)}
+func newBuilder(opts *StoreOptions) *builder {
+	return &builder{compile: opts.Compile, jobs: make(chan job, 1), built: make(chan *generation)}
 }
 
-// run makes generations until ctx ends.
-func (f *forge) run(ctx context.Context) {
+func (b *builder) run(ctx context.Context) {
 	for {
 		select {
-		case j := <-f.jobs:
+		case j := <-b.jobs:
 			select {
-			case f.made <- f.make(j):
+			case b.built <- b.build(j):
 			case <-ctx.Done():
 				return
 			}
@@ -50,24 +42,24 @@ func (f *forge) run(ctx context.Context) {
 	}
 }
 
-// make makes a snapshot of what the listings hold.
-func (f *forge) make(j job) *generation {
+// build merges the listings of a job and compiles the result, unless it means what is in force.
+func (b *builder) build(j job) *generation {
 	for i := range j.listings {
 		j.listings[i].Listing = j.listings[i].Decoded()
 	}
-	next := settle(j.before.objects, j.listings)
-	objects, refused := bounded(j.before.objects, next.objects, TotalLimit())
-	next.objects, next.problems = objects, append(next.problems, refused...)
-	digest := revision(next.objects)
+	merged := mergeListings(j.before.objects, j.listings)
+	objects, refused := bounded(j.before.objects, merged.objects, TotalLimit())
+	merged.objects, merged.problems = objects, append(merged.problems, refused...)
+	digest := revision(merged.objects)
 	if last := j.before.snapshot; last != nil && digest == last.Revision() {
-		g := &generation{objects: next.objects, snapshot: last, compiled: located(j.before.compiled, next.objects)}
-		g.problems = append(next.problems, g.compiled...).sort()
+		g := &generation{objects: merged.objects, snapshot: last, compiled: located(j.before.compiled, merged.objects)}
+		g.problems = append(merged.problems, g.compiled...).sort()
 		return g
 	}
-	c := compiling{forge: f, before: j.before}
+	c := compiling{builder: b, before: j.before}
 	g := &generation{}
-	g.objects, g.snapshot, g.compiled = c.all(next.objects, digest)
-	g.problems = append(next.problems, g.compiled...).sort()
+	g.objects, g.snapshot, g.compiled = c.all(merged.objects, digest)
+	g.problems = append(merged.problems, g.compiled...).sort()
 	return g
 }
 
@@ -85,7 +77,7 @@ func located(problems Problems, objects map[Key]Object) Problems {
 
 // compiling is the compiling of one generation.
 type compiling struct {
-	*forge
+	*builder
 
 	before *generation // in force
 }
@@ -117,7 +109,7 @@ func (c *compiling) allSound(objects map[Key]Object, digest string) (map[Key]Obj
 		old, ok := c.before.objects[p.Key]
 		if ok && old.digest != objects[p.Key].digest {
 			objects[p.Key] = old
-			rejected = append(rejected, kept(old))
+			rejected = append(rejected, keptLastGood(old))
 		} else {
 			delete(objects, p.Key)
 		}

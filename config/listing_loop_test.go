@@ -165,38 +165,3 @@ func TestAChangeThatIsTakenBackWhileItIsCompiledIsNotPutIntoForce(t *testing.T) 
 		}
 	})
 }
-
-func TestStanding(t *testing.T) {
-	at := func(d time.Duration) time.Time { return time.Unix(1000, 0).Add(d) }
-	now, later := []string{"1"}, []string{"2"}
-	type shown struct {
-		seen  []string
-		begun time.Duration
-		stale bool
-	}
-	for name, tc := range map[string]struct {
-		shown []shown
-		want  time.Duration
-	}{
-		"a listing that shows it":                    {[]shown{{now, time.Second, false}}, time.Second},
-		"one that shows a newer one":                 {[]shown{{later, time.Second, false}}, time.Second},
-		"one that shows it, when it was stale":       {[]shown{{now, time.Minute, true}}, time.Minute},
-		"one that shows a newer one when it was":     {[]shown{{later, time.Minute, true}}, 0},
-		"a newer one for as long as it may":          {[]shown{{later, time.Second, false}, {later, time.Second + MaxCompileTime, false}}, time.Second + MaxCompileTime},
-		"a newer one for longer":                     {[]shown{{later, time.Second, false}, {later, 2*time.Second + MaxCompileTime, false}}, time.Second + MaxCompileTime},
-		"another newer one does not begin it anew":   {[]shown{{later, time.Second, false}, {[]string{"3"}, 2*time.Second + MaxCompileTime, false}}, time.Second + MaxCompileTime},
-		"a newer one, for long, and then it again":   {[]shown{{later, time.Second, false}, {now, time.Hour, false}}, time.Hour},
-		"one of an old listing of another source":    {[]shown{{now, 2 * time.Second, false}, {later, time.Second, false}}, 2 * time.Second},
-		"stale while a newer one was shown: no more": {[]shown{{later, time.Second, false}, {later, 9 * time.Second, true}}, time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := standing{seen: now, begun: at(0)}
-			for _, x := range tc.shown {
-				s.shows(x.seen, at(x.begun), at(x.begun), !x.stale)
-			}
-			if got := s.begun.Sub(at(0)); got != tc.want {
-				t.Errorf("fresh since %s, want %s", got, tc.want)
-			}
-		})
-	}
-}

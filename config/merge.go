@@ -13,37 +13,37 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// sourced is a listing with the name of its source.
-type sourced struct {
+// sourceListing is a listing with the name of its source.
+type sourceListing struct {
 	name string
 	Listing
 }
 
-// settlement is what is in force, and what the writers of documents have to know about it.
-type settlement struct {
+// mergedObjects are the objects that listings put into force, and the problems of their documents.
+type mergedObjects struct {
 	objects  map[Key]Object
 	problems Problems
 }
 
-// settle decides what is in force after the listings, given what was before: each valid object that stands there once,
-// and the last good version of what is bad, or of what cannot be told because its file cannot be read.
-func settle(before map[Key]Object, listings []sourced) settlement {
-	c := claims{good: make(map[Key]claim, len(before)), bad: map[Key]bool{}, dark: map[file]bool{}}
-	s := settlement{objects: make(map[Key]Object, len(before))}
+// mergeListings returns each valid object that one document defines. Of objects whose documents are not valid, or are in a file
+// that cannot be read, it returns the version in force before. It is pure.
+func mergeListings(before map[Key]Object, listings []sourceListing) mergedObjects {
+	d := definitions{good: make(map[Key]definition, len(before)), bad: map[Key]bool{}, unreadable: map[file]bool{}}
+	s := mergedObjects{objects: make(map[Key]Object, len(before))}
 	for i := range listings {
-		s.problems = append(s.problems, c.add(&listings[i])...)
+		s.problems = append(s.problems, d.add(&listings[i])...)
 	}
-	for key, one := range c.good {
-		if len(one.others) == 0 && !c.bad[key] {
+	for key, one := range d.good {
+		if len(one.others) == 0 && !d.bad[key] {
 			s.objects[key] = one.object()
 		} else {
-			s.problems = append(s.problems, twice(append(one.others, one.object()))...)
+			s.problems = append(s.problems, definedTwice(append(one.others, one.object()))...)
 		}
 	}
 	for key, o := range before {
-		if _, settled := s.objects[key]; !settled && c.keeps(o) {
+		if _, merged := s.objects[key]; !merged && d.keeps(o) {
 			s.objects[key] = o
-			s.problems = append(s.problems, kept(o))
+			s.problems = append(s.problems, keptLastGood(o))
 		}
 	}
 	s.problems = s.problems.sort()
@@ -53,37 +53,37 @@ func settle(before map[Key]Object, listings []sourced) settlement {
 // file is a file of a source; an empty name is the source as a whole.
 type file struct{ source, name string }
 
-// claim is the valid documents that say they are one object.
-type claim struct {
-	document *Object // the last one, as its source has it
+// definition are the valid documents that define one object.
+type definition struct {
+	document *Object // the last one, without Source
 	source   string
-	others   []Object // usually none
+	others   []Object // of the other documents; usually none
 }
 
-// object is the last one.
-func (c *claim) object() Object {
-	o := *c.document
-	o.Source = c.source
+// object is the object of the last document.
+func (d *definition) object() Object {
+	o := *d.document
+	o.Source = d.source
 	return o
 }
 
-// claims are what the documents of all sources say they are.
-type claims struct {
-	good map[Key]claim
-	bad  map[Key]bool  // objects that have a document which is not valid
-	dark map[file]bool // files with a document of which it is not known what it is
+// definitions are the objects that the documents of all sources define.
+type definitions struct {
+	good       map[Key]definition
+	bad        map[Key]bool  // objects with a document that is not valid
+	unreadable map[file]bool // files with a document whose kind or name is not known
 }
 
 // add counts a listing, and returns its problems with the name of the source.
-func (c *claims) add(l *sourced) Problems {
+func (d *definitions) add(l *sourceListing) Problems {
 	for i := range l.Objects {
 		o := &l.Objects[i]
-		one, again := c.good[o.Key]
+		one, again := d.good[o.Key]
 		if again {
 			one.others = append(one.others, one.object())
 		}
 		one.document, one.source = o, l.name
-		c.good[o.Key] = one
+		d.good[o.Key] = one
 	}
 	problems := slices.Clone(l.Problems)
 	for i := range problems {
@@ -91,26 +91,26 @@ func (c *claims) add(l *sourced) Problems {
 		p.Source = l.name
 		switch {
 		case p.Code == CodeEmpty:
-			c.dark[file{l.name, p.File}] = true
+			d.unreadable[file{l.name, p.File}] = true
 		case p.Severity != match.SeverityError:
 		case p.names():
-			c.bad[p.Key] = true
+			d.bad[p.Key] = true
 		default: // a slip in the kind or name of a document must not lose what it was
-			c.dark[file{l.name, p.File}] = true
+			d.unreadable[file{l.name, p.File}] = true
 		}
 	}
 	return problems
 }
 
-// keeps reports whether an object that was in force stays, since what became of it is not valid or cannot be told.
-func (c *claims) keeps(o Object) bool {
-	_, claimed := c.good[o.Key]
-	return claimed || c.bad[o.Key] ||
-		c.dark[file{o.Source, o.File}] || c.dark[file{o.Source, ""}]
+// keeps reports whether an object stays in force that has no valid definition now.
+func (d *definitions) keeps(o Object) bool {
+	_, defined := d.good[o.Key]
+	return defined || d.bad[o.Key] ||
+		d.unreadable[file{o.Source, o.File}] || d.unreadable[file{o.Source, ""}]
 }
 
-// twice are the problems of documents that are the same object.
-func twice(objects []Object) Problems {
+// definedTwice are the problems of documents that are the same object.
+func definedTwice(objects []Object) Problems {
 	var problems Problems
 	for i, o := range objects {
 		where := "as another document, which is not valid"
@@ -129,8 +129,8 @@ func twice(objects []Object) Problems {
 	return problems
 }
 
-// kept tells that an old version stays in force.
-func kept(o Object) Problem {
+// keptLastGood is the problem of an object whose last good version stays in force.
+func keptLastGood(o Object) Problem {
 	if !o.Saved.IsZero() {
 		return Problem{
 			Severity: match.SeverityError, Code: CodeKept, Source: o.Source, File: o.File, Kind: o.WrittenKind(), Key: o.Key,

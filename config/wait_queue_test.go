@@ -52,8 +52,8 @@ func TestTheBytesOfReviewsThatWaitAreBounded(t *testing.T) {
 		refused("b", 1)
 		m.set(docs("a"), nil)
 		waiting.Wait()
-		if held := s.hold.bytes.InUse(); held != 0 || s.hold.reviews.InUse() != 0 {
-			t.Errorf("%d reviews of %d bytes are still held", s.hold.reviews.InUse(), held)
+		if held := s.waiting.bytes.InUse(); held != 0 || s.waiting.reviews.InUse() != 0 {
+			t.Errorf("%d reviews of %d bytes are still held", s.waiting.reviews.InUse(), held)
 		}
 	})
 }
@@ -109,78 +109,6 @@ func TestAReviewWhoseCallerLeavesIsHeldNoMore(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		if _, err := take(ctx, s, "", 0); !errors.Is(err, context.Canceled) {
 			t.Error(err)
-		}
-	})
-}
-
-// aged is a Cluster document with a maximum age.
-func aged(name, age string) string {
-	return strings.Replace(clusterDoc(name, "1"), "spec: {", "spec: {maxConfigurationAge: "+age+", ", 1)
-}
-
-func TestAClusterMaySayHowOldItsConfigurationMayBe(t *testing.T) {
-	m := &memory{name: "m", files: map[string]string{"a.yaml": aged("old", "30s") + aged("young", "2s") + clusterDoc("usual", "1")}}
-	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
-		mustFresh(t, s)
-		m.set(nil, errors.New("gone"))
-		at := time.Duration(0)
-		for _, step := range []struct {
-			at   time.Duration
-			want string // who is judged
-		}{
-			{2 * time.Second, "old young usual"},
-			{2*time.Second + 1, "old usual"},
-			{5 * time.Second, "old usual"},
-			{5*time.Second + 1, "old"},
-			{30 * time.Second, "old"},
-			{30*time.Second + 1, ""},
-		} {
-			pass(step.at - at)
-			at = step.at
-			var judged []string
-			for _, cluster := range []string{"old", "young", "usual"} {
-				over, cancel := context.WithCancel(t.Context())
-				cancel()
-				if _, err := take(over, s, cluster, 0); err == nil {
-					judged = append(judged, cluster)
-				}
-			}
-			if got := strings.Join(judged, " "); got != step.want {
-				t.Errorf("after %s judged are %q, want %q", step.at, got, step.want)
-			}
-			if ready := s.Ready() == nil; ready != (step.want != "") || s.Configuration().Judging != ready {
-				t.Errorf("after %s ready is %v", step.at, ready)
-			}
-		}
-		m.set(docs("old"), nil)
-		mustFresh(t, s)
-		if c := s.Configuration(); c.MaxAge() != 0 {
-			t.Errorf("no cluster says an age, and it is %s", c.MaxAge())
-		}
-	})
-}
-
-func TestNothingIsJudgedByWhatIsOlderThanOthersWaitFor(t *testing.T) {
-	cover := 10 * time.Second
-	m := &memory{name: "m", files: map[string]string{"a.yaml": aged("old", "30s")}}
-	opts := StoreOptions{Sources: []Source{m}, Cover: func() time.Duration { return cover }}
-	inBubble(t, opts, func(t *testing.T, s *Store) {
-		mustFresh(t, s)
-		m.set(nil, errors.New("gone"))
-		pass(cover)
-		if _, err := take(t.Context(), s, "old", 0); err != nil {
-			t.Error(err)
-		}
-		pass(time.Nanosecond)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := take(ctx, s, "old", 0); !errors.Is(err, ErrStale) || s.Ready() == nil {
-			t.Errorf("past what others wait for: %v", err)
-		}
-		cover = time.Second // of a lease that has just been made anew: the age of all is counted on
-		pass(3 * time.Second)
-		if s.limit(s.current.Load(), "old") != DefaultMaxAge {
-			t.Errorf("limit %s", s.limit(s.current.Load(), "old"))
 		}
 	})
 }

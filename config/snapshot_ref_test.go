@@ -46,7 +46,7 @@ func TestWhatReviewsAreJudgedByIsHeldUntilTheyEnd(t *testing.T) {
 		if held := s.heldNow(); held != s.Configuration().Sources["m"] {
 			t.Errorf("nothing is judged by an older one, and held is %s", held)
 		}
-		if n := len(s.shelf.lent); n > 3 {
+		if n := len(s.retained.refs); n > 3 {
 			t.Errorf("%d snapshots are kept", n)
 		}
 	})
@@ -69,30 +69,30 @@ func TestAConfigurationThatIsReadAgainIsHeldAsWhatItIsCalledNow(t *testing.T) {
 		for range 3 {
 			pass(time.Second)
 		}
-		if n := s.current.Load().lent.reviews.Load(); n != 0 {
+		if n := s.current.Load().ref.reviews.Load(); n != 0 {
 			t.Errorf("%d reviews are held", n)
 		}
 	})
 }
 
-// A review loads the edition in force; before it is counted another one comes into force.
-func TestAnEditionThatIsNotInForceAnyMoreIsNotLent(t *testing.T) {
+// A review loads the generation in force; before it is counted another one comes into force.
+func TestTheSnapshotOfASupersededGenerationIsNotAcquired(t *testing.T) {
 	s, err := NewStore(StoreOptions{Sources: []Source{&memory{name: "m"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	publish := func(revision string) {
 		snapshot, _ := Compile(revision, nil)
-		s.publish(snapshot, &settled{Digest: revision, Sources: map[string]string{"m": revision}}, standing{begun: time.Now()})
+		s.publish(&generation{snapshot: snapshot, sources: map[string]string{"m": revision}, freshness: freshness{begun: time.Now()}})
 	}
 	publish("old")
 	loaded := s.current.Load()
 	publish("new")
-	if s.lend(loaded) {
-		t.Error("a review begins with the old edition, after others were told that none is judged by it")
+	if s.acquireSnapshot(loaded) {
+		t.Error("a review begins with the old generation, after others were told that none is judged by it")
 	}
-	if n := loaded.lent.reviews.Load(); n != 0 {
-		t.Errorf("%d reviews are counted on the old edition", n)
+	if n := loaded.ref.reviews.Load(); n != 0 {
+		t.Errorf("%d reviews are counted on the old generation", n)
 	}
 	if held := s.heldNow(); held != "new" {
 		t.Errorf("held %s, want new", held)

@@ -24,8 +24,8 @@ const (
 )
 
 // listingOf is what a source of files holds.
-func listingOf(name string, files map[string]string) sourced {
-	l := sourced{name: name}
+func listingOf(name string, files map[string]string) sourceListing {
+	l := sourceListing{name: name}
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		objects, problems := Decode(file, []byte(files[file]))
 		l.Objects = append(l.Objects, objects...)
@@ -35,9 +35,9 @@ func listingOf(name string, files map[string]string) sourced {
 }
 
 // inForce are the objects as name=version@source.
-func inForce(s settlement) string {
+func inForce(m mergedObjects) string {
 	var all []string
-	for key, o := range s.objects {
+	for key, o := range m.objects {
 		all = append(all, key.Name+"="+o.Cluster.Metadata.Labels["version"]+"@"+o.Source)
 	}
 	slices.Sort(all)
@@ -53,96 +53,96 @@ func codes(problems Problems) string {
 	return strings.Join(all, ",")
 }
 
-func TestSettle(t *testing.T) {
+func TestMergeListings(t *testing.T) {
 	both := map[string]string{"one.yaml": clusterDoc("a", "1") + clusterDoc("b", "1"), "two.yaml": clusterDoc("c", "1")}
 	for _, tc := range []struct {
 		name   string
 		before map[string]string // files of source s
-		now    []sourced
+		now    []sourceListing
 		want   string
 		codes  string
 	}{
-		{name: "What is valid is in force.", now: []sourced{listingOf("s", both)}, want: "a=1@s b=1@s c=1@s"},
-		{name: "What is gone is not.", before: both, now: []sourced{listingOf("s", map[string]string{"two.yaml": clusterDoc("c", "2")})}, want: "c=2@s"},
+		{name: "What is valid is in force.", now: []sourceListing{listingOf("s", both)}, want: "a=1@s b=1@s c=1@s"},
+		{name: "What is gone is not.", before: both, now: []sourceListing{listingOf("s", map[string]string{"two.yaml": clusterDoc("c", "2")})}, want: "c=2@s"},
 		{
 			name: "A bad document keeps its last good version.", before: both,
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": badField + clusterDoc("b", "2")})},
+			now:  []sourceListing{listingOf("s", map[string]string{"one.yaml": badField + clusterDoc("b", "2")})},
 			want: "a=1@s b=2@s", codes: "field,kept",
 		},
-		{name: "A bad document that never was good is only reported.", now: []sourced{listingOf("s", map[string]string{"one.yaml": badField})}, codes: "field"},
+		{name: "A bad document that never was good is only reported.", now: []sourceListing{listingOf("s", map[string]string{"one.yaml": badField})}, codes: "field"},
 		{
 			name: "A document that cannot be told keeps what its file held.", before: both,
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": badSyntax + clusterDoc("b", "2")})},
+			now:  []sourceListing{listingOf("s", map[string]string{"one.yaml": badSyntax + clusterDoc("b", "2")})},
 			want: "a=1@s b=2@s", codes: "kept,syntax",
 		},
 		{
 			name: "What has moved to another file is not kept twice.", before: both,
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": badSyntax + clusterDoc("b", "1"), "three.yaml": clusterDoc("a", "2")})},
+			now:  []sourceListing{listingOf("s", map[string]string{"one.yaml": badSyntax + clusterDoc("b", "1"), "three.yaml": clusterDoc("a", "2")})},
 			want: "a=2@s b=1@s", codes: "syntax",
 		},
 		{
 			name: "A file without a byte is being written: it keeps what it held.", before: both,
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": "", "two.yaml": clusterDoc("c", "1")})},
+			now:  []sourceListing{listingOf("s", map[string]string{"one.yaml": "", "two.yaml": clusterDoc("c", "1")})},
 			want: "a=1@s b=1@s c=1@s", codes: "empty,kept,kept",
 		},
 		{
 			name: "A file with nothing but a comment holds nothing.", before: both,
-			now: []sourced{listingOf("s", map[string]string{"one.yaml": "# nothing\n", "two.yaml": clusterDoc("c", "1")})}, want: "c=1@s",
+			now: []sourceListing{listingOf("s", map[string]string{"one.yaml": "# nothing\n", "two.yaml": clusterDoc("c", "1")})}, want: "c=1@s",
 		},
 		{
 			name: "A slip in the kind loses nothing.", before: both,
-			now: []sourced{listingOf("s", map[string]string{"one.yaml": badKind + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "kept,kind",
+			now: []sourceListing{listingOf("s", map[string]string{"one.yaml": badKind + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "kept,kind",
 		},
 		{
 			name: "A slip in the name loses nothing.", before: both,
-			now: []sourced{listingOf("s", map[string]string{"one.yaml": badName + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "field,kept",
+			now: []sourceListing{listingOf("s", map[string]string{"one.yaml": badName + clusterDoc("b", "1")})}, want: "a=1@s b=1@s", codes: "field,kept",
 		},
 		{
 			name: "A file that is too large keeps what it held.", before: both,
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": strings.Repeat("#", MaxFileBytes+1)})},
+			now:  []sourceListing{listingOf("s", map[string]string{"one.yaml": strings.Repeat("#", MaxFileBytes+1)})},
 			want: "a=1@s b=1@s", codes: "kept,kept,limit",
 		},
 		{
 			name: "A source that is bad as a whole keeps everything.", before: both,
-			now:  []sourced{{name: "s", Listing: Listing{Problems: Problems{{Severity: "error", Code: CodeLimit}}}}},
+			now:  []sourceListing{{name: "s", Listing: Listing{Problems: Problems{{Severity: "error", Code: CodeLimit}}}}},
 			want: "a=1@s b=1@s c=1@s", codes: "kept,kept,kept,limit",
 		},
 		{
 			name: "A warning keeps nothing.", before: both,
-			now: []sourced{{name: "s", Listing: Listing{Problems: Problems{{Severity: "warning", Code: CodeLimit}}}}}, codes: "limit",
+			now: []sourceListing{{name: "s", Listing: Listing{Problems: Problems{{Severity: "warning", Code: CodeLimit}}}}}, codes: "limit",
 		},
 		{
 			name: "The same object in two files counts in neither.",
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": clusterDoc("a", "1")})}, codes: "duplicate,duplicate",
+			now:  []sourceListing{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": clusterDoc("a", "1")})}, codes: "duplicate,duplicate",
 		},
 		{
 			name: "The same object twice keeps its last good version.", before: both,
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "2"), "two.yaml": clusterDoc("a", "3")})},
+			now:  []sourceListing{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "2"), "two.yaml": clusterDoc("a", "3")})},
 			want: "a=1@s", codes: "duplicate,duplicate,kept",
 		},
 		{
 			name: "The same object from two sources counts in neither.", before: both,
-			now: []sourced{
+			now: []sourceListing{
 				listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "2")}), listingOf("t", map[string]string{"one.yaml": clusterDoc("a", "2") + clusterDoc("z", "1")}),
 			},
 			want: "a=1@s z=1@t", codes: "duplicate,duplicate,kept",
 		},
 		{
 			name: "A good and a bad document of the same object are the same object twice.",
-			now:  []sourced{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": badField})}, codes: "duplicate,field",
+			now:  []sourceListing{listingOf("s", map[string]string{"one.yaml": clusterDoc("a", "1"), "two.yaml": badField})}, codes: "duplicate,field",
 		},
 		{
 			name: "A bad file of one source keeps nothing of another.", before: both,
-			now: []sourced{{name: "s"}, listingOf("t", map[string]string{"one.yaml": badSyntax})}, codes: "syntax",
+			now: []sourceListing{{name: "s"}, listingOf("t", map[string]string{"one.yaml": badSyntax})}, codes: "syntax",
 		},
 		{
 			name: "What moved to another source is the same object.", before: both,
-			now: []sourced{{name: "s"}, listingOf("t", both)}, want: "a=1@t b=1@t c=1@t",
+			now: []sourceListing{{name: "s"}, listingOf("t", both)}, want: "a=1@t b=1@t c=1@t",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			before := settle(nil, []sourced{listingOf("s", tc.before)})
-			got := settle(before.objects, tc.now)
+			before := mergeListings(nil, []sourceListing{listingOf("s", tc.before)})
+			got := mergeListings(before.objects, tc.now)
 			if diff := cmp.Diff(tc.want, inForce(got)); diff != "" {
 				t.Error("in force (-want +got):\n" + diff)
 			}
@@ -159,31 +159,31 @@ func TestSettle(t *testing.T) {
 }
 
 // pendingOf is a listing with an object that has a hook which is pending.
-func pendingOf(l sourced) sourced {
+func pendingOf(l sourceListing) sourceListing {
 	l.Objects = slices.Clone(l.Objects)
 	l.Objects[0].Pending = []string{"a.example.com"}
 	return l
 }
 
 func TestTheRevisionIsThatOfTheContentAlone(t *testing.T) {
-	settled := func(l ...sourced) string { return revision(settle(nil, l).objects) }
+	revisionOf := func(l ...sourceListing) string { return revision(mergeListings(nil, l).objects) }
 	one := listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1"), "b.yaml": clusterDoc("b", "1")})
 	for name, same := range map[string]string{
-		"another place":   settled(listingOf("s", map[string]string{"/x/z.yaml": clusterDoc("b", "1") + "# comment\n---\n" + clusterDoc("a", "1")})),
-		"another listing": settled(one, sourced{name: "t"}),
+		"another place":   revisionOf(listingOf("s", map[string]string{"/x/z.yaml": clusterDoc("b", "1") + "# comment\n---\n" + clusterDoc("a", "1")})),
+		"another listing": revisionOf(one, sourceListing{name: "t"}),
 	} {
-		if same != settled(one) {
+		if same != revisionOf(one) {
 			t.Errorf("%s changes the revision", name)
 		}
 	}
 	for name, other := range map[string]string{
-		"another content": settled(listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1") + clusterDoc("b", "2")})),
-		"less":            settled(listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1")})),
-		"another source":  settled(listingOf("t", map[string]string{"a.yaml": clusterDoc("a", "1"), "b.yaml": clusterDoc("b", "1")})),
-		"nothing":         settled(),
-		"a pending hook":  settled(pendingOf(one)),
+		"another content": revisionOf(listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1") + clusterDoc("b", "2")})),
+		"less":            revisionOf(listingOf("s", map[string]string{"a.yaml": clusterDoc("a", "1")})),
+		"another source":  revisionOf(listingOf("t", map[string]string{"a.yaml": clusterDoc("a", "1"), "b.yaml": clusterDoc("b", "1")})),
+		"nothing":         revisionOf(),
+		"a pending hook":  revisionOf(pendingOf(one)),
 	} {
-		if other == settled(one) {
+		if other == revisionOf(one) {
 			t.Errorf("%s does not change the revision", name)
 		}
 	}
