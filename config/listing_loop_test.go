@@ -8,39 +8,32 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// costly is a source in memory whose listings take long to decode.
-type costly struct {
+// decoding is a source in memory with a function that runs in the builder before the objects of a listing are there.
+type decoding struct {
 	*memory
 
-	decode atomic.Int64 // in ns
+	decode atomic.Pointer[func(objects []Object)]
 }
 
-func (c *costly) List(ctx context.Context) (Listing, error) {
-	l, err := c.memory.List(ctx)
+func (d *decoding) List(ctx context.Context) (Listing, error) {
+	l, err := d.memory.List(ctx)
 	objects, problems := l.Objects, l.Problems
 	l.Objects, l.Problems = nil, nil
 	l.Decode = func() ([]Object, Problems) {
-		if d := time.Duration(c.decode.Load()); d > 0 {
-			<-time.After(d)
+		if f := d.decode.Load(); f != nil {
+			(*f)(objects)
 		}
 		return objects, problems
 	}
 	return l, err
 }
 
-// compilesFor is a compiler that takes so long for everything after the first configuration.
-func compilesFor(d time.Duration) func(*match.Snapshot, string, []Object) (*match.Snapshot, Problems) {
-	return func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
-		if last != nil {
-			<-time.After(d)
-		}
-		return Recompile(last, revision, objects)
-	}
-}
+func (d *decoding) before(f func(objects []Object)) { d.decode.Store(&f) }
+
+// takes makes each generation take so long to build.
+func (d *decoding) takes(long time.Duration) { d.before(func([]Object) { <-time.After(long) }) }
 
 // judged has a review begin each 100 ms for so long, and returns how many were judged by each revision, and how many by none.
 func judged(t *testing.T, s *Store, long time.Duration) (by map[string]int, none int) {
@@ -62,11 +55,11 @@ func judged(t *testing.T, s *Store, long time.Duration) (by map[string]int, none
 }
 
 func TestNoReviewIsHeldWhileAChangeIsDecodedAndCompiled(t *testing.T) {
-	m := &costly{memory: &memory{name: "m", files: docs("a")}}
-	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compilesFor(10 * time.Second)}, func(t *testing.T, s *Store) {
+	m := &decoding{memory: &memory{name: "m", files: docs("a")}}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
 		pass(100 * time.Millisecond)
 		before := mustFresh(t, s)
-		m.decode.Store(int64(10 * time.Second))
+		m.takes(20 * time.Second)
 		m.set(docs("a", "b"), nil)
 		by, none := judged(t, s, 19*time.Second)
 		if none > 0 || len(by) != 1 || by[before] == 0 {
@@ -86,10 +79,11 @@ func TestNoReviewIsHeldWhileAChangeIsDecodedAndCompiled(t *testing.T) {
 }
 
 func TestWhatTakesTooLongToCompileMakesTheConfigurationStale(t *testing.T) {
-	m := &memory{name: "m", files: docs("a")}
-	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compilesFor(2 * MaxCompileTime)}, func(t *testing.T, s *Store) {
+	m := &decoding{memory: &memory{name: "m", files: docs("a")}}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
 		pass(100 * time.Millisecond)
 		before := mustFresh(t, s)
+		m.takes(2 * MaxCompileTime)
 		m.set(docs("a", "b"), nil)
 		pass(time.Second) // listed
 		if _, none := judged(t, s, MaxCompileTime+DefaultMaxAge-time.Second); none > 0 {
@@ -110,9 +104,10 @@ func TestWhatTakesTooLongToCompileMakesTheConfigurationStale(t *testing.T) {
 
 // Who waits for a change may have been told that a dispatcher is gone which nobody could hear.
 func TestAStaleConfigurationIsNotJudgedByAgainWhileANewerOneIsCompiled(t *testing.T) {
-	m := &memory{name: "m", files: docs("a")}
-	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compilesFor(3 * time.Second)}, func(t *testing.T, s *Store) {
+	m := &decoding{memory: &memory{name: "m", files: docs("a")}}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
 		before := mustFresh(t, s)
+		m.takes(3 * time.Second)
 		m.set(nil, errors.New("gone"))
 		pass(DefaultMaxAge + 2*time.Second)
 		m.set(docs("a", "b"), nil)
@@ -126,17 +121,17 @@ func TestAStaleConfigurationIsNotJudgedByAgainWhileANewerOneIsCompiled(t *testin
 }
 
 func TestOfChangesThatComeWhileOneIsCompiledTheLatestIsNext(t *testing.T) {
-	m := &memory{name: "m", files: docs("a")}
+	m := &decoding{memory: &memory{name: "m", files: docs("a")}}
 	var mu sync.Mutex
-	var compiled []string
-	slow := compilesFor(2500 * time.Millisecond)
-	compile := func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
-		mu.Lock()
-		compiled = append(compiled, objects[len(objects)-1].Name)
-		mu.Unlock()
-		return slow(last, revision, objects)
-	}
-	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compile}, func(t *testing.T, s *Store) {
+	var built []string
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		mustFresh(t, s)
+		m.before(func(objects []Object) {
+			mu.Lock()
+			built = append(built, objects[len(objects)-1].Name)
+			mu.Unlock()
+			<-time.After(2500 * time.Millisecond)
+		})
 		for _, name := range []string{"b", "c", "d", "e"} {
 			pass(time.Second)
 			m.set(docs(name), nil)
@@ -146,16 +141,17 @@ func TestOfChangesThatComeWhileOneIsCompiledTheLatestIsNext(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if got := strings.Join(compiled, ""); got != "abde" {
-			t.Errorf("compiled %s", got)
+		if got := strings.Join(built, ""); got != "bde" {
+			t.Errorf("built %s", got)
 		}
 	})
 }
 
 func TestAChangeThatIsTakenBackWhileItIsCompiledIsNotPutIntoForce(t *testing.T) {
-	m := &memory{name: "m", files: docs("a")}
-	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compilesFor(3 * time.Second)}, func(t *testing.T, s *Store) {
+	m := &decoding{memory: &memory{name: "m", files: docs("a")}}
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
 		before := mustFresh(t, s)
+		m.takes(3 * time.Second)
 		m.set(docs("b"), nil)
 		pass(1500 * time.Millisecond)
 		m.set(docs("a"), nil)

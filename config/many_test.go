@@ -120,7 +120,7 @@ func takeNow(l *listingLoop, r listed) {
 	l.take(r)
 	select {
 	case j := <-l.builder.jobs:
-		_ = l.finish(l.builder.build(j)) // nothing refuses the first
+		_ = l.finish(j.build()) // nothing refuses the first
 	default:
 	}
 }

@@ -61,9 +61,6 @@ type StoreOptions struct {
 	OnClusters func([]*kinds.Cluster)
 	// Logger is told what becomes bad and good again; nil means nobody is.
 	Logger *slog.Logger
-	// Compile makes a snapshot of the objects that come into force, given the last one, which is nil at first; nil means
-	// Recompile of this package.
-	Compile func(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems)
 	// Inspect, if set, finds what there is to say about a snapshot and its objects when they are in force already, beside
 	// everything else: it delays no change. Of changes that come faster it sees the latest. ctx ends with Run. It must not panic.
 	Inspect func(ctx context.Context, s *match.Snapshot, objects []Object) Problems
@@ -87,9 +84,6 @@ func (o *StoreOptions) defaults() error {
 	o.MaxHeldBytes = cmp.Or(o.MaxHeldBytes, DefaultMaxHeldBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Compile == nil {
-		o.Compile = Recompile
 	}
 	if o.clock == nil {
 		o.clock = elapsedNow

@@ -274,23 +274,23 @@ func TestEverySourceHasToBeFresh(t *testing.T) {
 }
 
 func TestASnapshotIsCompiledOncePerRevision(t *testing.T) {
-	compiled := 0
-	compile := func(_ *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
-		compiled++
-		return Compile(revision, objects)
-	}
 	m := &memory{name: "m", files: docs("a")}
-	inBubble(t, StoreOptions{Sources: []Source{m}, Compile: compile}, func(t *testing.T, s *Store) {
-		pass(10 * time.Second)
+	inBubble(t, StoreOptions{Sources: []Source{m}}, func(t *testing.T, s *Store) {
+		snapshot := func() *match.Snapshot {
+			pass(10 * time.Second)
+			mustFresh(t, s)
+			c := s.Configuration()
+			return c.Snapshot()
+		}
+		first := snapshot()
 		m.set(map[string]string{"other.yaml": "# other words\n---\n" + clusterDoc("a", "1")}, nil)
-		pass(10 * time.Second)
-		if mustFresh(t, s); compiled != 1 {
-			t.Errorf("compiled %d times", compiled)
+		if snapshot() != first {
+			t.Error("another snapshot of the same revision")
 		}
 		m.set(docs("b"), nil)
-		pass(10 * time.Second)
-		if mustFresh(t, s); compiled != 2 {
-			t.Errorf("compiled %d times", compiled)
+		second := snapshot()
+		if second == first || snapshot() != second {
+			t.Error("one snapshot of two revisions, or two of one")
 		}
 	})
 }
