@@ -7,7 +7,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Configuration is what is in force at one moment, and what is known about it. It is immutable.
+// Configuration is the public view of a generation at one moment. It is immutable.
 type Configuration struct {
 	// Digest is the revision of the snapshot; empty before the first.
 	Digest string
@@ -15,13 +15,13 @@ type Configuration struct {
 	Sources map[string]string
 	// Objects are those in force.
 	Objects map[Key]Object
-	// Begun is when the oldest of the listings began that show it to be in force; zero before the first.
+	// Begun is when the oldest of the listings began by which it may judge; zero before the first.
 	Begun time.Time
-	// Fresh is whether that is lately enough for the reviews of some cluster to be judged by it.
+	// Fresh is whether it is fresh for the reviews of some cluster.
 	Fresh bool
-	// Judging is whether they are: because it is Fresh, or because a Permit holds.
+	// Judging is whether such reviews are judged: it is Fresh, or a Permit holds.
 	Judging bool
-	// Problems are what the writers of documents and the operators of sources have to know.
+	// Problems are those of the sources, of the documents, and of the generation.
 	Problems Problems
 
 	snapshot *match.Snapshot
@@ -29,17 +29,16 @@ type Configuration struct {
 	next     chan struct{}
 }
 
-// MaxAge is the longest that a Cluster lets its reviews be judged by a configuration, as far as that is longer than others
-// have it; 0 when none does.
+// MaxAge is the longest maximum age that a Cluster sets; 0 when none does.
 func (c *Configuration) MaxAge() time.Duration { return c.maxAge }
 
-// Snapshot is what the objects were compiled to, for Recompile: reviews get it from Fresh alone. nil before the first.
+// Snapshot is the compiled form of the objects, for Recompile; reviews get theirs from Store.Take. nil before the first.
 func (c *Configuration) Snapshot() *match.Snapshot { return c.snapshot }
 
-// Next is closed when the configuration was read again, changed or not.
+// Next is closed when the configuration has been listed again, changed or not.
 func (c *Configuration) Next() <-chan struct{} { return c.next }
 
-// Diverging are the objects of which an older version is in force than their source has.
+// Diverging are the objects whose last good version is in force.
 func (c *Configuration) Diverging() []Key {
 	var keys []Key
 	for _, p := range c.Problems {
@@ -103,7 +102,7 @@ func (c *Configuration) Restored() []Object {
 	return sortedObjects(all)
 }
 
-// NewConfiguration is a configuration of these objects, as what asks for one is tested with.
+// NewConfiguration is a fresh configuration of these objects, for tests.
 func NewConfiguration(digest string, sources map[string]string, objects map[Key]Object) Configuration {
 	return Configuration{Digest: digest, Sources: sources, Objects: objects, Fresh: true, Judging: true}
 }

@@ -6,25 +6,25 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// inspection is what Inspect is to look at.
+// inspection is one call of StoreOptions.Inspect.
 type inspection struct {
 	snapshot *match.Snapshot
 	objects  map[Key]Object
 }
 
-// inspections holds the one that is due, if any. One goroutine puts, and one runs them.
+// inspections is a queue of one: the latest inspection replaces one that has not begun. The goroutine of Run puts, another runs.
 type inspections chan inspection
 
-// put makes an inspection due, in place of the one that was. It never blocks.
+// put replaces the inspection that has not begun. It never blocks.
 func (c inspections) put(next inspection) {
 	select {
 	case <-c:
 	default:
 	}
-	c <- next // there is room: nobody else puts
+	c <- next // there is room: one goroutine puts
 }
 
-// run looks at what is due until ctx ends.
+// run inspects until ctx ends.
 func (c inspections) run(ctx context.Context, s *Store) {
 	for {
 		select {

@@ -8,18 +8,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are what became of the reviews that did not find a fresh configuration at once. They may be counted concurrently.
+// counts are the reviews that did not find a fresh configuration at once, by outcome. They may be counted concurrently.
 type counts struct {
 	stale atomic.Int64 // judged by a permit
 
-	// Not judged, by why.
-	full    atomic.Int64 // no more were to wait
-	late    atomic.Int64 // their time was over
-	gone    atomic.Int64 // their callers had left
+	// Not judged, by reason.
+	full    atomic.Int64 // the wait queue was full
+	late    atomic.Int64 // the deadline came
+	gone    atomic.Int64 // the caller cancelled
 	stopped atomic.Int64 // the store had ended
 }
 
-// over counts a review that waited in vain. ctx is its own context: it has ended only if its caller has left.
+// over counts a review that was not judged in time. ctx is its own context: it has ended only if its caller cancelled.
 func (c *counts) over(ctx context.Context) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		c.gone.Add(1)
@@ -28,7 +28,7 @@ func (c *counts) over(ctx context.Context) {
 	}
 }
 
-// collector shows a store as metrics.
+// collector collects the metrics of a store.
 type collector struct {
 	store                      *Store
 	age, until, reviews, bytes *prometheus.Desc

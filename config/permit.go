@@ -11,14 +11,14 @@ import (
 
 // Bounds of a Permit.
 const (
-	// MaxPermit is the longest that one holds. Who needs more gives another one, and is asked why again.
+	// MaxPermit is the longest that one holds.
 	MaxPermit = 24 * time.Hour
 	// MaxPermitReason bounds its reason, in bytes: it is part of audit annotations.
 	MaxPermitReason = 256
 )
 
-// Permit lets one dispatcher judge by its last configuration, however old that is, until it lapses: somebody has decided, for
-// an incident, that old checks are better than none. It is immutable.
+// Permit lets one dispatcher judge by a stale configuration until it lapses: an operator's decision during an incident. It is
+// immutable.
 type Permit struct {
 	// Given is when it was given.
 	Given time.Time `json:"given"`
@@ -30,7 +30,7 @@ type Permit struct {
 	Reason string `json:"reason"`
 }
 
-// Validate says why it is no permit, at a moment at which it should hold.
+// Validate returns an error for a permit that is not valid at a time.
 func (p *Permit) Validate(now time.Time) error {
 	switch life := p.Until.Sub(p.Given); {
 	case life <= 0 || life > MaxPermit:
@@ -48,7 +48,7 @@ func (p *Permit) Validate(now time.Time) error {
 // Holds reports whether it has not lapsed.
 func (p *Permit) Holds(now time.Time) bool { return p != nil && now.Before(p.Until) }
 
-// audit is what the audit log is told of a review that is judged by it.
+// audit is the text for the audit log of a review that is judged by a stale configuration of an age.
 func (p *Permit) audit(age time.Duration) string {
 	said := struct {
 		Age    string `json:"age"`
@@ -60,15 +60,14 @@ func (p *Permit) audit(age time.Duration) string {
 	return string(data)
 }
 
-// allowance is what is permitted, until something else is.
+// allowance is the permit that was given last. It is immutable; the next one replaces it and wakes the reviews that wait.
 type allowance struct {
 	permit *Permit       // nil is the usual case
-	next   chan struct{} // closed when something else is permitted
+	next   chan struct{} // closed when it is replaced
 }
 
-// Permit lets reviews be judged by the last configuration however old it is, as long as the permit holds; reviews that wait
-// go on at once. It replaces the one before; nil takes that back. Before the first configuration it permits nothing. It may be
-// called concurrently.
+// Permit lets a stale configuration judge reviews while the permit holds; reviews that wait begin at once. It replaces the
+// permit before; nil revokes it. Before the first configuration it has no effect.
 func (s *Store) Permit(p *Permit) {
 	close(s.allowed.Swap(&allowance{permit: p, next: make(chan struct{})}).next)
 }

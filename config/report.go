@@ -8,7 +8,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Messages of the log that mean the same wherever a Store runs, for whoever shows them in another form.
+// Log messages of a Store, for commands that show them in another form.
 const (
 	// LogSettled is logged at info when another configuration is in force, with "revision", and "hooks" and "problems",
 	// which are numbers.
@@ -17,19 +17,18 @@ const (
 	LogProblem = "configuration problem"
 )
 
-// report keeps what people have to know about a Store, and logs it once when it changes. Its methods may be called
-// concurrently.
+// report keeps the problems of a Store, and logs each once when it changes. Its methods may be called concurrently.
 type report struct {
 	logger *slog.Logger
 	names  []string // of the sources
 
-	holding atomic.Bool // whether it was said that reviews wait
+	holding atomic.Bool // whether it was logged that reviews wait
 
 	mu       sync.Mutex
 	failures []error  // of the last listing, by source; guarded by mu
-	unseen   []error  // why changes are not noticed, by source; guarded by mu
+	unseen   []error  // of the watch, by source; guarded by mu
 	problems Problems // of the documents; guarded by mu
-	findings Problems // of what is in force; guarded by mu
+	findings Problems // of StoreOptions.Inspect; guarded by mu
 }
 
 func newReport(opts StoreOptions) *report {
@@ -42,7 +41,7 @@ func newReport(opts StoreOptions) *report {
 	return r
 }
 
-// listed keeps how a listing ended.
+// listed keeps the error of a listing; nil when it succeeded.
 func (r *report) listed(source int, err error) {
 	r.mu.Lock()
 	before := r.failures[source]
@@ -56,7 +55,7 @@ func (r *report) listed(source int, err error) {
 	}
 }
 
-// watched keeps why a source is not watched now; nil while it is.
+// watched keeps the error of a watch; nil while the source is watched.
 func (r *report) watched(source int, err error) {
 	r.mu.Lock()
 	before := r.unseen[source]
@@ -98,7 +97,7 @@ func (r *report) built(problems Problems, snapshot *match.Snapshot, seen []strin
 	}
 }
 
-// inspected keeps what there is to say about the configuration in force, and logs what is new.
+// inspected keeps the findings about the generation in force, and logs the new ones.
 func (r *report) inspected(findings Problems) { r.replace(&r.findings, findings.sort()) }
 
 // replace keeps problems in the place of those before, and logs the new ones.
@@ -130,7 +129,7 @@ func (r *report) failure() string {
 	return clause
 }
 
-// all are the problems of the sources, of the documents, and of what is in force.
+// all are the problems of the sources, of the documents, and of the generation in force.
 func (r *report) all() Problems {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,19 +14,18 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// How a Store keeps its promise (`spec/2`, SEMANTICS C50).
+// Times of a Store (`spec/2`, SEMANTICS C50).
 const (
 	// DefaultMaxAge is how long ago the last successful listing may have begun for reviews to be judged by it.
 	DefaultMaxAge = 5 * time.Second
-	// ListInterval is the time from the beginning of one listing to that of the next.
+	// ListInterval is the time from the start of one listing to that of the next.
 	ListInterval = time.Second
-	// WatchDelay is how long a change that a source noticed waits for those that belong to it: files are written one
-	// after the other.
+	// WatchDelay is the pause between a watch event and the listing, so that files that are written together are read together.
 	WatchDelay = 20 * time.Millisecond
 )
 
 var (
-	// ErrStale is the error of Store.Take when nothing may be judged: no listing of every source has succeeded lately.
+	// ErrStale is the error of Store.Take when no fresh configuration came in time.
 	ErrStale = errors.New("the configuration is stale")
 	// ErrStopped is part of that error once Run has returned.
 	ErrStopped = errors.New("the store has stopped")
@@ -40,35 +39,34 @@ type StoreOptions struct {
 	// MaxAge is how long ago the last successful listing may have begun, for reviews of clusters whose documents do not say
 	// another age (spec.maxConfigurationAge); 0 means DefaultMaxAge.
 	MaxAge time.Duration
-	// Cover, if set, is the longest that others go on taking this process for alive after it cannot reach them any more:
-	// nothing that is older is judged by, whatever a Cluster says. nil means that nobody has to know. It is asked for each
-	// review of a cluster with an age of its own, and must be cheap.
+	// Cover, if set, limits the maximum age that a Cluster may set: it returns how long other processes count this one as alive
+	// after they have lost it. nil sets no limit. The store calls it for each review of a cluster with a maximum age of its own,
+	// so it must be cheap.
 	Cover func() time.Duration
 	// MaxHeldBytes bounds the bytes of the reviews that wait for a fresh configuration; 0 means DefaultMaxHeldBytes. Of one
 	// cluster no more wait than it leaves free for the others: half, if it is alone.
 	MaxHeldBytes int64
-	// LastGood are objects that were in force before the process was started. Of a document that is bad from the start the version
-	// among them comes into force; no other one does.
+	// LastGood are objects that were in force before the process was started. One comes into force only in place of a document
+	// that is not valid in the first generation.
 	LastGood []Object
-	// First, if set, is asked about the first configuration before it comes into force, however late that is. Its error ends Run,
-	// so that nothing is ever judged by it.
+	// First, if set, checks the first configuration before it comes into force. Its error ends Run, and no review is judged.
 	First func(Configuration) error
-	// OnSnapshot, if set, is told each new snapshot, in order, right before it comes into force: who serves its hooks knows
-	// them before a review does. Reviews by the one before begin until it returns, and go on after that. It must not block.
+	// OnSnapshot, if set, is called with each new snapshot, in order, before a review can use it. Reviews begin with the snapshot
+	// before until it returns. It must not block.
 	OnSnapshot func(*match.Snapshot)
-	// OnClusters, if set, is told the Cluster documents of each new configuration, by name, before OnSnapshot is told its
-	// snapshot. It must not block either.
+	// OnClusters, if set, is called with the Cluster documents, sorted by name, when they have changed, and before OnSnapshot. It
+	// must not block.
 	OnClusters func([]*kinds.Cluster)
-	// Logger is told what becomes bad and good again; nil means nobody is.
+	// Logger logs generations, problems, and sources that fail and recover; nil means no log.
 	Logger *slog.Logger
-	// Inspect, if set, finds what there is to say about a snapshot and its objects when they are in force already, beside
-	// everything else: it delays no change. Of changes that come faster it sees the latest. ctx ends with Run. It must not panic.
+	// Inspect, if set, returns findings about a snapshot that is in force already. It runs on a goroutine of its own and delays no
+	// change; of changes that come faster than it returns, it gets the latest. ctx ends with Run. It must not panic.
 	Inspect func(ctx context.Context, s *match.Snapshot, objects []Object) Problems
 
 	clock clock // nil means elapsedNow
 }
 
-// defaults fills what was left out, and returns an error for what must not be.
+// defaults fills optional fields and checks the sources.
 func (o *StoreOptions) defaults() error {
 	if len(o.Sources) == 0 {
 		return errors.New("config: a store needs at least one source")
@@ -92,6 +90,9 @@ func (o *StoreOptions) defaults() error {
 }
 
 // Store keeps the configuration in force. Its methods may be called concurrently; Run is called once.
+//
+// Readers load current and take no lock. The goroutine of Run owns the listing loop and is the only writer of current; pollers,
+// watches, the builder and inspections run beside it.
 type Store struct {
 	opts     StoreOptions
 	current  atomic.Pointer[generation] // in force; only the goroutine of Run writes it
@@ -118,12 +119,11 @@ func NewStore(opts StoreOptions) (*Store, error) {
 	return s, nil
 }
 
-// Take returns the snapshot that a review of a cluster is judged by, which holds so many bytes. While the last successful
-// listing of every source began at most the cluster's maximum age ago, and showed that snapshot or, for MaxCompileTime at
-// most, one that is being compiled, it does so at once; else the review is held until that is so again. The error is
-// ErrStale: too much is held already, ctx nears its end (AnswerReserve), or the store has ended. The caller gives the
-// snapshot back with Release. stale is not empty when the snapshot is too old and a Permit holds: the words for the audit
-// log. It implements the dispatcher's Snapshots.
+// Take returns the snapshot that judges a review of a cluster; bytes is the size of the review. It returns at once while the
+// generation in force is fresh for the cluster (freshness.go). Else the review waits until one is, or until a Permit allows
+// a stale one: stale is the text for the audit log then. The error is ErrStale: too many reviews wait already, ctx nears its
+// end (AnswerReserve), or the store has ended. The caller calls Release with the snapshot. Take implements the dispatcher's
+// Snapshots.
 func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	for {
 		g := s.current.Load()
@@ -137,13 +137,13 @@ func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot
 	}
 }
 
-// Fresh is Take for a review of no bytes, of a cluster that nothing is said about.
+// Fresh is Take for a review of no bytes, of a cluster without a maximum age of its own.
 func (s *Store) Fresh(ctx context.Context) (*match.Snapshot, error) {
 	snapshot, _, err := s.Take(ctx, "", 0)
 	return snapshot, err
 }
 
-// begin has a review begin with a generation, unless another snapshot is in force already.
+// begin counts a review that begins with a generation. It returns false when another snapshot is in force already.
 func (s *Store) begin(g *generation, stale string) bool {
 	if !s.acquireSnapshot(g) {
 		return false
@@ -154,7 +154,7 @@ func (s *Store) begin(g *generation, stale string) bool {
 	return true
 }
 
-// Configuration is what is in force, and what is known about it.
+// Configuration is the public view of the generation in force.
 func (s *Store) Configuration() Configuration {
 	g := s.current.Load()
 	c := g.configuration()
@@ -162,11 +162,11 @@ func (s *Store) Configuration() Configuration {
 	return c
 }
 
-// Problems are what the writers of documents and the operators of sources have to know now.
+// Problems are those of the sources, of the documents, and of the generation in force.
 func (s *Store) Problems() Problems { return s.report.all() }
 
-// Run lists the sources, and puts what they hold into force, until ctx ends. Listings are taken while a change is decoded and
-// compiled: what is in force stays fresh. It returns when everything that it started has ended. The error is that of
+// Run lists the sources and puts their configuration into force until ctx ends. Listings go on while a change is decoded and
+// compiled, so the generation in force stays fresh. It returns when all its goroutines have ended. The error is that of
 // StoreOptions.First.
 func (s *Store) Run(ctx context.Context) error {
 	defer close(s.ended)
