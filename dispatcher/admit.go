@@ -14,17 +14,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// admit judges a review by all stages, for callers that are no API server: the mutating hooks, their second round among
-// them, and then the validating hooks on what became of the object; all under one snapshot and within the one deadline of
-// ctx. A denial in either stage is the answer. The patch is that of the mutating hooks, and warnings, annotations and
-// outcomes are those of both stages, the mutating hooks' first. What an API server does between its stages (its plugins, and
-// the validation by the schema) is the caller's.
+// admit runs all stages of a review for a direct caller: the mutating hooks with their second round, then the validating
+// hooks on the mutated object, under one snapshot and one deadline. A denial in either stage is the answer. The patch is
+// that of the mutating hooks. Warnings, annotations and outcomes are those of both stages, the mutating hooks' first. What
+// an API server does between its stages (in-tree plugins, schema validation) is left to the caller.
 func (d *Dispatcher) admit(
 	ctx context.Context, gone <-chan struct{}, snapshot *match.Snapshot, r *review.Request,
 ) (review.Answer, error) {
 	first, second := inStage(r, admissionv1.Stage_STAGE_MUTATE), inStage(r, admissionv1.Stage_STAGE_VALIDATE)
 	attributes := match.NewAttributes(r.Admission, d.clusters.Cluster(r.Admission.GetCluster()))
-	validating := candidates(snapshot, second, attributes) // by their rules, which do not look at the object
+	validating := candidates(snapshot, second, attributes) // the rules do not depend on the object
 
 	early := newBounded(ctx, mutateBy(ctx, time.Now(), validating))
 	defer early.release()
@@ -48,19 +47,19 @@ func (d *Dispatcher) admit(
 	return joined(mutated, validated), nil
 }
 
-// inStage is a review of all stages as one of them sees it.
+// inStage returns a copy of a request for one stage.
 func inStage(r *review.Request, stage admissionv1.Stage) *review.Request {
 	one := *r
 	one.Stage = stage
 	return &one
 }
 
-// mutateBy is when the mutating hooks have to be done: what the validating ones may need is left to them, but not more
-// than half of the time there is. Those in shadow need none. A mutating hook that hangs and fails open would else be a refusal, for want of time, by
-// those after it.
+// mutateBy returns the deadline of the mutating hooks. It leaves the validating hooks their longest timeout, but at most half
+// of the time; shadow hooks need none. Otherwise a fail-open mutating hook that hangs would leave no time to the
+// validating hooks, and one that is fail-closed would refuse the request.
 func mutateBy(ctx context.Context, now time.Time, validating []*match.Hook) time.Time {
 	deadline, _ := ctx.Deadline()
-	var need time.Duration // they are called at the same time
+	var need time.Duration // the longest: validating hooks are called concurrently
 	for _, h := range validating {
 		if !h.Route.Shadow {
 			need = max(need, h.Timeout)
@@ -69,7 +68,7 @@ func mutateBy(ctx context.Context, now time.Time, validating []*match.Hook) time
 	return deadline.Add(-min(need, deadline.Sub(now)/2))
 }
 
-// notReached are the outcomes of validating hooks when a mutating one has refused the request.
+// notReached returns the outcomes of validating hooks after the mutating stage has refused the request.
 func notReached(hooks []*match.Hook) []*admissionv1.HookOutcome {
 	outcomes := make([]*admissionv1.HookOutcome, 0, len(hooks))
 	for _, h := range hooks {
@@ -81,7 +80,7 @@ func notReached(hooks []*match.Hook) []*admissionv1.HookOutcome {
 	return outcomes
 }
 
-// joined is the answer of both stages, of which the first has allowed the request. The first value of an annotation stays.
+// joined returns the answer of both stages; mutated allows. Of annotations with the same key, that of mutated stays.
 func joined(mutated, validated review.Answer) review.Answer {
 	m, v := mutated.Response, validated.Response
 	annotations := make(map[string]string, len(m.GetAuditAnnotations())+len(v.GetAuditAnnotations()))

@@ -15,11 +15,11 @@ const (
 	conditionsHere     = "portcullis_hook_match_condition_"
 )
 
-// conditionMetrics are the metrics of matchConditions. They are evaluated by kube-apiserver's own code, which counts what
-// it does in a registry of the process; here they get names of their own. Several dispatchers in one process show the same.
+// conditionMetrics exports the metrics of matchConditions under names of Portcullis. kube-apiserver's code, which evaluates
+// the conditions, counts them in a registry of the process; so several dispatchers in one process export the same values.
 type conditionMetrics struct{}
 
-// Describe implements [prometheus.Collector]: what there is depends on the conditions that have been met.
+// Describe implements [prometheus.Collector]. It is empty since the metrics depend on the conditions in use.
 func (conditionMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
@@ -38,7 +38,7 @@ func (conditionMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// describe is the description of a gathered metric under another name.
+// describe returns the description of a gathered metric under another name.
 func describe(name, help string, m *dto.Metric) *prometheus.Desc {
 	var labels []string
 	for _, l := range m.GetLabel() {
@@ -47,7 +47,7 @@ func describe(name, help string, m *dto.Metric) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// gathered is a metric that another registry has gathered.
+// gathered is a metric from another registry.
 type gathered struct {
 	desc   *prometheus.Desc
 	metric *dto.Metric

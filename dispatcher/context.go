@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// bounded is a context with an earlier deadline, which costs nothing until somebody waits for it: most reviews ask the
-// cluster nothing. It may be used from any number of goroutines; release has to be called in the end.
+// bounded is a context with an earlier deadline that starts its timer at the first call of Done: most reviews look nothing
+// up in the cluster and need none. It may be used from any number of goroutines; release has to be called at the end.
 type bounded struct {
-	context.Context //nolint:containedctx // it is a context, as those of package context hold theirs
+	context.Context //nolint:containedctx // it is a context itself
 
 	deadline time.Time
 
 	mu     sync.Mutex
-	made   context.Context //nolint:containedctx // itself, once somebody waits
+	made   context.Context //nolint:containedctx // with the timer; nil until Done
 	cancel context.CancelFunc
 }
 
-// newBounded is parent with a deadline, which is not later than that of parent.
+// newBounded returns parent with a deadline that is not later than that of parent.
 func newBounded(parent context.Context, deadline time.Time) *bounded {
 	return &bounded{Context: parent, deadline: deadline}
 }
@@ -27,11 +27,11 @@ func newBounded(parent context.Context, deadline time.Time) *bounded {
 func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
 // Done implements [context.Context]. The first call starts a timer.
-func (b *bounded) Done() <-chan struct{} { return b.waited().Done() }
+func (b *bounded) Done() <-chan struct{} { return b.withTimer().Done() }
 
 // Err implements [context.Context].
 func (b *bounded) Err() error {
-	if made := b.known(); made != nil {
+	if made := b.loadMade(); made != nil {
 		return made.Err()
 	}
 	if err := b.Context.Err(); err != nil {
@@ -45,21 +45,21 @@ func (b *bounded) Err() error {
 
 // Value implements [context.Context].
 func (b *bounded) Value(key any) any {
-	if made := b.known(); made != nil {
-		return made.Value(key) // so that contexts made of this one find the timer that it has
+	if made := b.loadMade(); made != nil {
+		return made.Value(key) // so that contexts derived from this one find its timer
 	}
 	return b.Context.Value(key)
 }
 
-// known is the context that was made; nil when nobody has waited yet.
-func (b *bounded) known() context.Context {
+// loadMade returns the context with the timer; nil before Done.
+func (b *bounded) loadMade() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.made
 }
 
-// waited is the context with the timer.
-func (b *bounded) waited() context.Context {
+// withTimer returns the context with the timer, and makes it if needed.
+func (b *bounded) withTimer() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.made == nil {
@@ -68,7 +68,7 @@ func (b *bounded) waited() context.Context {
 	return b.made
 }
 
-// release ends the context for those who wait, and frees the timer.
+// release ends the context and frees the timer.
 func (b *bounded) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,10 +1,10 @@
-// Package dispatcher is the road of a review: fresh configuration, candidates, chain, calls, fold. It decides nothing
-// itself: dispatcher/match says which hooks apply, dispatcher/chain what happens in which order, and backends carry the
-// calls. It knows neither HTTP nor gRPC nor where configuration comes from.
+// Package dispatcher judges reviews: it takes a fresh configuration, finds the candidates, runs the chain, makes the calls
+// and returns the answer. It holds the pieces together and decides little itself: dispatcher/match decides which hooks
+// apply, dispatcher/chain the order of calls and the answer, and a [Backend] carries the calls. It contains no HTTP, no
+// gRPC and no source of configuration.
 //
-// A [Dispatcher] may be used from any number of goroutines. It starts none of its own: a review runs on the goroutine of
-// its caller, and what came of calls in shadow, which may outlive it, is counted by timers. [Dispatcher.Close] waits for
-// these.
+// A [Dispatcher] may be used from any number of goroutines. A review runs on the goroutine of its caller. Shadow calls may
+// outlive their review and have goroutines of their own; [Dispatcher.Close] waits for these.
 package dispatcher
 
 import (
@@ -31,120 +31,118 @@ import (
 const (
 	// DefaultTimeout bounds a review whose context has no deadline.
 	DefaultTimeout = 10 * time.Second
-	// MaxAnswerReserve is the most time kept back from the hooks so that the answer is folded, encoded and written before
-	// the caller gives up (answerReserve).
+	// MaxAnswerReserve is the most time before the caller's deadline that hooks do not get, so that the answer is folded,
+	// encoded and written in time.
 	MaxAnswerReserve = 100 * time.Millisecond
-	// minAnswerReserve is for the goroutine of the review to run on a machine that is busy, and for an answer without a patch,
-	// which takes microseconds.
+	// minAnswerReserve covers the scheduling delay on a busy machine, and an answer without a patch (microseconds).
 	minAnswerReserve = 10 * time.Millisecond
-	// patchReserve is kept back for each byte of an object that hooks may change: to apply the last patch, and to compare the
-	// object with what it was. Measured as 50 to 140 ns for objects of 20 kB to 1 MB.
+	// patchReserve is added for each byte of an object that hooks may change, to apply the last patch and to compute the
+	// difference. Measured: 50 to 140 ns a byte for objects of 20 kB to 1 MB.
 	patchReserve = 100 * time.Nanosecond
-	// AuditStale is the key of the annotation of an answer that was judged by a configuration which is older than it may be,
-	// since somebody has permitted that.
+	// AuditStale is the key of the annotation of an answer that was judged by a stale configuration under a permit.
 	AuditStale = "stale-configuration"
 )
 
-// Snapshots is where the configuration comes from.
+// Snapshots provides the configuration.
 type Snapshots interface {
-	// Take returns the configuration that a review of a cluster is judged by, which holds so many bytes. It waits while that
-	// is older than it may be, and returns an error when ctx nears its end first, or when too many bytes wait already. stale
-	// is what the audit log is told when it is older than it may be and somebody has permitted that; empty is the usual case.
-	// It may be called concurrently and must be cheap.
+	// Take returns the configuration for a review of a cluster that holds a number of bytes. While the configuration is
+	// stale it waits; it returns an error if ctx nears its end first, or if the waiting reviews hold too many bytes. stale is
+	// the value of the annotation [AuditStale] if the configuration is stale and a permit allows that, else empty. Take may
+	// be called concurrently and must be cheap.
 	Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error)
-	// Release says that the review is over for which Take returned the snapshot: once for each. It may be called
-	// concurrently and must be cheap. Calls in shadow may go on.
+	// Release is called once for each Take, when the review has ended. Shadow calls may still use the snapshot. Release may
+	// be called concurrently and must be cheap.
 	Release(snapshot *match.Snapshot)
 }
 
-// Clusters knows the clusters that send reviews.
+// Clusters provides what is known about the clusters that send reviews.
 type Clusters interface {
-	// Cluster returns what a review does not carry about its cluster; never nil. It may be called concurrently.
+	// Cluster returns what is known about a cluster beside its reviews; never nil. It may be called concurrently.
 	Cluster(name string) match.Cluster
 }
 
-// Backend carries calls to whoever serves the hooks.
+// Backend carries calls to hosts or webhooks.
 type Backend interface {
-	// Start hands over the calls of a batch and never blocks. done is called exactly once for each call, by its index in
-	// b.Calls, from any goroutine and possibly before Start returns; it never blocks. The returned function says that the
-	// result of one call is no longer wanted; done is then called at once if it was not yet. ctx carries the trace; its
-	// end does not end the calls. The batch is not changed by either side.
+	// Start starts the calls of a batch and never blocks. done is called exactly once for each call, with its index in
+	// b.Calls, from any goroutine and possibly before Start returns; it never blocks. The returned function cancels one
+	// call: done is then called at once unless it was called before. ctx carries the trace; its end does not end the calls.
+	// Neither side changes the batch.
 	Start(ctx context.Context, b *Batch, done func(i int, r review.Result)) (cancel func(i int))
 }
 
-// Capacity knows how busy the replicas of hooks are.
+// Capacity provides the load of the replicas of hooks.
 type Capacity interface {
-	// Spare reports whether some replica of a hook could take a call for a cluster now, beyond what it needs for calls that
-	// decide, and agrees to why it is made. It may be called concurrently and must be cheap.
+	// Spare reports whether a replica of a hook accepts calls of a mode, and can take one for a cluster now without a slot that
+	// calls that decide need. It may be called concurrently and must be cheap.
 	Spare(h *match.Hook, mode review.Mode, cluster string) bool
 }
 
 // Batch is one request for one or more hooks.
 type Batch struct {
-	// Request is the request with the object as the hooks see it.
+	// Request is the request in the version that the hooks take.
 	Request *admissionv1.AdmissionRequest
-	// Body is Request, encoded once for all hosts.
+	// Body is Request, encoded once for all hosts; it may be empty for webhooks.
 	Body conversion.Body
-	// Lease is what both are accounted on; nil when nobody does. Until the calls have ended their review holds it; a backend
-	// that needs Request or Body for longer retains it.
+	// Lease accounts for the memory of Request and Body; nil if there is no ledger. The review holds it until the calls have
+	// ended. A backend that needs Request or Body for longer retains it.
 	Lease *memory.Lease
-	// Calls are the hooks to ask.
+	// Calls are the hooks to call.
 	Calls []Call
 }
 
 // Call is one hook of a batch.
 type Call struct {
-	// Hook is who is asked.
+	// Hook is the hook to call.
 	Hook *match.Hook
 	// Round is 0, or 1 for a reinvocation.
 	Round uint32
-	// Mode is why the hook is asked.
+	// Mode is the reason of the call.
 	Mode review.Mode
-	// Deadline is when the caller stops waiting and cancels.
+	// Deadline is the time at which the caller cancels the call.
 	Deadline time.Time
-	// Span is the span of the call; not valid when nothing is traced.
+	// Span is the span of the call; not valid without tracing.
 	Span trace.SpanContext
 }
 
-// Options is what a dispatcher works with. Snapshots, Clusters and Streams are required.
+// Options are the parts of a dispatcher. Snapshots, Clusters and Streams are required.
 type Options struct {
-	// Snapshots is the configuration.
+	// Snapshots provides the configuration.
 	Snapshots Snapshots
-	// Clusters knows the clusters that send reviews.
+	// Clusters provides what is known about the clusters.
 	Clusters Clusters
 	// Streams carries calls to hooks that are served over host streams.
 	Streams Backend
 	// Webhooks carries calls to hooks that are served as JSON webhooks; nil means that such calls fail.
 	Webhooks Backend
-	// Capacity knows how busy the replicas behind Streams are; nil means that hooks in shadow are called however busy they
-	// are, and that no hook is asked ahead of its turn.
+	// Capacity provides the load of the replicas behind Streams; nil means that shadow hooks are called under any load, and
+	// that there is no speculation.
 	Capacity Capacity
-	// Codec makes what applies and makes the patches of one review, within what that may take; nil means that they are made on
-	// the raw JSON. It may be called concurrently.
+	// Codec returns the codec that applies and computes the patches of one review within an allowance; nil means
+	// [conversion.Raw]. It may be called concurrently.
 	Codec func(conversion.Allowance) chain.Codec
 	// TracerProvider makes the spans; nil means none.
 	TracerProvider trace.TracerProvider
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
-	// Logger gets what cannot be said in an answer; nil means nowhere.
+	// Logger gets failures of hooks and panics; nil means no log.
 	Logger *slog.Logger
 }
 
 // Dispatcher judges reviews.
 type Dispatcher struct {
-	snapshots Snapshots
-	clusters  Clusters
-	streams   Backend
-	webhooks  Backend
-	capacity  Capacity
-	shadows   *shadows
-	gate      *gate
-	codec     func(conversion.Allowance) chain.Codec
-	outputs   *outputs
-	entries   entries
-	seeing    *instrumentation
-	failures  *failureLog
-	log       *slog.Logger
+	snapshots     Snapshots
+	clusters      Clusters
+	streams       Backend
+	webhooks      Backend
+	capacity      Capacity
+	shadows       *shadows
+	speculator    *speculator
+	codec         func(conversion.Allowance) chain.Codec
+	reinvocations *reinvocationCache
+	entries       entries
+	metrics       *instrumentation
+	failures      *failureLog
+	log           *slog.Logger
 }
 
 // New makes a dispatcher. It does no I/O.
@@ -161,34 +159,34 @@ func New(o Options) (*Dispatcher, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	seeing, err := newInstrumentation(o.Metrics, o.TracerProvider)
+	metrics, err := newInstrumentation(o.Metrics, o.TracerProvider)
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
 	return &Dispatcher{
 		snapshots: o.Snapshots, clusters: o.Clusters, streams: o.Streams, webhooks: o.Webhooks,
-		capacity: o.Capacity, shadows: newShadows(), gate: &gate{capacity: o.Capacity}, codec: o.Codec,
-		outputs: newOutputs(), seeing: seeing, failures: newFailureLog(), log: o.Logger,
+		capacity: o.Capacity, shadows: newShadows(), speculator: &speculator{capacity: o.Capacity}, codec: o.Codec,
+		reinvocations: newReinvocationCache(), metrics: metrics, failures: newFailureLog(), log: o.Logger,
 	}, nil
 }
 
-// Review judges one review. The answer comes before the deadline of ctx. Whatever fails on the way to a hook is folded
-// into the answer by the hook's failure policy. An error means that nothing may judge the review: there is no fresh
-// configuration, or ctx was cancelled; the caller has to answer so that the policy of its own caller decides.
+// Review judges one review. It returns before the deadline of ctx. Failures of calls are folded into the answer by the
+// failure policies of their hooks. An error means that the review could not be judged: there is no fresh configuration or
+// no memory, or ctx was cancelled. The failure policy of the API server's entry has to decide then.
 func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer review.Answer, err error) {
 	gone := ctx.Done()
 	ctx, done := withDefaultTimeout(ctx)
 	defer done()
-	ctx, span := d.seeing.beginReview(ctx, r)
+	ctx, span := d.metrics.beginReview(ctx, r)
 	begun := time.Now()
-	var snapshot *match.Snapshot // nil until something may judge
+	var snapshot *match.Snapshot // nil until Take has returned
 	defer func() {
 		if p := recover(); p != nil {
 			d.log.ErrorContext(ctx, "panic while judging a review", "uid", r.Admission.GetUid(), "panic", p,
 				"stack", string(debug.Stack()))
 			answer, err = internalError(r, snapshot), nil
 		}
-		d.seeing.endReview(span, r, answer, err, time.Since(begun))
+		d.metrics.endReview(span, r, answer, err, time.Since(begun))
 	}()
 	var stale string
 	snapshot, stale, err = d.snapshots.Take(ctx, r.Admission.GetCluster(), r.Lease.Bytes())
@@ -196,68 +194,68 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
 	defer d.snapshots.Release(snapshot)
-	d.entries.saw(r.Admission.GetCluster(), r.Entry, begun)
+	d.entries.recordUse(r.Admission.GetCluster(), r.Entry, begun)
 	if r.Stage == admissionv1.Stage_STAGE_ADMIT {
 		answer, err = d.admit(ctx, gone, snapshot, r)
 	} else {
 		answer, err = d.newRun(ctx, snapshot, r).judge(ctx, gone)
 	}
 	if stale != "" && err == nil {
-		answer.Response.AuditAnnotations[AuditStale] = stale // every answer has annotations: the revision is one
+		answer.Response.AuditAnnotations[AuditStale] = stale // never nil: each answer has AuditRevision
 	}
 	return answer, err
 }
 
-// newRun prepares a review under one snapshot, which judges it from start to end. What the cluster is asked has to be
-// known when the hooks have to be done: the answer is then in time, even if it is that nothing could be known.
+// newRun prepares a review under one snapshot. Look-ups in the cluster have the same deadline as the hooks, so that the
+// answer is in time even if a look-up is not.
 func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request) *run {
-	subject := newSubject(r, d.clusters.Cluster(r.Admission.GetCluster()))
-	attributes := subject.attributes
+	rc := newReviewContext(r, d.clusters.Cluster(r.Admission.GetCluster()))
+	attributes := rc.attributes
 	deadline := answerBy(ctx, time.Now(), r)
-	asking := newBounded(ctx, deadline)
+	lookups := newBounded(ctx, deadline)
 	options := chain.Options{
 		Request:  r,
 		Revision: snapshot.Revision(),
 		Hooks:    candidates(snapshot, r, attributes),
 		Match: func(h *match.Hook, o chain.Object) match.Decision {
-			if h.Route.Shadow && !h.Pending && !r.Explain { // a review must not wait for what it takes to know that
+			if h.Route.Shadow && !h.Pending && !r.Explain { // matched by shadowCall: the review does not wait for its look-ups
 				return match.Decision{Match: true}
 			}
-			return subject.match(asking, h, o)
+			return rc.matchHook(lookups, h, o)
 		},
 		View: func(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
-			return subject.view(asking, o, as)
+			return rc.viewAs(lookups, o, as)
 		},
 		Return: func(o chain.Object, seen, changed []byte) ([]byte, error) {
-			return subject.restore(asking, o, seen, changed)
+			return rc.rebase(lookups, o, seen, changed)
 		},
-		Default:  subject.defaults,
+		Default:  rc.applyDefaults,
 		Deadline: deadline,
 		Now:      time.Now,
 	}
 	x := &run{
-		dispatcher: d, request: r, hooks: options.Hooks, snapshot: snapshot, subject: subject, asking: asking,
-		inbox:   newInbox(len(options.Hooks), r.Stage != admissionv1.Stage_STAGE_VALIDATE),
-		flights: make([]flight, 0, len(options.Hooks)),
+		dispatcher: d, request: r, hooks: options.Hooks, snapshot: snapshot, reviewContext: rc, lookups: lookups,
+		results: newResultQueue(len(options.Hooks), r.Stage != admissionv1.Stage_STAGE_VALIDATE),
+		calls:   make([]callState, 0, len(options.Hooks)),
 	}
 	if r.Explain {
-		// What the chain skips it says itself, as the object was when it was matched.
+		// The chain reports the candidates that it skips.
 		x.skipped = slices.DeleteFunc(
-			snapshot.Explain(asking, r.Admission.GetCluster(), r.Stage, attributes),
+			snapshot.Explain(lookups, r.Admission.GetCluster(), r.Stage, attributes),
 			func(s match.Skipped) bool { return slices.Contains(options.Hooks, s.Hook) })
 	}
 	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		x.machine = chain.NewValidate(options)
 	} else {
-		x.upsets = d.gate.of(snapshot)
-		options.Speculate = d.gate.speculate(x.upsets, r.Admission.GetCluster())
-		options.Codec = d.codec(allowance{asking, r.Lease})
+		x.changeRates = d.speculator.ratesOf(snapshot)
+		options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
+		options.Codec = d.codec(allowance{lookups, r.Lease})
 		x.machine = chain.NewMutate(options)
 	}
 	return x
 }
 
-// candidates are the hooks whose rules cover the request and that belong to the entry by which it came.
+// candidates returns the hooks whose rules match the request and that belong to its entry.
 func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes) []*match.Hook {
 	entry := match.ParseEntry(r.Entry)
 	return slices.DeleteFunc(snapshot.Candidates(r.Admission.GetCluster(), r.Stage, a), func(h *match.Hook) bool {
@@ -265,7 +263,7 @@ func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes
 	})
 }
 
-// withDefaultTimeout gives a context without a deadline the default one.
+// withDefaultTimeout adds DefaultTimeout to a context without a deadline.
 func withDefaultTimeout(ctx context.Context) (context.Context, func()) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -274,14 +272,13 @@ func withDefaultTimeout(ctx context.Context) (context.Context, func()) {
 	return b, b.release
 }
 
-// answerBy is when the hooks have to be done so that the answer still arrives. Of short deadlines at most a tenth is kept
-// back.
+// answerBy returns the deadline of the hooks: that of ctx less the answer reserve, which is at most a tenth of the time left.
 func answerBy(ctx context.Context, now time.Time, r *review.Request) time.Time {
 	deadline, _ := ctx.Deadline()
 	return deadline.Add(-min(answerReserve(r), deadline.Sub(now)/10))
 }
 
-// answerReserve is the time that is kept back for the answer.
+// answerReserve returns the time that is needed to make the answer.
 func answerReserve(r *review.Request) time.Duration {
 	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		return minAnswerReserve
@@ -289,22 +286,22 @@ func answerReserve(r *review.Request) time.Duration {
 	return min(MaxAnswerReserve, minAnswerReserve+patchReserve*time.Duration(len(r.Admission.GetObject().GetRaw())))
 }
 
-// internalError is the answer to a review that made our own code panic.
-func internalError(r *review.Request, judging *match.Snapshot) review.Answer {
+// internalError returns the answer to a review whose processing panicked. snapshot is nil before there was one.
+func internalError(r *review.Request, snapshot *match.Snapshot) review.Answer {
 	answer := review.Answer{Failed: true, Response: &admissionv1.AdmissionResponse{
 		Uid: r.Admission.GetUid(),
 		Status: &admissionv1.Status{
 			Status: "Failure", Reason: "InternalError", Code: 500, Message: "internal error of the admission mesh",
 		},
 	}}
-	if judging != nil {
-		answer.Revision = judging.Revision()
+	if snapshot != nil {
+		answer.Revision = snapshot.Revision()
 		answer.Response.AuditAnnotations = map[string]string{chain.AuditRevision: answer.Revision}
 	}
 	return answer
 }
 
-// noBackend is the backend of hooks that nobody can serve.
+// noBackend fails all calls. It stands for a missing Options.Webhooks.
 type noBackend struct{}
 
 func (noBackend) Start(_ context.Context, b *Batch, done func(int, review.Result)) func(int) {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// EntryMemory is how long the dispatcher remembers by which entries the reviews of a cluster came: API servers stay with the
-	// dispatcher that they are connected to, and one that they have left does not hear of new entries.
+	// EntryMemory is how long the dispatcher remembers the entries that the reviews of a cluster came by. API servers stay
+	// connected to one dispatcher, so a dispatcher that they have left sees no newer entries.
 	EntryMemory = 10 * time.Minute
-	// entryInterval is how often it takes note that the same entries are still there.
+	// entryInterval is the shortest time between two updates of the same entry use.
 	entryInterval = time.Second
 )
 
-// EntryDrift is how the entries of a cluster, by which reviews came of late, differ from those that would be made from a
-// configuration.
+// EntryDrift is the difference between the entries that reviews of a cluster came by and those that would be generated from
+// a configuration.
 type EntryDrift struct {
 	match.Drift
 
@@ -28,49 +28,49 @@ type EntryDrift struct {
 	Cluster string
 }
 
-// entries remembers the latest plan by which reviews of each cluster came.
+// entries holds the latest plan of each cluster's reviews. Its methods may be called concurrently.
 type entries struct {
-	clusters sync.Map // of *seenEntry, by name
+	clusters sync.Map // of *clusterEntry, by cluster
 }
 
-// seenEntry is what is known of the entries of one cluster.
-type seenEntry struct {
-	latest atomic.Pointer[sighting]
+// clusterEntry is the latest entry of one cluster, and its drift from the last snapshot it was compared with.
+type clusterEntry struct {
+	latest atomic.Pointer[entryUse]
 
-	mu      sync.Mutex // for what is looked up beside the road of reviews
-	last    *sighting
-	against string // the revision of the snapshot that last was compared with
+	mu      sync.Mutex // guards the fields below, which reviews do not use
+	last    *entryUse
+	against string // the revision that last was compared with
 	drift   match.Drift
 }
 
-// sighting is an entry, and when a review came by it. It is immutable.
-type sighting struct {
+// entryUse is an entry and the time of a review that came by it. It is immutable.
+type entryUse struct {
 	entry match.Entry
 	at    time.Time
 }
 
-// saw takes note of a review that came by an entry. Those of names that registration does not print are no part of one.
-func (s *entries) saw(cluster, text string, now time.Time) {
+// recordUse records a review that came by an entry. Entries whose names registration does not print are ignored.
+func (s *entries) recordUse(cluster, text string, now time.Time) {
 	e := match.ParseEntry(text)
 	if e.Name != match.EntryFailClosed && e.Name != match.EntryFailOpen {
 		return
 	}
 	known, ok := s.clusters.Load(cluster)
 	if !ok {
-		known, _ = s.clusters.LoadOrStore(strings.Clone(cluster), &seenEntry{})
+		known, _ = s.clusters.LoadOrStore(strings.Clone(cluster), &clusterEntry{})
 	}
-	of := known.(*seenEntry) //nolint:forcetypeassert,errcheck // nothing else is in there
+	of := known.(*clusterEntry) //nolint:forcetypeassert,errcheck // nothing else is in there
 	if last := of.latest.Load(); last == nil || now.Sub(last.at) >= entryInterval || !last.entry.SamePlan(e) {
-		of.latest.Store(&sighting{entry: match.ParseEntry(strings.Clone(text)), at: now})
+		of.latest.Store(&entryUse{entry: match.ParseEntry(strings.Clone(text)), at: now})
 	}
 }
 
-// drifts compares what reviews came by of late with a snapshot, and forgets what is too old. Each plan is compared with each
-// snapshot once.
+// drifts compares the entries in use with a snapshot, and removes those older than EntryMemory. Each plan is compared with
+// each snapshot once.
 func (s *entries) drifts(snapshot *match.Snapshot, now time.Time) []EntryDrift {
 	var all []EntryDrift
 	s.clusters.Range(func(key, value any) bool {
-		cluster, of := key.(string), value.(*seenEntry) //nolint:forcetypeassert,errcheck // nothing else is in there
+		cluster, of := key.(string), value.(*clusterEntry) //nolint:forcetypeassert,errcheck // nothing else is in there
 		latest := of.latest.Load()
 		switch {
 		case latest == nil: // it is being stored
@@ -85,7 +85,7 @@ func (s *entries) drifts(snapshot *match.Snapshot, now time.Time) []EntryDrift {
 	return all
 }
 
-func (s *seenEntry) compare(cluster string, latest *sighting, with *match.Snapshot) match.Drift {
+func (s *clusterEntry) compare(cluster string, latest *entryUse, with *match.Snapshot) match.Drift {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil || s.against != with.Revision() || !s.last.entry.SamePlan(latest.entry) {
@@ -94,8 +94,8 @@ func (s *seenEntry) compare(cluster string, latest *sighting, with *match.Snapsh
 	return s.drift
 }
 
-// EntryDrifts are the clusters whose reviews came by entries within EntryMemory, by name, and how these differ from those that
-// would be made from a snapshot; none while there is no snapshot. It may be called from any goroutine.
+// EntryDrifts returns, by name, the clusters whose reviews came by an entry within EntryMemory, and how their entries differ
+// from those that would be generated from a snapshot; none for a nil snapshot. It may be called from any goroutine.
 func (d *Dispatcher) EntryDrifts(s *match.Snapshot) []EntryDrift {
 	if s == nil {
 		return nil

@@ -30,12 +30,12 @@ func TestTheLatestEntryOfEachClusterIsComparedWithTheConfiguration(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		var e entries
 		one, two := withHooks("1", "a", "b"), withHooks("2", "a", "c")
-		e.saw("west", entryOf(one), time.Now())
-		e.saw("east", entryOf(two), time.Now())
-		e.saw("east", entryOf(one), time.Now()) // within entryInterval
-		e.saw("direct", "", time.Now())
-		e.saw("another", "of-my-own/10.", time.Now())
-		e.saw("old", match.EntryFailOpen, time.Now())
+		e.recordUse("west", entryOf(one), time.Now())
+		e.recordUse("east", entryOf(two), time.Now())
+		e.recordUse("east", entryOf(one), time.Now()) // within entryInterval
+		e.recordUse("direct", "", time.Now())
+		e.recordUse("another", "of-my-own/10.", time.Now())
+		e.recordUse("old", match.EntryFailOpen, time.Now())
 		for _, tt := range []struct {
 			with            *match.Snapshot
 			cluster         int // of east, old and west
@@ -54,7 +54,7 @@ func TestTheLatestEntryOfEachClusterIsComparedWithTheConfiguration(t *testing.T)
 			}
 		}
 		<-time.After(EntryMemory)
-		e.saw("east", entryOf(one), time.Now())
+		e.recordUse("east", entryOf(one), time.Now())
 		<-time.After(time.Nanosecond)
 		if all := e.drifts(one, time.Now()); len(all) != 1 || all[0].Cluster != "east" {
 			t.Errorf("after %s: %+v", EntryMemory, all)
@@ -65,8 +65,8 @@ func TestTheLatestEntryOfEachClusterIsComparedWithTheConfiguration(t *testing.T)
 func TestAnEntryThatIsKnownCostsNothing(t *testing.T) {
 	var e entries
 	text, now := entryOf(withHooks("1", "a", "b")), time.Now()
-	e.saw("east", text, now)
-	if allocs := testing.AllocsPerRun(100, func() { e.saw("east", text, now) }); allocs > 1 { // the name as a key
+	e.recordUse("east", text, now)
+	if allocs := testing.AllocsPerRun(100, func() { e.recordUse("east", text, now) }); allocs > 1 { // the name as a key
 		t.Errorf("%v allocations", allocs)
 	}
 }

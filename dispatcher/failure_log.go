@@ -13,48 +13,48 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// FailureLogInterval is how long the log has one line about the failures of a hook of one kind. Further ones are counted in the
-// next line, and all of them in the metric portcullis_hook_failures_total.
+// FailureLogInterval is the shortest time between two log lines about failures of one kind of one hook. Failures in between
+// are counted in the next line, and all of them in portcullis_hook_failures_total.
 const FailureLogInterval = 10 * time.Second
 
 const (
-	// maxLogged bounds what a caller can put into an attribute of a line, in bytes: names in Kubernetes have at most 253.
+	// maxLogged is the most bytes of an attribute that comes from a caller; names in Kubernetes have at most 253.
 	maxLogged = 256
-	// fewFailures is how many kinds of failures of hooks are remembered before those are looked for that are over.
-	fewFailures = 64
+	// minPrune is the number of failure keys below which none are removed.
+	minPrune = 64
 )
 
-// failureLog decides which failures are logged. Its methods may be called concurrently.
+// failureLog limits the rate of log lines about failures. Its methods may be called concurrently.
 type failureLog struct {
-	mu    sync.Mutex
-	last  map[failures]*logged
-	prune int // how many are remembered when those are forgotten that are over
+	mu      sync.Mutex
+	last    map[failureKey]*logged
+	pruneAt int // length of last at which old keys are removed
 }
 
-// failures are those of one kind of a hook.
-type failures struct {
+// failureKey names the failures of one kind of one hook.
+type failureKey struct {
 	hook match.HookID
 	kind review.FailureKind
 }
 
-// logged is when failures were logged last, and how many there have been since.
+// logged is the time of the last line, and the number of failures since.
 type logged struct {
 	at   time.Time
 	more int
 }
 
 func newFailureLog() *failureLog {
-	return &failureLog{last: map[failures]*logged{}, prune: fewFailures}
+	return &failureLog{last: map[failureKey]*logged{}, pruneAt: minPrune}
 }
 
-// take reports whether a failure is logged, and how many like it were not since the last that was.
-func (l *failureLog) take(f failures, now time.Time) (more int, ok bool) {
+// shouldLog reports whether to log a failure, and how many with the same key were not logged since the last line.
+func (l *failureLog) shouldLog(f failureKey, now time.Time) (more int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := l.last[f]
 	switch {
 	case last == nil:
-		l.forget(now)
+		l.pruneOld(now)
 		l.last[f] = &logged{at: now}
 		return 0, true
 	case now.Sub(last.at) < FailureLogInterval:
@@ -65,10 +65,9 @@ func (l *failureLog) take(f failures, now time.Time) (more int, ok bool) {
 	return more, true
 }
 
-// forget lets go of failures that are over, once there are many: hooks go, and hosts come back. What was counted of them the
-// metric has.
-func (l *failureLog) forget(now time.Time) {
-	if len(l.last) < l.prune {
+// pruneOld removes keys without recent failures, once there are many: hooks are removed, and hosts recover.
+func (l *failureLog) pruneOld(now time.Time) {
+	if len(l.last) < l.pruneAt {
 		return
 	}
 	for f, last := range l.last {
@@ -76,13 +75,13 @@ func (l *failureLog) forget(now time.Time) {
 			delete(l.last, f)
 		}
 	}
-	l.prune = max(fewFailures, 2*len(l.last))
+	l.pruneAt = max(minPrune, 2*len(l.last))
 }
 
-// logFailure logs a call without a verdict, unless one like it was logged just now. f is nil for a call that was not made.
-func (x *run) logFailure(ctx context.Context, o chain.Outcome, f *flight) {
+// logFailure logs a failure within the rate limit. c is nil for a call that was not made.
+func (x *run) logFailure(ctx context.Context, o chain.Outcome, c *callState) {
 	d := x.dispatcher
-	more, ok := d.failures.take(failures{o.Hook.ID, o.Failure.Kind}, time.Now())
+	more, ok := d.failures.shouldLog(failureKey{o.Hook.ID, o.Failure.Kind}, time.Now())
 	if !ok {
 		return
 	}
@@ -100,8 +99,8 @@ func (x *run) logFailure(ctx context.Context, o chain.Outcome, f *flight) {
 		slog.Duration("timeout", o.Hook.Timeout),
 		slog.Any("error", o.Failure.Err),
 	}
-	if f != nil {
-		attrs = append(attrs, slog.Duration("duration", f.took()))
+	if c != nil {
+		attrs = append(attrs, slog.Duration("duration", c.duration()))
 	}
 	for _, named := range []struct{ key, value string }{
 		{"namespace", a.GetNamespace()}, {"name", a.GetName()}, {"user", a.GetUserInfo().GetUsername()}, {"instance", o.Timing.Instance},

@@ -16,22 +16,22 @@ func TestTheLogHasOneLineOfFailuresThatAreAlike(t *testing.T) {
 	l := newFailureLog()
 	for i, step := range []struct {
 		after time.Duration
-		failures
+		failureKey
 		want string
 	}{
-		{0, failures{one, review.FailureLost}, "logged"},
-		{0, failures{one, review.FailureLost}, ""},
-		{0, failures{one, review.FailureTimeout}, "logged"},
-		{0, failures{other, review.FailureLost}, "logged"},
-		{FailureLogInterval - 1, failures{one, review.FailureLost}, ""},
-		{1, failures{one, review.FailureLost}, "logged, and 2 more"},
-		{0, failures{one, review.FailureLost}, ""},
-		{FailureLogInterval, failures{one, review.FailureLost}, "logged, and 1 more"},
-		{time.Hour, failures{one, review.FailureLost}, "logged"},
+		{0, failureKey{one, review.FailureLost}, "logged"},
+		{0, failureKey{one, review.FailureLost}, ""},
+		{0, failureKey{one, review.FailureTimeout}, "logged"},
+		{0, failureKey{other, review.FailureLost}, "logged"},
+		{FailureLogInterval - 1, failureKey{one, review.FailureLost}, ""},
+		{1, failureKey{one, review.FailureLost}, "logged, and 2 more"},
+		{0, failureKey{one, review.FailureLost}, ""},
+		{FailureLogInterval, failureKey{one, review.FailureLost}, "logged, and 1 more"},
+		{time.Hour, failureKey{one, review.FailureLost}, "logged"},
 	} {
 		now = now.Add(step.after)
 		got := ""
-		if more, ok := l.take(step.failures, now); ok {
+		if more, ok := l.shouldLog(step.failureKey, now); ok {
 			got = "logged"
 			if more > 0 {
 				got += fmt.Sprintf(", and %d more", more)
@@ -46,10 +46,10 @@ func TestTheLogHasOneLineOfFailuresThatAreAlike(t *testing.T) {
 func TestFailuresThatAreOverAreForgotten(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	l := newFailureLog()
-	for i := range 100 * fewFailures {
+	for i := range 100 * minPrune {
 		now = now.Add(FailureLogInterval)
-		l.take(failures{match.HookID{Name: fmt.Sprint(i)}, review.FailureLost}, now)
-		if n := len(l.last); n > 2*fewFailures {
+		l.shouldLog(failureKey{match.HookID{Name: fmt.Sprint(i)}, review.FailureLost}, now)
+		if n := len(l.last); n > 2*minPrune {
 			t.Fatalf("%d kinds of failures are remembered", n)
 		}
 	}

@@ -22,31 +22,31 @@ import (
 // scope is the instrumentation scope of the spans.
 const scope = "github.com/portcullis-mesh/portcullis/dispatcher"
 
-// buckets are seconds, from a good hook to the longest time that one may take. They hold all bounds of kube-apiserver's
-// own histogram of webhooks, so that what is computed from its buckets can be computed from these.
+// buckets returns the bounds of histograms in seconds. They include all bounds of kube-apiserver's histogram of webhooks, so
+// that queries for that one work with these.
 func buckets() []float64 {
 	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25}
 }
 
-// instrumentation is what operators see of the dispatcher. What kube-apiserver counts of its webhooks is counted here of
-// hooks, by the same labels (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics): docs/operations.md has the table. The
-// label "stage" is spelt as everywhere in Portcullis, the label "type" as kube-apiserver spells it. All labels are names
-// of configured hooks or from closed sets.
+// instrumentation holds the metrics and the tracer of the dispatcher. Hooks are counted with the labels that kube-apiserver
+// has for webhooks (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics; the table is in docs/operations.md). The label
+// "type" has kube-apiserver's values, the label "stage" those of Portcullis. Labels are bounded: names of configured hooks
+// or values of closed sets.
 type instrumentation struct {
-	tracer     trace.Tracer
-	asking     []trace.SpanStartOption  // of the span of a call
-	reviews    *prometheus.HistogramVec // stage, outcome
-	durations  *prometheus.HistogramVec // name, type, operation, rejected
-	requests   *prometheus.CounterVec   // name, type, operation, code, rejected
-	rejections *prometheus.CounterVec   // name, type, operation, error_type, rejection_code
-	failOpen   *prometheus.CounterVec   // name, type
-	failures   *prometheus.CounterVec   // name, type, kind
-	skipped    *prometheus.CounterVec   // name, type, reason
-	shadows    *prometheus.CounterVec   // name, type, outcome
-	ahead      *prometheus.CounterVec   // name, type, outcome
-	allowed    atomic.Pointer[allowedSeries]
-	encodes    prometheus.Counter
-	bytes      prometheus.Counter
+	tracer       trace.Tracer
+	callSpan     []trace.SpanStartOption  // of the span of a call
+	reviews      *prometheus.HistogramVec // stage, outcome
+	durations    *prometheus.HistogramVec // name, type, operation, rejected
+	requests     *prometheus.CounterVec   // name, type, operation, code, rejected
+	rejections   *prometheus.CounterVec   // name, type, operation, error_type, rejection_code
+	failOpen     *prometheus.CounterVec   // name, type
+	failures     *prometheus.CounterVec   // name, type, kind
+	skipped      *prometheus.CounterVec   // name, type, reason
+	shadowCalls  *prometheus.CounterVec   // name, type, outcome
+	speculations *prometheus.CounterVec   // name, type, outcome
+	allowed      atomic.Pointer[allowedSeries]
+	encodes      prometheus.Counter
+	bytes        prometheus.Counter
 }
 
 // newInstrumentation makes the instruments and registers them if there is a registry.
@@ -55,9 +55,9 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 		provider = noop.NewTracerProvider()
 	}
 	i := &instrumentation{
-		tracer:  provider.Tracer(scope),
-		asking:  []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)},
-		reviews: histogram("portcullis_review_duration_seconds", "Time to judge one review.", "stage", "outcome"),
+		tracer:   provider.Tracer(scope),
+		callSpan: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)},
+		reviews:  histogram("portcullis_review_duration_seconds", "Time to judge one review.", "stage", "outcome"),
 		durations: histogram("portcullis_hook_admission_duration_seconds", "Time of one call of one hook.",
 			"name", "type", "operation", "rejected"),
 		requests: counters("portcullis_hook_request_total", "Calls of hooks, by the HTTP status that stands for the result.",
@@ -70,9 +70,9 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 			"name", "type", "kind"),
 		skipped: counters("portcullis_hook_skipped_total", "Reviews that the rules of a hook cover and that it was not asked about.",
 			"name", "type", "reason"),
-		shadows: counters("portcullis_hook_shadow_total", "Calls of hooks in shadow, by what they would have done.",
+		shadowCalls: counters("portcullis_hook_shadow_total", "Calls of hooks in shadow, by what they would have done.",
 			"name", "type", "outcome"),
-		ahead: counters("portcullis_hook_speculation_total", "Calls of hooks ahead of their turn, by what they were good for.",
+		speculations: counters("portcullis_hook_speculation_total", "Calls of hooks ahead of their turn, by what they were good for.",
 			"name", "type", "outcome"),
 		encodes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portcullis_review_encodings_total", Help: "Encodings of a request for hosts.",
@@ -86,7 +86,7 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		i.reviews, i.durations, i.requests, i.rejections, i.failOpen, i.failures, i.skipped, i.shadows, i.ahead, i.encodes, i.bytes,
+		i.reviews, i.durations, i.requests, i.rejections, i.failOpen, i.failures, i.skipped, i.shadowCalls, i.speculations, i.encodes, i.bytes,
 		conditionMetrics{},
 	} {
 		errs = append(errs, registry.Register(c))
@@ -102,7 +102,7 @@ func counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// observe records a time, with the trace in which it was taken if that is kept.
+// observe records a duration, with its trace as exemplar if that is sampled.
 func observe(o prometheus.Observer, took time.Duration, span trace.SpanContext) {
 	if exemplars, ok := o.(prometheus.ExemplarObserver); ok && span.IsSampled() {
 		exemplars.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": span.TraceID().String()})
@@ -128,7 +128,7 @@ func (i *instrumentation) beginReview(ctx context.Context, r *review.Request) (c
 	return ctx, span
 }
 
-// endReview records how a review ended. That a hook denies it is no error of the mesh; that nothing judged it is one.
+// endReview records the outcome of a review. A denial is not an error of the span; an unjudged review is one.
 func (i *instrumentation) endReview(
 	span trace.Span, r *review.Request, a review.Answer, err error, took time.Duration,
 ) {
@@ -151,23 +151,23 @@ func (i *instrumentation) endReview(
 	span.End()
 }
 
-// encoded counts an encoding of a request.
-func (i *instrumentation) encoded(bytes int) {
+// countEncoding counts an encoding of a request.
+func (i *instrumentation) countEncoding(bytes int) {
 	i.encodes.Inc()
 	i.bytes.Add(float64(bytes))
 }
 
-// shadowed counts a call of a hook in shadow.
-func (i *instrumentation) shadowed(h *match.Hook, outcome string) {
-	i.shadows.WithLabelValues(h.ID.Name, typeLabel(h), outcome).Inc()
+// countShadow counts a shadow call.
+func (i *instrumentation) countShadow(h *match.Hook, outcome string) {
+	i.shadowCalls.WithLabelValues(h.ID.Name, typeLabel(h), outcome).Inc()
 }
 
-// beginCall starts the span of a call. The calls of a review whose own span nobody records have none.
+// beginCall starts the span of a call, unless the span of the review is not recorded.
 func (i *instrumentation) beginCall(ctx context.Context, of trace.Span, c chain.Call) trace.Span {
 	if !of.IsRecording() {
 		return noop.Span{}
 	}
-	_, span := i.tracer.Start(ctx, "portcullis.call", i.asking...)
+	_, span := i.tracer.Start(ctx, "portcullis.call", i.callSpan...)
 	if span.IsRecording() {
 		span.SetAttributes(
 			attribute.String("portcullis.configuration", c.Hook.ID.Configuration),
@@ -178,7 +178,7 @@ func (i *instrumentation) beginCall(ctx context.Context, of trace.Span, c chain.
 	return span
 }
 
-// stageLabel is a stage as the paths of the bridge spell it.
+// stageLabel returns a stage as the paths of the bridge spell it.
 func stageLabel(s admissionv1.Stage) string {
 	switch s {
 	case admissionv1.Stage_STAGE_MUTATE:
@@ -194,7 +194,7 @@ func stageLabel(s admissionv1.Stage) string {
 	return "other"
 }
 
-// typeLabel is the type of a hook as kube-apiserver's own metrics of webhooks call it.
+// typeLabel returns the type of a hook as kube-apiserver's metrics of webhooks spell it.
 func typeLabel(h *match.Hook) string {
 	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		return "validating"

@@ -13,12 +13,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// What stands for results that have no HTTP status of their own, as in kube-apiserver's metrics of webhooks.
+// Values of the label code for results without an HTTP status, as in kube-apiserver's metrics of webhooks.
 const (
 	statusAllowed = "200"
 	codeFailed    = 503
 	codeRefused   = 0
-	maxCode       = 600 // larger codes count as this one, so that the label stays bounded
+	maxCode       = 600 // larger codes are counted as this one, to bound the label
 )
 
 // Values of the label error_type, those of k8s.io/apiserver/pkg/admission/metrics.
@@ -28,38 +28,38 @@ const (
 	rejectedForReview  = "apiserver_internal_error"
 )
 
-// report tells operators what came of the hooks of a review, once nothing more can come: only then is it known whether a
-// verdict counted. The log is told of failures alone, and of few that are alike; it and the span are where the operator finds what a host said, of
-// which the client is not told.
+// report records the outcomes of all hooks in metrics, spans and change rates, and logs failures. It runs at the end of the
+// review, since only then it is known which verdicts counted. Error texts of hosts appear in spans and log only, not in
+// the answer to the client.
 func (x *run) report(ctx context.Context) {
-	series := x.dispatcher.seeing.seriesOf(x.snapshot)
+	series := x.dispatcher.metrics.seriesOf(x.snapshot)
 	for o := range x.machine.Outcomes() {
-		var f *flight
-		if o.ID < len(x.flights) && x.flights[o.ID].hook != nil {
-			f = &x.flights[o.ID]
-			x.dispatcher.seeing.endCall(f, o)
+		var c *callState
+		if o.ID < len(x.calls) && x.calls[o.ID].hook != nil {
+			c = &x.calls[o.ID]
+			x.dispatcher.metrics.endCall(c, o)
 		}
 		if o.Mode == review.Speculative {
-			x.dispatcher.seeing.speculated(o)
+			x.dispatcher.metrics.countSpeculation(o)
 		}
-		if o.Effect == chain.Shadowed && o.Reason != "" { // it could not be asked
-			x.dispatcher.seeing.shadowed(o.Hook, shadowFailed)
+		if o.Effect == chain.Shadowed && o.Reason != "" { // the call could not be made
+			x.dispatcher.metrics.countShadow(o.Hook, shadowFailed)
 		}
-		x.upsets.learn(o)
-		x.dispatcher.seeing.count(series, x.request, o, f)
+		x.changeRates.learnOutcome(o)
+		x.dispatcher.metrics.countOutcome(series, x.request, o, c)
 		if o.Effect == chain.FailedOpen || o.Effect == chain.FailedClosed {
-			x.logFailure(ctx, o, f)
+			x.logFailure(ctx, o, c)
 		}
 	}
 }
 
-// endCall ends the span of a call. One that is not recorded takes no note of anything.
-func (i *instrumentation) endCall(f *flight, o chain.Outcome) {
-	if !f.span.IsRecording() {
+// endCall ends the span of a call, with attributes if it is recorded.
+func (i *instrumentation) endCall(c *callState, o chain.Outcome) {
+	if !c.span.IsRecording() {
 		return
 	}
 	t := o.Timing
-	f.span.SetAttributes(
+	c.span.SetAttributes(
 		attribute.String("portcullis.outcome", spanOutcome(o)),
 		attribute.String("portcullis.host.instance", t.Instance),
 		attribute.Int64("portcullis.queued_us", t.Queued.Microseconds()),
@@ -67,12 +67,12 @@ func (i *instrumentation) endCall(f *flight, o chain.Outcome) {
 		attribute.Int64("portcullis.host_us", t.Host.Microseconds()),
 	)
 	if o.Failure != nil || o.Effect == chain.Refused {
-		f.span.SetStatus(codes.Error, o.Reason)
+		c.span.SetStatus(codes.Error, o.Reason)
 	}
-	f.span.End(trace.WithTimestamp(f.ended))
+	c.span.End(trace.WithTimestamp(c.ended))
 }
 
-// spanOutcome is what came of a call that was made: a verdict, or the kind of its failure.
+// spanOutcome returns the effect of a call, or the kind of its failure.
 func spanOutcome(o chain.Outcome) string {
 	switch {
 	case o.Effect == chain.Undecided:
@@ -83,17 +83,17 @@ func spanOutcome(o chain.Outcome) string {
 	return o.Effect.String()
 }
 
-// count counts what came of a hook, as mutatingDispatcher and validatingDispatcher of kube-apiserver do. f is nil for one
-// that was not called. Calls that were given up are counted as failures alone: nobody knows what they would have taken.
-func (i *instrumentation) count(series *allowedSeries, r *review.Request, o chain.Outcome, f *flight) {
-	if (o.Effect == chain.Allowed || o.Effect == chain.Patched) && f != nil {
-		s := series.of(i, o.Hook, r.Admission.GetOperation())
+// countOutcome counts the outcome of a hook as mutatingDispatcher and validatingDispatcher of kube-apiserver do. c is nil if
+// the hook was not called. Cancelled calls are counted as failures only, since their duration is not known.
+func (i *instrumentation) countOutcome(series *allowedSeries, r *review.Request, o chain.Outcome, c *callState) {
+	if (o.Effect == chain.Allowed || o.Effect == chain.Patched) && c != nil {
+		s := series.seriesFor(i, o.Hook, r.Admission.GetOperation())
 		s.requests.Inc()
-		observe(s.durations, f.took(), f.span.SpanContext())
+		observe(s.durations, c.duration(), c.span.SpanContext())
 		return
 	}
 	if o.Effect == chain.Discarded || o.Effect == chain.Shadowed {
-		return // they have counters of their own
+		return // counted by countSpeculation and countShadow
 	}
 	name, kind := o.Hook.ID.Name, typeLabel(o.Hook)
 	_, operation := operationLabel(r.Admission.GetOperation())
@@ -104,7 +104,7 @@ func (i *instrumentation) count(series *allowedSeries, r *review.Request, o chai
 	var errorType string // of a rejection
 	switch o.Effect {
 	case chain.Undecided:
-		if f != nil {
+		if c != nil {
 			i.failures.WithLabelValues(name, kind, review.FailureCancelled.String()).Inc()
 		}
 		return
@@ -113,7 +113,7 @@ func (i *instrumentation) count(series *allowedSeries, r *review.Request, o chai
 			i.skipped.WithLabelValues(name, kind, o.Reason).Inc()
 		}
 		return
-	case chain.Allowed, chain.Patched: // and none of them was called without a flight
+	case chain.Allowed, chain.Patched: // counted above
 	case chain.FailedOpen:
 		code = codeFailed
 		i.failOpen.WithLabelValues(name, kind).Inc()
@@ -130,10 +130,10 @@ func (i *instrumentation) count(series *allowedSeries, r *review.Request, o chai
 		i.rejections.WithLabelValues(name, kind, operation, errorType, status).Inc()
 	}
 	i.requests.WithLabelValues(name, kind, operation, status, rejected).Inc()
-	if f != nil {
-		observe(i.durations.WithLabelValues(name, kind, operation, rejected), f.took(), f.span.SpanContext())
+	if c != nil {
+		observe(i.durations.WithLabelValues(name, kind, operation, rejected), c.duration(), c.span.SpanContext())
 	}
 }
 
-// took is the time of a call that has ended.
-func (f *flight) took() time.Duration { return f.ended.Sub(f.begun) }
+// duration returns the time of a completed call.
+func (c *callState) duration() time.Duration { return c.ended.Sub(c.begun) }

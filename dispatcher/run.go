@@ -18,73 +18,73 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// flight is a call that was started.
-type flight struct {
-	hook   *match.Hook
-	cancel func(i int)
-	index  int // in its batch
-	begun  time.Time
-	span   trace.Span
-	landed bool
-	ended  time.Time // once it has landed
+// callState is the state of a call that was started. It is outstanding until it is completed or cancelled.
+type callState struct {
+	hook      *match.Hook
+	cancel    func(i int)
+	index     int // in its batch
+	begun     time.Time
+	span      trace.Span
+	completed bool
+	ended     time.Time // valid once completed
 }
 
-// run is one review in progress: the shell around a machine. It belongs to the goroutine of the review; others may only put
-// results into its inbox.
+// run is one review in progress: it drives a [chain.Machine], starts its calls on the backends and delivers their results.
+// It belongs to the goroutine of the review. Other goroutines may only call results.addResult and accountVerdict.
 type run struct {
-	dispatcher *Dispatcher
-	request    *review.Request
-	snapshot   *match.Snapshot
-	hooks      []*match.Hook // the candidates
-	machine    chain.Machine
-	upsets     *upsets // of hooks that mutate
-	inbox      *inbox
-	taken      []delivery // from the inbox, the last time
-	subject    *subject
-	asking     *bounded // for what is asked of the cluster
-	flights    []flight // by call id; ids of hooks that were skipped have none
-	skipped    []match.Skipped
+	dispatcher    *Dispatcher
+	request       *review.Request
+	snapshot      *match.Snapshot
+	hooks         []*match.Hook // the candidates
+	machine       chain.Machine
+	changeRates   *changeRates // nil for validating hooks
+	results       *resultQueue
+	taken         []callResult // the last slice that takeResults returned
+	reviewContext *reviewContext
+	lookups       *bounded    // bounds look-ups in the cluster
+	calls         []callState // by call id; the zero hook marks a call that was not started
+	skipped       []match.Skipped
 
-	views    *view // of revision, the latest first
+	versions *versionedRequest // of the object at revision, the newest first
 	revision uint32
 }
 
-// view is the request as the hooks of one version see it.
-type view struct {
-	next    *view
-	of      *chain.View // nil is the version in which it came
+// versionedRequest is the request with its objects in one version, shared by all hooks that take that version.
+type versionedRequest struct {
+	next    *versionedRequest
+	view    *chain.View // nil: the version of the request
 	message *admissionv1.AdmissionRequest
-	body    conversion.Body // empty until a stream needs it
+	body    conversion.Body // empty until encode
 }
 
-// judge answers the review, unless its caller is gone. A reinvocation is answered at once when nobody has changed the
-// object since the hooks put it out.
+// judge returns the answer to the review; an error if the caller has gone or there was no memory to match the hooks. A
+// reinvocation by the API server is answered at once if the reinvocation cache has its object.
 func (x *run) judge(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
-	defer x.asking.release()
+	defer x.lookups.release()
 	reinvocable := slices.ContainsFunc(x.hooks, func(h *match.Hook) bool {
 		return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy
 	})
 	if !reinvocable || x.request.Stage == admissionv1.Stage_STAGE_VALIDATE {
-		return x.loop(ctx, gone)
+		return x.runMachine(ctx, gone)
 	}
-	known := x.dispatcher.outputs
-	if x.request.Stage == admissionv1.Stage_STAGE_REINVOKE && known.recall(x.output(x.request.Admission.GetObject().GetRaw()), time.Now()) {
-		return x.unchanged(), nil
+	cache := x.dispatcher.reinvocations
+	if x.request.Stage == admissionv1.Stage_STAGE_REINVOKE && cache.isOutput(x.digestOf(x.request.Admission.GetObject().GetRaw()), time.Now()) {
+		return x.unchangedAnswer(), nil
 	}
-	answer, err := x.loop(ctx, gone)
+	answer, err := x.runMachine(ctx, gone)
 	if err == nil && answer.Response.GetAllowed() {
-		known.remember(x.output(answer.Object), time.Now())
+		cache.addOutput(x.digestOf(answer.Object), time.Now())
 	}
 	return answer, err
 }
 
-// output is the digest of an object that the hooks put out.
-func (x *run) output(object []byte) output {
-	return outputOf(x.snapshot.Revision(), x.request.Admission, object)
+// digestOf returns the key of an object in the reinvocation cache.
+func (x *run) digestOf(object []byte) outputDigest {
+	return digestOutput(x.snapshot.Revision(), x.request.Admission, object)
 }
 
-// unchanged is the answer to a reinvocation that has nothing to ask.
-func (x *run) unchanged() review.Answer {
+// unchangedAnswer allows a reinvocation without a call of any hook.
+func (x *run) unchangedAnswer() review.Answer {
 	answer := review.Answer{
 		Response: &admissionv1.AdmissionResponse{
 			Uid: x.request.Admission.GetUid(), Allowed: true,
@@ -97,53 +97,54 @@ func (x *run) unchanged() review.Answer {
 		for _, h := range x.hooks {
 			x.skipped = append(x.skipped, match.Skipped{Hook: h, Reason: "nobody has changed the object since it was called"})
 		}
-		x.explain(&answer)
+		x.addSkipped(&answer)
 	}
 	return answer
 }
 
-// loop drives the machine until it has an answer, which it has when its time is over. All results that have come are looked
-// at before the time is: a verdict counts however late it is read.
-func (x *run) loop(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
-	defer x.inbox.close()
+// runMachine drives the machine until it has an answer, which it has at its deadline at the latest. Results are delivered
+// before the machine looks at the time, so a verdict that came in time counts even if it is read late.
+func (x *run) runMachine(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
+	defer x.results.stopTimer()
 	defer x.report(ctx)
-	defer x.cancelAll()
+	defer x.cancelOutstanding()
 	for over := error(nil); ; {
 		start, cancel := x.machine.Next(time.Now())
 		for _, c := range cancel {
-			x.stop(c.ID)
+			x.cancelCall(c.ID)
 		}
 		if over == nil {
-			x.start(ctx, start)
+			x.startCalls(ctx, start)
 		}
-		if answer, ok := x.machine.Answer(); ok { // with calls in shadow, there may be some to start all the same
-			if err := x.unjudged(answer); err != nil {
+		if answer, ok := x.machine.Answer(); ok { // shadow calls of this step were started above
+			if err := x.noMemory(answer); err != nil {
 				return review.Answer{}, err
 			}
-			x.explain(&answer)
+			x.addSkipped(&answer)
 			return answer, nil
 		}
 		if over != nil {
 			return review.Answer{}, over
 		}
-		x.inbox.wakeIn(time.Until(x.machine.Wake()))
+		x.results.wakeAfter(time.Until(x.machine.Wake()))
 		select {
-		case <-x.inbox.wake:
+		case <-x.results.wakeups:
 		case <-gone:
 			over = context.Cause(ctx)
 		}
-		x.taken = x.inbox.take(x.taken)
+		x.taken = x.results.takeResults(x.taken)
 		for _, d := range x.taken {
-			x.land(d.id, d.at)
+			x.completeCall(d.id, d.at)
 			x.machine.Deliver(d.id, d.result)
 		}
 	}
 }
 
-// unjudged is why an answer is none: there was no memory to match its hooks, and trying again may help. An entry that fails open
-// would let the request pass: to it a refusal is the answer, if a hook has become fail-closed since the entry was made.
-func (x *run) unjudged(answer review.Answer) error {
-	full := x.subject.cluster.full
+// noMemory returns an error instead of an answer that failed since there was no memory to match its hooks: the caller may
+// try again. A fail-open entry would let the request pass on an error. It gets the refusal if a candidate is fail-closed,
+// as it may have become since the entry was generated.
+func (x *run) noMemory(answer review.Answer) error {
+	full := x.reviewContext.cluster.memoryErr
 	if full == nil || !answer.Failed || answer.Response.GetStatus().GetReason() != string(metav1.StatusReasonTooManyRequests) {
 		return nil
 	}
@@ -154,24 +155,24 @@ func (x *run) unjudged(answer review.Answer) error {
 	return fmt.Errorf("%w: %w", review.ErrNoMemory, full)
 }
 
-// start hands calls to their backends, those in shadow last: they keep nobody waiting.
-func (x *run) start(ctx context.Context, calls []chain.Call) {
-	deciding, beside := split(calls, func(c chain.Call) bool { return c.Mode == review.Shadow })
-	x.hand(ctx, deciding, x.startOn)
-	x.hand(ctx, beside, x.overshadow)
+// startCalls starts calls on their backends, shadow calls last.
+func (x *run) startCalls(ctx context.Context, calls []chain.Call) {
+	deciding, shadows := split(calls, func(c chain.Call) bool { return c.Mode == review.Shadow })
+	x.startTogether(ctx, deciding, x.startOnBackend)
+	x.startTogether(ctx, shadows, x.startShadows)
 }
 
-// hand hands calls of one backend that see the same version to start, together.
-func (x *run) hand(ctx context.Context, calls []chain.Call, start func(context.Context, *view, []chain.Call, bool)) {
+// startTogether groups calls by backend and version, and passes each group to start.
+func (x *run) startTogether(ctx context.Context, calls []chain.Call, start func(context.Context, *versionedRequest, []chain.Call, bool)) {
 	for len(calls) > 0 {
-		v, stream := x.view(calls[0]), calls[0].Hook.Route.Stream
-		together, others := split(calls, func(c chain.Call) bool { return c.Hook.Route.Stream != stream || x.view(c) != v })
+		v, stream := x.versionFor(calls[0]), calls[0].Hook.Route.Stream
+		together, others := split(calls, func(c chain.Call) bool { return c.Hook.Route.Stream != stream || x.versionFor(c) != v })
 		start(ctx, v, together, stream)
 		calls = others
 	}
 }
 
-// split parts calls in two, in their order. Without any that are apart it costs nothing.
+// split separates the calls for which apart is true from the others, in order. It allocates only if there are any.
 func split(calls []chain.Call, apart func(chain.Call) bool) (together, others []chain.Call) {
 	if !slices.ContainsFunc(calls, apart) {
 		return calls, nil
@@ -186,8 +187,8 @@ func split(calls []chain.Call, apart func(chain.Call) bool) (together, others []
 	return together, others
 }
 
-// startOn hands calls that see the same to one backend.
-func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream bool) {
+// startOnBackend starts calls that take the same version on one backend, in one batch.
+func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []chain.Call, stream bool) {
 	backend := x.dispatcher.webhooks
 	if stream {
 		backend = x.dispatcher.streams
@@ -196,75 +197,75 @@ func (x *run) startOn(ctx context.Context, v *view, calls []chain.Call, stream b
 	batch := &Batch{Request: v.message, Body: v.body, Lease: x.request.Lease, Calls: make([]Call, len(calls))}
 	ids, begun, of := make([]int, len(calls)), time.Now(), trace.SpanFromContext(ctx)
 	for i, c := range calls {
-		span := x.dispatcher.seeing.beginCall(ctx, of, c)
+		span := x.dispatcher.metrics.beginCall(ctx, of, c)
 		batch.Calls[i] = Call{Hook: c.Hook, Round: c.Round, Mode: c.Mode, Deadline: c.Deadline, Span: span.SpanContext()}
 		ids[i] = c.ID
-		x.flight(c.ID, flight{hook: c.Hook, index: i, begun: begun, span: span})
+		x.addCall(c.ID, callState{hook: c.Hook, index: i, begun: begun, span: span})
 	}
-	x.inbox.expect(len(calls))
-	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.inbox.put(ids[i], x.book(r)) })
+	x.results.addCalls(len(calls))
+	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.results.addResult(ids[i], x.accountVerdict(r)) })
 	for _, id := range ids {
-		x.flights[id].cancel = cancel
+		x.calls[id].cancel = cancel
 	}
 }
 
-// view is the request as a hook sees it: made once for all hooks that see the same object in the same version.
-func (x *run) view(c chain.Call) *view {
+// versionFor returns the request as the hook of a call sees it. Requests are made once for each object and version.
+func (x *run) versionFor(c chain.Call) *versionedRequest {
 	if x.revision != c.Object.Revision {
-		x.views, x.revision = nil, c.Object.Revision
+		x.versions, x.revision = nil, c.Object.Revision
 	}
-	for v := x.views; v != nil; v = v.next {
-		if v.of == c.View {
+	for v := x.versions; v != nil; v = v.next {
+		if v.view == c.View {
 			return v
 		}
 	}
-	x.views = &view{next: x.views, of: c.View, message: message(x.request.Admission, c.Object, c.View)}
+	x.versions = &versionedRequest{next: x.versions, view: c.View, message: message(x.request.Admission, c.Object, c.View)}
 	if c.View != nil {
 		x.request.Lease.Charge(int64(len(c.View.Object) + len(c.View.OldObject)))
 	}
-	return x.views
+	return x.versions
 }
 
-// encode makes the body of a view for streams, once.
-func (x *run) encode(v *view) {
+// encode encodes a request for streams, once.
+func (x *run) encode(v *versionedRequest) {
 	if v.body.Len() == 0 {
 		v.body = conversion.EncodeBody(v.message)
-		x.dispatcher.seeing.encoded(v.body.Len())
+		x.dispatcher.metrics.countEncoding(v.body.Len())
 	}
 }
 
-// flight keeps a call by its id.
-func (x *run) flight(id int, f flight) {
-	for len(x.flights) <= id {
-		x.flights = append(x.flights, flight{landed: true})
+// addCall stores the state of a call under its id.
+func (x *run) addCall(id int, c callState) {
+	for len(x.calls) <= id {
+		x.calls = append(x.calls, callState{completed: true})
 	}
-	x.flights[id] = f
+	x.calls[id] = c
 }
 
-// land takes note of when a call ended, once. What came of it is known when the review is over.
-func (x *run) land(id int, at time.Time) {
-	if f := &x.flights[id]; !f.landed {
-		f.landed, f.ended = true, at
+// completeCall records when a call ended, unless it was recorded before. Its outcome is reported by [run.report].
+func (x *run) completeCall(id int, at time.Time) {
+	if f := &x.calls[id]; !f.completed {
+		f.completed, f.ended = true, at
 	}
 }
 
-// stop ends a call whose result is no longer wanted.
-func (x *run) stop(id int) {
-	if f := &x.flights[id]; !f.landed {
+// cancelCall cancels a call if it is outstanding.
+func (x *run) cancelCall(id int) {
+	if f := &x.calls[id]; !f.completed {
 		f.cancel(f.index)
-		x.land(id, time.Now())
+		x.completeCall(id, time.Now())
 	}
 }
 
-// cancelAll ends the calls that nobody waits for any more.
-func (x *run) cancelAll() {
-	for id := range x.flights {
-		x.stop(id)
+// cancelOutstanding cancels all outstanding calls, at the end of the review.
+func (x *run) cancelOutstanding() {
+	for id := range x.calls {
+		x.cancelCall(id)
 	}
 }
 
-// explain adds the hooks that were no candidates to the outcomes.
-func (x *run) explain(a *review.Answer) {
+// addSkipped adds the hooks that were not candidates to the outcomes of an answer.
+func (x *run) addSkipped(a *review.Answer) {
 	for _, s := range x.skipped {
 		a.Outcomes = append(a.Outcomes, &admissionv1.HookOutcome{
 			Configuration: s.Hook.ID.Configuration, Hook: s.Hook.ID.Name, Outcome: "skipped", Reason: s.Reason,

@@ -8,27 +8,26 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// operations are the values of the label operation; the last one stands for all that are not Kubernetes'.
+// operations is the number of values of the label operation; the last one is "other".
 const operations = 5
 
-// allowedSeries are the metrics of the calls of one configuration's hooks that were allowed, as nearly all are, so that
-// their labels are not looked up for each call. They are filled as calls come: a series that nobody has counted is not
-// shown.
+// allowedSeries caches the metrics of allowed calls, which nearly all calls are, for the hooks of one snapshot, so that
+// labels are not looked up for each call. It is filled as calls come, so that no series without a call is exported.
 type allowedSeries struct {
 	snapshot *match.Snapshot
 	hooks    []hookSeries // by Hook.Ordinal
 }
 
-// hookSeries are those of one hook, by operation.
+// hookSeries holds the metrics of one hook, by operation.
 type hookSeries [operations]atomic.Pointer[callSeries]
 
-// callSeries are the metrics of a call.
+// callSeries holds the metrics of the calls of one hook for one operation.
 type callSeries struct {
 	requests  prometheus.Counter
 	durations prometheus.Observer
 }
 
-// seriesOf are the series of a snapshot's hooks. Only those of one snapshot are kept.
+// seriesOf returns the cache of a snapshot. Only one is kept.
 func (i *instrumentation) seriesOf(s *match.Snapshot) *allowedSeries {
 	if known := i.allowed.Load(); known != nil && known.snapshot == s {
 		return known
@@ -38,8 +37,8 @@ func (i *instrumentation) seriesOf(s *match.Snapshot) *allowedSeries {
 	return made
 }
 
-// of are the series of a hook's calls for an operation.
-func (a *allowedSeries) of(i *instrumentation, h *match.Hook, operation string) *callSeries {
+// seriesFor returns the metrics of a hook for an operation.
+func (a *allowedSeries) seriesFor(i *instrumentation, h *match.Hook, operation string) *callSeries {
 	index, label := operationLabel(operation)
 	slot := &a.hooks[h.Ordinal()][index]
 	if known := slot.Load(); known != nil {
@@ -54,7 +53,7 @@ func (a *allowedSeries) of(i *instrumentation, h *match.Hook, operation string) 
 	return made
 }
 
-// operationLabel keeps the label bounded whatever a caller sends. index is its place among them.
+// operationLabel maps an operation to one of a bounded set of labels, and its index in that set.
 func operationLabel(operation string) (index int, label string) {
 	for i, known := range [operations - 1]string{"CREATE", "UPDATE", "DELETE", "CONNECT"} {
 		if operation == known {

@@ -17,43 +17,42 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// Limits of the calls of hooks in shadow that are under way at a time in one dispatcher. Past them a call is not made, and
-// counted as dropped.
+// Limits of shadow calls in flight in one dispatcher. A call beyond them is not made, and counted as dropped.
 const (
-	// MaxShadowCalls is how many there are.
+	// MaxShadowCalls is the number of calls.
 	MaxShadowCalls = 256
-	// MaxShadowBytes is how many bytes their reviews hold together, each counted once for each call: what their leases have
-	// booked, or what their objects have where nobody keeps books. Reviews that decide need room too.
+	// MaxShadowBytes is the memory of their reviews, each counted once for each call: the size of its reservation, or the
+	// size of its objects if that is larger. The bound leaves memory to reviews that decide.
 	MaxShadowBytes = 32 << 20
 )
 
 const (
-	// maxShadowReason is how many bytes of a denial by a hook in shadow a trace shows.
+	// maxShadowReason is the most bytes of a shadow hook's denial that a span shows.
 	maxShadowReason = 1024
 )
 
-// Outcomes of calls in shadow beside those of [chain.Effect].
+// Outcomes of shadow calls besides those of [chain.Effect].
 const (
-	shadowFailed  = "failed"  // there is no verdict, or the call could not be made
-	shadowDropped = "dropped" // there was no room for the call, or the dispatcher ended it
+	shadowFailed  = "failed"  // no verdict, or the call could not be made
+	shadowDropped = "dropped" // past a limit, or ended by Close
 )
 
-// shadows are the calls of hooks in shadow that are under way. A review starts them and forgets them: they may end later
-// than it does. All methods may be called concurrently.
+// shadows holds the shadow calls in flight. They may end later than the review that started them. All methods may be called
+// concurrently.
 type shadows struct {
 	mu     sync.Mutex
-	calls  map[*shadow]struct{}
-	bytes  int // that they hold
+	calls  map[*shadowCall]struct{}
+	bytes  int // sum of shadowCall.bytes
 	closed bool
-	idle   chan struct{} // once closed, closed itself with the last call
+	idle   chan struct{} // closed when closed is set and calls is empty
 }
 
 func newShadows() *shadows {
-	return &shadows{calls: make(map[*shadow]struct{}), idle: make(chan struct{})}
+	return &shadows{calls: make(map[*shadowCall]struct{}), idle: make(chan struct{})}
 }
 
-// enter takes in a call, if there is room.
-func (s *shadows) enter(c *shadow) bool {
+// addShadow adds a call and retains the reservation of its review; false if a limit is reached or after refuseMore.
+func (s *shadows) addShadow(c *shadowCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.calls) >= MaxShadowCalls || s.bytes+c.bytes > MaxShadowBytes || !c.request.Lease.Retain() {
@@ -64,21 +63,21 @@ func (s *shadows) enter(c *shadow) bool {
 	return true
 }
 
-// leave lets go of a call that has ended and was counted.
-func (s *shadows) leave(c *shadow) {
+// removeShadow removes a call that has ended and was counted.
+func (s *shadows) removeShadow(c *shadowCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.calls, c)
 	s.bytes -= c.bytes
 	c.request.Lease.Release()
-	c.release()
+	c.cancelLookups()
 	if s.closed && len(s.calls) == 0 {
 		close(s.idle)
 	}
 }
 
-// shut lets no more calls in.
-func (s *shadows) shut() {
+// refuseMore makes addShadow return false from now on.
+func (s *shadows) refuseMore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed && len(s.calls) == 0 {
@@ -87,216 +86,215 @@ func (s *shadows) shut() {
 	s.closed = true
 }
 
-// all are the calls at this moment.
-func (s *shadows) all() []*shadow {
+// outstanding returns the calls in flight.
+func (s *shadows) outstanding() []*shadowCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*shadow, 0, len(s.calls))
+	all := make([]*shadowCall, 0, len(s.calls))
 	for c := range s.calls {
 		all = append(all, c)
 	}
 	return all
 }
 
-// Close ends what outlives reviews: it lets no more calls of hooks in shadow begin, and waits for those under way until
-// they or ctx have ended; the rest is given up. It may be called more than once. Reviews are judged as ever.
+// Close ends shadow calls: no more are started, and it waits for those in flight until they or ctx have ended, then cancels
+// the rest. It may be called more than once. Reviews are still judged.
 func (d *Dispatcher) Close(ctx context.Context) {
-	d.shadows.shut()
+	d.shadows.refuseMore()
 	select {
 	case <-d.shadows.idle:
 		return
 	case <-ctx.Done():
 	}
-	for _, c := range d.shadows.all() {
-		c.release()
-		c.end(review.Fail(review.FailureCancelled, "the dispatcher has stopped"), true)
+	for _, c := range d.shadows.outstanding() {
+		c.cancelLookups()
+		c.setResult(review.Fail(review.FailureCancelled, "the dispatcher has stopped"), true)
 	}
 	<-d.shadows.idle
 }
 
-// shadow is one call of a hook in shadow. It has a goroutine while it is asked, which may need the cluster, and when it has
-// ended: neither a review nor a backend must be kept waiting. [Dispatcher.Close] waits for these. It ends by its result, by its deadline, or
-// with the dispatcher, whatever comes first.
-type shadow struct {
-	flight
-	dispatcher *Dispatcher
-	request    *review.Request // whose lease it holds until it has ended
-	object     chain.Object    // at the hook's place in the order
-	view       *view           // the request with it, in the version in which it came
-	bytes      int             // that it holds
-	release    func()          // ends what it asks the cluster
+// shadowCall is one call of a hook in shadow. One goroutine starts it, since matching may look things up in the cluster, and
+// another counts it at its end, so that neither the review nor the backend waits; [Dispatcher.Close] waits for both. It ends
+// with its result, at its deadline, or by Close, whichever comes first.
+type shadowCall struct {
+	callState
+	dispatcher    *Dispatcher
+	request       *review.Request   // its reservation is retained until removeShadow
+	object        chain.Object      // as it was at the hook's turn
+	view          *versionedRequest // the request with object, in the version of the request
+	bytes         int               // that it holds
+	cancelLookups func()            // ends look-ups in the cluster
 
-	mu      sync.Mutex
-	landing func()         // counts the call; nil until it was handed over
-	timer   *time.Timer    // for the end of its time; nil until it was handed over
-	result  *review.Result // the first one
-	at      time.Time      // when it came
-	ours    bool           // the backend does not know of it
+	mu            sync.Mutex
+	complete      func()         // counts the call; nil until awaitResult
+	timer         *time.Timer    // for the deadline; nil until awaitResult
+	result        *review.Result // the first one
+	resultAt      time.Time      // when result was set
+	cancelBackend bool           // result does not come from the backend: its call is still running
 }
 
-// overshadow starts calls in shadow that see the same on one backend. They have all of the hook's own time, since nobody
-// waits for them. What goes wrong costs nothing but them.
-func (x *run) overshadow(ctx context.Context, v *view, calls []chain.Call, stream bool) {
-	defer x.dispatcher.contain(ctx, x.request)
+// startShadows starts shadow calls that take the same version on one backend. Each has the whole timeout of its hook, since
+// the review does not wait. A panic ends the shadow calls and not the review.
+func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []chain.Call, stream bool) {
+	defer x.dispatcher.recoverShadow(ctx, x.request)
 	d, bytes := x.dispatcher, len(v.message.GetObject().GetRaw())+len(v.message.GetOldObject().GetRaw())
 	bytes = max(bytes, int(x.request.Lease.Bytes()))
 	if stream {
-		x.encode(v) // here it is shared with the calls that decide
+		x.encode(v) // shared with the calls that decide
 	}
-	seen, of := *v, trace.SpanFromContext(ctx)
+	versioned, of := *v, trace.SpanFromContext(ctx)
 	for _, c := range calls {
-		s := &shadow{dispatcher: d, request: x.request, object: c.Object, view: &seen, bytes: bytes}
-		s.flight = flight{hook: c.Hook, begun: time.Now(), span: d.seeing.beginCall(ctx, of, c)}
-		asking, release := context.WithDeadline(context.WithoutCancel(ctx), s.begun.Add(c.Hook.Timeout))
-		if s.release = release; d.spare(c.Hook, x.request) && d.shadows.enter(s) {
-			go s.ask(asking)
+		s := &shadowCall{dispatcher: d, request: x.request, object: c.Object, view: &versioned, bytes: bytes}
+		s.callState = callState{hook: c.Hook, begun: time.Now(), span: d.metrics.beginCall(ctx, of, c)}
+		lookups, release := context.WithDeadline(context.WithoutCancel(ctx), s.begun.Add(c.Hook.Timeout))
+		if s.cancelLookups = release; d.hasSpareReplica(c.Hook, x.request) && d.shadows.addShadow(s) {
+			go s.startCall(lookups)
 		} else {
 			release()
-			d.seeing.shadowed(c.Hook, shadowDropped)
+			d.metrics.countShadow(c.Hook, shadowDropped)
 		}
 	}
 }
 
-// spare reports whether a call that need not be made keeps none that decides from a replica.
-func (d *Dispatcher) spare(h *match.Hook, r *review.Request) bool {
+// hasSpareReplica reports whether a replica has room for a shadow call beyond the calls that decide.
+func (d *Dispatcher) hasSpareReplica(h *match.Hook, r *review.Request) bool {
 	return d.capacity == nil || !h.Route.Stream || d.capacity.Spare(h, review.Shadow, r.Admission.GetCluster())
 }
 
-// ask makes the call, if the hook applies. Matching it and bringing the object into its version may take a question to the
-// cluster.
-func (s *shadow) ask(ctx context.Context) {
+// startCall makes the call if the hook applies. Matching the hook and converting the object may look things up in the cluster.
+func (s *shadowCall) startCall(ctx context.Context) {
 	asked, cancel := true, func(int) {}
 	defer func() {
-		if asked { // also when it went wrong: then it ends with its time
-			s.fly(ctx, cancel)
+		if asked { // also after a panic: the call then ends at its deadline
+			s.awaitResult(ctx, cancel)
 		}
 	}()
-	defer s.dispatcher.contain(ctx, s.request)
-	seen, decision, err := s.see(ctx)
+	defer s.dispatcher.recoverShadow(ctx, s.request)
+	versioned, decision, err := s.convert(ctx)
 	if asked = err == nil && decision.Match; !asked {
-		s.unasked(ctx, decision, err)
+		s.skipCall(ctx, decision, err)
 		return
 	}
 	backend := s.dispatcher.webhooks
 	if s.hook.Route.Stream {
 		backend = s.dispatcher.streams
-		if seen.body.Len() == 0 {
-			seen.body = conversion.EncodeBody(seen.message)
+		if versioned.body.Len() == 0 {
+			versioned.body = conversion.EncodeBody(versioned.message)
 		}
 	}
 	cancel = backend.Start(ctx, &Batch{
-		Request: seen.message, Body: seen.body, Lease: s.request.Lease,
+		Request: versioned.message, Body: versioned.body, Lease: s.request.Lease,
 		Calls: []Call{{Hook: s.hook, Mode: review.Shadow, Deadline: s.begun.Add(s.hook.Timeout), Span: s.span.SpanContext()}},
-	}, func(_ int, r review.Result) { s.end(r, false) })
+	}, func(_ int, r review.Result) { s.setResult(r, false) })
 }
 
-// see is the request as the hook takes it, if it applies. What it asks the cluster the review may be asking at the same
-// time: neither waits for the other.
-func (s *shadow) see(ctx context.Context) (*view, match.Decision, error) {
-	subject := newSubject(s.request, s.dispatcher.clusters.Cluster(s.request.Admission.GetCluster()))
-	decision := subject.match(ctx, s.hook, s.object)
+// convert matches the hook and returns the request in the version that it takes. It has a review context of its own, since
+// that of the review belongs to another goroutine.
+func (s *shadowCall) convert(ctx context.Context) (*versionedRequest, match.Decision, error) {
+	reviewContext := newReviewContext(s.request, s.dispatcher.clusters.Cluster(s.request.Admission.GetCluster()))
+	decision := reviewContext.matchHook(ctx, s.hook, s.object)
 	switch {
 	case decision.Err != nil:
 		return nil, decision, decision.Err
 	case !decision.Match || decision.As == nil:
 		return s.view, decision, nil
 	}
-	as, err := subject.view(ctx, s.object, *decision.As)
+	as, err := reviewContext.viewAs(ctx, s.object, *decision.As)
 	if err != nil {
 		return nil, decision, err
 	}
-	return &view{of: as, message: message(s.request.Admission, s.object, as)}, decision, nil
+	return &versionedRequest{view: as, message: message(s.request.Admission, s.object, as)}, decision, nil
 }
 
-// unasked ends a call that is not made, because the hook does not apply, or because that cannot be known. Its span, which
-// began before the review's could end, is not shown.
-func (s *shadow) unasked(ctx context.Context, d match.Decision, err error) {
-	defer s.dispatcher.shadows.leave(s)
+// skipCall ends a call that is not made, since the hook does not apply or its matching failed. Its span is not ended, so that
+// it is not exported.
+func (s *shadowCall) skipCall(ctx context.Context, d match.Decision, err error) {
+	defer s.dispatcher.shadows.removeShadow(s)
 	if err == nil {
-		s.dispatcher.seeing.skipped.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), d.Skip).Inc()
+		s.dispatcher.metrics.skipped.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), d.Skip).Inc()
 		return
 	}
-	s.dispatcher.seeing.shadowed(s.hook, shadowFailed)
+	s.dispatcher.metrics.countShadow(s.hook, shadowFailed)
 	s.log(ctx, shadowFailed, err.Error(), "")
 }
 
-// fly lets a call that was handed over end, if it has not.
-func (s *shadow) fly(ctx context.Context, cancel func(int)) {
+// awaitResult completes a started call when it has a result, or at its deadline.
+func (s *shadowCall) awaitResult(ctx context.Context, cancel func(int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancel = cancel
-	s.landing = func() { s.land(ctx) }
+	s.complete = func() { s.completeCall(ctx) }
 	switch left := time.Until(s.begun.Add(s.hook.Timeout)); {
 	case s.result != nil:
-		go s.landing()
+		go s.complete()
 	case left > 0:
-		s.timer = time.AfterFunc(left, s.expire)
+		s.timer = time.AfterFunc(left, s.timeOut)
 	default:
-		go s.expire()
+		go s.timeOut()
 	}
 }
 
-// end takes the result of the call. It never blocks. ours is a result that the backend does not know of.
-func (s *shadow) end(r review.Result, ours bool) {
+// setResult sets the result of the call, unless it has one. It never blocks. cancelBackend is set when the result does not
+// come from the backend.
+func (s *shadowCall) setResult(r review.Result, cancelBackend bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.result != nil {
 		return
 	}
-	s.result, s.ours, s.at = &r, ours, time.Now()
+	s.result, s.cancelBackend, s.resultAt = &r, cancelBackend, time.Now()
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	if s.landing != nil {
-		go s.landing()
+	if s.complete != nil {
+		go s.complete()
 	}
 }
 
-// expire ends a call whose time is over.
-func (s *shadow) expire() {
-	s.end(review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.hook.Timeout), true)
+// timeOut ends the call at its deadline.
+func (s *shadowCall) timeOut() {
+	s.setResult(review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.hook.Timeout), true)
 }
 
-// land counts the call, which has a result.
-func (s *shadow) land(ctx context.Context) {
-	defer s.dispatcher.shadows.leave(s)
-	defer s.dispatcher.contain(ctx, s.request)
-	if s.ended = s.at; s.ours {
+// completeCall reports the call, which has a result, and removes it.
+func (s *shadowCall) completeCall(ctx context.Context) {
+	defer s.dispatcher.shadows.removeShadow(s)
+	defer s.dispatcher.recoverShadow(ctx, s.request)
+	if s.ended = s.resultAt; s.cancelBackend {
 		s.cancel(s.index)
 	}
 	s.report(ctx, chain.Foresee(s.hook, *s.result))
 }
 
-// report tells operators what the hook would have done. The log, which has no line for each review, says it when it is
-// asked for everything.
-func (s *shadow) report(ctx context.Context, o chain.Outcome) {
-	seeing, outcome := s.dispatcher.seeing, o.Effect.String()
+// report records what the hook would have done in metrics, span and debug log.
+func (s *shadowCall) report(ctx context.Context, o chain.Outcome) {
+	metrics, outcome := s.dispatcher.metrics, o.Effect.String()
 	switch {
-	case o.Failure != nil && unmade(o.Failure):
+	case o.Failure != nil && notStarted(o.Failure):
 		outcome = shadowDropped
 	case o.Failure != nil:
 		outcome = shadowFailed
-		seeing.failures.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), o.Failure.Kind.String()).Inc()
+		metrics.failures.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), o.Failure.Kind.String()).Inc()
 	case o.Effect == chain.Denied:
 		s.span.SetAttributes(attribute.String("portcullis.denial", cut(o.Reason, maxShadowReason)))
 	}
-	seeing.shadowed(s.hook, outcome)
+	metrics.countShadow(s.hook, outcome)
 	if outcome != shadowDropped {
 		_, operation := operationLabel(s.request.Admission.GetOperation())
-		observe(seeing.durations.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), operation, "false"), s.took(), s.span.SpanContext())
+		observe(metrics.durations.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), operation, "false"), s.duration(), s.span.SpanContext())
 	}
 	s.span.SetAttributes(attribute.Bool("portcullis.shadow", true))
-	seeing.endCall(&s.flight, o)
+	metrics.endCall(&s.callState, o)
 	s.log(ctx, outcome, o.Reason, o.Timing.Instance)
 }
 
-// unmade reports whether a call was given up, or found no room.
-func unmade(f *review.Failure) bool {
+// notStarted reports whether a call was cancelled, or refused for overload before it started.
+func notStarted(f *review.Failure) bool {
 	return f.Kind == review.FailureCancelled || f.Kind == review.FailureOverload && f.NotStarted
 }
 
-// log writes a line, where everything is logged.
-func (s *shadow) log(ctx context.Context, outcome, reason, instance string) {
+// log writes a line at level debug.
+func (s *shadowCall) log(ctx context.Context, outcome, reason, instance string) {
 	s.dispatcher.log.LogAttrs(ctx, slog.LevelDebug, "hook in shadow",
 		slog.String("uid", s.request.Admission.GetUid()),
 		slog.String("cluster", s.request.Admission.GetCluster()),
@@ -307,7 +305,7 @@ func (s *shadow) log(ctx context.Context, outcome, reason, instance string) {
 		slog.String("instance", instance))
 }
 
-// cut is a text of at most n bytes, and still UTF-8.
+// cut returns the first n bytes of a text, as valid UTF-8.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -315,8 +313,8 @@ func cut(text string, n int) string {
 	return strings.ToValidUTF8(text[:n], "")
 }
 
-// contain keeps a panic from anything but the calls that nobody waits for.
-func (d *Dispatcher) contain(ctx context.Context, r *review.Request) {
+// recoverShadow is deferred around shadow calls: a panic there is logged and ends nothing else.
+func (d *Dispatcher) recoverShadow(ctx context.Context, r *review.Request) {
 	if p := recover(); p != nil {
 		d.log.ErrorContext(ctx, "panic while calling a hook in shadow", "uid", r.Admission.GetUid(), "panic", p, "stack", string(debug.Stack()))
 	}

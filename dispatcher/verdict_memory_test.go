@@ -39,7 +39,7 @@ func TestVerdictsAreBooked(t *testing.T) {
 				Stage: test.stage, Lease: lease,
 				Admission: &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: []byte(object)}},
 			}}
-			r := x.book(review.Result{Verdict: test.verdict})
+			r := x.accountVerdict(review.Result{Verdict: test.verdict})
 			failed := r.Failure != nil && r.Failure.Kind == review.FailureOverload && r.Verdict == nil
 			if failed != test.fails || !failed && r.Verdict != test.verdict {
 				t.Errorf("result %+v, want a failure: %t", r, test.fails)
@@ -48,7 +48,7 @@ func TestVerdictsAreBooked(t *testing.T) {
 				t.Errorf("%d bytes are booked, want any: %t", got, test.booked)
 			}
 			lease.Release()
-			if got := x.book(review.Result{Verdict: test.verdict}); got.Verdict != test.verdict || ledger.InUse() != 0 {
+			if got := x.accountVerdict(review.Result{Verdict: test.verdict}); got.Verdict != test.verdict || ledger.InUse() != 0 {
 				t.Errorf("after the review %+v, %d bytes are booked", got, ledger.InUse())
 			}
 		})
@@ -63,7 +63,7 @@ func TestItemsOfAVerdictAreBooked(t *testing.T) {
 		Status: &admissionv1.Status{Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{}}}},
 	}
 	x := &run{request: &review.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Lease: lease}}
-	x.book(review.Result{Verdict: verdict})
+	x.accountVerdict(review.Result{Verdict: verdict})
 	if got, want := ledger.InUse(), int64(proto.Size(verdict))+4*verdictItem; got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}
@@ -72,7 +72,7 @@ func TestItemsOfAVerdictAreBooked(t *testing.T) {
 func TestFailuresAndReviewsWithoutALeaseAreNotBooked(t *testing.T) {
 	x := &run{request: &review.Request{}}
 	for _, r := range []review.Result{review.Fail(review.FailureLost, "gone"), {Verdict: denied(strings.Repeat("x", 1<<20))}} {
-		if got := x.book(r); got.Verdict != r.Verdict || got.Failure != r.Failure {
+		if got := x.accountVerdict(r); got.Verdict != r.Verdict || got.Failure != r.Failure {
 			t.Errorf("got %+v, want %+v", got, r)
 		}
 	}

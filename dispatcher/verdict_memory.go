@@ -13,7 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// allowance is what the work on the objects of a review may take: its time, and the memory of its lease.
+// allowance bounds the work on the objects of a review, in time by its context and in memory by its lease.
 type allowance struct {
 	context.Context //nolint:containedctx // it is a context with a lease
 
@@ -22,22 +22,22 @@ type allowance struct {
 
 var _ conversion.Allowance = allowance{}
 
-// conversionFactor is how many times the estimate of an object as its Go type a conversion takes: it is there in the version that it
-// has, in the internal one and in the one that is asked for.
+// conversionFactor times the estimated size of the decoded object is what a conversion takes: the object exists in its own
+// version, in the internal one and in the version asked for.
 const conversionFactor = 2
 
-// smallVerdict is up to how many bytes a text in a verdict is part of what any review takes.
+// smallVerdict is the longest message, in bytes, that is covered by what every review reserves.
 const smallVerdict = 4 << 10
 
-// verdictItem is what a warning, an annotation or a cause takes beside its bytes.
+// verdictItem is the overhead of a warning, an annotation or a cause, in bytes.
 const verdictItem = 128
 
-// book books what a verdict adds to what its review holds. There may be no room for that: an allow is then no verdict, and
-// the failure policy of its hook decides; a denial is one in any case. What a patch takes is booked when it is applied. It
-// may be called from any goroutine, also when the review is over, and before anything is done with the verdict.
-func (x *run) book(r review.Result) review.Result {
+// accountVerdict adds the size of a verdict to the memory of its review. If it does not fit, an allow becomes a failure of
+// kind overload, for which the failure policy decides; a denial stays. The memory for applying a patch is accounted when
+// it is applied. accountVerdict is called before the verdict is used, from any goroutine, also after the review has ended.
+func (x *run) accountVerdict(r review.Result) review.Result {
 	v, lease := r.Verdict, x.request.Lease
-	if v == nil || lease == nil || small(v) || !lease.Retain() {
+	if v == nil || lease == nil || isSmallVerdict(v) || !lease.Retain() {
 		return r
 	}
 	defer lease.Release()
@@ -54,8 +54,8 @@ func (x *run) book(r review.Result) review.Result {
 	return r
 }
 
-// small reports whether a verdict takes no more than is booked for any review.
-func small(v *admissionv1.AdmissionResponse) bool {
+// isSmallVerdict reports whether a verdict takes no more than every review reserves for it.
+func isSmallVerdict(v *admissionv1.AdmissionResponse) bool {
 	return len(v.GetPatch()) == 0 && len(v.GetWarnings()) == 0 && len(v.GetAuditAnnotations()) == 0 &&
 		len(v.GetStatus().GetMessage()) <= smallVerdict && v.GetStatus().GetDetails() == nil
 }

@@ -13,47 +13,47 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-func TestOutputsAreKnownForAShortTime(t *testing.T) {
+func TestReinvocationCacheKeepsAnOutputForItsLifetime(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	o, x := newOutputs(), output{1}
-	if o.recall(x, now) {
-		t.Error("an output is known that nobody remembered")
+	c, x := newReinvocationCache(), outputDigest{1}
+	if c.isOutput(x, now) {
+		t.Error("an output is known that was not added")
 	}
-	o.remember(x, now)
-	if !o.recall(x, now.Add(outputLife-1)) {
+	c.addOutput(x, now)
+	if !c.isOutput(x, now.Add(outputLifetime-1)) {
 		t.Error("an output is forgotten too soon")
 	}
-	if o.recall(x, now.Add(outputLife)) {
+	if c.isOutput(x, now.Add(outputLifetime)) {
 		t.Error("an output is known after its life")
 	}
-	o.remember(x, now.Add(outputLife))
-	if !o.recall(x, now.Add(outputLife+1)) {
+	c.addOutput(x, now.Add(outputLifetime))
+	if !c.isOutput(x, now.Add(outputLifetime+1)) {
 		t.Error("an output that was put out again is not known")
 	}
 }
 
-func TestOutputsAreBounded(t *testing.T) {
+func TestReinvocationCacheIsBounded(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	o := newOutputs()
-	nth := func(n int) (x output) {
+	c := newReinvocationCache()
+	nth := func(n int) (x outputDigest) {
 		binary.BigEndian.PutUint64(x[:], uint64(n))
 		return x
 	}
 	for n := range maxOutputs + 1 {
-		o.remember(nth(n), now)
-		o.remember(nth(n), now)
+		c.addOutput(nth(n), now)
+		c.addOutput(nth(n), now)
 	}
-	if o.recall(nth(0), now) || !o.recall(nth(1), now) || !o.recall(nth(maxOutputs), now) {
+	if c.isOutput(nth(0), now) || !c.isOutput(nth(1), now) || !c.isOutput(nth(maxOutputs), now) {
 		t.Error("at the bound, the oldest output has to go, and it alone")
 	}
-	if len(o.until) != maxOutputs || len(o.order) != maxOutputs {
-		t.Errorf("%d and %d outputs are kept, want %d", len(o.until), len(o.order), maxOutputs)
+	if len(c.until) != maxOutputs || len(c.order) != maxOutputs {
+		t.Errorf("%d and %d outputs are kept, want %d", len(c.until), len(c.order), maxOutputs)
 	}
 }
 
-// TestOutputsDifferInWhateverHooksSee changes each field of a request: a reinvocation that is spared by mistake would be
-// a policy that was not asked.
-func TestOutputsDifferInWhateverHooksSee(t *testing.T) {
+// TestOutputDigestCoversWhatHooksSee changes each field of a request: two requests with the same digest would let a
+// reinvocation skip a hook that has to be called.
+func TestOutputDigestCoversWhatHooksSee(t *testing.T) {
 	object := []byte(`{"b":"` + strings.Repeat("x", 64<<10) + `","a":1}`)
 	whole := func() *admissionv1.AdmissionRequest {
 		dry := false
@@ -70,11 +70,11 @@ func TestOutputsDifferInWhateverHooksSee(t *testing.T) {
 			OldObject: &admissionv1.Object{Raw: []byte(`{}`)}, Options: &admissionv1.Object{Raw: []byte(`{}`)}, DryRun: &dry,
 		}
 	}
-	known := outputOf("r1", whole(), object)
-	if known != outputOf("r1", whole(), object) {
+	known := digestOutput("r1", whole(), object)
+	if known != digestOutput("r1", whole(), object) {
 		t.Fatal("the same is not the same")
 	}
-	if known == outputOf("r2", whole(), object) || known == outputOf("r1", whole(), bytes.Replace(object, []byte(`"a":1`), []byte(`"a":2`), 1)) {
+	if known == digestOutput("r2", whole(), object) || known == digestOutput("r1", whole(), bytes.Replace(object, []byte(`"a":1`), []byte(`"a":2`), 1)) {
 		t.Error("another configuration or object is the same output")
 	}
 	// The uid is another for each stage, and the subresource is that of the request in every version.
@@ -82,7 +82,7 @@ func TestOutputsDifferInWhateverHooksSee(t *testing.T) {
 	whole().ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		r := whole()
 		r.ProtoReflect().Clear(f)
-		if same := known == outputOf("r1", r, object); same != ignored[f.Name()] && f.Name() != "dry_run" {
+		if same := known == digestOutput("r1", r, object); same != ignored[f.Name()] && f.Name() != "dry_run" {
 			t.Errorf("without %s: same output: %v, want %v", f.Name(), same, ignored[f.Name()])
 		}
 		return true
@@ -96,7 +96,7 @@ func TestOutputsDifferInWhateverHooksSee(t *testing.T) {
 	} {
 		r := whole()
 		change(r)
-		if known == outputOf("r1", r, object) {
+		if known == digestOutput("r1", r, object) {
 			t.Errorf("%s: the same output", name)
 		}
 	}

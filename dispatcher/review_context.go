@@ -17,9 +17,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// subject is what a review is about: its request, with the object as mutated so far, in the versions that its hooks take.
-// It belongs to the goroutine of the review.
-type subject struct {
+// reviewContext matches hooks with the object of a review as mutated so far, and converts that object into the versions that
+// hooks take. Attributes and views are those of one revision of the object. It belongs to one goroutine: that of the
+// review, or of one shadow call.
+type reviewContext struct {
 	request    *admissionv1.AdmissionRequest
 	cluster    cluster
 	attributes *match.Attributes
@@ -27,14 +28,14 @@ type subject struct {
 	views      []*chain.View
 }
 
-func newSubject(r *review.Request, of match.Cluster) *subject {
-	s := &subject{request: r.Admission, cluster: cluster{Cluster: of, request: r}}
+func newReviewContext(r *review.Request, of match.Cluster) *reviewContext {
+	s := &reviewContext{request: r.Admission, cluster: cluster{Cluster: of, request: r}}
 	s.attributes = match.NewAttributes(r.Admission, &s.cluster).Booked(&s.cluster)
 	return s
 }
 
-// at is the request with an object as mutated so far.
-func (s *subject) at(o chain.Object) *match.Attributes {
+// attributesOf returns the attributes of the request with an object. A new revision discards the views of the last one.
+func (s *reviewContext) attributesOf(o chain.Object) *match.Attributes {
 	if o.Revision != s.revision {
 		s.attributes.ReleaseObject()
 		s.attributes, s.revision, s.views = s.attributes.WithObject(o.Raw), o.Revision, nil
@@ -42,14 +43,14 @@ func (s *subject) at(o chain.Object) *match.Attributes {
 	return s.attributes
 }
 
-// match says whether a hook applies.
-func (s *subject) match(ctx context.Context, h *match.Hook, o chain.Object) match.Decision {
-	return h.Matches(ctx, s.at(o))
+// matchHook is chain.Options.Match.
+func (s *reviewContext) matchHook(ctx context.Context, h *match.Hook, o chain.Object) match.Decision {
+	return h.Matches(ctx, s.attributesOf(o))
 }
 
-// view is chain.Options.View.
-func (s *subject) view(ctx context.Context, o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
-	attributes := s.at(o)
+// viewAs is chain.Options.View.
+func (s *reviewContext) viewAs(ctx context.Context, o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
+	attributes := s.attributesOf(o)
 	for _, v := range s.views {
 		if v.As == as {
 			return v, nil
@@ -64,25 +65,25 @@ func (s *subject) view(ctx context.Context, o chain.Object, as conversion.Resour
 	return v, nil
 }
 
-// defaults is chain.Options.Default.
-func (s *subject) defaults(patched []byte, v *chain.View) ([]byte, error) {
-	kind := s.kind()
+// applyDefaults is chain.Options.Default.
+func (s *reviewContext) applyDefaults(patched []byte, v *chain.View) ([]byte, error) {
+	kind := s.requestKind()
 	if v != nil {
 		kind = v.As.Kind
 	}
 	return s.cluster.Default(kind, patched)
 }
 
-// kind is the kind in which the object came.
-func (s *subject) kind() schema.GroupVersionKind {
+// requestKind is the kind of the request's object.
+func (s *reviewContext) requestKind() schema.GroupVersionKind {
 	k := s.request.GetKind()
 	return schema.GroupVersionKind{Group: k.GetGroup(), Version: k.GetVersion(), Kind: k.GetKind()}
 }
 
-// restore is chain.Options.Return. What a hook saw is converted back beside what it made of it: their difference is what
-// it changed, and nothing that has no place in its version is lost.
-func (s *subject) restore(ctx context.Context, o chain.Object, seen, changed []byte) ([]byte, error) {
-	to := s.kind()
+// rebase is chain.Options.Return: a three-way merge. It converts the object before and after the hook to the version of the
+// request and applies their difference to o, so that fields that the hook's version does not have are kept.
+func (s *reviewContext) rebase(ctx context.Context, o chain.Object, seen, changed []byte) ([]byte, error) {
+	to := s.requestKind()
 	from, err := s.cluster.Convert(ctx, seen, to)
 	if err != nil {
 		return nil, err
@@ -94,8 +95,7 @@ func (s *subject) restore(ctx context.Context, o chain.Object, seen, changed []b
 	return conversion.Carry(o.Raw, from, back)
 }
 
-// message is a request with the object as mutated so far, as hooks see it that take a version. The parts that stay are
-// shared.
+// message returns a request with the object as mutated so far, in the version of v. Unchanged parts are shared with r.
 func message(r *admissionv1.AdmissionRequest, o chain.Object, v *chain.View) *admissionv1.AdmissionRequest {
 	if o.Revision == 0 && v == nil {
 		return r
@@ -127,7 +127,7 @@ func message(r *admissionv1.AdmissionRequest, o chain.Object, v *chain.View) *ad
 	return m
 }
 
-// withRaw is an object with other content, if there is one.
+// withRaw returns a copy of o with other content; nil for nil.
 func withRaw(o *admissionv1.Object, raw []byte) *admissionv1.Object {
 	if o == nil {
 		return nil
@@ -135,14 +135,15 @@ func withRaw(o *admissionv1.Object, raw []byte) *admissionv1.Object {
 	return &admissionv1.Object{ContentType: o.GetContentType(), Raw: raw}
 }
 
-// cluster is a cluster as one review knows it: its namespace is looked up at most once, in the facts that a bridge sent,
-// else in the cluster's context. It belongs to the goroutine of the review.
+// cluster adds to a cluster the facts of one review and its memory: the labels of the namespace come from the facts, or are
+// looked up once, and decoded or converted objects are accounted to the review. It belongs to the goroutine of its
+// review context.
 type cluster struct {
 	match.Cluster
 
 	request   *review.Request
 	namespace namespace
-	full      error // why there was no memory for what the objects take decoded, the last time that there was none
+	memoryErr error // the last refusal by Grow that a retry may help
 }
 
 // Grow implements [match.Memory]. The error is a status: 429 where trying again may help, else 413.
@@ -156,14 +157,14 @@ func (c *cluster) Grow(n int64) error {
 		return apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("the object takes more memory decoded than one review may have: %v", full))
 	}
-	c.full = err
+	c.memoryErr = err
 	return apierrors.NewTooManyRequests(err.Error(), 1)
 }
 
 // Shrink implements [match.Memory].
 func (c *cluster) Shrink(n int64) { c.request.Lease.Shrink(n) }
 
-// Convert implements [match.Cluster]. What it takes is booked meanwhile.
+// Convert implements [match.Cluster]. Its memory is reserved while it runs.
 func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
 	n := conversionFactor * conversion.ExtentOf(object).Typed()
 	if err := c.request.Lease.Grow(n); err != nil {
@@ -173,7 +174,7 @@ func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVer
 	return c.Cluster.Convert(ctx, object, to)
 }
 
-// Default implements [match.Cluster]. What it takes is booked meanwhile.
+// Default implements [match.Cluster]. Its memory is reserved while it runs.
 func (c *cluster) Default(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
 	e := conversion.ExtentOf(object)
 	n := 2*e.Untyped() + 2*e.Tree() // before and after
@@ -184,9 +185,9 @@ func (c *cluster) Default(kind schema.GroupVersionKind, object []byte) ([]byte, 
 	return c.Cluster.Default(kind, object)
 }
 
-// namespace is what a look-up has told.
+// namespace is the result of the last look-up of a namespace.
 type namespace struct {
-	asked  bool
+	found  bool
 	name   string
 	labels map[string]string
 	err    error
@@ -197,8 +198,8 @@ func (c *cluster) NamespaceLabels(ctx context.Context, name string) (map[string]
 	if f := c.request.Facts; f.GetNamespaceExists() && name == c.request.Admission.GetNamespace() {
 		return f.GetNamespaceLabels(), nil
 	}
-	if n := &c.namespace; !n.asked || n.name != name {
-		n.asked, n.name = true, name
+	if n := &c.namespace; !n.found || n.name != name {
+		n.found, n.name = true, name
 		n.labels, n.err = c.Cluster.NamespaceLabels(ctx, name)
 	}
 	return c.namespace.labels, c.namespace.err

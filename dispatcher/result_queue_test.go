@@ -10,16 +10,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-func TestInboxWakesWhenSomethingCanBeDecided(t *testing.T) {
+func TestResultQueueWakesWhenSomethingCanBeDecided(t *testing.T) {
 	allowed := review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}}
 	denied := review.Result{Verdict: &admissionv1.AdmissionResponse{}}
 	failed := review.Fail(review.FailureLost, "lost")
 	for _, c := range []struct {
-		name    string
-		each    bool
-		calls   int
-		results []review.Result
-		want    []bool // whether each result wakes
+		name     string
+		wakeEach bool
+		calls    int
+		results  []review.Result
+		want     []bool // whether each result wakes
 	}{
 		{"the last of calls that allow wakes", false, 3, []review.Result{allowed, allowed, allowed}, []bool{false, false, true}},
 		{"a denial wakes at once, and the last result too", false, 3, []review.Result{allowed, denied, allowed}, []bool{false, true, true}},
@@ -28,14 +28,14 @@ func TestInboxWakesWhenSomethingCanBeDecided(t *testing.T) {
 		{"a result without verdict and failure wakes", false, 2, []review.Result{{}, allowed}, []bool{true, true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			box := newInbox(c.calls, c.each)
-			box.expect(c.calls)
-			var taken []delivery
+			queue := newResultQueue(c.calls, c.wakeEach)
+			queue.addCalls(c.calls)
+			var taken []callResult
 			for i, r := range c.results {
-				box.put(i, r)
+				queue.addResult(i, r)
 				woken := false
 				select {
-				case <-box.wake:
+				case <-queue.wakeups:
 					woken = true
 				default:
 				}
@@ -43,10 +43,10 @@ func TestInboxWakesWhenSomethingCanBeDecided(t *testing.T) {
 					t.Errorf("result %d: woken %v, want %v", i, woken, c.want[i])
 				}
 				if woken {
-					taken = append(taken, box.take(nil)...)
+					taken = append(taken, queue.takeResults(nil)...)
 				}
 			}
-			taken = append(taken, box.take(nil)...)
+			taken = append(taken, queue.takeResults(nil)...)
 			if len(taken) != len(c.results) {
 				t.Fatalf("%d results taken, want %d", len(taken), len(c.results))
 			}
@@ -59,44 +59,44 @@ func TestInboxWakesWhenSomethingCanBeDecided(t *testing.T) {
 	}
 }
 
-func TestInboxTakesMoreResultsThanWereExpected(t *testing.T) {
-	box := newInbox(1, false)
+func TestResultQueueTakesMoreResultsThanWereExpected(t *testing.T) {
+	queue := newResultQueue(1, false)
 	for i := range 1000 {
-		box.put(i, review.Fail(review.FailureLost, "lost"))
+		queue.addResult(i, review.Fail(review.FailureLost, "lost"))
 	}
-	if n := len(box.take(nil)); n != 1000 {
+	if n := len(queue.takeResults(nil)); n != 1000 {
 		t.Errorf("%d results taken", n)
 	}
 }
 
-func TestInboxGivesRoomBackThatWasTaken(t *testing.T) {
-	box := newInbox(2, false)
-	box.put(0, review.Result{})
-	first := box.take(nil)
-	box.put(1, review.Result{})
-	second := box.take(first)
-	box.put(2, review.Result{})
-	if third := box.take(second); len(third) != 1 || third[0].id != 2 || &third[0] != &first[0] {
-		t.Errorf("third take is %+v, not in the room of the first", third)
+func TestResultQueueReusesTakenMemory(t *testing.T) {
+	queue := newResultQueue(2, false)
+	queue.addResult(0, review.Result{})
+	first := queue.takeResults(nil)
+	queue.addResult(1, review.Result{})
+	second := queue.takeResults(first)
+	queue.addResult(2, review.Result{})
+	if third := queue.takeResults(second); len(third) != 1 || third[0].id != 2 || &third[0] != &first[0] {
+		t.Errorf("third take is %+v, not in the memory of the first", third)
 	}
 }
 
-func TestInboxWakesWhenItIsTime(t *testing.T) {
+func TestResultQueueWakesWhenItIsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		box, begun := newInbox(1, false), time.Now()
+		queue, begun := newResultQueue(1, false), time.Now()
 		for _, wait := range []time.Duration{time.Second, time.Minute, -time.Second} {
-			box.wakeIn(time.Hour) // which does not count: the last one does
-			box.wakeIn(wait)
-			<-box.wake
+			queue.wakeAfter(time.Hour) // which does not count: the last one does
+			queue.wakeAfter(wait)
+			<-queue.wakeups
 			if took := time.Since(begun); took != max(0, wait) {
 				t.Errorf("woken after %s, it was to be after %s", took, wait)
 			}
 			begun = time.Now()
 		}
-		box.wakeIn(time.Second)
-		box.close()
+		queue.wakeAfter(time.Second)
+		queue.stopTimer()
 		time.Sleep(time.Hour) //nolint:forbidigo // of the bubble
-		if len(box.wake) > 0 {
+		if len(queue.wakeups) > 0 {
 			t.Error("woken after it was over")
 		}
 	})
