@@ -20,22 +20,21 @@ const (
 	scrapeTimeout = 10 * time.Second
 )
 
-// AdminOptions is what the admin handler needs.
+// AdminOptions configures the admin handler.
 type AdminOptions struct {
-	// Gatherer is what /metrics shows; nil shows nothing, with 404.
+	// Gatherer supplies /metrics; with nil that path answers 404.
 	Gatherer prometheus.Gatherer
-	// Ready says what is missing before the process should be sent requests, one reason each; empty means ready. It is
-	// called for each probe, from any goroutine, and must not block. nil is always ready.
+	// Ready returns why the process should not receive requests yet, one reason each; empty means ready. Each probe
+	// calls it, from any goroutine; it must not block. nil is always ready.
 	Ready func() []string
-	// Notes says what has to be known of a process that is ready, one sentence each, behind "ready". As Ready; nil says
-	// nothing.
+	// Notes returns sentences that /readyz prints after "ready". It is called as Ready is; nil adds nothing.
 	Notes func() []string
-	// Logger is told which metrics cannot be gathered; nil logs nothing.
+	// Logger receives the metrics that cannot be gathered; nil logs nothing.
 	Logger *slog.Logger
 }
 
-// Admin is the handler of the admin port: /healthz answers while the process runs, /readyz says 503 and why while it
-// should not be sent requests, /metrics is for Prometheus, with exemplars when it asks for OpenMetrics.
+// Admin is the handler of the admin port. /healthz answers while the process runs. /readyz answers 503 with the reasons
+// while the process should not receive requests. /metrics is for Prometheus, with exemplars if it asks for OpenMetrics.
 func Admin(o AdminOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "/healthz\n/readyz\n/metrics\n") })
@@ -77,19 +76,18 @@ func (o AdminOptions) metrics() http.Handler {
 	return promhttp.HandlerFor(o.Gatherer, options)
 }
 
-// gatherErrors is a logger as promhttp wants it.
+// gatherErrors implements promhttp.Logger.
 type gatherErrors struct{ log *slog.Logger }
 
-// Println logs one error of a scrape.
+// Println implements promhttp.Logger.
 func (g gatherErrors) Println(v ...any) {
 	g.log.Warn("metrics cannot be gathered as a whole", "error", strings.TrimSpace(fmt.Sprintln(v...)))
 }
 
-// plain answers with a text.
 func plain(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	// The prober may have gone; there is nobody to tell.
+	// An error means that the prober has gone.
 	_, _ = io.WriteString(w, text)
 }

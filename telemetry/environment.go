@@ -26,19 +26,8 @@ const (
 	envTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 )
 
-// The words that those variables may hold.
-const (
-	exporterNone    = "none"
-	exporterOTLP    = "otlp"
-	exporterConsole = "console"
-
-	protocolGRPC = "grpc"
-	protocolHTTP = "http/protobuf" // the specification's default
-)
-
-func disabledByEnv() bool {
-	return strings.EqualFold(strings.TrimSpace(os.Getenv(envDisabled)), "true")
-}
+// none is the value that switches exporters or propagators off.
+const none = "none"
 
 // listFromEnv reads a variable that holds a list; the fallback stands for an unset or empty one.
 func listFromEnv(name, fallback string) []string {
@@ -51,43 +40,43 @@ func listFromEnv(name, fallback string) []string {
 	return list
 }
 
-// processorsFromEnv makes what takes the spans that have ended: one processor for each exporter.
-func processorsFromEnv(ctx context.Context, o Options) ([]sdktrace.SpanProcessor, error) {
-	fallback := exporterNone
+// processorsFromEnv makes one span processor for each exporter that OTEL_TRACES_EXPORTER names.
+func processorsFromEnv(ctx context.Context, log *slog.Logger) ([]sdktrace.SpanProcessor, error) {
+	fallback := none
 	if os.Getenv(envEndpoint) != "" || os.Getenv(envTracesEndpoint) != "" {
-		fallback = exporterOTLP
+		fallback = "otlp"
 	}
 	var processors []sdktrace.SpanProcessor
 	for _, name := range listFromEnv(envExporter, fallback) {
 		switch name {
-		case exporterNone:
-		case exporterOTLP:
-			exporter, err := otlpFromEnv(ctx, o.Logger)
+		case none:
+		case "otlp":
+			exporter, err := otlpFromEnv(ctx, log)
 			if err != nil {
 				return nil, fmt.Errorf("exporting traces by OTLP, see the OTEL_EXPORTER_OTLP_* variables: %w", err)
 			}
-			processors = append(processors, sdktrace.NewBatchSpanProcessor(&reporter{SpanExporter: exporter, log: o.Logger}))
-		case exporterConsole:
-			processors = append(processors, sdktrace.NewSimpleSpanProcessor(&console{w: o.Console}))
+			processors = append(processors, sdktrace.NewBatchSpanProcessor(&reporter{SpanExporter: exporter, log: log}))
+		case "console":
+			processors = append(processors, sdktrace.NewSimpleSpanProcessor(&console{w: os.Stdout}))
 		default:
-			ignored(ctx, o.Logger, envExporter, name, exporterOTLP, exporterConsole, exporterNone)
+			warnIgnored(ctx, log, envExporter, name, "otlp, console, none")
 		}
 	}
 	return processors, nil
 }
 
-// otlpFromEnv makes the OTLP exporter of the configured protocol. It does not dial.
+// otlpFromEnv makes the OTLP exporter of the configured protocol; the specification's default is http/protobuf. It does not dial.
 func otlpFromEnv(ctx context.Context, log *slog.Logger) (sdktrace.SpanExporter, error) {
 	variable := envProtocol
 	if os.Getenv(envTracesProtocol) != "" {
 		variable = envTracesProtocol
 	}
 	switch protocol := strings.TrimSpace(os.Getenv(variable)); protocol {
-	case protocolGRPC:
+	case "grpc":
 		return otlptracegrpc.New(ctx)
-	case protocolHTTP, "":
+	case "http/protobuf", "":
 	default:
-		ignored(ctx, log, variable, protocol, protocolGRPC, protocolHTTP)
+		warnIgnored(ctx, log, variable, protocol, "grpc, http/protobuf")
 	}
 	return otlptracehttp.New(ctx)
 }
@@ -101,16 +90,16 @@ func propagatorFromEnv(ctx context.Context, log *slog.Logger) propagation.TextMa
 			all = append(all, propagation.TraceContext{})
 		case "baggage":
 			all = append(all, propagation.Baggage{})
-		case exporterNone:
+		case none:
 		default:
-			ignored(ctx, log, envPropagators, name, "tracecontext", "baggage", exporterNone)
+			warnIgnored(ctx, log, envPropagators, name, "tracecontext, baggage, none")
 		}
 	}
 	return propagation.NewCompositeTextMapPropagator(all...)
 }
 
-// ignored warns about a value that is not understood. The specification wants it left aside, not refused.
-func ignored(ctx context.Context, log *slog.Logger, variable, value string, known ...string) {
+// warnIgnored warns about an unknown value. The specification wants it ignored, not refused.
+func warnIgnored(ctx context.Context, log *slog.Logger, variable, value, known string) {
 	log.WarnContext(ctx, "a variable holds a value that is not known here; it is ignored",
-		"variable", variable, "value", value, "known", strings.Join(known, ", "))
+		"variable", variable, "value", value, "known", known)
 }

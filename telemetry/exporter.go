@@ -11,8 +11,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// reporter is an exporter that logs its failures once, not once per batch: a collector that is down must not fill the
-// log. It hands no error on, since the SDK would print it past the logger. Its methods are called one at a time.
+// reporter is an exporter that logs a failure once, not once per batch: a collector that is down must not fill the
+// log. It returns no error, since the SDK would print it past the logger. The SDK calls one method at a time.
 type reporter struct {
 	sdktrace.SpanExporter
 
@@ -34,16 +34,12 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// console writes each span as one line of JSON. It is for looking at traces without a collector; the lines are no
-// format that anything else reads.
+// console writes each span as one line of JSON, for people without a collector. The format is not stable.
 type console struct {
 	mu sync.Mutex // guards w
 	w  io.Writer
 }
 
-var _ sdktrace.SpanExporter = (*console)(nil)
-
-// consoleSpan is a span in one line.
 type consoleSpan struct {
 	Trace      string            `json:"trace"`
 	Span       string            `json:"span"`

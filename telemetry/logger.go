@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// NewLogger makes the logger of a process, as flags say. The format is "text" or "json", empty is text; the level is the
-// least severe that is written, "debug", "info", "warn" or "error", empty is info. The error says which words are known.
+// NewLogger makes the logger of a process. The format is "text" or "json", empty is text; the level is the least severe
+// one that is written, "debug", "info", "warn" or "error", empty is info. The error names the known words.
 func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	least, err := parseLevel(level)
 	if err != nil {

@@ -1,17 +1,17 @@
-// Package telemetry sets up what operators see of a process: traces by the OpenTelemetry API, configured by the
-// standard OTEL_* variables; structured logs; and the handler of the admin port with health, readiness and metrics.
+// Package telemetry sets up traces by the OpenTelemetry API, configured by the standard OTEL_* variables; structured
+// logs; and the handler of the admin port with health, readiness and metrics.
 //
-// It makes no instruments (each package has its own), opens no listener, and sets nothing global: whoever traces is
-// given the TracerProvider of a Telemetry. Everything here may be used from any goroutine.
+// It makes no instruments (each package has its own), opens no listener, and sets nothing global: callers pass the
+// TracerProvider of a Telemetry on. Everything here may be used from any goroutine.
 package telemetry
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -21,7 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// DefaultServiceName is the service.name of traces when neither Options, OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES says it.
+// DefaultServiceName is the service.name of traces when neither Options, OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES sets one.
 const DefaultServiceName = "portcullis"
 
 // Options is what a Telemetry needs besides the environment.
@@ -32,10 +32,8 @@ type Options struct {
 	ServiceVersion string
 	// ServiceInstance is the service.instance.id of traces, which tells replicas apart; empty leaves it out.
 	ServiceInstance string
-	// Logger is told which variables cannot be followed, and when spans cannot be exported; nil logs nothing.
+	// Logger receives the variables that are not understood, and failures to export spans; nil logs nothing.
 	Logger *slog.Logger
-	// Console is where OTEL_TRACES_EXPORTER=console writes; nil is standard output.
-	Console io.Writer
 }
 
 // Telemetry is the tracing of one process.
@@ -43,28 +41,30 @@ type Telemetry struct {
 	// TracerProvider makes the tracers. It records nothing when no exporter is configured; the context of a caller's trace
 	// is passed on even then.
 	TracerProvider trace.TracerProvider
-	// Propagator reads and writes trace context in headers, as OTEL_PROPAGATORS says.
+	// Propagator reads and writes trace context in headers, by OTEL_PROPAGATORS.
 	Propagator propagation.TextMapPropagator
 
 	shutdown func(context.Context) error
 }
 
-// New sets tracing up as the variables of the OpenTelemetry specification say. Spans are exported when an OTLP endpoint
+// New sets tracing up by the variables of the OpenTelemetry specification. Spans are exported when an OTLP endpoint
 // is named (OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or OTEL_TRACES_EXPORTER names an exporter;
-// unlike the specification, silence means no export, so that a process without a collector does not complain about it.
-// Sampler, limits, batching and the resource are the SDK's own reading of its variables. A value that is not understood
-// is logged and left aside. Nothing is dialled: a collector that is not there shows when spans are exported.
+// unlike in the specification, the default is no export, so that a process without a collector logs no failures.
+// The SDK itself reads the variables of sampler, limits, batching and resource. A value that is not understood is
+// logged and ignored. Nothing is dialled: a missing collector shows when spans are exported.
 func New(ctx context.Context, o Options) (*Telemetry, error) {
-	o = o.defaults()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	t := &Telemetry{
 		TracerProvider: noop.NewTracerProvider(),
 		Propagator:     propagatorFromEnv(ctx, o.Logger),
 		shutdown:       func(context.Context) error { return nil },
 	}
-	if disabledByEnv() {
+	if strings.EqualFold(strings.TrimSpace(os.Getenv(envDisabled)), "true") {
 		return t, nil
 	}
-	processors, err := processorsFromEnv(ctx, o)
+	processors, err := processorsFromEnv(ctx, o.Logger)
 	if err != nil || len(processors) == 0 {
 		return t, err
 	}
@@ -81,17 +81,7 @@ func New(ctx context.Context, o Options) (*Telemetry, error) {
 // do nothing.
 func (t *Telemetry) Shutdown(ctx context.Context) error { return t.shutdown(ctx) }
 
-func (o Options) defaults() Options {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Console == nil {
-		o.Console = os.Stdout
-	}
-	return o
-}
-
-// resource says who the spans are of. What the environment says wins.
+// resource describes the process that the spans come from. The environment takes precedence.
 func (o Options) resource(ctx context.Context) *resource.Resource {
 	attributes := []attribute.KeyValue{attribute.String("service.name", cmp.Or(o.ServiceName, DefaultServiceName))}
 	if o.ServiceVersion != "" {

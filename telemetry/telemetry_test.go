@@ -3,7 +3,6 @@ package telemetry_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net"
 	"os"
@@ -13,10 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
@@ -146,7 +142,7 @@ func TestNothingIsRecorded(t *testing.T) {
 	for name, variables := range tests {
 		t.Run(name, func(t *testing.T) {
 			environment(t, variables)
-			tel := start(t, telemetry.Options{Console: failingWriter{t}})
+			tel := start(t, telemetry.Options{})
 			_, span := tel.TracerProvider.Tracer("test").Start(t.Context(), "s")
 			defer span.End()
 			if span.IsRecording() {
@@ -154,14 +150,6 @@ func TestNothingIsRecorded(t *testing.T) {
 			}
 		})
 	}
-}
-
-// failingWriter fails the test when something is written.
-type failingWriter struct{ t *testing.T }
-
-func (w failingWriter) Write(p []byte) (int, error) {
-	w.t.Errorf("written: %s", p)
-	return len(p), nil
 }
 
 func TestTheTraceOfACallerIsPassedOnWithoutExport(t *testing.T) {
@@ -226,41 +214,6 @@ func TestVariablesThatAreNotUnderstoodAreNamedInTheLog(t *testing.T) {
 	}
 }
 
-func TestConsoleWritesALineForEachSpan(t *testing.T) {
-	environment(t, map[string]string{"OTEL_TRACES_EXPORTER": "console"})
-	var out bytes.Buffer
-	tel := start(t, telemetry.Options{Console: &out})
-	ctx, parent := tel.TracerProvider.Tracer("test").Start(t.Context(), "portcullis.review")
-	_, child := tel.TracerProvider.Tracer("test").Start(ctx, "portcullis.call", trace.WithSpanKind(trace.SpanKindClient))
-	child.SetAttributes(attribute.String("portcullis.hook", "a.b.c"), attribute.Int("portcullis.round", 1))
-	child.SetStatus(codes.Error, "timeout")
-	child.End()
-	parent.End()
-
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 {
-		t.Fatalf("%d lines, want 2:\n%s", len(lines), &out)
-	}
-	var got map[string]any
-	if err := json.Unmarshal([]byte(lines[0]), &got); err != nil {
-		t.Fatal(err)
-	}
-	for _, varies := range []string{"start", "duration"} {
-		if got[varies] == "" {
-			t.Errorf("no %s in %s", varies, lines[0])
-		}
-		delete(got, varies)
-	}
-	want := map[string]any{
-		"trace": parent.SpanContext().TraceID().String(), "span": child.SpanContext().SpanID().String(),
-		"parent": parent.SpanContext().SpanID().String(), "name": "portcullis.call", "kind": "client", "status": "timeout",
-		"attributes": map[string]any{"portcullis.hook": "a.b.c", "portcullis.round": "1"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("line (-want +got):\n%s", diff)
-	}
-}
-
 func TestACollectorThatIsDownNeitherBlocksNorFails(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -283,7 +236,7 @@ func TestACollectorThatIsDownNeitherBlocksNorFails(t *testing.T) {
 func TestNothingGlobalIsSet(t *testing.T) {
 	provider, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
 	environment(t, map[string]string{"OTEL_TRACES_EXPORTER": "console"})
-	start(t, telemetry.Options{Console: &bytes.Buffer{}})
+	start(t, telemetry.Options{})
 	if otel.GetTracerProvider() != provider || otel.GetTextMapPropagator() != propagator {
 		t.Error("a global of OpenTelemetry was set")
 	}
