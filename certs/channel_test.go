@@ -131,7 +131,7 @@ func TestRunSeesFilesWithoutAHandshake(t *testing.T) {
 		go func() { _ = s.reloader.Run(t.Context()) }()
 		c := s.reloader.Channel(&tls.ConnectionState{VerifiedChains: chainsOf(t, first, Spec{Identity: "ann", Client: true})})
 		s.writeCA(t, Bundle(second.CA()))
-		<-time.After(2 * DefaultInterval)
+		<-time.After(2 * reloadInterval)
 		synctest.Wait()
 		who(t, c, "", identity.ErrUntrusted)
 	})

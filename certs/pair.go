@@ -27,6 +27,17 @@ type Pair struct {
 
 // ReadPair reads a certificate and its key from PEM files, and checks that they belong together.
 func ReadPair(certFile, keyFile string) (Pair, error) {
+	pair, err := readPair(certFile, keyFile)
+	if err != nil {
+		return Pair{}, err
+	}
+	if _, err := pair.TLS(); err != nil {
+		return Pair{}, fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+	}
+	return pair, nil
+}
+
+func readPair(certFile, keyFile string) (Pair, error) {
 	cert, err := os.ReadFile(certFile)
 	if err != nil {
 		return Pair{}, fmt.Errorf("reading a certificate: %w", err)
@@ -35,11 +46,7 @@ func ReadPair(certFile, keyFile string) (Pair, error) {
 	if err != nil {
 		return Pair{}, fmt.Errorf("reading a key: %w", err)
 	}
-	pair := Pair{CertPEM: cert, KeyPEM: key}
-	if _, err := pair.TLS(); err != nil {
-		return Pair{}, fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
-	}
-	return pair, nil
+	return Pair{CertPEM: cert, KeyPEM: key}, nil
 }
 
 // TLS returns the pair as crypto/tls wants it, with the leaf parsed.

@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -18,66 +17,56 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// DefaultInterval is how often the files are looked at, at most: one stat per file and second costs nothing, and a
-// rotation is seen before the next health check.
-const DefaultInterval = time.Second
+// reloadInterval is the shortest time between two reads of the files: to read three small files costs nothing, and a
+// rotation takes effect before the next health check.
+const reloadInterval = time.Second
 
-// ReloaderOptions is what a Reloader needs.
+// ReloaderOptions configures a Reloader.
 type ReloaderOptions struct {
 	// CertFile and KeyFile are our own certificate chain and its key. Both or neither: a client that is not asked for a
 	// certificate has none.
 	CertFile, KeyFile string
-	// CAFile is the bundle of authorities whose peers we trust. Empty trusts nobody: it is an error to make a
-	// configuration out of that.
+	// CAFile is the bundle of authorities whose peers we trust. With none, every handshake that verifies a peer fails.
 	CAFile string
-	// Interval is the shortest time between two looks at the files; 0 is DefaultInterval.
-	Interval time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Logger is told when files were taken or refused; nil logs nothing.
+	// Logger receives that new files are in use, or were refused; nil logs nothing.
 	Logger *slog.Logger
 }
 
-// Reloader hands out the newest good certificate and authorities. It looks at the files when a handshake needs them, so
-// it has no goroutine; a certificate or bundle that cannot be read or does not fit is reported once, and the last good
-// one stays in use. The certificate and the authorities are taken independently of each other.
+// Reloader supplies the newest valid certificate and authorities to each handshake. It reads the files when a handshake
+// needs them and has no goroutine. It reports a file that is unreadable or invalid once, and keeps the last valid one.
+// The certificate and the authorities are replaced independently of each other.
 //
-// A connection that is open when its certificate expires or its authority goes stays open; [Channel] says so, and sessions are
-// never resumed past it. Run sees changed files without a handshake.
+// A connection stays open when its certificate expires or its authority is removed; [Channel] reports that, and sessions
+// are not resumed past it. Run reads changed files without a handshake.
 type Reloader struct {
 	options ReloaderOptions
 
 	// current is what handshakes use.
 	current atomic.Pointer[material]
-	// nextLook is the time of the next look at the files, in nanoseconds since 1970.
+	// nextLook is the time of the next read of the files, in nanoseconds since 1970.
 	nextLook atomic.Int64
-	// failure is what is wrong with the newest files; nil when they are in use.
+	// failure is the error of the last read; nil when the newest files are in use.
 	failure atomic.Pointer[error]
 
-	mu sync.Mutex // serialises looks
-	// Guarded by mu.
-	seen map[string]fs.FileInfo
+	mu sync.Mutex // serialises reads of the files
 }
 
-// material is what one look at the files gave. It is immutable.
+// material is the valid content of the files. It is immutable.
 type material struct {
-	cert *tls.Certificate // nil without files
-	// authorities is nil without a file.
-	authorities *x509.CertPool
-	// authorityExpiry is when the first of the authorities lapses.
-	authorityExpiry time.Time
-	// trusted are the fingerprints of the authorities.
-	trusted map[string]struct{}
+	pair            Pair
+	cert            *tls.Certificate // of pair; nil without files
+	bundle          []byte
+	authorities     *x509.CertPool      // of bundle; nil without a file
+	authorityExpiry time.Time           // of the first authority to expire
+	trusted         map[string]struct{} // fingerprints of the authorities
 }
 
-// OpenReloader reads the files once, and fails when that does not work: a program that starts without its certificates
-// should say so at once.
+// OpenReloader reads the files once, and fails when that fails.
 func OpenReloader(options ReloaderOptions) (*Reloader, error) {
 	if (options.CertFile == "") != (options.KeyFile == "") {
 		return nil, errors.New("a certificate needs its key; name both files or neither")
-	}
-	if options.Interval == 0 {
-		options.Interval = DefaultInterval
 	}
 	if options.Now == nil {
 		options.Now = time.Now
@@ -85,17 +74,17 @@ func OpenReloader(options ReloaderOptions) (*Reloader, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Reloader{options: options, seen: map[string]fs.FileInfo{}}
+	r := &Reloader{options: options}
 	r.current.Store(&material{})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.lookLocked(); err != nil {
+	if err := r.readLocked(); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// Err is what is wrong with the newest files; nil while they are the ones in use.
+// Err returns the error of the newest files; nil while they are in use.
 func (r *Reloader) Err() error {
 	r.fresh()
 	if err := r.failure.Load(); err != nil {
@@ -104,8 +93,7 @@ func (r *Reloader) Err() error {
 	return nil
 }
 
-// SecondsToExpiry is how long our own certificate still holds, in seconds: the value of a gauge. It is negative once the
-// certificate has lapsed, and 0 without one.
+// SecondsToExpiry returns the time until our own certificate expires, in seconds: negative after that, 0 without one.
 func (r *Reloader) SecondsToExpiry() float64 {
 	cert := r.fresh().cert
 	if cert == nil {
@@ -114,7 +102,7 @@ func (r *Reloader) SecondsToExpiry() float64 {
 	return cert.Leaf.NotAfter.Sub(r.options.Now()).Seconds()
 }
 
-// CASecondsToExpiry is how long the first of the trusted authorities to lapse still holds, in seconds; 0 without any.
+// CASecondsToExpiry returns the time until the first of the trusted authorities expires, in seconds; 0 without any.
 func (r *Reloader) CASecondsToExpiry() float64 {
 	expiry := r.fresh().authorityExpiry
 	if expiry.IsZero() {
@@ -123,9 +111,9 @@ func (r *Reloader) CASecondsToExpiry() float64 {
 	return expiry.Sub(r.options.Now()).Seconds()
 }
 
-// Run looks at the files every interval until ctx ends, for connections that are open: handshakes look for themselves.
+// Run reads the files every second until ctx ends, so that open connections see changed authorities without a handshake.
 func (r *Reloader) Run(ctx context.Context) error {
-	t := time.NewTicker(r.options.Interval)
+	t := time.NewTicker(reloadInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -137,11 +125,11 @@ func (r *Reloader) Run(ctx context.Context) error {
 	}
 }
 
-// Authorities is how many certificates the bundle has: each of them may vouch for every identity that no grant binds.
+// Authorities returns the number of certificates in the bundle. Each may vouch for every identity that no grant binds.
 func (r *Reloader) Authorities() int { return len(r.current.Load().trusted) }
 
-// fresh returns the newest good material. Whoever comes first after the interval looks at the files; others go on with
-// what there is, so that a slow disk never holds more than one handshake.
+// fresh returns the newest valid material. The first caller after the interval reads the files; concurrent callers use
+// the current material, so that a slow disk delays one handshake only.
 func (r *Reloader) fresh() *material {
 	now := r.options.Now()
 	if now.UnixNano() < r.nextLook.Load() || !r.mu.TryLock() {
@@ -149,77 +137,50 @@ func (r *Reloader) fresh() *material {
 	}
 	defer r.mu.Unlock()
 	before := r.failure.Load()
-	if err := r.lookLocked(); err != nil && (before == nil || (*before).Error() != err.Error()) {
+	if err := r.readLocked(); err != nil && (before == nil || (*before).Error() != err.Error()) {
 		r.options.Logger.Error("certificate files refused, the last good ones stay in use", slog.Any("error", err))
 	}
 	return r.current.Load()
 }
 
-// lookLocked takes what changed since the last look, and after a failure everything again: a file that becomes readable
-// looks the same as before.
-func (r *Reloader) lookLocked() error {
-	r.nextLook.Store(r.options.Now().Add(r.options.Interval).UnixNano())
-	if !r.changedLocked() && r.failure.Load() == nil {
-		return nil
+// readLocked replaces what has changed in the files and is valid.
+func (r *Reloader) readLocked() error {
+	r.nextLook.Store(r.options.Now().Add(reloadInterval).UnixNano())
+	current := r.current.Load()
+	next := *current
+	err := errors.Join(r.readCert(&next), r.readAuthorities(&next))
+	changed := next.cert != current.cert || next.authorities != current.authorities
+	if changed {
+		r.current.Store(&next)
 	}
-	next := *r.current.Load()
-	err := errors.Join(r.takeCert(&next), r.takeAuthorities(&next))
-	r.current.Store(&next)
 	if err != nil {
 		r.failure.Store(&err)
 		return err
 	}
-	r.failure.Store(nil)
-	r.options.Logger.Info("certificate files taken", slog.String("cert", r.options.CertFile), slog.String("ca", r.options.CAFile),
-		slog.Int("authorities", len(next.trusted)))
+	if r.failure.Swap(nil) != nil || changed {
+		r.options.Logger.Info("certificate files taken", slog.String("cert", r.options.CertFile), slog.String("ca", r.options.CAFile),
+			slog.Int("authorities", len(next.trusted)))
+	}
 	return nil
 }
 
-// changedLocked says whether any file is another one than at the last look. It asks before the files are read: what
-// changes in between is seen at the next look.
-func (r *Reloader) changedLocked() bool {
-	changed := false
-	for _, file := range []string{r.options.CertFile, r.options.KeyFile, r.options.CAFile} {
-		if file == "" {
-			continue
-		}
-		info, err := os.Stat(file)
-		if err != nil {
-			info = nil // reading it will say why
-		}
-		last, known := r.seen[file]
-		if !known || !same(last, info) {
-			changed = true
-		}
-		r.seen[file] = info
-	}
-	return changed
-}
-
-func same(a, b fs.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
-}
-
-func (r *Reloader) takeCert(next *material) error {
+func (r *Reloader) readCert(next *material) error {
 	if r.options.CertFile == "" {
 		return nil
 	}
-	pair, err := ReadPair(r.options.CertFile, r.options.KeyFile)
-	if err != nil {
+	pair, err := readPair(r.options.CertFile, r.options.KeyFile)
+	if err != nil || (bytes.Equal(pair.CertPEM, next.pair.CertPEM) && bytes.Equal(pair.KeyPEM, next.pair.KeyPEM)) {
 		return err
 	}
 	cert, err := pair.TLS()
 	if err != nil {
-		return err
+		return fmt.Errorf("%s and %s: %w", r.options.CertFile, r.options.KeyFile, err)
 	}
-	next.cert = &cert
+	next.pair, next.cert = pair, &cert
 	return nil
 }
 
-func (r *Reloader) takeAuthorities(next *material) error {
+func (r *Reloader) readAuthorities(next *material) error {
 	if r.options.CAFile == "" {
 		return nil
 	}
@@ -227,11 +188,14 @@ func (r *Reloader) takeAuthorities(next *material) error {
 	if err != nil {
 		return fmt.Errorf("reading the authorities: %w", err)
 	}
+	if next.authorities != nil && bytes.Equal(bundle, next.bundle) {
+		return nil
+	}
 	authorities, err := parseBundle(bundle)
 	if err != nil {
 		return fmt.Errorf("authorities %s: %w", r.options.CAFile, err)
 	}
-	next.authorities = x509.NewCertPool()
+	next.bundle, next.authorities = bundle, x509.NewCertPool()
 	next.authorityExpiry, next.trusted = authorities[0].NotAfter, map[string]struct{}{}
 	for _, authority := range authorities {
 		next.authorities.AddCert(authority)
@@ -243,8 +207,8 @@ func (r *Reloader) takeAuthorities(next *material) error {
 	return nil
 }
 
-// parseBundle reads every certificate of a bundle. One that cannot be read refuses the whole: a half-written bundle must
-// not quietly drop an authority, as x509.CertPool.AppendCertsFromPEM would.
+// parseBundle reads every certificate of a bundle, and fails when one is invalid: a half-written bundle must not drop an
+// authority without an error, as x509.CertPool.AppendCertsFromPEM would.
 func parseBundle(bundle []byte) ([]*x509.Certificate, error) {
 	var authorities []*x509.Certificate
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {

@@ -88,7 +88,7 @@ func (t *target) dial(largest int) (*grpc.ClientConn, error) {
 		return nil, err
 	}
 	files, err := certs.OpenReloader(certs.ReloaderOptions{
-		CertFile: t.tls.cert, KeyFile: t.tls.key, CAFile: t.tls.ca, Interval: 0, Now: nil, Logger: nil,
+		CertFile: t.tls.cert, KeyFile: t.tls.key, CAFile: t.tls.ca,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("certificates for %s: %w", t.server, err)
