@@ -226,7 +226,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		View: func(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
 			return rc.viewAs(lookups, o, as)
 		},
-		Return: func(o chain.Object, seen, changed []byte) ([]byte, error) {
+		Rebase: func(o chain.Object, seen, changed []byte) ([]byte, error) {
 			return rc.rebase(lookups, o, seen, changed)
 		},
 		Default:  rc.applyDefaults,

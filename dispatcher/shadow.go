@@ -263,7 +263,7 @@ func (s *shadowCall) completeCall(ctx context.Context) {
 	if s.ended = s.resultAt; s.cancelBackend {
 		s.cancel(s.index)
 	}
-	s.report(ctx, chain.Foresee(s.hook, *s.result))
+	s.report(ctx, chain.EvaluateShadow(s.hook, *s.result))
 }
 
 // report records what the hook would have done in metrics, span and debug log.

@@ -8,7 +8,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// folder folds the calls of a review into its answer, in the order of the hooks whatever order their results came in.
+// folder folds the calls of a review into its answer, in the order of the hooks.
 type folder struct {
 	options *Options
 	answer  review.Answer
@@ -21,7 +21,7 @@ func (f *folder) allow(calls []*call, patch []byte) { f.finish(calls, nil, patch
 // deny makes the answer of a request that a verdict denied.
 func (f *folder) deny(calls []*call, status *admissionv1.Status) { f.finish(calls, status, nil) }
 
-// fail makes the answer of a request that is refused without a verdict.
+// fail makes the answer of a request that was refused by a failure or an error.
 func (f *folder) fail(calls []*call, status *admissionv1.Status) {
 	f.finish(calls, status, nil)
 	f.answer.Failed = true
@@ -41,17 +41,17 @@ func (f *folder) finish(calls []*call, status *admissionv1.Status, patch []byte)
 	}
 	f.answer = review.Answer{Response: resp, Revision: f.options.Revision}
 	if f.options.Request.Explain {
-		f.answer.Outcomes = explained(calls)
+		f.answer.Outcomes = hookOutcomes(calls)
 	}
 	f.done = true
 }
 
-// spoken is what the hook of a call says beside allow and deny; nil when it said nothing that counts.
-func (c *call) spoken() *admissionv1.AdmissionResponse {
+// reportedVerdict returns the verdict whose warnings and audit annotations count; nil if there is none.
+func (c *call) reportedVerdict() *admissionv1.AdmissionResponse {
 	if c.state != ended {
 		return nil
 	}
-	return cmp.Or(c.result.Verdict, c.said)
+	return cmp.Or(c.result.Verdict, c.replacedVerdict)
 }
 
 // Answer implements [Machine].

@@ -25,7 +25,7 @@ const (
 	maxAuditKey = 63
 	// maxAuditBytes is the most bytes of all keys and values.
 	maxAuditBytes = 16 << 10
-	// maxCallAuditBytes is the most bytes of those of one call, so that one hook does not use up the room of all.
+	// maxCallAuditBytes is the most bytes of those of one call, so that one hook does not use up the space of all.
 	maxCallAuditBytes = 8 << 10
 	// maxAuditOperations is how many operations of a patch are listed; the digest covers all.
 	maxAuditOperations = 32
@@ -43,23 +43,23 @@ const (
 	auditPending    = "pending."     // + type + place: pendingAudit
 	auditMutation   = "mutation."    // + place: mutationAudit
 	auditPatch      = "patch."       // + place: patchAudit
-	auditOmitted    = "omitted"      // how many annotations found no room
+	auditOmitted    = "omitted"      // number of annotations that did not fit
 )
 
-// openAudit says which call had no verdict and was let pass.
-type openAudit struct {
+// failOpenAudit names a call that failed open.
+type failOpenAudit struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
 	Kind          string `json:"kind"`
 }
 
-// pendingAudit says which hook was not asked because it has not been in rotation yet.
+// pendingAudit names a hook that was not called since it is not in rotation yet.
 type pendingAudit struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
 }
 
-// mutationAudit says which call changed the object, as MutationAuditAnnotation of kube-apiserver's mutating plugin does.
+// mutationAudit names a call that changed the object, as MutationAuditAnnotation of kube-apiserver's mutating plugin does.
 type mutationAudit struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
@@ -77,23 +77,23 @@ type patchAudit struct {
 	Digest        string           `json:"digest"` // of the patch as the hook wrote it
 }
 
-// patchOperation is what an operation of a patch does, and where.
+// patchOperation is the kind and the place of one operation of a patch.
 type patchOperation struct {
 	Op   string `json:"op"`
 	Path string `json:"path"`
 	From string `json:"from,omitempty"`
 }
 
-// annotations are the audit annotations of an answer in the making.
+// annotations collects the audit annotations of an answer within maxAuditBytes.
 type annotations struct {
 	values  map[string]string
 	bytes   int
 	omitted int
 }
 
-// annotationsOf is what the audit log is to know of a review. What is most needed to understand it comes first, so that it
-// is there when there is too much: what was judged by, what was not checked, and who changed the object; then what hooks
-// say themselves, also those that deny (SEMANTICS C43), and last where they changed it.
+// annotationsOf returns the audit annotations of an answer, the most important first, since the last ones may find no space:
+// the revision, hooks that failed open or are pending, and calls that changed the object; then the annotations of the hooks
+// themselves, also of those that deny (SEMANTICS C43), and last the operations of the patches.
 func annotationsOf(o *Options, calls []*call) map[string]string {
 	a := &annotations{values: make(map[string]string, 1)}
 	a.add(AuditRevision, o.Revision)
@@ -101,14 +101,14 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 		id := c.hook.ID
 		switch effect, why := c.effect(); {
 		case effect == FailedOpen:
-			a.add(auditFailedOpen+auditType(c.hook)+place(o.Hooks, c), encoded(openAudit{id.Configuration, id.Name, c.result.Failure.Kind.String()}))
+			a.add(auditFailedOpen+auditType(c.hook)+auditPlace(o.Hooks, c), auditJSON(failOpenAudit{id.Configuration, id.Name, c.result.Failure.Kind.String()}))
 		case effect == Skipped && why == match.SkipPending:
-			a.add(auditPending+auditType(c.hook)+place(o.Hooks, c), encoded(pendingAudit{id.Configuration, id.Name}))
+			a.add(auditPending+auditType(c.hook)+auditPlace(o.Hooks, c), auditJSON(pendingAudit{id.Configuration, id.Name}))
 		}
 	}
 	for _, c := range calls {
 		if c.patched {
-			a.add(auditMutation+place(o.Hooks, c), encoded(mutationAudit{c.hook.ID.Configuration, c.hook.ID.Name, true}))
+			a.add(auditMutation+auditPlace(o.Hooks, c), auditJSON(mutationAudit{c.hook.ID.Configuration, c.hook.ID.Name, true}))
 		}
 	}
 	for _, c := range calls {
@@ -116,7 +116,7 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 	}
 	for _, c := range calls {
 		if c.patched {
-			a.add(auditPatch+place(o.Hooks, c), encoded(patchOf(c)))
+			a.add(auditPatch+auditPlace(o.Hooks, c), auditJSON(patchOf(c)))
 		}
 	}
 	if a.omitted > 0 {
@@ -125,7 +125,7 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 	return a.values
 }
 
-// auditType tells failures of both stages apart, which one answer may have, as kube-apiserver's keys do.
+// auditType distinguishes the stages in keys, as kube-apiserver does: one answer may have failures of both.
 func auditType(h *match.Hook) string {
 	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		return "validating."
@@ -133,35 +133,34 @@ func auditType(h *match.Hook) string {
 	return "mutation."
 }
 
-// place is where a call stands in a review, in kube-apiserver's words. The index counts the hooks whose rules cover the
-// request.
-func place(hooks []*match.Hook, c *call) string {
+// auditPlace returns round and index of a call as kube-apiserver spells them. The index is that among the candidates.
+func auditPlace(hooks []*match.Hook, c *call) string {
 	return fmt.Sprintf("round_%d_index_%d", c.round, slices.Index(hooks, c.hook))
 }
 
-// addOwn adds what a hook says itself.
+// addOwn adds the annotations of the hook of a call, within maxCallAuditBytes.
 func (a *annotations) addOwn(c *call) {
-	own := c.spoken().GetAuditAnnotations()
+	own := c.reportedVerdict().GetAuditAnnotations()
 	if len(own) == 0 {
 		return
 	}
-	room := maxCallAuditBytes
+	remaining := maxCallAuditBytes
 	for _, key := range slices.Sorted(maps.Keys(own)) {
 		name, value := auditKey(c.hook.ID.Name, key), own[key]
-		if size := len(name) + len(value); size > room {
+		if size := len(name) + len(value); size > remaining {
 			a.omitted++
 		} else if a.add(name, value) {
-			room -= size
+			remaining -= size
 		}
 	}
 }
 
-// add adds an annotation if there is room, and reports whether it did. The first value of a key stays (SEMANTICS C42).
+// add adds an annotation if it fits, and reports whether it did. The first value of a key stays (SEMANTICS C42).
 func (a *annotations) add(key, value string) bool {
 	if _, taken := a.values[key]; taken {
 		return false
 	}
-	// Room is left for the one that says what is missing.
+	// auditOmitted has to fit too.
 	if a.bytes+len(key)+len(value) > maxAuditBytes-len(auditOmitted)-len("999999") {
 		a.omitted++
 		return false
@@ -171,13 +170,13 @@ func (a *annotations) add(key, value string) bool {
 	return true
 }
 
-// encoded is a value of ours as JSON.
-func encoded(v any) string {
-	raw, _ := json.Marshal(v) //nolint:errchkjson // strings and numbers can always be written
+// auditJSON returns a value as JSON.
+func auditJSON(v any) string {
+	raw, _ := json.Marshal(v) //nolint:errchkjson // strings and numbers never fail
 	return string(raw)
 }
 
-// patchOf is what a call that changed the object says about its patch.
+// patchOf returns the annotation about the patch of a call.
 func patchOf(c *call) patchAudit {
 	patch := c.result.Verdict.GetPatch()
 	sum := sha256.Sum256(patch)
@@ -187,7 +186,7 @@ func patchOf(c *call) patchAudit {
 	}
 	var operations []patchOperation
 	if err := json.Unmarshal(patch, &operations); err != nil {
-		return out // it was applied: the digest stands for it
+		return out // it was applied: only the digest is known
 	}
 	for _, o := range operations[:min(len(operations), maxAuditOperations)] {
 		listed := patchOperation{Op: firstBytes(o.Op, maxAuditPath), Path: firstBytes(o.Path, maxAuditPath)}
@@ -200,7 +199,7 @@ func patchOf(c *call) patchAudit {
 	return out
 }
 
-// firstBytes is the beginning of a text, in whole characters.
+// firstBytes returns the first n bytes of a text, in whole characters.
 func firstBytes(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -211,27 +210,26 @@ func firstBytes(text string, n int) string {
 	return text[:n]
 }
 
-// auditKey makes a key that the API server accepts of a hook's name and its own key, whatever they are: other characters
-// become "_", and when both are too long together the name is cut first, and a digest tells it apart. A review never
-// fails over a key.
+// auditKey makes a key that the API server accepts from the name of a hook and a key of the hook: other characters become "_",
+// and if it is too long, the name is cut and a digest added. It accepts any input, so that no review fails for a key.
 func auditKey(hook, key string) string {
 	whole := hook + "." + key
-	clean := strings.Trim(qualified(whole), "-_.")
+	clean := strings.Trim(qualifiedName(whole), "-_.")
 	if clean != "" && len(clean) <= maxAuditKey {
 		return clean
 	}
-	const digestBytes, keyRoom = 6, 32
+	const digestBytes, keyBytes = 6, 32
 	sum := sha256.Sum256([]byte(whole))
 	digest := hex.EncodeToString(sum[:digestBytes])
-	key = qualified(key)
-	tail := "." + key[:min(len(key), keyRoom)]
-	hook = qualified(hook)
+	key = qualifiedName(key)
+	tail := "." + key[:min(len(key), keyBytes)]
+	hook = qualifiedName(hook)
 	head := hook[:min(len(hook), maxAuditKey-len("-")-len(digest)-len(tail))]
 	return strings.Trim(head+"-"+digest+tail, "-_.")
 }
 
-// qualified is a text with characters of qualified names alone.
-func qualified(text string) string {
+// qualifiedName replaces the characters that qualified names do not have.
+func qualifiedName(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':

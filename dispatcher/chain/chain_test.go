@@ -103,7 +103,7 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 		Revision: "r1",
 		Match:    w.match,
 		View:     view,
-		Return:   restore,
+		Rebase:   restore,
 		Codec:    conversion.Raw{},
 		Deadline: epoch.Add(duration(t, budget)),
 	}

@@ -10,8 +10,8 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Limits of the status of any answer. What a hook says may have 4 MiB; an API server that bounds its audit events discards an event
-// that is too long, by default at 100 KiB, and the status is in it.
+// Limits of the status of any answer. The message of a hook may have 4 MiB. An API server that bounds its audit events, by
+// default to 100 KiB, discards longer ones, and the status is part of the event.
 const (
 	// maxMessageBytes is the most bytes of a message.
 	maxMessageBytes = 32 << 10
@@ -21,10 +21,9 @@ const (
 	maxDetailsBytes = 32 << 10
 )
 
-// Limits of an answer that names all denials. Whoever applies a manifest reads it in a terminal, and kube-apiserver keeps
-// it in its audit event.
+// Limits of an answer that names all denials, which is read in a terminal and stored in an audit event.
 const (
-	// maxDenials is how many denials are told one by one; the others are counted.
+	// maxDenials is the most denials that are listed; the others are counted.
 	maxDenials = 16
 	// maxDenialBytes is the most bytes of the text of one of several denials.
 	maxDenialBytes = 1 << 10
@@ -34,8 +33,8 @@ const (
 	maxCauseBytes = 16 << 10
 )
 
-// denials is the status for the client of a request that hooks denied: that of the first, with the texts and the causes of
-// all, in the order of the hooks.
+// denials returns the status of a request that several hooks denied: that of the first, with the messages and causes of all,
+// in the order of the hooks.
 func denials(calls []*call) *admissionv1.Status {
 	first := denial(calls[0].hook, calls[0].result.Verdict.GetStatus())
 	if len(calls) == 1 {
@@ -55,7 +54,7 @@ func denials(calls []*call) *admissionv1.Status {
 	return out
 }
 
-// shortened is a text of at most n bytes.
+// shortened cuts a text to n bytes.
 func shortened(text string, n int) string {
 	const ellipsis = "..."
 	if len(text) <= n {
@@ -64,7 +63,7 @@ func shortened(text string, n int) string {
 	return firstBytes(text, n-len(ellipsis)) + ellipsis
 }
 
-// boundedDetails are the details of a denial with the causes that find room, in their order, and without names that find none.
+// boundedDetails returns the details of a denial within maxDetailsBytes: the causes that fit, in order, and no long names.
 func boundedDetails(d *admissionv1.StatusDetails) *admissionv1.StatusDetails {
 	if proto.Size(d) <= maxDetailsBytes {
 		return d
@@ -74,10 +73,10 @@ func boundedDetails(d *admissionv1.StatusDetails) *admissionv1.StatusDetails {
 		Kind: firstBytes(d.GetKind(), maxReasonBytes), Uid: firstBytes(d.GetUid(), maxReasonBytes),
 		RetryAfterSeconds: d.GetRetryAfterSeconds(),
 	}
-	room := maxDetailsBytes - proto.Size(out)
+	remaining := maxDetailsBytes - proto.Size(out)
 	for _, cause := range d.GetCauses() {
 		const frame = 8 // of a cause in its message
-		if room -= proto.Size(cause) + frame; room < 0 {
+		if remaining -= proto.Size(cause) + frame; remaining < 0 {
 			break
 		}
 		out.Causes = append(out.Causes, cause)
@@ -85,17 +84,17 @@ func boundedDetails(d *admissionv1.StatusDetails) *admissionv1.StatusDetails {
 	return out
 }
 
-// withCauses is the details of the first denial with the causes that the others add, as many as find room.
+// withCauses adds to the details of the first denial the causes of the others that fit.
 func withCauses(first *admissionv1.StatusDetails, others []*call) *admissionv1.StatusDetails {
 	var more []*admissionv1.StatusCause
-	room, most := maxCauseBytes, maxCauses-len(first.GetCauses())
+	remaining, most := maxCauseBytes, maxCauses-len(first.GetCauses())
 	for _, c := range others {
 		for _, cause := range c.result.Verdict.GetStatus().GetDetails().GetCauses() {
 			size := len(cause.GetReason()) + len(cause.GetMessage()) + len(cause.GetField())
-			if len(more) >= most || size > room {
+			if len(more) >= most || size > remaining {
 				continue
 			}
-			room -= size
+			remaining -= size
 			more = append(more, cause)
 		}
 	}

@@ -14,28 +14,27 @@ import (
 // lastRound is the number of the reinvocation round; there is at most one (SEMANTICS C5).
 const lastRound = 1
 
-// Mutate runs mutating hooks in order on the evolving object: each is matched against, and called with, the object as
-// the ones before it left it (SEMANTICS C3). If anything changed, the hooks with reinvocationPolicy IfNeeded whose
-// verdict is older than a change are asked once more in a second round (C5 to C8). Hooks may be asked ahead of their turn
-// ([Options].Speculate), but what they say is heard in order: the answer is the one that the hooks would have led to, had
-// they been asked one after the other.
+// Mutate runs mutating hooks in order on the evolving object: each is matched with, and called with, the object as the hooks
+// before it left it (SEMANTICS C3). If a hook changed the object, the hooks with reinvocationPolicy IfNeeded that were called
+// before the last change are called once more in a second round (C5 to C8). Hooks may be called before their turn
+// ([Options].Speculate), but their results are applied in order: the answer is the same as without speculation.
 type Mutate struct {
 	folder
 	object  Object
-	calls   []*call // in order: those that count
+	calls   []*call // those that count, in order
 	patches []*call // calls whose patch changed the object, in order
-	current *call   // whose turn it is: started, or ended and not yet applied
+	current *call   // the call whose turn it is: started, or ended and not applied yet; nil between turns
 	next    int     // index into Hooks
 	round   uint32
-	ids     int       // how many were given out
+	nextID  int       // next Call.ID
 	now     time.Time // of the last Next
-	// returned is whether the object has been in another version since, and came back with what a hook made of it.
-	returned bool
+	// rebased is set once a hook of another version changed the object: no patch of a hook is then valid for the caller.
+	rebased bool
 	reinvocation
 	speculation
-	start  []Call
-	cancel []Cancel
-	room   [1]Call // for most
+	start       []Call
+	cancel      []Cancel
+	inlineStart [1]Call // memory of start for most reviews
 }
 
 var _ Machine = (*Mutate)(nil)
@@ -47,33 +46,33 @@ func NewMutate(o Options) *Mutate {
 		object: Object{Raw: o.Request.Admission.GetObject().GetRaw()},
 		calls:  make([]*call, 0, len(o.Hooks)),
 	}
-	m.start = m.room[:0]
+	m.start = m.inlineStart[:0]
 	return m
 }
 
 // Next implements [Machine].
 func (m *Mutate) Next(now time.Time) ([]Call, []Cancel) {
 	m.start, m.cancel, m.now = m.start[:0], m.cancel[:0], now
-	m.expire()
+	m.expireCalls()
 	for !m.done {
 		switch {
 		case m.current == nil && m.next == len(m.options.Hooks):
 			m.endRound()
 		case m.current == nil:
-			m.advance()
+			m.nextTurn()
 		case m.current.state == started:
-			m.lookAhead()
+			m.speculate()
 			return m.start, m.cancel
 		default:
-			m.conclude(m.current)
+			m.endTurn(m.current)
 		}
 	}
-	m.forget()
+	m.discardAhead()
 	return m.start, m.cancel
 }
 
-// expire ends the calls whose deadlines have passed.
-func (m *Mutate) expire() {
+// expireCalls ends the calls whose deadlines have passed.
+func (m *Mutate) expireCalls() {
 	for c := range m.outstanding() {
 		if c.expire(m.now) {
 			m.cancel = append(m.cancel, Cancel{c.id, review.FailureTimeout})
@@ -81,7 +80,7 @@ func (m *Mutate) expire() {
 	}
 }
 
-// outstanding are the calls that have not ended: that of the hook whose turn it is, and those ahead of theirs.
+// outstanding yields the call whose turn it is and the speculative calls, if they have not ended.
 func (m *Mutate) outstanding() iter.Seq[*call] {
 	return func(yield func(*call) bool) {
 		if m.current != nil && m.current.state == started && !yield(m.current) {
@@ -95,55 +94,56 @@ func (m *Mutate) outstanding() iter.Seq[*call] {
 	}
 }
 
-// advance gives the next hook of the round its turn: it is matched, and called if it applies, unless that was done already.
-func (m *Mutate) advance() {
+// nextTurn gives the next hook of the round its turn. It matches the hook, and calls it if it applies, unless speculation has
+// done so already.
+func (m *Mutate) nextTurn() {
 	at := m.next
 	m.next++
 	h := m.options.Hooks[at]
 	if h.Route.Shadow {
-		m.shadow(h)
+		m.takeShadowTurn(h)
 		return
 	}
 	c := m.takeAhead(at)
 	if c == nil {
-		c = m.consider(h)
+		c = m.matchHook(h)
 	}
-	m.record(c)
+	m.addCall(c)
 	switch {
 	case c.refused != nil:
 		m.fail(m.calls, c.refused)
 	case c.state != skipped:
-		m.turn(c, at)
+		m.startTurn(c, at)
 	}
 }
 
-// record takes a call among those that count.
-func (m *Mutate) record(c *call) {
-	m.number(c)
+// addCall adds a call to those that count.
+func (m *Mutate) addCall(c *call) {
+	m.assignID(c)
 	m.calls = append(m.calls, c)
 }
 
-// number gives a call its id, unless it has one.
-func (m *Mutate) number(c *call) {
+// assignID gives a call an id, unless it has one.
+func (m *Mutate) assignID(c *call) {
 	if c.id < 0 {
-		c.id = m.ids
-		m.ids++
+		c.id = m.nextID
+		m.nextID++
 	}
 }
 
-// consider matches a hook with the object as it is now. The call is then skipped, refused, or ready to begin.
-func (m *Mutate) consider(h *match.Hook) *call {
+// matchHook matches a hook with the current object. The returned call is skipped, refused, or ready to be started.
+func (m *Mutate) matchHook(h *match.Hook) *call {
 	c := &call{id: -1, hook: h, round: m.round}
 	d := m.options.Match(h, m.object)
 	switch {
 	case d.Err != nil:
 		c.refuse(matchError(h, d.Err))
 	case !d.Match:
-		c.state, c.why = skipped, d.Skip
-	case m.round == lastRound && !m.wants(h):
-		c.state, c.why = skipped, m.unwanted(h)
+		c.state, c.reason = skipped, d.Skip
+	case m.round == lastRound && !m.mustReinvoke(h):
+		c.state, c.reason = skipped, m.skipReason(h)
 	default:
-		status := c.see(m.options, m.object, d.As)
+		status := c.convert(m.options, m.object, d.As)
 		if status == nil {
 			status = dryRunConflict(h, m.options.Request.Admission)
 		}
@@ -152,38 +152,37 @@ func (m *Mutate) consider(h *match.Hook) *call {
 	return c
 }
 
-// turn calls the hook of a call, or goes on with what was asked ahead: from now on the time of the hook runs, as if it had
-// only just been asked.
-func (m *Mutate) turn(c *call, at int) {
+// startTurn starts the call of the hook whose turn it is, or continues its speculative call with the time of a call that
+// starts now.
+func (m *Mutate) startTurn(c *call, at int) {
 	m.current = c
-	now := m.options.clock(m.now)
-	limit := m.share(at, now)
+	now := m.options.timeNow(m.now)
+	limit := m.timeShare(at, now)
 	if c.mode == review.Speculative {
-		c.limit, c.until = limit, now.Add(limit)
+		c.limit, c.turnDeadline = limit, now.Add(limit)
 		return
 	}
-	if c.begin(m.options, now, limit) {
-		m.ask(c)
+	if c.startWithin(m.options, now, limit) {
+		m.startCall(c)
 	}
 }
 
-// ask has the shell start a call.
-func (m *Mutate) ask(c *call) {
-	m.number(c)
+// startCall adds a call to those that Next returns.
+func (m *Mutate) startCall(c *call) {
+	m.assignID(c)
 	m.start = append(m.start, Call{
 		ID: c.id, Hook: c.hook, Object: m.object, View: c.view, Round: c.round, Mode: c.mode, Deadline: c.deadline,
 	})
 }
 
-// share is the time that a hook may take: its timeout, or the part that it has of the time left. While others may come
-// after it, a hook that hangs may not use up theirs: it gets half of what is left, or more if its timeout is a greater part
-// of all that are still to run. Together they would otherwise be a request that fails although each is fail-open
-// (docs/deviations.md, D9).
-func (m *Mutate) share(at int, now time.Time) time.Duration {
+// timeShare returns the time that a hook may take: its timeout, or its part of the time left if that is shorter. While other
+// hooks may follow, a hook gets half of the time left, or more if its timeout is a larger part of all timeouts to come. So a
+// fail-open hook that hangs leaves time to the others, and the request does not fail (docs/deviations.md, D9).
+func (m *Mutate) timeShare(at int, now time.Time) time.Duration {
 	h, left := m.options.Hooks[at], m.options.Deadline.Sub(now)
 	all := h.Timeout
 	for _, later := range m.options.Hooks[at+1:] {
-		if later.Decides() && (m.round < lastRound || m.wants(later)) {
+		if later.Decides() && (m.round < lastRound || m.mustReinvoke(later)) {
 			all += later.Timeout
 		}
 	}
@@ -206,40 +205,40 @@ func (m *Mutate) Deliver(id int, r review.Result) {
 	}
 }
 
-// conclude ends the turn of a call that has ended, unless its hook has to be asked once more.
-func (m *Mutate) conclude(c *call) {
-	m.apply(c)
+// endTurn applies the result of the call whose turn it is, and ends the turn unless callAgain replaced the call.
+func (m *Mutate) endTurn(c *call) {
+	m.applyResult(c)
 	if m.current == c {
-		m.invoked(c.hook)
+		m.hookCalled(c.hook)
 		m.current = nil
 	}
 }
 
-// apply lets an ended call have its effect. That a hook failed which was asked ahead of its turn has none.
-func (m *Mutate) apply(c *call) {
+// applyResult applies the result of an ended call to the review. The failure of a speculative call does not count.
+func (m *Mutate) applyResult(c *call) {
 	switch means := c.interpret(); {
 	case means == denies:
 		m.deny(m.calls, denial(c.hook, c.result.Verdict.GetStatus()))
 	case means != allows && c.mode == review.Speculative:
-		m.askAgain(c)
-	case means == fails:
+		m.callAgain(c)
+	case means == failedClosed:
 		m.fail(m.calls, failedCall(c))
 	case means == allows:
 		if patch := c.result.Verdict.GetPatch(); len(patch) > 0 {
-			m.patch(c, patch)
+			m.applyPatch(c, patch)
 		}
 	}
 }
 
-// endRound goes to the second round if there is something to ask again, or makes the answer. A reinvocation by the API
-// server is a second round already.
+// endRound begins the second round if the object was changed, or makes the answer. A reinvocation by the API server has no
+// second round.
 func (m *Mutate) endRound() {
 	again := m.options.Request.Stage != admissionv1.Stage_STAGE_REINVOKE
 	if again && m.round < lastRound && len(m.patches) > 0 {
 		m.round, m.next = lastRound, 0
 		return
 	}
-	patch, err := m.patchOfAll()
+	patch, err := m.combinedPatch()
 	if err != nil {
 		m.fail(m.calls, internal("the changes of the mutating hooks cannot be expressed as one patch: %v", err))
 		return
@@ -256,7 +255,7 @@ func (m *Mutate) Outcomes() iter.Seq[Outcome] {
 				return
 			}
 		}
-		for o := range outcomesOf(slices.Concat(m.wasted, m.asked())) {
+		for o := range outcomesOf(slices.Concat(m.discarded, m.calledAhead())) {
 			o.Effect, o.Reason, o.Code = Discarded, "", 0
 			if !yield(o) {
 				return
@@ -267,7 +266,7 @@ func (m *Mutate) Outcomes() iter.Seq[Outcome] {
 
 // Wake implements [Machine].
 func (m *Mutate) Wake() time.Time {
-	if m.due {
+	if m.matchAheadDue {
 		return m.now
 	}
 	var wake time.Time

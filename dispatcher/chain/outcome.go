@@ -16,31 +16,31 @@ import (
 type Effect uint8
 
 const (
-	// Undecided means that the review was over before the hook had its say.
+	// Undecided means that the review ended before the verdict of the hook counted.
 	Undecided Effect = iota
-	// Skipped means that the hook does not apply, or not again.
+	// Skipped means that the hook does not apply, or is not called again.
 	Skipped
-	// Allowed means that the hook had nothing against the request and did not change it.
+	// Allowed means that the hook allowed the request and did not change the object.
 	Allowed
 	// Patched means that the hook changed the object.
 	Patched
-	// Denied means that the hook refused the request.
+	// Denied means that the hook denied the request.
 	Denied
-	// FailedOpen means that there is no verdict, and the failure policy let the review go on.
+	// FailedOpen means that there is no verdict, and failurePolicy Ignore let the review go on.
 	FailedOpen
-	// FailedClosed means that there is no verdict, and the failure policy refused the request.
+	// FailedClosed means that there is no verdict, and failurePolicy Fail refused the request.
 	FailedClosed
-	// Refused means that the request was refused for this hook whatever its policy says, and not by its verdict: it could
-	// not be matched, has side effects in a dry run, or its patch does not apply.
+	// Refused means that the request was refused because of the hook, whatever its failure policy and not by its verdict: it
+	// could not be matched, has side effects in a dry run, or its patch does not apply.
 	Refused
-	// Discarded means that the hook was asked ahead of its turn, and that this does not count: another changed the object
-	// before its turn came, the review was over, or the call failed. What the hook was asked in its turn is told apart.
+	// Discarded means that a speculative call does not count: another hook changed the object before its turn, the review
+	// ended, or the call failed. A call at the turn of the hook has an outcome of its own.
 	Discarded
-	// Shadowed means that the hook is in shadow: it was asked, or would have been if it could, and decides nothing.
+	// Shadowed means that the hook is in shadow: it was called, or could not be called, and decides nothing.
 	Shadowed
 )
 
-// String is the effect as HookOutcome spells it.
+// String returns the effect as HookOutcome spells it.
 func (e Effect) String() string {
 	names := [...]string{"skipped", "skipped", "allowed", "patched", "denied", "failed-open", "failed", "failed", "discarded", "shadow"}
 	if int(e) >= len(names) {
@@ -49,7 +49,7 @@ func (e Effect) String() string {
 	return names[e]
 }
 
-// Outcome is what came of one hook in one round of a review.
+// Outcome is the outcome of one call of a review.
 type Outcome struct {
 	// ID is that of the call.
 	ID int
@@ -57,23 +57,23 @@ type Outcome struct {
 	Hook *match.Hook
 	// Round is 0, or 1 for a reinvocation.
 	Round uint32
-	// Mode is why the hook was asked.
+	// Mode is the reason of the call.
 	Mode review.Mode
 	// Effect is what the hook did to the review.
 	Effect Effect
-	// Reason says why, for the operator; empty when the hook allowed the request.
+	// Reason explains the effect to the operator; empty if the hook allowed the request.
 	Reason string
 	// Code is the HTTP status of a denial; else 0.
 	Code int32
-	// Failure is why there is no verdict; nil when there is one, or the hook was not asked.
+	// Failure is why there is no verdict; nil if there is one, or no call.
 	Failure *review.Failure
 	// Timing is where the time of the call went.
 	Timing review.Timing
-	// Applying is how long it took to apply the patch of the verdict; zero without one.
+	// Applying is the time that it took to apply the patch; zero without one.
 	Applying time.Duration
 }
 
-// outcomesOf is what came of calls, in their order.
+// outcomesOf yields the outcomes of calls, in order.
 func outcomesOf(calls []*call) iter.Seq[Outcome] {
 	return func(yield func(Outcome) bool) {
 		for _, c := range calls {
@@ -89,15 +89,15 @@ func outcomesOf(calls []*call) iter.Seq[Outcome] {
 	}
 }
 
-// effect is what a call did to the review, and why.
+// effect returns the effect of a call, and its reason.
 func (c *call) effect() (Effect, string) {
 	switch {
 	case c.mode == review.Shadow:
-		return Shadowed, c.why
+		return Shadowed, c.reason
 	case c.refused != nil:
 		return Refused, c.refused.GetMessage()
 	case c.state == skipped:
-		return Skipped, c.why
+		return Skipped, c.reason
 	case c.state != ended:
 		return Undecided, "the review was decided without it"
 	case c.result.Failure != nil && c.hook.FailurePolicy == admissionregistrationv1.Ignore:
@@ -112,14 +112,14 @@ func (c *call) effect() (Effect, string) {
 	return Allowed, ""
 }
 
-// refuse takes note that a review ends for this hook, whatever its policy says.
+// refuse sets the status that refuses the review because of this hook, whatever its failure policy.
 func (c *call) refuse(s *admissionv1.Status) *admissionv1.Status {
 	c.refused = s
 	return s
 }
 
-// explained is what came of calls in the words of the contract.
-func explained(calls []*call) []*admissionv1.HookOutcome {
+// hookOutcomes returns the outcomes of calls as messages.
+func hookOutcomes(calls []*call) []*admissionv1.HookOutcome {
 	out := make([]*admissionv1.HookOutcome, 0, len(calls))
 	for o := range outcomesOf(calls) {
 		out = append(out, &admissionv1.HookOutcome{

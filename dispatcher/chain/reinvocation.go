@@ -8,36 +8,36 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// reinvocation keeps which hooks have to be asked again, by the rules of webhookReinvokeContext in
-// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating. In the second round a hook is matched before it is looked up
-// here, as upstream, so that a matching error is never missed.
+// reinvocation tracks which hooks are called again in the second round, by the rules of webhookReinvokeContext in
+// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating. A hook is matched before mustReinvoke is checked, as upstream, so
+// that matching errors in the second round count.
 type reinvocation struct {
-	pending []*match.Hook // IfNeeded hooks that were called and saw every change so far
-	flagged []*match.Hook // IfNeeded hooks that were called before a change
+	upToDate   []*match.Hook // IfNeeded hooks called since the last change
+	toReinvoke []*match.Hook // IfNeeded hooks called before a change
 }
 
-// changed takes note of a change: all that were called before are flagged.
-func (r *reinvocation) changed() {
-	r.flagged = append(r.flagged, r.pending...)
-	r.pending = r.pending[:0]
+// objectChanged marks all hooks that were called before for reinvocation.
+func (r *reinvocation) objectChanged() {
+	r.toReinvoke = append(r.toReinvoke, r.upToDate...)
+	r.upToDate = r.upToDate[:0]
 }
 
-// invoked takes note that a hook was called and its change, if any, recorded: a later change will flag it.
-func (r *reinvocation) invoked(h *match.Hook) {
+// hookCalled records a call after its own change was recorded, so that only a later change marks the hook.
+func (r *reinvocation) hookCalled(h *match.Hook) {
 	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
-		r.pending = append(r.pending, h)
+		r.upToDate = append(r.upToDate, h)
 	}
 }
 
-// wants reports whether a hook has to be asked again.
-func (r *reinvocation) wants(h *match.Hook) bool { return slices.Contains(r.flagged, h) }
+// mustReinvoke reports whether a hook is called in the second round.
+func (r *reinvocation) mustReinvoke(h *match.Hook) bool { return slices.Contains(r.toReinvoke, h) }
 
-// unwanted says why a hook is not asked again.
-func (r *reinvocation) unwanted(h *match.Hook) string {
+// skipReason returns why a hook is not called in the second round.
+func (r *reinvocation) skipReason(h *match.Hook) string {
 	switch {
 	case h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy:
 		return "its reinvocationPolicy is Never"
-	case !slices.Contains(r.pending, h):
+	case !slices.Contains(r.upToDate, h):
 		return "it was not called in the first round"
 	}
 	return "nothing changed since it was called"

@@ -9,23 +9,21 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// speculation keeps what hooks were asked ahead of their turn, while one before them has not answered. All of it is about
-// the object as it is now: at the first change it is forgotten, with matches, refusals, denials, failures and warnings, and
-// the hooks behind the change are matched and asked anew. What a hook said about the very object that it would have been
-// asked about in its turn counts then, as if it had answered at once.
+// speculation holds what is known of hooks before their turn, while an earlier hook has no verdict. All of it is about the
+// current object. The first change of the object discards it, and the hooks are matched and called anew. If nothing changes
+// the object, the verdict of a speculative call counts at the turn of its hook.
 //
-// A failure never counts: when the turn of the hook comes, or has come, it is asked again. Its time is that of a hook that
-// was never asked ahead, from its turn on; a call ahead of the turn has a time of its own, as if the turn had come
-// when it began. So a hook that answers in time when it is asked in its turn does so here, and those behind it have what
-// they would have.
+// A failure of a speculative call does not count: the hook is called again at its turn. Its deadline is that of a hook that
+// was not called before, counted from its turn; the speculative call has a deadline of its own, counted from its start. So
+// speculation never takes time from a hook or from those after it.
 type speculation struct {
-	ahead  []*call // by position in Hooks; nil is not asked ahead
-	wasted []*call // asked ahead, and does not count
-	behind []*match.Hook
-	due    bool // hooks may be asked ahead in the next step
+	ahead         []*call       // by position in Hooks; nil if not matched
+	discarded     []*call       // speculative calls that do not count
+	behind        []*match.Hook // argument of Options.Speculate, reused
+	matchAheadDue bool          // the next step calls matchAhead
 }
 
-// takeAhead takes what was asked ahead at a position; nil if nothing was.
+// takeAhead removes and returns the call of the hook at a position; nil if there is none.
 func (s *speculation) takeAhead(at int) *call {
 	if s.ahead == nil {
 		return nil
@@ -35,126 +33,126 @@ func (s *speculation) takeAhead(at int) *call {
 	return c
 }
 
-// asked are the calls that were made ahead of a turn that has not come.
-func (s *speculation) asked() []*call {
-	var asked []*call
+// calledAhead returns the speculative calls of hooks whose turn has not come.
+func (s *speculation) calledAhead() []*call {
+	var calls []*call
 	for _, c := range s.ahead {
 		if c != nil && c.mode == review.Speculative {
-			asked = append(asked, c)
+			calls = append(calls, c)
 		}
 	}
-	return asked
+	return calls
 }
 
-// lookAhead asks hooks ahead of their turn. The one in turn goes first: what matching others takes, which may be a
-// question to the cluster, must not delay it, and cannot change what it does. So that is left to the next step, which is
-// due at once.
-func (m *Mutate) lookAhead() {
-	m.due = m.options.Speculate != nil && m.next < len(m.options.Hooks) && len(m.start) > 0
-	if m.due || m.options.Speculate == nil {
+// speculate starts calls of hooks before their turn. It does so in the step after the one that starts a call in turn, which
+// is due at once ([Mutate.Wake]): matching may take long, and must not delay that call.
+func (m *Mutate) speculate() {
+	m.matchAheadDue = m.options.Speculate != nil && m.next < len(m.options.Hooks) && len(m.start) > 0
+	if m.matchAheadDue || m.options.Speculate == nil {
 		return
 	}
 	m.matchAhead()
-	now := m.options.clock(m.now)
+	now := m.options.timeNow(m.now)
 	for at, c := range m.ahead {
 		if c == nil || c.state != idle || c.refused != nil {
 			continue
 		}
-		if !c.begin(m.options, now, m.share(at, now)) {
+		if !c.startWithin(m.options, now, m.timeShare(at, now)) {
 			m.ahead[at] = nil
 			continue
 		}
 		c.mode = review.Speculative
-		m.ask(c)
+		m.startCall(c)
 	}
 }
 
-// matchAhead matches the hooks that may be asked ahead, up to one behind which nothing can count.
+// matchAhead matches the hooks that may be called before their turn, up to the first hook that ends speculation.
 func (m *Mutate) matchAhead() {
 	m.behind = append(m.behind[:0], m.current.hook)
 	for at := m.next; at < len(m.options.Hooks); at++ {
 		h := m.options.Hooks[at]
-		if !h.Decides() || (m.round == lastRound && !m.wants(h)) {
+		if !h.Decides() || (m.round == lastRound && !m.mustReinvoke(h)) {
 			continue
 		}
-		switch m.aheadAt(at, h).prospect() {
-		case leaves:
-		case unsure:
+		switch m.aheadAt(at, h).expectedEffect() {
+		case noChange:
+		case unknownEffect:
 			m.behind = append(m.behind, h)
-		case changes:
+		case endsSpeculation:
 			return
 		}
 	}
 }
 
-// aheadAt matches a hook if it may be asked ahead, and returns what is known of its call; nil is nothing.
+// aheadAt returns the call of the hook at a position; it matches the hook if it may be called before its turn, and returns nil
+// if it may not.
 func (m *Mutate) aheadAt(at int, h *match.Hook) *call {
 	if m.ahead != nil && m.ahead[at] != nil {
 		return m.ahead[at]
 	}
-	if !harmless(h, m.options.Request.Admission) || !m.options.Speculate(h, m.behind) {
+	if !withoutSideEffects(h, m.options.Request.Admission) || !m.options.Speculate(h, m.behind) {
 		return nil
 	}
 	if m.ahead == nil {
 		m.ahead = make([]*call, len(m.options.Hooks))
 	}
-	m.ahead[at] = m.consider(h)
+	m.ahead[at] = m.matchHook(h)
 	return m.ahead[at]
 }
 
-// prospect is what a hook will do to the object when its turn comes.
-type prospect uint8
+// expectedEffect is what a hook will do to the object at its turn, as far as its call tells.
+type expectedEffect uint8
 
 const (
-	unsure  prospect = iota
-	leaves           // nothing
-	changes          // a change, or the end of the review: nothing behind it can count
+	unknownEffect   expectedEffect = iota
+	noChange                       // the hook is skipped, or allows without a patch
+	endsSpeculation                // it changes the object or ends the review: no call behind it counts
 )
 
-// prospect is what the call of a hook says of its turn.
-func (c *call) prospect() prospect {
+// expectedEffect returns what the hook of a call will do at its turn; c may be nil.
+func (c *call) expectedEffect() expectedEffect {
 	switch {
 	case c == nil:
-		return unsure
+		return unknownEffect
 	case c.refused != nil:
-		return changes
+		return endsSpeculation
 	case c.state == skipped:
-		return leaves
+		return noChange
 	case c.state != ended || c.result.Verdict == nil:
-		return unsure
+		return unknownEffect
 	case c.result.Verdict.GetAllowed() && len(c.result.Verdict.GetPatch()) == 0:
-		return leaves
+		return noChange
 	}
-	return changes
+	return endsSpeculation
 }
 
-// forget gives up what was asked ahead: the object that it was about is no more, or the review is over.
-func (m *Mutate) forget() {
-	for _, c := range m.asked() {
+// discardAhead discards all calls before their turn: the object has changed, or the review has ended.
+func (m *Mutate) discardAhead() {
+	for _, c := range m.calledAhead() {
 		if c.state == started {
 			c.state = abandoned
 			m.cancel = append(m.cancel, Cancel{c.id, review.FailureCancelled})
 		}
-		m.wasted = append(m.wasted, c)
+		m.discarded = append(m.discarded, c)
 	}
 	clear(m.ahead)
 }
 
-// askAgain asks the hook in turn again that has failed when it was asked ahead. It has the time that is left of its turn.
-func (m *Mutate) askAgain(c *call) {
-	m.wasted = append(m.wasted, c)
+// callAgain calls the hook whose turn it is again after its speculative call failed. It has the time that is left of its turn.
+func (m *Mutate) callAgain(c *call) {
+	m.discarded = append(m.discarded, c)
 	m.calls = m.calls[:len(m.calls)-1]
 	m.current = &call{
-		id: -1, hook: c.hook, round: c.round, view: c.view, seen: c.seen, state: started, limit: c.limit, deadline: c.until,
+		id: -1, hook: c.hook, round: c.round, view: c.view, input: c.input, state: started, limit: c.limit, deadline: c.turnDeadline,
 	}
-	m.record(m.current)
+	m.addCall(m.current)
 	if !m.current.expire(m.now) {
-		m.ask(m.current)
+		m.startCall(m.current)
 	}
 }
 
-// harmless reports whether a hook has no side effects for a request.
-func harmless(h *match.Hook, r *admissionv1.AdmissionRequest) bool {
+// withoutSideEffects reports whether a hook has no side effects for a request.
+func withoutSideEffects(h *match.Hook, r *admissionv1.AdmissionRequest) bool {
 	return h.SideEffects == admissionregistrationv1.SideEffectClassNone ||
 		(h.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun && r.GetDryRun())
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// Validate runs validating hooks: all are matched first, and a matching error ends the review before a single call
-// (SEMANTICS C2); then all are called at once. Denials are folded before failures, and both in the order of the hooks.
-// After the first denial the calls without side effects are cancelled (docs/deviations.md), unless one of the hooks that
-// were called asks for all denials: then all are waited for, and the answer names each that denies.
+// Validate runs validating hooks. All are matched first, and a matching error refuses the review before any call (SEMANTICS
+// C2); then all are called concurrently. Denials are folded before failures, each in the order of the hooks. After the first
+// denial the calls of hooks without side effects are cancelled (docs/deviations.md), unless a called hook has
+// Route.AllDenials: then the answer waits for all calls and names all denials.
 type Validate struct {
 	folder
-	calls  []*call
-	start  []Call
-	cancel []Cancel
-	open   int // started calls without a result
-	begun  bool
-	denied bool
-	all    bool // a hook that was called asks for all denials
+	calls       []*call
+	start       []Call
+	cancel      []Cancel
+	outstanding int // started calls without a result
+	started     bool
+	denied      bool
+	allDenials  bool // a called hook has Route.AllDenials
 }
 
 var _ Machine = (*Validate)(nil)
@@ -42,54 +42,54 @@ func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
 	if v.done {
 		return nil, nil
 	}
-	if !v.begun {
-		v.begin(now)
+	if !v.started {
+		v.startCalls(now)
 	}
 	for _, c := range v.calls {
 		if c.expire(now) {
 			v.cancel = append(v.cancel, Cancel{c.id, review.FailureTimeout})
-			v.settle(c)
+			v.countEnded(c)
 		}
 	}
-	if v.denied && !v.all {
-		v.abandon()
+	if v.denied && !v.allDenials {
+		v.cancelUndeciding()
 	}
-	if !v.done && v.open == 0 {
+	if !v.done && v.outstanding == 0 {
 		v.fold()
 	}
 	return v.start, v.cancel
 }
 
-// begin matches every candidate and starts those that apply.
-func (v *Validate) begin(now time.Time) {
-	v.begun = true
+// startCalls matches all candidates and starts the calls of those that apply.
+func (v *Validate) startCalls(now time.Time) {
+	v.started = true
 	object := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}
-	if refused := v.consider(object); refused != nil {
+	if refused := v.matchHooks(object); refused != nil {
 		v.fail(v.calls, refused)
 		return
 	}
-	now = v.options.clock(now)
+	now = v.options.timeNow(now)
 	for _, c := range v.calls {
 		switch {
 		case c.mode == review.Shadow:
-			v.start = append(v.start, c.shadowed(object, now)...)
+			v.start = append(v.start, c.startShadow(object, now)...)
 			continue
 		case c.state == skipped:
 			continue
 		}
-		v.open++
-		v.all = v.all || c.hook.Route.AllDenials
-		if !c.begin(v.options, now, min(c.hook.Timeout, v.options.Deadline.Sub(now))) {
-			v.settle(c)
+		v.outstanding++
+		v.allDenials = v.allDenials || c.hook.Route.AllDenials
+		if !c.startWithin(v.options, now, min(c.hook.Timeout, v.options.Deadline.Sub(now))) {
+			v.countEnded(c)
 			continue
 		}
 		v.start = append(v.start, Call{ID: c.id, Hook: c.hook, Object: object, View: c.view, Deadline: c.deadline})
 	}
 }
 
-// consider matches every candidate. What cannot be matched refuses the review before a single call, and so does what a dry
-// run may not reach.
-func (v *Validate) consider(object Object) (refused *admissionv1.Status) {
+// matchHooks matches all candidates. It returns the status that refuses the review: for a matching error, an object that
+// cannot be converted, or a dry run that would reach a hook with side effects.
+func (v *Validate) matchHooks(object Object) (refused *admissionv1.Status) {
 	calls := make([]call, len(v.options.Hooks))
 	v.calls = make([]*call, 0, len(calls))
 	v.start = make([]Call, 0, len(calls))
@@ -97,7 +97,7 @@ func (v *Validate) consider(object Object) (refused *admissionv1.Status) {
 		c := &calls[i]
 		v.calls = append(v.calls, c)
 		if h.Route.Shadow {
-			*c = *inShadow(v.options, h, object)
+			*c = *newShadowCall(v.options, h, object)
 			c.id = i
 			continue
 		}
@@ -107,10 +107,10 @@ func (v *Validate) consider(object Object) (refused *admissionv1.Status) {
 			return c.refuse(matchError(h, d.Err))
 		}
 		if !d.Match {
-			c.state, c.why = skipped, d.Skip
+			c.state, c.reason = skipped, d.Skip
 			continue
 		}
-		if status := c.see(v.options, object, d.As); status != nil {
+		if status := c.convert(v.options, object, d.As); status != nil {
 			return c.refuse(status)
 		}
 	}
@@ -129,30 +129,30 @@ func (v *Validate) Deliver(id int, r review.Result) {
 		return
 	}
 	c.state, c.result = ended, r
-	v.settle(c)
+	v.countEnded(c)
 }
 
-// settle takes note of a call that has ended.
-func (v *Validate) settle(c *call) {
-	v.open--
+// countEnded counts a call that has ended.
+func (v *Validate) countEnded(c *call) {
+	v.outstanding--
 	if c.interpret() == denies {
 		v.denied = true
 	}
 }
 
-// abandon gives up the calls whose results cannot change the answer any more. Hooks with side effects are waited for, so
-// that their calls end as they would upstream.
-func (v *Validate) abandon() {
+// cancelUndeciding cancels the calls that cannot change the answer after a denial. Hooks with side effects are waited for, as
+// upstream.
+func (v *Validate) cancelUndeciding() {
 	for _, c := range v.calls {
 		if c.state == started && c.hook.SideEffects == admissionregistrationv1.SideEffectClassNone {
 			c.state = abandoned
 			v.cancel = append(v.cancel, Cancel{c.id, review.FailureCancelled})
-			v.open--
+			v.outstanding--
 		}
 	}
 }
 
-// fold makes the answer of the calls, which have all ended or been abandoned.
+// fold makes the answer once all calls have ended or are cancelled.
 func (v *Validate) fold() {
 	var denied []*call
 	var failed *call
@@ -163,15 +163,15 @@ func (v *Validate) fold() {
 		switch c.interpret() {
 		case denies:
 			denied = append(denied, c)
-		case fails:
+		case failedClosed:
 			if failed == nil {
 				failed = c
 			}
-		case allows, opens:
+		case allows, failedOpen:
 		}
 	}
 	switch {
-	case len(denied) > 0 && v.all:
+	case len(denied) > 0 && v.allDenials:
 		v.deny(v.calls, denials(denied))
 	case len(denied) > 0:
 		v.deny(v.calls, denial(denied[0].hook, denied[0].result.Verdict.GetStatus()))
@@ -196,11 +196,11 @@ func (v *Validate) Wake() time.Time {
 	return wake
 }
 
-// dryRunConflict is the status of a dry run that a hook with side effects would have to see: it is refused whatever the
-// failure policy says, and the hook is not called (SEMANTICS C28).
+// dryRunConflict returns the status that refuses a dry run which would reach a hook with side effects, whatever its failure
+// policy (SEMANTICS C28); nil if there is no conflict.
 func dryRunConflict(h *match.Hook, req *admissionv1.AdmissionRequest) *admissionv1.Status {
 	harmless := []admissionregistrationv1.SideEffectClass{
-		admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun, undeclared,
+		admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun, undeclaredSideEffects,
 	}
 	if !req.GetDryRun() || slices.Contains(harmless, h.SideEffects) {
 		return nil

@@ -12,29 +12,29 @@ import (
 )
 
 // Limits of warnings. The first two are those of the API server (SEMANTICS C41, k8s.io/apiserver/pkg/endpoints/filters
-// AddWarning): past the first it cuts each warning to the second and drops what is left, in the order in which they came.
+// AddWarning): past the first it cuts each warning to the second, and drops the last ones that still do not fit.
 const (
 	// maxWarningRunes is the most characters of all warnings of one answer.
 	maxWarningRunes = 4096
 	// maxWarningItemRunes is the most characters of one of them when all together are too many.
 	maxWarningItemRunes = 256
-	// maxOpenNotices is how many calls that failed open are told one by one, so that half of the room is left for what
-	// hooks have to say. The audit annotations name all.
-	maxOpenNotices = 8
+	// maxFailOpenNotices is the most fail-open calls that are named one by one, which leaves about half of the characters to the
+	// warnings of hooks. The audit annotations name all.
+	maxFailOpenNotices = 8
 )
 
-// warning is a text for the client.
+// warning is one text for the client.
 type warning struct {
 	text string
-	turn int // how many the same hook has said before; notices come before all of them
+	turn int // index among the warnings of its hook; -1 for notices, which come first
 }
 
-// warningsOf is what the client is to hear, within the limits of the API server, so that it is decided here what is lost
-// when that is too much: first that hooks failed open, since nothing else tells the client that a policy was not checked;
-// then what hooks say, in their order. When all of it is too long, each warning is cut, and hooks speak in turns: the
-// first warning of each, then the second. Texts that the API server would drop for their characters are dropped here.
+// warningsOf returns the warnings of an answer, within the limits of the API server, so that it is decided here which are lost:
+// first notices of hooks that failed open, since nothing else tells the client that a policy was not checked; then warnings
+// of hooks, in order. If they are too long together, each is cut, and the first warning of every hook comes before the second
+// ones. Texts that the API server would drop for their characters are dropped here.
 func warningsOf(calls []*call) []string {
-	all := append(openNotices(calls), hookWarnings(calls)...)
+	all := append(failOpenNotices(calls), hookWarnings(calls)...)
 	if len(all) == 0 {
 		return nil
 	}
@@ -46,15 +46,15 @@ func warningsOf(calls []*call) []string {
 	return kept
 }
 
-// openNotices tells of the calls that failed open.
-func openNotices(calls []*call) []warning {
+// failOpenNotices returns a notice for each call that failed open.
+func failOpenNotices(calls []*call) []warning {
 	var notices []warning
 	more := 0
 	for _, c := range calls {
 		if effect, _ := c.effect(); effect != FailedOpen {
 			continue
 		}
-		if len(notices) == maxOpenNotices {
+		if len(notices) == maxFailOpenNotices {
 			more++
 			continue
 		}
@@ -68,50 +68,51 @@ func openNotices(calls []*call) []warning {
 	return notices
 }
 
-// hookWarnings is what hooks say to the client, also those that deny (SEMANTICS C43).
+// hookWarnings returns the warnings of hooks, including those that deny (SEMANTICS C43).
 func hookWarnings(calls []*call) []warning {
-	var said []warning
+	var all []warning
 	turns := map[*match.Hook]int{}
 	for _, c := range calls {
-		for _, text := range c.spoken().GetWarnings() {
-			if sayable(text) {
-				said = append(said, warning{text, turns[c.hook]})
+		for _, text := range c.reportedVerdict().GetWarnings() {
+			if validWarning(text) {
+				all = append(all, warning{text, turns[c.hook]})
 				turns[c.hook]++
 			}
 		}
 	}
-	return said
+	return all
 }
 
-// sayable reports whether a text can be a header, as NewWarningHeader of k8s.io/apimachinery/pkg/util/net decides it.
-func sayable(text string) bool {
+// validWarning reports whether a text can be a warning header, by the rules of NewWarningHeader in
+// k8s.io/apimachinery/pkg/util/net.
+func validWarning(text string) bool {
 	return text != "" && utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0
 }
 
-// fitWarnings cuts warnings to a number of characters, leaves out repetitions and what finds no room, and reports whether
-// all found some.
+// fitWarnings cuts each warning to item characters, and drops repetitions and what exceeds maxWarningRunes. whole is false if
+// something was dropped for its length.
 func fitWarnings(all []warning, item int) (kept []string, whole bool) {
 	whole = true
 	heard := make(map[string]bool, len(all))
-	room := maxWarningRunes
+	remaining := maxWarningRunes
 	for _, w := range all {
 		text := firstRunes(w.text, item)
 		if heard[text] {
 			continue
 		}
 		n := utf8.RuneCountInString(text)
-		if n > room {
+		if n > remaining {
 			whole = false
 			continue
 		}
-		room -= n
+		remaining -= n
 		heard[text] = true
 		kept = append(kept, text)
 	}
 	return kept, whole
 }
 
-// firstRunes is the beginning of a text.
+// firstRunes returns the first n characters of a text.
 func firstRunes(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -40,7 +40,7 @@ func TestWhatAHookInShadowWouldHaveDone(t *testing.T) {
 	} {
 		for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Ignore, admissionregistrationv1.Fail} {
 			h := &match.Hook{ID: match.HookID{Stage: tc.stage, Name: "s.test.dev"}, FailurePolicy: policy, Route: match.Route{Shadow: true}}
-			o := chain.Foresee(h, tc.result)
+			o := chain.EvaluateShadow(h, tc.result)
 			if o.Hook != h || o.Effect != tc.want || o.Reason != tc.reason || o.Code != tc.code || (o.Failure != nil) != (tc.want == chain.FailedOpen) {
 				t.Errorf("%s (%s): %+v", name, policy, o)
 			}

@@ -1,0 +1,122 @@
+package chain
+
+import (
+	"fmt"
+	"strings"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// ErrBadPatch marks a patch that cannot be decoded: a failure of the hook, so that its failure policy decides
+// (SEMANTICS C20). A patch that decodes but does not apply is an error whatever the policy says (C21).
+var ErrBadPatch = conversion.ErrUndecodable
+
+// jsonPatch is the only patch type that Kubernetes knows.
+const jsonPatch = "JSONPatch"
+
+// HTTP status codes of answers; net/http is not imported here.
+const (
+	codeBadRequest = 400
+	codeInternal   = 500
+)
+
+// denial returns the status for the client of a request that a hook denied, built as ToStatusErr of
+// k8s.io/apiserver/pkg/admission/plugin/webhook/errors does (SEMANTICS C24), with the name of the hook: the API server adds
+// that of the entry.
+func denial(h *match.Hook, s *admissionv1.Status) *admissionv1.Status {
+	out := &admissionv1.Status{
+		Status:  s.GetStatus(),
+		Reason:  firstBytes(s.GetReason(), maxReasonBytes),
+		Details: boundedDetails(s.GetDetails()),
+		Code:    max(s.GetCode(), codeBadRequest),
+	}
+	if out.GetStatus() == "" || out.GetStatus() == metav1.StatusSuccess {
+		out.Status = metav1.StatusFailure
+	}
+	who := fmt.Sprintf("hook %q denied the request", h.ID.Name)
+	switch {
+	case s.GetMessage() != "":
+		out.Message = who + ": " + s.GetMessage()
+	case s.GetReason() != "":
+		out.Message = who + ": " + s.GetReason()
+	default:
+		out.Message = who + " without explanation"
+	}
+	out.Message = shortened(out.Message, maxMessageBytes)
+	return out
+}
+
+// internal returns the status of a request that could not be judged (SEMANTICS C23).
+func internal(format string, args ...any) *admissionv1.Status {
+	return &admissionv1.Status{
+		Status:  metav1.StatusFailure,
+		Reason:  string(metav1.StatusReasonInternalError),
+		Code:    codeInternal,
+		Message: shortened(fmt.Sprintf(format, args...), maxMessageBytes),
+	}
+}
+
+// failedCall returns the status of a request whose fail-closed hook gave no verdict. It begins with the words of kube-apiserver,
+// for which tools and people search (ErrCallingWebhook in k8s.io/apiserver/pkg/util/webhook, callHook in
+// k8s.io/apiserver/pkg/admission/plugin/webhook/validating), followed by kind and cause of the failure.
+func failedCall(c *call) *admissionv1.Status {
+	what := "failed to call webhook"
+	if c.result.Failure.Kind == review.FailureBadAnswer {
+		what = "received invalid webhook response"
+	}
+	return internal("failed calling webhook %q: %s: %s: %s", c.hook.ID.Name, what, c.result.Failure.Kind, c.publicCause())
+}
+
+// publicCause returns the cause of a failure for the client. Error texts and stacks of handlers are for operators only, as the
+// host protocol promises. For webhooks the client gets the text of kube-apiserver.
+func (c *call) publicCause() string {
+	f := c.result.Failure
+	switch {
+	case f.Kind == review.FailurePanic && c.hook.Route.Stream:
+		return "its handler panicked; the stack is in the log of its host"
+	case f.Kind == review.FailurePanic:
+		return "the dispatcher panicked; the stack is in its log"
+	case f.Kind == review.FailureHandler && c.hook.Route.Stream:
+		return "its handler failed; the logs of its host and of the mesh say why"
+	case f.Kind == review.FailureTimeout && !strings.Contains(f.Error(), deadlineExceeded):
+		return deadlineExceeded + ": " + f.Error()
+	}
+	return f.Error()
+}
+
+// deadlineExceeded is the text of context.DeadlineExceeded, which kube-apiserver returns for a timeout.
+const deadlineExceeded = "context deadline exceeded"
+
+// matchError returns the status of a request whose matching failed: 404 for a missing namespace, 403 for a failed
+// matchCondition, else 500.
+func matchError(h *match.Hook, err *apierrors.StatusError) *admissionv1.Status {
+	s := err.Status()
+	return &admissionv1.Status{
+		Status:  metav1.StatusFailure,
+		Reason:  string(s.Reason),
+		Code:    max(s.Code, codeBadRequest),
+		Message: fmt.Sprintf("matching hook %q: %s", h.ID.Name, s.Message),
+		Details: details(s.Details),
+	}
+}
+
+// details converts the details of a Kubernetes status.
+func details(d *metav1.StatusDetails) *admissionv1.StatusDetails {
+	if d == nil {
+		return nil
+	}
+	out := &admissionv1.StatusDetails{
+		Name: d.Name, Group: d.Group, Kind: d.Kind, Uid: string(d.UID), RetryAfterSeconds: d.RetryAfterSeconds,
+	}
+	for _, c := range d.Causes {
+		out.Causes = append(out.Causes, &admissionv1.StatusCause{Reason: string(c.Type), Message: c.Message, Field: c.Field})
+	}
+	return out
+}
