@@ -24,6 +24,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // Key identifies an object of the configuration.
@@ -42,6 +43,14 @@ func (k Key) Compare(other Key) int {
 
 // String is the key as findings write it.
 func (k Key) String() string { return k.Kind + "/" + k.Name }
+
+// KeyOf returns the key of the configuration of a hook.
+func KeyOf(h *match.Hook) Key {
+	if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
+		return Key{Kind: mutatingKind, Name: h.ID.Configuration}
+	}
+	return Key{Kind: validatingKind, Name: h.ID.Configuration}
+}
 
 // Object is one document that was read, defaulted and found valid. Exactly one of the pointers is set. It is immutable.
 type Object struct {

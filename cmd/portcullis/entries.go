@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 )
@@ -29,7 +30,7 @@ func toldDrifts(all []dispatcher.EntryDrift) []etcdstore.EntryDrift {
 		}
 		t := etcdstore.EntryDrift{Cluster: d.Cluster, Gone: d.Gone}
 		for _, h := range d.Unplanned[:min(len(d.Unplanned), maxUnplannedTold)] {
-			t.Unplanned = append(t.Unplanned, etcdstore.HookName{Object: configurationOf(h).String(), Hook: h.ID.Name})
+			t.Unplanned = append(t.Unplanned, etcdstore.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
 		}
 		t.UnplannedMore = len(d.Unplanned) - len(t.Unplanned)
 		told = append(told, t)

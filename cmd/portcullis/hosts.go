@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -26,7 +27,7 @@ func (a *app) hookHosts() []service.HookHosts {
 func unservedHooks(all []*match.Hook) (told []etcdstore.HookName, more int) {
 	slices.SortStableFunc(all, func(a, b *match.Hook) int { return cmp.Compare(rank(a), rank(b)) })
 	for _, h := range all[:min(len(all), maxUnservedTold)] {
-		told = append(told, etcdstore.HookName{Object: configurationOf(h).String(), Hook: h.ID.Name})
+		told = append(told, etcdstore.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
 	}
 	return told, len(all) - len(told)
 }

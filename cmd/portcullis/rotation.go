@@ -6,12 +6,10 @@ import (
 	"strings"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/service"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 )
 
@@ -57,19 +55,10 @@ func readyHooks(all []session.Pending) []service.Ready {
 	var out []service.Ready
 	for _, p := range all {
 		if p.Ready {
-			out = append(out, service.Ready{Key: configurationOf(p.Hook), Hook: p.Hook.ID.Name, Host: p.Host})
+			out = append(out, service.Ready{Key: config.KeyOf(p.Hook), Hook: p.Hook.ID.Name, Host: p.Host})
 		}
 	}
 	return out
-}
-
-// configurationOf is the object that a hook is in.
-func configurationOf(h *match.Hook) config.Key {
-	key := config.Key{Kind: "ValidatingWebhookConfiguration", Name: h.ID.Configuration}
-	if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
-		key.Kind = "MutatingWebhookConfiguration"
-	}
-	return key
 }
 
 // saying is what a host says, for people, within bounds.
@@ -82,7 +71,7 @@ func saying(message string) string {
 func pendingHooks(all []session.Pending) []etcdstore.PendingHook {
 	var out []etcdstore.PendingHook
 	for _, p := range all[:min(len(all), maxPendingTold)] {
-		x := etcdstore.PendingHook{Object: configurationOf(p.Hook).String(), Hook: p.Hook.ID.Name}
+		x := etcdstore.PendingHook{Object: config.KeyOf(p.Hook).String(), Hook: p.Hook.ID.Name}
 		switch {
 		case p.Ready:
 			x.Reason, x.Message = etcdstore.PendingReady, p.Host+" is ready, and the store is about to be told"

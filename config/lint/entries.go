@@ -27,7 +27,7 @@ func ownEntries(hooks []*match.Hook, objects []config.Object, about func(*match.
 		if h.Route.Stream || !about(h) {
 			continue
 		}
-		if cluster, ok := registered[configurationOf(h)]; ok {
+		if cluster, ok := registered[config.KeyOf(h)]; ok {
 			findings = append(findings, warning(CodeOwnEntry, h.Path(".clientConfig"), `it is what "portcullis cluster register" made for the API `+
 				"servers of cluster %s: "+remedy+"leave out what has the label app.kubernetes.io/managed-by=portcullis", cluster))
 		} else if cluster := registration.Reviews(&h.ClientConfig); declared[cluster] {

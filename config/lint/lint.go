@@ -14,7 +14,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // The codes of findings, beside those of package danger. Tools match on them; messages are for people.
@@ -65,7 +64,7 @@ func (o Options) InspectOnly(
 func findings(
 	ctx context.Context, s *match.Snapshot, objects []config.Object, o Options, only func(config.Key) bool,
 ) []match.Finding {
-	about := func(h *match.Hook) bool { return only(configurationOf(h)) }
+	about := func(h *match.Hook) bool { return only(config.KeyOf(h)) }
 	all := danger.Findings(ctx, s, danger.Options{OwnNamespace: o.OwnNamespace, Only: about})
 	for _, check := range []func() []match.Finding{
 		func() []match.Finding { return neverMatching(s.Hooks(), about) },
@@ -88,14 +87,6 @@ func (o Options) trusted() Authorities {
 		return Authorities{}
 	}
 	return o.Authorities()
-}
-
-// configurationOf is the object that a hook is in.
-func configurationOf(h *match.Hook) config.Key {
-	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
-		return config.Key{Kind: "ValidatingWebhookConfiguration", Name: h.ID.Configuration}
-	}
-	return config.Key{Kind: "MutatingWebhookConfiguration", Name: h.ID.Configuration}
 }
 
 // try makes a panic a finding: what gives advice must not keep a configuration from coming into force.

@@ -11,24 +11,21 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// access is what an identity may do: the sum of its roles.
+// access is an identity with its roles.
 type access struct {
 	identity string
 	roles    []*kinds.RoleSpec
 }
 
-// accessOf is what a caller may do by a configuration.
-func (b *base) accessOf(caller identity.Peer, operators identity.Grant) access {
+func (st *storedState) accessOf(caller identity.Peer, operators identity.Grant) access {
 	a := access{identity: caller.Name()}
 	if operators.Includes(caller) {
 		a.roles = append(a.roles, &kinds.RoleSpec{Role: kinds.RoleOperator})
 	}
-	for _, role := range b.roles {
+	for _, role := range st.roles {
 		if role.Grant().Includes(caller) {
 			a.roles = append(a.roles, role)
 		}
@@ -36,14 +33,13 @@ func (b *base) accessOf(caller identity.Peer, operators identity.Grant) access {
 	return a
 }
 
-// has reports whether one of the roles is among those.
 func (a access) has(names ...kinds.RoleName) bool {
 	return slices.ContainsFunc(a.roles, func(r *kinds.RoleSpec) bool { return slices.Contains(names, r.Role) })
 }
 
 func (a access) operator() bool { return a.has(kinds.RoleOperator) }
 
-// mayRead is nil for who may see the configuration.
+// mayRead returns an error unless the identity may see the configuration.
 func (a access) mayRead() error {
 	if a.identity == "" {
 		return errNoIdentity
@@ -54,7 +50,8 @@ func (a access) mayRead() error {
 	return nil
 }
 
-// mayWrite is nil for who may write an object. What the hooks of an author may see is known only once they are compiled.
+// mayWrite returns an error unless the identity may write an object. [storedState.authorize] checks what the hooks of an author
+// may see, which is known once they are compiled.
 func (a access) mayWrite(o *config.Object) error {
 	if err := a.mayRead(); err != nil {
 		return err
@@ -80,7 +77,7 @@ func (a access) mayWrite(o *config.Object) error {
 	return nil
 }
 
-// authors are the roles by which objects of a name may be written.
+// authors returns the roles that allow writing objects of a name.
 func (a access) authors(name string) []*kinds.RoleSpec {
 	var out []*kinds.RoleSpec
 	for _, r := range a.roles {
@@ -91,8 +88,8 @@ func (a access) authors(name string) []*kinds.RoleSpec {
 	return out
 }
 
-// reaches reports whether one of the roles lets the hooks of a configuration see the reviews of those clusters, of which none
-// means all, at that host, which is empty for none.
+// reaches reports whether a role lets the hooks of a configuration see reviews of these clusters (none means all) at this host
+// (empty means none).
 func (a access) reaches(configuration string, clusters []string, host string) bool {
 	if a.operator() {
 		return true
@@ -109,17 +106,17 @@ func (a access) reaches(configuration string, clusters []string, host string) bo
 	})
 }
 
-// trespass is an error when a change of objects of the store is about hooks that see, or would see, reviews of clusters that
-// are not the author's, or that would be called at a host that is not. Taking a hook away from a cluster is as much as giving
-// it one.
-func (b *base) trespass(by access, after map[config.Key]config.Object, touched map[config.Key]bool) error {
+// authorize returns an error if a change touches hooks that see, or would see, reviews of clusters that the author has no role
+// for, or that would be called at a host that the author has no role for. To remove a hook from a cluster needs the same role
+// as to add one.
+func (st *storedState) authorize(by access, after map[config.Key]config.Object, touched map[config.Key]bool) error {
 	if by.operator() {
 		return nil
 	}
-	for i, objects := range []map[config.Key]config.Object{b.objects, after} {
-		snapshot, _ := config.Recompile(b.compiled, "", b.with(objects))
+	for i, objects := range []map[config.Key]config.Object{st.objects, after} {
+		snapshot, _ := config.Recompile(st.compiled, "", st.allWith(objects))
 		for _, h := range snapshot.Hooks() {
-			key := config.Key{Kind: kindOf(h), Name: h.ID.Configuration}
+			key := config.KeyOf(h)
 			host := hostOf(&h.ClientConfig)
 			switch {
 			case !touched[key]:
@@ -137,7 +134,7 @@ func (b *base) trespass(by access, after map[config.Key]config.Object, touched m
 	return nil
 }
 
-// hostOf is the host that a webhook is called at; empty when it is not called over HTTPS.
+// hostOf returns the host of a webhook; empty if it is not called over HTTPS.
 func hostOf(c *admissionregistrationv1.WebhookClientConfig) string {
 	switch {
 	case c.Service != nil:
@@ -146,12 +143,12 @@ func hostOf(c *admissionregistrationv1.WebhookClientConfig) string {
 		if u, err := url.Parse(*c.URL); err == nil {
 			return strings.ToLower(u.Hostname())
 		}
-		return *c.URL // which is no host that a Role names
+		return *c.URL // not a host, so no Role names it
 	}
 	return ""
 }
 
-// touch notes an object that is changed, and the configurations that it says something about as a route.
+// touch adds an object, and for a route the configurations that it names.
 func touch(touched map[config.Key]bool, o *config.Object) {
 	touched[o.Key] = true
 	if o.Route != nil {
@@ -159,12 +156,4 @@ func touch(touched map[config.Key]bool, o *config.Object) {
 			touched[config.Key{Kind: kind, Name: o.Route.Spec.Configuration}] = true
 		}
 	}
-}
-
-// kindOf is the kind of configuration that a hook is in.
-func kindOf(h *match.Hook) string {
-	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
-		return "ValidatingWebhookConfiguration"
-	}
-	return "MutatingWebhookConfiguration"
 }

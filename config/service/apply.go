@@ -2,11 +2,10 @@ package service
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
@@ -17,6 +16,17 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
+// Limits of an apply.
+const (
+	// MaxManifests bounds the objects of one apply.
+	MaxManifests = 1000
+	// MaxApplyBytes bounds the manifests of one apply, in bytes.
+	MaxApplyBytes = 8 << 20
+	// MaxApplyCompileTime bounds the time that compiling the matchConditions of one apply takes. Their number and length, which
+	// config.DocumentLimit bounds for an apply as for a document, take a tenth of it: this limit is a safety net.
+	MaxApplyCompileTime = 10 * time.Second
+)
+
 // Apply implements configv1.ConfigServiceServer.
 func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv1.ApplyResponse, error) {
 	leave, err := s.enter(ctx)
@@ -25,47 +35,37 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 	}
 	defer leave()
 	caller := s.o.Identity(ctx)
-	end, err := s.turns.take(ctx, caller.Name())
+	done, err := s.applies.wait(ctx, caller.Name())
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	defer done()
 	objects, findings, err := s.decode(r)
 	if err != nil {
 		return nil, err
 	}
-	for range maxAttempts {
-		b, err := s.read(ctx)
-		if err != nil {
+	var plan *applyPlan
+	revision, err := s.change(ctx, "apply", r.GetDryRun(), func(st *storedState) (*edit, error) {
+		req := &applyRequest{
+			access: st.accessOf(caller, s.o.Operators), objects: objects, expected: r.GetExpectedResourceVersions(),
+			acknowledged: r.GetAcknowledge(), now: s.now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect,
+		}
+		if err := req.authorize(st); err != nil {
 			return nil, err
 		}
-		w := &wish{
-			access: b.accessOf(caller, s.o.Operators), objects: objects, expected: r.GetExpectedResourceVersions(),
-			acknowledged: r.GetAcknowledge(), now: s.o.Now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect,
-		}
-		if err := w.allowed(b); err != nil {
+		if err := st.checkCost(req); err != nil {
 			return nil, err
 		}
-		if err := b.affords(w); err != nil {
-			return nil, err
-		}
-		d := newDraft(ctx, b, w)
-		if err := d.err(r); err != nil {
-			return nil, err
-		}
-		revision, err := s.commit(ctx, b, &d.edit, r.GetDryRun())
-		if errors.Is(err, etcdstore.ErrMoved) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		return s.applied(d, w, b, revision, findings), nil
+		plan = newPlan(ctx, st, req)
+		return plan.edit, plan.err(r)
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil, status.Errorf(codes.Aborted, "others have changed the configuration %d times meanwhile: apply again", maxAttempts)
+	return plan.response(objects, revision, findings), nil
 }
 
-// decode reads the manifests: one object each, each object once. Findings are what has to be known about them.
+// decode reads the manifests: one object each, each object once. The findings refuse nothing.
 func (s *Service) decode(r *configv1.ApplyRequest) ([]config.Object, config.Problems, error) {
 	size := 0
 	for _, m := range r.GetManifests() {
@@ -105,26 +105,14 @@ func (s *Service) decode(r *configv1.ApplyRequest) ([]config.Object, config.Prob
 	return objects, problems, nil
 }
 
-// manifestName is the file of a manifest, for findings.
-func manifestName(i int) string { return "manifests[" + strconv.Itoa(i) + "]" }
-
-// isManifest reports whether a file is a manifest of a request.
-func isManifest(file string) bool { return strings.HasPrefix(file, "manifests[") }
-
-// manifestOf is the manifest of a file; 0 for none.
-func manifestOf(file string) uint32 {
-	i, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(file, "manifests["), "]"), 10, 32)
-	return uint32(i)
-}
-
-// allowed is nil when every object may be written, as it is wished for and as it is.
-func (w *wish) allowed(b *base) error {
-	for i := range w.objects {
-		if err := w.access.mayWrite(&w.objects[i]); err != nil {
+// authorize returns an error unless the author may write every object, as it is and as it will be.
+func (req *applyRequest) authorize(st *storedState) error {
+	for i := range req.objects {
+		if err := req.access.mayWrite(&req.objects[i]); err != nil {
 			return err
 		}
-		if old, ok := b.objects[w.objects[i].Key]; ok {
-			if err := w.access.mayWrite(&old); err != nil {
+		if old, ok := st.objects[req.objects[i].Key]; ok {
+			if err := req.access.mayWrite(&old); err != nil {
 				return err
 			}
 		}
@@ -132,67 +120,47 @@ func (w *wish) allowed(b *base) error {
 	return nil
 }
 
-// err is why the draft is not committed.
-func (d *draft) err(r *configv1.ApplyRequest) error {
+// err returns why the plan is refused; nil if it is not.
+func (plan *applyPlan) err(r *configv1.ApplyRequest) error {
 	switch {
-	case d.denied != nil:
-		return d.denied
-	case len(d.invalid) > 0:
-		return withFindings(codes.InvalidArgument, "the objects are not valid", d.invalid, r)
-	case len(d.moved) > 0:
-		return withFindings(codes.Aborted, "an object has changed meanwhile", d.moved, r)
-	case len(d.conflict) > 0:
-		return withFindings(codes.FailedPrecondition, "the objects cannot be applied here", d.conflict, r)
-	case len(d.dangers) > 0:
+	case plan.denied != nil:
+		return plan.denied
+	case len(plan.invalid) > 0:
+		return withFindings(codes.InvalidArgument, "the objects are not valid", plan.invalid, r)
+	case len(plan.moved) > 0:
+		return withFindings(codes.Aborted, "an object has changed meanwhile", plan.moved, r)
+	case len(plan.conflict) > 0:
+		return withFindings(codes.FailedPrecondition, "the objects cannot be applied here", plan.conflict, r)
+	case len(plan.dangers) > 0:
 		missing := []string{}
-		for _, p := range d.dangers {
+		for _, p := range plan.dangers {
 			if !slices.Contains(missing, p.Code) {
 				missing = append(missing, p.Code)
 			}
 		}
 		return withFindings(codes.FailedPrecondition,
-			"the hooks can stop a cluster; mend them, or acknowledge "+strings.Join(missing, ", "), d.dangers, r)
+			"the hooks can stop a cluster; mend them, or acknowledge "+strings.Join(missing, ", "), plan.dangers, r)
 	}
 	return nil
 }
 
-// commit commits an edit, unless there is nothing in it or this is a rehearsal. It returns the revision that holds what
-// was wished for.
-func (s *Service) commit(ctx context.Context, b *base, e *etcdstore.Edit, dryRun bool) (int64, error) {
-	if dryRun || len(e.Put)+len(e.Delete) == 0 {
-		return b.state.Revision, nil
-	}
-	revision, err := s.o.Objects.Commit(ctx, b.state, *e)
-	switch {
-	case err == nil:
-		s.roster.outdate(s.o.Now())
-		s.o.Logger.InfoContext(ctx, "configuration changed", "revision", revision, "actor", e.Change.Actor,
-			"actions", e.Change.Actions, "acknowledged", e.Change.Acknowledged)
-		return revision, nil
-	case errors.Is(err, etcdstore.ErrMoved):
-		return 0, err
-	case errors.Is(err, etcdstore.ErrFull):
-		return 0, status.Error(codes.ResourceExhausted, err.Error())
-	case errors.Is(err, etcdstore.ErrTooLarge):
-		return 0, status.Error(codes.InvalidArgument, err.Error())
-	}
-	return 0, unavailable(fmt.Errorf("%w: apply again, what is there already stays as it is", err))
-}
-
-// applied is the answer.
-func (s *Service) applied(d *draft, w *wish, b *base, revision int64, findings config.Problems) *configv1.ApplyResponse {
+func (plan *applyPlan) response(objects []config.Object, revision int64, findings config.Problems) *configv1.ApplyResponse {
 	out := &configv1.ApplyResponse{
-		Revision: &configv1.Revision{Sources: map[string]string{etcdstore.SourceName: strconv.FormatInt(revision, 10)}},
-		Results:  d.results, Findings: findingsOf(append(findings, d.notes...)),
+		Revision: revisionOf(revision), Results: plan.results, Findings: findingsOf(append(findings, plan.notes...)),
 	}
-	for i := range w.objects {
-		o := &w.objects[i]
-		r := d.record(b, o.Key)
-		if r != b.state.Records[o.Key] {
+	for i := range objects {
+		o := &objects[i]
+		r := plan.record(o.Key)
+		if r != plan.state.Records[o.Key] {
 			next := *r
 			next.Revision, r = revision, &next
 		}
 		out.Objects = append(out.Objects, objectOf(o, r))
 	}
 	return out
+}
+
+// revisionOf is a revision of the store as the contract has it.
+func revisionOf(n int64) *configv1.Revision {
+	return &configv1.Revision{Sources: map[string]string{etcdstore.SourceName: strconv.FormatInt(n, 10)}}
 }

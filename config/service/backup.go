@@ -22,11 +22,11 @@ func (s *Service) Backup(_ *configv1.BackupRequest, stream grpc.ServerStreamingS
 		return err
 	}
 	defer leave()
-	b, err := s.read(ctx)
+	st, err := s.read(ctx)
 	if err != nil {
 		return err
 	}
-	a := b.accessOf(s.o.Identity(ctx), s.o.Operators)
+	a := st.accessOf(s.o.Identity(ctx), s.o.Operators)
 	if err := a.mayRead(); err != nil {
 		return err
 	}
@@ -43,11 +43,11 @@ func (s *Service) Backup(_ *configv1.BackupRequest, stream grpc.ServerStreamingS
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	s.o.Logger.InfoContext(ctx, "the store was backed up", "actor", a.identity, "revision", b.state.Revision)
+	s.o.Logger.InfoContext(ctx, "the store was backed up", "actor", a.identity, "revision", st.state.Revision)
 	return nil
 }
 
-// pieces are the messages of a backup. Whoever writes is as fast as who reads.
+// pieces writes a backup as messages. Flow control of the stream slows the writer down.
 type pieces struct {
 	stream grpc.ServerStreamingServer[configv1.BackupResponse]
 }

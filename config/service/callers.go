@@ -14,76 +14,75 @@ import (
 )
 
 const (
-	// MaxCalls bounds the calls under way, on all listeners and whatever they ask. One identity has no more of them than it
-	// leaves free for the others, and all identities without a role together count as one.
+	// MaxCalls bounds the calls in flight, of all methods and listeners. One identity has no more of them than it leaves free
+	// for the others; all identities without a role together count as one.
 	MaxCalls = 128
-	// RolesAge bounds how old a reading of the store may be by which an identity without a role is refused. All of them
-	// together cost one reading in this time. A Role that is granted has effect for who was refused before within it.
+	// RolesAge bounds the age of the read by which an identity without a role is refused. All such identities together cause one
+	// read in this time, and a new Role takes effect for them within it.
 	RolesAge = 100 * time.Millisecond
 )
 
-// strangers is whose share of the calls identities without a known role take. No identity is empty.
+// strangers is the holder of the calls of all identities without a known role. No identity is empty.
 const strangers = ""
 
-// errNoIdentity answers who has no certificate.
 var errNoIdentity = status.Error(codes.Unauthenticated, "nobody can tell who calls: present a client certificate")
 
-// roster is what is known of roles from the latest reading of the store. Its methods may be called concurrently.
-type roster struct {
-	reading chan struct{} // a token for who reads the store for callers without a role
+// roleCache holds the roles of the latest read of the store. Its methods may be called concurrently.
+type roleCache struct {
+	reading chan struct{} // holds a token while a caller without a role reads the store
 
-	mu      sync.Mutex // of what follows
+	mu      sync.Mutex // guards what follows
 	roles   []*kinds.RoleSpec
-	begun   time.Time // of the reading
-	changed time.Time // when this process has last changed the store: what was read before may be over
+	begun   time.Time // start of the read
+	changed time.Time // last commit of this process: earlier reads may be outdated
 }
 
-func newRoster() *roster { return &roster{reading: make(chan struct{}, 1)} }
+func newRoleCache() *roleCache { return &roleCache{reading: make(chan struct{}, 1)} }
 
-// saw keeps the roles of a reading, unless a later one is there.
-func (r *roster) saw(roles []*kinds.RoleSpec, begun time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !begun.Before(r.begun) {
-		r.roles, r.begun = roles, begun
+// update replaces the roles by those of a read, unless a later one is there.
+func (c *roleCache) update(roles []*kinds.RoleSpec, begun time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !begun.Before(c.begun) {
+		c.roles, c.begun = roles, begun
 	}
 }
 
-// outdate makes what was read until now too old to refuse anybody by.
-func (r *roster) outdate(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changed = now
+// expire prevents refusals by reads that began before now.
+func (c *roleCache) expire(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = now
 }
 
-// knows reports whether a caller had a role when the store was last read, and whether that is late enough to refuse it.
-func (r *roster) knows(caller identity.Peer, now time.Time) (has, current bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	has = slices.ContainsFunc(r.roles, func(role *kinds.RoleSpec) bool { return role.Grant().Includes(caller) })
-	return has, r.begun.After(r.changed) && now.Sub(r.begun) < RolesAge
+// lookup reports whether a caller has a role, and whether the roles are current enough to refuse it.
+func (c *roleCache) lookup(caller identity.Peer, now time.Time) (has, current bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	has = slices.ContainsFunc(c.roles, func(role *kinds.RoleSpec) bool { return role.Grant().Includes(caller) })
+	return has, c.begun.After(c.changed) && now.Sub(c.begun) < RolesAge
 }
 
-// enter lets in a call of who has a role by what is known here, and of who has got one by what the store says: the call has
-// to ask again by what it reads. leave has to be called when it is over.
+// enter admits a call of an identity that has a role in the cache or, for others, in the store. The call checks its access
+// again by the state that it reads. leave has to be called at the end of the call.
 func (s *Service) enter(ctx context.Context) (leave func(), err error) {
 	caller := s.o.Identity(ctx)
 	if caller.Name() == "" {
 		return nil, errNoIdentity
 	}
-	share, known := caller.Name(), s.o.Operators.Includes(caller)
+	holder, known := caller.Name(), s.o.Operators.Includes(caller)
 	if !known {
-		known, _ = s.roster.knows(caller, s.o.Now())
+		known, _ = s.roles.lookup(caller, s.now())
 	}
 	if !known {
-		share = strangers
+		holder = strangers
 	}
-	lease, err := s.calls.Reserve(share, 1)
+	lease, err := s.calls.Reserve(holder, 1)
 	if err != nil {
 		return nil, status.Errorf(codes.ResourceExhausted, "too many calls of %q are under way: ask again when some have been answered", caller.Name())
 	}
 	if !known {
-		if err := s.introduce(ctx, caller); err != nil {
+		if err := s.lookUpRole(ctx, caller); err != nil {
 			lease.Release()
 			return nil, err
 		}
@@ -91,27 +90,26 @@ func (s *Service) enter(ctx context.Context) (leave func(), err error) {
 	return lease.Release, nil
 }
 
-// introduce is nil for who has a role by what the store has held within RolesAge. One caller at a time reads it, and those who
-// wait for that need not.
-func (s *Service) introduce(ctx context.Context, caller identity.Peer) error {
+// lookUpRole returns an error unless a caller has a role by a read of the store within RolesAge. One caller at a time reads;
+// the others wait and use the result.
+func (s *Service) lookUpRole(ctx context.Context, caller identity.Peer) error {
 	select {
-	case s.roster.reading <- struct{}{}:
-		defer func() { <-s.roster.reading }()
+	case s.roles.reading <- struct{}{}:
+		defer func() { <-s.roles.reading }()
 	case <-ctx.Done():
 		return ended(ctx)
 	}
-	if _, current := s.roster.knows(caller, s.o.Now()); !current {
+	if _, current := s.roles.lookup(caller, s.now()); !current {
 		if _, err := s.read(ctx); err != nil {
 			return err
 		}
 	}
-	if has, _ := s.roster.knows(caller, s.o.Now()); !has {
+	if has, _ := s.roles.lookup(caller, s.now()); !has {
 		return errNoRole(caller.Name())
 	}
 	return nil
 }
 
-// errNoRole answers who has none.
 func errNoRole(identity string) error {
 	return status.Errorf(codes.PermissionDenied, "%q has no role: an operator has to name it in a Role, as viewer, author or operator, "+
 		"and an authority of its certificate where the Role names authorities", identity)

@@ -51,11 +51,11 @@ func (f *fixture) counted(gates map[string]chan struct{}) (s *service.Service, c
 			who, _ := ctx.Value(caller{}).(string)
 			return identity.Named(who)
 		},
-		Now: func() time.Time { return time.Unix(1000, passed.Add(1)) },
 	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	s.SetClock(func() time.Time { return time.Unix(1000, passed.Add(1)) })
 	return s, c, func(d time.Duration) { passed.Add(int64(d)) }
 }
 

@@ -20,7 +20,6 @@ const (
 	conditionServed     = "Served"
 )
 
-// condition makes a condition that is true or false.
 func condition(kind string, is bool, reason, message string) *configv1.Condition {
 	c := &configv1.Condition{Type: kind, Status: "False", Reason: reason, Message: message}
 	if is {
@@ -29,22 +28,22 @@ func condition(kind string, is bool, reason, message string) *configv1.Condition
 	return c
 }
 
-// conditions are those of an object. The record is nil for objects of other sources.
-func (v *view) conditions(key config.Key, r *etcdstore.Record) []*configv1.Condition {
-	out := []*configv1.Condition{v.accepted(key)}
+// conditions returns those of an object. The record is nil for objects of other sources.
+func (m *meshState) conditions(key config.Key, r *etcdstore.Record) []*configv1.Condition {
+	out := []*configv1.Condition{m.accepted(key)}
 	if strings.HasSuffix(key.Kind, "WebhookConfiguration") {
-		out = append(out, v.inRotation(key, r))
+		out = append(out, m.inRotation(key, r))
 	}
-	out = append(out, v.effective(key, r))
-	if served := v.served(key); served != nil {
+	out = append(out, m.effective(key, r))
+	if served := m.served(key); served != nil {
 		out = append(out, served)
 	}
 	return out
 }
 
-// accepted is whether what was written is what is in force.
-func (v *view) accepted(key config.Key) *configv1.Condition {
-	for _, p := range v.about[key] {
+// accepted reports whether the written version is valid.
+func (m *meshState) accepted(key config.Key) *configv1.Condition {
+	for _, p := range m.byKey[key] {
 		if p.Severity == match.SeverityError {
 			return condition(conditionAccepted, false, "Invalid", p.Message)
 		}
@@ -52,31 +51,31 @@ func (v *view) accepted(key config.Key) *configv1.Condition {
 	return condition(conditionAccepted, true, "Valid", "")
 }
 
-// inRotation is whether all hooks of a configuration are called.
-func (v *view) inRotation(key config.Key, r *etcdstore.Record) *configv1.Condition {
+// inRotation reports whether all hooks of a configuration are called.
+func (m *meshState) inRotation(key config.Key, r *etcdstore.Record) *configv1.Condition {
 	switch {
-	case r == nil: // of a source that does not tell new hooks from old ones
+	case r == nil: // of a source without a history, where no hook is new
 		return condition(conditionInRotation, true, "Immediate", "")
 	case r.Removing:
 		return condition(conditionInRotation, false, "Removing", "it is being removed: reviews that have begun with it are finished")
 	case len(r.Pending) > 0:
-		return condition(conditionInRotation, false, "Pending", v.waiting(key, r))
+		return condition(conditionInRotation, false, "Pending", m.whyPending(key, r))
 	}
 	return condition(conditionInRotation, true, "NonePending", "")
 }
 
-// effective is whether every live dispatcher judges new reviews by this version of the object.
-func (v *view) effective(key config.Key, r *etcdstore.Record) *configv1.Condition {
-	if len(v.dispatchers) == 0 {
+// effective reports whether every live dispatcher uses this version of the object for new reviews.
+func (m *meshState) effective(key config.Key, r *etcdstore.Record) *configv1.Condition {
+	if len(m.dispatchers) == 0 {
 		return &configv1.Condition{Type: conditionEffective, Status: "Unknown", Reason: "NoDispatcher", Message: "no dispatcher says that it lives"}
 	}
 	var behind, diverging []string
-	for i := range v.dispatchers {
-		d := &v.dispatchers[i]
+	for i := range m.dispatchers {
+		d := &m.dispatchers[i]
 		switch {
-		case diverges(d, key):
+		case slices.Contains(d.Diverging, key.String()):
 			diverging = append(diverging, d.ID)
-		case r != nil && !reached(d, r.Revision), r == nil && d.Digest != v.live.Digest:
+		case r != nil && !reached(d, r.Revision), r == nil && d.Digest != m.live.Digest:
 			behind = append(behind, d.ID)
 		}
 	}
@@ -91,19 +90,10 @@ func (v *view) effective(key config.Key, r *etcdstore.Record) *configv1.Conditio
 	return c
 }
 
-func diverges(d *etcdstore.Status, key config.Key) bool {
-	for _, name := range d.Diverging {
-		if name == key.String() {
-			return true
-		}
-	}
-	return false
-}
-
-// reached reports whether a dispatcher judges new reviews by a revision of etcd, or a later one.
+// reached reports whether a dispatcher uses a revision of etcd, or a later one, for new reviews.
 func reached(d *etcdstore.Status, revision int64) bool { return etcdRevision(d.Sources) >= revision }
 
-// etcdRevision is the revision of etcd among those of all sources; 0 when there is none.
+// etcdRevision returns the revision of etcd among those of all sources; 0 if there is none.
 func etcdRevision(sources map[string]string) int64 {
 	n, err := strconv.ParseInt(cmp.Or(sources[etcdstore.SourceName], "0"), 10, 64)
 	if err != nil {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,7 +16,7 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// sweepInterval is how often it is looked whether what is being removed can be deleted.
+// sweepInterval is how often Run looks for removed objects that can be deleted.
 const sweepInterval = time.Second
 
 // Delete implements configv1.ConfigServiceServer.
@@ -25,74 +26,60 @@ func (s *Service) Delete(ctx context.Context, r *configv1.DeleteRequest) (*confi
 		return nil, err
 	}
 	defer leave()
-	key := config.Key{Kind: r.GetKey().GetKind(), Name: r.GetKey().GetName()}
-	for range maxAttempts {
-		b, err := s.read(ctx)
-		if err != nil {
-			return nil, err
-		}
-		e, err := b.removal(key, b.accessOf(s.o.Identity(ctx), s.o.Operators), r.GetExpectedResourceVersion(), s.o.Now().UTC())
-		if err != nil {
-			return nil, err
-		}
-		revision, err := s.commit(ctx, b, e, r.GetDryRun())
-		if errors.Is(err, etcdstore.ErrMoved) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		return &configv1.DeleteResponse{Revision: &configv1.Revision{
-			Sources: map[string]string{etcdstore.SourceName: revisionText(revision)},
-		}}, nil
+	revision, err := s.change(ctx, "delete", r.GetDryRun(), func(st *storedState) (*edit, error) {
+		by := st.accessOf(s.o.Identity(ctx), s.o.Operators)
+		return st.removal(requestedKey(r.GetKey()), by, r.GetExpectedResourceVersion(), s.now().UTC())
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil, status.Errorf(codes.Aborted, "others have changed the configuration %d times meanwhile: delete again", maxAttempts)
+	return &configv1.DeleteResponse{Revision: revisionOf(revision)}, nil
 }
 
-// removal is the edit with which the removal of an object begins; an empty one if it has begun.
-func (b *base) removal(key config.Key, by access, expected string, now time.Time) (*etcdstore.Edit, error) {
+// removal returns the edit that begins to remove an object; an empty one if the removal has begun.
+func (st *storedState) removal(key config.Key, by access, expected string, now time.Time) (*edit, error) {
 	if err := by.mayRead(); err != nil {
 		return nil, err
 	}
-	old := b.state.Records[key]
-	if other, ok := b.others[key]; ok && old == nil {
+	old := st.state.Records[key]
+	if other, ok := st.others[key]; ok && old == nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s comes from the source %s: remove it there (%s)", key, other.Source, other.Origin())
 	}
 	if old == nil {
 		return nil, notFound(key)
 	}
-	o, ok := b.objects[key]
+	o, ok := st.objects[key]
 	if !ok {
 		o = config.Object{Key: key}
 	}
 	if err := by.mayWrite(&o); err != nil {
 		return nil, err
 	}
-	touched, after := map[config.Key]bool{}, maps.Clone(b.objects)
+	touched, after := map[config.Key]bool{}, maps.Clone(st.objects)
 	touch(touched, &o)
 	delete(after, key)
-	if err := b.trespass(by, after, touched); err != nil {
+	if err := st.authorize(by, after, touched); err != nil {
 		return nil, err
 	}
 	if expected != "" && expected != resourceVersion(old) {
 		return nil, status.Errorf(codes.Aborted, "%s has resource version %s, not %s: read it again", key, resourceVersion(old), expected)
 	}
-	e := &etcdstore.Edit{}
-	if !old.Removing {
-		r := *old
-		r.Removing, r.Actor, r.Changed = true, by.identity, now
-		e.Put = []*etcdstore.Record{&r}
-		e.Change = etcdstore.Change{At: now, Actor: by.identity, Actions: []string{"began to remove " + key.String()}, Keys: []string{key.String()}}
-		if o.Route != nil && len(b.marked()) > 0 {
-			snapshot, _ := config.Recompile(b.compiled, "", b.with(after))
-			b.unmark(e, snapshot)
-		}
+	e := st.newEdit(by.identity, now)
+	if old.Removing {
+		return e, nil
+	}
+	r := *old
+	r.Removing, r.Actor, r.Changed = true, by.identity, now
+	e.put(&r, "began to remove "+key.String())
+	if pending := st.withPending(); o.Route != nil && len(pending) > 0 {
+		snapshot, _ := config.Recompile(st.compiled, "", st.allWith(after))
+		e.updatePending(st, pending, snapshot)
 	}
 	return e, nil
 }
 
-// Run deletes what is being removed, once no review is judged by it any more, until ctx ends. Several dispatchers may do so
-// at a time.
+// Run deletes removed objects once no review uses them any more, until ctx ends. Several dispatchers may run it at the same
+// time.
 func (s *Service) Run(ctx context.Context) error {
 	t := time.NewTicker(sweepInterval)
 	defer t.Stop()
@@ -108,16 +95,16 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// sweep deletes what can be, and takes marks off hooks that are called whatever the store says.
+// sweep deletes removed objects, and takes hooks out of Pending that are called by the snapshot in force.
 func (s *Service) sweep(ctx context.Context) error {
 	live := s.o.Live.Configuration()
-	b, err := s.read(ctx)
+	st, err := s.read(ctx)
 	if err != nil {
 		return err
 	}
-	e := &etcdstore.Edit{Change: etcdstore.Change{At: s.o.Now().UTC()}}
+	e := st.newEdit("", s.now().UTC())
 	var dispatchers []etcdstore.Status
-	for key, r := range b.state.Records {
+	for key, r := range st.state.Records {
 		if !r.Removing {
 			continue
 		}
@@ -127,26 +114,21 @@ func (s *Service) sweep(ctx context.Context) error {
 			}
 		}
 		if released(dispatchers, r.Revision) {
-			e.Delete = append(e.Delete, key)
-			e.Change.Keys = append(e.Change.Keys, key.String())
-			e.Change.Actions = append(e.Change.Actions, "removed "+key.String())
+			e.remove(key)
 			e.Change.Actor = r.Actor
 		}
 	}
-	if live.Snapshot() != nil && etcdRevision(live.Sources) == b.state.Revision {
-		b.unmark(e, live.Snapshot())
+	if live.Snapshot() != nil && etcdRevision(live.Sources) == st.state.Revision {
+		e.updatePending(st, st.withPending(), live.Snapshot())
 	}
-	if len(e.Delete)+len(e.Put) == 0 {
-		return nil
+	e.Change.Actor = cmp.Or(e.Change.Actor, rotator)
+	if _, err := s.commit(ctx, e); !errors.Is(err, etcdstore.ErrMoved) {
+		return err
 	}
-	_, err = s.commit(ctx, b, e, false)
-	if errors.Is(err, etcdstore.ErrMoved) {
-		return nil
-	}
-	return err
+	return nil
 }
 
-// released reports whether no live dispatcher judges a review by a configuration before a revision.
+// released reports whether every live dispatcher uses a revision, and none uses an earlier one for a review.
 func released(all []etcdstore.Status, revision int64) bool {
 	for i := range all {
 		if !reached(&all[i], revision) || all[i].Held < revision {

@@ -10,19 +10,19 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// CodeEntryDrift is the code of a finding about a Cluster: its API servers call the mesh by entries that were made from another
-// configuration than the one in force.
+// CodeEntryDrift is the code of a finding about a Cluster: its entries were generated from another configuration than the one
+// in force.
 const CodeEntryDrift = "entry-drift"
 
-// entryDrift is the finding about the entries of a cluster, as the dispatchers have seen them; none where they fit.
-func (v *view) entryDrift(key config.Key) config.Problems {
+// entryDrift returns the finding about the entries of a cluster that the dispatchers have seen; none if they match.
+func (m *meshState) entryDrift(key config.Key) config.Problems {
 	if key.Kind != kinds.ClusterKind {
 		return nil
 	}
 	var first *etcdstore.EntryDrift
 	var on []string
-	for i := range v.dispatchers {
-		d := &v.dispatchers[i]
+	for i := range m.dispatchers {
+		d := &m.dispatchers[i]
 		for j := range d.EntryDrifts {
 			if d.EntryDrifts[j].Cluster != key.Name {
 				continue
@@ -43,7 +43,6 @@ func (v *view) entryDrift(key config.Key) config.Problems {
 	}}
 }
 
-// describeDrift says how entries differ from the configuration.
 func describeDrift(d *etcdstore.EntryDrift) string {
 	var parts []string
 	if len(d.Unplanned) > 0 {

@@ -1,6 +1,9 @@
 package service
 
 import (
+	"strconv"
+	"strings"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
@@ -13,10 +16,10 @@ import (
 // maxDetails bounds the findings of one error: a status has to fit into the headers of an answer.
 const maxDetails = 20
 
-// severityDanger is the severity of what has to be acknowledged.
+// severityDanger is the severity of a finding that has to be acknowledged.
 const severityDanger = "danger"
 
-// withFindings is an error that says what is wrong, for people and for programs.
+// withFindings returns an error with findings, as text and as details.
 func withFindings(code codes.Code, message string, problems config.Problems, r *configv1.ApplyRequest) error {
 	var details []protoadapt.MessageV1
 	for i, p := range problems {
@@ -46,7 +49,7 @@ func findingsOf(problems config.Problems) []*configv1.Finding {
 	return out
 }
 
-// FindingOf is a problem as the contract has it.
+// FindingOf returns a problem as the contract has it.
 func FindingOf(p config.Problem) *configv1.Finding {
 	f := &configv1.Finding{
 		Code: p.Code, Severity: string(p.Severity), Path: p.Field, Message: p.Message, Manifest: manifestOf(p.File), Line: uint32(max(p.Line, 0)),
@@ -61,6 +64,18 @@ func FindingOf(p config.Problem) *configv1.Finding {
 		f.Key = keyOf(p.Key)
 	}
 	return f
+}
+
+// manifestName is the name under which findings refer to a manifest of a request.
+func manifestName(i int) string { return "manifests[" + strconv.Itoa(i) + "]" }
+
+// isManifest reports whether a file is a manifest of a request.
+func isManifest(file string) bool { return strings.HasPrefix(file, "manifests[") }
+
+// manifestOf returns the index of a manifest; 0 for other files.
+func manifestOf(file string) uint32 {
+	i, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(file, "manifests["), "]"), 10, 32)
+	return uint32(i)
 }
 
 func keyOf(k config.Key) *configv1.ConfigKey { return &configv1.ConfigKey{Kind: k.Kind, Name: k.Name} }

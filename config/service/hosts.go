@@ -14,45 +14,35 @@ import (
 const (
 	// codeNoHost is the code of a finding: no host serves a hook, on some dispatchers or on all.
 	codeNoHost = "no-host-connected"
-	// maxHooksNamed bounds the hooks that the condition Served names.
+	// maxHooksNamed bounds the hooks that a condition or finding names.
 	maxHooksNamed = 8
 )
 
-// HookHosts is how the hosts of this dispatcher serve a hook that is in rotation.
+// HookHosts describes how the hosts of this dispatcher serve a hook in rotation.
 type HookHosts struct {
 	// Hook is the hook.
 	Hook *match.Hook
-	// Hosts is how many hosts take calls of the hook, and Slots how many calls they take at a time, of all their hooks.
+	// Hosts is the number of hosts that serve the hook, and Slots how many calls they take at a time, of all their hooks.
 	Hosts, Slots int
-	// Unserved is true when calls of the hook fail, since there is no host.
+	// Unserved is true if calls of the hook fail since there is no host.
 	Unserved bool
 }
 
-// hostsOf are the hooks that hosts serve, by configuration.
-func hostsOf(all []HookHosts) map[config.Key][]HookHosts {
-	out := make(map[config.Key][]HookHosts, len(all))
-	for _, h := range all {
-		key := config.Key{Kind: kindOf(h.Hook), Name: h.Hook.ID.Configuration}
-		out[key] = append(out[key], h)
-	}
-	return out
-}
-
-// unserved is where a hook has no host.
+// unserved lists where a hook has no host.
 type unserved struct {
 	HookHosts
 
 	on      []string // ids of dispatchers
-	unknown int      // dispatchers that have more such hooks than they name
-	of      int      // dispatchers that live; 0 when none says so
+	unknown int      // dispatchers that report more such hooks than they name
+	of      int      // live dispatchers; 0 if none has reported
 }
 
-// unservedOn is where a hook has no host. Before any dispatcher has said that it lives, this one counts alone.
-func (v *view) unservedOn(key config.Key, h HookHosts) unserved {
-	u := unserved{HookHosts: h, of: len(v.dispatchers)}
+// unservedOn returns where a hook has no host. Before any dispatcher has reported, this one counts alone.
+func (m *meshState) unservedOn(key config.Key, h HookHosts) unserved {
+	u := unserved{HookHosts: h, of: len(m.dispatchers)}
 	name := etcdstore.HookName{Object: key.String(), Hook: h.Hook.ID.Name}
-	for i := range v.dispatchers {
-		d := &v.dispatchers[i]
+	for i := range m.dispatchers {
+		d := &m.dispatchers[i]
 		switch {
 		case slices.Contains(d.Unserved, name):
 			u.on = append(u.on, d.ID)
@@ -63,10 +53,10 @@ func (v *view) unservedOn(key config.Key, h HookHosts) unserved {
 	return u
 }
 
-// missing reports whether the hook is known to have no host somewhere.
+// missing reports whether some dispatcher has no host for the hook.
 func (u *unserved) missing() bool { return len(u.on) > 0 || u.of == 0 && u.Unserved }
 
-// String says where the hook is served.
+// String describes where the hook is served.
 func (u *unserved) String() string {
 	text := fmt.Sprintf("hook %q: ", u.Hook.ID.Name)
 	switch {
@@ -82,7 +72,6 @@ func (u *unserved) String() string {
 	return text
 }
 
-// counted is a number of things.
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -90,16 +79,16 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// served is whether every hook of a configuration that is called over streams has a host on every dispatcher; nil when it has no
-// such hook. The hosts and slots are those of the dispatcher that answers.
-func (v *view) served(key config.Key) *configv1.Condition {
-	if len(v.hosts[key]) == 0 {
+// served reports whether every hook of a configuration that is called over streams has a host on every dispatcher; nil if there
+// is no such hook. The hosts and slots are those of the dispatcher that answers.
+func (m *meshState) served(key config.Key) *configv1.Condition {
+	if len(m.hosts[key]) == 0 {
 		return nil
 	}
 	var well, missing []string
 	var on []string
-	for _, h := range v.hosts[key] {
-		u := v.unservedOn(key, h)
+	for _, h := range m.hosts[key] {
+		u := m.unservedOn(key, h)
 		if u.missing() {
 			missing, on = append(missing, u.String()), append(on, u.on...)
 		} else {
@@ -115,7 +104,7 @@ func (v *view) served(key config.Key) *configv1.Condition {
 	return c
 }
 
-// firstOf joins the first of many parts, and counts the others.
+// firstOf joins the first maxHooksNamed parts, and counts the others.
 func firstOf(parts []string) string {
 	shown := parts[:min(len(parts), maxHooksNamed)]
 	if more := len(parts) - len(shown); more > 0 {
@@ -124,11 +113,11 @@ func firstOf(parts []string) string {
 	return strings.Join(shown, "; ")
 }
 
-// noHosts are findings about the hooks of a configuration without a host.
-func (v *view) noHosts(key config.Key) config.Problems {
+// noHosts returns findings about the hooks of a configuration without a host.
+func (m *meshState) noHosts(key config.Key) config.Problems {
 	var out config.Problems
-	for _, h := range v.hosts[key] {
-		u := v.unservedOn(key, h)
+	for _, h := range m.hosts[key] {
+		u := m.unservedOn(key, h)
 		if !u.missing() {
 			continue
 		}
@@ -146,7 +135,7 @@ func (v *view) noHosts(key config.Key) config.Problems {
 	return out
 }
 
-// granted names the identities that may serve a hook, as many as fit.
+// granted names the identities that may serve a hook.
 func granted(h *match.Hook) string {
 	if len(h.Route.Hosts) == 0 {
 		return ", which names none"

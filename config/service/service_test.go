@@ -61,12 +61,12 @@ func newFixture(t *testing.T) *fixture {
 			who, _ := ctx.Value(caller{}).(string)
 			return identity.Named(who)
 		},
-		Now:   func() time.Time { return time.Unix(1000, 0) },
 		Hosts: func() []service.HookHosts { return f.hosts },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.SetClock(func() time.Time { return time.Unix(1000, 0) })
 	return f
 }
 

@@ -29,11 +29,14 @@ const smallWindow = 64 << 10
 func (f *fixture) served(sendTimeout time.Duration) (s *service.Service, client configv1.ConfigServiceClient, ended chan error) {
 	f.t.Helper()
 	s, err := service.New(service.Options{
-		Objects: f.store, Live: f, Operators: identity.Grant{Names: []string{"root"}}, Identity: func(context.Context) identity.Peer { return identity.Named("root") }, SendTimeout: sendTimeout,
+		Objects: f.store, Live: f, Operators: identity.Grant{Names: []string{"root"}}, Identity: func(context.Context) identity.Peer { return identity.Named("root") },
 		Inspect: lint.Options{}.InspectOnly,
 	})
 	if err != nil {
 		f.t.Fatal(err)
+	}
+	if sendTimeout > 0 {
+		s.SetSendTimeout(sendTimeout)
 	}
 	ended = make(chan error, 2*service.MaxStreams)
 	l, server := bufconn.Listen(1<<20), grpc.NewServer(grpc.StreamInterceptor(

@@ -10,26 +10,26 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// waitInterval is how often it is looked how far the dispatchers are. Each look reads one small key for each.
+// waitInterval is how often Wait reads the reports of the dispatchers, one small key each.
 const waitInterval = 50 * time.Millisecond
 
 // Wait implements configv1.ConfigServiceServer.
 func (s *Service) Wait(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) error {
 	ctx := stream.Context()
-	end, err := s.open(ctx)
+	end, err := s.openStream(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	last, err := s.follow(r, stream)
+	last, err := s.sendProgress(r, stream)
 	if err != nil && ctx.Err() != nil {
 		return overdue(ctx, last.GetBehind())
 	}
 	return err
 }
 
-// follow sends how far the dispatchers are until all have what is waited for. It returns what it sent last.
-func (s *Service) follow(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) (last *configv1.WaitResponse, err error) {
+// sendProgress sends the progress of the dispatchers until all are done. It returns the last message.
+func (s *Service) sendProgress(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) (last *configv1.WaitResponse, err error) {
 	t := time.NewTicker(waitInterval)
 	defer t.Stop()
 	for {
@@ -39,17 +39,17 @@ func (s *Service) follow(r *configv1.WaitRequest, stream grpc.ServerStreamingSer
 		}
 		if now := progress(all, r); last == nil || !proto.Equal(last, now) {
 			last = now
-			if err := post(&s.streams, stream, now); err != nil || now.GetDone() {
+			if err := send(s, stream, now); err != nil || now.GetDone() {
 				return last, err
 			}
 		}
-		if err := next(stream.Context(), &s.streams, t.C); err != nil {
+		if err := next(stream.Context(), s, t.C); err != nil {
 			return last, err
 		}
 	}
 }
 
-// progress is how far the dispatchers are with what somebody waits for.
+// progress returns which dispatchers do not have the revision of a request.
 func progress(all []etcdstore.Status, r *configv1.WaitRequest) *configv1.WaitResponse {
 	out, revision := &configv1.WaitResponse{Dispatchers: statusesOf(all)}, etcdRevision(r.GetRevision().GetSources())
 	for i := range all {

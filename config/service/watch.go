@@ -12,52 +12,51 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// Watch implements configv1.ConfigServiceServer. It looks whenever the configuration of this dispatcher was read again: what
-// it sends is never older than that, and a change that comes and goes in between is not sent. So what waits for a reader is
-// never more than one look.
+// Watch implements configv1.ConfigServiceServer. It compares states whenever this dispatcher has listed its configuration
+// again. It does not send a change that is undone in between, so that the messages for a slow reader are bounded.
 func (s *Service) Watch(r *configv1.WatchRequest, stream grpc.ServerStreamingServer[configv1.WatchResponse]) error {
 	ctx, sent := stream.Context(), map[config.Key]*configv1.ConfigObject{}
-	end, err := s.open(ctx)
+	end, err := s.openStream(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	var last *view
+	var last *meshState
 	for {
-		again := s.o.Live.Configuration()
-		v, err := s.view(ctx)
+		live := s.o.Live.Configuration()
+		m, err := s.readMesh(ctx)
 		if err != nil {
 			return err
 		}
 		var news []*configv1.WatchResponse
-		if last == nil || !v.same(last) {
-			news = changes(sent, v, r)
+		if last == nil || !m.equal(last) {
+			news = changes(sent, m, r)
 		}
 		if last == nil {
 			news = append(news, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED})
 		}
-		last = v
+		last = m
 		for _, change := range news {
-			if err := post(&s.streams, stream, change); err != nil {
+			if err := send(s, stream, change); err != nil {
 				return err
 			}
 		}
-		if err := next(ctx, &s.streams, again.Next()); err != nil {
+		if err := next(ctx, s, live.Next()); err != nil {
 			return err
 		}
 	}
 }
 
-// changes are what has to be sent to who has been sent that, which is brought up to date.
-func changes(sent map[config.Key]*configv1.ConfigObject, v *view, r *configv1.WatchRequest) []*configv1.WatchResponse {
+// changes returns the messages from the objects that were sent to those of a state, and updates the former.
+func changes(sent map[config.Key]*configv1.ConfigObject, m *meshState, r *configv1.WatchRequest) []*configv1.WatchResponse {
 	var out []*configv1.WatchResponse
 	there := map[config.Key]bool{}
-	for _, key := range v.keys() {
+	for _, key := range m.keys() {
 		if r.GetKind() != "" && r.GetKind() != key.Kind || r.GetName() != "" && r.GetName() != key.Name {
 			continue
 		}
 		there[key] = true
-		o := v.object(key)
+		o := m.object(key)
 		if before := sent[key]; before == nil || !proto.Equal(before, o) {
 			sent[key] = o
 			out = append(out, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_PUT, Object: o})

@@ -13,16 +13,16 @@ import (
 
 func TestOneApplyIsCheckedAtATimeAndNoIdentityGoesTwiceBeforeAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
+		queue := newApplyQueue()
 		var order strings.Builder
 		var all sync.WaitGroup
-		leave, err := turns.take(t.Context(), "first")
+		leave, err := queue.wait(t.Context(), "first")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, who := range []string{"a", "a", "a", "b"} {
 			all.Go(func() {
-				leave, err := turns.take(t.Context(), who)
+				leave, err := queue.wait(t.Context(), who)
 				if err != nil {
 					t.Error(err)
 					return
@@ -37,30 +37,30 @@ func TestOneApplyIsCheckedAtATimeAndNoIdentityGoesTwiceBeforeAnother(t *testing.
 		if got := order.String(); got != "abaa" {
 			t.Errorf("the turns were %s, want abaa", got)
 		}
-		if len(turns.lines) != 0 {
-			t.Errorf("%d lines are left", len(turns.lines))
+		if len(queue.lines) != 0 {
+			t.Errorf("%d lines are left", len(queue.lines))
 		}
 	})
 }
 
 func TestWhoGoesAwayLeavesItsPlace(t *testing.T) {
-	turns := newTurns()
+	queue := newApplyQueue()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	leave, err := turns.take(t.Context(), "a")
+	leave, err := queue.wait(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, who := range []string{"a", "b"} {
-		if _, err := turns.take(over, who); status.Code(err) != codes.Canceled {
+		if _, err := queue.wait(over, who); status.Code(err) != codes.Canceled {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
 	leave()
-	if len(turns.lines) != 0 {
-		t.Errorf("%d lines are left", len(turns.lines))
+	if len(queue.lines) != 0 {
+		t.Errorf("%d lines are left", len(queue.lines))
 	}
-	leave, err = turns.take(t.Context(), "b")
+	leave, err = queue.wait(t.Context(), "b")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,105 @@
+package service
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+)
+
+// meshState is the configuration with the reports of the dispatchers and hosts about it. It is immutable.
+type meshState struct {
+	*storedState
+
+	live        config.Configuration
+	dispatchers []etcdstore.Status
+	hosts       map[config.Key][]HookHosts     // of the hooks that hosts serve here, by configuration
+	byKey       map[config.Key]config.Problems // of the store and of the configuration in force here, each once
+}
+
+// openState admits a call and reads the state for it. leave has to be called at the end of the call.
+func (s *Service) openState(ctx context.Context) (m *meshState, leave func(), err error) {
+	leave, err = s.enter(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err = s.readMesh(ctx)
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return m, leave, nil
+}
+
+// readMesh reads the state for a caller that may read.
+func (s *Service) readMesh(ctx context.Context) (*meshState, error) {
+	st, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead(); err != nil {
+		return nil, err
+	}
+	m := &meshState{storedState: st, live: s.o.Live.Configuration(), hosts: map[config.Key][]HookHosts{}}
+	if m.dispatchers, err = s.o.Objects.Dispatchers(ctx); err != nil {
+		return nil, unavailable(err)
+	}
+	for _, h := range s.o.Hosts() {
+		key := config.KeyOf(h.Hook)
+		m.hosts[key] = append(m.hosts[key], h)
+	}
+	m.byKey = make(map[config.Key]config.Problems, len(m.problems)+len(m.live.Problems))
+	for _, p := range slices.Concat(m.problems, m.live.Problems) {
+		if known := m.byKey[p.Key]; !slices.Contains(known, p) {
+			m.byKey[p.Key] = append(known, p)
+		}
+	}
+	return m, nil
+}
+
+// equal reports whether all objects look the same in another state.
+func (m *meshState) equal(other *meshState) bool {
+	return m.state == other.state && m.live.Digest == other.live.Digest && maps.Equal(m.live.Sources, other.live.Sources) &&
+		slices.Equal(m.live.Problems, other.live.Problems) && maps.EqualFunc(m.hosts, other.hosts, slices.Equal) &&
+		slices.EqualFunc(m.dispatchers, other.dispatchers, func(a, b etcdstore.Status) bool {
+			a.Begun, a.Said = b.Begun, b.Said
+			return reflect.DeepEqual(a, b)
+		})
+}
+
+// keys returns all objects, sorted.
+func (m *meshState) keys() []config.Key {
+	keys := make(map[config.Key]bool, len(m.state.Records)+len(m.others))
+	for key := range m.state.Records {
+		keys[key] = true
+	}
+	for key := range m.others {
+		keys[key] = true
+	}
+	return sortedKeys(keys)
+}
+
+// object returns an object with its findings and conditions; nil if there is none.
+func (m *meshState) object(key config.Key) *configv1.ConfigObject {
+	r := m.state.Records[key]
+	o, ok := m.objects[key]
+	if !ok && r != nil { // being removed, or unreadable
+		o, ok = config.Object{Key: key, Manifest: r.Manifest}, true
+	}
+	if !ok {
+		o, ok = m.others[key]
+	}
+	if !ok {
+		return nil
+	}
+	out := objectOf(&o, r)
+	for _, p := range slices.Concat(m.byKey[key], m.noHosts(key), m.entryDrift(key)) {
+		out.Findings = append(out.Findings, FindingOf(p))
+	}
+	out.Conditions = m.conditions(key, r)
+	return out
+}
