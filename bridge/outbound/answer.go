@@ -18,50 +18,50 @@ import (
 // errTooLarge ends the reading of an answer.
 var errTooLarge = errors.New("the answer is larger than")
 
-// answer is what a webhook answered, as far as it could be read.
+// answer is the answer of a webhook, as far as it could be read.
 type answer struct {
 	*http.Response // its body is closed
 	body           []byte
-	err            error // beside the body: why it is not all
+	err            error // why body is not all
 }
 
-// answer makes a verdict of an answer, as long as somebody waits for it.
-func (e *exchange) answer(ctx context.Context, a *answer) (*admissionv1.AdmissionResponse, *review.Failure) {
-	verdict, f := e.verdict(a)
-	if f != nil && ctx.Err() != nil { // What a webhook says when we hang up is no answer.
-		return nil, e.endOf(ctx, "reading the answer")
+// verdict decodes an answer, as long as the call is waited for.
+func (a *attempt) verdict(ctx context.Context, r *answer) (*admissionv1.AdmissionResponse, *review.Failure) {
+	verdict, f := a.decode(r)
+	if f != nil && ctx.Err() != nil { // An answer that our hanging up cut off is none.
+		return nil, a.endOf(ctx, "reading the answer")
 	}
 	return verdict, f
 }
 
-// verdict makes a verdict of an answer: of what client-go's Result.Into and conversion.DecodeResponse take. About the rest
-// something is wrong, but a denial in it counts (docs/deviations.md, D1).
-func (e *exchange) verdict(a *answer) (*admissionv1.AdmissionResponse, *review.Failure) {
-	if f := a.wrong(); f != nil {
-		if denial := e.denial(a); denial != nil {
+// decode takes the answers that client-go's Result.Into and conversion.DecodeResponse take. Of the others a denial counts
+// (docs/deviations.md, D1).
+func (a *attempt) decode(r *answer) (*admissionv1.AdmissionResponse, *review.Failure) {
+	if f := r.wrong(); f != nil {
+		if denial := a.denial(r); denial != nil {
 			return denial, nil
 		}
 		return nil, f
 	}
-	verdict, err := conversion.DecodeResponse(a.body, e.version, e.uid)
+	verdict, err := conversion.DecodeResponse(r.body, a.version, a.uid)
 	if err != nil {
 		return nil, failure(review.FailureBadAnswer, "%w", err)
 	}
-	if e.version == versionV1beta1 && e.call.Hook.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
+	if a.version == versionV1beta1 && a.call.Hook.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		verdict.Patch, verdict.PatchType = nil, "" // Ignored there, and an error in v1 (SEMANTICS C33).
 	}
 	return verdict, nil
 }
 
-// denial is what a webhook denied in an answer, whatever else it says; nil when it did not, and for conversions.
-func (e *exchange) denial(a *answer) *admissionv1.AdmissionResponse {
-	if e.version == "" {
+// denial is the denial in an answer, however broken the rest of it is. Conversions have none.
+func (a *attempt) denial(r *answer) *admissionv1.AdmissionResponse {
+	if a.version == "" {
 		return nil
 	}
-	return conversion.DecodeDenial(a.body, e.version, e.uid)
+	return conversion.DecodeDenial(r.body, a.version, a.uid)
 }
 
-// wrong says what is wrong with an answer before it is looked into; nil when nothing is.
+// wrong is why an answer counts as a failure before its body is decoded.
 func (a *answer) wrong() *review.Failure {
 	switch {
 	case errors.Is(a.err, errTooLarge):
@@ -83,9 +83,9 @@ func (a *answer) wrong() *review.Failure {
 func readAnswer(resp *http.Response, limit int) *answer {
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return &answer{Response: resp} // What follows is no answer, and does not end.
+		return &answer{Response: resp} // The bytes behind it are no answer, and do not end.
 	}
-	const trusted = 64 << 10 // So much is reserved because a webhook says that it comes.
+	const trusted = 64 << 10 // Bytes that are reserved because Content-Length announces them.
 	var b bytes.Buffer
 	b.Grow(int(min(max(resp.ContentLength, 0), trusted)) + bytes.MinRead)
 	_, err := b.ReadFrom(io.LimitReader(resp.Body, int64(limit)+1))
@@ -95,7 +95,7 @@ func readAnswer(resp *http.Response, limit int) *answer {
 	return &answer{Response: resp, body: b.Bytes(), err: err}
 }
 
-// refusal is the failure of a call that the webhook answered with an HTTP status other than of success.
+// refusal is the failure of a call that was answered with an HTTP status other than of success.
 func (a *answer) refusal() *review.Failure {
 	kind := review.FailureHandler
 	switch {
@@ -108,12 +108,12 @@ func (a *answer) refusal() *review.Failure {
 	case a.StatusCode == http.StatusServiceUnavailable:
 		kind = review.FailureUnavailable
 	}
-	said := ""
+	hints := ""
 	if to := a.Header.Get("Location"); to != "" {
-		said += fmt.Sprintf(", Location %.*q", quotedBytes, to)
+		hints += fmt.Sprintf(", Location %.*q", quotedBytes, to)
 	}
 	if after := a.Header.Get("Retry-After"); after != "" {
-		said += fmt.Sprintf(", Retry-After %.*q", quotedBytes, after)
+		hints += fmt.Sprintf(", Retry-After %.*q", quotedBytes, after)
 	}
-	return failure(kind, "the webhook answered HTTP %s%s: %.*q", a.Status, said, quotedBytes, bytes.TrimSpace(a.body))
+	return failure(kind, "the webhook answered HTTP %s%s: %.*q", a.Status, hints, quotedBytes, bytes.TrimSpace(a.body))
 }

@@ -138,7 +138,7 @@ func TestAnAnswerMayBeAsLargeAsTheLimit(t *testing.T) {
 			if zip {
 				w.Config.Handler = zipped(w.Config.Handler)
 			}
-			got := ask(t, newClient(t, Options{MaxAnswerBytes: limit}), w.hook("/"))
+			got := ask(t, newClient(t, Options{limits: limits{answerBytes: limit}}), w.hook("/"))
 			want(t, got, kind)
 		}
 	}
@@ -192,7 +192,7 @@ func TestAConnectionThatEndsInPlaceOfAnAnswer(t *testing.T) {
 }
 
 func TestAHeadThatIsTooLarge(t *testing.T) {
-	w := serve(t, saying(t, http.StatusOK, http.Header{"X-Large": {strings.Repeat("x", MaxAnswerHeaderBytes)}}, in("v1", `,"allowed":true`)))
+	w := serve(t, saying(t, http.StatusOK, http.Header{"X-Large": {strings.Repeat("x", maxAnswerHeaderBytes)}}, in("v1", `,"allowed":true`)))
 	want(t, ask(t, newClient(t, Options{}), w.hook("/")), "lost")
 }
 

@@ -115,7 +115,9 @@ func BenchmarkBatchAlone(b *testing.B) {
 	w := serve(b, quick)
 	forBatches(b, func(b *testing.B, r *admissionv1.AdmissionRequest) func() {
 		c := newClient(b, Options{})
-		c.targets.carry = func(*endpoint) (*carrier, error) { return &carrier{RoundTripper: instant{}, idle: func() {}}, nil }
+		c.targets.dial = func(*endpoint) (*targetTransport, error) {
+			return &targetTransport{RoundTripper: instant{}, closeIdle: func() {}}, nil
+		}
 		return batches(b, c, w.hook("/"), r)
 	})
 }

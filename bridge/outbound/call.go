@@ -11,16 +11,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// call is one webhook that is asked. Whoever finishes it first decides its result.
+// call is one call of a webhook. The first to finish it decides its result.
 type call struct {
 	dispatcher.Call
-	cluster  string
-	pass     pass
-	lease    *memory.Lease // of its review, held while the client has the call
-	question *question
-	cancel   context.CancelFunc
-	done     func(review.Result)
-	once     sync.Once
+	cluster string
+	permit  callPermit
+	lease   *memory.Lease // of its review, held while the client has the call
+	review  *encodedReview
+	cancel  context.CancelFunc
+	done    func(review.Result)
+	once    sync.Once
 }
 
 // finish ends the call, once. It may be called from any goroutine.
@@ -31,43 +31,73 @@ func (x *call) finish(r review.Result) {
 	})
 }
 
+// abort implements aborter.
+func (x *call) abort() { x.finish(review.Fail(review.FailureUnavailable, "%w", errClosed)) }
+
+// enter lets a call in until it leaves.
+func (c *Client) enter(x *call) *review.Failure {
+	if !c.calls.add(x) {
+		return notStarted(failure(review.FailureUnavailable, "%w", errClosed))
+	}
+	if f := c.limit.arrive(x.cluster); f != nil {
+		c.calls.remove(x)
+		return f
+	}
+	x.lease.Retain() // which the review holds
+	return nil
+}
+
+func (c *Client) leave(x *call) {
+	c.limit.depart(x.cluster)
+	x.lease.Release()
+	c.calls.remove(x)
+}
+
 // run is the goroutine of a call.
 func (c *Client) run(ctx context.Context, x *call) {
 	defer c.leave(x)
-	x.finish(c.ask(ctx, x))
+	x.finish(c.review(ctx, x))
 }
 
-// ask calls the webhook. A panic is a failure of this call alone.
-func (c *Client) ask(ctx context.Context, x *call) (result review.Result) {
+// review calls the webhook. A panic is a failure of this call alone.
+func (c *Client) review(ctx context.Context, x *call) (result review.Result) {
 	defer func() {
 		if p := recover(); p != nil {
 			result = review.Fail(review.FailurePanic, "panic while calling the webhook: %v\n%s", p, debug.Stack())
 		}
 	}()
 	begun := time.Now()
-	e, f := c.prepare(ctx, x)
+	a, f := c.prepare(ctx, x)
 	if f != nil {
 		return review.Result{Failure: f}
 	}
-	t, f := c.targets.acquire(e.endpoint, x.cluster)
-	if f != nil {
-		return review.Result{Failure: f}
+	a.begun = begun
+	answer, f := c.post(ctx, a)
+	if f == nil {
+		result.Verdict, f = a.verdict(ctx, answer)
 	}
-	defer c.targets.release(t, x.cluster)
-	if f = c.wait(ctx, t, e); f != nil {
-		return review.Result{Failure: f, Timing: review.Timing{Queued: time.Since(begun)}}
+	result.Failure, result.Timing.Queued = f, a.queued
+	if !a.sent.IsZero() {
+		result.Timing.Wire, result.Timing.Instance = time.Since(a.sent), a.url.Host
 	}
-	defer c.all.leave(&x.pass)
-	sent := time.Now()
-	result.Verdict, result.Failure = c.exchange(ctx, t, e)
-	result.Timing = review.Timing{Queued: sent.Sub(begun), Wire: time.Since(sent), Instance: e.url.Host}
 	return result
 }
 
-// wait lets a call go on among the calls to its target and among all calls. Then it leaves.
-func (c *Client) wait(ctx context.Context, t *target, e *exchange) *review.Failure {
-	if waitedFor, in := c.all.wait(ctx, &e.call.pass, t, e.call.cluster); !in {
-		return notYet(e.endOf(ctx, waitedFor))
+// post waits until the call may start, sends the request and reads the answer.
+func (c *Client) post(ctx context.Context, a *attempt) (*answer, *review.Failure) {
+	x := a.call
+	t, f := c.targets.acquire(a.endpoint, x.cluster)
+	if f != nil {
+		return nil, f
 	}
-	return nil
+	defer c.targets.release(t, x.cluster)
+	x.permit.cluster, x.permit.gate = x.cluster, &t.gate
+	waitedFor, started := c.limit.wait(ctx, &x.permit)
+	a.queued = time.Since(a.begun)
+	if !started {
+		return nil, notStarted(a.endOf(ctx, waitedFor))
+	}
+	defer c.limit.leave(&x.permit)
+	a.sent = time.Now()
+	return c.send(ctx, t, a)
 }

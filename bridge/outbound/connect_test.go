@@ -21,8 +21,8 @@ func exampleHook() *match.Hook {
 
 // carryBy lets a function stand for the connections of a client.
 func carryBy(c *Client, roundTrip roundTripperFunc) {
-	c.targets.carry = func(*endpoint) (*carrier, error) {
-		return &carrier{idle: func() {}, RoundTripper: roundTrip}, nil
+	c.targets.dial = func(*endpoint) (*targetTransport, error) {
+		return &targetTransport{closeIdle: func() {}, RoundTripper: roundTrip}, nil
 	}
 }
 
@@ -48,11 +48,11 @@ func TestOnlyAConnectThatFailedOrTookLongMakesTheWindowSmall(t *testing.T) {
 		end                   string
 		window                int
 	}{
-		"a connect that is refused":                    {time.Minute, 0, true, "unavailable", MaxConnecting},
-		"a deadline shorter than a connect may take":   {MinConnectWait - 1, 0, false, "timeout", MaxConnecting + 1},
-		"a deadline as long as a connect may take":     {MinConnectWait, 0, false, "timeout", MaxConnecting},
-		"a cancellation sooner than a connect may end": {time.Minute, MinConnectWait - 1, false, "cancelled", MaxConnecting + 1},
-		"a cancellation after that":                    {time.Minute, MinConnectWait, false, "cancelled", MaxConnecting},
+		"a connect that is refused":                    {time.Minute, 0, true, "unavailable", maxConnecting},
+		"a deadline shorter than a connect may take":   {minConnectWait - 1, 0, false, "timeout", maxConnecting + 1},
+		"a deadline as long as a connect may take":     {minConnectWait, 0, false, "timeout", maxConnecting},
+		"a cancellation sooner than a connect may end": {time.Minute, minConnectWait - 1, false, "cancelled", maxConnecting + 1},
+		"a cancellation after that":                    {time.Minute, minConnectWait, false, "cancelled", maxConnecting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

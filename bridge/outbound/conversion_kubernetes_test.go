@@ -114,8 +114,8 @@ func (x *conversionComparison) compare(t testing.TB, raw []byte, r reply) bool {
 	here := x.take()
 	for _, question := range here { // the original tells the time that it had at first each time it asks again
 		query, _ := question["query"].(string)
-		checkTold(t, query, ConversionTimeout, begun.Add(ConversionTimeout))
-		question["query"] = "timeout=" + ConversionTimeout.String()
+		checkTold(t, query, conversionTimeout, begun.Add(conversionTimeout))
+		question["query"] = "timeout=" + conversionTimeout.String()
 	}
 	if (err == nil) != (wantErr == nil) {
 		t.Fatalf("error %v, want %v, of %s after %s", err, wantErr, raw, r)

@@ -47,13 +47,13 @@ func TestAConversionWebhookIsCalledAsAnAdmissionWebhookIs(t *testing.T) {
 	c := newClient(t, Options{})
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
 	ctx := trace.ContextWithSpanContext(t.Context(), span)
-	latest := time.Now().Add(ConversionTimeout)
+	latest := time.Now().Add(conversionTimeout)
 	got, err := c.Conversions("prod-1").CallConversion(ctx, w.converter("/convert"), []byte(`{"a":1}`))
 	if err != nil || string(got) != `{"a":1}` {
 		t.Fatalf("%v: %s", err, got)
 	}
 	r := <-requests
-	checkTold(t, r.URL.RawQuery, ConversionTimeout, latest)
+	checkTold(t, r.URL.RawQuery, conversionTimeout, latest)
 	if diff := cmp.Diff([]string{"POST /convert", "application/json", "00-01000000000000000000000000000000-0200000000000000-01"},
 		[]string{r.Method + " " + r.URL.Path, r.Header.Get("Content-Type"), r.Header.Get("Traceparent")}); diff != "" {
 		t.Errorf("the request (-want +got):\n%s", diff)
@@ -164,7 +164,7 @@ func TestAnAnswerOfAConversionIsAsLongAsItMayBe(t *testing.T) {
 		rest := strings.TrimPrefix(r.URL.Path, "/")
 		_, _ = io.WriteString(rw, answer[len(rest):])
 	})
-	c := newClient(t, Options{MaxAnswerBytes: limit}).Conversions("prod-1")
+	c := newClient(t, Options{limits: limits{answerBytes: limit}}).Conversions("prod-1")
 	got, err := c.CallConversion(t.Context(), w.converter("/1"), []byte(`{}`))
 	if err != nil || len(got) != limit {
 		t.Errorf("%d bytes: %v", len(got), err)
@@ -197,7 +197,7 @@ func TestASlowConversionEndsWithItsReview(t *testing.T) {
 
 func TestAConversionTakesNoLongerThanThirtySeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(Options{Resolver: resolverFunc(func(Service) (string, error) { return "", errors.New("not reached") }), MaxTargetCalls: 1})
+		c, err := New(Options{Resolver: resolverFunc(func(Service) (string, error) { return "", errors.New("not reached") }), limits: limits{targetCalls: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,21 +207,19 @@ func TestAConversionTakesNoLongerThanThirtySeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		other := &call{cluster: "prod-1"}
 		busy, f := c.targets.acquire(e, "prod-1") // Another call, which does not end.
 		if f != nil {
 			t.Fatal(f)
 		}
-		if f = c.wait(t.Context(), busy, newExchange(e, other, nil)); f != nil {
-			t.Fatal(f)
-		}
+		other := &callPermit{cluster: "prod-1", gate: &busy.gate}
+		c.limit.enter(other)
 		begun := time.Now()
 		_, err = c.Conversions("prod-1").CallConversion(t.Context(), at, []byte(`{}`))
 		wantFailure(t, err, review.FailureTimeout, "waiting for other calls to the same webhook")
-		if took := time.Since(begun); took != ConversionTimeout {
+		if took := time.Since(begun); took != conversionTimeout {
 			t.Errorf("after %s", took)
 		}
-		c.all.leave(&other.pass)
+		c.limit.leave(other)
 		c.targets.release(busy, "prod-1")
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -258,7 +256,7 @@ func TestTooManyConversionsFailAtOnce(t *testing.T) {
 		<-release
 		echoing(rw, r)
 	})
-	c := newClient(t, Options{MaxCalls: 1, MaxWaiting: 2})
+	c := newClient(t, Options{limits: limits{calls: 1, waiting: 2}})
 	ended := make(chan error, 2)
 	for range 2 {
 		go func() {

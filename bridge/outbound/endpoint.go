@@ -14,19 +14,19 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// defaultPort is that of services and URLs that do not say.
+// defaultPort is the port of services and URLs without one.
 const defaultPort = 443
 
-// endpoint is where a webhook is.
+// endpoint is the address of a webhook.
 type endpoint struct {
 	url     url.URL // without query
-	service Service // zero for a webhook with a URL; never with a cluster, which only the resolver looks at
+	service Service // zero for a webhook with a URL; without the cluster, which only the resolver needs
 	address string  // what to dial for a service; empty for a webhook with a URL
 	ca      []byte  // PEM; empty means the system's roots
 }
 
 // locate finds the webhook that a clientConfig describes, as ClientManager of k8s.io/apiserver/pkg/util/webhook does:
-// a service goes before a URL, and of the path what path.Join leaves is called.
+// a service goes before a URL, and path.Join cleans the path.
 func (c *Client) locate(ctx context.Context, cluster string, cc *admissionregistrationv1.WebhookClientConfig) (*endpoint, error) {
 	if cc.Service != nil {
 		return c.locateService(ctx, cluster, cc)
@@ -44,7 +44,7 @@ func (c *Client) locate(ctx context.Context, cluster string, cc *admissionregist
 	return &endpoint{url: url.URL{Scheme: u.Scheme, Host: u.Host, Path: path.Join("/", u.Path)}, ca: cc.CABundle}, nil
 }
 
-// withoutURL is what url.Parse says of a URL without quoting it: there may be a password in it.
+// withoutURL takes the URL out of an error of url.Parse: there may be a password in it.
 func withoutURL(err error) error {
 	var parsing *url.Error
 	if errors.As(err, &parsing) {
@@ -71,7 +71,6 @@ func (c *Client) locateService(ctx context.Context, cluster string, cc *admissio
 	return e, nil
 }
 
-// isService says whether the endpoint is a service.
 func (e *endpoint) isService() bool { return e.service.Name != "" }
 
 // hostPort names a webhook with a URL to an identity resolver.
@@ -82,8 +81,8 @@ func (e *endpoint) hostPort() string {
 	return e.url.Host
 }
 
-// takesHTTP2 says whether HTTP/2 may be spoken: only to this machine. To others HTTP/1.1 is spoken, as kube-apiserver
-// does, since calls over one connection all go to one of a service's replicas (SEMANTICS C38).
+// takesHTTP2 reports whether HTTP/2 may be spoken: only to this machine. To others HTTP/1.1 is spoken, as by kube-apiserver,
+// since calls over one connection all go to one of a service's replicas (SEMANTICS C38).
 func (e *endpoint) takesHTTP2() bool {
 	if e.isService() {
 		return false

@@ -10,38 +10,49 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// failure is why a call has no verdict.
 func failure(kind review.FailureKind, format string, args ...any) *review.Failure {
 	return &review.Failure{Kind: kind, Err: fmt.Errorf(format, args...)}
 }
 
-// notStarted is a failure before anything was sent to the webhook.
-func notStarted(kind review.FailureKind, format string, args ...any) *review.Failure {
-	return &review.Failure{Kind: kind, Err: fmt.Errorf(format, args...), NotStarted: true}
-}
-
-// overload is the failure of a call for which there is no room beside those that are there.
-func overload(in *fairqueue.Shares, cluster, to string) *review.Failure {
-	return notStarted(review.FailureOverload, "%d calls to %s are under way or wait, %d of them of cluster %q",
-		in.Used(), to, in.Held(cluster), cluster)
-}
-
-// notYet marks a failure as one before anything was sent.
-func notYet(f *review.Failure) *review.Failure {
+// notStarted marks a failure as one before anything was sent to the webhook.
+func notStarted(f *review.Failure) *review.Failure {
 	f.NotStarted = true
 	return f
 }
 
+// arrive takes one of the places for calls to a webhook or to all of them, or fails a call if its cluster has too many.
+func arrive(in *fairqueue.Shares, cluster, to string) *review.Failure {
+	if !in.Allows(cluster) {
+		return notStarted(failure(review.FailureOverload, "%d calls to %s are under way or wait, %d of them of cluster %q",
+			in.Used(), to, in.Held(cluster), cluster))
+	}
+	in.Take(cluster)
+	return nil
+}
+
 // posting names the request that failed, as net/http and so kube-apiserver does: Post "https://host/path?timeout=10s": why.
-func (e *exchange) posting(why error) error {
-	return &url.Error{Op: "Post", URL: e.location().Redacted(), Err: why}
+func (a *attempt) posting(why error) error {
+	return &url.Error{Op: "Post", URL: a.location().Redacted(), Err: why}
 }
 
 // endOf is the failure of a call whose context has ended.
-func (e *exchange) endOf(ctx context.Context, while string) *review.Failure {
-	err := e.posting(fmt.Errorf("%w, while %s", ctx.Err(), while))
+func (a *attempt) endOf(ctx context.Context, while string) *review.Failure {
+	err := a.posting(fmt.Errorf("%w, while %s", ctx.Err(), while))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return failure(review.FailureTimeout, "%w", err)
 	}
 	return failure(review.FailureCancelled, "no longer waited for: %w", err)
+}
+
+// unanswered is the failure of a call that got no answer.
+func (a *attempt) unanswered(ctx context.Context, err error) *review.Failure {
+	switch {
+	case ctx.Err() != nil && a.received:
+		return a.endOf(ctx, "waiting for the answer")
+	case ctx.Err() != nil:
+		return notStarted(a.endOf(ctx, "connecting"))
+	case a.received:
+		return failure(review.FailureLost, "%w", a.posting(err))
+	}
+	return notStarted(failure(review.FailureUnavailable, "%w", a.posting(err)))
 }

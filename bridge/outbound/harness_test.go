@@ -167,8 +167,8 @@ func (w *webhook) stop(t testing.TB) {
 // newClient makes a client that is closed with the test, and does not look for proxies in the environment.
 func newClient(t testing.TB, o Options) *Client {
 	t.Helper()
-	if o.Proxy == nil {
-		o.Proxy = http.ProxyURL(nil)
+	if o.proxy == nil {
+		o.proxy = http.ProxyURL(nil)
 	}
 	c, err := New(o)
 	if err != nil {
@@ -302,8 +302,8 @@ func eventually(t testing.TB, what string, condition func() bool) {
 func checkTold(t testing.TB, query string, had time.Duration, deadline time.Time) {
 	t.Helper()
 	told, err := time.ParseDuration(strings.TrimPrefix(query, "timeout="))
-	if left := toldTimeout(time.Until(deadline)); err != nil || told > toldTimeout(had) || told < left {
-		t.Errorf("told %q, want %v or, once time has passed, no less than %v", query, toldTimeout(had), left)
+	if left := queryTimeout(time.Until(deadline)); err != nil || told > queryTimeout(had) || told < left {
+		t.Errorf("told %q, want %v or, once time has passed, no less than %v", query, queryTimeout(had), left)
 	}
 }
 

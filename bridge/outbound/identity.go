@@ -19,14 +19,14 @@ const (
 	anyWebhook = "*"
 )
 
-// Identities is who webhooks are called as, from a file in the form of kube-apiserver's kubeConfigFile: users are named by the
+// Identities are the credentials for webhooks, from a file in the form of kube-apiserver's kubeConfigFile: users are named by the
 // webhook's host and port ("hooks.example.com:8443", "name.namespace.svc:443"; ":443" may be left out) or by a pattern
-// ("*.namespace.svc"). For other webhooks it is the user "*", else that of the current context, but with its client certificate
-// alone: tokens, passwords and what programs give are for hosts that the operator has named. Whoever may write a webhook
-// configuration chooses the URL, and could read them.
+// ("*.namespace.svc"). Other webhooks get the user "*", else that of the current context, but only its client certificate:
+// the author of a webhook configuration chooses the URL, and could read a token, a password or the output of a program. Those go
+// to hosts that the operator has named.
 //
-// Unlike kube-apiserver's, a webhook at kubernetes.default.svc is called as nobody: the process's own credentials are not
-// for whoever writes a webhook configuration.
+// Unlike kube-apiserver's, they hold no credentials for kubernetes.default.svc: those of the process are not for the authors of
+// webhook configurations.
 type Identities struct {
 	users    map[string]*clientcmdapi.AuthInfo
 	named    webhookutil.AuthenticationInfoResolver // for the webhooks that users are named by
@@ -36,8 +36,8 @@ type Identities struct {
 
 var _ webhookutil.AuthenticationInfoResolver = (*Identities)(nil)
 
-// Kubeconfig reads who webhooks are called as. The file is read once; certificates, keys and tokens that it names as files are
-// read again when they change.
+// Kubeconfig reads a file of credentials, once. Certificates, keys and tokens that it names as files are read again when they
+// change.
 func Kubeconfig(file string) (*Identities, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
@@ -73,13 +73,12 @@ func fallback(config *clientcmdapi.Config) (name string, user *clientcmdapi.Auth
 	return "", nil
 }
 
-// hasSecret reports whether a user has credentials that whoever receives them could use.
+// hasSecret reports whether a user has credentials that their receiver could use.
 func hasSecret(u *clientcmdapi.AuthInfo) bool {
 	return u.Token != "" || u.TokenFile != "" || u.Username != "" || u.Password != "" || u.Exec != nil || u.AuthProvider != nil
 }
 
-// Withheld is the user whose token, password or program is not used for the webhooks that no user is named by; empty if there is
-// none.
+// Withheld is the user whose token, password or program is not used for the webhooks without a user of their own, or empty.
 func (i *Identities) Withheld() string { return i.withheld }
 
 // ClientConfigFor implements webhookutil.AuthenticationInfoResolver.
@@ -106,7 +105,7 @@ func (i *Identities) names(hostPort string) bool {
 
 func (i *Identities) fits(target string) bool {
 	if target == anyWebhook {
-		return false // is no host
+		return false
 	}
 	if i.users[target] != nil {
 		return true
@@ -119,7 +118,7 @@ func (i *Identities) fits(target string) bool {
 	return false
 }
 
-// anonymous is nobody.
+// anonymous has no credentials.
 type anonymous struct{}
 
 // ClientConfigFor implements webhookutil.AuthenticationInfoResolver.

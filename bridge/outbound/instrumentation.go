@@ -6,13 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// instrumentation is what operators see of the calls to webhooks, beside what the dispatcher says of each hook.
+// instrumentation has the metrics of calls to webhooks, beside those of the dispatcher for each hook.
 type instrumentation struct {
 	opened  prometheus.Counter
 	retries prometheus.Counter
 }
 
-// newInstrumentation makes the instruments and registers them if there is a registry for them.
+// newInstrumentation registers the metrics unless m is nil.
 func newInstrumentation(m prometheus.Registerer, c *Client) (*instrumentation, error) {
 	i := &instrumentation{
 		opened: prometheus.NewCounter(prometheus.CounterOpts{
@@ -31,17 +31,15 @@ func newInstrumentation(m prometheus.Registerer, c *Client) (*instrumentation, e
 	return i, errors.Join(
 		m.Register(i.opened),
 		m.Register(i.retries),
-		m.Register(gauge("portcullis_webhook_calls", "Calls to webhooks under way.", c.all.underWay)),
+		m.Register(gauge("portcullis_webhook_calls", "Calls to webhooks under way.", c.limit.inFlight)),
 		m.Register(gauge("portcullis_webhook_waiting_calls", "Calls to webhooks that wait for others to end.", c.waiting)),
-		m.Register(gauge("portcullis_webhook_connections", "Connections to webhooks, and attempts to open one.", c.network.len)),
+		m.Register(gauge("portcullis_webhook_connections", "Connections to webhooks, and attempts to open one.", c.connections.len)),
 		m.Register(gauge("portcullis_webhook_targets", "Addresses of webhooks that are remembered.", c.targets.len)),
 	)
 }
 
-// waiting counts the calls that are not under way yet.
+// waiting counts the calls that have not started.
 func (c *Client) waiting() int {
-	underWay := c.all.underWay()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return max(len(c.calls)-underWay, 0)
+	inFlight := c.limit.inFlight()
+	return max(c.calls.len()-inFlight, 0)
 }

@@ -118,7 +118,7 @@ func TestACallHoldsTheLeaseOfItsReviewUntilItHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, c := hold(t), newClient(t, Options{MaxCalls: 1, MaxWaiting: 2})
+	w, c := hold(t), newClient(t, Options{limits: limits{calls: 1, waiting: 2}})
 	b := batch(w.hook("/"), w.hook("/"), w.hook("/")) // the third is refused, and holds nothing
 	b.Lease = lease
 	f := start(t, c, b)
@@ -147,7 +147,7 @@ func TestTheEndOfTheReviewsContextDoesNotEndCalls(t *testing.T) {
 func TestATargetTakesSoManyCallsAndTheNextOnesWait(t *testing.T) {
 	w, other := hold(t), serve(t, allowing(t))
 	metrics := prometheus.NewRegistry()
-	c := newClient(t, Options{MaxTargetCalls: 2, MaxTargetWaiting: 3, Metrics: metrics})
+	c := newClient(t, Options{limits: limits{targetCalls: 2, targetWaiting: 3}, Metrics: metrics})
 	f := start(t, c, batch(w.hook("/"), w.hook("/"), w.hook("/")))
 	receive(t, w.entered)
 	receive(t, w.entered)
@@ -172,7 +172,7 @@ func TestATargetTakesSoManyCallsAndTheNextOnesWait(t *testing.T) {
 
 func TestSoManyCallsAreUnderWayAndTheNextOnesWait(t *testing.T) {
 	w, other := hold(t), hold(t)
-	c := newClient(t, Options{MaxCalls: 1, MaxWaiting: 2})
+	c := newClient(t, Options{limits: limits{calls: 1, waiting: 2}})
 	first := start(t, c, batch(w.hook("/")))
 	receive(t, w.entered)
 	second := start(t, c, batch(other.hook("/")))
@@ -193,10 +193,10 @@ func TestSoManyCallsAreUnderWayAndTheNextOnesWait(t *testing.T) {
 }
 
 func TestAWaitingCallEndsWithItsDeadline(t *testing.T) {
-	for name, o := range map[string]Options{"for its target": {MaxTargetCalls: 1}, "for any": {MaxCalls: 1}} {
+	for name, l := range map[string]limits{"for its target": {targetCalls: 1}, "for any": {calls: 1}} {
 		t.Run(name, func(t *testing.T) {
 			w := hold(t)
-			c := newClient(t, o)
+			c := newClient(t, Options{limits: l})
 			first := start(t, c, batch(w.hook("/")))
 			receive(t, w.entered)
 			b := batch(w.hook("/"))
@@ -216,7 +216,7 @@ func TestAWaitingCallEndsWithItsDeadline(t *testing.T) {
 func TestCloseEndsWhatIsUnderWayAndWhatComes(t *testing.T) {
 	w := hold(t, func(s *httptest.Server) { s.EnableHTTP2 = true })
 	old := hold(t)
-	c := newClient(t, Options{MaxTargetCalls: 1})
+	c := newClient(t, Options{limits: limits{targetCalls: 1}})
 	f := start(t, c, batch(w.hook("/"), w.hook("/"), old.hook("/")))
 	receive(t, w.entered)
 	receive(t, old.entered)
@@ -228,7 +228,7 @@ func TestCloseEndsWhatIsUnderWayAndWhatComes(t *testing.T) {
 	got := f.wait()
 	want(t, got, "unavailable", "unavailable", "unavailable")
 	want(t, ask(t, c, w.hook("/")), "unavailable")
-	if n := c.network.len(); n != 0 {
+	if n := c.connections.len(); n != 0 {
 		t.Errorf("%d connections are left", n)
 	}
 }
@@ -298,7 +298,7 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 			if n := w.opened(); n != test.connected {
 				t.Errorf("%d connections, want %d", n, test.connected)
 			}
-			if n := testutil.ToFloat64(c.seeing.retries); n != float64(test.calls-1) {
+			if n := testutil.ToFloat64(c.metrics.retries); n != float64(test.calls-1) {
 				t.Errorf("%v retries were counted, want %d", n, test.calls-1)
 			}
 		})
@@ -327,8 +327,8 @@ func TestRetriesAreMadeWhenTheWebhookSaysAndWhileThereIsTime(t *testing.T) {
 				begun := time.Now()
 				var asked []string
 				c := newClient(t, Options{})
-				c.targets.carry = func(*endpoint) (*carrier, error) {
-					return &carrier{idle: func() {}, RoundTripper: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+				c.targets.dial = func(*endpoint) (*targetTransport, error) {
+					return &targetTransport{closeIdle: func() {}, RoundTripper: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 						asked = append(asked, time.Since(begun).String()+" "+r.URL.RawQuery)
 						return &http.Response{
 							StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {test.after}}, Body: http.NoBody,
@@ -369,7 +369,7 @@ func TestADenialWithRetryAfterEndsTheCall(t *testing.T) {
 					}
 					allow(rw, r)
 				})
-				want(t, ask(t, newClient(t, Options{MaxAnswerBytes: 2048}), w.hook("/")), "denied")
+				want(t, ask(t, newClient(t, Options{limits: limits{answerBytes: 2048}}), w.hook("/")), "denied")
 				if n := calls.Load(); n != 1 {
 					t.Errorf("asked %d times", n)
 				}
@@ -382,14 +382,14 @@ func TestACallThatWaitsToRetryCanBeCancelled(t *testing.T) {
 	w := serve(t, saying(t, http.StatusServiceUnavailable, http.Header{"Retry-After": {strconv.Itoa(int(patience.Seconds()) - 5)}}, ""))
 	c := newClient(t, Options{})
 	f := start(t, c, batch(w.hook("/")))
-	eventually(t, "the call waits to retry", func() bool { return testutil.ToFloat64(c.seeing.retries) == 1 })
+	eventually(t, "the call waits to retry", func() bool { return testutil.ToFloat64(c.metrics.retries) == 1 })
 	f.cancel(0)
 	want(t, f.wait(), "cancelled")
 }
 
 func TestManyCallsAtOnce(t *testing.T) {
 	w := serve(t, allowing(t))
-	c := newClient(t, Options{MaxTargetCalls: 8})
+	c := newClient(t, Options{limits: limits{targetCalls: 8}})
 	hooks := make([]*match.Hook, 200)
 	kinds := make([]string, len(hooks))
 	for i := range hooks {
@@ -402,5 +402,5 @@ func TestManyCallsAtOnce(t *testing.T) {
 	if n := w.opened(); n > len(hooks)/2 {
 		t.Errorf("%d connections for 8 calls at a time", n)
 	}
-	eventually(t, "all calls have left", func() bool { return c.waiting() == 0 && c.all.underWay() == 0 })
+	eventually(t, "all calls have left", func() bool { return c.waiting() == 0 && c.limit.inFlight() == 0 })
 }

@@ -13,7 +13,7 @@ type Service struct {
 	Cluster string
 	// Namespace and Name are those of the service.
 	Namespace, Name string
-	// Port is the port of the service, 443 where the hook does not say.
+	// Port is the port of the service, 443 by default.
 	Port int32
 }
 
@@ -44,7 +44,7 @@ type Table struct {
 	// Addresses are host:port by service. An entry without Cluster is for all clusters, one without Port for all ports;
 	// the cluster is looked at first.
 	Addresses map[Service]string
-	// Next resolves what the table does not hold; nil means that it is not to be found.
+	// Next resolves the services that are not in the table; nil means that they are not found.
 	Next Resolver
 }
 

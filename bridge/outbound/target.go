@@ -1,7 +1,6 @@
 package outbound
 
 import (
-	"container/list"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// targetKey tells targets apart. Who calls is not part of it: that follows from the service or the host.
+// targetKey identifies a target. The identity of the client is not part of it: it follows from the service or the host.
 type targetKey struct {
 	service Service
 	host    string // of the URL, with its port if it has one
@@ -20,35 +19,30 @@ type targetKey struct {
 
 // target is an address with its CA bundle, and the connections to it.
 type target struct {
-	key     targetKey
-	made    time.Time
-	open    func() error            // makes the carrier, once
-	carrier atomic.Pointer[carrier] // of the calls; nil until it is open
+	key       targetKey
+	made      time.Time
+	open      func() error                    // makes the transport, once
+	transport atomic.Pointer[targetTransport] // nil until it is open
 
-	gate targetGate // under the lock of the turnstile
+	gate gate // under the lock of callLimit
 
 	// Under the lock of targets.
-	used  time.Time
-	in    fairqueue.Shares // of the calls that have acquired and not yet released it
-	gone  bool
-	place *list.Element
+	used    time.Time
+	arrived fairqueue.Shares // calls between acquire and release
+	gone    bool
 }
 
 // targets are the targets that were called lately.
 type targets struct {
-	limit, maxCalls, maxWaiting int
-	carry                       func(e *endpoint) (*carrier, error)
+	limits limits
+	dial   func(e *endpoint) (*targetTransport, error)
 
-	mu     sync.Mutex
-	byKey  map[targetKey]*target
-	recent *list.List // of *target, the last used first
+	mu    sync.Mutex
+	byKey map[targetKey]*target
 }
 
-func newTargets(o Options, carry func(e *endpoint) (*carrier, error)) *targets {
-	return &targets{
-		limit: o.MaxTargets, maxCalls: o.MaxTargetCalls, maxWaiting: o.MaxTargetWaiting, carry: carry,
-		byKey: make(map[targetKey]*target), recent: list.New(),
-	}
+func newTargets(l limits, dial func(e *endpoint) (*targetTransport, error)) *targets {
+	return &targets{limits: l, dial: dial, byKey: make(map[targetKey]*target)}
 }
 
 // acquire returns the target of an endpoint for one call of a cluster, which releases it.
@@ -62,60 +56,43 @@ func (t *targets) acquire(e *endpoint, cluster string) (*target, *review.Failure
 	}
 	opened := false
 	defer func() {
-		if !opened { // Not remembered, also after a panic: what is wrong may be a file that will be right the next time.
+		if !opened { // Not remembered, also after a panic: a file that was wrong may be right the next time.
 			t.forget(x)
 			t.release(x, cluster)
 		}
 	}()
 	if err := x.open(); err != nil {
-		return nil, notStarted(review.FailureUnavailable, "preparing connections to %s: %w", e.url.Host, err)
+		return nil, notStarted(failure(review.FailureUnavailable, "preparing connections to %s: %w", e.url.Host, err))
 	}
 	opened = true
 	return x, nil
 }
 
-// release is the end of a call of a cluster to a target.
+// release ends a call of a cluster to a target.
 func (t *targets) release(x *target, cluster string) {
-	if t.leave(x, cluster) {
+	t.mu.Lock()
+	x.arrived.Give(cluster)
+	unused := x.gone && x.arrived.Used() == 0
+	t.mu.Unlock()
+	if unused {
 		x.close()
 	}
 }
 
-// close forgets all targets. Those that are in use close their connections when they are released.
+// close forgets all targets. Those in use close their connections when they are released.
 func (t *targets) close() {
 	for _, x := range t.clear() {
 		x.close()
 	}
 }
 
-// enter finds or makes a target and counts the call. unused are targets that were forgotten on the way.
-func (t *targets) enter(e *endpoint, cluster string, now time.Time) (x *target, unused []*target, f *review.Failure) {
+func (t *targets) clear() (unused []*target) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	x = t.byKey[targetKey{service: e.service, host: e.url.Host, address: e.address, ca: string(e.ca)}]
-	if x != nil && x.worn(now) {
+	for _, x := range t.byKey {
 		unused = t.drop(x, unused)
-		x = nil
 	}
-	if x == nil {
-		unused = t.makeRoom(now, unused)
-		x = t.add(e, now)
-	}
-	if !x.in.Allows(cluster) {
-		return nil, unused, overload(&x.in, cluster, e.url.Host)
-	}
-	x.in.Take(cluster)
-	x.used = now
-	t.recent.MoveToFront(x.place)
-	return x, unused, nil
-}
-
-// leave uncounts a call and says whether the target is to be closed.
-func (t *targets) leave(x *target, cluster string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	x.in.Give(cluster)
-	return x.gone && x.in.Used() == 0
+	return unused
 }
 
 func (t *targets) forget(x *target) {
@@ -124,80 +101,89 @@ func (t *targets) forget(x *target) {
 	t.drop(x, nil)
 }
 
-func (t *targets) clear() (unused []*target) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for t.recent.Len() > 0 {
-		unused = t.drop(t.last(), unused)
-	}
-	return unused
-}
-
 func (t *targets) len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.byKey)
 }
 
-// add makes a target. The lock is held.
+// enter finds or makes a target and counts the call. unused are targets that were forgotten on the way.
+func (t *targets) enter(e *endpoint, cluster string, now time.Time) (x *target, unused []*target, f *review.Failure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x = t.byKey[targetKey{service: e.service, host: e.url.Host, address: e.address, ca: string(e.ca)}] // here ca is not copied
+	if x != nil && x.outdated(now) {
+		unused = t.drop(x, unused)
+		x = nil
+	}
+	if x == nil {
+		unused = t.evict(now, unused)
+		x = t.add(e, now)
+	}
+	if f := arrive(&x.arrived, cluster, e.url.Host); f != nil {
+		return nil, unused, f
+	}
+	x.used = now
+	return x, unused, nil
+}
+
+// The methods below need the lock.
+
 func (t *targets) add(e *endpoint, now time.Time) *target {
 	x := &target{
 		key:  targetKey{service: e.service, host: e.url.Host, address: e.address, ca: string(e.ca)},
-		gate: newTargetGate(t.maxCalls, MaxConnecting),
-		in:   fairqueue.NewShares(t.maxCalls+t.maxWaiting, fairqueue.ArrivalParts),
-		made: now,
+		made: now, used: now,
+		gate:    newGate(t.limits.targetCalls, maxConnecting),
+		arrived: fairqueue.NewShares(t.limits.targetCalls+t.limits.targetWaiting, fairqueue.ArrivalParts),
 	}
 	x.open = sync.OnceValue(func() error {
-		c, err := t.carry(e)
-		x.carrier.Store(c)
+		transport, err := t.dial(e)
+		x.transport.Store(transport)
 		return err
 	})
-	x.place = t.recent.PushFront(x)
 	t.byKey[x.key] = x
 	return x
 }
 
-// makeRoom forgets targets that nobody has used for long, and the last one when there are too many. The lock is held.
-func (t *targets) makeRoom(now time.Time, unused []*target) []*target {
-	for t.recent.Len() > 0 {
-		last := t.last()
-		if len(t.byKey) < t.limit && (last.in.Used() > 0 || now.Sub(last.used) <= ForgetAfter) {
-			break
+// evict forgets targets that were not used for long, and the one that was not used for longest if there are too many.
+func (t *targets) evict(now time.Time, unused []*target) []*target {
+	var oldest *target
+	for _, x := range t.byKey {
+		switch {
+		case x.arrived.Used() == 0 && now.Sub(x.used) > forgetAfter:
+			unused = t.drop(x, unused)
+		case oldest == nil || x.used.Before(oldest.used):
+			oldest = x
 		}
-		unused = t.drop(last, unused)
+	}
+	if len(t.byKey) >= t.limits.targets {
+		unused = t.drop(oldest, unused)
 	}
 	return unused
 }
 
-// last is the target that was not used for the longest time. The lock is held.
-func (t *targets) last() *target {
-	x, _ := t.recent.Back().Value.(*target)
-	return x
-}
-
-// drop forgets a target and adds it to unused when no call uses it. The lock is held.
+// drop forgets a target and adds it to unused when no call uses it.
 func (t *targets) drop(x *target, unused []*target) []*target {
 	if x.gone {
 		return unused
 	}
 	x.gone = true
 	delete(t.byKey, x.key)
-	t.recent.Remove(x.place)
-	if x.in.Used() > 0 {
+	if x.arrived.Used() > 0 {
 		return unused
 	}
 	return append(unused, x)
 }
 
-// worn says whether the client certificate of the connections may have been rotated since they were opened.
-func (x *target) worn(now time.Time) bool {
-	c := x.carrier.Load()
-	return c != nil && c.renew && now.Sub(x.made) > RenewAfter
+// outdated reports whether the client certificate of the connections may have been rotated since they were opened.
+func (x *target) outdated(now time.Time) bool {
+	transport := x.transport.Load()
+	return transport != nil && transport.renew && now.Sub(x.made) > renewAfter
 }
 
-// close closes the connections of a target that nobody uses. Those that are still busy close when they are not any more.
+// close closes the idle connections of a target without calls.
 func (x *target) close() {
-	if c := x.carrier.Load(); c != nil {
-		c.idle()
+	if transport := x.transport.Load(); transport != nil {
+		transport.closeIdle()
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// carriers is a table of targets whose carriers are counted.
-type carriers struct {
+// countedTargets counts the transports of targets.
+type countedTargets struct {
 	*targets
 	now           time.Time
 	opened, idled []string
@@ -19,15 +19,15 @@ type carriers struct {
 	err           error
 }
 
-func newCarriers(o Options) *carriers {
-	c := &carriers{now: time.Now()}
+func newCountedTargets(o Options) *countedTargets {
+	c := &countedTargets{now: time.Now()}
 	o.defaults()
-	c.targets = newTargets(o, func(e *endpoint) (*carrier, error) {
+	c.targets = newTargets(o.limits, func(e *endpoint) (*targetTransport, error) {
 		c.opened = append(c.opened, e.url.Host)
 		if c.err != nil {
 			return nil, c.err
 		}
-		return &carrier{renew: c.renew, idle: func() { c.idled = append(c.idled, e.url.Host) }}, nil
+		return &targetTransport{renew: c.renew, closeIdle: func() { c.idled = append(c.idled, e.url.Host) }}, nil
 	})
 	return c
 }
@@ -35,7 +35,7 @@ func newCarriers(o Options) *carriers {
 func at(i int) *endpoint { return &endpoint{url: url.URL{Host: fmt.Sprintf("%d.example.com", i)}} }
 
 // acquire is that of targets, at the time of the test.
-func (c *carriers) acquire(t *testing.T, e *endpoint) *target {
+func (c *countedTargets) acquire(t *testing.T, e *endpoint) *target {
 	t.Helper()
 	x, unused, f := c.enter(e, "c", c.now)
 	for _, u := range unused {
@@ -50,14 +50,14 @@ func (c *carriers) acquire(t *testing.T, e *endpoint) *target {
 	return x
 }
 
-func (c *carriers) use(t *testing.T, e *endpoint) *target {
+func (c *countedTargets) use(t *testing.T, e *endpoint) *target {
 	t.Helper()
 	x := c.acquire(t, e)
 	c.release(x, "c")
 	return x
 }
 
-func (c *carriers) want(t *testing.T, targets, opened, idled int) {
+func (c *countedTargets) want(t *testing.T, targets, opened, idled int) {
 	t.Helper()
 	if c.len() != targets || len(c.opened) != opened || len(c.idled) != idled {
 		t.Errorf("%d targets, %d opened %v, %d closed %v; want %d, %d and %d",
@@ -66,7 +66,7 @@ func (c *carriers) want(t *testing.T, targets, opened, idled int) {
 }
 
 func TestTargetsAreToldApartByAllThatMatters(t *testing.T) {
-	c := newCarriers(Options{})
+	c := newCountedTargets(Options{})
 	service := Service{Namespace: "n", Name: "s", Port: 443}
 	for _, e := range []*endpoint{
 		at(1), at(2),
@@ -87,11 +87,11 @@ func TestTargetsAreToldApartByAllThatMatters(t *testing.T) {
 }
 
 func TestTheTargetThatWasNotUsedForLongestMakesRoom(t *testing.T) {
-	c := newCarriers(Options{MaxTargets: 2})
-	c.use(t, at(1))
-	c.use(t, at(2))
-	c.use(t, at(1))
-	c.use(t, at(3))
+	c := newCountedTargets(Options{limits: limits{targets: 2}})
+	for _, i := range []int{1, 2, 1, 3} {
+		c.now = c.now.Add(1)
+		c.use(t, at(i))
+	}
 	c.want(t, 2, 3, 1)
 	if c.idled[0] != "2.example.com" {
 		t.Errorf("%s made room", c.idled[0])
@@ -99,7 +99,7 @@ func TestTheTargetThatWasNotUsedForLongestMakesRoom(t *testing.T) {
 }
 
 func TestATargetInUseClosesWhenItIsReleased(t *testing.T) {
-	c := newCarriers(Options{MaxTargets: 1})
+	c := newCountedTargets(Options{limits: limits{targets: 1}})
 	x := c.acquire(t, at(1))
 	c.use(t, at(2))
 	c.want(t, 1, 2, 0)
@@ -108,11 +108,11 @@ func TestATargetInUseClosesWhenItIsReleased(t *testing.T) {
 }
 
 func TestTargetsThatNobodyUsesAreForgotten(t *testing.T) {
-	c := newCarriers(Options{})
+	c := newCountedTargets(Options{})
 	busy := c.acquire(t, at(1))
 	c.use(t, at(2))
 	c.use(t, at(3))
-	c.now = c.now.Add(ForgetAfter)
+	c.now = c.now.Add(forgetAfter)
 	c.use(t, at(3))
 	c.use(t, at(4))
 	c.want(t, 4, 4, 0)
@@ -123,10 +123,10 @@ func TestTargetsThatNobodyUsesAreForgotten(t *testing.T) {
 }
 
 func TestConnectionsWithACertificateFromFilesAreRenewed(t *testing.T) {
-	c := newCarriers(Options{})
+	c := newCountedTargets(Options{})
 	c.renew = true
 	x := c.acquire(t, at(1))
-	c.now = c.now.Add(RenewAfter)
+	c.now = c.now.Add(renewAfter)
 	c.use(t, at(1))
 	c.want(t, 1, 1, 0)
 	c.now = c.now.Add(1)
@@ -137,7 +137,7 @@ func TestConnectionsWithACertificateFromFilesAreRenewed(t *testing.T) {
 }
 
 func TestAFailureToOpenIsNotRemembered(t *testing.T) {
-	c := newCarriers(Options{})
+	c := newCountedTargets(Options{})
 	c.err = errors.New("no such file")
 	for range 2 {
 		if _, f := c.targets.acquire(at(1), "c"); f == nil || f.Kind != review.FailureUnavailable || !errors.Is(f, c.err) {
@@ -148,8 +148,8 @@ func TestAFailureToOpenIsNotRemembered(t *testing.T) {
 }
 
 func TestAPanicWhileOpeningIsNotRememberedEither(t *testing.T) {
-	c := newCarriers(Options{})
-	c.carry = func(*endpoint) (*carrier, error) { panic("boom") }
+	c := newCountedTargets(Options{})
+	c.dial = func(*endpoint) (*targetTransport, error) { panic("boom") }
 	for range 2 {
 		func() {
 			defer func() {

@@ -57,19 +57,19 @@ func (f *flight) cancelAll() map[string]int {
 // wantIdle checks that no call holds anything.
 func wantIdle(t testing.TB, c *Client) {
 	t.Helper()
-	eventually(t, "all calls have left", func() bool { return c.waiting() == 0 && c.all.underWay() == 0 })
+	eventually(t, "all calls have left", func() bool { return c.waiting() == 0 && c.limit.inFlight() == 0 })
 	for _, target := range c.targets.byKey {
 		g := &target.gate
-		if target.in.Used() != 0 || g.slots.Used() != 0 || g.connecting.Used() != 0 || g.waiting.Len() != 0 {
+		if target.arrived.Used() != 0 || g.slots.Used() != 0 || g.connecting.Used() != 0 || g.waiting.Len() != 0 {
 			t.Errorf("%s: %d calls, %d under way, %d connecting, %d waiting",
-				target.key.host, target.in.Used(), g.slots.Used(), g.connecting.Used(), g.waiting.Len())
+				target.key.host, target.arrived.Used(), g.slots.Used(), g.connecting.Used(), g.waiting.Len())
 		}
 	}
 }
 
 func TestAFloodOfOneClusterLeavesAWebhookToTheOthers(t *testing.T) {
 	w, entered := hangFor(t, "noisy")
-	c := newClient(t, Options{MaxTargetCalls: 16, MaxTargetWaiting: 32})
+	c := newClient(t, Options{limits: limits{targetCalls: 16, targetWaiting: 32}})
 	noisy := start(t, c, reviewOf("noisy", 48, w.hook("/")))
 	for range 12 { // three quarters
 		receive(t, entered)
@@ -88,14 +88,14 @@ func TestAFloodOfOneClusterLeavesAWebhookToTheOthers(t *testing.T) {
 }
 
 func TestHangingWebhooksOfOneClusterLeaveTheOthersTheirs(t *testing.T) {
-	c := newClient(t, Options{MaxCalls: 64, MaxWaiting: 128, MaxTargetCalls: 16, MaxTargetWaiting: 32})
+	c := newClient(t, Options{limits: limits{calls: 64, waiting: 128, targetCalls: 16, targetWaiting: 32}})
 	var hooks []*match.Hook
 	for range 8 {
 		w, _ := hangFor(t, "partitioned")
 		hooks = append(hooks, w.hook("/"))
 	}
 	noisy := start(t, c, reviewOf("partitioned", 16, hooks...))
-	eventually(t, "three quarters of the slots are taken", func() bool { return c.all.underWay() == 48 })
+	eventually(t, "three quarters of the slots are taken", func() bool { return c.limit.inFlight() == 48 })
 	well := serve(t, allowing(t))
 	for range 20 {
 		want(t, start(t, c, reviewOf("well", 1, well.hook("/"), hooks[0])).wait(), "allowed", "allowed")
@@ -107,9 +107,9 @@ func TestHangingWebhooksOfOneClusterLeaveTheOthersTheirs(t *testing.T) {
 func TestAFloodOfReviewsLeavesConversionsToTheOthers(t *testing.T) {
 	w, _ := hangFor(t, "noisy")
 	converts := serve(t, echoing)
-	c := newClient(t, Options{MaxCalls: 8, MaxWaiting: 8, MaxTargetCalls: 8})
+	c := newClient(t, Options{limits: limits{calls: 8, waiting: 8, targetCalls: 8}})
 	noisy := start(t, c, reviewOf("noisy", 16, w.hook("/")))
-	eventually(t, "three quarters of the slots are taken", func() bool { return c.all.underWay() == 6 })
+	eventually(t, "three quarters of the slots are taken", func() bool { return c.limit.inFlight() == 6 })
 	if _, err := c.Conversions("quiet").CallConversion(t.Context(), converts.converter("/"), []byte(`{}`)); err != nil {
 		t.Errorf("a conversion of another cluster: %v", err)
 	}
@@ -123,7 +123,7 @@ func TestAFloodOfConversionsLeavesReviewsToTheOthers(t *testing.T) {
 		<-release
 		echoing(rw, r)
 	})
-	c := newClient(t, Options{MaxCalls: 8, MaxWaiting: 8, MaxTargetCalls: 8})
+	c := newClient(t, Options{limits: limits{calls: 8, waiting: 8, targetCalls: 8}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 16)
 	for range cap(ended) {
@@ -132,7 +132,7 @@ func TestAFloodOfConversionsLeavesReviewsToTheOthers(t *testing.T) {
 			ended <- err
 		}()
 	}
-	eventually(t, "three quarters of the slots are taken", func() bool { return c.all.underWay() == 6 })
+	eventually(t, "three quarters of the slots are taken", func() bool { return c.limit.inFlight() == 6 })
 	want(t, start(t, c, reviewOf("quiet", 1, serve(t, allowing(t)).hook("/"))).wait(), "allowed")
 	cancel()
 	close(release)
@@ -183,7 +183,7 @@ func serveMute(t testing.TB) (*webhook, *mute) {
 func TestATargetThatDoesNotConnectGetsAHandfulOfCalls(t *testing.T) {
 	w, m := serveMute(t)
 	well := serve(t, allowing(t))
-	c := newClient(t, Options{MaxCalls: 64, MaxWaiting: 256})
+	c := newClient(t, Options{limits: limits{calls: 64, waiting: 256}})
 	noisy := start(t, c, reviewOf("noisy", 100, w.hook("/")))
 	eventually(t, "twelve connect", func() bool { return m.accepted.Load() == 12 && c.waiting() == 88 })
 	quiet := start(t, c, reviewOf("quiet", 1, w.hook("/")))
@@ -202,8 +202,8 @@ func TestATargetThatDoesNotConnectGetsAHandfulOfCalls(t *testing.T) {
 func TestACallThatWaitsForOthersToConnectSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, Options{})
-		c.targets.carry = func(*endpoint) (*carrier, error) {
-			return &carrier{idle: func() {}, RoundTripper: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		c.targets.dial = func(*endpoint) (*targetTransport, error) {
+			return &targetTransport{closeIdle: func() {}, RoundTripper: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()
 				return nil, r.Context().Err()
 			})}, nil

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// writeBufferBytes is what is collected before it is written to a connection: a usual review with its head.
+	// writeBufferBytes holds a usual review with its head.
 	writeBufferBytes = 16 << 10
 	// The health check of HTTP/2 connections: apimachinery's.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
 )
 
-// carrier carries requests to one target.
-type carrier struct {
+// targetTransport sends requests to one target.
+type targetTransport struct {
 	http.RoundTripper
-	idle  func() // closes the connections that carry nothing
-	renew bool   // the client certificate came from files
+	closeIdle func() // closes the connections without a request
+	renew     bool   // the client certificate came from files
 }
 
-// open makes the carrier of a target as ClientManager of k8s.io/apiserver/pkg/util/webhook and the transports of client-go
+// open makes the transport of a target as ClientManager of k8s.io/apiserver/pkg/util/webhook and the transports of client-go
 // make it: CA bundle, server name, protocol, credentials and proxy.
-func (c *Client) open(e *endpoint) (*carrier, error) {
+func (c *Client) open(e *endpoint) (*targetTransport, error) {
 	cfg, err := c.config(e)
 	if err != nil {
 		return nil, err
@@ -48,13 +48,13 @@ func (c *Client) open(e *endpoint) (*carrier, error) {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	t := &http.Transport{
-		Proxy:                  c.options.Proxy,
+		Proxy:                  c.options.proxy,
 		DialContext:            tc.DialHolder.Dial,
 		TLSClientConfig:        tlsConfig,
-		TLSHandshakeTimeout:    TLSHandshakeTimeout,
-		MaxIdleConnsPerHost:    c.options.MaxTargetCalls, // A burst leaves its connections to the next one.
-		IdleConnTimeout:        IdleTimeout,
-		MaxResponseHeaderBytes: MaxAnswerHeaderBytes,
+		TLSHandshakeTimeout:    tlsHandshakeTimeout,
+		MaxIdleConnsPerHost:    c.options.limits.targetCalls, // A burst leaves its connections to the next one.
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxAnswerHeaderBytes,
 		WriteBufferSize:        writeBufferBytes,
 		Protocols:              new(http.Protocols),
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
@@ -65,10 +65,10 @@ func (c *Client) open(e *endpoint) (*carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &carrier{RoundTripper: wrapped, idle: t.CloseIdleConnections, renew: tc.TLS.ReloadTLSFiles}, nil
+	return &targetTransport{RoundTripper: wrapped, closeIdle: t.CloseIdleConnections, renew: tc.TLS.ReloadTLSFiles}, nil
 }
 
-// config says how and as whom a target is called: hookClientConfig of k8s.io/apiserver/pkg/util/webhook.
+// config is the identity, the CA bundle and the dialer of a target: hookClientConfig of k8s.io/apiserver/pkg/util/webhook.
 func (c *Client) config(e *endpoint) (*rest.Config, error) {
 	found, err := c.identity(e)
 	if err != nil {
@@ -107,9 +107,9 @@ func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address 
 		if address != "" && to == host {
 			to = address
 		}
-		inner, err := c.network.dial(ctx, network, to)
+		inner, err := c.dial(ctx, network, to)
 		if err == nil {
-			c.seeing.opened.Inc()
+			c.metrics.opened.Inc()
 		}
 		var unknown *net.DNSError
 		if to == address && errors.As(err, &unknown) && unknown.IsNotFound {
@@ -119,3 +119,45 @@ func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address 
 		return inner, err
 	}
 }
+
+// dial tracks the connection, and the attempt to open it: net/http goes on with an attempt when the call that wanted it is over.
+func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	attempt := &dialAttempt{cancel}
+	if !c.connections.add(attempt) {
+		return nil, errClosed
+	}
+	defer c.connections.remove(attempt)
+	dialer := net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}
+	inner, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	tracked := &conn{inner, c.connections}
+	if !c.connections.add(tracked) {
+		_ = inner.Close()
+		return nil, errClosed
+	}
+	return tracked, nil
+}
+
+type dialAttempt struct{ cancel context.CancelFunc }
+
+// abort implements aborter.
+func (a *dialAttempt) abort() { a.cancel() }
+
+// conn is a tracked connection.
+type conn struct {
+	net.Conn
+	connections *tracker
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	defer c.connections.remove(c)
+	return c.Conn.Close()
+}
+
+// abort implements aborter. net/http closes the connection when it finds it broken.
+func (c *conn) abort() { _ = c.Conn.Close() }

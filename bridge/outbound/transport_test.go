@@ -345,7 +345,7 @@ func TestAProxyIsUsedWhereThereIsOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := service(w.hook("/"), "policies", "hook")
-	c := newClient(t, Options{Proxy: http.ProxyURL(to), Resolver: resolverFunc(func(Service) (string, error) { return "127.0.0.1:1", nil })})
+	c := newClient(t, Options{proxy: http.ProxyURL(to), Resolver: resolverFunc(func(Service) (string, error) { return "127.0.0.1:1", nil })})
 	got := ask(t, c, h)
 	want(t, got, "unavailable")
 	if connect := <-connects; connect != "CONNECT hook.policies.svc:443" {

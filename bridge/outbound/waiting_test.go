@@ -33,7 +33,7 @@ func hangOrCutOff(r *http.Request) (*http.Response, error) {
 
 func TestCallsThatWaitForOthersOfTheirClusterLeaveATargetToTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{MaxCalls: 128})
+		c := newClient(t, Options{limits: limits{calls: 128}})
 		carryBy(c, hangOrCutOff)
 		var parked []*flight
 		for _, cluster := range []string{"a", "b", "c"} { // Each takes its share of all calls, and then calls another target.
@@ -42,7 +42,7 @@ func TestCallsThatWaitForOthersOfTheirClusterLeaveATargetToTheRest(t *testing.T)
 			parked = append(parked, start(t, c, reviewOf(cluster, 20, hookOf("well"))))
 			synctest.Wait()
 		}
-		if n := c.all.underWay(); n != 96+24+6 {
+		if n := c.limit.inFlight(); n != 96+24+6 {
 			t.Fatalf("%d calls are under way", n)
 		}
 		want(t, start(t, c, reviewOf("quiet", 1, hookOf("well"))).wait(), "lost")
@@ -61,9 +61,9 @@ func TestACallThatGivesUpItsWaitLosesNoPlace(t *testing.T) {
 		n          int    // how often
 		host, text string
 	}{
-		"for its target":    {Options{MaxTargetCalls: 1}, "stuck", 1, "stuck", "waiting for other calls to the same webhook"},
+		"for its target":    {Options{limits: limits{targetCalls: 1}}, "stuck", 1, "stuck", "waiting for other calls to the same webhook"},
 		"for a connection":  {Options{}, "slow", 12, "slow", "waiting for other calls to connect to the same webhook"},
-		"for other targets": {Options{MaxCalls: 1}, "stuck", 1, "well", "waiting for other webhook calls"},
+		"for other targets": {Options{limits: limits{calls: 1}}, "stuck", 1, "well", "waiting for other webhook calls"},
 	} {
 		for _, end := range []string{"timeout", "cancelled"} {
 			t.Run(name+", "+end, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestACallThatGivesUpItsWaitLosesNoPlace(t *testing.T) {
 func TestCallsThatStartWhileTheyGiveUpLoseNoPlace(t *testing.T) {
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
-			c := newClient(t, Options{MaxCalls: 8, MaxWaiting: 1000, MaxTargetCalls: 4})
+			c := newClient(t, Options{limits: limits{calls: 8, waiting: 1000, targetCalls: 4}})
 			carryBy(c, hangOrCutOff)
 			var flights []*flight
 			for i, host := range []string{"slow", "stuck", "well", "stuck", "slow", "well"} {

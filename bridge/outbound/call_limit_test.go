@@ -1,7 +1,9 @@
 package outbound
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,71 +12,79 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 )
 
-// gateScript does to a gate what the steps of a scenario say. A call has the name of its cluster, a number, and its target
+// limitScript does to a callLimit what the steps of a scenario say. A call has the name of its cluster, a number, and its target
 // behind an @ if there are several.
-type gateScript struct {
-	gate
+type limitScript struct {
+	*callLimit
 	calls, window int // of a target
-	targets       map[string]*targetGate
-	passes        map[string]*pass
+	gates         map[string]*gate
+	permits       map[string]*callPermit
 }
 
-// do does one step, and says which calls started.
-func (s *gateScript) do(step string) string {
+// do does one step, and returns the calls that start at each name, by name.
+func (s *limitScript) do(step string) string {
 	verb, rest, _ := strings.Cut(step, " ")
 	var started []string
 	for _, name := range strings.Fields(rest) {
-		for _, p := range s.one(verb, name) {
-			started = append(started, s.name(p))
+		waiting := s.waiting()
+		s.one(verb, name)
+		if verb == "enter" {
+			waiting = []string{name}
+		}
+		for _, name := range waiting {
+			if isInFlight(s.permits[name]) {
+				started = append(started, name)
+			}
 		}
 	}
 	if verb == "failed" {
-		s.target("").failed()
+		s.failed(&callPermit{gate: s.gate("")})
 	}
 	return strings.Join(started, " ")
 }
 
-func (s *gateScript) one(verb, name string) []*pass {
-	p := s.passes[name]
+func (s *limitScript) one(verb, name string) {
+	p := s.permits[name]
 	switch verb {
 	case "enter":
 		call, target, _ := strings.Cut(name, "@")
-		p = &pass{cluster: strings.TrimRight(call, "0123456789"), target: s.target(target)}
-		s.passes[name] = p
-		if s.enter(p) {
-			return []*pass{p}
-		}
-		return nil
+		p = &callPermit{cluster: strings.TrimRight(call, "0123456789"), gate: s.gate(target)}
+		s.permits[name] = p
+		s.enter(p)
 	case "made":
-		return s.connected(p, true)
+		s.connected(p, true)
 	case "reused":
-		return s.connected(p, false)
+		s.connected(p, false)
 	case "leave":
-		return s.leave(p)
+		s.leave(p)
+	default:
+		panic("no such step: " + verb)
 	}
-	panic("no such step: " + verb)
 }
 
-func (s *gateScript) target(name string) *targetGate {
-	t := s.targets[name]
-	if t == nil {
-		made := newTargetGate(s.calls, s.window)
-		t = &made
-		s.targets[name] = t
-	}
-	return t
-}
-
-func (s *gateScript) name(p *pass) string {
-	for name, q := range s.passes {
-		if q == p {
-			return name
+// waiting has the names of the calls that wait, sorted.
+func (s *limitScript) waiting() (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.permits)) {
+		if s.permits[name].state == permitWaiting {
+			names = append(names, name)
 		}
 	}
-	return "?"
+	return names
 }
 
-func TestGate(t *testing.T) {
+func (s *limitScript) gate(name string) *gate {
+	g := s.gates[name]
+	if g == nil {
+		made := newGate(s.calls, s.window)
+		g = &made
+		s.gates[name] = g
+	}
+	return g
+}
+
+func isInFlight(p *callPermit) bool { return p.state == permitConnecting || p.state == permitConnected }
+
+func TestCallLimit(t *testing.T) {
 	for name, test := range map[string]struct {
 		calls, window, all int
 		steps              [][2]string // and which calls start
@@ -156,12 +166,9 @@ func TestGate(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &gateScript{
-				gate: newGate(1000), calls: test.calls, window: test.window,
-				targets: make(map[string]*targetGate), passes: make(map[string]*pass),
-			}
-			if test.all > 0 {
-				s.gate = newGate(test.all)
+			s := &limitScript{
+				callLimit: newCallLimit(cmp.Or(test.all, 1000), 0), calls: test.calls, window: test.window,
+				gates: make(map[string]*gate), permits: make(map[string]*callPermit),
 			}
 			for _, step := range test.steps {
 				if got := s.do(step[0]); got != step[1] {
@@ -173,50 +180,49 @@ func TestGate(t *testing.T) {
 }
 
 func TestAFailureToConnectMakesTheWindowSmall(t *testing.T) {
-	g, target := newGate(1024), newTargetGate(1024, MaxConnecting)
+	l, g := newCallLimit(1024, 0), newGate(1024, maxConnecting)
 	for range 100 {
-		p := &pass{cluster: "a", target: &target}
-		g.enter(p)
-		g.connected(p, true)
+		p := &callPermit{cluster: "a", gate: &g}
+		l.enter(p)
+		l.connected(p, true)
 	}
-	if n := target.connecting.Limit(); n != MaxConnecting+100 {
+	if n := g.connecting.Limit(); n != maxConnecting+100 {
 		t.Errorf("%d may connect at a time", n)
 	}
-	target.failed()
-	if n := target.connecting.Limit(); n != MaxConnecting {
+	l.failed(&callPermit{gate: &g})
+	if n := g.connecting.Limit(); n != maxConnecting {
 		t.Errorf("after a failure %d may", n)
 	}
-	narrow := newTargetGate(2, MaxConnecting)
-	narrow.failed()
+	narrow := newGate(2, maxConnecting)
+	l.failed(&callPermit{gate: &narrow})
 	if n := narrow.connecting.Limit(); n != 2 {
 		t.Errorf("of 2 calls %d may", n)
 	}
 }
 
-// gateModel is a second, naive account of the calls at a gate.
-type gateModel struct {
-	t       *testing.T
-	gate    gate
-	targets []*targetGate
-	here    []*pass              // in the order of arrival
-	line    map[gateLine][]*pass // those that wait
+// limitModel is a second, naive account of the calls at a callLimit.
+type limitModel struct {
+	t     *testing.T
+	limit *callLimit
+	gates []*gate
+	here  []*callPermit              // in the order of arrival
+	line  map[gateLine][]*callPermit // those that wait
 }
 
-// gateLine names the line of a cluster at a target.
+// gateLine names the line of a cluster at a gate.
 type gateLine struct {
-	target  *targetGate
+	gate    *gate
 	cluster string
 }
 
-func lineOf(p *pass) gateLine { return gateLine{p.target, p.cluster} }
+func lineOf(p *callPermit) gateLine { return gateLine{p.gate, p.cluster} }
 
 // step does something at random.
-func (m *gateModel) step(r *rand.Rand, clusters int) {
-	var started []*pass
+func (m *limitModel) step(r *rand.Rand, clusters int) {
 	if what := r.IntN(8); what < 3 || len(m.here) == 0 {
-		p := &pass{cluster: fmt.Sprint("c", r.IntN(clusters)), target: m.targets[r.IntN(len(m.targets))]}
+		p := &callPermit{cluster: fmt.Sprint("c", r.IntN(clusters)), gate: m.gates[r.IntN(len(m.gates))]}
 		m.here = append(m.here, p)
-		if !m.gate.enter(p) {
+		if !m.limit.enter(p) {
 			m.line[lineOf(p)] = append(m.line[lineOf(p)], p)
 		}
 	} else {
@@ -224,29 +230,39 @@ func (m *gateModel) step(r *rand.Rand, clusters int) {
 		p := m.here[i]
 		switch {
 		case what == 3:
-			p.target.failed()
+			m.limit.failed(p)
 		case what < 6:
-			started = m.gate.connected(p, r.IntN(2) == 0)
+			m.limit.connected(p, r.IntN(2) == 0)
 		default:
 			m.here = slices.Delete(m.here, i, i+1)
-			m.line[lineOf(p)] = slices.DeleteFunc(m.line[lineOf(p)], func(q *pass) bool { return q == p })
-			started = m.gate.leave(p)
+			m.line[lineOf(p)] = slices.DeleteFunc(m.line[lineOf(p)], func(q *callPermit) bool { return q == p })
+			m.limit.leave(p)
 		}
 	}
-	for _, p := range started {
-		if line := m.line[lineOf(p)]; len(line) == 0 || line[0] != p {
-			m.t.Fatal("a call started that was not the first of its line")
-		}
-		m.line[lineOf(p)] = m.line[lineOf(p)][1:]
-	}
+	m.takeStarted()
 	m.check()
 }
 
-// countOf counts calls under way by cluster.
-func countOf(here []*pass, of func(*pass) bool) (byCluster map[string]int, all int) {
+// takeStarted takes the calls out of the lines that have started: they are the first of each.
+func (m *limitModel) takeStarted() {
+	for of, line := range m.line {
+		n := 0
+		for n < len(line) && isInFlight(line[n]) {
+			<-line[n].started
+			n++
+		}
+		if slices.ContainsFunc(line[n:], isInFlight) {
+			m.t.Fatal("a call started that was not the first of its line")
+		}
+		m.line[of] = line[n:]
+	}
+}
+
+// countOf counts calls in flight by cluster.
+func countOf(here []*callPermit, of func(*callPermit) bool) (byCluster map[string]int, all int) {
 	byCluster = make(map[string]int)
 	for _, p := range here {
-		if (p.state == passConnecting || p.state == passConnected) && of(p) {
+		if isInFlight(p) && of(p) {
 			byCluster[p.cluster]++
 			all++
 		}
@@ -255,21 +271,21 @@ func countOf(here []*pass, of func(*pass) bool) (byCluster map[string]int, all i
 }
 
 // check looks for what may never be.
-func (m *gateModel) check() {
-	m.booked("of all", &m.gate.slots, func(*pass) bool { return true })
-	for i, target := range m.targets {
-		m.booked(fmt.Sprint("under way to ", i), &target.slots, func(p *pass) bool { return p.target == target })
-		m.booked(fmt.Sprint("connecting to ", i), &target.connecting, func(p *pass) bool {
-			return p.target == target && p.state == passConnecting
+func (m *limitModel) check() {
+	m.booked("of all", &m.limit.slots, func(*callPermit) bool { return true })
+	for i, g := range m.gates {
+		m.booked(fmt.Sprint("under way to ", i), &g.slots, func(p *callPermit) bool { return p.gate == g })
+		m.booked(fmt.Sprint("connecting to ", i), &g.connecting, func(p *callPermit) bool {
+			return p.gate == g && p.state == permitConnecting
 		})
 		waiting := 0
 		for of, line := range m.line {
-			if of.target == target {
+			if of.gate == g {
 				waiting += len(line)
 			}
 		}
-		if target.waiting.Len() != waiting {
-			m.t.Fatalf("%d calls wait for target %d, want %d", target.waiting.Len(), i, waiting)
+		if g.waiting.Len() != waiting {
+			m.t.Fatalf("%d calls wait for target %d, want %d", g.waiting.Len(), i, waiting)
 		}
 	}
 	parked := 0
@@ -282,17 +298,17 @@ func (m *gateModel) check() {
 				m.t.Fatal("a call is parked that is not the first of its line")
 			}
 		}
-		if len(line) > 0 && of.target.allows(of.cluster) && m.gate.slots.Allows(of.cluster) {
+		if len(line) > 0 && of.gate.allows(of.cluster) && m.limit.slots.Allows(of.cluster) {
 			m.t.Fatalf("a call of %s waits that could start", of.cluster)
 		}
 	}
-	if m.gate.parked.Len() != parked {
-		m.t.Fatalf("%d calls are parked, want %d", m.gate.parked.Len(), parked)
+	if m.limit.parked.Len() != parked {
+		m.t.Fatalf("%d calls are parked, want %d", m.limit.parked.Len(), parked)
 	}
 }
 
 // booked compares shares with the calls that hold a place in them.
-func (m *gateModel) booked(what string, in *fairqueue.Shares, of func(*pass) bool) {
+func (m *limitModel) booked(what string, in *fairqueue.Shares, of func(*callPermit) bool) {
 	byCluster, all := countOf(m.here, of)
 	if in.Used() != all {
 		m.t.Fatalf("%s: %d are booked, want %d", what, in.Used(), all)
@@ -304,21 +320,21 @@ func (m *gateModel) booked(what string, in *fairqueue.Shares, of func(*pass) boo
 	}
 }
 
-func TestAGateIsFairAndLosesNoSlot(t *testing.T) {
+func TestACallLimitIsFairAndLosesNoSlot(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m := &gateModel{t: t, gate: newGate(1 + r.IntN(60)), line: make(map[gateLine][]*pass)}
+		m := &limitModel{t: t, limit: newCallLimit(1+r.IntN(60), 0), line: make(map[gateLine][]*callPermit)}
 		for range 1 + r.IntN(4) {
-			target := newTargetGate(1+r.IntN(40), 1+r.IntN(40))
-			m.targets = append(m.targets, &target)
+			g := newGate(1+r.IntN(40), 1+r.IntN(40))
+			m.gates = append(m.gates, &g)
 		}
 		clusters := 1 + r.IntN(6)
 		for range 200 {
 			m.step(r, clusters)
 		}
 		for _, p := range m.here {
-			m.gate.leave(p)
-			m.gate.leave(p) // says nothing more
+			m.limit.leave(p)
+			m.limit.leave(p) // does nothing
 		}
 		m.here, m.line = nil, nil
 		m.check()

@@ -69,7 +69,7 @@ func TestAWebhookIsToldNoMoreTimeThanItHas(t *testing.T) {
 		-time.Second: "1s", 0: "1s", time.Nanosecond: "1s", time.Second: "1s", 1900*time.Millisecond - 1: "1s", 1900 * time.Millisecond: "2s",
 		9*time.Second + 999*time.Millisecond: "10s", 9500 * time.Millisecond: "9s", 10 * time.Second: "10s", 30 * time.Second: "30s",
 	} {
-		if got := toldTimeout(remaining).String(); got != said {
+		if got := queryTimeout(remaining).String(); got != said {
 			t.Errorf("%v is said as %s, want %s", remaining, got, said)
 		}
 	}
@@ -133,7 +133,7 @@ func TestEachCallHasAUIDOfItsOwnAndTheRestIsShared(t *testing.T) {
 }
 
 func TestAReviewIsWrittenOnceForEachVersion(t *testing.T) {
-	q := newQuestion(createWidget())
+	q := newEncodedReview(createWidget())
 	first, err := q.in(versionV1)
 	if err != nil {
 		t.Fatal(err)
@@ -183,11 +183,11 @@ func TestAWebhookSeesWhatItTakesAndWhatTheClientAskedFor(t *testing.T) {
 			request := createWidget()
 			test.change(request)
 			for _, version := range []string{versionV1, versionV1beta1} {
-				shared, err := newQuestion(request).in(version)
+				shared, err := newEncodedReview(request).in(version)
 				if err != nil {
 					t.Fatal(err)
 				}
-				body, err := io.ReadAll(newPayload(shared, "u").open())
+				body, err := io.ReadAll(reviewBody(shared, "u").open())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -208,13 +208,13 @@ func TestAReviewThatIsNotJSONIsNotSent(t *testing.T) {
 	want(t, start(t, newClient(t, Options{}), b).wait(), "refused")
 }
 
-func TestAPayloadReadsTheSameHoweverItIsRead(t *testing.T) {
+func TestABodyReadsTheSameHoweverItIsRead(t *testing.T) {
 	for _, version := range []string{versionV1, versionV1alpha1} {
-		t.Run(version, func(t *testing.T) { checkPayload(t, version) })
+		t.Run(version, func(t *testing.T) { checkBody(t, version) })
 	}
 }
 
-func checkPayload(t *testing.T, version string) {
+func checkBody(t *testing.T, version string) {
 	t.Helper()
 	request := &admissionv1.ReviewRequest{Request: createWidget(), ApiVersion: version}
 	shared, err := conversion.EncodeSharedReview(request)
@@ -226,16 +226,16 @@ func checkPayload(t *testing.T, version string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPayload(shared, request.GetRequest().GetUid())
-	if p.len() != int64(len(whole)) {
-		t.Errorf("length %d, want %d", p.len(), len(whole))
+	b := reviewBody(shared, request.GetRequest().GetUid())
+	if b.len() != int64(len(whole)) {
+		t.Errorf("length %d, want %d", b.len(), len(whole))
 	}
 	for name, read := range map[string]func(io.Reader) io.Reader{
 		"at once":      func(r io.Reader) io.Reader { return r },
 		"byte by byte": iotest.OneByteReader,
 		"in halves":    iotest.HalfReader,
 	} {
-		got, err := io.ReadAll(read(p.open()))
+		got, err := io.ReadAll(read(b.open()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func checkPayload(t *testing.T, version string) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if err := iotest.TestReader(p.open(), whole); err != nil {
+	if err := iotest.TestReader(b.open(), whole); err != nil {
 		t.Error(err)
 	}
 }
