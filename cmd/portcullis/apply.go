@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/portcullis-mesh/portcullis/config/gateway"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // applyCommand is what the flags of apply say.
@@ -60,7 +57,7 @@ do not. With --expect nothing is applied over what somebody else has changed mea
 	f.StringArrayVar(&c.expect, "expect", nil,
 		"version that an object must still have, as KIND/NAME=VERSION; 0 for one that must not be there; may be given several times")
 	c.progress = progressFlag(cmd)
-	c.output = outputFlag(cmd, "json for tools (default: text)", formatJSON)
+	c.output = outputFlag(cmd, "json for tools (default: text)", printer.JSON)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -73,9 +70,9 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	tell := newProgress(cmd, c.progress)
-	defer tell.done()
-	tell.sayf("reading")
+	tell := printer.NewProgress(cmd.ErrOrStderr(), c.progress.value)
+	defer tell.Done()
+	tell.Sayf("reading")
 	objects, err := documents(cmd, c.files)
 	if err != nil {
 		return c.refuse(cmd.OutOrStdout(), err)
@@ -83,11 +80,11 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
 	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
-		tell.sayf("checking and storing %d objects", len(objects))
+		tell.Sayf("checking and storing %d objects", len(objects))
 		answer, err := client.Apply(ctx, &configv1.ApplyRequest{
 			Manifests: manifests(objects), DryRun: c.dryRun, Acknowledge: c.acknowledge, ExpectedResourceVersions: expected,
 		})
-		tell.done()
+		tell.Done()
 		if status.Code(err) == codes.DeadlineExceeded {
 			return fmt.Errorf("no answer within %v, and nobody can say whether it is stored: apply again, what is there already stays as it is", c.timeout)
 		}
@@ -108,7 +105,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 
 // refuse says why nothing is done: for tools on standard output too.
 func (c *applyCommand) refuse(out io.Writer, err error) error {
-	if c.output.value == formatJSON {
+	if c.output.value == printer.JSON {
 		return errors.Join(err, printRefusal(out, err))
 	}
 	return err
@@ -134,32 +131,17 @@ func tellEntryDrift(ctx context.Context, client configv1.ConfigServiceClient, no
 
 // print says what was done.
 func (c *applyCommand) print(out, notes io.Writer, answer *configv1.ApplyResponse) error {
-	if c.output.value == formatJSON {
-		return writeMessage(out, answer)
-	}
-	printFindings(notes, answer.GetFindings())
-	suffix := ""
-	if c.dryRun {
-		suffix = " (dry run)"
-	}
-	for i, o := range answer.GetObjects() {
-		if _, err := fmt.Fprintf(out, "%s %s%s\n", name(o.GetKey()), answer.GetResults()[i], suffix); err != nil {
-			return err
+	return printer.Print(out, c.output.value, printer.Message{Message: answer}, func() error {
+		printFindings(notes, answer.GetFindings())
+		suffix := ""
+		if c.dryRun {
+			suffix = " (dry run)"
 		}
-	}
-	return nil
-}
-
-// writeMessage writes a message as indented JSON, with manifests as the documents that they are.
-func writeMessage(w io.Writer, m proto.Message) error {
-	data, err := gateway.Marshal(m)
-	if err != nil {
-		return err
-	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, data, "", "  "); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", &out)
-	return err
+		for i, o := range answer.GetObjects() {
+			if _, err := fmt.Fprintf(out, "%s %s%s\n", name(o.GetKey()), answer.GetResults()[i], suffix); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // certificate is what there is to know of a certificate.
@@ -54,7 +56,7 @@ HookRoutes and Roles and --operator-authority of serve take it.`,
 			return nil
 		},
 	}
-	output := outputFlag(cmd, "json for tools (default: text)", formatJSON)
+	output := outputFlag(cmd, "json for tools (default: text)", printer.JSON)
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		var all []certificate
 		for _, file := range files {
@@ -64,10 +66,7 @@ HookRoutes and Roles and --operator-authority of serve take it.`,
 			}
 			all = append(all, shown...)
 		}
-		if output.value == formatJSON {
-			return writeJSON(cmd.OutOrStdout(), all)
-		}
-		return writeCertificates(cmd.OutOrStdout(), all)
+		return printer.Print(cmd.OutOrStdout(), output.value, all, func() error { return writeCertificates(cmd.OutOrStdout(), all) })
 	}
 	return cmd
 }
@@ -146,10 +145,10 @@ func writeCertificates(out io.Writer, all []certificate) error {
 	rows := [][]string{{"FILE", "IDENTITY", "USES", "NAMES", "ISSUER", "EXPIRES"}}
 	for _, c := range all {
 		rows = append(rows, []string{
-			c.File, dash(c.Identity), dash(strings.Join(c.Uses, ",")), dash(strings.Join(c.Names, ",")), dash(c.Issuer), c.expiry(),
+			c.File, cmp.Or(c.Identity, "-"), cmp.Or(strings.Join(c.Uses, ","), "-"), cmp.Or(strings.Join(c.Names, ","), "-"), cmp.Or(c.Issuer, "-"), c.expiry(),
 		})
 	}
-	if err := writeTable(out, "", rows); err != nil {
+	if err := printer.WriteRows(out, "", rows); err != nil {
 		return err
 	}
 	return writeFingerprints(out, all)
@@ -169,7 +168,7 @@ func writeFingerprints(out io.Writer, all []certificate) error {
 	if _, err := fmt.Fprintln(out); err != nil {
 		return err
 	}
-	return writeTable(out, "", rows)
+	return printer.WriteRows(out, "", rows)
 }
 
 // expiry is when the certificate expires, and how long that is.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
@@ -21,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 func newClusterCommand() *cobra.Command {
@@ -92,7 +92,7 @@ finds those that do not fit (entry-drift), and so do "portcullis apply --wait" a
 	f.DurationVar(&c.options.Budget.Mutate, "mutate-timeout", registration.DefaultMutateBudget, "longest time for the mutating hooks of a write")
 	f.DurationVar(&c.options.Budget.Reinvoke, "reinvoke-timeout", registration.DefaultReinvokeBudget, "longest time for the hooks of a reinvocation")
 	f.DurationVar(&c.options.Budget.Validate, "validate-timeout", registration.DefaultValidateBudget, "longest time for the validating hooks of a write")
-	c.output = outputFlag(cmd, "yaml or json (default: yaml)", formatYAML, formatJSON)
+	c.output = outputFlag(cmd, "yaml or json (default: yaml)", printer.YAML, printer.JSON)
 	return withSettings(cmd)
 }
 
@@ -182,19 +182,12 @@ func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
 
 // print writes the objects, for kubectl.
 func (c *registerCommand) print(out io.Writer, r *registration.Registration) error {
-	if c.output.value == formatJSON {
-		return writeJSON(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{r.Mutating, r.Validating}})
+	objects := []any{r.Mutating, r.Validating}
+	if c.output.value == printer.JSON {
+		return printer.WriteJSON(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
 	}
-	for _, object := range []any{r.Mutating, r.Validating} {
-		data, err := yaml.Marshal(object)
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(out, "---\n%s", data); err != nil {
-			return err
-		}
-	}
-	return nil
+	fmt.Fprintln(out, "---")
+	return printer.WriteYAML(out, objects...)
 }
 
 // inForce is the configuration that entries are made from.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 func newDeleteCommand() *cobra.Command {
@@ -48,7 +49,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 				}
 				w := wait{
 					request: &configv1.WaitRequest{Revision: answer.GetRevision(), Released: true}, timeout: timeout,
-					done: "have let go of it", tell: newProgress(cmd, form),
+					done: "have let go of it", tell: printer.NewProgress(cmd.ErrOrStderr(), form.value),
 				}
 				return w.until(ctx, client)
 			})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // diffCommand is what the flags of diff say.
@@ -46,7 +47,7 @@ Exit codes: 0 without differences; 1 with some; 2 when the apply would be refuse
 	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
-	c.output = outputFlag(cmd, "json for tools (default: text)", formatJSON)
+	c.output = outputFlag(cmd, "json for tools (default: text)", printer.JSON)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -86,7 +87,7 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 			return err
 		}
 		findings := answer.GetFindings()
-		if told := (*refusedError)(nil); errors.As(refusal, &told) && c.output.value == formatJSON {
+		if told := (*refusedError)(nil); errors.As(refusal, &told) && c.output.value == printer.JSON {
 			findings = told.findings
 		}
 		if err := c.print(cmd, d, findings); err != nil {
@@ -106,16 +107,13 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 // print shows the differences, and what has to be known about the objects.
 func (c *diffCommand) print(cmd *cobra.Command, d differences, findings []*configv1.Finding) error {
 	out := cmd.OutOrStdout()
-	if c.output.value == formatJSON {
-		var err error
-		if d.Findings, err = rawFindings(findings); err != nil {
-			return err
-		}
-		return writeJSON(out, d)
+	if c.output.value == printer.JSON {
+		d.Findings = printer.Messages(findings)
+		return printer.WriteJSON(out, d)
 	}
 	printFindings(cmd.ErrOrStderr(), findings)
 	for _, o := range d.Objects {
-		if _, err := io.WriteString(out, printable(o.Diff)); err != nil {
+		if _, err := io.WriteString(out, printer.Text(o.Diff)); err != nil {
 			return err
 		}
 	}
@@ -127,7 +125,7 @@ type differences struct {
 	// Objects are those of the files, in their order.
 	Objects []difference `json:"objects"`
 	// Findings are what would have to be known about them.
-	Findings []json.RawMessage `json:"findings,omitempty"`
+	Findings []printer.Message `json:"findings,omitempty"`
 }
 
 // difference is what it would change of one object.

@@ -39,7 +39,9 @@ func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 	ends(changed, exitDenied, changed.out)
 
 	asJSON := diff(strings.Replace(documents, "failurePolicy: Fail", "failurePolicy: Ignore", 1), "-o", "json")
-	var d differences
+	var d struct {
+		Objects []difference `json:"objects"`
+	}
 	if err := json.Unmarshal([]byte(asJSON.out), &d); err != nil || len(d.Objects) != 2 || d.Objects[0].Result != "updated" ||
 		!strings.Contains(d.Objects[0].Diff, "-  failurePolicy: Fail\n+  failurePolicy: Ignore\n") || d.Objects[1].Result != "unchanged" || asJSON.code != exitDenied {
 		t.Errorf("%v, exit code %d: %s", err, asJSON.code, asJSON.out)

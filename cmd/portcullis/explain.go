@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
-	"sigs.k8s.io/yaml"
 
-	"github.com/portcullis-mesh/portcullis/config/gateway"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // explainedChanges is how many changes of an object are told.
@@ -42,7 +39,7 @@ What hooks said to one review, and why others were not called, is told by "portc
 	}
 	f := cmd.Flags()
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
-	c.output = outputFlag(cmd, "how to print (default: text)", formatJSON, formatYAML)
+	c.output = outputFlag(cmd, "how to print (default: text)", printer.JSON, printer.YAML)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -59,21 +56,10 @@ func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		switch c.output.value {
-		case formatJSON:
-			return writeJSON(cmd.OutOrStdout(), e.messages())
-		case formatYAML:
-			data, err := json.Marshal(e.messages())
-			if err == nil {
-				data, err = yaml.JSONToYAML(data)
-			}
-			if err == nil {
-				_, err = cmd.OutOrStdout().Write(data)
-			}
+		return printer.Print(cmd.OutOrStdout(), c.output.value, e.messages(), func() error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), e.text(time.Now()))
 			return err
-		}
-		_, err = fmt.Fprint(cmd.OutOrStdout(), e.text(time.Now()))
-		return err
+		})
 	})
 }
 
@@ -104,20 +90,6 @@ func explain(ctx context.Context, client configv1.ConfigServiceClient, key *conf
 // messages are what programs read.
 func (e *explained) messages() map[string]any {
 	return map[string]any{
-		"object": message{e.object}, "verdict": e.verdict(), "dispatchers": messagesOf(e.dispatchers), "changes": messagesOf(e.changes),
+		"object": printer.Message{Message: e.object}, "verdict": e.verdict(), "dispatchers": printer.Messages(e.dispatchers), "changes": printer.Messages(e.changes),
 	}
-}
-
-// message is a message in JSON of others.
-type message struct{ proto.Message }
-
-// MarshalJSON implements json.Marshaler.
-func (m message) MarshalJSON() ([]byte, error) { return gateway.Marshal(m.Message) }
-
-func messagesOf[T proto.Message](all []T) []message {
-	out := make([]message, 0, len(all))
-	for _, m := range all {
-		out = append(out, message{m})
-	}
-	return out
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // condition is a condition of an object; one without a status when it has none of that type.
@@ -48,17 +48,17 @@ func (e *explained) verdict() string {
 // text is what people read.
 func (e *explained) text(now time.Time) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s %s\n\n", name(e.object.GetKey()), printable(e.verdict()))
+	fmt.Fprintf(&out, "%s %s\n\n", name(e.object.GetKey()), printer.Text(e.verdict()))
 	part := func(title string, rows [][]string) {
 		fmt.Fprintln(&out, title)
-		_ = writeTable(&out, "  ", rows) // a Builder takes everything
+		_ = printer.WriteRows(&out, "  ", rows) // a Builder takes everything
 	}
 	part("The object", e.facts(now))
 	part("\nConditions", e.conditions())
 	part("\nDispatchers", e.standings(now))
 	part("\nFindings", e.findings())
 	if len(e.changes) > 0 {
-		part("\nLast changes", changeRows(e.changes, name(e.object.GetKey())))
+		part("\nLast changes", mesh.ChangeRows(e.changes, name(e.object.GetKey())))
 	}
 	return out.String()
 }
@@ -71,7 +71,7 @@ func (e *explained) facts(now time.Time) [][]string {
 	}
 	rows := [][]string{
 		{"from", fmt.Sprintf("%s, generation %d, version %s", o.GetSource(), o.GetGeneration(), o.GetResourceVersion())},
-		{"changed", when(o.GetChanged(), now) + " by " + o.GetActor()},
+		{"changed", mesh.When(o.GetChanged(), now) + " by " + o.GetActor()},
 	}
 	for _, code := range slices.Sorted(maps.Keys(o.GetAcknowledged())) {
 		rows = append(rows, []string{"acknowledged", code + " by " + o.GetAcknowledged()[code]})
@@ -103,7 +103,7 @@ func (e *explained) standings(now time.Time) [][]string {
 		case slices.Contains(behind, d.GetDispatcherId()):
 			at = "behind"
 		}
-		rows = append(rows, []string{d.GetDispatcherId(), at, standing(d) + ", said " + when(d.GetSaid(), now)})
+		rows = append(rows, []string{d.GetDispatcherId(), at, mesh.Standing(d) + ", said " + mesh.When(d.GetSaid(), now)})
 	}
 	return rows
 }
@@ -125,12 +125,4 @@ func (e *explained) findings() [][]string {
 		rows = append(rows, []string{"none"})
 	}
 	return rows
-}
-
-// when is a moment and how long ago it was.
-func when(t *timestamppb.Timestamp, now time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%s (%s ago)", t.AsTime().Format(time.RFC3339), now.Sub(t.AsTime()).Round(time.Second))
 }

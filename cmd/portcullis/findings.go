@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,9 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/gateway"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // refusedError is why an apply is refused, with the findings that stand against it.
@@ -42,7 +41,7 @@ type invalidError struct {
 func printRefusal(w io.Writer, err error) error {
 	var out struct {
 		Error    string            `json:"error"`
-		Findings []json.RawMessage `json:"findings"`
+		Findings []printer.Message `json:"findings"`
 	}
 	var findings []*configv1.Finding
 	if told := (*refusedError)(nil); errors.As(err, &told) {
@@ -55,23 +54,8 @@ func printRefusal(w io.Writer, err error) error {
 	} else {
 		return nil
 	}
-	if out.Findings, err = rawFindings(findings); err != nil {
-		return err
-	}
-	return writeJSON(w, out)
-}
-
-// rawFindings are findings in JSON of others.
-func rawFindings(findings []*configv1.Finding) ([]json.RawMessage, error) {
-	out := make([]json.RawMessage, 0, len(findings))
-	for _, f := range findings {
-		data, err := gateway.Marshal(f)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, data)
-	}
-	return out, nil
+	out.Findings = printer.Messages(findings)
+	return printer.WriteJSON(w, out)
 }
 
 // refusalOf is the error of an apply with its findings at their places in the files of the objects; err itself when it has none.
@@ -115,7 +99,7 @@ func placeFindings(findings []*configv1.Finding, objects []config.Object) {
 func problemOf(f *configv1.Finding) config.Problem {
 	return config.Problem{
 		File: f.GetFile(), Line: int(f.GetLine()), Key: config.Key{Kind: f.GetKey().GetKind(), Name: f.GetKey().GetName()},
-		Field: printable(f.GetPath()), Message: printable(f.GetMessage()),
+		Field: printer.Text(f.GetPath()), Message: printer.Text(f.GetMessage()),
 	}
 }
 
@@ -124,7 +108,7 @@ func printFindings(w io.Writer, findings []*configv1.Finding) {
 	for _, f := range findings {
 		where := ""
 		if f.GetFile() != "" {
-			where = fmt.Sprintf("%s:%d: ", printable(f.GetFile()), f.GetLine())
+			where = fmt.Sprintf("%s:%d: ", printer.Text(f.GetFile()), f.GetLine())
 		}
 		if f.GetKey() != nil {
 			where += name(f.GetKey()) + ": "
@@ -132,6 +116,6 @@ func printFindings(w io.Writer, findings []*configv1.Finding) {
 		if f.GetPath() != "" {
 			where += f.GetPath() + ": "
 		}
-		fmt.Fprintf(w, "%s: %s%s (%s)\n", f.GetSeverity(), where, printable(f.GetMessage()), f.GetCode())
+		fmt.Fprintf(w, "%s: %s%s (%s)\n", f.GetSeverity(), where, printer.Text(f.GetMessage()), f.GetCode())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
 
 // refusal is what a refused apply prints for tools.
@@ -107,7 +108,7 @@ func TestApplySaysHowItIsCalled(t *testing.T) {
 }
 
 func TestEachChangeOfAnObjectSaysWhatItDid(t *testing.T) {
-	rows := changeRows([]*configv1.Change{
+	rows := mesh.ChangeRows([]*configv1.Change{
 		{Revision: "3", At: timestamppb.New(time.Unix(0, 0)), Actions: []string{
 			`put hook "a" of ValidatingWebhookConfiguration/p in rotation: h is ready`, "created Role/p",
 		}},

@@ -3,19 +3,18 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+	"google.golang.org/protobuf/proto"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
-
-// formatWide is -o with more columns.
-const formatWide = "wide"
 
 // getCommand is what the flags of get say.
 type getCommand struct {
@@ -54,7 +53,7 @@ about it but its age, and a change when it has been made, the latest last; with 
 	f := cmd.Flags()
 	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, but not the stream of --watch")
-	c.output = outputFlag(cmd, "how to print (default: a table)", formatJSON, formatYAML, formatWide)
+	c.output = outputFlag(cmd, "how to print (default: a table)", printer.JSON, printer.YAML, printer.Wide)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -67,46 +66,46 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 		defer cancel()
 	}
 	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
+		show := c.show(cmd, client)
 		if len(args) == 1 {
-			show, ok := map[string]func(ctx context.Context, client configv1.ConfigServiceClient, out, notes io.Writer) error{
-				"dispatcher": c.dispatchers, "change": c.changes,
-			}[strings.TrimSuffix(strings.ToLower(args[0]), "s")]
-			if ok {
-				return show(ctx, client, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			switch strings.TrimSuffix(strings.ToLower(args[0]), "s") {
+			case "dispatcher":
+				return show.Dispatchers(ctx)
+			case "change":
+				return show.Changes(ctx)
 			}
 		}
 		if len(args) == 2 || len(args) == 1 && strings.Contains(args[0], "/") {
-			return c.one(ctx, client, cmd, args)
+			return c.one(ctx, show, args)
 		}
-		return c.list(ctx, client, cmd, args)
+		return c.list(ctx, show, args)
 	})
 }
 
+func (c *getCommand) show(cmd *cobra.Command, client configv1.ConfigServiceClient) *mesh.Show {
+	return &mesh.Show{
+		Client: client, Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output.value, Watch: c.watch, Timeout: c.timeout,
+	}
+}
+
 // one shows one object.
-func (c *getCommand) one(ctx context.Context, client configv1.ConfigServiceClient, cmd *cobra.Command, args []string) error {
-	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
+func (c *getCommand) one(ctx context.Context, show *mesh.Show, args []string) error {
 	key, err := keyNamed(args)
 	if err != nil {
 		return err
 	}
 	if c.watch {
-		return c.follow(ctx, client, out, notes, &configv1.WatchRequest{Kind: key.GetKind(), Name: key.GetName()})
+		return watchObjects(ctx, show, &configv1.WatchRequest{Kind: key.GetKind(), Name: key.GetName()})
 	}
-	answer, err := client.Get(ctx, &configv1.GetRequest{Key: key})
+	answer, err := show.Client.Get(ctx, &configv1.GetRequest{Key: key})
 	if err != nil {
 		return err
 	}
-	switch c.output.value {
-	case formatJSON:
-		return writeMessage(out, answer.GetObject())
-	case formatYAML:
-		return writeManifest(out, answer.GetObject())
-	}
-	return c.table(out, []*configv1.ConfigObject{answer.GetObject()})
+	return printObjects(show, answer.GetObject(), answer.GetObject())
 }
 
 // list shows all objects, or those of a kind.
-func (c *getCommand) list(ctx context.Context, client configv1.ConfigServiceClient, cmd *cobra.Command, args []string) error {
+func (c *getCommand) list(ctx context.Context, show *mesh.Show, args []string) error {
 	kind := ""
 	if len(args) == 1 {
 		var err error
@@ -115,89 +114,65 @@ func (c *getCommand) list(ctx context.Context, client configv1.ConfigServiceClie
 		}
 	}
 	if c.watch {
-		return c.follow(ctx, client, cmd.OutOrStdout(), cmd.ErrOrStderr(), &configv1.WatchRequest{Kind: kind})
+		return watchObjects(ctx, show, &configv1.WatchRequest{Kind: kind})
 	}
-	answer, err := client.List(ctx, &configv1.ListRequest{Kind: kind})
+	answer, err := show.Client.List(ctx, &configv1.ListRequest{Kind: kind})
 	if err != nil {
 		return err
 	}
-	switch c.output.value {
-	case formatJSON:
-		return writeMessage(cmd.OutOrStdout(), answer)
-	case formatYAML:
-		for i, o := range answer.GetObjects() {
-			if i > 0 {
-				fmt.Fprintln(cmd.OutOrStdout(), "---")
-			}
-			if err := writeManifest(cmd.OutOrStdout(), o); err != nil {
-				return err
-			}
+	if forPeople := show.Format == "" || show.Format == printer.Wide; forPeople {
+		printFindings(show.Notes, answer.GetFindings())
+		if len(answer.GetObjects()) == 0 {
+			fmt.Fprintln(show.Notes, "there are none: `portcullis apply -f FILE` makes some")
+			return nil
 		}
-		return nil
 	}
-	printFindings(cmd.ErrOrStderr(), answer.GetFindings())
-	if len(answer.GetObjects()) == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "there are none: `portcullis apply -f FILE` makes some")
-		return nil
-	}
-	return c.table(cmd.OutOrStdout(), answer.GetObjects())
+	return printObjects(show, answer, answer.GetObjects()...)
 }
 
-// table prints objects in rows.
-func (c *getCommand) table(out io.Writer, objects []*configv1.ConfigObject) error {
-	rows := [][]string{c.head()}
-	for _, o := range objects {
-		rows = append(rows, c.row(o))
+// printObjects prints an answer with objects. As YAML it is what their authors wrote.
+func printObjects(show *mesh.Show, answer proto.Message, objects ...*configv1.ConfigObject) error {
+	if show.Format == printer.YAML {
+		manifests := make([]any, len(objects))
+		for i, o := range objects {
+			manifests[i] = json.RawMessage(o.GetManifest().GetRaw())
+		}
+		return printer.WriteYAML(show.Out, manifests...)
 	}
-	return writeTable(out, "", rows)
+	return printer.Print(show.Out, show.Format, printer.Message{Message: answer}, func() error {
+		rows := make([][]string, len(objects))
+		for i, o := range objects {
+			rows[i] = objectRow(o)
+		}
+		return printer.NewTable(show.Out, show.Format, objectColumns()).Write(rows...)
+	})
 }
 
-// head names the columns of the table.
-func (c *getCommand) head() []string {
-	head := []string{"OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SERVED", "SOURCE"}
-	if c.output.value == formatWide {
-		head = append(head, "GENERATION", "VERSION", "CHANGED", "BY", "ORIGIN")
-	}
-	return head
+func objectColumns() printer.Columns {
+	return printer.Heads("OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SERVED", "SOURCE").
+		Wide("GENERATION", "VERSION", "CHANGED", "BY", "ORIGIN")
 }
 
-// row is an object in a table.
-func (c *getCommand) row(o *configv1.ConfigObject) []string {
+func objectRow(o *configv1.ConfigObject) []string {
 	row := []string{name(o.GetKey())}
 	for _, kind := range []string{"Accepted", "InRotation", "Effective", "Served"} {
 		row = append(row, conditionText(o, kind))
 	}
-	row = append(row, o.GetSource())
-	if c.output.value == formatWide {
-		changed := ""
-		if o.GetChanged() != nil {
-			changed = o.GetChanged().AsTime().Format(time.RFC3339)
-		}
-		row = append(row, fmt.Sprint(o.GetGeneration()), cmp.Or(o.GetResourceVersion(), "-"), changed, o.GetActor(), o.GetOrigin())
+	changed := ""
+	if o.GetChanged() != nil {
+		changed = o.GetChanged().AsTime().Format(time.RFC3339)
 	}
-	return row
+	return append(row, o.GetSource(), fmt.Sprint(o.GetGeneration()), cmp.Or(o.GetResourceVersion(), "-"), changed, o.GetActor(), o.GetOrigin())
 }
 
-// conditionText is a condition in a cell: what it is, and if it is not true, why.
+// conditionText is a condition in a cell: its status, and if that is not True, the reason.
 func conditionText(o *configv1.ConfigObject, kind string) string {
-	for _, c := range o.GetConditions() {
-		if c.GetType() != kind {
-			continue
-		}
-		if c.GetStatus() == "True" {
-			return "True"
-		}
+	switch c := condition(o, kind); c.GetStatus() {
+	case "":
+		return "-"
+	case "True":
+		return "True"
+	default:
 		return c.GetStatus() + " (" + c.GetReason() + ")"
 	}
-	return "-"
-}
-
-// writeManifest writes what the author of an object wrote, as YAML.
-func writeManifest(w io.Writer, o *configv1.ConfigObject) error {
-	data, err := yaml.JSONToYAML(o.GetManifest().GetRaw())
-	if err != nil {
-		return fmt.Errorf("%s: %w", name(o.GetKey()), err)
-	}
-	_, err = w.Write(data)
-	return err
 }

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
 
 // page is an output that can be looked at while it is written.
@@ -160,22 +160,6 @@ func TestAnApplyIsAsExpectedOrNotAtAll(t *testing.T) {
 	apply(documents, "vwc/policy").fails(t, "KIND/NAME=VERSION")
 }
 
-func TestGetDispatchersShowsWhoIsBehind(t *testing.T) {
-	now := time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC)
-	answer := &configv1.ListDispatchersResponse{Behind: []string{"b", "c"}, Dispatchers: []*configv1.DispatcherStatus{
-		{DispatcherId: "a", Version: "v1", Judging: true, ConfigAgeMs: 140, Held: "57", Applied: &configv1.Revision{Digest: "d", Sources: map[string]string{"etcd": "57"}}, Said: timestamppb.New(now)},
-		{DispatcherId: "b", Version: "v1", Judging: true, ConfigAgeMs: 960, Applied: &configv1.Revision{Sources: map[string]string{"etcd": "41"}}, Diverging: []string{"HookRoute/x", "Role/y"}},
-		{DispatcherId: "c", Version: "v1", ConfigAgeMs: 7200, Applied: &configv1.Revision{}, ServesStaleUntil: timestamppb.New(now.Add(time.Hour))},
-	}}
-	var narrow, wide bytes.Buffer
-	for out, isWide := range map[*bytes.Buffer]bool{&narrow: false, &wide: true} {
-		if err := writeTable(out, "", dispatcherRows(answer, isWide, now)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	golden(t, "get-dispatchers.txt", narrow.String()+"\n"+wide.String())
-}
-
 // watches is a service whose Watch sends what is there, and then ends, one call after the other.
 type watches struct {
 	configv1.ConfigServiceClient
@@ -216,8 +200,7 @@ func TestAWatchThatEndsIsBegunAgain(t *testing.T) {
 		{change(put, "a", "1"), change(put, "d", "a longer one"), synced, change(put, "a", "2"), status.Error(codes.PermissionDenied, "no role")},
 	}}
 	var out, notes bytes.Buffer
-	c := getCommand{output: &choice{}}
-	err := c.follow(t.Context(), client, &out, &notes, &configv1.WatchRequest{})
+	err := watchObjects(t.Context(), &mesh.Show{Client: client, Out: &out, Notes: &notes}, &configv1.WatchRequest{})
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("ended with %v", err)
 	}
@@ -238,7 +221,8 @@ Role/a  -         -            -          -       2
 	}
 
 	client = &watches{calls: [][]any{{status.Error(codes.Unavailable, "nobody there")}}}
-	if err := c.follow(t.Context(), client, &out, &notes, &configv1.WatchRequest{}); status.Code(err) != codes.Unavailable {
+	show := &mesh.Show{Client: client, Out: &out, Notes: &notes}
+	if err := watchObjects(t.Context(), show, &configv1.WatchRequest{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a mesh that does not answer at all: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // maxAnswerBytes is the largest answer that is read: a patch may carry a whole object, twice, in base64.
@@ -68,7 +69,7 @@ failed, that is, it is refused because a hook that is fail-closed gave none.`,
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
 	c.stage = choiceFlag(cmd, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")
-	c.output = outputFlag(cmd, "json for tools (default: text)", formatJSON)
+	c.output = outputFlag(cmd, "json for tools (default: text)", printer.JSON)
 	c.target.bind(f)
 	return withSettings(cmd)
 }

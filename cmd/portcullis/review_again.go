@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // Outcomes of hooks that a second run looks at.
@@ -97,6 +98,6 @@ func (r *idempotencyReport) write(w io.Writer) error {
 	case !*r.Idempotent:
 		text = "no: applied to their own result, these hooks change it again: " + names(r.Hooks)
 	}
-	_, err := fmt.Fprintf(w, "  idempotent: %s\n", strings.ReplaceAll(printable(text), "\n", "\n  "))
+	_, err := fmt.Fprintf(w, "  idempotent: %s\n", strings.ReplaceAll(printer.Text(text), "\n", "\n  "))
 	return err
 }

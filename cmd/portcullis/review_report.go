@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // report is what came of a review. Its JSON form is stable: fields may be added.
@@ -138,30 +140,29 @@ func patchReport(patch []byte) json.RawMessage {
 
 // write prints the report.
 func (r *report) write(w io.Writer, format string) error {
-	if format == formatJSON {
-		return writeJSON(w, r)
-	}
-	for _, s := range r.Stages {
-		if err := s.write(w); err != nil {
-			return err
+	return printer.Print(w, format, r, func() error {
+		for _, s := range r.Stages {
+			if err := s.write(w); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (s *stageReport) write(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s\n", s.Stage, s.verdict())
 	if s.Message != "" {
-		fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(printable(s.Message), "\n", "\n  "))
+		fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(printer.Text(s.Message), "\n", "\n  "))
 	}
 	for _, c := range s.Causes {
-		fmt.Fprintf(w, "    %s\n", printable(c.String()))
+		fmt.Fprintf(w, "    %s\n", printer.Text(c.String()))
 	}
 	for _, warning := range s.Warnings {
-		fmt.Fprintf(w, "  warning: %s\n", printable(warning))
+		fmt.Fprintf(w, "  warning: %s\n", printer.Text(warning))
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.AuditAnnotations)) {
-		fmt.Fprintf(w, "  audit: %s: %s\n", printable(key), printable(s.AuditAnnotations[key]))
+		fmt.Fprintf(w, "  audit: %s: %s\n", printer.Text(key), printer.Text(s.AuditAnnotations[key]))
 	}
 	if err := s.writePatch(w); err != nil {
 		return err
@@ -185,10 +186,7 @@ func (s *stageReport) verdict() string {
 
 // String is the cause in one line.
 func (c causeReport) String() string {
-	text := c.Message
-	if text == "" {
-		text = c.Reason
-	}
+	text := cmp.Or(c.Message, c.Reason)
 	if c.Field == "" {
 		return text
 	}
@@ -209,7 +207,7 @@ func (s *stageReport) writePatch(w io.Writer) error {
 	}
 	var operations []operation
 	if err := json.Unmarshal(s.Patch, &operations); err != nil {
-		_, err := fmt.Fprintf(w, "  patch: %s\n", printable(string(s.Patch)))
+		_, err := fmt.Fprintf(w, "  patch: %s\n", printer.Text(string(s.Patch)))
 		return err
 	}
 	rows := make([][]string, len(operations))
@@ -220,7 +218,7 @@ func (s *stageReport) writePatch(w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(w, "  patch:")
-	return writeTable(w, "    ", rows)
+	return printer.WriteRows(w, "    ", rows)
 }
 
 func (s *stageReport) writeHooks(w io.Writer) error {
@@ -232,10 +230,10 @@ func (s *stageReport) writeHooks(w io.Writer) error {
 	for _, h := range s.Hooks {
 		rows = append(rows, []string{
 			h.Hook, h.Configuration, strconv.FormatUint(uint64(h.Round), 10), h.Outcome,
-			micros(h.QueuedMicros), micros(h.WireMicros), micros(h.HostMicros), dash(h.Instance), h.Reason,
+			micros(h.QueuedMicros), micros(h.WireMicros), micros(h.HostMicros), cmp.Or(h.Instance, "-"), h.Reason,
 		})
 	}
-	return writeTable(w, "  ", rows)
+	return printer.WriteRows(w, "  ", rows)
 }
 
 // micros is a time for people; none for a hook that took none.
@@ -244,11 +242,4 @@ func micros(us uint32) string {
 		return "-"
 	}
 	return (time.Duration(us) * time.Microsecond).String()
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
@@ -63,7 +64,7 @@ func readyHooks(all []session.Pending) []service.Ready {
 
 // saying is what a host says, for people, within bounds.
 func saying(message string) string {
-	message = printable(message)
+	message = printer.Text(message)
 	return strings.ToValidUTF8(message[:min(len(message), maxPendingMessage)], "")
 }
 

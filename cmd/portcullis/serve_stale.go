@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // serveStaleCommand is what the flags of serve-stale say.
@@ -52,7 +53,7 @@ the configuration. Without --for and --revoke it shows what holds.`,
 	f.StringVar(&c.reason, "reason", "", "why, for those who find it in the log")
 	f.BoolVar(&c.revoke, "revoke", false, "end the permit")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long an answer may take")
-	c.output = outputFlag(cmd, "how to print (default: sentences)", formatJSON)
+	c.output = outputFlag(cmd, "how to print (default: sentences)", printer.JSON)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -74,13 +75,11 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
 	answer, err := c.ask(ctx, adminv1.NewAdminServiceClient(conn), cmd.Flags().Changed("for"))
-	switch {
-	case err != nil:
+	if err != nil {
 		return c.said(err)
-	case c.output.value == formatJSON:
-		return writeMessage(cmd.OutOrStdout(), answer)
 	}
-	return show(cmd.OutOrStdout(), answer)
+	out := cmd.OutOrStdout()
+	return printer.Print(out, c.output.value, printer.Message{Message: answer}, func() error { return show(out, answer) })
 }
 
 // ask does what the flags say.
@@ -131,7 +130,7 @@ func permitText(id string, p *adminv1.StalePermit) string {
 		restart = "a restart keeps that"
 	}
 	return fmt.Sprintf("dispatcher %s judges by its last configuration, however old it is, until %s; %s\n  by %s: %s\n",
-		id, p.GetUntil().AsTime().Format(time.RFC3339), restart, printable(p.GetActor()), printable(p.GetReason()))
+		id, p.GetUntil().AsTime().Format(time.RFC3339), restart, printer.Text(p.GetActor()), printer.Text(p.GetReason()))
 }
 
 // ageText says how old its configuration is.
@@ -147,7 +146,7 @@ func ageText(a *adminv1.GetStaleResponse) string {
 	}
 	text := "configuration " + how + "\n"
 	for _, p := range a.GetProblems() {
-		text += "  " + printable(p) + "\n"
+		text += "  " + printer.Text(p) + "\n"
 	}
 	return text
 }

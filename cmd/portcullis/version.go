@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // unknownVersion stands for what a build does not know of itself.
@@ -57,15 +59,14 @@ func newVersionCommand() *cobra.Command {
 		Example: "  portcullis version\n  portcullis version -o json",
 		Args:    cobra.NoArgs,
 	}
-	output := outputFlag(cmd, "json for tools (default: text)", formatJSON)
+	output := outputFlag(cmd, "json for tools (default: text)", printer.JSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		info, _ := debug.ReadBuildInfo()
 		b := readBuild(info)
-		if output.value == formatJSON {
-			return writeJSON(cmd.OutOrStdout(), b)
-		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
-		return err
+		return printer.Print(cmd.OutOrStdout(), output.value, b, func() error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
+			return err
+		})
 	}
 	return cmd
 }

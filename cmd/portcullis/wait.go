@@ -13,39 +13,36 @@ import (
 	"google.golang.org/grpc/status"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
-
-// askAgainAfter is the pause after a dispatcher that answered has stopped to: another one does, or it does again.
-const askAgainAfter = 500 * time.Millisecond
 
 // wait is what a command with --wait waits for.
 type wait struct {
 	request *configv1.WaitRequest
 	timeout time.Duration // of the command, for messages
 	done    string        // what dispatchers have done that are not waited for any more
-	tell    *progress
+	tell    *printer.Progress
 }
 
 // until waits until every live dispatcher has it. It goes on when the one that is asked stops.
 func (w *wait) until(ctx context.Context, client configv1.ConfigServiceClient) error {
-	defer w.tell.done()
+	defer w.tell.Done()
 	var last *configv1.WaitResponse
-	for {
-		err := w.once(ctx, client, &last)
-		switch code := status.Code(err); {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil || code == codes.DeadlineExceeded:
-			return &codedError{errors.New(w.overdue(last)), exitBehind}
-		case code != codes.Unavailable && code != codes.Aborted:
-			return err
-		}
-		pause(ctx, askAgainAfter)
+	stream := func(ctx context.Context) error { return w.stream(ctx, client, &last) }
+	err := connect.Retry(ctx, askAgainAfter, stream, func(err error) bool {
+		code := status.Code(err)
+		return code == codes.Unavailable || code == codes.Aborted
+	})
+	if err != nil && (ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded) {
+		return &codedError{errors.New(w.overdue(last)), exitBehind}
 	}
+	return err
 }
 
-// once is one stream. last is what it was told last.
-func (w *wait) once(ctx context.Context, client configv1.ConfigServiceClient, last **configv1.WaitResponse) error {
+// stream is one stream. last is its last answer.
+func (w *wait) stream(ctx context.Context, client configv1.ConfigServiceClient, last **configv1.WaitResponse) error {
 	stream, err := client.Wait(ctx, w.request)
 	if err != nil {
 		return err
@@ -59,7 +56,7 @@ func (w *wait) once(ctx context.Context, client configv1.ConfigServiceClient, la
 			return err
 		}
 		*last = answer
-		w.tell.sayf("%s", w.progress(answer))
+		w.tell.Sayf("%s", w.progress(answer))
 	}
 }
 
@@ -85,44 +82,8 @@ func (w *wait) overdue(last *configv1.WaitResponse) string {
 	text := begin + "only " + w.progress(last) + ":"
 	for _, d := range last.GetDispatchers() {
 		if slices.Contains(last.GetBehind(), d.GetDispatcherId()) {
-			text += "\n  " + d.GetDispatcherId() + ": " + standing(d)
+			text += "\n  " + d.GetDispatcherId() + ": " + mesh.Standing(d)
 		}
 	}
 	return text + "\n`portcullis get dispatchers` shows how far they are now"
-}
-
-// standing is what a dispatcher says of itself, for people.
-func standing(d *configv1.DispatcherStatus) string {
-	parts := []string{"judges new reviews by revision " + etcdOf(d)}
-	if !d.GetJudging() {
-		parts[0] = "judges nothing, its configuration is too old (revision " + etcdOf(d) + ")"
-	}
-	if held := d.GetHeld(); held != "" && held != "0" && held != etcdOf(d) {
-		parts = append(parts, "and still some by "+held)
-	}
-	if until := d.GetServesStaleUntil(); until != nil {
-		parts = append(parts, "serves stale until "+until.AsTime().Format(time.RFC3339))
-	}
-	if len(d.GetDiverging()) > 0 {
-		parts = append(parts, "keeps older versions of "+strings.Join(d.GetDiverging(), ", "))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// etcdOf is the revision of etcd that a dispatcher has applied.
-func etcdOf(d *configv1.DispatcherStatus) string {
-	if revision := d.GetApplied().GetSources()["etcd"]; revision != "" {
-		return revision
-	}
-	return "-"
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // waits is a service whose Wait ends in different ways, one call after the other.
@@ -61,7 +62,7 @@ var three = &configv1.WaitResponse{
 
 func TestAWaitGoesOnWhenTheDispatcherThatIsAskedStops(t *testing.T) {
 	var notes bytes.Buffer
-	w := wait{timeout: time.Hour, done: "judge by it", tell: &progress{out: &notes, form: progressLines}}
+	w := wait{timeout: time.Hour, done: "judge by it", tell: printer.NewProgress(&notes, printer.ProgressLines)}
 	client := &waits{calls: []func() (*configv1.WaitResponse, error){
 		says(three), fails(status.Error(codes.Unavailable, "stopping")), says(three), fails(status.Error(codes.Aborted, "slow")),
 		says(&configv1.WaitResponse{Dispatchers: three.GetDispatchers(), Done: true}), fails(io.EOF),
@@ -97,41 +98,13 @@ func TestAWaitThatIsOverdueSaysWhoIsBehindAndHowFar(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := wait{timeout: time.Minute, done: "judge by it", tell: &progress{out: io.Discard}}
+			w := wait{timeout: time.Minute, done: "judge by it", tell: printer.NewProgress(io.Discard, "")}
 			err := w.until(t.Context(), &waits{calls: tc.calls})
 			coded := (*codedError)(nil)
 			if !errors.As(err, &coded) || coded.code != tc.code || err.Error() != tc.want {
 				t.Errorf("error %v, want %s", err, tc.want)
 			}
 		})
-	}
-}
-
-func TestProgressIsOneLineOfATerminal(t *testing.T) {
-	for form, want := range map[string]string{
-		progressTerminal: "\rapplying ten\rstored      \r      \r",
-		progressLines:    "applying ten\nstored\n",
-		progressNone:     "",
-		"":               "",
-	} {
-		var out bytes.Buffer
-		p := &progress{out: &out, form: form}
-		p.sayf("applying %s", "ten")
-		p.sayf("applying ten")
-		p.sayf("stored")
-		p.done()
-		p.done()
-		if out.String() != want {
-			t.Errorf("%q: %q, want %q", form, &out, want)
-		}
-	}
-}
-
-func TestAPipeIsToldNothing(t *testing.T) {
-	cmd := newApplyCommand()
-	cmd.SetErr(&strings.Builder{})
-	if p := newProgress(cmd, &choice{}); p.form != progressNone {
-		t.Errorf("progress %q", p.form)
 	}
 }
 

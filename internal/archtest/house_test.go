@@ -75,6 +75,18 @@ func layerEdges() []archtest.Edges {
 			Reason:   "telemetry is handed to the shells, it does not know them",
 		},
 		{
+			From:     []string{"./internal/cli/..."},
+			Deny:     []string{"./internal/serve/...", "./bridge/...", "./dispatcher/session/...", "./hostsdk/...", "./cmd/..."},
+			Indirect: true,
+			Reason:   "a command talks to a running mesh over the contract, or reads files; it does not serve",
+		},
+		{
+			From:     []string{"./internal/cli/connect/...", "./internal/cli/printer/..."},
+			Deny:     []string{"./internal/cli/config/...", "./internal/cli/mesh/...", "./internal/cli/review/...", "./internal/cli/certs/...", "./internal/cli/cluster/..."},
+			Indirect: true,
+			Reason:   "what commands share stands below them",
+		},
+		{
 			From:     []string{"./dispatcher/...", "./conversion/...", "./bridge/...", "./config/...", "./cluster/...", "./initializer/...", "./telemetry/..."},
 			Deny:     []string{"./hostsdk/...", "./internal/..."},
 			Indirect: true,
@@ -137,7 +149,7 @@ func libraryEdges() []archtest.Edges {
 		},
 		{
 			From:   []string{"./..."},
-			Except: []string{"./cmd/portcullis/...", "./conversion/builtin/...", "./config/...", "./internal/oracle/..."},
+			Except: []string{"./conversion/builtin/...", "./config/...", "./internal/oracle/..."},
 			Deny:   []string{"k8s.io/kubernetes/..."},
 			Reason: "Kubernetes' internal types are for conversion between built-in versions and for validation as the API server does it",
 		},
@@ -149,13 +161,19 @@ func libraryEdges() []archtest.Edges {
 		},
 		{
 			From:   []string{"./..."},
-			Except: []string{"./cmd/...", "./internal/oracle/..."},
+			Except: []string{"./cmd/...", "./internal/cli/...", "./internal/serve/...", "./internal/oracle/..."},
 			Deny:   []string{"github.com/spf13/...", "flag"},
-			Reason: "the command line is cmd's alone",
+			Reason: "the command line is for cmd and the commands in internal/cli and internal/serve",
 		},
 		{
 			From:   []string{"./..."},
-			Except: []string{"./internal/...", "./hostsdk/hosttest/..."},
+			Except: []string{"./internal/cli/..."},
+			Deny:   []string{"k8s.io/cli-runtime/..."},
+			Reason: "one package prints what commands show",
+		},
+		{
+			From:   []string{"./..."},
+			Except: []string{"./internal/archtest/...", "./internal/etcdtest/...", "./internal/oracle/...", "./internal/cli/clitest/...", "./hostsdk/hosttest/..."},
 			Deny:   []string{"testing/...", "net/http/httptest", "google.golang.org/grpc/test/..."},
 			Reason: "what serves tests is not linked into the program",
 		},
