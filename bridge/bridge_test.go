@@ -81,10 +81,10 @@ func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 				UserInfo: &admissionv1.UserInfo{Username: "alice"},
 				Object:   &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":""}}`)},
 			}}
-			if booked := got.Lease.Bytes(); booked != takes(test.stage, int64(len(reviewOf("u1", 0)))) {
+			if booked := got.Reservation.Bytes(); booked != takes(test.stage, int64(len(reviewOf("u1", 0)))) {
 				t.Errorf("%d bytes are booked for it", booked)
 			}
-			got.Lease = nil
+			got.Reservation = nil
 			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}

@@ -33,7 +33,7 @@ type exchange struct {
 	entry   match.Entry
 
 	body  []byte
-	lease *memory.Lease
+	lease *memory.Reservation
 
 	// Of the review. It can be answered when apiVersion is known; uid is the bridge's own where the version has none.
 	uid, apiVersion string

@@ -65,7 +65,7 @@ func (x *exchange) review(params map[string]string) *refusal {
 	}
 	ctx, cancel := context.WithDeadline(ctx, x.deadline)
 	defer cancel()
-	answer, refused := x.bridge.judge(ctx, &review.Request{Stage: x.stage, Entry: entry, Admission: request, Lease: x.lease})
+	answer, refused := x.bridge.judge(ctx, &review.Request{Stage: x.stage, Entry: entry, Admission: request, Reservation: x.lease})
 	if refused != nil {
 		return refused
 	}

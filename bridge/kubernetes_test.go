@@ -57,7 +57,7 @@ func TestWithoutMemoryThePolicyOfTheEntryDecides(t *testing.T) {
 func admitPod(t *testing.T, policy admissionregistrationv1.FailurePolicyType, size, refusals int) oracle.Outcome {
 	t.Helper()
 	b := newBridge(t, testOptions(allow))
-	var held []*memory.Lease
+	var held []*memory.Reservation
 	for i := 0; refusals > 0; i++ { // of so many clusters that nothing is left
 		lease, err := b.options.Memory.Reserve(fmt.Sprint("other-", i), max(1, (4<<20-b.options.Memory.InUse())/2))
 		if err != nil {

@@ -353,7 +353,7 @@ func TestABodyOfUnknownLengthGrowsWithinTheBudget(t *testing.T) {
 }
 
 // reserved is a lease of nothing yet.
-func reserved(t *testing.T, of *memory.Ledger) *memory.Lease {
+func reserved(t *testing.T, of *memory.Ledger) *memory.Reservation {
 	t.Helper()
 	lease, err := of.Reserve("prod-1", 0)
 	if err != nil {

@@ -112,7 +112,7 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 	ctx, cancel := context.WithTimeout(ctx, s.bridge.callTime(ctx))
 	defer cancel()
 	answer, refused := s.bridge.judge(ctx, &review.Request{
-		Stage: request.GetStage(), Entry: request.GetEntry(), Admission: admission, Lease: lease, Explain: request.GetExplain(),
+		Stage: request.GetStage(), Entry: request.GetEntry(), Admission: admission, Reservation: lease, Explain: request.GetExplain(),
 	})
 	switch {
 	case refused == nil:
@@ -151,7 +151,7 @@ func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest)
 // are no API server may pass on bytes of their users. These are written into the AdmissionReview of JSON webhooks as they are: bytes
 // that go on behind the object would be read as other fields of the request. Of two values of one field the selectors, each hook
 // and whoever keeps the object may each take another one: a hook could be passed over for what nobody keeps.
-func checkObjects(r *admissionv1.AdmissionRequest, lease *memory.Lease) *refusal {
+func checkObjects(r *admissionv1.AdmissionRequest, lease *memory.Reservation) *refusal {
 	for _, field := range []struct {
 		name   string
 		object *admissionv1.Object

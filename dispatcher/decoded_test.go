@@ -73,16 +73,16 @@ func (d *decoding) reviewBy(t *testing.T, entry string, others int64, pod string
 		t.Fatal(err)
 	}
 	defer held.Release()
-	lease, err := d.ledger.Reserve("c", int64(len(pod)))
+	reservation, err := d.ledger.Reserve("c", int64(len(pod)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
 	r := podReview(mutate, pod)
-	r.Lease, r.Explain, r.Entry = lease, false, entry
+	r.Reservation, r.Explain, r.Entry = reservation, false, entry
 	answer, err := d.Review(ctx, r)
-	lease.Release()
+	reservation.Release()
 	if booked := d.ledger.InUse() - others; booked != 0 {
 		t.Errorf("%d bytes are still booked", booked)
 	}

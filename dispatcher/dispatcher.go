@@ -83,9 +83,9 @@ type Batch struct {
 	Request *admissionv1.AdmissionRequest
 	// Body is Request, encoded once for all hosts; it may be empty for webhooks.
 	Body conversion.Body
-	// Lease accounts for the memory of Request and Body; nil if there is no ledger. The review holds it until the calls have
+	// Reservation accounts for the memory of Request and Body; nil if there is no ledger. The review holds it until the calls have
 	// ended. A backend that needs Request or Body for longer retains it.
-	Lease *memory.Lease
+	Reservation *memory.Reservation
 	// Calls are the hooks to call.
 	Calls []Call
 }
@@ -189,7 +189,7 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		d.metrics.endReview(span, r, answer, err, time.Since(begun))
 	}()
 	var stale string
-	snapshot, stale, err = d.snapshots.Take(ctx, r.Admission.GetCluster(), r.Lease.Bytes())
+	snapshot, stale, err = d.snapshots.Take(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
@@ -249,7 +249,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	} else {
 		x.changeRates = d.speculator.ratesOf(snapshot)
 		options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
-		options.Codec = d.codec(allowance{lookups, r.Lease})
+		options.Codec = d.codec(allowance{lookups, r.Reservation})
 		x.machine = chain.NewMutate(options)
 	}
 	return x

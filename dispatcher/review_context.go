@@ -148,7 +148,7 @@ type cluster struct {
 
 // Grow implements [match.Memory]. The error is a status: 429 where trying again may help, else 413.
 func (c *cluster) Grow(n int64) error {
-	err := c.request.Lease.Grow(n)
+	err := c.request.Reservation.Grow(n)
 	var full *memory.FullError
 	switch {
 	case !errors.As(err, &full):
@@ -162,15 +162,15 @@ func (c *cluster) Grow(n int64) error {
 }
 
 // Shrink implements [match.Memory].
-func (c *cluster) Shrink(n int64) { c.request.Lease.Shrink(n) }
+func (c *cluster) Shrink(n int64) { c.request.Reservation.Shrink(n) }
 
 // Convert implements [match.Cluster]. Its memory is reserved while it runs.
 func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
 	n := conversionFactor * conversion.ExtentOf(object).Typed()
-	if err := c.request.Lease.Grow(n); err != nil {
+	if err := c.request.Reservation.Grow(n); err != nil {
 		return nil, err
 	}
-	defer c.request.Lease.Shrink(n)
+	defer c.request.Reservation.Shrink(n)
 	return c.Cluster.Convert(ctx, object, to)
 }
 
@@ -178,10 +178,10 @@ func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVer
 func (c *cluster) Default(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
 	e := conversion.ExtentOf(object)
 	n := 2*e.Untyped() + 2*e.Tree() // before and after
-	if err := c.request.Lease.Grow(n); err != nil {
+	if err := c.request.Reservation.Grow(n); err != nil {
 		return nil, err
 	}
-	defer c.request.Lease.Shrink(n)
+	defer c.request.Reservation.Shrink(n)
 	return c.Cluster.Default(kind, object)
 }
 

@@ -43,9 +43,9 @@ func TestConversionsAreBooked(t *testing.T) {
 			return err
 		},
 	} {
-		ledger, lease := leaseOf(t, 1<<20)
+		ledger, reservation := reservationOf(t, 1<<20)
 		of := &converting{ledger: ledger}
-		c := &cluster{Cluster: of, request: &review.Request{Lease: lease}}
+		c := &cluster{Cluster: of, request: &review.Request{Reservation: reservation}}
 		if err := convert(c, small); err != nil || of.booked == 0 || ledger.InUse() != 0 {
 			t.Errorf("%s: %d bytes are booked meanwhile, %d afterwards, error %v", name, of.booked, ledger.InUse(), err)
 		}
@@ -53,6 +53,6 @@ func TestConversionsAreBooked(t *testing.T) {
 		if err := convert(c, large); err == nil || of.booked != -1 || ledger.InUse() != 0 {
 			t.Errorf("%s: made of an object that is too large (error %v)", name, err)
 		}
-		lease.Release()
+		reservation.Release()
 	}
 }

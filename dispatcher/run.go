@@ -194,7 +194,7 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 		backend = x.dispatcher.streams
 		x.encode(v)
 	}
-	batch := &Batch{Request: v.message, Body: v.body, Lease: x.request.Lease, Calls: make([]Call, len(calls))}
+	batch := &Batch{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]Call, len(calls))}
 	ids, begun, of := make([]int, len(calls)), time.Now(), trace.SpanFromContext(ctx)
 	for i, c := range calls {
 		span := x.dispatcher.metrics.beginCall(ctx, of, c)
@@ -221,7 +221,7 @@ func (x *run) versionFor(c chain.Call) *versionedRequest {
 	}
 	x.versions = &versionedRequest{next: x.versions, view: c.View, message: message(x.request.Admission, c.Object, c.View)}
 	if c.View != nil {
-		x.request.Lease.Charge(int64(len(c.View.Object) + len(c.View.OldObject)))
+		x.request.Reservation.Charge(int64(len(c.View.Object) + len(c.View.OldObject)))
 	}
 	return x.versions
 }

@@ -55,7 +55,7 @@ func newShadows() *shadows {
 func (s *shadows) addShadow(c *shadowCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.calls) >= MaxShadowCalls || s.bytes+c.bytes > MaxShadowBytes || !c.request.Lease.Retain() {
+	if s.closed || len(s.calls) >= MaxShadowCalls || s.bytes+c.bytes > MaxShadowBytes || !c.request.Reservation.Retain() {
 		return false
 	}
 	s.calls[c] = struct{}{}
@@ -69,7 +69,7 @@ func (s *shadows) removeShadow(c *shadowCall) {
 	defer s.mu.Unlock()
 	delete(s.calls, c)
 	s.bytes -= c.bytes
-	c.request.Lease.Release()
+	c.request.Reservation.Release()
 	c.cancelLookups()
 	if s.closed && len(s.calls) == 0 {
 		close(s.idle)
@@ -138,7 +138,7 @@ type shadowCall struct {
 func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []chain.Call, stream bool) {
 	defer x.dispatcher.recoverShadow(ctx, x.request)
 	d, bytes := x.dispatcher, len(v.message.GetObject().GetRaw())+len(v.message.GetOldObject().GetRaw())
-	bytes = max(bytes, int(x.request.Lease.Bytes()))
+	bytes = max(bytes, int(x.request.Reservation.Bytes()))
 	if stream {
 		x.encode(v) // shared with the calls that decide
 	}
@@ -183,7 +183,7 @@ func (s *shadowCall) startCall(ctx context.Context) {
 		}
 	}
 	cancel = backend.Start(ctx, &Batch{
-		Request: versioned.message, Body: versioned.body, Lease: s.request.Lease,
+		Request: versioned.message, Body: versioned.body, Reservation: s.request.Reservation,
 		Calls: []Call{{Hook: s.hook, Mode: review.Shadow, Deadline: s.begun.Add(s.hook.Timeout), Span: s.span.SpanContext()}},
 	}, func(_ int, r review.Result) { s.setResult(r, false) })
 }

@@ -54,10 +54,10 @@ func TestTheBytesOfCallsInShadowAreBounded(t *testing.T) {
 		judge := func(object, booked int) {
 			r := podReview(validate, `"`+strings.Repeat("x", object-2)+`"`)
 			r.Explain = false
-			if r.Lease, err = ledger.Reserve("c", int64(booked)); err != nil {
+			if r.Reservation, err = ledger.Reserve("c", int64(booked)); err != nil {
 				t.Fatal(err)
 			}
-			defer r.Lease.Release()
+			defer r.Reservation.Release()
 			defer synctest.Wait()
 			if a, err := d.Review(t.Context(), r); err != nil || !a.Response.GetAllowed() {
 				t.Errorf("got %v, %v", a.Response, err)

@@ -58,10 +58,10 @@ func TestAnAnswerByAStaleConfigurationSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := podReview(admissionv1.Stage_STAGE_VALIDATE, `{}`)
-	if r.Lease, err = ledger.Reserve("c", 1234); err != nil {
+	if r.Reservation, err = ledger.Reserve("c", 1234); err != nil {
 		t.Fatal(err)
 	}
-	defer r.Lease.Release()
+	defer r.Reservation.Release()
 	if _, err := d.Review(t.Context(), r); !errors.Is(err, k.err) || k.cluster != "c" || k.bytes != 1234 {
 		t.Errorf("asked for %d bytes of cluster %q: %v", k.bytes, k.cluster, err)
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// allowance bounds the work on the objects of a review, in time by its context and in memory by its lease.
+// allowance bounds the work on the objects of a review, in time by its context and in memory by its reservation.
 type allowance struct {
-	context.Context //nolint:containedctx // it is a context with a lease
+	context.Context //nolint:containedctx // it is a context with a reservation
 
-	*memory.Lease
+	*memory.Reservation
 }
 
 var _ conversion.Allowance = allowance{}
@@ -36,18 +36,18 @@ const verdictItem = 128
 // kind overload, for which the failure policy decides; a denial stays. The memory for applying a patch is accounted when
 // it is applied. accountVerdict is called before the verdict is used, from any goroutine, also after the review has ended.
 func (x *run) accountVerdict(r review.Result) review.Result {
-	v, lease := r.Verdict, x.request.Lease
-	if v == nil || lease == nil || isSmallVerdict(v) || !lease.Retain() {
+	v, reservation := r.Verdict, x.request.Reservation
+	if v == nil || reservation == nil || isSmallVerdict(v) || !reservation.Retain() {
 		return r
 	}
-	defer lease.Release()
+	defer reservation.Release()
 	n := int64(proto.Size(v))
 	n += verdictItem * int64(len(v.GetWarnings())+len(v.GetAuditAnnotations())+len(v.GetStatus().GetDetails().GetCauses()))
 	if !v.GetAllowed() {
-		lease.Charge(n)
+		reservation.Charge(n)
 		return r
 	}
-	if err := lease.Grow(n); err != nil {
+	if err := reservation.Grow(n); err != nil {
 		r.Verdict = nil
 		r.Failure = &review.Failure{Kind: review.FailureOverload, Err: fmt.Errorf("its verdict cannot be kept: %w", err)}
 	}

@@ -34,9 +34,9 @@ func TestVerdictsAreBooked(t *testing.T) {
 		"a denial that does not fit is one":         {validate, denied(large), true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ledger, lease := leaseOf(t, free/2)
+			ledger, reservation := reservationOf(t, free/2)
 			x := &run{request: &review.Request{
-				Stage: test.stage, Lease: lease,
+				Stage: test.stage, Reservation: reservation,
 				Admission: &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: []byte(object)}},
 			}}
 			r := x.accountVerdict(review.Result{Verdict: test.verdict})
@@ -47,7 +47,7 @@ func TestVerdictsAreBooked(t *testing.T) {
 			if got := ledger.InUse(); (got > 0) != test.booked {
 				t.Errorf("%d bytes are booked, want any: %t", got, test.booked)
 			}
-			lease.Release()
+			reservation.Release()
 			if got := x.accountVerdict(review.Result{Verdict: test.verdict}); got.Verdict != test.verdict || ledger.InUse() != 0 {
 				t.Errorf("after the review %+v, %d bytes are booked", got, ledger.InUse())
 			}
@@ -57,12 +57,12 @@ func TestVerdictsAreBooked(t *testing.T) {
 
 // Many small texts take more than their bytes.
 func TestItemsOfAVerdictAreBooked(t *testing.T) {
-	ledger, lease := leaseOf(t, 1<<20)
+	ledger, reservation := reservationOf(t, 1<<20)
 	verdict := &admissionv1.AdmissionResponse{
 		Allowed: true, Warnings: []string{"a", "b"}, AuditAnnotations: map[string]string{"c": "d"},
 		Status: &admissionv1.Status{Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{}}}},
 	}
-	x := &run{request: &review.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Lease: lease}}
+	x := &run{request: &review.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Reservation: reservation}}
 	x.accountVerdict(review.Result{Verdict: verdict})
 	if got, want := ledger.InUse(), int64(proto.Size(verdict))+4*verdictItem; got != want {
 		t.Errorf("%d bytes, want %d", got, want)
@@ -86,16 +86,16 @@ func patching(patch string) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: "JSONPatch"}
 }
 
-// leaseOf is a lease of nothing yet that can grow by n bytes.
-func leaseOf(t *testing.T, n int64) (*memory.Ledger, *memory.Lease) {
+// reservationOf is a reservation of nothing yet that can grow by n bytes.
+func reservationOf(t *testing.T, n int64) (*memory.Ledger, *memory.Reservation) {
 	t.Helper()
 	ledger, err := memory.New(memory.Options{Total: 2 * n})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := ledger.Reserve("prod-1", 0)
+	reservation, err := ledger.Reserve("prod-1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ledger, lease
+	return ledger, reservation
 }

@@ -16,7 +16,7 @@ type call struct {
 	dispatcher.Call
 	cluster string
 	permit  callPermit
-	lease   *memory.Lease // of its review, held while the client has the call
+	lease   *memory.Reservation // of its review, held while the client has the call
 	review  *encodedReview
 	cancel  context.CancelFunc
 	done    func(review.Result)

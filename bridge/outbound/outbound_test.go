@@ -120,7 +120,7 @@ func TestACallHoldsTheLeaseOfItsReviewUntilItHasEnded(t *testing.T) {
 	}
 	w, c := hold(t), newClient(t, Options{limits: limits{calls: 1, waiting: 2}})
 	b := batch(w.hook("/"), w.hook("/"), w.hook("/")) // the third is refused, and holds nothing
-	b.Lease = lease
+	b.Reservation = lease
 	f := start(t, c, b)
 	receive(t, w.entered)
 	lease.Release()

@@ -1,7 +1,7 @@
-// Package fairqueue shares what is bounded between tenants: [Shares] bounds how much of it each tenant holds, and [Queue] is
-// the line of each tenant for the rest, served in turn. A tenant is a cluster wherever reviews are concerned.
+// Package fairqueue shares a bounded resource between tenants, which are clusters: [Shares] limits what each tenant holds, and
+// [Queue] has a line of waiting values for each tenant and serves the lines in turn.
 //
-// Neither has a lock, a clock or a goroutine: whoever uses them brings a lock, and decides what a turn means.
+// Neither has a lock, a clock or a goroutine: the caller locks, and decides when to serve.
 package fairqueue
 
 import (
@@ -9,35 +9,33 @@ import (
 	"iter"
 )
 
-// Queue is what waits, with a line for each tenant, in the order of arrival within a line. The lines are served in turn. The
-// zero value is an empty queue. Adding and removing take the same time however much waits; serving looks at the oldest of each
-// line.
+// Queue has a line of waiting values for each tenant, in order of arrival. The zero value is an empty queue. Push and Remove
+// take constant time; serving looks at the oldest value of each line.
 type Queue[T any] struct {
 	lines map[string]*line[T]
 	turns list.List // of *line[T], none of them empty; the front is next
 	n     int
 }
 
-// line is what waits of one tenant, the oldest first.
 type line[T any] struct {
 	tenant  string
-	entries list.List // of *Entry[T]
+	entries list.List // of *Entry[T], the oldest first
 	turn    *list.Element
 }
 
-// Entry is a value that waits in a queue.
+// Entry is a value in a queue.
 type Entry[T any] struct {
-	// Value is what waits.
+	// Value is the value of Push.
 	Value T
 
-	line    *line[T]
+	line    *line[T] // nil once removed
 	element *list.Element
 }
 
-// Len counts what waits.
+// Len returns the number of values.
 func (q *Queue[T]) Len() int { return q.n }
 
-// LenOf counts what waits of one tenant.
+// LenOf returns the number of values of one tenant.
 func (q *Queue[T]) LenOf(tenant string) int {
 	if l := q.lines[tenant]; l != nil {
 		return l.entries.Len()
@@ -45,7 +43,7 @@ func (q *Queue[T]) LenOf(tenant string) int {
 	return 0
 }
 
-// Push lets a value wait behind those of its tenant. The entry is for Remove.
+// Push adds a value at the end of the line of its tenant. The entry is for Remove.
 func (q *Queue[T]) Push(tenant string, value T) *Entry[T] {
 	l := q.lines[tenant]
 	if l == nil {
@@ -62,7 +60,7 @@ func (q *Queue[T]) Push(tenant string, value T) *Entry[T] {
 	return e
 }
 
-// Remove takes an entry out. It reports false for nil, and for one that is out already.
+// Remove removes an entry; false if it is nil or was removed before.
 func (q *Queue[T]) Remove(e *Entry[T]) bool {
 	if e == nil || e.line == nil {
 		return false
@@ -78,15 +76,15 @@ func (q *Queue[T]) Remove(e *Entry[T]) bool {
 	return true
 }
 
-// Serve offers the oldest value of each tenant in turn, and takes out what accept takes, as long as there is room. A tenant whose
-// value is not taken keeps its turn.
+// Serve offers the oldest value of each tenant in turn, and removes those that accept returns true for, while room returns
+// true. A tenant whose value is not accepted keeps its turn.
 func (q *Queue[T]) Serve(room func() bool, accept func(value T) bool) {
 	for accepted := true; accepted; {
 		accepted = false
 		for turn := q.turns.Front(); turn != nil && room(); {
 			l, _ := turn.Value.(*line[T])
 			turn = turn.Next()
-			e := l.first()
+			e := l.oldest()
 			if !accept(e.Value) {
 				continue
 			}
@@ -97,10 +95,10 @@ func (q *Queue[T]) Serve(room func() bool, accept func(value T) bool) {
 	}
 }
 
-// ServeTenant offers the values of one tenant, the oldest first, and takes out what accept takes, until it takes one not.
+// ServeTenant offers the values of one tenant, the oldest first, and removes them, until accept returns false.
 func (q *Queue[T]) ServeTenant(tenant string, accept func(value T) bool) {
 	for l := q.lines[tenant]; l != nil; l = q.lines[tenant] {
-		e := l.first()
+		e := l.oldest()
 		if !accept(e.Value) {
 			return
 		}
@@ -108,7 +106,7 @@ func (q *Queue[T]) ServeTenant(tenant string, accept func(value T) bool) {
 	}
 }
 
-// All goes over the entries of all tenants. Entries may be removed meanwhile.
+// All yields the entries of all tenants. The loop may remove entries.
 func (q *Queue[T]) All() iter.Seq[*Entry[T]] {
 	return func(yield func(*Entry[T]) bool) {
 		for _, l := range q.lines {
@@ -123,8 +121,7 @@ func (q *Queue[T]) All() iter.Seq[*Entry[T]] {
 	}
 }
 
-// first is the oldest entry of a line, which is not empty.
-func (l *line[T]) first() *Entry[T] {
+func (l *line[T]) oldest() *Entry[T] {
 	e, _ := l.entries.Front().Value.(*Entry[T])
 	return e
 }

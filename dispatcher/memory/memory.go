@@ -1,9 +1,9 @@
-// Package memory accounts for the bytes that reviews hold, from the first byte that is read of one to the last that is
-// written: a [Ledger] has a bound for all of them and one for each cluster, and a [Lease] is what one review holds of it.
+// Package memory accounts for the bytes that reviews hold, from the first byte that is read to the last one that is written: a
+// [Ledger] has a limit for all reviews and one for each cluster, and a [Reservation] is the part of one review.
 //
-// Nothing here allocates or frees what is accounted for, and nothing waits: what does not fit is refused at once, and the
-// caller says so to whoever asks. Everything may be used from any goroutine. There is no lock: a reservation is a few
-// atomic operations on words that all clusters share, and a few on those of its own cluster.
+// The package neither allocates nor frees the memory, and never waits: a reservation that does not fit fails at once. All
+// methods may be called concurrently. There is no lock: a reservation takes a few atomic operations on counters of the
+// ledger and of its cluster.
 package memory
 
 import (
@@ -15,34 +15,33 @@ import (
 	"sync/atomic"
 )
 
-// Bound says which limit a reservation has met.
+// Bound is a limit of a ledger, and a metric label.
 type Bound string
 
-// The bounds of a ledger.
 const (
-	// Cluster: one cluster holds as much as it may.
+	// Cluster is the limit of one cluster.
 	Cluster Bound = "cluster"
-	// Total: all clusters together do.
+	// Total is the limit of all clusters together.
 	Total Bound = "total"
 )
 
-// FullError is why there was no room.
+// FullError is the error of a reservation that does not fit.
 type FullError struct {
-	// Bound is the limit that was met.
+	// Bound is the limit that was reached.
 	Bound Bound
-	// Cluster is who asked.
+	// Cluster is the cluster of the review.
 	Cluster string
-	// Wanted is how many bytes were asked for.
+	// Wanted is the number of bytes that were asked for.
 	Wanted int64
-	// InUse is how many bytes were held against the bound.
+	// InUse is the number of bytes that count against the bound.
 	InUse int64
-	// Limit is how many there could have been: for a cluster what it might hold while the others held what they did.
+	// Limit is the largest possible InUse: of a cluster, while the others hold what they do.
 	Limit int64
-	// Hopeless says that the review alone wants more than there would be if no other held anything: trying again does not help.
+	// Hopeless is true if the review alone exceeds what its cluster could have with no other review: a retry does not help.
 	Hopeless bool
 }
 
-// Error says what was wanted and what there was.
+// Error implements error.
 func (e *FullError) Error() string {
 	who := "all clusters together hold"
 	if e.Bound == Cluster {
@@ -51,32 +50,31 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("no memory for %d bytes of a review: %s %d of %d bytes", e.Wanted, who, e.InUse, e.Limit)
 }
 
-// Options is how much a ledger gives.
+// Options are the limits of a ledger, in bytes.
 type Options struct {
-	// Total is how many bytes all reviews may hold. Required.
+	// Total is the limit of all reviews. Required.
 	Total int64
-	// PerCluster is how many the reviews of one cluster may hold; 0 is no bound but the one that always applies: a cluster
-	// holds no more than it leaves free for the others.
+	// PerCluster is the limit of the reviews of one cluster; 0 means only the limit that always applies: a cluster holds no
+	// more than it leaves free.
 	PerCluster int64
 }
 
-// Ledger knows how many bytes are held, in all and by each cluster.
+// Ledger counts the bytes that reviews hold, in total and by cluster.
 //
-// A review comes in if its cluster then holds at most as much as is left free, whatever PerCluster says. One alone gets half
-// of the total; of two that take what they can each gets a third, and a third is free; of n, each gets one in n+1. So no
-// flood of any number of clusters leaves nothing for the next, no share has to be set when a cluster comes, and none is kept
-// for one that is idle. Reviews that are in may grow further, to growthParts times what is left free: what has been begun
-// is ended before more is begun.
+// A reservation succeeds if its cluster then holds at most as much as is left free. So one cluster alone gets half of the
+// total, two get a third each with a third left free, and n get one part in n+1 each: no flood leaves nothing for another
+// cluster, and neither shares nor idle clusters have to be configured. A reservation may grow until its cluster holds
+// growthParts times what is left free, so that reviews in flight end before new ones begin.
 type Ledger struct {
 	total, perCluster int64 // read-only
 
 	used     atomic.Int64
-	accounts sync.Map // of *account by cluster; those with leases alone, so that clusters that went leave nothing behind
+	accounts sync.Map // of *account by cluster; those with reservations only
 
 	refusedByCluster, refusedByTotal atomic.Int64
 }
 
-// New makes a ledger that nobody holds anything of.
+// New makes a ledger.
 func New(o Options) (*Ledger, error) {
 	if o.Total <= 0 || o.PerCluster < 0 || o.PerCluster > o.Total {
 		return nil, fmt.Errorf("memory: a budget of %d bytes, of which one cluster may hold %d: "+
@@ -85,35 +83,35 @@ func New(o Options) (*Ledger, error) {
 	return &Ledger{total: o.Total, perCluster: cmp.Or(o.PerCluster, o.Total)}, nil
 }
 
-// Reserve takes n bytes for a review of a cluster, which holds them until its lease has ended. It fails with a [*FullError]
-// when they are not to be had now. n may be 0, to see later what is needed.
-func (l *Ledger) Reserve(cluster string, n int64) (*Lease, error) {
-	lease := &Lease{ledger: l, account: l.open(cluster)}
-	lease.holders.Store(1)
-	if err := lease.take(n, arrivalParts); err != nil {
-		lease.Release()
+// Reserve reserves n bytes for a review of a cluster, until its [Reservation] ends. If they are not available now, it fails
+// with a [*FullError]. n may be 0, to grow later.
+func (l *Ledger) Reserve(cluster string, n int64) (*Reservation, error) {
+	r := &Reservation{ledger: l, account: l.open(cluster)}
+	r.holders.Store(1)
+	if err := r.grow(n, arrivalParts); err != nil {
+		r.Release()
 		return nil, err
 	}
-	return lease, nil
+	return r, nil
 }
 
-// Share is how many bytes a cluster may hold while no other holds any: what a single review must fit.
-func (l *Ledger) Share() int64 { return min(l.perCluster, l.total/2) }
+// Share returns the most bytes that a cluster may hold while no other holds any: the largest possible review.
+func (l *Ledger) Share() int64 { return l.largestShare(arrivalParts) }
 
-// InUse is how many bytes are held in all.
+// InUse returns the bytes that all reviews hold.
 func (l *Ledger) InUse() int64 { return l.used.Load() }
 
-// Clusters goes over the clusters that have leases, and how many bytes each holds.
+// Clusters yields the clusters that have reservations, and their bytes.
 func (l *Ledger) Clusters() iter.Seq2[string, int64] {
 	return func(yield func(cluster string, bytes int64) bool) {
 		l.accounts.Range(func(_, value any) bool {
 			a, ok := value.(*account)
-			return ok && yield(a.cluster, a.held.Load())
+			return ok && yield(a.cluster, a.bytes.Load())
 		})
 	}
 }
 
-// Refused is how many reservations have met a bound.
+// Refused returns the number of reservations that failed at a bound.
 func (l *Ledger) Refused(by Bound) int64 {
 	if by == Cluster {
 		return l.refusedByCluster.Load()
@@ -121,26 +119,26 @@ func (l *Ledger) Refused(by Bound) int64 {
 	return l.refusedByTotal.Load()
 }
 
-// How many times what it leaves free a cluster may hold, with a review that comes in and with one that is in.
+// A cluster may hold this many times what it leaves free, with a new reservation and with one that grows.
 const (
 	arrivalParts = 1
 	growthParts  = 3
 )
 
-// take books n bytes on a cluster and on the total, or on neither. The cluster's own come first: who is refused for its
-// cluster has not stood in the way of another for a moment.
+// take adds n bytes to a cluster and to the total, or to neither. It counts them for the cluster first, so that a refusal by
+// the cluster's limit never reduces what others find free.
 func (l *Ledger) take(a *account, n, parts int64) *FullError {
-	a.held.Add(n)
+	a.bytes.Add(n)
 	for {
-		used, held := l.used.Load(), a.held.Load()
-		free := l.total - used - n // as it would be
+		used, held := l.used.Load(), a.bytes.Load()
+		free := l.total - used - n // after this reservation
 		switch {
 		case free < 0:
-			a.held.Add(-n)
+			a.bytes.Add(-n)
 			l.refusedByTotal.Add(1)
 			return &FullError{Bound: Total, Cluster: a.cluster, Wanted: n, InUse: used, Limit: l.total}
 		case held > min(l.perCluster, parts*free):
-			a.held.Add(-n)
+			a.bytes.Add(-n)
 			l.refusedByCluster.Add(1)
 			return &FullError{
 				Bound: Cluster, Cluster: a.cluster, Wanted: n, InUse: held - n, Limit: min(l.perCluster, parts*(free+held)/(parts+1)),
@@ -151,29 +149,26 @@ func (l *Ledger) take(a *account, n, parts int64) *FullError {
 	}
 }
 
-// most is how many bytes a cluster may hold while no other holds any.
-func (l *Ledger) most(parts int64) int64 { return min(l.perCluster, parts*(l.total/(parts+1))) }
+// largestShare returns the most bytes that a cluster may hold while no other holds any.
+func (l *Ledger) largestShare(parts int64) int64 { return min(l.perCluster, parts*(l.total/(parts+1))) }
 
-// charge books n bytes on a cluster and on the total, past all bounds.
-func (l *Ledger) charge(a *account, n int64) {
-	a.held.Add(n)
+// add adds n bytes, which may be negative, to a cluster and to the total without a check.
+func (l *Ledger) add(a *account, n int64) {
+	a.bytes.Add(n)
 	l.used.Add(n)
 }
 
-// give takes n bytes back.
-func (l *Ledger) give(a *account, n int64) {
-	l.used.Add(-n)
-	a.held.Add(-n)
-}
-
-// account is what the leases of one cluster hold.
+// account counts the bytes and the reservations of one cluster. Its last reservation closes it, and removes it from the ledger.
 type account struct {
-	cluster string
-	held    atomic.Int64 // bytes
-	leases  atomic.Int64 // below zero once the account is closed
+	cluster      string
+	bytes        atomic.Int64
+	reservations atomic.Int64 // closed once there are none
 }
 
-// open finds the account of a cluster for one lease more, or makes it.
+// closed is the number of reservations of a closed account. It stays negative whatever is added.
+const closed = math.MinInt64
+
+// open returns the account of a cluster with one more reservation.
 func (l *Ledger) open(cluster string) *account {
 	for {
 		found, ok := l.accounts.Load(cluster)
@@ -181,29 +176,26 @@ func (l *Ledger) open(cluster string) *account {
 			found, _ = l.accounts.LoadOrStore(cluster, &account{cluster: cluster})
 		}
 		a, ok := found.(*account)
-		if ok && a.enter() {
+		if ok && a.addReservation() {
 			return a
 		}
-		l.accounts.CompareAndDelete(cluster, found) // its last lease is about to do so
+		l.accounts.CompareAndDelete(cluster, found) // closed: removeReservation is about to do so
 	}
 }
 
-// enter counts a lease; false for an account that is being closed.
-func (a *account) enter() bool {
-	for n := a.leases.Load(); n >= 0; n = a.leases.Load() {
-		if a.leases.CompareAndSwap(n, n+1) {
+// addReservation counts a reservation; false if the account is closed.
+func (a *account) addReservation() bool {
+	for n := a.reservations.Load(); n >= 0; n = a.reservations.Load() {
+		if a.reservations.CompareAndSwap(n, n+1) {
 			return true
 		}
 	}
 	return false
 }
 
-// leave is the end of a lease. The last one closes the account.
-func (l *Ledger) leave(a *account) {
-	if a.leases.Add(-1) == 0 && a.leases.CompareAndSwap(0, closed) {
+// removeReservation ends a reservation.
+func (l *Ledger) removeReservation(a *account) {
+	if a.reservations.Add(-1) == 0 && a.reservations.CompareAndSwap(0, closed) {
 		l.accounts.CompareAndDelete(a.cluster, a)
 	}
 }
-
-// closed is the number of leases of an account that takes no more.
-const closed = math.MinInt64

@@ -24,13 +24,13 @@ func newLedger(t *testing.T, total, perCluster int64) *Ledger {
 }
 
 // reserve takes what has to be there.
-func reserve(t *testing.T, l *Ledger, cluster string, n int64) *Lease {
+func reserve(t *testing.T, l *Ledger, cluster string, n int64) *Reservation {
 	t.Helper()
-	lease, err := l.Reserve(cluster, n)
+	reservation, err := l.Reserve(cluster, n)
 	if err != nil {
 		t.Fatalf("%d bytes for %s: %v", n, cluster, err)
 	}
-	return lease
+	return reservation
 }
 
 // empty fails the test unless nothing is held and nobody remembered.
@@ -86,21 +86,21 @@ func TestWhatAClusterMayHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(t, 1000, test.perCluster)
-			var leases []*Lease
+			var reservations []*Reservation
 			for i, s := range test.steps {
-				lease, err := l.Reserve(s.cluster, s.bytes)
+				reservation, err := l.Reserve(s.cluster, s.bytes)
 				var full *FullError
 				switch {
 				case err == nil && s.refused == "":
-					leases = append(leases, lease)
+					reservations = append(reservations, reservation)
 				case err == nil:
 					t.Errorf("step %d: %v was granted", i, s)
 				case !errors.As(err, &full) || full.Bound != s.refused:
 					t.Errorf("step %d: %v: error %v, want one of bound %q", i, s, err, s.refused)
 				}
 			}
-			for _, lease := range leases {
-				lease.Release()
+			for _, reservation := range reservations {
+				reservation.Release()
 			}
 			empty(t, l)
 		})
@@ -138,30 +138,27 @@ func TestAnErrorSaysWhatWasWantedAndWhatThereWas(t *testing.T) {
 
 func TestTheLastHolderGivesTheBytesBack(t *testing.T) {
 	l := newLedger(t, 1000, 0)
-	lease := reserve(t, l, "a", 100)
-	if err := lease.Grow(50); err != nil {
+	reservation := reserve(t, l, "a", 100)
+	if err := reservation.Grow(50); err != nil {
 		t.Fatal(err)
 	}
-	if err := lease.Grow(601); err == nil || lease.Bytes() != 150 || l.InUse() != 150 {
-		t.Errorf("growth past the share: %v, the lease has %d bytes of %d", err, lease.Bytes(), l.InUse())
-	}
-	if err := lease.Grow(-1); err == nil || l.InUse() != 150 {
-		t.Errorf("growth below zero: %v, %d are held", err, l.InUse())
+	if err := reservation.Grow(601); err == nil || reservation.Bytes() != 150 || l.InUse() != 150 {
+		t.Errorf("growth past the share: %v, the reservation has %d bytes of %d", err, reservation.Bytes(), l.InUse())
 	}
 	for range 2 {
-		if !lease.Retain() {
-			t.Error("a live lease was not retained")
+		if !reservation.Retain() {
+			t.Error("a live reservation was not retained")
 		}
 	}
 	for i := range 3 {
 		if l.InUse() != 150 {
 			t.Errorf("%d bytes are held after %d releases", l.InUse(), i)
 		}
-		lease.Release()
+		reservation.Release()
 	}
 	empty(t, l)
-	if lease.Retain() {
-		t.Error("a lease that had ended was retained")
+	if reservation.Retain() {
+		t.Error("a reservation that had ended was retained")
 	}
 	empty(t, l)
 }
@@ -169,16 +166,16 @@ func TestTheLastHolderGivesTheBytesBack(t *testing.T) {
 // What cannot be refused is booked past every bound, and stands in the way of others until it is given back.
 func TestWhatIsThereAlreadyIsCharged(t *testing.T) {
 	l := newLedger(t, 1000, 0)
-	lease := reserve(t, l, "a", 500)
-	lease.Charge(600)
-	lease.Charge(-1)
-	if lease.Bytes() != 1100 || l.InUse() != 1100 {
-		t.Errorf("the lease has %d bytes of %d, want 1100", lease.Bytes(), l.InUse())
+	reservation := reserve(t, l, "a", 500)
+	reservation.Charge(600)
+	reservation.Charge(-1)
+	if reservation.Bytes() != 1100 || l.InUse() != 1100 {
+		t.Errorf("the reservation has %d bytes of %d, want 1100", reservation.Bytes(), l.InUse())
 	}
 	if _, err := l.Reserve("b", 1); err == nil {
 		t.Error("another cluster found room")
 	}
-	lease.Release()
+	reservation.Release()
 	empty(t, l)
 	reserve(t, l, "b", 500).Release()
 }
@@ -186,62 +183,54 @@ func TestWhatIsThereAlreadyIsCharged(t *testing.T) {
 // A cluster that has all that its arrivals may hold can still end what it has begun: to three quarters of the whole, alone.
 func TestReviewsThatAreInGrowWhenNoneComesIn(t *testing.T) {
 	l := newLedger(t, 1000, 0)
-	lease := reserve(t, l, "a", 500)
+	reservation := reserve(t, l, "a", 500)
 	if _, err := l.Reserve("a", 1); err == nil {
 		t.Error("another one came in")
 	}
-	if err := lease.Grow(250); err != nil {
+	if err := reservation.Grow(250); err != nil {
 		t.Error(err)
 	}
 	var full *FullError
-	if err := lease.Grow(1); !errors.As(err, &full) || full.Bound != Cluster || full.Limit != 750 {
+	if err := reservation.Grow(1); !errors.As(err, &full) || full.Bound != Cluster || full.Limit != 750 {
 		t.Errorf("growth past three quarters: %v", err)
 	}
 	reserve(t, l, "b", 125).Release()
-	lease.Release()
+	reservation.Release()
 	empty(t, l)
 }
 
 func TestAReviewThatNobodyAccountsFor(t *testing.T) {
-	var lease *Lease
-	if err := lease.Grow(math.MaxInt64); err != nil || !lease.Retain() || lease.Bytes() != 0 {
-		t.Errorf("a nil lease refused: %v", err)
+	var reservation *Reservation
+	if err := reservation.Grow(math.MaxInt64); err != nil || !reservation.Retain() || reservation.Bytes() != 0 {
+		t.Errorf("a nil reservation refused: %v", err)
 	}
-	lease.Charge(1)
-	lease.Release()
-}
-
-func TestReservationsBelowZero(t *testing.T) {
-	l := newLedger(t, 10, 0)
-	if _, err := l.Reserve("a", -1); err == nil {
-		t.Error("was granted")
-	}
-	empty(t, l)
+	reservation.Charge(1)
+	reservation.Release()
 }
 
 func TestAThousandClustersLeaveNothingBehind(t *testing.T) {
 	l := newLedger(t, 1<<20, 0)
-	var leases []*Lease
+	var reservations []*Reservation
 	for i := range 1000 {
-		leases = append(leases, reserve(t, l, fmt.Sprint("cluster-", i), 1))
+		reservations = append(reservations, reserve(t, l, fmt.Sprint("cluster-", i), 1))
 	}
 	if n := len(maps.Collect(l.Clusters())); n != 1000 {
 		t.Errorf("%d clusters are known", n)
 	}
-	for _, lease := range leases {
-		lease.Release()
+	for _, reservation := range reservations {
+		reservation.Release()
 	}
 	empty(t, l)
 }
 
-// The ledger does what a naive one does that keeps a list of leases.
+// The ledger does what a naive one does that keeps a list of reservations.
 func TestRandomLeases(t *testing.T) {
 	const total = 1000
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		l := newLedger(t, total, []int64{0, 150}[seed%2])
 		type naive struct {
-			*Lease
+			*Reservation
 			cluster string
 			bytes   int64
 			holders int
@@ -263,12 +252,12 @@ func TestRandomLeases(t *testing.T) {
 			n, cluster := random.Int64N(200), fmt.Sprint("c", random.IntN(4))
 			if len(all) == 0 || random.IntN(3) == 0 {
 				want := fits(cluster, n, 1) || n == 0
-				lease, err := l.Reserve(cluster, n)
+				reservation, err := l.Reserve(cluster, n)
 				if (err == nil) != want {
 					t.Fatalf("seed %d step %d: %d for %s: %v, want granted %t", seed, step, n, cluster, err, want)
 				}
 				if err == nil {
-					all = append(all, &naive{lease, cluster, n, 1})
+					all = append(all, &naive{reservation, cluster, n, 1})
 				}
 				continue
 			}
@@ -317,7 +306,7 @@ func TestLeasesFromManyGoroutines(t *testing.T) {
 		all.Go(func() {
 			cluster := fmt.Sprint("c", i%3)
 			for range 2000 {
-				lease, err := l.Reserve(cluster, size)
+				reservation, err := l.Reserve(cluster, size)
 				if err != nil {
 					continue
 				}
@@ -326,11 +315,11 @@ func TestLeasesFromManyGoroutines(t *testing.T) {
 				}
 				var holders sync.WaitGroup
 				for range 2 {
-					lease.Retain()
-					holders.Go(lease.Release)
+					reservation.Retain()
+					holders.Go(reservation.Release)
 				}
-				_ = lease.Grow(size)
-				lease.Release()
+				_ = reservation.Grow(size)
+				reservation.Release()
 				holders.Wait()
 			}
 		})
@@ -343,26 +332,26 @@ func TestLeasesFromManyGoroutines(t *testing.T) {
 // they left of it, to the byte.
 func TestAFloodGetsItsShareAndNoMore(t *testing.T) {
 	l := newLedger(t, 1000, 0)
-	granted := make(chan *Lease, 500)
+	granted := make(chan *Reservation, 500)
 	var all sync.WaitGroup
 	for range 400 {
 		all.Go(func() {
-			if lease, err := l.Reserve("flood", 10); err == nil {
-				granted <- lease
+			if reservation, err := l.Reserve("flood", 10); err == nil {
+				granted <- reservation
 			}
 		})
 	}
 	all.Wait()
-	for lease, err := l.Reserve("flood", 1); err == nil; lease, err = l.Reserve("flood", 1) {
-		granted <- lease
+	for reservation, err := l.Reserve("flood", 1); err == nil; reservation, err = l.Reserve("flood", 1) {
+		granted <- reservation
 	}
 	if n := l.InUse(); n != 500 {
 		t.Errorf("a flood holds %d of 1000 bytes, want half", n)
 	}
 	reserve(t, l, "other", 250).Release()
 	close(granted)
-	for lease := range granted {
-		lease.Release()
+	for reservation := range granted {
+		reservation.Release()
 	}
 	empty(t, l)
 }
@@ -373,7 +362,7 @@ func TestMetrics(t *testing.T) {
 	if err := registry.Register(l.Collector()); err != nil {
 		t.Fatal(err)
 	}
-	lease := reserve(t, l, "prod-1", 300)
+	reservation := reserve(t, l, "prod-1", 300)
 	if _, err := l.Reserve("prod-1", 300); err == nil {
 		t.Fatal("past the share")
 	}
@@ -388,7 +377,7 @@ func TestMetrics(t *testing.T) {
 	if diff := cmp.Diff(want, read(t, registry)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	lease.Release()
+	reservation.Release()
 	for _, line := range read(t, registry) {
 		if strings.Contains(line, "prod-1") {
 			t.Errorf("a cluster without reviews still has the series %s", line)
@@ -429,12 +418,12 @@ func BenchmarkLease(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					lease, err := l.Reserve(names[i%clusters], 2048)
+					reservation, err := l.Reserve(names[i%clusters], 2048)
 					if err != nil {
 						b.Error(err)
 						return
 					}
-					lease.Release()
+					reservation.Release()
 				}
 			})
 		})
@@ -443,17 +432,17 @@ func BenchmarkLease(b *testing.B) {
 
 func TestALeaseGivesBackWhatItNeedsNoMore(t *testing.T) {
 	l := newLedger(t, 1000, 0)
-	lease := reserve(t, l, "a", 100)
-	if err := lease.Grow(500); err != nil {
+	reservation := reserve(t, l, "a", 100)
+	if err := reservation.Grow(500); err != nil {
 		t.Fatal(err)
 	}
-	lease.Shrink(400)
-	if held := lease.Bytes(); held != 200 || l.InUse() != 200 {
-		t.Errorf("the lease holds %d bytes, all together %d, want 200", held, l.InUse())
+	reservation.Shrink(400)
+	if held := reservation.Bytes(); held != 200 || l.InUse() != 200 {
+		t.Errorf("the reservation holds %d bytes, all together %d, want 200", held, l.InUse())
 	}
-	lease.Shrink(0)
-	(*Lease)(nil).Shrink(1)
-	lease.Release()
+	reservation.Shrink(0)
+	(*Reservation)(nil).Shrink(1)
+	reservation.Release()
 	empty(t, l)
 }
 

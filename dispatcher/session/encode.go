@@ -154,7 +154,7 @@ func prefixed(b []byte, start int, field protowire.Number, length int) []byte {
 type body struct {
 	buffers mem.BufferSlice
 	length  int // bytes
-	lease   *memory.Lease
+	lease   *memory.Reservation
 	parent  trace.SpanContext // of the review
 }
 
@@ -165,7 +165,7 @@ func newBody(b *dispatcher.Batch) *body {
 	for i, p := range pieces {
 		buffers[i] = mem.SliceBuffer(p)
 	}
-	return &body{buffers: buffers, length: b.Body.Len(), lease: b.Lease}
+	return &body{buffers: buffers, length: b.Body.Len(), lease: b.Reservation}
 }
 
 // encodeReview encodes a frame with one review: its head, and behind it the body that all hosts share, as one

@@ -16,7 +16,7 @@ const lentBytes = 16 << 10
 
 // lend makes a buffer for the transport of a piece of a body. The lease, which is held now, is held until the transport has
 // let go of the buffer.
-func lend(lease *memory.Lease, piece mem.Buffer) mem.Buffer {
+func lend(lease *memory.Reservation, piece mem.Buffer) mem.Buffer {
 	if lease == nil || piece.Len() < lentBytes || !lease.Retain() {
 		return piece
 	}
@@ -44,7 +44,7 @@ func (l *loan) Put(*[]byte) { l.end() }
 
 // hold is what a loan holds.
 type hold struct {
-	lease *memory.Lease
+	lease *memory.Reservation
 	ended atomic.Bool
 }
 

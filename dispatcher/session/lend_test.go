@@ -11,7 +11,7 @@ import (
 )
 
 // leased is a ledger, and a lease of a body of n bytes.
-func leased(t *testing.T, n int) (*memory.Ledger, *memory.Lease) {
+func leased(t *testing.T, n int) (*memory.Ledger, *memory.Reservation) {
 	t.Helper()
 	ledger, err := memory.New(memory.Options{Total: 1 << 30})
 	if err != nil {
@@ -72,7 +72,7 @@ func TestALoanEndsWithTheMemoryItIsAbout(t *testing.T) {
 }
 
 //go:noinline
-func lose(t *testing.T, lease *memory.Lease) {
+func lose(t *testing.T, lease *memory.Reservation) {
 	t.Helper()
 	if _, err := Codec().Marshal(&Outgoing{Parts: []Part{{Body: mem.BufferSlice{mem.SliceBuffer(make([]byte, 1<<20))}, Lease: lease}}}); err != nil {
 		t.Error(err)

@@ -48,7 +48,7 @@ type Part struct {
 	Body mem.BufferSlice
 	// Lease is what Body is accounted on; nil when nobody does. It is held until Send has returned; a stream that needs
 	// Body for longer retains it.
-	Lease *memory.Lease
+	Lease *memory.Reservation
 }
 
 // release ends what the frame holds.

@@ -13,7 +13,7 @@ import (
 // transfer is a large review on its way in chunks. No handler can have started before the last of them.
 type transfer struct {
 	frame     *frame
-	lease     *memory.Lease
+	lease     *memory.Reservation
 	rest      [][]byte // what has not been taken
 	left      int      // bytes of it
 	total     int      // bytes of the encoded review

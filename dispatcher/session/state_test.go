@@ -289,7 +289,7 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 		_, lease := leased(t, size)
 		request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, size)}}
 		k := &ticket{batch: &dispatcher.Batch{
-			Request: request, Body: conversion.EncodeBody(request), Lease: lease,
+			Request: request, Body: conversion.EncodeBody(request), Reservation: lease,
 			Calls: []dispatcher.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 		}}
 		s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})

@@ -118,11 +118,11 @@ func TestWhateverHappensNothingStaysBooked(t *testing.T) {
 	}
 }
 
-// reviewOnce judges a review of some size on a lease of its own, and may lose patience.
+// reviewOnce judges a review of some size on a reservation of its own, and may lose patience.
 func (m *mesh) reviewOnce(ledger *memory.Ledger, random *rand.Rand) {
 	size := []int{100, 20_000, 300_000}[random.IntN(3)]
 	pod := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"x":%q}`, strings.Repeat("x", size))
-	lease, err := ledger.Reserve(fmt.Sprint("c", random.IntN(3)), int64(len(pod)))
+	reservation, err := ledger.Reserve(fmt.Sprint("c", random.IntN(3)), int64(len(pod)))
 	if err != nil {
 		var full *memory.FullError
 		if !errors.As(err, &full) {
@@ -130,11 +130,11 @@ func (m *mesh) reviewOnce(ledger *memory.Ledger, random *rand.Rand) {
 		}
 		return
 	}
-	defer lease.Release()
+	defer reservation.Release()
 	ctx, done := context.WithTimeout(m.t.Context(), time.Duration(1+random.IntN(50))*time.Millisecond)
 	defer done()
 	r := podReview([]admissionv1.Stage{validate, mutate, admissionv1.Stage_STAGE_ADMIT}[random.IntN(3)], pod)
-	r.Lease = lease
+	r.Reservation = reservation
 	_, _ = m.dispatcher.Review(ctx, r) // whatever comes of it
 }
 
