@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
-	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
 // anywhere is clusters in which every namespace is of one team.

@@ -19,8 +19,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
-	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
 const admit = admissionv1.Stage_STAGE_ADMIT

@@ -19,9 +19,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
-	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
 // road is what a benchmark of the road of a review varies.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
-	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
 // defined is a cluster with one custom resource.

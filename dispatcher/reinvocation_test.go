@@ -12,7 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
-	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
+	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
 // apiServer is the mutating admission of an API server with one in-tree plugin and the two entries that lead to the mesh:

@@ -21,10 +21,10 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
-	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
 // asked is a batch that a backend was handed.

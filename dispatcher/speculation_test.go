@@ -15,9 +15,9 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
-	"github.com/portcullis-mesh/portcullis/dispatcher/inprocess"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
 // idle is a capacity that says yes.

@@ -1,5 +1,4 @@
-// Package inprocess is a backend whose hooks are Go functions in the same process: no stream, no encoding. It is how the
-// road of a review is tested without a wire, and how a hook can be built into the dispatcher.
+// Package inprocess is a backend for tests, whose hooks are Go functions: a review without streams and encoding.
 package inprocess
 
 import (
