@@ -15,12 +15,12 @@ const reviewDepth = 2
 // first duplicate field by its path, as sigs.k8s.io/json does: spec.containers[0].image. Nothing is built from the object: it
 // takes the names of the objects that are open at a time.
 func CheckObject(raw []byte) error {
-	d := &duplicates{scanner: scanner{data: raw, depth: reviewDepth}}
-	if d.next() != '{' {
+	d := &duplicates{Scanner: Scanner{data: raw, depth: reviewDepth}}
+	if d.Next() != '{' {
 		return errNoObject
 	}
 	d.visit()
-	d.end()
+	d.End()
 	switch {
 	case d.err != nil:
 		return fmt.Errorf("malformed JSON: %w", d.err)
@@ -32,7 +32,7 @@ func CheckObject(raw []byte) error {
 
 // duplicates looks for members that come twice.
 type duplicates struct {
-	scanner
+	Scanner
 	names [][]byte // of the objects that are open, outermost first
 	path  []step
 	twice bool   // whether there is any
@@ -50,11 +50,11 @@ const manyNames = 32
 
 // visit reads one value.
 func (d *duplicates) visit() {
-	switch d.next() {
+	switch d.Next() {
 	case '{':
 		d.object()
 	case '[':
-		for i := range d.items {
+		for i := range d.Items {
 			d.path = append(d.path, step{index: i})
 			d.visit()
 			d.path = d.path[:len(d.path)-1]
@@ -67,7 +67,7 @@ func (d *duplicates) visit() {
 func (d *duplicates) object() {
 	first := len(d.names)
 	var known map[string]struct{} // of names[first:], once they are many
-	for name := range d.members {
+	for name := range d.Members {
 		d.path = append(d.path, step{name: name})
 		if !d.twice && has(d.names[first:], known, name) {
 			d.twice, d.found = true, pathOf(d.path)

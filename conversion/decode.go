@@ -48,7 +48,7 @@ func DecodeHead(prefix []byte) (uid, apiVersion string, ok bool) {
 
 // decoder reads a review in one pass. It goes on after a field of the wrong type, for the sake of a uid that may follow.
 type decoder struct {
-	scanner
+	Scanner
 	alpha            bool // The layout is that of v1alpha1: see v1alpha1.go.
 	kind, apiVersion string
 	request          *request // nil when there is none, or null
@@ -58,15 +58,15 @@ type decoder struct {
 // decode reads a review in the layout of today. One that turns out to be of v1alpha1 is read once more, in its own: what
 // another layout holds is unknown to each, and may be anything.
 func decode(body []byte) *decoder {
-	d := &decoder{scanner: scanner{data: body}}
+	d := &decoder{Scanner: Scanner{data: body}}
 	d.review()
-	d.end()
+	d.End()
 	if d.kind != reviewKind || d.apiVersion != versionV1alpha1 {
 		return d
 	}
-	d = &decoder{scanner: scanner{data: body}, alpha: true}
+	d = &decoder{Scanner: Scanner{data: body}, alpha: true}
 	d.review()
-	d.end()
+	d.End()
 	return d
 }
 
@@ -100,7 +100,7 @@ func (d *decoder) refusal() *Error {
 }
 
 func (d *decoder) review() {
-	for name := range d.members {
+	for name := range d.Members {
 		switch {
 		// As encoding/json, with which Kubernetes finds kind and apiVersion, whatever their case.
 		case bytes.EqualFold(name, []byte("kind")):
@@ -112,14 +112,14 @@ func (d *decoder) review() {
 		case string(name) == d.answered():
 			d.readResponse()
 		default:
-			d.skip()
+			d.Skip()
 		}
 	}
 }
 
 // readResponse checks the types in a response, which a review that asks should not have.
 func (d *decoder) readResponse() {
-	raw := d.skip()
+	raw := d.Skip()
 	if d.err != nil {
 		return
 	}
@@ -134,10 +134,10 @@ func (d *decoder) readResponse() {
 
 // null consumes a null, and says whether there was one.
 func (d *decoder) null() bool {
-	if d.next() != 'n' {
+	if d.Next() != 'n' {
 		return false
 	}
-	d.skip()
+	d.Skip()
 	return true
 }
 
@@ -145,8 +145,8 @@ func (d *decoder) null() bool {
 func (d *decoder) readString(text *string, path ...string) {
 	switch {
 	case d.null():
-	case d.next() == '"':
-		*text = d.text()
+	case d.Next() == '"':
+		*text = d.Text()
 	default:
 		d.mismatch("a string", path...)
 	}
@@ -161,12 +161,12 @@ func (d *decoder) readStrings(list []string, path ...string) []string {
 	if d.null() {
 		return nil
 	}
-	if d.next() != '[' {
+	if d.Next() != '[' {
 		d.mismatch("an array", path...)
 		return list
 	}
 	n := 0
-	for range d.items {
+	for range d.Items {
 		if n == cap(list) {
 			list = slices.Grow(list, usualTexts)
 		}
@@ -182,8 +182,8 @@ func (d *decoder) readStrings(list []string, path ...string) []string {
 
 // mismatch skips a value of a wrong type and remembers the first one.
 func (d *decoder) mismatch(want string, path ...string) {
-	got := typeName(d.next())
-	d.skip()
+	got := typeName(d.Next())
+	d.Skip()
 	if d.wrongType == "" {
 		d.wrongType = fmt.Sprintf("%s is %s, want %s", strings.Join(path, "."), got, want)
 	}

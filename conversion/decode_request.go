@@ -23,16 +23,16 @@ func (d *decoder) readRequest() {
 		}
 		return
 	}
-	if d.next() != '{' {
+	if d.Next() != '{' {
 		d.mismatch("an object", d.asked())
 		return
 	}
 	if d.request == nil {
 		d.request = new(request)
 	}
-	for name := range d.members {
+	for name := range d.Members {
 		if d.alpha && !inV1alpha1(name) {
-			d.skip()
+			d.Skip()
 			continue
 		}
 		d.readRequestField(d.request, name)
@@ -77,7 +77,7 @@ func (d *decoder) readRequestField(r *request, name []byte) {
 	case "options":
 		d.readObject(&r.Options, &r.parts.options)
 	default:
-		d.skip()
+		d.Skip()
 	}
 }
 
@@ -116,7 +116,7 @@ func (d *decoder) readNames(field, third string, group, version, name *string) b
 	if !d.enterable(field) {
 		return false
 	}
-	for member := range d.members {
+	for member := range d.Members {
 		switch string(member) {
 		case "group":
 			d.readString(group, d.asked(), field, "group")
@@ -125,7 +125,7 @@ func (d *decoder) readNames(field, third string, group, version, name *string) b
 		case third:
 			d.readString(name, d.asked(), field, third)
 		default:
-			d.skip()
+			d.Skip()
 		}
 	}
 	return true
@@ -136,7 +136,7 @@ func (d *decoder) enterable(field string) bool {
 	if d.null() {
 		return false
 	}
-	if d.next() != '{' {
+	if d.Next() != '{' {
 		d.mismatch("an object", d.asked(), field)
 		return false
 	}
@@ -150,7 +150,7 @@ func (d *decoder) readUser(r *request) {
 	}
 	user := &r.parts.user
 	r.UserInfo = user
-	for name := range d.members {
+	for name := range d.Members {
 		switch string(name) {
 		case "username":
 			d.readString(&user.Username, d.asked(), "userInfo", "username")
@@ -161,7 +161,7 @@ func (d *decoder) readUser(r *request) {
 		case "extra":
 			d.readExtra(user)
 		default:
-			d.skip()
+			d.Skip()
 		}
 	}
 }
@@ -171,14 +171,14 @@ func (d *decoder) readExtra(user *admissionv1.UserInfo) {
 		user.Extra = nil
 		return
 	}
-	if d.next() != '{' {
+	if d.Next() != '{' {
 		d.mismatch("an object", d.asked(), "userInfo", "extra")
 		return
 	}
 	if user.Extra == nil {
 		user.Extra = map[string]*admissionv1.ExtraValue{}
 	}
-	for name := range d.members {
+	for name := range d.Members {
 		user.Extra[string(name)] = &admissionv1.ExtraValue{Items: d.readStrings(nil, d.asked(), "userInfo", "extra")}
 	}
 }
@@ -189,20 +189,20 @@ func (d *decoder) readObject(field **admissionv1.Object, o *admissionv1.Object) 
 	if d.null() {
 		return
 	}
-	o.Raw = d.skip()
+	o.Raw = d.Skip()
 	*field = o
 }
 
 // readDryRun reads a pointer in Kubernetes' type.
 func (d *decoder) readDryRun(r *request) {
-	switch d.next() {
+	switch d.Next() {
 	case 'n':
 		r.DryRun = nil
-		d.skip()
+		d.Skip()
 	case 't', 'f':
-		r.parts.dryRun = d.next() == 't'
+		r.parts.dryRun = d.Next() == 't'
 		r.DryRun = &r.parts.dryRun
-		d.skip()
+		d.Skip()
 	default:
 		d.mismatch("a boolean", d.asked(), "dryRun")
 	}

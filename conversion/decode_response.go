@@ -60,9 +60,9 @@ func DecodeDenial(body []byte, apiVersion, uid string) *admissionv1.AdmissionRes
 
 // decodeResponse reads an answer in the layout of the version that was asked in.
 func decodeResponse(body []byte, apiVersion string) *responseDecoder {
-	d := &responseDecoder{decoder: decoder{scanner: scanner{data: body}, alpha: apiVersion == versionV1alpha1}}
+	d := &responseDecoder{decoder: decoder{Scanner: Scanner{data: body}, alpha: apiVersion == versionV1alpha1}}
 	d.answer()
-	d.end()
+	d.End()
 	return d
 }
 
@@ -151,7 +151,7 @@ func (d *responseDecoder) message(apiVersion string) *admissionv1.AdmissionRespo
 }
 
 func (d *responseDecoder) answer() {
-	for name := range d.members {
+	for name := range d.Members {
 		switch {
 		// As encoding/json, with which Kubernetes finds kind and apiVersion, whatever their case.
 		case bytes.EqualFold(name, []byte("kind")):
@@ -163,14 +163,14 @@ func (d *responseDecoder) answer() {
 		case string(name) == d.answered():
 			d.readVerdict()
 		default:
-			d.skip()
+			d.Skip()
 		}
 	}
 }
 
 // readName reads a string that Kubernetes reads twice: sniffed by any case, typed only when name is field itself.
 func (d *responseDecoder) readName(sniffed, typed *string, field string, name []byte) {
-	null := d.next() == 'n'
+	null := d.Next() == 'n'
 	d.readString(sniffed, field)
 	if !null && string(name) == field {
 		*typed = *sniffed
@@ -184,16 +184,16 @@ func (d *responseDecoder) readVerdict() {
 		}
 		return
 	}
-	if d.next() != '{' {
+	if d.Next() != '{' {
 		d.mismatch("an object", d.answered())
 		return
 	}
 	if d.response == nil {
 		d.response = new(response)
 	}
-	for name := range d.members {
+	for name := range d.Members {
 		if d.alpha && !inStatus(name) {
-			d.skip()
+			d.Skip()
 			continue
 		}
 		d.readVerdictField(d.response, name)
@@ -218,16 +218,16 @@ func (d *responseDecoder) readVerdictField(r *response, name []byte) {
 	case "warnings":
 		r.warnings = d.readStrings(r.warnings, "response", "warnings")
 	default:
-		d.skip()
+		d.Skip()
 	}
 }
 
 func (d *responseDecoder) readAllowed(r *response) {
-	switch c := d.next(); c {
+	switch c := d.Next(); c {
 	case 'n':
-		d.skip()
+		d.Skip()
 	case 't', 'f':
-		if d.skip(); d.err == nil {
+		if d.Skip(); d.err == nil {
 			r.allowed, r.said = c == 't', true
 		}
 	default:
@@ -241,7 +241,7 @@ func (d *responseDecoder) readStatus(r *response) {
 		r.status = nil
 		return
 	}
-	raw := d.skip()
+	raw := d.Skip()
 	if d.err != nil {
 		return
 	}
@@ -253,9 +253,9 @@ func (d *responseDecoder) readStatus(r *response) {
 
 // readPatch reads []byte as encoding/json does: base64 in a string, but also an array of numbers.
 func (d *responseDecoder) readPatch(r *response) {
-	switch d.next() {
+	switch d.Next() {
 	case 'n':
-		d.skip()
+		d.Skip()
 		r.patch = nil
 	case '"':
 		text := unescaped(d.quoted())
@@ -267,7 +267,7 @@ func (d *responseDecoder) readPatch(r *response) {
 		}
 		r.patch = patch[:n]
 	default:
-		if raw := d.skip(); d.err == nil {
+		if raw := d.Skip(); d.err == nil {
 			d.unmarshal(raw, &r.patch, "response", "patch")
 		}
 	}
@@ -290,14 +290,14 @@ func (d *responseDecoder) readAnnotations(r *response) {
 		r.auditAnnotations = nil
 		return
 	}
-	if d.next() != '{' {
+	if d.Next() != '{' {
 		d.mismatch("an object", "response", "auditAnnotations")
 		return
 	}
 	if r.auditAnnotations == nil {
 		r.auditAnnotations = map[string]string{}
 	}
-	for name := range d.members {
+	for name := range d.Members {
 		key, value := string(name), ""
 		d.readString(&value, "response", "auditAnnotations")
 		r.auditAnnotations[key] = value

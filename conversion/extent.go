@@ -45,7 +45,7 @@ func ExtentOf(document []byte) Extent {
 // exactExtent reads a document to its end, without what is in strings.
 func exactExtent(document []byte) Extent {
 	e := Extent{Bytes: int64(len(document)), Values: 1}
-	s := scanner{data: document}
+	s := Scanner{data: document}
 	for s.pos < len(document) {
 		switch c := document[s.pos]; c {
 		case '"':
@@ -55,7 +55,7 @@ func exactExtent(document []byte) Extent {
 			e.Values++
 		case '{', '[':
 			s.pos++
-			switch closed := s.next() == c+2; { // in ASCII the brackets stand two after their openings
+			switch closed := s.Next() == c+2; { // in ASCII the brackets stand two after their openings
 			case !closed && c == '{':
 				e.Objects++
 				e.Values++

@@ -48,18 +48,18 @@ func (p *patcher) read(n *patchNode) {
 	if p.spend(len(n.raw)); p.err != nil {
 		return
 	}
-	s := scanner{data: n.raw}
+	s := Scanner{data: n.raw}
 	if n.kind = n.raw[0]; n.kind == '[' {
-		for range s.items {
-			n.items = append(n.items, p.node(s.skip()))
+		for range s.Items {
+			n.items = append(n.items, p.node(s.Skip()))
 		}
 	} else {
 		n.members = make(map[string]*patchNode)
-		for name := range s.members {
-			n.members[string(name)] = p.node(s.skip())
+		for name := range s.Members {
+			n.members[string(name)] = p.node(s.Skip())
 		}
 	}
-	s.end()
+	s.End()
 	p.err = s.err
 }
 

@@ -19,22 +19,22 @@ var errMissing = errors.New("missing value")
 // decodePatch reads a patch by the rules of jsonpatch.DecodePatch: an array of objects, of which any may be null, and the last of
 // duplicate members counts. null is a patch without operations.
 func decodePatch(patch []byte) ([]operation, error) {
-	s := scanner{data: patch}
-	if s.next() == 'n' {
-		s.skip()
-		s.end()
+	s := Scanner{data: patch}
+	if s.Next() == 'n' {
+		s.Skip()
+		s.End()
 		return nil, s.err
 	}
 	var operations []operation
 	count := 0
-	for range s.items {
+	for range s.Items {
 		if count++; count > MaxPatchOperations {
-			s.skip()
+			s.Skip()
 			continue
 		}
-		operations = append(operations, s.operation())
+		operations = append(operations, readOperation(&s))
 	}
-	s.end()
+	s.End()
 	switch {
 	case s.err != nil:
 		return nil, s.err
@@ -44,15 +44,15 @@ func decodePatch(patch []byte) ([]operation, error) {
 	return operations, nil
 }
 
-// operation reads one item of a patch.
-func (s *scanner) operation() operation {
+// readOperation reads one item of a patch.
+func readOperation(s *Scanner) operation {
 	var o operation
-	if s.next() == 'n' {
-		s.skip()
+	if s.Next() == 'n' {
+		s.Skip()
 		return o
 	}
-	for name := range s.members {
-		value := s.skip()
+	for name := range s.Members {
+		value := s.Skip()
 		if len(value) > 0 && value[0] == 'n' {
 			value = nil
 		}

@@ -19,8 +19,8 @@ type ResourceKind struct {
 
 // KindOf reads what a JSON object says that it is, no further than it has to. What is not there, or null, is empty.
 func KindOf(object []byte) (schema.GroupVersionKind, error) {
-	d := decoder{scanner: scanner{data: object}}
-	if d.next() != '{' {
+	d := decoder{Scanner: Scanner{data: object}}
+	if d.Next() != '{' {
 		return schema.GroupVersionKind{}, errNoObject
 	}
 	var apiVersion, kind string

@@ -20,11 +20,12 @@ const (
 	maxShared = copiedBytes / 4
 )
 
-// scanner reads one JSON document from front to back, by the grammar of encoding/json. It copies texts, and nothing else.
+// Scanner reads one JSON document from front to back, by the grammar of encoding/json and sigs.k8s.io/json. It copies texts, and
+// nothing else, and may be used by one goroutine at a time.
 //
-// The first error sticks and moves pos to the end, so that callers need not look at err before the document is over: what
+// The first error sticks and moves the scanner to the end, so that callers need not look at Err before the document is over: what
 // they read from then on is empty.
-type scanner struct {
+type Scanner struct {
 	data  []byte
 	pos   int
 	depth int
@@ -34,7 +35,16 @@ type scanner struct {
 	copiedAt int
 }
 
-func (s *scanner) failf(at int, format string, args ...any) {
+// NewScanner returns a scanner at the start of a document, which must not change while it is read.
+func NewScanner(document []byte) *Scanner { return &Scanner{data: document} }
+
+// Rest is what the scanner has not read yet.
+func (s *Scanner) Rest() []byte { return s.data[s.pos:] }
+
+// Err is the first error; nil as long as the document is valid.
+func (s *Scanner) Err() error { return s.err }
+
+func (s *Scanner) failf(at int, format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf("%s at byte %d", fmt.Sprintf(format, args...), at)
 	}
@@ -42,7 +52,7 @@ func (s *scanner) failf(at int, format string, args ...any) {
 }
 
 // unexpected fails with the token at pos.
-func (s *scanner) unexpected(want string) {
+func (s *Scanner) unexpected(want string) {
 	if s.pos >= len(s.data) {
 		s.failf(s.pos, "unexpected end of the document, want %s,", want)
 		return
@@ -50,9 +60,9 @@ func (s *scanner) unexpected(want string) {
 	s.failf(s.pos, "unexpected %q, want %s,", s.data[s.pos], want)
 }
 
-// next skips white space and returns the first byte of the next token without consuming it; 0, which begins no token, at
+// Next skips white space and returns the first byte of the next token without consuming it; 0, which begins no token, at
 // the end.
-func (s *scanner) next() byte {
+func (s *Scanner) Next() byte {
 	for ; s.pos < len(s.data); s.pos++ {
 		switch c := s.data[s.pos]; c {
 		case ' ', '\t', '\n', '\r':
@@ -63,16 +73,16 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// end requires that nothing follows.
-func (s *scanner) end() {
-	if s.next(); s.pos < len(s.data) {
+// End requires that nothing follows.
+func (s *Scanner) End() {
+	if s.Next(); s.pos < len(s.data) {
 		s.unexpected("the end")
 	}
 }
 
-// members reads an object and yields the unescaped name of each member. The loop's body consumes the value, and does not
-// break off.
-func (s *scanner) members(yield func(name []byte) bool) {
+// Members reads an object and yields the unescaped name of each member. The loop's body consumes the value. A loop that breaks off
+// leaves the scanner in the object: nothing more can be read.
+func (s *Scanner) Members(yield func(name []byte) bool) {
 	for more := s.enter('{'); more; more = s.more('}') {
 		name := unescaped(s.name())
 		if s.err != nil || !yield(name) {
@@ -81,8 +91,8 @@ func (s *scanner) members(yield func(name []byte) bool) {
 	}
 }
 
-// items reads an array and yields the index of each item. The loop's body consumes the item, and does not break off.
-func (s *scanner) items(yield func(i int) bool) {
+// Items reads an array and yields the index of each item. The loop's body consumes the item, as that of Members.
+func (s *Scanner) Items(yield func(i int) bool) {
 	i := 0
 	for more := s.enter('['); more; more = s.more(']') {
 		if !yield(i) {
@@ -92,18 +102,18 @@ func (s *scanner) items(yield func(i int) bool) {
 	}
 }
 
-// skip reads one value of any type and returns it as it stands. Its capacity ends with it, so that nothing can be
+// Skip reads one value of any type and returns it as it stands. Its capacity ends with it, so that nothing can be
 // appended into the document.
-func (s *scanner) skip() []byte {
-	s.next()
+func (s *Scanner) Skip() []byte {
+	s.Next()
 	start := s.pos
 	s.value()
 	return s.data[start:s.pos:s.pos]
 }
 
 // value reads one value of any type.
-func (s *scanner) value() {
-	switch c := s.next(); c {
+func (s *Scanner) value() {
+	switch c := s.Next(); c {
 	case '"':
 		s.quoted()
 	case '{':
@@ -129,8 +139,8 @@ func (s *scanner) value() {
 }
 
 // enter opens an array or object and says whether it has an element.
-func (s *scanner) enter(open byte) bool {
-	if s.next() != open {
+func (s *Scanner) enter(open byte) bool {
+	if s.Next() != open {
 		s.unexpected(string(open))
 		return false
 	}
@@ -139,7 +149,7 @@ func (s *scanner) enter(open byte) bool {
 		return false
 	}
 	s.pos++
-	if s.next() != open+2 { // In ASCII the brackets stand two after their openings.
+	if s.Next() != open+2 { // In ASCII the brackets stand two after their openings.
 		return true
 	}
 	s.pos++
@@ -148,8 +158,8 @@ func (s *scanner) enter(open byte) bool {
 }
 
 // more goes on to the next element, or consumes the closing bracket and says that there is none.
-func (s *scanner) more(closing byte) bool {
-	switch s.next() {
+func (s *Scanner) more(closing byte) bool {
+	switch s.Next() {
 	case ',':
 		s.pos++
 		return true
@@ -163,13 +173,13 @@ func (s *scanner) more(closing byte) bool {
 }
 
 // name reads the name of a member and the colon. It returns the name between its quotes, as it stands.
-func (s *scanner) name() []byte {
-	if s.next() != '"' {
+func (s *Scanner) name() []byte {
+	if s.Next() != '"' {
 		s.unexpected("the name of a member")
 		return nil
 	}
 	name := s.quoted()
-	if s.next() != ':' {
+	if s.Next() != ':' {
 		s.unexpected("a colon")
 		return nil
 	}
@@ -177,8 +187,8 @@ func (s *scanner) name() []byte {
 	return name
 }
 
-// text reads a string. Short ones that stand near each other share one copy.
-func (s *scanner) text() string {
+// Text reads a string. Short ones that stand near each other share one copy.
+func (s *Scanner) Text() string {
 	quoted := s.quoted()
 	if len(quoted) == 0 || len(quoted) > maxShared || !isText(quoted) {
 		return string(unescaped(quoted))
@@ -191,7 +201,7 @@ func (s *scanner) text() string {
 }
 
 // quoted reads a string and returns what stands between the quotes, as it stands.
-func (s *scanner) quoted() []byte {
+func (s *Scanner) quoted() []byte {
 	start := s.pos + 1
 	for i := start; ; {
 		i += plain(s.data[i:])
@@ -216,7 +226,7 @@ func (s *scanner) quoted() []byte {
 	}
 }
 
-func (s *scanner) literal(want string) {
+func (s *Scanner) literal(want string) {
 	if !bytes.HasPrefix(s.data[s.pos:], []byte(want)) {
 		s.unexpected(want)
 		return
@@ -224,7 +234,7 @@ func (s *scanner) literal(want string) {
 	s.pos += len(want)
 }
 
-func (s *scanner) number() {
+func (s *Scanner) number() {
 	d := s.data[s.pos:]
 	i := 0
 	if d[0] == '-' {

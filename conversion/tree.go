@@ -34,7 +34,7 @@ func (n *node) elements() []node {
 	if n.parsed || n.kind != '{' && n.kind != '[' {
 		return n.children
 	}
-	p := parser{scanner: scanner{data: n.raw}, stack: make([]node, 0, 16), levels: 1}
+	p := parser{Scanner: Scanner{data: n.raw}, stack: make([]node, 0, 16), levels: 1}
 	if n.depth >= maxLazyDepth {
 		p.levels = maxDepth
 	}
@@ -56,25 +56,25 @@ var errNoObject = errors.New("not a JSON object")
 
 // parseObject reads a document that is one object.
 func parseObject(raw []byte) (node, error) {
-	p := parser{scanner: scanner{data: raw}, stack: make([]node, 0, 16), levels: 1}
-	if p.next() != '{' {
+	p := parser{Scanner: Scanner{data: raw}, stack: make([]node, 0, 16), levels: 1}
+	if p.Next() != '{' {
 		return node{}, errNoObject
 	}
 	root := p.parse(nil, 0)
-	p.end()
+	p.End()
 	return root, p.err
 }
 
 // parser makes nodes, as many levels as it has. Children wait on the stack until their number is known, so that they are
 // allocated once.
 type parser struct {
-	scanner
+	Scanner
 	stack  []node
 	levels int
 }
 
 func (p *parser) parse(name []byte, depth uint16) node {
-	n := node{kind: p.next(), depth: depth, name: name}
+	n := node{kind: p.Next(), depth: depth, name: name}
 	start := p.pos
 	switch {
 	case (n.kind == '{' || n.kind == '[') && p.levels > 0:
@@ -97,12 +97,12 @@ func (p *parser) elements(kind byte, depth uint16) []node {
 	p.levels--
 	defer func() { p.levels++ }()
 	if kind == '[' {
-		for range p.items {
+		for range p.Items {
 			p.stack = append(p.stack, p.parse(nil, depth))
 		}
 		return p.pop(base)
 	}
-	for name := range p.members {
+	for name := range p.Members {
 		p.stack = append(p.stack, p.parse(name, depth))
 	}
 	return lastByName(p.pop(base))

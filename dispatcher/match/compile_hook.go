@@ -7,9 +7,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // hook compiles the webhook at position i of o.
@@ -72,18 +69,6 @@ func (c *compiler) route(h *Hook, report report) {
 	}
 }
 
-func (c *compiler) selectors(h *Hook, w *webhook, report report) {
-	h.namespaceSelector = newSelector(w.NamespaceSelector)
-	h.objectSelector = newSelector(w.ObjectSelector)
-	const consequence = ": reviews that reach it are refused with 500"
-	if err := h.namespaceSelector.err; err != nil {
-		report(SeverityError, CodeSelector, ".namespaceSelector", err.Error()+consequence)
-	}
-	if err := h.objectSelector.err; err != nil {
-		report(SeverityError, CodeSelector, ".objectSelector", err.Error()+consequence)
-	}
-}
-
 func (c *compiler) matchConditions(h *Hook, w *webhook, report report) {
 	for _, err := range h.conditions.errs {
 		report(SeverityError, CodeCondition, ".matchConditions", err.Error()+": "+conditionPolicy(h.FailurePolicy))
@@ -94,27 +79,6 @@ func (c *compiler) matchConditions(h *Hook, w *webhook, report report) {
 				"in clusters whose authorizer cannot be asked the condition fails: "+conditionPolicy(h.FailurePolicy))
 		}
 	}
-}
-
-// newSelector compiles s. An absent selector selects everything, as the API's own default has it.
-func newSelector(s *metav1.LabelSelector) selector {
-	if s == nil {
-		return selector{Selector: labels.Everything()}
-	}
-	parsed, err := metav1.LabelSelectorAsSelector(s)
-	return selector{Selector: parsed, source: s, err: err, byName: err == nil && ByName(s)}
-}
-
-// ByName reports whether a selector of namespaces asks for their names and for nothing else: what it selects is known without
-// asking the cluster.
-func ByName(s *metav1.LabelSelector) bool {
-	other := func(key string) bool { return key != corev1.LabelMetadataName }
-	for key := range s.MatchLabels {
-		if other(key) {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return other(r.Key) })
 }
 
 func timeout(seconds *int32) time.Duration {

@@ -1,14 +1,10 @@
 package match
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
@@ -118,74 +114,4 @@ func (h *Hook) sees(ctx context.Context, a *Attributes, way *conversion.Resource
 	return nil, apierrors.NewInternalError(fmt.Errorf(
 		"hook %q takes %s, but the API server sent %s, and the way back is closed: %w: let the entry name the same versions as its hooks",
 		h.ID.Name, way.Resource, a.came.Resource, err))
-}
-
-// selector is a label selector, or the error that evaluating it yields.
-type selector struct {
-	labels.Selector
-	source *metav1.LabelSelector // as written; nil when absent
-	err    error
-	byName bool // it asks for nothing but the label in which a namespace has its name
-}
-
-// matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16), but that a selector by
-// name alone is matched with the name in the request: the API server keeps the label on every namespace (docs/deviations.md, D12).
-func (h *Hook) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierrors.StatusError) {
-	isNamespace := a.original.Resource.Resource == "namespaces"
-	if a.req.GetNamespace() == "" && !isNamespace {
-		return true, nil
-	}
-	if err := h.namespaceSelector.err; err != nil {
-		return false, apierrors.NewInternalError(err)
-	}
-	if h.namespaceSelector.Empty() {
-		return true, nil
-	}
-	if h.namespaceSelector.byName && !isNamespace {
-		return h.namespaceSelector.Matches((*nameLabel)(a.request)), nil
-	}
-	set, err := a.namespaceLabels(ctx)
-	if err != nil {
-		return false, namespaceError(err)
-	}
-	return h.namespaceSelector.Matches(set), nil
-}
-
-// nameLabel is the label in which the namespace of a request has its name, and no other.
-type nameLabel request
-
-// Lookup implements [labels.Labels].
-func (n *nameLabel) Lookup(label string) (value string, exists bool) {
-	return n.Get(label), n.Has(label)
-}
-
-// Has implements [labels.Labels].
-func (n *nameLabel) Has(label string) bool { return label == corev1.LabelMetadataName }
-
-// Get implements [labels.Labels].
-func (n *nameLabel) Get(label string) string {
-	if !n.Has(label) {
-		return ""
-	}
-	return n.req.GetNamespace()
-}
-
-// matchObject is MatchObjectSelector of k8s.io/apiserver's predicates/object (SEMANTICS C17).
-func (h *Hook) matchObject(a *Attributes) (bool, *apierrors.StatusError) {
-	if err := h.objectSelector.err; err != nil {
-		return false, apierrors.NewInternalError(err)
-	}
-	if h.objectSelector.Empty() {
-		return true, nil
-	}
-	for _, o := range [...]*object{a.object, a.old} {
-		set, ok, err := o.labelSet(a.request)
-		if err != nil {
-			return false, cmp.Or(memoryStatus(err), apierrors.NewBadRequest(err.Error()))
-		}
-		if ok && h.objectSelector.Matches(set) {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -36,26 +36,26 @@ type tableKey struct {
 type operation uint8
 
 const (
-	create operation = iota
-	update
-	remove
-	connect
-	other // what this version of Kubernetes has never heard of
+	operationCreate operation = iota
+	operationUpdate
+	operationDelete
+	operationConnect
+	operationOther // what this version of Kubernetes has never heard of
 	operations
 )
 
 func operationOf(name string) operation {
 	switch name {
 	case "CREATE":
-		return create
+		return operationCreate
 	case "UPDATE":
-		return update
+		return operationUpdate
 	case "DELETE":
-		return remove
+		return operationDelete
 	case "CONNECT":
-		return connect
+		return operationConnect
 	}
-	return other
+	return operationOther
 }
 
 // table holds the hooks of one stage and operation.

@@ -1,8 +1,6 @@
 package match
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -44,7 +42,7 @@ func (o *object) labelSet(r *request) (set labels.Set, ok bool, err error) {
 	}
 	o.once.Do(func() { o.decode(r.memory) })
 	// What a client connects with (PodExecOptions and the like) has no metadata; everything else has, even if empty.
-	return o.labels, o.found || r.operation != connect, o.err
+	return o.labels, o.found || r.operation != operationConnect, o.err
 }
 
 // labelFactor is what labels take as a map, for each of their bytes. Measured for labels of three characters without a value.
@@ -77,31 +75,4 @@ func (o *object) decode(m Memory) {
 	if o.err != nil && memoryStatus(o.err) == nil {
 		o.err = fmt.Errorf("labels cannot be read, the object is not JSON: %w", o.err)
 	}
-}
-
-// namespaceLabels is GetNamespaceLabels of k8s.io/apiserver's predicates/namespace: a Namespace that is being written
-// is selected by its new labels, everything else by the labels that its namespace has now (SEMANTICS C16).
-func (a *Attributes) namespaceLabels(ctx context.Context) (labels.Set, error) {
-	if a.writesNamespace() {
-		set, ok, err := a.object.labelSet(a.request)
-		if err == nil && !ok {
-			err = errors.New("the request to write a namespace has no object")
-		}
-		return set, err
-	}
-	return a.cluster.NamespaceLabels(ctx, a.req.GetNamespace())
-}
-
-func (a *Attributes) writesNamespace() bool {
-	return a.original.Resource.Resource == "namespaces" && a.req.GetSubResource() == "" &&
-		(a.operation == create || a.operation == update)
-}
-
-// namespaceError is how a failed look-up refuses a review: 404 for a namespace that does not exist, else 500.
-func namespaceError(err error) *apierrors.StatusError {
-	var status apierrors.APIStatus
-	if apierrors.IsNotFound(err) && errors.As(err, &status) {
-		return &apierrors.StatusError{ErrStatus: status.Status()}
-	}
-	return cmp.Or(memoryStatus(err), apierrors.NewInternalError(err))
 }
