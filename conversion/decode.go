@@ -119,16 +119,26 @@ func (d *decoder) review() {
 
 // readResponse checks the types in a response, which a review that asks should not have.
 func (d *decoder) readResponse() {
-	raw := d.Skip()
-	if d.err != nil {
-		return
-	}
 	var into any = new(k8sv1.AdmissionResponse)
 	if d.alpha {
 		into = new(reviewStatus)
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, into); err != nil && d.wrongType == "" {
-		d.wrongType = fmt.Sprintf("%s: %v", d.answered(), err)
+	if raw := d.Skip(); d.err == nil {
+		d.unmarshal(raw, into, d.answered())
+	}
+}
+
+// unmarshal reads a value as Kubernetes does, as far as it can be read.
+func (d *decoder) unmarshal(raw []byte, into any, path ...string) {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, into); err != nil {
+		d.wrongf("%s: %v", strings.Join(path, "."), err)
+	}
+}
+
+// wrongf remembers the first field of a wrong type.
+func (d *decoder) wrongf(format string, args ...any) {
+	if d.wrongType == "" {
+		d.wrongType = fmt.Sprintf(format, args...)
 	}
 }
 
@@ -184,9 +194,25 @@ func (d *decoder) readStrings(list []string, path ...string) []string {
 func (d *decoder) mismatch(want string, path ...string) {
 	got := typeName(d.Next())
 	d.Skip()
-	if d.wrongType == "" {
-		d.wrongType = fmt.Sprintf("%s is %s, want %s", strings.Join(path, "."), got, want)
+	d.wrongf("%s is %s, want %s", strings.Join(path, "."), got, want)
+}
+
+// readMap reads an object into a map, as encoding/json adds to one that is there already. read reads a value.
+func readMap[V any](d *decoder, into map[string]V, read func() V, path ...string) map[string]V {
+	if d.null() {
+		return nil
 	}
+	if d.Next() != '{' {
+		d.mismatch("an object", path...)
+		return into
+	}
+	if into == nil {
+		into = map[string]V{}
+	}
+	for name := range d.Members {
+		into[string(name)] = read()
+	}
+	return into
 }
 
 // typeName names the type of the JSON value that begins with c.

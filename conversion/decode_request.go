@@ -159,27 +159,12 @@ func (d *decoder) readUser(r *request) {
 		case "groups":
 			user.Groups = d.readStrings(user.Groups, d.asked(), "userInfo", "groups")
 		case "extra":
-			d.readExtra(user)
+			user.Extra = readMap(d, user.Extra, func() *admissionv1.ExtraValue {
+				return &admissionv1.ExtraValue{Items: d.readStrings(nil, d.asked(), "userInfo", "extra")}
+			}, d.asked(), "userInfo", "extra")
 		default:
 			d.Skip()
 		}
-	}
-}
-
-func (d *decoder) readExtra(user *admissionv1.UserInfo) {
-	if d.null() {
-		user.Extra = nil
-		return
-	}
-	if d.Next() != '{' {
-		d.mismatch("an object", d.asked(), "userInfo", "extra")
-		return
-	}
-	if user.Extra == nil {
-		user.Extra = map[string]*admissionv1.ExtraValue{}
-	}
-	for name := range d.Members {
-		user.Extra[string(name)] = &admissionv1.ExtraValue{Items: d.readStrings(nil, d.asked(), "userInfo", "extra")}
 	}
 }
 

@@ -3,12 +3,9 @@ package conversion
 import (
 	"bytes"
 	"encoding/base64"
-	"fmt"
-	"strings"
 
 	k8sv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -58,14 +55,6 @@ func DecodeDenial(body []byte, apiVersion, uid string) *admissionv1.AdmissionRes
 	return d.message(apiVersion)
 }
 
-// decodeResponse reads an answer in the layout of the version that was asked in.
-func decodeResponse(body []byte, apiVersion string) *responseDecoder {
-	d := &responseDecoder{decoder: decoder{Scanner: Scanner{data: body}, alpha: apiVersion == versionV1alpha1}}
-	d.answer()
-	d.End()
-	return d
-}
-
 // responseDecoder reads an answer in one pass. It goes on after a field of the wrong type, for the sake of a denial.
 type responseDecoder struct {
 	decoder
@@ -74,83 +63,15 @@ type responseDecoder struct {
 	response                *response // nil when there is none, or null
 }
 
-// response is AdmissionResponse of k8s.io/api/admission/v1.
 type response struct {
-	uid              string
-	allowed, said    bool // said: allowed was there
-	status           *metav1.Status
-	patch            []byte
-	patchType        *string
-	auditAnnotations map[string]string
-	warnings         []string
+	k8sv1.AdmissionResponse
+
+	said bool // allowed is there
 }
 
-// rejection says why the answer is none; nil when it is one.
-func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
-	switch {
-	case len(d.data) == 0:
-		return badRequest(ReasonNotJSON, "the answer is empty, want an %s", reviewKind)
-	case !bytes.HasPrefix(bytes.TrimLeft(d.data, " \t\r\n"), []byte("{")):
-		return badRequest(ReasonNotJSON, "the answer is not a JSON object, want an %s: it begins with %.40q", reviewKind, d.data)
-	case d.err != nil:
-		return badRequest(ReasonMalformedJSON, "the answer is malformed JSON: %v", d.err)
-	case d.wrongType != "":
-		return badRequest(ReasonWrongType, "the answer is no %s that can be read: %s", reviewKind, d.wrongType)
-	case d.kind != reviewKind && d.kind != "":
-		return badRequest(ReasonWrongKind, "the answer is of kind %.100q, want an %s", d.kind, reviewKind)
-	case !d.inVersion(apiVersion):
-		return badRequest(ReasonUnsupportedVersion, "the answer is in apiVersion %.100q to a review in %s", d.apiVersion, apiVersion)
-	case d.response == nil && !d.alpha:
-		return badRequest(ReasonNoResponse, "webhook response was absent: the answer has no field response")
-	case apiVersion != versionV1:
-		return nil
-	case d.response.uid != uid:
-		return badRequest(ReasonWrongUID, "response.uid is %.100q, want that of the request, %q", d.response.uid, uid)
-	case d.typedKind != reviewKind || d.typedVersion != versionV1:
-		return badRequest(ReasonWrongKind, "kind and apiVersion of the answer are %.100q and %.100q, want %q and %q",
-			d.typedKind, d.typedVersion, reviewKind, versionV1)
-	case d.response.patchType != nil && *d.response.patchType == "":
-		return badRequest(ReasonWrongPatchType, "response.patchType is there, and empty")
-	}
-	return nil
-}
-
-// inVersion says whether Kubernetes would decode the answer as one in apiVersion: gvkWithDefaults of
-// k8s.io/apimachinery/pkg/runtime/serializer/json with apiVersion as the default, and ParseGroupVersion of its schema.
-func (d *responseDecoder) inVersion(apiVersion string) bool {
-	switch d.apiVersion {
-	case apiVersion, "", "/", "admission.k8s.io/":
-		return true
-	}
-	return false
-}
-
-// denies says whether the answer says of its own that it denies.
-func (d *responseDecoder) denies(apiVersion, uid string) bool {
-	r := d.response
-	return r != nil && r.said && !r.allowed && (apiVersion != versionV1 || r.uid == uid)
-}
-
-// message is the response as far as it was read.
-func (d *responseDecoder) message(apiVersion string) *admissionv1.AdmissionResponse {
-	r := d.response
-	if r == nil {
-		r = new(response)
-	}
-	m := &admissionv1.AdmissionResponse{
-		Uid: r.uid, Allowed: r.allowed, Status: statusMessage(r.status), Patch: r.patch,
-		AuditAnnotations: r.auditAnnotations, Warnings: r.warnings,
-	}
-	switch {
-	case apiVersion == versionV1 && r.patchType != nil:
-		m.PatchType = *r.patchType
-	case apiVersion != versionV1 && len(r.patch) > 0:
-		m.PatchType = string(k8sv1.PatchTypeJSONPatch)
-	}
-	return m
-}
-
-func (d *responseDecoder) answer() {
+// decodeResponse reads an answer in the layout of the version that was asked in.
+func decodeResponse(body []byte, apiVersion string) *responseDecoder {
+	d := &responseDecoder{decoder: decoder{Scanner: Scanner{data: body}, alpha: apiVersion == versionV1alpha1}}
 	for name := range d.Members {
 		switch {
 		// As encoding/json, with which Kubernetes finds kind and apiVersion, whatever their case.
@@ -166,6 +87,8 @@ func (d *responseDecoder) answer() {
 			d.Skip()
 		}
 	}
+	d.End()
+	return d
 }
 
 // readName reads a string that Kubernetes reads twice: sniffed by any case, typed only when name is field itself.
@@ -192,7 +115,7 @@ func (d *responseDecoder) readVerdict() {
 		d.response = new(response)
 	}
 	for name := range d.Members {
-		if d.alpha && !inStatus(name) {
+		if d.alpha && string(name) != "allowed" && string(name) != "status" {
 			d.Skip()
 			continue
 		}
@@ -204,19 +127,27 @@ func (d *responseDecoder) readVerdict() {
 func (d *responseDecoder) readVerdictField(r *response, name []byte) {
 	switch string(name) {
 	case "uid":
-		d.readString(&r.uid, "response", "uid")
+		d.readString((*string)(&r.UID), "response", "uid")
 	case "allowed":
 		d.readAllowed(r)
 	case "status":
-		d.readStatus(r)
+		if raw := d.Skip(); d.err == nil { // It is deep, and rare. Of one that is cut off nothing is read.
+			d.unmarshal(raw, &r.Result, d.answered(), "status")
+		}
 	case "patch":
 		d.readPatch(r)
 	case "patchType":
-		d.readPatchType(r)
+		if r.PatchType = nil; !d.null() {
+			r.PatchType = new(k8sv1.PatchType)
+			d.readString((*string)(r.PatchType), "response", "patchType")
+		}
 	case "auditAnnotations":
-		d.readAnnotations(r)
+		r.AuditAnnotations = readMap(&d.decoder, r.AuditAnnotations, func() (text string) {
+			d.readString(&text, "response", "auditAnnotations")
+			return text
+		}, "response", "auditAnnotations")
 	case "warnings":
-		r.warnings = d.readStrings(r.warnings, "response", "warnings")
+		r.Warnings = d.readStrings(r.Warnings, "response", "warnings")
 	default:
 		d.Skip()
 	}
@@ -228,94 +159,94 @@ func (d *responseDecoder) readAllowed(r *response) {
 		d.Skip()
 	case 't', 'f':
 		if d.Skip(); d.err == nil {
-			r.allowed, r.said = c == 't', true
+			r.Allowed, r.said = c == 't', true
 		}
 	default:
 		d.mismatch("a boolean", d.answered(), "allowed")
 	}
 }
 
-// readStatus leaves a status to Kubernetes' own decoder: it is deep, and rare. Of a status that is cut off nothing is read.
-func (d *responseDecoder) readStatus(r *response) {
-	if d.null() {
-		r.status = nil
-		return
-	}
-	raw := d.Skip()
-	if d.err != nil {
-		return
-	}
-	if r.status == nil {
-		r.status = new(metav1.Status)
-	}
-	d.unmarshal(raw, r.status, d.answered(), "status")
-}
-
-// readPatch reads []byte as encoding/json does: base64 in a string, but also an array of numbers.
+// readPatch leaves all but base64 in a string, which may be large, to Kubernetes' own decoder: null, and an array of numbers.
 func (d *responseDecoder) readPatch(r *response) {
-	switch d.Next() {
-	case 'n':
-		d.Skip()
-		r.patch = nil
-	case '"':
-		text := unescaped(d.quoted())
-		patch := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
-		n, err := base64.StdEncoding.Decode(patch, text)
-		if err != nil {
-			d.wrongf("response.patch is not base64: %v", err)
-			return
-		}
-		r.patch = patch[:n]
-	default:
+	if d.Next() != '"' {
 		if raw := d.Skip(); d.err == nil {
-			d.unmarshal(raw, &r.patch, "response", "patch")
+			d.unmarshal(raw, &r.Patch, "response", "patch")
 		}
-	}
-}
-
-// readPatchType reads a pointer in Kubernetes' type.
-func (d *responseDecoder) readPatchType(r *response) {
-	if d.null() {
-		r.patchType = nil
 		return
 	}
-	if r.patchType == nil {
-		r.patchType = new(string)
-	}
-	d.readString(r.patchType, "response", "patchType")
-}
-
-func (d *responseDecoder) readAnnotations(r *response) {
-	if d.null() {
-		r.auditAnnotations = nil
+	text := unescaped(d.quoted())
+	patch := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Decode(patch, text)
+	if err != nil {
+		d.wrongf("response.patch is not base64: %v", err)
 		return
 	}
-	if d.Next() != '{' {
-		d.mismatch("an object", "response", "auditAnnotations")
-		return
-	}
-	if r.auditAnnotations == nil {
-		r.auditAnnotations = map[string]string{}
-	}
-	for name := range d.Members {
-		key, value := string(name), ""
-		d.readString(&value, "response", "auditAnnotations")
-		r.auditAnnotations[key] = value
-	}
+	r.Patch = patch[:n]
 }
 
-// unmarshal reads a value as Kubernetes does, as far as it can be read.
-func (d *responseDecoder) unmarshal(raw []byte, into any, path ...string) {
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, into); err != nil {
-		d.wrongf("%s: %v", strings.Join(path, "."), err)
+// rejection says why the answer is none; nil when it is one.
+func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
+	switch {
+	case len(d.data) == 0:
+		return badRequest(ReasonNotJSON, "the answer is empty, want an %s", reviewKind)
+	case !bytes.HasPrefix(bytes.TrimLeft(d.data, " \t\r\n"), []byte("{")):
+		return badRequest(ReasonNotJSON, "the answer is not a JSON object, want an %s: it begins with %.40q", reviewKind, d.data)
+	case d.err != nil:
+		return badRequest(ReasonMalformedJSON, "the answer is malformed JSON: %v", d.err)
+	case d.wrongType != "":
+		return badRequest(ReasonWrongType, "the answer is no %s that can be read: %s", reviewKind, d.wrongType)
+	case d.kind != reviewKind && d.kind != "":
+		return badRequest(ReasonWrongKind, "the answer is of kind %.100q, want an %s", d.kind, reviewKind)
+	case !d.inVersion(apiVersion):
+		return badRequest(ReasonUnsupportedVersion, "the answer is in apiVersion %.100q to a review in %s", d.apiVersion, apiVersion)
+	case d.response == nil && !d.alpha:
+		return badRequest(ReasonNoResponse, "webhook response was absent: the answer has no field response")
+	case apiVersion != versionV1:
+		return nil
+	case string(d.response.UID) != uid:
+		return badRequest(ReasonWrongUID, "response.uid is %.100q, want that of the request, %q", d.response.UID, uid)
+	case d.typedKind != reviewKind || d.typedVersion != versionV1:
+		return badRequest(ReasonWrongKind, "kind and apiVersion of the answer are %.100q and %.100q, want %q and %q",
+			d.typedKind, d.typedVersion, reviewKind, versionV1)
+	case d.response.PatchType != nil && *d.response.PatchType == "":
+		return badRequest(ReasonWrongPatchType, "response.patchType is there, and empty")
 	}
+	return nil
 }
 
-// wrongf remembers the first field of a wrong type.
-func (d *responseDecoder) wrongf(format string, args ...any) {
-	if d.wrongType == "" {
-		d.wrongType = fmt.Sprintf(format, args...)
+// inVersion says whether Kubernetes would decode the answer as one in apiVersion: gvkWithDefaults of
+// k8s.io/apimachinery/pkg/runtime/serializer/json with apiVersion as the default, and ParseGroupVersion of its schema.
+func (d *responseDecoder) inVersion(apiVersion string) bool {
+	switch d.apiVersion {
+	case apiVersion, "", "/", "admission.k8s.io/":
+		return true
 	}
+	return false
+}
+
+// denies says whether the answer says of its own that it denies.
+func (d *responseDecoder) denies(apiVersion, uid string) bool {
+	r := d.response
+	return r != nil && r.said && !r.Allowed && (apiVersion != versionV1 || string(r.UID) == uid)
+}
+
+// message is the response as far as it was read.
+func (d *responseDecoder) message(apiVersion string) *admissionv1.AdmissionResponse {
+	r := d.response
+	if r == nil {
+		return &admissionv1.AdmissionResponse{}
+	}
+	m := &admissionv1.AdmissionResponse{
+		Uid: string(r.UID), Allowed: r.Allowed, Status: statusMessage(r.Result), Patch: r.Patch,
+		AuditAnnotations: r.AuditAnnotations, Warnings: r.Warnings,
+	}
+	switch {
+	case apiVersion == versionV1 && r.PatchType != nil:
+		m.PatchType = string(*r.PatchType)
+	case apiVersion != versionV1 && len(r.Patch) > 0:
+		m.PatchType = string(k8sv1.PatchTypeJSONPatch)
+	}
+	return m
 }
 
 // statusMessage is a Status as a message, without what only lists have.

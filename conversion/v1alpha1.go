@@ -39,9 +39,6 @@ func inV1alpha1(name []byte) bool {
 	return false
 }
 
-// inStatus says whether a member of a response is one in v1alpha1 too.
-func inStatus(name []byte) bool { return string(name) == "allowed" || string(name) == "status" }
-
 // reviewStatus writes AdmissionReviewStatus.
 func (w *jsonWriter) reviewStatus(r *admissionv1.AdmissionResponse) {
 	w.name("status")
