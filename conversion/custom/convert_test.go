@@ -104,8 +104,8 @@ func TestWhatIsNotOfTheDefinitionIsNotConverted(t *testing.T) {
 		"null":                                   {withScale, `null`, widget("v2"), "not a JSON object"},
 		"nothing":                                {without, ``, widget("v2"), "not a JSON object"},
 		"an object that is cut off":              {withScale, before[:50], widget("v2"), "unexpected"},
-		"an object that ends within its members": {withScale, `{"apiVersion":"example.com/v1"`, widget("v2"), "EOF"},
-		"two objects":                            {withScale, before + before, widget("v2"), "something follows"},
+		"an object that ends within its members": {withScale, `{"apiVersion":"example.com/v1"`, widget("v2"), "unexpected end"},
+		"two objects":                            {withScale, before + before, widget("v2"), "want the end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.d.Convert(t.Context(), []byte(c.raw), c.to, nobody(t))

@@ -1,22 +1,22 @@
 package custom
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // object is a JSON object as it stands, and where its own members are.
 type object struct {
 	raw     []byte
-	members []member // also those of the same name
+	members []jsonMember // also those of the same name
 }
 
-// member is where the value of a member stands.
-type member struct {
+// jsonMember is where the value of a member stands.
+type jsonMember struct {
 	name       string
 	start, end int
 }
@@ -25,31 +25,18 @@ var errNoObject = errors.New("not a JSON object")
 
 // parse finds the members of a JSON document that is one object.
 func parse(raw []byte) (*object, error) {
-	o := &object{raw: raw}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+	s := conversion.NewScanner(raw)
+	if s.Next() != '{' {
 		return nil, errNoObject
 	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		var value json.RawMessage
-		if err = d.Decode(&value); err != nil {
-			return nil, err
-		}
-		end := int(d.InputOffset())
-		text, _ := name.(string) // It is one: the decoder takes nothing else there.
-		o.members = append(o.members, member{name: text, start: end - len(value), end: end})
+	o := &object{raw: raw}
+	for name := range s.Members {
+		value := s.Skip()
+		end := len(raw) - len(s.Rest())
+		o.members = append(o.members, jsonMember{name: string(name), start: end - len(value), end: end})
 	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON object")
-	}
-	return o, nil
+	s.End()
+	return o, s.Err()
 }
 
 // get is the value of a member, the last one of that name; nil when there is none.
