@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// AllowedFor is how long a permission that the cluster told counts: that of the API servers which delegate their
-	// authorization (DelegatingAuthorizationOptions of k8s.io/apiserver).
+	// AllowedFor is how long a permission is cached, as by API servers that delegate their authorization
+	// (DelegatingAuthorizationOptions of k8s.io/apiserver).
 	AllowedFor = 10 * time.Second
-	// DeniedFor is how long it counts that there is none.
+	// DeniedFor is how long a missing permission is cached.
 	DeniedFor = 10 * time.Second
-	// MaxAccessReviews bounds the SubjectAccessReviews that one cluster gets from us at the same time. More wait.
+	// MaxAccessReviews bounds the SubjectAccessReviews in flight to one cluster. Others wait.
 	MaxAccessReviews = 32
 )
 
-// newPermissions returns what asks a cluster for permissions as an API server does that delegates its authorization, with
-// SubjectAccessReviews. What the cluster answered is kept for a while.
+// newPermissions returns an authorizer that sends SubjectAccessReviews to a cluster, as an API server does that delegates its
+// authorization, and caches the answers.
 func newPermissions(config *rest.Config, transport http.RoundTripper) (authorizer.Authorizer, error) {
 	client, err := authorizationv1.NewForConfigAndClient(config, &http.Client{Transport: bounded(MaxAccessReviews, transport)})
 	if err != nil {
@@ -39,7 +39,7 @@ func newPermissions(config *rest.Config, transport http.RoundTripper) (authorize
 	return a, nil
 }
 
-// bounded lets so many requests through at a time. Those that wait end with their context.
+// bounded allows most requests at a time. Waiting ends with the context of a request.
 func bounded(most int, transport http.RoundTripper) http.RoundTripper {
 	slots := make(chan struct{}, most)
 	return roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -11,12 +11,12 @@ import (
 
 // Builtin knows the resources that are built into kube-apiserver. Its methods may be called concurrently.
 type Builtin interface {
-	// Discovered is what an API server with these resources considers equivalent. The lists of a group come in the order in
+	// Discovered returns what an API server with these resources considers equivalent. The lists of a group come in the order in
 	// which its discovery lists the versions. They are not kept.
 	Discovered(lists []*metav1.APIResourceList) Equivalents
-	// Served is the same for an API server that cannot be asked, by the group versions that it serves.
+	// Served is Discovered by the group versions that an API server serves.
 	Served(versions []schema.GroupVersion) Equivalents
-	// Known is what is equivalent in a cluster of which nothing is known.
+	// Known returns what is equivalent in a cluster of which nothing is known.
 	Known() Equivalents
 	// Knows reports whether a kind is built in.
 	Knows(kind schema.GroupVersionKind) bool
@@ -25,7 +25,7 @@ type Builtin interface {
 	Convert(object []byte, to schema.GroupVersionKind) ([]byte, error)
 }
 
-// Equivalents tells which built-in resources are the same. It never changes and may be used concurrently.
+// Equivalents knows which built-in resources are the same. It is immutable.
 type Equivalents interface {
 	// For returns the ways to reach a resource, in the order in which the API server tries them, with the given one among
 	// them if the API server serves it; none for a resource that is not built in or served in one way only. The slice must
@@ -33,10 +33,10 @@ type Equivalents interface {
 	For(resource schema.GroupVersionResource, subresource string) []conversion.ResourceKind
 }
 
-// ErrUnknownKind means that a kind is not built into the API server, as far as a Builtin knows.
+// ErrUnknownKind means that a kind is not built into the API server as far as a Builtin knows.
 var ErrUnknownKind = errors.New("the kind is not built in")
 
-// nothingBuiltin is a Builtin for those who have none.
+// nothingBuiltin stands for missing Options.Builtin.
 type nothingBuiltin struct{}
 
 var (

@@ -11,32 +11,24 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 )
 
-// definition is a CustomResourceDefinition as it is served. It never changes.
+// definition is a CustomResourceDefinition as it is served. It is immutable.
 type definition struct {
 	resource schema.GroupResource
 	kind     schema.GroupKind
 	custom   *custom.Definition
-	err      error // why it cannot be used
+	err      error // if it cannot be used
 }
 
-// define reads a CustomResourceDefinition, which is not changed or kept.
+// define compiles a CustomResourceDefinition, which it does not change or keep.
 func define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
-	compiled, err := custom.Compile(crd)
-	if err != nil {
-		return &definition{
-			resource: schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural},
-			kind:     schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind},
-			err:      err,
-		}
+	d := &definition{
+		resource: schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural},
+		kind:     schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind},
 	}
-	return &definition{
-		resource: schema.GroupResource{Group: compiled.Group(), Resource: compiled.Plural()},
-		kind:     schema.GroupKind{Group: compiled.Group(), Kind: compiled.Kind()},
-		custom:   compiled,
-	}
+	d.custom, d.err = custom.Compile(crd)
+	return d
 }
 
-// equivalents returns the ways to reach the resource.
 func (d *definition) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -44,8 +36,8 @@ func (d *definition) equivalents(resource schema.GroupVersionResource, subresour
 	return among(d.custom.Equivalents(subresource), resource, subresource)
 }
 
-// among returns the ways if the given one is among them. If it is not, the API server that asks serves what nobody told us
-// of: then they are not all.
+// among returns the ways if the given one is among them. Otherwise the API server serves more than is known, and the ways are
+// not complete.
 func among(ways []conversion.ResourceKind, resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
 	if !slices.ContainsFunc(ways, func(way conversion.ResourceKind) bool { return way.Resource == resource }) {
 		return nil, &notServedError{resource: resource, subresource: subresource}
@@ -53,7 +45,7 @@ func among(ways []conversion.ResourceKind, resource schema.GroupVersionResource,
 	return ways, nil
 }
 
-// notServedError means that a cluster does not serve what it sends reviews of, as far as is known.
+// notServedError: the cluster sends a review of a resource that it is not known to serve.
 type notServedError struct {
 	resource    schema.GroupVersionResource
 	subresource string
@@ -67,14 +59,13 @@ func (e *notServedError) Error() string {
 	return fmt.Sprintf("%s of %s is not among the resources that the cluster is known to serve", resource, e.resource.GroupVersion())
 }
 
-// catalog are the custom resources of a cluster. It never changes.
+// catalog holds the custom resources of a cluster. It is immutable.
 type catalog struct {
 	resources map[schema.GroupResource]*definition
 	kinds     map[schema.GroupKind]*definition
 }
 
-// newCatalog makes a catalog. Of two definitions with the same kind, of which the API server serves one, it is told that one
-// alone.
+// newCatalog indexes definitions; nil ones are not served. At most one served definition has a kind.
 func newCatalog(definitions map[string]*definition) *catalog {
 	c := &catalog{
 		resources: make(map[schema.GroupResource]*definition, len(definitions)),

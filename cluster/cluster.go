@@ -1,14 +1,12 @@
-// Package cluster knows the clusters that send reviews: who may send them, and what a review does not carry, which is the
-// labels of namespaces, which resources are the same in several versions, how objects are converted between these, and
-// who may do what.
+// Package cluster knows the clusters that send reviews: which identities may send them, and what a review does not contain,
+// which is the labels of namespaces, the equivalent resources, the conversion of objects between them, and the permissions.
 //
-// A [Registry] is built from Cluster documents and changes with them. Looking something up takes no lock and starts
-// nothing. Its Run owns what follows each cluster that has a kubeconfig: watches of its namespaces, CustomResourceDefinitions
-// and APIServices, and its discovery. A cluster that cannot be reached concerns its own reviews alone. What is known about
-// a cluster has a bound on its age, [FreshFor]: past it there is an error, never an old answer; a single namespace is read
-// from the cluster first.
+// A [Registry] is built from Cluster documents and changes with them. A lookup takes no lock and starts nothing. Run owns
+// the watches of each cluster that has a kubeconfig (namespaces, CustomResourceDefinitions and APIServices) and its discovery.
+// A cluster that cannot be reached affects its own reviews alone. Information about a cluster is used for [FreshFor] and
+// is an error afterwards, except that a single namespace is read from the cluster.
 //
-// Conversion between built-in versions is behind an interface, [Builtin]: it is built on all of Kubernetes.
+// Conversion between built-in versions is behind an interface, [Builtin], since it depends on all of Kubernetes.
 package cluster
 
 import (
@@ -29,7 +27,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// Why a caller may not send reviews of a cluster. Log it; the caller is told neither.
+// Why a caller may not send reviews of a cluster. They are for logs; the caller does not learn which one applies.
 var (
 	// ErrUnknownCluster: there is no such cluster.
 	ErrUnknownCluster = errors.New("the cluster is unknown")
@@ -37,10 +35,10 @@ var (
 	ErrNotAllowed = errors.New("the identity is not one of the cluster's")
 )
 
-// AuthorizationError refuses a caller. Its text is fit to be sent to the caller: it is the same whether the cluster
-// exists or not. errors.Is tells ErrUnknownCluster from ErrNotAllowed.
+// AuthorizationError refuses a caller. Its text may be sent to the caller: it does not show whether the cluster exists.
+// errors.Is finds ErrUnknownCluster or ErrNotAllowed.
 type AuthorizationError struct {
-	// Identity is who asked; empty when nobody was recognised.
+	// Identity is the caller; empty if it has none.
 	Identity string
 	// Cluster is the cluster asked for.
 	Cluster string
@@ -56,56 +54,55 @@ func (e *AuthorizationError) Error() string {
 // Unwrap returns the reason.
 func (e *AuthorizationError) Unwrap() error { return e.reason }
 
-// Options configure a Registry. All of them may be missing.
+// Options configure a Registry. All fields are optional.
 type Options struct {
-	// Builtin knows the resources that are built into kube-apiserver; nil means that there are none: each is then a resource
-	// that is served in one way only.
+	// Builtin knows the resources that are built into kube-apiserver; with nil, none is built in.
 	Builtin Builtin
-	// Conversions returns what calls the conversion webhooks of a cluster, by its name; nil means that they cannot be called.
+	// Conversions returns the caller of the conversion webhooks of a cluster; with nil they cannot be called.
 	Conversions func(cluster string) custom.Caller
-	// Logger is told when a cluster cannot be asked, and when it can be again; nil means nobody is.
+	// Logger receives failures to reach a cluster; nil logs nothing.
 	Logger *slog.Logger
 }
 
-// Registry is the clusters. Its methods may be called concurrently; Run is called once.
+// Registry holds the clusters. Its methods may be called concurrently; Run is called once.
 type Registry struct {
 	logger      *slog.Logger
 	builtin     Builtin
 	known       Equivalents // in a cluster of which nothing is known
 	conversions func(cluster string) custom.Caller
-	reload      time.Duration                     // of kubeconfigs
-	current     atomic.Pointer[map[string]*entry] // by name; never changed once it is here
-	changed     chan struct{}                     // holds one token while Run has not seen an update
+	reload      time.Duration                          // of kubeconfigs
+	current     atomic.Pointer[map[string]*registered] // by name; never changed once it is here
+	changed     chan struct{}                          // holds one token while Run has not seen an update
 
 	update sync.Mutex // held while current is replaced
 }
 
-// entry is one cluster.
-type entry struct {
+// registered is one cluster of a Registry. It is immutable.
+type registered struct {
 	identities  map[string]bool
 	authorities []string // that may vouch for them; none means all
 	namespaces  namespaces
 	resources   resources
-	permissions authorizer.Authorizer // nil when there is nobody to ask
-	remote      *remote               // what asks the cluster, if something does
-	static      []Part                // what is known of the parts if nobody is asked for them
+	permissions authorizer.Authorizer // nil if unknown
+	remote      *remote               // nil without a kubeconfig
+	static      []Part                // the parts, as far as remote does not read them
 }
 
-// namespaces is one way to learn the labels of namespaces. A missing namespace is an error that apierrors.IsNotFound
-// recognises. The labels are not changed by either side.
+// namespaces returns the labels of namespaces. A missing namespace is an error that apierrors.IsNotFound recognises. The labels
+// are not changed by either side.
 type namespaces interface {
 	labels(ctx context.Context, name string) (map[string]string, error)
 }
 
-// resources is one way to learn what a cluster serves. It answers from memory.
+// resources returns what a cluster serves, from memory.
 type resources interface {
 	// equivalents is that of match.Cluster.
 	equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error)
-	// definition returns the definition of the custom resources of a kind; nil for a kind that is none.
+	// definition returns the definition of the custom resources of a kind; nil for other kinds.
 	definition(kind schema.GroupKind) (*definition, error)
 }
 
-// New returns a registry without clusters: it refuses everybody.
+// New returns a registry without clusters.
 func New(opts Options) *Registry {
 	r := &Registry{
 		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions,
@@ -121,19 +118,19 @@ func New(opts Options) *Registry {
 		r.conversions = func(string) custom.Caller { return noCaller{} }
 	}
 	r.known = r.builtin.Known()
-	r.current.Store(&map[string]*entry{})
+	r.current.Store(&map[string]*registered{})
 	return r
 }
 
-// Update replaces the clusters by those of the documents, which must be valid and are not changed afterwards. It never
-// blocks: what was not there before is connected by Run, and what stays the same stays connected.
+// Update replaces the clusters by those of the documents, which must be valid and are not changed afterwards. It does not
+// block: Run connects new clusters, and unchanged ones stay connected.
 func (r *Registry) Update(clusters []*kinds.Cluster) {
 	r.update.Lock()
 	defer r.update.Unlock()
 	before := *r.current.Load()
-	next := make(map[string]*entry, len(clusters))
+	next := make(map[string]*registered, len(clusters))
 	for _, c := range clusters {
-		next[c.Metadata.Name] = r.entry(c, before[c.Metadata.Name])
+		next[c.Metadata.Name] = r.register(c, before[c.Metadata.Name])
 	}
 	r.current.Store(&next)
 	select {
@@ -142,9 +139,9 @@ func (r *Registry) Update(clusters []*kinds.Cluster) {
 	}
 }
 
-// entry makes the entry of a document, with the connection that the cluster had before if it is the same.
-func (r *Registry) entry(c *kinds.Cluster, before *entry) *entry {
-	e := &entry{identities: make(map[string]bool, len(c.Spec.Identities)), authorities: c.Spec.Authorities}
+// register makes the cluster of a document. It keeps the connection of before if its kubeconfig is the same.
+func (r *Registry) register(c *kinds.Cluster, before *registered) *registered {
+	e := &registered{identities: make(map[string]bool, len(c.Spec.Identities)), authorities: c.Spec.Authorities}
 	for _, id := range c.Spec.Identities {
 		e.identities[id] = true
 	}
@@ -166,18 +163,18 @@ func (r *Registry) entry(c *kinds.Cluster, before *entry) *entry {
 	return e
 }
 
-// remote is what asks a cluster, with the connection that there was before if it is the same.
-func (r *Registry) remote(c *kinds.Cluster, kubeconfig string, whole bool, before *entry) *remote {
+func (r *Registry) remote(c *kinds.Cluster, kubeconfig string, whole bool, before *registered) *remote {
 	if before != nil && before.remote.is(kubeconfig, whole) {
 		return before.remote
 	}
-	return newRemote(remoteOptions{
+	return &remote{
 		path: kubeconfig, whole: whole, reload: r.reload, builtin: r.builtin, logger: r.logger.With("cluster", c.Metadata.Name),
-	})
+		tried: make(chan struct{}),
+	}
 }
 
-// Run connects to the clusters that have a kubeconfig, and disconnects from those that are gone, until ctx ends. It
-// returns when everything that it started has ended.
+// Run connects to the clusters that have a kubeconfig, and disconnects from removed ones, until ctx ends. It returns when all
+// connections have ended.
 func (r *Registry) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -210,7 +207,6 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 }
 
-// remotes are the connections that there should be.
 func (r *Registry) remotes() map[*remote]bool {
 	wanted := map[*remote]bool{}
 	for _, e := range *r.current.Load() {

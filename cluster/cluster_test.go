@@ -368,7 +368,7 @@ func linked(t *testing.T, test func(t *testing.T, s *scripted, n *watchedNamespa
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			n.follow(ctx)
+			n.watch(ctx)
 		}()
 		synctest.Wait()
 		test(t, s, n)
@@ -439,8 +439,8 @@ func TestLiveReadsAreBoundedAndEndWithTheirContext(t *testing.T) {
 	})
 }
 
-func TestTheMirrorRefusesWhatIsNoNamespace(t *testing.T) {
-	m := &newWatchedNamespaces(nil).mirror
+func TestTheCacheRefusesWhatIsNoNamespace(t *testing.T) {
+	m := &newWatchedNamespaces(nil).cache
 	for name, err := range map[string]error{
 		"add": m.Add(1), "update": m.Update(1), "delete": m.Delete(1), "replace": m.Replace([]any{1}, ""),
 		"an object of another kind": m.Add(&metav1.PartialObjectMetadataList{}), "a pod": m.Add(&corev1.Pod{}),
@@ -449,8 +449,8 @@ func TestTheMirrorRefusesWhatIsNoNamespace(t *testing.T) {
 			t.Error(name)
 		}
 	}
-	if m.Bookmark("1") != nil || m.pulse.fresh() {
-		t.Error("a bookmark before the first list makes an empty mirror fresh")
+	if m.Bookmark("1") != nil || m.freshness.fresh() {
+		t.Error("a bookmark before the first list makes an empty cache fresh")
 	}
 }
 

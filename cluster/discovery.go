@@ -19,41 +19,41 @@ import (
 )
 
 const (
-	// DiscoverEvery is how often a cluster is asked what it serves when nothing says that this has changed.
+	// DiscoverEvery is the interval of discovery while there is no sign of a change.
 	DiscoverEvery = 30 * time.Second
 	// discoverTimeout bounds one discovery, as client-go bounds its requests.
 	discoverTimeout = 32 * time.Second
-	// discoverPause lies between two discoveries, however often what is served changes.
+	// discoverPause is the shortest time between two discoveries.
 	discoverPause = time.Second
-	// discoverRetry lies between a discovery that failed and the next.
+	// discoverRetry is the interval after a discovery that failed.
 	discoverRetry = 5 * time.Second
 )
 
-// served is what an API server serves, by its discovery. It never changes.
+// served is the result of one discovery. It is immutable.
 type served struct {
 	builtin Equivalents
-	// ways are those to reach each resource, within its group.
-	ways map[place][]conversion.ResourceKind
-	// failed are the groups of which not all is known: their own server does not answer.
+	// ways to reach each resource within its group.
+	ways map[resourceKey][]conversion.ResourceKind
+	// failed are the groups whose API server does not answer, so that not all of their resources are known.
 	failed map[string]error
 }
 
-// place is a resource without its version.
-type place struct {
+// resourceKey is a resource without its version.
+type resourceKey struct {
 	resource    schema.GroupResource
 	subresource string
 }
 
 // newServed reads discovery: the lists of each group in the order of its versions.
 func newServed(lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error, builtin Builtin) *served {
-	s := &served{builtin: builtin.Discovered(lists), ways: map[place][]conversion.ResourceKind{}, failed: map[string]error{}}
+	s := &served{builtin: builtin.Discovered(lists), ways: map[resourceKey][]conversion.ResourceKind{}, failed: map[string]error{}}
 	for gv, err := range failed {
 		s.failed[gv.Group] = err
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			continue // a server that says so serves nothing under it
+			continue // nothing can be served under an invalid version
 		}
 		for i := range list.APIResources {
 			s.add(gv, &list.APIResources[i])
@@ -68,17 +68,16 @@ func (s *served) add(gv schema.GroupVersion, r *metav1.APIResource) {
 	if r.Version != "" {
 		way.Kind.Group, way.Kind.Version = r.Group, r.Version
 	}
-	at := place{resource: way.Resource.GroupResource(), subresource: subresource}
+	at := resourceKey{resource: way.Resource.GroupResource(), subresource: subresource}
 	s.ways[at] = append(s.ways[at], way)
 }
 
-// isBuiltin tells whether a resource is built into the API server.
 func (s *served) isBuiltin(resource schema.GroupVersionResource) bool {
 	return len(s.builtin.For(resource, "")) > 0
 }
 
-// equivalents returns the ways to reach a resource that is no custom one. Those of a server behind the API server are the
-// versions of its group: it knows no other resources.
+// equivalents returns the ways to reach a resource that is not a custom one. For an aggregated API server these are the versions
+// of the group.
 func (s *served) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
 	if s.isBuiltin(resource) {
 		return among(s.builtin.For(resource, subresource), resource, subresource)
@@ -86,30 +85,30 @@ func (s *served) equivalents(resource schema.GroupVersionResource, subresource s
 	if err := s.failed[resource.Group]; err != nil {
 		return nil, fmt.Errorf("the cluster's discovery of %s failed: %w", resource.Group, err)
 	}
-	return among(s.ways[place{resource: resource.GroupResource(), subresource: subresource}], resource, subresource)
+	return among(s.ways[resourceKey{resource: resource.GroupResource(), subresource: subresource}], resource, subresource)
 }
 
-// discoverer keeps what a cluster serves.
+// discoverer repeats the discovery of a cluster and holds the latest result.
 type discoverer struct {
 	builtin Builtin
 	logger  *slog.Logger
 
-	current atomic.Pointer[served] // nil before the first discovery
-	pulse   pulse
-	poked   chan struct{} // holds one token while there is a reason to ask again
+	current   atomic.Pointer[served] // nil before the first discovery
+	freshness freshness
+	poked     chan struct{} // holds one token while there is a reason to ask again
 }
 
 func newDiscoverer(builtin Builtin, logger *slog.Logger) *discoverer {
 	return &discoverer{builtin: builtin, logger: logger, poked: make(chan struct{}, 1)}
 }
 
-// inherit takes over what another discoverer of the same cluster knows.
-func (d *discoverer) inherit(from *discoverer) {
-	d.current.Store(from.current.Load())
-	d.pulse.inherit(&from.pulse)
+// seedFrom takes over what another discoverer of the same cluster knows.
+func (d *discoverer) seedFrom(other *discoverer) {
+	d.current.Store(other.current.Load())
+	d.freshness.seedFrom(&other.freshness)
 }
 
-// poke says that what is served may have changed.
+// poke requests a new discovery.
 func (d *discoverer) poke() {
 	select {
 	case d.poked <- struct{}{}:
@@ -117,59 +116,52 @@ func (d *discoverer) poke() {
 	}
 }
 
-// run discovers until ctx ends: again and again, and sooner when it is poked.
+// run repeats discovery until ctx ends, sooner when it is poked.
 func (d *discoverer) run(ctx context.Context, config *rest.Config, transport http.RoundTripper) {
 	for {
 		wait := DiscoverEvery
 		if !d.refresh(ctx, config, transport) {
 			wait = discoverRetry
 		}
-		if !pause(ctx, discoverPause) || !d.rest(ctx, wait-discoverPause) {
+		if !pause(ctx, discoverPause) {
+			return
+		}
+		select {
+		case <-time.After(wait - discoverPause):
+		case <-d.poked:
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// rest waits until it is time, or somebody pokes; it reports false when ctx has ended.
-func (d *discoverer) rest(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-d.poked:
-	case <-ctx.Done():
-		return false
-	}
-	return true
-}
-
-// refresh discovers once. What it finds was so when it began.
+// refresh discovers once, and reports success. The result is as old as the start of the request.
 func (d *discoverer) refresh(ctx context.Context, config *rest.Config, transport http.RoundTripper) bool {
 	begun := time.Now()
 	lists, failed, err := discover(ctx, config, transport)
 	if ctx.Err() != nil {
 		return false
 	}
-	if before := d.pulse.why(); err != nil && (before == nil || before.Error() != err.Error()) {
+	if before := d.freshness.lastError(); err != nil && (before == nil || before.Error() != err.Error()) {
 		d.logger.Warn("the cluster does not tell what it serves", "error", err)
 	}
-	d.pulse.fails(err)
+	d.freshness.markFailed(err)
 	if err != nil {
 		return false
 	}
 	d.current.Store(newServed(lists, failed, d.builtin))
-	d.pulse.beat(begun)
+	d.freshness.markFresh(begun)
 	return true
 }
 
-// roundTripper makes a function an http.RoundTripper.
+// roundTripper is a function as an http.RoundTripper.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// discover asks a cluster for all that it serves, in the order in which it names its groups and their versions. client-go
-// knows no contexts here, and forgets that order when it gets all lists in one answer.
+// discover returns all that a cluster serves, in the order of its groups and their versions. client-go takes no context here,
+// and loses that order when it gets all lists in one answer.
 func discover(ctx context.Context, config *rest.Config, transport http.RoundTripper) ([]*metav1.APIResourceList, map[schema.GroupVersion]error, error) {
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 	defer cancel()

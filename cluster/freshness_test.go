@@ -71,15 +71,15 @@ func (s *definitionsScript) bookmark() {
 	s.watch.Action(watch.Bookmark, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}})
 }
 
-// aged is a link whose discovery and definitions live in fake time, and what they come from.
+// aged is a connection whose discovery and definitions live in fake time, and what they come from.
 type aged struct {
-	*link
+	*clusterConn
 
 	server      *apiServer
 	definitions *definitionsScript
 }
 
-// age runs a test with a link in a bubble of fake time, and a cluster that serves pods and widgets.
+// age runs a test with a connection in a bubble of fake time, and a cluster that serves pods and widgets.
 func age(t *testing.T, test func(t *testing.T, a *aged)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,12 +92,12 @@ func age(t *testing.T, test func(t *testing.T, a *aged)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.link = newLink(c, kubernetes{builtin.New(builtin.Options{})}, slog.New(slog.DiscardHandler))
+		a.clusterConn = newConn(c, kubernetes{builtin.New(builtin.Options{})}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { a.discovery.run(ctx, config, c.transport) })
 		wg.Go(func() {
-			follow(ctx, "definitions", a.definitions, &apiextensionsv1.CustomResourceDefinition{}, &a.crds)
+			watchInto(ctx, "definitions", a.definitions, &apiextensionsv1.CustomResourceDefinition{}, &a.crds)
 		})
 		synctest.Wait()
 		test(t, a)
@@ -172,7 +172,7 @@ func TestPastTheirBoundCustomResourcesAreAnError(t *testing.T) {
 		if pods != nil {
 			t.Errorf("built-in resources do not depend on them: %v", pods)
 		}
-		if _, err := a.link.definitions(); err == nil {
+		if _, err := a.clusterConn.definitions(); err == nil {
 			t.Error("objects are still converted")
 		}
 	})
@@ -288,7 +288,7 @@ func TestARenewedKubeconfigForgetsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, file, strings.Replace(string(data), "token: t", "token: another", 1))
-	eventually(t, "there is a new link", func() bool { return remote.current.Load() != before })
+	eventually(t, "there is a new connection", func() bool { return remote.current.Load() != before })
 	c := r.Cluster("prod")
 	if got := ways(c, "v1 pods"); !cmp.Equal(got, []string{"v1 Pod"}) {
 		t.Errorf("pods: %q", got)

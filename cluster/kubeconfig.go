@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// kubeconfig is what a kubeconfig file says now, with the certificates that it points at.
+// kubeconfig is the content of a kubeconfig file and of the certificates that it names.
 type kubeconfig struct {
 	config *rest.Config
 	// digest changes when the file or one of its certificates does.
 	digest [sha256.Size]byte
 }
 
-// loadKubeconfig reads the file. Relative paths in it are relative to it. It never falls back to anything else.
+// loadKubeconfig reads the file. Relative paths in it are relative to it. Unlike client-go it has no fallback.
 func loadKubeconfig(path string) (*kubeconfig, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -51,8 +51,8 @@ func loadKubeconfig(path string) (*kubeconfig, error) {
 	return &kubeconfig{config: config, digest: [sha256.Size]byte(sum.Sum(nil))}, nil
 }
 
-// own makes the client belong to us alone. client-go would share its connections with other clients, keep them for the
-// life of the process, and watch certificate files in goroutines of its own; we read the files and stop what we started.
+// own keeps client-go from sharing connections with other clients, from keeping them for the life of the process, and from
+// watching certificate files in goroutines of its own.
 func own(config *rest.Config) error {
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,32 +16,21 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// reloadInterval is how often a kubeconfig is read again: it may have changed, or become readable.
+// reloadInterval is the interval at which a kubeconfig is read again.
 const reloadInterval = 5 * time.Second
 
-// errNotConnected is the error of a cluster to which no connection was tried yet.
 var errNotConnected = fmt.Errorf("the cluster is not connected yet")
 
-// remoteOptions configure a remote.
-type remoteOptions struct {
-	// path is the file of the kubeconfig.
-	path string
-	// whole says that the cluster is asked for everything, not for its namespaces alone.
-	whole bool
-	// reload lies between two readings of the kubeconfig.
-	reload time.Duration
-	// builtin knows the resources that are built in.
-	builtin Builtin
-	// logger is told when the cluster cannot be asked.
-	logger *slog.Logger
-}
-
-// remote is a cluster that is asked through a kubeconfig. Its methods may be called concurrently; run is called once.
+// remote is a cluster that is reached through a kubeconfig. Its methods may be called concurrently; run is called once.
 type remote struct {
-	remoteOptions
+	path    string        // of the kubeconfig
+	whole   bool          // whether everything is read from the cluster, or its namespaces alone
+	reload  time.Duration // between two reads of the kubeconfig
+	builtin Builtin
+	logger  *slog.Logger
+	tried   chan struct{} // closed after the first attempt
 
-	current atomic.Pointer[link] // nil before the first attempt
-	tried   chan struct{}        // closed after it
+	current atomic.Pointer[clusterConn] // nil before the first attempt
 }
 
 var (
@@ -49,80 +39,74 @@ var (
 	_ authorizer.Authorizer = (*remote)(nil)
 )
 
-func newRemote(o remoteOptions) *remote {
-	return &remote{remoteOptions: o, tried: make(chan struct{})}
-}
-
-// is tells whether the remote is what the options ask for.
 func (r *remote) is(path string, whole bool) bool {
 	return r != nil && r.path == path && r.whole == whole
 }
 
-// connected waits until the cluster was tried, and returns the link to it.
-func (r *remote) connected(ctx context.Context) (*link, error) {
+// connected returns the connection, after the first attempt.
+func (r *remote) connected(ctx context.Context) (*clusterConn, error) {
 	select {
 	case <-r.tried:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", errNotConnected, context.Cause(ctx))
 	}
-	l := r.current.Load()
-	return l, l.err
+	c := r.current.Load()
+	return c, c.err
 }
 
 // labels implements namespaces.
 func (r *remote) labels(ctx context.Context, name string) (map[string]string, error) {
-	l, err := r.connected(ctx)
+	c, err := r.connected(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return l.namespaces.labels(ctx, name)
+	return c.namespaces.labels(ctx, name)
 }
 
 // Authorize implements authorizer.Authorizer.
 func (r *remote) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	l, err := r.connected(ctx)
+	c, err := r.connected(ctx)
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", err
 	}
-	permissions, err := l.permissions()
+	permissions, err := c.permissions()
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", err
 	}
 	return permissions.Authorize(ctx, a)
 }
 
-// known returns the link to the cluster, without waiting.
-func (r *remote) known() (*link, error) {
-	l := r.current.Load()
-	if l == nil {
+// known returns the connection without waiting.
+func (r *remote) known() (*clusterConn, error) {
+	c := r.current.Load()
+	if c == nil {
 		return nil, errNotConnected
 	}
-	return l, l.err
+	return c, c.err
 }
 
 // equivalents implements resources.
 func (r *remote) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
-	l, err := r.known()
+	c, err := r.known()
 	if err != nil {
 		return nil, err
 	}
-	return l.equivalents(resource, subresource)
+	return c.equivalents(resource, subresource)
 }
 
 // definition implements resources.
 func (r *remote) definition(kind schema.GroupKind) (*definition, error) {
-	l, err := r.known()
+	c, err := r.known()
 	if err != nil {
 		return nil, err
 	}
-	c, err := l.definitions()
+	definitions, err := c.definitions()
 	if err != nil {
 		return nil, err
 	}
-	return c.kinds[kind], nil
+	return definitions.kinds[kind], nil
 }
 
-// parts tells how current each part is.
 func (r *remote) parts() []Part {
 	names := []string{PartNamespaces}
 	if r.whole {
@@ -131,8 +115,8 @@ func (r *remote) parts() []Part {
 	var parts []Part
 	for _, name := range names {
 		p := Part{Name: name, Source: SourceKubeconfig, Err: errNotConnected}
-		if l := r.current.Load(); l != nil {
-			p.Err = l.check(name)
+		if c := r.current.Load(); c != nil {
+			p.Err = c.check(name)
 		}
 		p.Fresh = p.Err == nil
 		parts = append(parts, p)
@@ -140,7 +124,7 @@ func (r *remote) parts() []Part {
 	return parts
 }
 
-// run keeps a link to the cluster until ctx ends.
+// run keeps a connection to the cluster until ctx ends.
 func (r *remote) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		conf, err := loadKubeconfig(r.path)
@@ -154,22 +138,22 @@ func (r *remote) run(ctx context.Context) {
 	}
 }
 
-// fail makes err the reason why there is no link.
+// fail replaces the connection by an error.
 func (r *remote) fail(err error) {
-	if l := r.current.Load(); l == nil || l.err == nil || l.err.Error() != err.Error() {
+	if c := r.current.Load(); c == nil || c.err == nil || c.err.Error() != err.Error() {
 		r.logger.Error("the cluster cannot be asked", "error", err)
 	}
-	r.use(&link{err: err})
+	r.use(&clusterConn{err: err})
 }
 
-// use replaces the link.
-func (r *remote) use(l *link) {
-	if r.current.Swap(l) == nil {
+func (r *remote) use(c *clusterConn) {
+	if r.current.Swap(c) == nil {
 		close(r.tried)
 	}
 }
 
-// connect links to the cluster until ctx ends or the kubeconfig changes. What was known of the same cluster stays known.
+// connect connects to the cluster until ctx ends or the kubeconfig changes. A new connection to the same cluster begins with
+// what the last one knew.
 func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 	httpClient, err := rest.HTTPClientFor(conf.config)
 	if err != nil {
@@ -180,18 +164,19 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", r.path, err)
 	}
-	l := newLink(clients, r.builtin, r.logger)
-	if before := r.current.Load(); before != nil && before.err == nil && before.host == l.host {
-		l.inherit(before)
+	c := newConn(clients, r.builtin, r.logger)
+	if before := r.current.Load(); before != nil && before.err == nil && before.host == c.host {
+		c.seedFrom(before)
 	}
-	r.use(l)
+	r.use(c)
 
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
-	wait := l.follow(ctx, r.whole)
-	defer wait()
 	defer cancel()
+	watching.Go(func() { c.watch(ctx, r.whole) })
 	for pause(ctx, r.reload) {
-		// A kubeconfig that cannot be read any more leaves the link as it is: it may be about to be replaced.
+		// A kubeconfig that cannot be read may be about to be replaced, so the connection stays.
 		if next, err := loadKubeconfig(r.path); err == nil && next.digest != conf.digest {
 			r.logger.Info("the kubeconfig of the cluster has changed")
 			return nil
@@ -200,7 +185,7 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 	return nil
 }
 
-// pause waits; it reports false when ctx has ended.
+// pause waits; it reports false if ctx ends before.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

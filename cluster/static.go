@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,14 +14,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// errNoNamespaces is the error of a cluster whose document says nothing about namespaces.
-var errNoNamespaces = errors.New("its labels are unknown: give the Cluster document spec.kubeconfig or spec.namespaces")
-
-// unknownNamespaces are the namespaces of a cluster about which nothing was said.
+// unknownNamespaces are those of a Cluster document without namespaces.
 type unknownNamespaces struct{}
 
 func (unknownNamespaces) labels(context.Context, string) (map[string]string, error) {
-	return nil, errNoNamespaces
+	return nil, errors.New("its labels are unknown: give the Cluster document spec.kubeconfig or spec.namespaces")
 }
 
 // staticNamespaces are those that a document lists.
@@ -30,12 +28,8 @@ type staticNamespaces map[string]map[string]string
 func newStaticNamespaces(listed map[string]map[string]string) staticNamespaces {
 	s := make(staticNamespaces, len(listed))
 	for name, labels := range listed {
-		all := make(map[string]string, len(labels)+1)
-		all[corev1.LabelMetadataName] = name
-		for k, v := range labels {
-			all[k] = v
-		}
-		s[name] = all
+		s[name] = map[string]string{corev1.LabelMetadataName: name}
+		maps.Copy(s[name], labels)
 	}
 	return s
 }
@@ -48,15 +42,14 @@ func (s staticNamespaces) labels(_ context.Context, name string) (map[string]str
 	return labels, nil
 }
 
-// staticResources are those that a document lists. It never changes.
+// staticResources are those that a document lists. It is immutable.
 type staticResources struct {
 	listed  bool        // whether the document lists group versions
-	served  Equivalents // of those; of all that there ever were when it does not
-	known   Equivalents // of all that there ever were
+	served  Equivalents // in the listed group versions; without a list, in all that any Kubernetes version has served
+	known   Equivalents // in all that any Kubernetes version has served
 	defined *catalog
 }
 
-// newStaticResources reads what a document says about resources.
 func newStaticResources(spec *kinds.ClusterSpec, builtin Builtin, known Equivalents) *staticResources {
 	s := &staticResources{listed: len(spec.APIVersions) > 0, served: known, known: known}
 	if s.listed {
@@ -76,23 +69,23 @@ func newStaticResources(spec *kinds.ClusterSpec, builtin Builtin, known Equivale
 	return s
 }
 
-// equivalents implements resources. A resource that is built in, and comes in a version that the document does not list,
-// shows that the list is not complete.
+// equivalents implements resources. A review of a built-in resource in a version that the document does not list is an error,
+// since the list is incomplete.
 func (s *staticResources) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
 	if d := s.defined.resources[resource.GroupResource()]; d != nil {
 		ways, err := d.equivalents(resource, subresource)
-		return ways, mend(err, "spec.customResourceDefinitions")
+		return ways, incomplete(err, "spec.customResourceDefinitions")
 	}
 	ways := s.served.For(resource, subresource)
 	if !s.listed || len(ways) == 0 && len(s.known.For(resource, subresource)) == 0 {
 		return ways, nil
 	}
 	ways, err := among(ways, resource, subresource)
-	return ways, mend(err, "spec.apiVersions")
+	return ways, incomplete(err, "spec.apiVersions")
 }
 
-// mend says where a document is not complete.
-func mend(err error, path string) error {
+// incomplete adds to an error which field of the document has to be completed.
+func incomplete(err error, path string) error {
 	if err == nil {
 		return nil
 	}
@@ -104,7 +97,7 @@ func (s *staticResources) definition(kind schema.GroupKind) (*definition, error)
 	return s.defined.kinds[kind], nil
 }
 
-// partsOf tells where the parts of a cluster that is not asked for everything come from.
+// partsOf returns the parts that a document lists.
 func partsOf(spec *kinds.ClusterSpec) []Part {
 	part := func(name string, said bool) Part {
 		if said {

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The parts of what is known about a cluster.
+// The parts of the information about a cluster.
 const (
 	// PartNamespaces are the labels of namespaces.
 	PartNamespaces = "namespaces"
@@ -20,15 +20,15 @@ const (
 
 // Where a part comes from.
 const (
-	// SourceKubeconfig: the cluster is asked.
+	// SourceKubeconfig: it is read from the cluster.
 	SourceKubeconfig = "kubeconfig"
-	// SourceStatic: the document says it.
+	// SourceStatic: the document lists it.
 	SourceStatic = "static"
-	// SourceUnknown: nobody says it.
+	// SourceUnknown: neither.
 	SourceUnknown = "unknown"
 )
 
-// Status is what is known about a cluster, for operators.
+// Status describes the information about a cluster, for operators.
 type Status struct {
 	// Cluster is its name.
 	Cluster string
@@ -36,7 +36,7 @@ type Status struct {
 	Parts []Part
 }
 
-// Part is how current one part of what is known about a cluster is.
+// Part is one part of the information about a cluster.
 type Part struct {
 	// Name is one of the Part constants.
 	Name string
@@ -44,7 +44,7 @@ type Part struct {
 	Source string
 	// Fresh is true while reviews are answered from memory.
 	Fresh bool
-	// Err is why they are not, when the cluster is asked; nil while they are.
+	// Err is why they are not, for SourceKubeconfig; nil while they are.
 	Err error
 }
 
@@ -58,8 +58,7 @@ func (r *Registry) Status() []Status {
 	return all
 }
 
-// parts are those of which the cluster is asked, and the others.
-func (e *entry) parts() []Part {
+func (e *registered) parts() []Part {
 	if e.remote == nil {
 		return e.static
 	}
@@ -67,8 +66,8 @@ func (e *entry) parts() []Part {
 	return append(parts, e.static[min(len(parts), len(e.static)):]...)
 }
 
-// Stale says what of the clusters that are asked is not known, or not any more, and why: a sentence for each part, in the
-// order of Status. Reviews that need it are refused.
+// Stale returns a sentence for each part that cannot be read from its cluster, in the order of Status. Reviews that need it are
+// refused.
 func (r *Registry) Stale() []string {
 	var stale []string
 	for _, s := range r.Status() {

@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Cluster returns a cluster by its name, never nil: the methods of an unknown cluster return errors. It implements the
+// dispatcher's Clusters.
+func (r *Registry) Cluster(name string) match.Cluster { return reviewCluster{registry: r, name: name} }
+
+// reviewCluster is a cluster as reviews see it. It follows the documents.
+type reviewCluster struct {
+	registry *Registry
+	name     string
+}
+
+var _ match.Cluster = reviewCluster{}
+
+func (c reviewCluster) registered() (*registered, error) {
+	e, ok := (*c.registry.current.Load())[c.name]
+	if !ok {
+		return nil, ErrUnknownCluster
+	}
+	return e, nil
+}
+
+// NamespaceLabels implements [match.Cluster].
+func (c reviewCluster) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	return c.registry.NamespaceLabels(ctx, c.name, name)
+}
+
+// NamespaceLabels returns the labels of a namespace of a cluster, which must not be changed. apierrors.IsNotFound recognises the
+// error of a missing namespace; with any other error it is unknown. ctx bounds the wait for the cluster.
+func (r *Registry) NamespaceLabels(ctx context.Context, cluster, name string) (map[string]string, error) {
+	e, err := reviewCluster{registry: r, name: cluster}.registered()
+	if err != nil {
+		return nil, fmt.Errorf("namespaces of cluster %q: %w", cluster, err)
+	}
+	labels, err := e.namespaces.labels(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("namespace %q of cluster %q: %w", name, cluster, err)
+	}
+	return labels, nil
+}
+
+// Equivalents implements [match.Cluster].
+func (c reviewCluster) Equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
+	e, err := c.registered()
+	if err != nil {
+		return nil, fmt.Errorf("resources of cluster %q: %w", c.name, err)
+	}
+	ways, err := e.resources.equivalents(resource, subresource)
+	if err != nil {
+		return nil, fmt.Errorf("equivalents of %s in cluster %q: %w", resource.GroupResource(), c.name, err)
+	}
+	return ways, nil
+}
+
+// Convert implements [match.Cluster]. A kind that is not built in is a custom resource.
+func (c reviewCluster) Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
+	e, err := c.registered()
+	if err != nil {
+		return nil, fmt.Errorf("conversions of cluster %q: %w", c.name, err)
+	}
+	converted, err := c.registry.builtin.Convert(object, to)
+	if errors.Is(err, ErrUnknownKind) {
+		converted, err = c.convertCustom(ctx, e, object, to)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cluster %q: %w", c.name, err)
+	}
+	return converted, nil
+}
+
+func (c reviewCluster) convertCustom(ctx context.Context, e *registered, object []byte, to schema.GroupVersionKind) ([]byte, error) {
+	d, err := e.resources.definition(to.GroupKind())
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("converting a %s to %s: %w", to.Kind, to.GroupVersion(), err)
+	case d == nil:
+		return nil, fmt.Errorf("converting a %s to %s: %w, and the cluster has no CustomResourceDefinition of it: let the rules "+
+			"of the hooks name the versions that clients use, or give the hooks matchPolicy Exact", to.Kind, to.GroupVersion(), ErrUnknownKind)
+	case d.err != nil:
+		return nil, d.err
+	}
+	return d.custom.Convert(ctx, object, to, c.registry.conversions(c.name))
+}
+
+// Default implements [match.Cluster], by the schema of the CustomResourceDefinition. Objects of built-in kinds do not depend on
+// the cluster.
+func (c reviewCluster) Default(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
+	if c.registry.builtin.Knows(kind) {
+		return object, nil
+	}
+	e, err := c.registered()
+	if err != nil {
+		return nil, fmt.Errorf("defaults of cluster %q: %w", c.name, err)
+	}
+	d, err := e.resources.definition(kind.GroupKind())
+	if err == nil && d != nil {
+		err = d.err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("defaults of %s in cluster %q: %w", kind.GroupKind(), c.name, err)
+	}
+	if d == nil {
+		return object, nil
+	}
+	return d.custom.Default(object)
+}
+
+// Authorizer implements [match.Cluster].
+func (c reviewCluster) Authorizer() authorizer.Authorizer {
+	e, err := c.registered()
+	if err != nil {
+		return nil
+	}
+	return e.permissions
+}
+
+// noCaller stands for missing Options.Conversions.
+type noCaller struct{}
+
+var _ custom.Caller = noCaller{}
+
+// CallConversion implements [custom.Caller].
+func (noCaller) CallConversion(context.Context, *apiextensionsv1.WebhookClientConfig, []byte) ([]byte, error) {
+	return nil, errors.New("conversion webhooks are not called from here")
+}
