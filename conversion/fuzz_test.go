@@ -1,6 +1,7 @@
 package conversion_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // FuzzDecodeReview compares DecodeReview with Kubernetes' decoder, and sends what is read through both encoders.
@@ -52,6 +57,23 @@ func FuzzDecodeReview(f *testing.F) {
 			t.Fatalf("%q does not come back (-first +second):\n%s", body, diff)
 		}
 	})
+}
+
+// checkBody checks that the body of a request on the wire is that request.
+func checkBody(t testing.TB, request *admissionv1.AdmissionRequest) {
+	t.Helper()
+	got := &hostv1.Review{}
+	if err := proto.Unmarshal(bytes.Join(wire.EncodeBody(request).Buffers(), nil), got); err != nil || !proto.Equal(request, got.GetRequest()) {
+		t.Fatalf("the body differs (-want +got), %v:\n%s", err, cmp.Diff(request, got.GetRequest(), protocmp.Transform()))
+	}
+}
+
+func TestBodiesOfTheCorpusAreTheRequests(t *testing.T) {
+	for _, path := range corpus(t, "admissionreviews") {
+		if review, err := conversion.DecodeReview(read(t, path)); err == nil {
+			checkBody(t, review.GetRequest())
+		}
+	}
 }
 
 // FuzzPatch applies patches, compares with the library alone, and checks that differences lead where they should.

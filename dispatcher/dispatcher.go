@@ -26,6 +26,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 const (
@@ -82,7 +83,7 @@ type Batch struct {
 	// Request is the request in the version that the hooks take.
 	Request *admissionv1.AdmissionRequest
 	// Body is Request, encoded once for all hosts; it may be empty for webhooks.
-	Body conversion.Body
+	Body wire.Body
 	// Reservation accounts for the memory of Request and Body; nil if there is no ledger. The review holds it until the calls have
 	// ended. A backend that needs Request or Body for longer retains it.
 	Reservation *memory.Reservation

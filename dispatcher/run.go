@@ -12,10 +12,10 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // callState is the state of a call that was started. It is outstanding until it is completed or cancelled.
@@ -54,7 +54,7 @@ type versionedRequest struct {
 	next    *versionedRequest
 	view    *chain.View // nil: the version of the request
 	message *admissionv1.AdmissionRequest
-	body    conversion.Body // empty until encode
+	body    wire.Body // empty until encode
 }
 
 // judge returns the answer to the review; an error if the caller has gone or there was no memory to match the hooks. A
@@ -229,7 +229,7 @@ func (x *run) versionFor(c chain.Call) *versionedRequest {
 // encode encodes a request for streams, once.
 func (x *run) encode(v *versionedRequest) {
 	if v.body.Len() == 0 {
-		v.body = conversion.EncodeBody(v.message)
+		v.body = wire.EncodeBody(v.message)
 		x.dispatcher.metrics.countEncoding(v.body.Len())
 	}
 }

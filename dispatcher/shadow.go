@@ -11,10 +11,10 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // Limits of shadow calls in flight in one dispatcher. A call beyond them is not made, and counted as dropped.
@@ -179,7 +179,7 @@ func (s *shadowCall) startCall(ctx context.Context) {
 	if s.hook.Route.Stream {
 		backend = s.dispatcher.streams
 		if versioned.body.Len() == 0 {
-			versioned.body = conversion.EncodeBody(versioned.message)
+			versioned.body = wire.EncodeBody(versioned.message)
 		}
 	}
 	cancel = backend.Start(ctx, &Batch{

@@ -16,6 +16,8 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // complaintInterval is how often the failures of one hook are logged at most.
@@ -160,7 +162,7 @@ func (c *caller) handle(inv *invocation, started time.Time) {
 // encode appends the encoding of a verdict.
 func (c *caller) encode(b []byte, v *hostv1.Verdict) []byte {
 	if v.GetOutcome() == c.allow {
-		return encodeAllow(b, v)
+		return wire.AppendAllow(b, v.GetCallId(), v.GetHookIndex(), v.GetQueueUs(), v.GetHandleUs())
 	}
 	return encodeVerdict(b, v)
 }
@@ -202,8 +204,8 @@ func (c *caller) guard(ctx context.Context, inv *invocation) (response *Response
 func (i *invocation) show() {
 	call := i.call()
 	r := &i.request
-	r.Hook, r.Configuration = i.hook.id.name, i.hook.configuration(call.configuration)
-	r.Stage, r.Round, r.Mode = call.stage, int(call.round), call.mode
+	r.Hook, r.Configuration = i.hook.id.name, i.hook.configuration(call.Configuration)
+	r.Stage, r.Round, r.Mode = call.Stage, int(call.Round), call.Mode
 	r.request = &i.review.request
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // assembly puts a review together that comes in chunks. It is pure; the zero value has nothing to put together.
@@ -24,24 +26,24 @@ func (a *assembly) assembling() bool { return a.data != nil }
 
 // add takes a chunk. It returns the encoded review once the chunk completes it. An error says how the dispatcher broke
 // the contract; nothing of the session can be trusted then.
-func (a *assembly) add(now time.Time, c *chunk) (review []byte, err error) {
+func (a *assembly) add(now time.Time, c *wire.ChunkView) (review []byte, err error) {
 	if !a.assembling() {
 		if err := a.begin(now, c); err != nil {
 			return nil, err
 		}
 	}
-	have, more := uint64(len(a.data)), uint64(len(c.data))
+	have, more := uint64(len(a.data)), uint64(len(c.Data))
 	switch {
-	case c.call != a.call:
-		return nil, fmt.Errorf("a chunk of call %d came while call %d was incomplete", c.call, a.call)
-	case c.total != a.total || c.hooks != a.hooks:
+	case c.CallID != a.call:
+		return nil, fmt.Errorf("a chunk of call %d came while call %d was incomplete", c.CallID, a.call)
+	case c.Total != a.total || c.Hooks != a.hooks:
 		return nil, fmt.Errorf("the chunks of call %d do not agree on its size", a.call)
 	case more == 0:
 		return nil, fmt.Errorf("a chunk of call %d was empty", a.call)
 	case have+more > a.total:
 		return nil, fmt.Errorf("the chunks of call %d are longer than the %d bytes that they say", a.call, a.total)
 	}
-	a.append(c.data)
+	a.append(c.Data)
 	if have+more < a.total {
 		return nil, nil
 	}
@@ -50,16 +52,16 @@ func (a *assembly) add(now time.Time, c *chunk) (review []byte, err error) {
 }
 
 // begin takes what the first chunk says of the review.
-func (a *assembly) begin(now time.Time, c *chunk) error {
+func (a *assembly) begin(now time.Time, c *wire.ChunkView) error {
 	switch {
-	case c.total > uint64(a.limit):
-		return fmt.Errorf("call %d has %d bytes, this host takes %d", c.call, c.total, a.limit)
-	case c.hooks > maxReviewHooks:
-		return tooManyHooks(c.call, int(c.hooks))
-	case c.call <= a.call && !a.began.IsZero():
-		return fmt.Errorf("call %d came after call %d: each comes once, in the order of their ids", c.call, a.call)
+	case c.Total > uint64(a.limit):
+		return fmt.Errorf("call %d has %d bytes, this host takes %d", c.CallID, c.Total, a.limit)
+	case c.Hooks > maxReviewHooks:
+		return tooManyHooks(c.CallID, int(c.Hooks))
+	case c.CallID <= a.call && !a.began.IsZero():
+		return fmt.Errorf("call %d came after call %d: each comes once, in the order of their ids", c.CallID, a.call)
 	}
-	a.call, a.total, a.hooks, a.began = c.call, c.total, c.hooks, now
+	a.call, a.total, a.hooks, a.began = c.CallID, c.Total, c.Hooks, now
 	a.data = []byte{}
 	return nil
 }

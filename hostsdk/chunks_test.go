@@ -10,32 +10,34 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-func part(call, total uint64, hooks uint32, data string) *chunk {
-	return &chunk{call: call, total: total, hooks: hooks, data: []byte(data)}
+func part(call, total uint64, hooks uint32, data string) *wire.ChunkView {
+	return &wire.ChunkView{CallID: call, Total: total, Hooks: hooks, Data: []byte(data)}
 }
 
 // TestChunksThatBreakTheContract end the session: what follows could not be told apart from what is missing.
 func TestChunksThatBreakTheContract(t *testing.T) {
 	tests := map[string]struct {
-		chunks []*chunk
+		chunks []*wire.ChunkView
 		want   string
 	}{
 		"A chunk of another review comes before the end of the first.": {
-			[]*chunk{part(1, 9, 1, "abc"), part(2, 9, 1, "abc")}, "call 2 came while call 1 was incomplete",
+			[]*wire.ChunkView{part(1, 9, 1, "abc"), part(2, 9, 1, "abc")}, "call 2 came while call 1 was incomplete",
 		},
-		"The total changes.":           {[]*chunk{part(1, 9, 1, "abc"), part(1, 8, 1, "abc")}, "do not agree"},
-		"The number of hooks changes.": {[]*chunk{part(1, 9, 1, "abc"), part(1, 9, 2, "abc")}, "do not agree"},
-		"A chunk has no data.":         {[]*chunk{part(1, 9, 1, "")}, "was empty"},
-		"A review has no size.":        {[]*chunk{part(1, 0, 1, "abc")}, "longer than the 0 bytes"},
-		"More comes than was said.":    {[]*chunk{part(1, 4, 1, "abc"), part(1, 4, 1, "abc")}, "longer than the 4 bytes"},
-		"A review is too large.":       {[]*chunk{part(1, defaultFrameBytes+1, 1, "abc")}, "this host takes 4194304"},
-		"A review asks too much.":      {[]*chunk{part(1, 9, maxReviewHooks+1, "abc")}, "asks 65537 hooks"},
-		"What comes is no review.":     {[]*chunk{part(1, 3, 1, "\xff\xff\xff")}, "are no review"},
-		"The review is another call.":  {[]*chunk{part(1, 2, 0, "\x08\x02")}, "hold call 2 of 0 hooks, not 0"},
-		"The review asks other hooks.": {[]*chunk{part(1, 2, 3, "\x08\x01")}, "hold call 1 of 0 hooks, not 3"},
-		"A call comes twice.":          {[]*chunk{part(7, 3, 1, "abc")}, "call 7 came twice"},
+		"The total changes.":           {[]*wire.ChunkView{part(1, 9, 1, "abc"), part(1, 8, 1, "abc")}, "do not agree"},
+		"The number of hooks changes.": {[]*wire.ChunkView{part(1, 9, 1, "abc"), part(1, 9, 2, "abc")}, "do not agree"},
+		"A chunk has no data.":         {[]*wire.ChunkView{part(1, 9, 1, "")}, "was empty"},
+		"A review has no size.":        {[]*wire.ChunkView{part(1, 0, 1, "abc")}, "longer than the 0 bytes"},
+		"More comes than was said.":    {[]*wire.ChunkView{part(1, 4, 1, "abc"), part(1, 4, 1, "abc")}, "longer than the 4 bytes"},
+		"A review is too large.":       {[]*wire.ChunkView{part(1, defaultFrameBytes+1, 1, "abc")}, "this host takes 4194304"},
+		"A review asks too much.":      {[]*wire.ChunkView{part(1, 9, maxReviewHooks+1, "abc")}, "asks 65537 hooks"},
+		"What comes is no review.":     {[]*wire.ChunkView{part(1, 3, 1, "\xff\xff\xff")}, "are no review"},
+		"The review is another call.":  {[]*wire.ChunkView{part(1, 2, 0, "\x08\x02")}, "hold call 2 of 0 hooks, not 0"},
+		"The review asks other hooks.": {[]*wire.ChunkView{part(1, 2, 3, "\x08\x01")}, "hold call 1 of 0 hooks, not 3"},
+		"A call comes twice.":          {[]*wire.ChunkView{part(7, 3, 1, "abc")}, "call 7 came twice"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +103,7 @@ func TestAReviewInChunksIsTheReview(t *testing.T) {
 		var last effects
 		for len(encoded) > 0 {
 			n := 1 + random.IntN(min(len(encoded), 200))
-			last = two.chunk(now, &chunk{call: 1, total: total, hooks: uint32(len(r.GetHooks())), data: encoded[:n]})
+			last = two.chunk(now, &wire.ChunkView{CallID: 1, Total: total, Hooks: uint32(len(r.GetHooks())), Data: encoded[:n]})
 			encoded, now = encoded[n:], now.Add(time.Millisecond)
 			if other++; len(encoded) > 0 && random.IntN(2) == 0 {
 				if out := take(two, now, reviewOf(other, 1)); len(out.start) == 1 {

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // framed is an encoded frame with one field.
@@ -27,15 +29,15 @@ func TestFramesThatNobodyTakes(t *testing.T) {
 		encoded []byte
 		want    string
 	}{
-		"A review asks an enormous number of hooks.": {framed(reviewField, manyHooks), "call 1 asks 65537 hooks, more than 65536"},
-		"Two do.": {framed(reviewsField, append(framed(memberField, reviewBytes(t, 1)), framed(memberField, reviewBytes(t, 1))...)), "call 1 came after call 1"},
+		"A review asks an enormous number of hooks.": {framed(wire.ConnectResponseReview, manyHooks), "call 1 asks 65537 hooks, more than 65536"},
+		"Two do.": {framed(wire.ConnectResponseReviews, append(framed(wire.ReviewsReviews, reviewBytes(t, 1)), framed(wire.ReviewsReviews, reviewBytes(t, 1))...)), "call 1 came after call 1"},
 		"A frame of several reviews is enormous.": {
-			framed(reviewsField, []byte(strings.Repeat("\x0a\x00", maxWireBytes/2+1))), "a frame of several reviews has 131074 bytes",
+			framed(wire.ConnectResponseReviews, []byte(strings.Repeat("\x0a\x00", maxWireBytes/2+1))), "a frame of several reviews has 131074 bytes",
 		},
-		"A review in a batch asks too much.": {framed(reviewsField, framed(memberField, manyHooks)), "a frame of several reviews"},
+		"A review in a batch asks too much.": {framed(wire.ConnectResponseReviews, framed(wire.ReviewsReviews, manyHooks)), "a frame of several reviews"},
 		"It is no frame.":                    {[]byte{0xff}, "cannot be decoded"},
 		"It is empty in the middle.":         {[]byte{0x12, 5, 8}, "cannot be decoded"},
-		"It is no text.":                     {framed(reviewField, []byte{0x1a, 1, 0xff}), "cannot be decoded"},
+		"It is no text.":                     {framed(wire.ConnectResponseReview, []byte{0x1a, 1, 0xff}), "cannot be decoded"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +141,7 @@ func TestAnUnwritableSessionKeepsNothing(t *testing.T) {
 // TestARequestThatCannotBeDecoded costs its own calls alone: no handler of the review judges it, not the second one either.
 func TestARequestThatCannotBeDecoded(t *testing.T) {
 	review := append(marshal(t, &hostv1.Review{CallId: 1, Hooks: reviewOf(1, 2).GetHooks()}), framed(15, []byte{0xff})...)
-	f, err := decodeFrame(framed(reviewField, review))
+	f, err := decodeFrame(framed(wire.ConnectResponseReview, review))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-)
 
-// Numbers of fields of the contract that are written by hand.
-const (
-	verdictField  = 2 // ConnectRequest.verdict
-	verdictsField = 7 // ConnectRequest.verdicts
-	memberField   = 1 // Verdicts.verdicts
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // outbox is what waits for the writer: encoded frames, in order. Verdicts that wait one behind the other become one frame
@@ -46,7 +41,7 @@ func (o *outbox) verdict(encoded []byte) {
 	if full {
 		o.seal()
 	}
-	o.run = protowire.AppendTag(o.run, memberField, protowire.BytesType)
+	o.run = protowire.AppendTag(o.run, wire.VerdictsVerdicts, protowire.BytesType)
 	o.run = protowire.AppendBytes(o.run, encoded)
 	o.members++
 	o.waiting++
@@ -60,10 +55,10 @@ func (o *outbox) seal() {
 		return
 	case 1:
 		frame = append(frame, o.run...)
-		protowire.AppendTag(frame[:0], verdictField, protowire.BytesType)
+		protowire.AppendTag(frame[:0], wire.ConnectRequestVerdict, protowire.BytesType)
 	default:
 		frame = make([]byte, 0, len(o.run)+frameOverhead)
-		frame = protowire.AppendTag(frame, verdictsField, protowire.BytesType)
+		frame = protowire.AppendTag(frame, wire.ConnectRequestVerdicts, protowire.BytesType)
 		frame = protowire.AppendBytes(frame, o.run)
 	}
 	o.frames = append(o.frames, frame)

@@ -5,6 +5,8 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // Handler judges one request for one hook. It returns a [Response], or an error when it cannot judge. It is called from
@@ -45,45 +47,45 @@ func (r *Request) Admission() *admissionv1.AdmissionRequest { return r.request.m
 
 // Cluster is the name of the cluster that the request comes from, as the mesh authenticated it.
 func (r *Request) Cluster() string {
-	return r.request.text((*admissionv1.AdmissionRequest).GetCluster, clusterField)
+	return r.request.text((*admissionv1.AdmissionRequest).GetCluster, wire.RequestCluster)
 }
 
 // Operation is CREATE, UPDATE, DELETE or CONNECT.
 func (r *Request) Operation() string {
-	return r.request.text((*admissionv1.AdmissionRequest).GetOperation, operationField)
+	return r.request.text((*admissionv1.AdmissionRequest).GetOperation, wire.RequestOperation)
 }
 
 // Namespace is the namespace of the object; empty for cluster-scoped objects.
 func (r *Request) Namespace() string {
-	return r.request.text((*admissionv1.AdmissionRequest).GetNamespace, namespaceField)
+	return r.request.text((*admissionv1.AdmissionRequest).GetNamespace, wire.RequestNamespace)
 }
 
 // Name is the name of the object; it may be empty on CREATE with generateName.
 func (r *Request) Name() string {
-	return r.request.text((*admissionv1.AdmissionRequest).GetName, nameField)
+	return r.request.text((*admissionv1.AdmissionRequest).GetName, wire.RequestName)
 }
 
 // Username is the user who made the request, as the API server authenticated it.
 func (r *Request) Username() string {
 	return r.request.text(func(a *admissionv1.AdmissionRequest) string { return a.GetUserInfo().GetUsername() },
-		userField, usernameField)
+		wire.RequestUserInfo, wire.UserInfoUsername)
 }
 
 // Object is the object after the operation, as bytes that must not be written; nil on DELETE.
 func (r *Request) Object() []byte {
-	return r.request.object((*admissionv1.AdmissionRequest).GetObject, objectField)
+	return r.request.object((*admissionv1.AdmissionRequest).GetObject, wire.RequestObject)
 }
 
 // OldObject is the object before the operation, as bytes that must not be written; nil on CREATE and CONNECT.
 func (r *Request) OldObject() []byte {
-	return r.request.object((*admissionv1.AdmissionRequest).GetOldObject, oldObjectField)
+	return r.request.object((*admissionv1.AdmissionRequest).GetOldObject, wire.RequestOldObject)
 }
 
 // DryRun says that nothing will be stored: a handler must have no side effects.
 func (r *Request) DryRun() bool {
 	if encoded, ok := r.request.encoding(); ok {
-		f, _ := find(encoded, dryRunField)
-		return f.value != 0
+		f, _ := wire.Find(encoded, wire.RequestDryRun)
+		return f.Value != 0
 	}
 	return r.Admission().GetDryRun()
 }

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // request is the request of a review, of which as much is decoded as its handlers ask for. It is checked before a handler
@@ -25,7 +27,7 @@ type request struct {
 // check says why the request can not be decoded. It is called before anything else.
 func (r *request) check() error {
 	r.checking.Do(func() {
-		if r.decoded.Load() != nil || wellFormed(r.encoded, requestShape) {
+		if r.decoded.Load() != nil || wire.WellFormed(r.encoded) {
 			return
 		}
 		whole := &admissionv1.AdmissionRequest{}
@@ -43,7 +45,7 @@ func (r *request) message() *admissionv1.AdmissionRequest {
 	if whole := r.decoded.Load(); whole != nil {
 		return whole
 	}
-	r.decoding.Do(func() { r.decoded.Store(decodeRequest(r.encoded)) })
+	r.decoding.Do(func() { r.decoded.Store(wire.DecodeRequest(r.encoded)) })
 	return r.decoded.Load()
 }
 
@@ -62,7 +64,7 @@ func (r *request) text(get func(*admissionv1.AdmissionRequest) string, path ...p
 		return get(r.message())
 	}
 	for _, number := range path {
-		encoded = findBytes(encoded, number)
+		encoded = wire.FindBytes(encoded, number)
 	}
 	return string(encoded)
 }
@@ -73,5 +75,5 @@ func (r *request) object(get func(*admissionv1.AdmissionRequest) *admissionv1.Ob
 	if !ok {
 		return get(r.message()).GetRaw()
 	}
-	return findBytes(findBytes(encoded, number), rawField)
+	return wire.FindBytes(wire.FindBytes(encoded, number), wire.ObjectRaw)
 }

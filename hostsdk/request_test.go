@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // asked is a request with all that requests have.
@@ -48,7 +50,7 @@ func TestARequestSaysTheSameHoweverItCame(t *testing.T) {
 		"as dispatchers write it":                       {request: checked(t, encoded)},
 		"with a field more":                             {request: checked(t, append(protowire.AppendVarint(protowire.AppendTag(nil, 30, 0), 1), encoded...))},
 		"with a field of a kind that requests have not": {request: checked(t, append(later, encoded...))},
-		"with a field twice":                            {request: checked(t, append(protowire.AppendString(protowire.AppendTag(nil, nameField, 2), "x"), encoded...))},
+		"with a field twice":                            {request: checked(t, append(protowire.AppendString(protowire.AppendTag(nil, wire.RequestName, 2), "x"), encoded...))},
 		"as tests make it":                              NewRequest(asked()),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +86,7 @@ func TestObjectsAreTheBytesThatCame(t *testing.T) {
 	encoded := marshal(t, asked())
 	r := &Request{request: checked(t, encoded)}
 	for range 2 { // Before and after the whole is decoded.
-		if o := r.Object(); &o[0] != &findBytes(findBytes(encoded, objectField), rawField)[0] || cap(o) != len(o) {
+		if o := r.Object(); &o[0] != &wire.FindBytes(wire.FindBytes(encoded, wire.RequestObject), wire.ObjectRaw)[0] || cap(o) != len(o) {
 			t.Errorf("a copy, or room for %d bytes more", cap(o)-len(o))
 		}
 		r.Admission()
@@ -96,7 +98,7 @@ func TestAHandlerPaysForWhatItLooksAt(t *testing.T) {
 	encoded := marshal(t, asked())
 	r := &Request{request: checked(t, encoded)}
 	n := testing.AllocsPerRun(100, func() {
-		if !wellFormed(encoded, requestShape) || r.Object() == nil || r.OldObject() == nil || !r.DryRun() {
+		if !wire.WellFormed(encoded) || r.Object() == nil || r.OldObject() == nil || !r.DryRun() {
 			t.Error("it says something else")
 		}
 	})

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -167,25 +166,6 @@ func encodeVerdict(b []byte, v *hostv1.Verdict) []byte {
 		encoded, _ = proto.MarshalOptions{}.MarshalAppend(b, &hostv1.Verdict{CallId: v.GetCallId(), HookIndex: v.GetHookIndex()})
 	}
 	return encoded
-}
-
-// encodeAllow appends the encoding of the verdict that most calls end with, as encodeVerdict does: one that allows and says
-// nothing else.
-func encodeAllow(b []byte, v *hostv1.Verdict) []byte {
-	b = appendNumber(b, 1, v.GetCallId())
-	b = appendNumber(b, 2, uint64(v.GetHookIndex()))
-	b = protowire.AppendTag(b, 3, protowire.BytesType)
-	b = append(b, 2, 2<<3|byte(protowire.VarintType), 1) // a response of 2 bytes: allowed
-	b = appendNumber(b, 7, uint64(v.GetQueueUs()))
-	return appendNumber(b, 8, uint64(v.GetHandleUs()))
-}
-
-// appendNumber appends a field that is left out when it is 0.
-func appendNumber(b []byte, field protowire.Number, value uint64) []byte {
-	if value == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), value)
 }
 
 const (

@@ -161,18 +161,3 @@ func TestErrorsKeepTheirCauses(t *testing.T) {
 		t.Errorf("the log says %q", err)
 	}
 }
-
-// TestAPermissionByHandIsWhatTheLibraryWrites tries numbers of every length.
-func TestAPermissionByHandIsWhatTheLibraryWrites(t *testing.T) {
-	for shift := range 65 {
-		n := uint64(1)<<shift>>1 | uint64(shift&1)
-		v := &hostv1.Verdict{
-			CallId: n, HookIndex: uint32(n >> 1), QueueUs: uint32(n >> 2), HandleUs: uint32(n >> 3),
-			Outcome: &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}},
-		}
-		got := &hostv1.Verdict{}
-		if err := proto.Unmarshal(encodeAllow(nil, v), got); err != nil || !proto.Equal(got, v) {
-			t.Errorf("%v, want %v: %v", got, v, err)
-		}
-	}
-}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // pair is one call of one hook: what a verdict ends.
@@ -32,7 +34,7 @@ type invocation struct {
 }
 
 // call is the part of the review that is this hook's own.
-func (i *invocation) call() *hookCall { return &i.review.hooks[i.index] }
+func (i *invocation) call() *wire.HookCallView { return &i.review.Hooks[i.index] }
 
 // liveCall is a call with handlers that have not finished.
 type liveCall struct {
@@ -55,24 +57,24 @@ func broken(how error) effects {
 }
 
 // chunk takes a part of a review, and the review with the last one.
-func (s *state) chunk(now time.Time, c *chunk) effects {
-	if s.calls[c.call] != nil {
-		return broken(fmt.Errorf("call %d came twice", c.call))
+func (s *state) chunk(now time.Time, c *wire.ChunkView) effects {
+	if s.calls[c.CallID] != nil {
+		return broken(fmt.Errorf("call %d came twice", c.CallID))
 	}
 	encoded, err := s.assembly.add(now, c)
 	if err != nil {
 		return broken(err)
 	}
-	s.highest = max(s.highest, c.call)
+	s.highest = max(s.highest, c.CallID)
 	if encoded == nil {
 		return effects{}
 	}
 	reviews, err := decodeReview(encoded)
 	if err != nil {
-		return broken(fmt.Errorf("the chunks of call %d are no review: %w", c.call, err))
+		return broken(fmt.Errorf("the chunks of call %d are no review: %w", c.CallID, err))
 	}
-	if r := &reviews[0]; r.call != c.call || len(r.hooks) != int(c.hooks) {
-		return broken(fmt.Errorf("the chunks of call %d hold call %d of %d hooks, not %d", c.call, r.call, len(r.hooks), c.hooks))
+	if r := &reviews[0]; r.CallID != c.CallID || len(r.Hooks) != int(c.Hooks) {
+		return broken(fmt.Errorf("the chunks of call %d hold call %d of %d hooks, not %d", c.CallID, r.CallID, len(r.Hooks), c.Hooks))
 	}
 	return s.reviews(now, s.assembly.began, reviews)
 }
@@ -81,7 +83,7 @@ func (s *state) chunk(now time.Time, c *chunk) effects {
 // reviews in chunks, which keep an order of their own: that a call comes again is seen also when it is long over.
 func (s *state) whole(now time.Time, reviews []review) effects {
 	for i := range reviews {
-		call := reviews[i].call
+		call := reviews[i].CallID
 		if call <= s.lastWhole && s.anyWhole {
 			return broken(fmt.Errorf("call %d came after call %d: each comes once, in the order of their ids", call, s.lastWhole))
 		}
@@ -95,7 +97,7 @@ func (s *state) whole(now time.Time, reviews []review) effects {
 func (s *state) reviews(now, written time.Time, reviews []review) effects {
 	asked := 0
 	for i := range reviews {
-		asked += len(reviews[i].hooks)
+		asked += len(reviews[i].Hooks)
 	}
 	// Pointers into it are kept: it never grows.
 	start := make([]invocation, 0, min(asked, max(0, s.limit-s.outstanding)))
@@ -112,21 +114,21 @@ func (s *state) reviews(now, written time.Time, reviews []review) effects {
 // review appends the handlers of one review to start. Ids are never reused: a second review of a live call would leave
 // both sides with different books.
 func (s *state) review(now, written time.Time, r *review, start []invocation) ([]invocation, error) {
-	if s.calls[r.call] != nil || s.assembly.assembling() && s.assembly.call == r.call {
-		return nil, fmt.Errorf("call %d came twice", r.call)
+	if s.calls[r.CallID] != nil || s.assembly.assembling() && s.assembly.call == r.CallID {
+		return nil, fmt.Errorf("call %d came twice", r.CallID)
 	}
-	if len(r.hooks) > maxReviewHooks {
-		return nil, tooManyHooks(r.call, len(r.hooks))
+	if len(r.Hooks) > maxReviewHooks {
+		return nil, tooManyHooks(r.CallID, len(r.Hooks))
 	}
-	s.highest = max(s.highest, r.call)
-	early := s.takeEarly(now, r.call)
+	s.highest = max(s.highest, r.CallID)
+	early := s.takeEarly(now, r.CallID)
 	live := &r.live
-	if live.running = live.one[:]; len(r.hooks) != 1 {
-		live.running = make([]*invocation, len(r.hooks))
+	if live.running = live.one[:]; len(r.Hooks) != 1 {
+		live.running = make([]*invocation, len(r.Hooks))
 	}
-	for i := range r.hooks {
-		h, p := &r.hooks[i], pair{r.call, uint32(i)}
-		asked := s.hooks[hookID{string(h.name), h.stage}]
+	for i := range r.Hooks {
+		h, p := &r.Hooks[i], pair{r.CallID, uint32(i)}
+		asked := s.hooks[hookID{string(h.Name), h.Stage}]
 		if reason := s.refusal(r, h, asked, cancelled(early, p.index)); reason != "" {
 			s.refuse(p, reason)
 			continue
@@ -134,20 +136,20 @@ func (s *state) review(now, written time.Time, r *review, start []invocation) ([
 		start = start[:len(start)+1]
 		inv := &start[len(start)-1]
 		inv.pair, inv.hook, inv.review = p, asked, r
-		inv.received, inv.deadline = now, written.Add(milliseconds(h.remaining))
+		inv.received, inv.deadline = now, written.Add(milliseconds(h.RemainingMS))
 		live.running[i] = inv
 		live.left++
 		s.outstanding++
 	}
 	if live.left > 0 {
-		s.calls[r.call] = live
-		s.lastStarted = max(s.lastStarted, r.call)
+		s.calls[r.CallID] = live
+		s.lastStarted = max(s.lastStarted, r.CallID)
 	}
 	return start, nil
 }
 
 // refusal says why the handler of a hook is not started; empty if it is.
-func (s *state) refusal(r *review, call *hookCall, asked *hook, cancelled bool) string {
+func (s *state) refusal(r *review, call *wire.HookCallView, asked *hook, cancelled bool) string {
 	switch {
 	case s.draining:
 		return refusedDraining
@@ -157,7 +159,7 @@ func (s *state) refusal(r *review, call *hookCall, asked *hook, cancelled bool) 
 		return refusedEmpty
 	case cancelled:
 		return refusedCancelled
-	case call.remaining == 0:
+	case call.RemainingMS == 0:
 		return refusedNoTime
 	case s.outstanding >= s.limit:
 		return refusedOverloaded

@@ -11,6 +11,8 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -239,7 +241,7 @@ func (b *books) chunk() error {
 		b.total = len(b.missing)
 	}
 	n := 1 + b.random.IntN(len(b.missing))
-	c := &chunk{call: b.large, total: uint64(b.total), hooks: uint32(b.hooks), data: b.missing[:n]}
+	c := &wire.ChunkView{CallID: b.large, Total: uint64(b.total), Hooks: uint32(b.hooks), Data: b.missing[:n]}
 	b.missing = b.missing[n:]
 	return b.note(b.s.frame(b.now, &frame{chunk: c}))
 }

@@ -32,7 +32,7 @@ func newTracing(provider trace.TracerProvider) *tracing {
 // start starts the handler's span as a child of the call's span in the dispatcher.
 func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.Span) {
 	ctx := context.Context(&inv.ctx)
-	if inv.review.traceparent != "" {
+	if inv.review.Traceparent != "" {
 		ctx = remote(ctx, inv)
 	}
 	if now.UnixNano() < t.idle.Load() {
@@ -64,10 +64,10 @@ func explain(span trace.Span, inv *invocation) {
 // hold calls of several hooks.
 func remote(ctx context.Context, inv *invocation) context.Context {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
-		"traceparent": inv.review.traceparent,
-		"tracestate":  inv.review.tracestate,
+		"traceparent": inv.review.Traceparent,
+		"tracestate":  inv.review.Tracestate,
 	})
-	parent, id := trace.SpanContextFromContext(ctx), inv.call().span
+	parent, id := trace.SpanContextFromContext(ctx), inv.call().Span
 	if !parent.IsValid() || len(id) != len(trace.SpanID{}) {
 		return ctx
 	}

@@ -13,43 +13,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-)
 
-// TestTheNumbersAreTheContracts: fields that are written and read by hand.
-func TestTheNumbersAreTheContracts(t *testing.T) {
-	for _, tt := range []struct {
-		message proto.Message
-		name    string
-		number  int
-	}{
-		{&hostv1.ConnectRequest{}, "verdict", verdictField},
-		{&hostv1.ConnectRequest{}, "verdicts", verdictsField},
-		{&hostv1.Verdicts{}, "verdicts", memberField},
-		{&hostv1.Reviews{}, "reviews", memberField},
-		{&hostv1.ConnectResponse{}, "review", reviewField},
-		{&hostv1.ConnectResponse{}, "reviews", reviewsField},
-		{&hostv1.ConnectResponse{}, "chunk", chunkField},
-		{&admissionv1.AdmissionRequest{}, "cluster", clusterField},
-		{&admissionv1.AdmissionRequest{}, "name", nameField},
-		{&admissionv1.AdmissionRequest{}, "namespace", namespaceField},
-		{&admissionv1.AdmissionRequest{}, "operation", operationField},
-		{&admissionv1.AdmissionRequest{}, "user_info", userField},
-		{&admissionv1.AdmissionRequest{}, "object", objectField},
-		{&admissionv1.AdmissionRequest{}, "old_object", oldObjectField},
-		{&admissionv1.AdmissionRequest{}, "options", optionsField},
-		{&admissionv1.AdmissionRequest{}, "dry_run", dryRunField},
-		{&admissionv1.UserInfo{}, "username", usernameField},
-		{&admissionv1.Object{}, "content_type", contentTypeField},
-		{&admissionv1.Object{}, "raw", rawField},
-	} {
-		f := tt.message.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(tt.name))
-		if int(f.Number()) != tt.number {
-			t.Errorf("%s is %d, not %d", f.FullName(), f.Number(), tt.number)
-		}
-	}
-}
+	"github.com/portcullis-mesh/portcullis/internal/wire"
+)
 
 // TestFramesMeanWhatProtobufSays decodes random frames by hand and by the library, also with their fields in another
 // order, with some twice, with unknown ones, and broken.
@@ -60,7 +27,7 @@ func TestFramesMeanWhatProtobufSays(t *testing.T) {
 		m := &hostv1.ConnectResponse{}
 		(&filler{random}).fill(m.ProtoReflect(), 0)
 		encoded := scramble(random, marshal(t, m), m.ProtoReflect().Descriptor())
-		if number, _, ok := onlyField(encoded); ok && number == reviewField {
+		if number, _, ok := wire.Only(encoded); ok && number == wire.ConnectResponseReview {
 			byHand++
 		}
 		if err := agree(encoded); err != nil {
@@ -177,17 +144,17 @@ func messageOf(f *frame) *hostv1.ConnectResponse {
 	}
 	if c := f.chunk; c != nil {
 		return &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Chunk{Chunk: &hostv1.Chunk{
-			CallId: c.call, TotalBytes: c.total, Hooks: c.hooks, Data: c.data,
+			CallId: c.CallID, TotalBytes: c.Total, Hooks: c.Hooks, Data: c.Data,
 		}}}
 	}
 	var out []*hostv1.Review
 	for i := range f.reviews {
 		r := &f.reviews[i]
-		m := &hostv1.Review{CallId: r.call, Traceparent: r.traceparent, Tracestate: r.tracestate}
-		for _, h := range r.hooks {
+		m := &hostv1.Review{CallId: r.CallID, Traceparent: r.Traceparent, Tracestate: r.Tracestate}
+		for _, h := range r.Hooks {
 			m.Hooks = append(m.Hooks, &hostv1.HookCall{
-				Name: string(h.name), Configuration: string(h.configuration), Stage: h.stage, Mode: h.mode,
-				RemainingMs: h.remaining, Round: h.round, SpanId: h.span,
+				Name: string(h.Name), Configuration: string(h.Configuration), Stage: h.Stage, Mode: h.Mode,
+				RemainingMs: h.RemainingMS, Round: h.Round, SpanId: h.Span,
 			})
 		}
 		if r.request.present {
@@ -206,7 +173,7 @@ func (r *filler) fill(m protoreflect.Message, depth int) {
 	if oneofs := m.Descriptor().Oneofs(); oneofs.Len() > 0 && !oneofs.Get(0).IsSynthetic() {
 		f := oneofs.Get(0).Fields().Get(r.IntN(oneofs.Get(0).Fields().Len()))
 		if r.IntN(3) > 0 { // Mostly those that are decoded by hand.
-			f = fields.ByNumber([]protowire.Number{reviewField, reviewsField, chunkField}[r.IntN(3)])
+			f = fields.ByNumber([]protowire.Number{wire.ConnectResponseReview, wire.ConnectResponseReviews, wire.ConnectResponseChunk}[r.IntN(3)])
 		}
 		r.set(m, f, depth)
 		return

@@ -7,17 +7,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-)
 
-// The fields of the host protocol that carry reviews and verdicts.
-const (
-	fieldReview, fieldReviews, fieldChunk  = 2, 11, 12 // ConnectResponse
-	fieldVerdict, fieldVerdicts            = 2, 7      // ConnectRequest
-	fieldCall, fieldHooks                  = 1, 2      // Review
-	fieldTotal, fieldChunkHooks, fieldData = 2, 3, 15  // Chunk
-	fieldIndex, fieldResponse              = 2, 3      // Verdict
-	fieldAllowed                           = 2         // AdmissionResponse
-	fieldVerdictsVerdict                   = 1         // Verdicts
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 var errFrame = errors.New("a frame is not what the contract says")
@@ -36,20 +27,16 @@ type verdict struct {
 
 // frame looks for the reviews in a frame, and hands everything else on.
 func (s *session) frame(raw []byte) error {
-	number, kind, n := protowire.ConsumeTag(raw)
-	if n < 0 || kind != protowire.BytesType {
+	number, body, ok := wire.Only(raw)
+	if !ok {
 		return errFrame
 	}
-	body, m := protowire.ConsumeBytes(raw[n:])
-	if m < 0 {
-		return errFrame
-	}
-	switch int(number) {
-	case fieldReview:
+	switch number { //nolint:exhaustive // numbers of fields are no enumeration
+	case wire.ConnectResponseReview:
 		return s.review(body)
-	case fieldReviews:
-		return fields(body, func(_ protowire.Number, _ uint64, review []byte) error { return s.review(review) })
-	case fieldChunk:
+	case wire.ConnectResponseReviews:
+		return wire.Fields(body, func(_ wire.Field, review []byte) error { return s.review(review) })
+	case wire.ConnectResponseChunk:
 		return s.chunk(body)
 	}
 	return s.control(raw)
@@ -58,11 +45,11 @@ func (s *session) frame(raw []byte) error {
 // review takes the id and the number of hooks out of a review, and reads nothing else.
 func (s *session) review(raw []byte) error {
 	var c call
-	err := fields(raw, func(number protowire.Number, value uint64, _ []byte) error {
-		switch int(number) {
-		case fieldCall:
-			c.id = value
-		case fieldHooks:
+	err := wire.Fields(raw, func(f wire.Field, _ []byte) error {
+		switch f.Number { //nolint:exhaustive // numbers of fields are no enumeration
+		case wire.ReviewCallID:
+			c.id = f.Value
+		case wire.ReviewHooks:
 			c.hooks++
 		}
 		return nil
@@ -73,24 +60,11 @@ func (s *session) review(raw []byte) error {
 
 // chunk counts the bytes of a large review until it is complete.
 func (s *session) chunk(raw []byte) error {
-	var c call
-	var total, length int
-	err := fields(raw, func(number protowire.Number, value uint64, data []byte) error {
-		switch int(number) {
-		case fieldCall:
-			c.id = value
-		case fieldTotal:
-			total = int(value)
-		case fieldChunkHooks:
-			c.hooks = int(value)
-		case fieldData:
-			length = len(data)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
+	var chunk wire.ChunkView
+	if !chunk.Read(raw) {
+		return errFrame
 	}
+	c, total, length := call{id: chunk.CallID, hooks: int(chunk.Hooks)}, int(chunk.Total), len(chunk.Data)
 	if s.partial.missed == 0 {
 		s.partial = partial{call: c, missed: total}
 	}
@@ -103,55 +77,22 @@ func (s *session) chunk(raw []byte) error {
 	return nil
 }
 
-// fields calls f with each field of a message: its number, and its value as a number or as bytes.
-func fields(raw []byte, f func(number protowire.Number, value uint64, data []byte) error) error {
-	for len(raw) > 0 {
-		number, kind, n := protowire.ConsumeTag(raw)
-		if n < 0 {
-			return errFrame
-		}
-		raw = raw[n:]
-		var value uint64
-		var data []byte
-		switch kind {
-		case protowire.VarintType:
-			value, n = protowire.ConsumeVarint(raw)
-		case protowire.BytesType:
-			data, n = protowire.ConsumeBytes(raw)
-		default:
-			n = protowire.ConsumeFieldValue(number, kind, raw)
-		}
-		if n < 0 {
-			return errFrame
-		}
-		if err := f(number, value, data); err != nil {
-			return err
-		}
-		raw = raw[n:]
-	}
-	return nil
-}
-
 // encode is a frame with permissions.
 func encode(verdicts []verdict) []byte {
 	if len(verdicts) == 1 {
-		return appendVerdict(nil, fieldVerdict, verdicts[0])
+		return appendVerdict(nil, wire.ConnectRequestVerdict, verdicts[0])
 	}
 	var all []byte
 	for _, v := range verdicts {
-		all = appendVerdict(all, fieldVerdictsVerdict, v)
+		all = appendVerdict(all, wire.VerdictsVerdicts, v)
 	}
-	return protowire.AppendBytes(protowire.AppendTag(nil, fieldVerdicts, protowire.BytesType), all)
+	return protowire.AppendBytes(protowire.AppendTag(nil, wire.ConnectRequestVerdicts, protowire.BytesType), all)
 }
 
 // appendVerdict appends a permission as a field of a message.
 func appendVerdict(to []byte, field protowire.Number, v verdict) []byte {
 	var buffer [32]byte
-	m := protowire.AppendVarint(append(buffer[:0], fieldCall<<3), v.call)
-	if v.hook > 0 {
-		m = protowire.AppendVarint(append(m, fieldIndex<<3), uint64(v.hook))
-	}
-	m = append(m, fieldResponse<<3|byte(protowire.BytesType), 2, fieldAllowed<<3, 1)
+	m := wire.AppendAllow(buffer[:0], v.call, uint32(v.hook), 0, 0)
 	return protowire.AppendBytes(protowire.AppendTag(to, field, protowire.BytesType), m)
 }
 

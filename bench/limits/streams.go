@@ -19,7 +19,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bench/pki"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
-	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 const (
@@ -54,7 +54,7 @@ func StartStreams(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*Str
 	x := &Streams{joined: make(chan *stream, s.Hosts), server: grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(keys.Server("h2"))), grpc.ForceServerCodecV2(codec{}), grpc.WaitForHandlers(true),
 	)}
-	for _, b := range conversion.EncodeBody(request).Buffers() {
+	for _, b := range wire.EncodeBody(request).Buffers() {
 		x.frame = append(x.frame, mem.SliceBuffer(b))
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")

@@ -14,11 +14,11 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // BenchmarkFanOut sends one review to 1, 8 and 32 hosts over streams in memory. Beside time and allocations it reports
@@ -60,7 +60,7 @@ func fanOut(b *testing.B, size, hosts int) {
 	}
 	done := make(chan review.Result, hosts)
 	for b.Loop() {
-		batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
+		batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
 		for _, h := range snapshot.Hooks() {
 			batch.Calls = append(batch.Calls, dispatcher.Call{Hook: h, Deadline: time.Now().Add(time.Minute)})
 		}

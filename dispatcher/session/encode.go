@@ -1,7 +1,6 @@
 package session
 
 import (
-	"encoding/hex"
 	"slices"
 	"time"
 
@@ -14,101 +13,30 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-)
-
-// The numbers of the fields of ConnectResponse, Review, HookCall and Chunk that are encoded here by hand: a frame is a few
-// dozen bytes around a body that exists already, and messages would be made only to be taken apart. A test compares all
-// of it with the generated code.
-const (
-	frameReview  protowire.Number = 2
-	frameReviews protowire.Number = 11
-	frameChunk   protowire.Number = 12
-
-	// reviewsTag is the tag of Reviews.reviews.
-	reviewsTag = 1<<3 | byte(protowire.BytesType)
-
-	reviewCallID      protowire.Number = 1
-	reviewHooks       protowire.Number = 2
-	reviewTraceparent protowire.Number = 3
-	reviewTracestate  protowire.Number = 4
-
-	callName          protowire.Number = 1
-	callStage         protowire.Number = 2
-	callRemaining     protowire.Number = 3
-	callRound         protowire.Number = 4
-	callMode          protowire.Number = 5
-	callConfiguration protowire.Number = 7
-	callSpan          protowire.Number = 8
-
-	chunkCallID protowire.Number = 1
-	chunkTotal  protowire.Number = 2
-	chunkHooks  protowire.Number = 3
-	chunkData   protowire.Number = 15
-)
-
-const (
-	// prefixBytes is more than a tag and a length take.
-	prefixBytes = 16
-	// scalarBytes is more than the numbers, tags and lengths of a Review or of a HookCall take.
-	scalarBytes = 48
-	// traceparentBytes is the length of a W3C traceparent.
-	traceparentBytes = 55
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // headBound is at least the number of bytes that the head of a frame takes, whenever it is encoded.
 func headBound(shared *body, tickets []*ticket) int {
-	n := prefixBytes + scalarBytes
-	if shared.parent.IsValid() {
-		n += traceparentBytes + len(shared.parent.TraceState().String())
-	}
+	n := wire.HeadBound(shared.parent)
 	for _, t := range tickets {
 		id := &t.call().Hook.ID
-		n += scalarBytes + len(id.Name) + len(id.Configuration)
+		n += wire.HookCallBound(id.Name, id.Configuration)
 	}
 	return n
 }
 
 // appendHead appends a Review without its request: what differs from host to host.
 func appendHead(b []byte, f *frame, now time.Time) []byte {
-	b = appendNumber(b, reviewCallID, f.id)
+	b = wire.AppendNumber(b, wire.ReviewCallID, f.id)
 	for _, t := range f.tickets {
-		b = appendHookCall(b, t, now)
+		c := t.call()
+		b = wire.AppendHookCall(b, &wire.HookCall{
+			Name: c.Hook.ID.Name, Configuration: c.Hook.ID.Configuration, Stage: c.Hook.ID.Stage, Mode: modeOf(t.mode()),
+			RemainingMS: millis(c.Deadline.Sub(now)), Round: c.Round, Span: c.Span,
+		})
 	}
-	span := f.body.parent
-	if !span.IsValid() {
-		return b
-	}
-	of, id := span.TraceID(), span.SpanID()
-	b = protowire.AppendVarint(protowire.AppendTag(b, reviewTraceparent, protowire.BytesType), traceparentBytes)
-	b = hex.AppendEncode(append(b, "00-"...), of[:])
-	b = hex.AppendEncode(append(b, '-'), id[:])
-	b = hex.AppendEncode(append(b, '-'), []byte{byte(span.TraceFlags())})
-	return appendText(b, reviewTracestate, span.TraceState().String())
-}
-
-// appendHookCall appends a hook's part of a Review.
-func appendHookCall(b []byte, t *ticket, now time.Time) []byte {
-	c := t.call()
-	b = protowire.AppendTag(b, reviewHooks, protowire.BytesType)
-	b = append(b, 0) // the length, which is mostly one byte
-	start := len(b)
-	b = appendText(b, callName, c.Hook.ID.Name)
-	b = appendNumber(b, callStage, uint64(c.Hook.ID.Stage))
-	b = appendNumber(b, callRemaining, uint64(millis(c.Deadline.Sub(now))))
-	b = appendNumber(b, callRound, uint64(c.Round))
-	b = appendNumber(b, callMode, uint64(modeOf(t.mode())))
-	b = appendText(b, callConfiguration, c.Hook.ID.Configuration)
-	if c.Span.IsValid() {
-		id := c.Span.SpanID()
-		b = protowire.AppendBytes(protowire.AppendTag(b, callSpan, protowire.BytesType), id[:])
-	}
-	length := uint64(len(b) - start)
-	if length < 1<<7 {
-		b[start-1] = byte(length)
-		return b
-	}
-	var varint [prefixBytes]byte
-	return slices.Replace(b, start-1, start, protowire.AppendVarint(varint[:0], length)...)
+	return wire.AppendTrace(b, f.body.parent)
 }
 
 // modeOf is a mode on the wire.
@@ -123,31 +51,6 @@ func modeOf(m review.Mode) hostv1.Mode {
 	case review.Decide:
 	}
 	return hostv1.Mode_MODE_DECIDE
-}
-
-// appendNumber appends a number, unless it is zero.
-func appendNumber(b []byte, field protowire.Number, n uint64) []byte {
-	if n == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
-}
-
-// appendText appends a text, unless it is empty.
-func appendText(b []byte, field protowire.Number, text string) []byte {
-	if text == "" {
-		return b
-	}
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
-}
-
-// prefixed returns b from the place where a field of the given length begins, whose content starts at start: b has room
-// for tag and length right before it.
-func prefixed(b []byte, start int, field protowire.Number, length int) []byte {
-	var prefix [prefixBytes]byte
-	p := protowire.AppendVarint(protowire.AppendTag(prefix[:0], field, protowire.BytesType), uint64(length))
-	copy(b[start-len(p):], p)
-	return b[start-len(p):]
 }
 
 // body is the request of a batch as the transport takes it: made once for all hosts.
@@ -175,10 +78,13 @@ func encodeReview(f *frame, room []byte, now time.Time) (p Part, rest []byte) {
 	if cap(room) < f.bound {
 		room = make([]byte, f.bound)
 	}
-	b := appendHead(room[:prefixBytes], f, now)
-	b = prefixed(b, prefixBytes, frameReview, len(b)-prefixBytes+f.body.length)
+	b := appendHead(room[:wire.PrefixBytes], f, now)
+	b = wire.Prefix(b, wire.PrefixBytes, wire.ConnectResponseReview, len(b)-wire.PrefixBytes+f.body.length)
 	return Part{Head: slices.Clip(b), Body: f.body.buffers, Lease: f.body.lease}, b[len(b):]
 }
+
+// memberTag is the tag of Reviews.reviews, which is as long as that of a frame's review.
+const memberTag = byte(wire.ReviewsReviews)<<3 | byte(protowire.BytesType)
 
 // newBatch is a frame for about n reviews, with a place for what comes before several of them.
 func newBatch(n int) *Outgoing {
@@ -200,10 +106,10 @@ func (f *Outgoing) close() *Outgoing {
 	}
 	reviews, size := f.Parts[1:], 0
 	for _, p := range reviews {
-		p.Head[0] = reviewsTag // in the place of another one of the same length
+		p.Head[0] = memberTag // in the place of another one of the same length
 		size += p.size()
 	}
-	head := protowire.AppendTag(make([]byte, 0, prefixBytes), frameReviews, protowire.BytesType)
+	head := protowire.AppendTag(make([]byte, 0, wire.PrefixBytes), wire.ConnectResponseReviews, protowire.BytesType)
 	f.Parts[0].Head = protowire.AppendVarint(head, uint64(size))
 	return f
 }

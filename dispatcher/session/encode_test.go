@@ -15,10 +15,10 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // randomFrame is a frame of random calls, with the message that it shall be.
@@ -35,7 +35,7 @@ func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
 		})
 	}
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
-	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
+	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
 	parent := span()
 	f := &frame{id: r.Uint64() >> r.IntN(64), body: newBody(batch)}
 	f.body.parent = parent
@@ -162,7 +162,7 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 	object := bytes.Repeat([]byte("x"), 1<<20)
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
 	batch := &dispatcher.Batch{
-		Request: request, Body: conversion.EncodeBody(request),
+		Request: request, Body: wire.EncodeBody(request),
 		Calls: []dispatcher.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 	}
 	s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})

@@ -9,10 +9,10 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // The operations of FuzzState; any other byte is the length of a frame of the host, which follows it.
@@ -117,7 +117,7 @@ func (w *fuzzWorld) submit(n int) {
 	if n%3 == 0 { // too large for one frame
 		request.Object = &admissionv1.Object{Raw: make([]byte, MaxWholeBytes)}
 	}
-	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request), Calls: make([]dispatcher.Call, n)}
+	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request), Calls: make([]dispatcher.Call, n)}
 	tickets := make([]*ticket, n)
 	for i := range tickets {
 		batch.Calls[i].Hook, batch.Calls[i].Deadline = &match.Hook{}, w.now.Add(time.Duration(n)*tick)

@@ -4,10 +4,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // transfer is a large review on its way in chunks. No handler can have started before the last of them.
@@ -122,14 +122,8 @@ func (s *state) complete(t *transfer) {
 // chunk takes the next part.
 func (t *transfer) chunk() *Outgoing {
 	data, size := t.cut(ChunkBytes)
-	b := make([]byte, prefixBytes, 2*prefixBytes+scalarBytes)
-	b = appendNumber(b, chunkCallID, t.frame.id)
-	b = appendNumber(b, chunkTotal, uint64(t.total))
-	b = appendNumber(b, chunkHooks, uint64(len(t.frame.tickets)))
-	b = protowire.AppendTag(b, chunkData, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(size))
-	b = prefixed(b, prefixBytes, frameChunk, len(b)-prefixBytes+size)
-	return &Outgoing{Parts: []Part{{Head: b, Body: data, Lease: t.lease}}}
+	head := wire.ChunkHead(t.frame.id, t.total, len(t.frame.tickets), size)
+	return &Outgoing{Parts: []Part{{Head: head, Body: data, Lease: t.lease}}}
 }
 
 // cut takes up to n bytes off what is left. They are not copied.

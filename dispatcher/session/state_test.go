@@ -14,10 +14,10 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // TestState plays the stories in testdata on the pure state of a session. Run with -rewrite to write down new behaviour.
@@ -188,7 +188,7 @@ func (w *stateWorld) flags() string {
 // submit puts calls with the given names into one frame, about an object of so many bytes.
 func (w *stateWorld) submit(args []datadriven.CmdArg, bytes, seconds int) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, bytes)}}
-	batch := &dispatcher.Batch{Request: request, Body: conversion.EncodeBody(request)}
+	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
 	var tickets []*ticket
 	for _, name := range args {
 		if len(name.Vals) > 0 {
@@ -289,7 +289,7 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 		_, lease := leased(t, size)
 		request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, size)}}
 		k := &ticket{batch: &dispatcher.Batch{
-			Request: request, Body: conversion.EncodeBody(request), Reservation: lease,
+			Request: request, Body: wire.EncodeBody(request), Reservation: lease,
 			Calls: []dispatcher.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 		}}
 		s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})

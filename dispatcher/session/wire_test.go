@@ -23,10 +23,10 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // largeObject is a review that takes a slow host seconds.
@@ -108,7 +108,7 @@ func (m *mesh) ask(bytesOfObject int) (result <-chan review.Result, cancel func(
 func (m *mesh) askAbout(object []byte) (result <-chan review.Result, cancel func(int)) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
 	batch := &dispatcher.Batch{
-		Request: request, Body: conversion.EncodeBody(request),
+		Request: request, Body: wire.EncodeBody(request),
 		Calls: []dispatcher.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(time.Minute)}},
 	}
 	got := make(chan review.Result, 1)

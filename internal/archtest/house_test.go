@@ -88,9 +88,9 @@ func layerEdges() []archtest.Edges {
 		},
 		{
 			From:     []string{"./dispatcher/...", "./conversion/...", "./bridge/...", "./config/...", "./cluster/...", "./initializer/...", "./telemetry/..."},
-			Deny:     []string{"./hostsdk/...", "./internal/..."},
+			Deny:     []string{"./hostsdk/...", "./internal/archtest/...", "./internal/etcdtest/...", "./internal/oracle/..."},
 			Indirect: true,
-			Reason:   "the two ends of a stream share the contract alone, and what serves tests is not linked",
+			Reason:   "the two ends of a stream share the contract and its encoding alone, and what serves tests is not linked",
 		},
 	}
 }
@@ -114,6 +114,13 @@ func libraryEdges() []archtest.Edges {
 			Reason: "conversion is pure: bytes in, messages out",
 		},
 		{
+			From: []string{"./internal/wire"},
+			Only: []string{
+				"std", "./gen/portcullis/...", "google.golang.org/protobuf/...", "go.opentelemetry.io/otel/trace",
+			},
+			Reason: "both ends of a stream link the encoding of the contract",
+		},
+		{
 			From:     []string{"./identity/...", "./certs/..."},
 			Only:     []string{"std"},
 			Indirect: true,
@@ -128,20 +135,21 @@ func libraryEdges() []archtest.Edges {
 		{
 			From: []string{"./hostsdk", "./hostsdk/hosttest/..."},
 			Only: []string{
-				"std", "./gen/portcullis/...",
+				"std", "./gen/portcullis/...", "./internal/wire",
 				"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 				"go.opentelemetry.io/otel/...", "go.opentelemetry.io/auto/sdk/...",
 				"github.com/go-logr/...", "github.com/cespare/xxhash/v2/...", // what the OpenTelemetry API itself is built on
 				"golang.org/x/net/...", "golang.org/x/sys/...", "golang.org/x/text/...", "golang.org/x/sync/...",
 			},
 			Indirect: true,
-			Reason:   "a host author's program is built on gen, grpc, protobuf and the OpenTelemetry API, and on nothing else of ours",
+			Reason:   "a host author's program is built on the contract, its encoding, grpc, protobuf and the OpenTelemetry API",
 		},
 		{
 			From: []string{"./hostsdk/..."},
 			Deny: []string{
 				"./conversion/...", "./dispatcher/...", "./bridge/...", "./cmd/...", "./config/...", "./cluster/...",
-				"./initializer/...", "./telemetry/...", "./internal/...", "./gen/gateway/...", "github.com/grpc-ecosystem/...",
+				"./initializer/...", "./telemetry/...", "./internal/archtest/...", "./internal/etcdtest/...", "./internal/oracle/...", "./gen/gateway/...",
+				"github.com/grpc-ecosystem/...",
 				"k8s.io/kubernetes/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "go.opentelemetry.io/otel/sdk/...",
 			},
 			Indirect: true,
@@ -193,8 +201,8 @@ func housePurity() []archtest.Purity {
 			Reason: "a session's state is a pure machine: time comes in with each event, and the shell owns the goroutines",
 		},
 		{
-			From:   []string{"./conversion/..."},
-			Reason: "conversion is pure",
+			From:   []string{"./conversion/...", "./internal/wire"},
+			Reason: "conversion and the encoding are pure",
 		},
 	}
 }
