@@ -53,22 +53,26 @@ func modeOf(m review.Mode) hostv1.Mode {
 	return hostv1.Mode_MODE_DECIDE
 }
 
-// body is the request of a batch as the transport takes it: made once for all hosts.
+// body is the request of a batch as the transport takes it: made once for all hosts, in one piece of memory.
 type body struct {
 	buffers mem.BufferSlice
 	length  int // bytes
 	lease   *memory.Reservation
 	parent  trace.SpanContext // of the review
+
+	pieces [wire.MaxPieces]mem.SliceBuffer // pointed to by few
+	few    [wire.MaxPieces]mem.Buffer      // buffers
 }
 
 // newBody is the body of a batch.
 func newBody(b *dispatcher.Batch) *body {
-	pieces := b.Body.Buffers()
-	buffers := make(mem.BufferSlice, len(pieces))
-	for i, p := range pieces {
-		buffers[i] = mem.SliceBuffer(p)
+	body := &body{length: b.Body.Len(), lease: b.Reservation}
+	for i, p := range b.Body.Buffers() {
+		body.pieces[i] = p
+		body.few[i] = &body.pieces[i]
 	}
-	return &body{buffers: buffers, length: b.Body.Len(), lease: b.Reservation}
+	body.buffers = body.few[:len(b.Body.Buffers())]
+	return body
 }
 
 // encodeReview encodes a frame with one review: its head, and behind it the body that all hosts share, as one

@@ -8,6 +8,9 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
+// MaxPieces is how many pieces a [Body] consists of at most: two for each of the three objects of a request.
+const MaxPieces = 6
+
 // Body is an AdmissionRequest encoded as the last field of a Review: tag, length, message. It is the same for every host that
 // gets the request, so it is made once and shared. Immutable; the zero value is no field at all.
 type Body struct {
@@ -44,7 +47,7 @@ func EncodeBody(req *admissionv1.AdmissionRequest) Body {
 	size += len(b)
 
 	start := len(b) - len(Prefix(b, PrefixBytes, ReviewRequest, size))
-	body := Body{buffers: make([][]byte, 0, 2*len(objects)), length: PrefixBytes - start + size}
+	body := Body{buffers: make([][]byte, 0, MaxPieces), length: PrefixBytes - start + size}
 	for i, o := range objects {
 		body.buffers = appendPiece(body.buffers, b[start:cuts[i]:cuts[i]])
 		body.buffers = appendPiece(body.buffers, o.object.GetRaw())
