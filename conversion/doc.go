@@ -46,6 +46,6 @@
 // its bytes, but for white space and the escaping of <, > and &. Both sides of [DiffPatch] are read as Kubernetes reads
 // untyped objects, so that numbers keep their spelling.
 //
-// [Raw] is what happens to objects of which nobody knows the type; package builtin knows those of Kubernetes. [Carry] brings
+// [Raw] is what happens to objects of which nobody knows the type; package builtin knows those of Kubernetes. [Rebase] brings
 // what was changed in another version of an object, or by somebody who knows less of it, back to the object itself.
 package conversion

@@ -35,38 +35,38 @@ type Patched struct {
 // JSON of an object and is not written; nil, when the request has none, takes no patch. The error wraps ErrUndecodable or
 // ErrInapplicable.
 func ApplyPatch(object, patch []byte) (Patched, error) {
-	c, err := applyPatch(nil, object, patch)
-	return c.Patched, err
+	e, err := applyPatch(nil, object, patch)
+	return e.Patched, err
 }
 
-// change is an object before and after a patch. There are none without an operation.
-type change struct {
+// patchEffect is an object before and after a patch. There are none without an operation.
+type patchEffect struct {
 	Patched
 	from, to node
 }
 
 // applyPatch is ApplyPatch within an allowance.
-func applyPatch(a Allowance, object, patch []byte) (c change, err error) {
+func applyPatch(a Allowance, object, patch []byte) (e patchEffect, err error) {
 	raw, applied, err := Patch(a, object, patch)
 	if err != nil || !applied {
-		return change{Patched: Patched{Raw: raw}}, err
+		return patchEffect{Patched: Patched{Raw: raw}}, err
 	}
 	after := ExtentOf(raw).Tree()
 	if err := grow(a, after); err != nil {
-		return change{}, err
+		return patchEffect{}, err
 	}
 	defer shrink(a, after)
-	if c.from, err = parseObject(object); err != nil {
-		return change{}, fmt.Errorf("%w: read the object: %w", ErrInapplicable, err)
+	if e.from, err = parseObject(object); err != nil {
+		return patchEffect{}, fmt.Errorf("%w: read the object: %w", ErrInapplicable, err)
 	}
-	if c.to, err = parseObject(raw); err != nil {
-		return change{}, fmt.Errorf("%w: read the patched object: %w", ErrInapplicable, err)
+	if e.to, err = parseObject(raw); err != nil {
+		return patchEffect{}, fmt.Errorf("%w: read the patched object: %w", ErrInapplicable, err)
 	}
-	c.Patched = Patched{Raw: raw, Changed: true}
-	if equal(&c.from, &c.to) {
-		c.Patched = Patched{Raw: object}
+	e.Patched = Patched{Raw: raw, Changed: true}
+	if equal(&e.from, &e.to) {
+		e.Patched = Patched{Raw: object}
 	}
-	return c, nil
+	return e, nil
 }
 
 // Patch is ApplyPatch for a caller who finds out himself what the result is, and whether it is another object. applied is

@@ -62,9 +62,9 @@ func (p *patcher) spend(n int) {
 func (p *patcher) apply(o *operation) error {
 	switch kind := o.kind(); kind {
 	case "add":
-		return p.doAdd(o)
+		return p.edit(o, kind, "path", func(in *patchNode, key string) error { return p.add(in, key, o.node()) })
 	case "remove":
-		return p.doRemove(o)
+		return p.edit(o, kind, "path", p.remove)
 	case "replace":
 		return p.doReplace(o)
 	case "move":
@@ -98,44 +98,34 @@ func (p *patcher) find(path string) (in *patchNode, key string) {
 	}
 }
 
-// place is where a pointer of an operation leads to.
-type place struct {
+// patchTarget is where a pointer of an operation leads to.
+type patchTarget struct {
 	in   *patchNode // the container of the value
 	key  string     // of the value
 	path string     // the pointer
 }
 
-// at is find for one of the pointers of an operation.
-func (p *patcher) at(pointer []byte, name, kind, what string) (place, error) {
+// target is find for one of the pointers of an operation.
+func (p *patcher) target(pointer []byte, name, kind, what string) (patchTarget, error) {
 	path, err := stringOf(pointer, name)
 	if err != nil {
-		return place{}, fmt.Errorf("%s operation failed to decode %s: %w", kind, name, err)
+		return patchTarget{}, fmt.Errorf("%s operation failed to decode %s: %w", kind, name, err)
 	}
 	in, key := p.find(path)
 	if in == nil {
-		return place{}, fmt.Errorf("%s operation does not apply: doc is missing %s: %q: %w", kind, what, path, errMissing)
+		return patchTarget{}, fmt.Errorf("%s operation does not apply: doc is missing %s: %q: %w", kind, what, path, errMissing)
 	}
-	return place{in, key, path}, nil
+	return patchTarget{in, key, path}, nil
 }
 
-func (p *patcher) doAdd(o *operation) error {
-	to, err := p.at(o.path, "path", "add", "path")
+// edit changes what the path of an operation leads to.
+func (p *patcher) edit(o *operation, kind, what string, change func(in *patchNode, key string) error) error {
+	to, err := p.target(o.path, "path", kind, what)
 	if err != nil {
 		return err
 	}
-	if err := p.add(to.in, to.key, o.node()); err != nil {
-		return fmt.Errorf("error in add for path: '%s': %w", to.path, err)
-	}
-	return nil
-}
-
-func (p *patcher) doRemove(o *operation) error {
-	from, err := p.at(o.path, "path", "remove", "path")
-	if err != nil {
-		return err
-	}
-	if err := p.remove(from.in, from.key); err != nil {
-		return fmt.Errorf("error in remove for path: '%s': %w", from.path, err)
+	if err := change(to.in, to.key); err != nil {
+		return fmt.Errorf("error in %s for path: '%s': %w", kind, to.path, err)
 	}
 	return nil
 }
@@ -150,7 +140,7 @@ func (p *patcher) doReplace(o *operation) error {
 		p.root = root
 		return nil
 	}
-	to, err := p.at(o.path, "path", "replace", "path")
+	to, err := p.target(o.path, "path", "replace", "path")
 	if err != nil {
 		return err
 	}
@@ -164,7 +154,7 @@ func (p *patcher) doReplace(o *operation) error {
 }
 
 func (p *patcher) doMove(o *operation) error {
-	from, err := p.at(o.from, "from", "move", "from path")
+	from, err := p.target(o.from, "from", "move", "from path")
 	if err != nil {
 		return err
 	}
@@ -175,14 +165,7 @@ func (p *patcher) doMove(o *operation) error {
 	if err != nil {
 		return fmt.Errorf("error in move for path: '%s': %w", from.key, err)
 	}
-	to, err := p.at(o.path, "path", "move", "destination path")
-	if err != nil {
-		return err
-	}
-	if err := p.add(to.in, to.key, v); err != nil {
-		return fmt.Errorf("error in move for path: '%s': %w", to.path, err)
-	}
-	return nil
+	return p.edit(o, "move", "destination path", func(in *patchNode, key string) error { return p.add(in, key, v) })
 }
 
 func (p *patcher) doTest(o *operation) error {
@@ -192,7 +175,7 @@ func (p *patcher) doTest(o *operation) error {
 	}
 	v := p.root
 	if path != "" {
-		at, err := p.at(o.path, "path", "test", "path")
+		at, err := p.target(o.path, "path", "test", "path")
 		if err != nil {
 			return err
 		}
@@ -208,7 +191,7 @@ func (p *patcher) doTest(o *operation) error {
 
 // doCopy takes a member that is not there for null.
 func (p *patcher) doCopy(o *operation) error {
-	from, err := p.at(o.from, "from", "copy", "from path")
+	from, err := p.target(o.from, "from", "copy", "from path")
 	if err != nil {
 		return err
 	}
@@ -216,7 +199,7 @@ func (p *patcher) doCopy(o *operation) error {
 	if err != nil {
 		return fmt.Errorf("error in copy for from: '%s': %w", from.path, err)
 	}
-	to, err := p.at(o.path, "path", "copy", "destination path")
+	to, err := p.target(o.path, "path", "copy", "destination path")
 	if err != nil {
 		return err
 	}

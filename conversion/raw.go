@@ -18,8 +18,7 @@ type Raw struct {
 	Allowance Allowance
 }
 
-// Apply applies a patch to an object as ApplyPatch does; changed is Patched.Changed, and the result the object itself when
-// nothing changed. A patch is refused that takes away what makes a document an object of Kubernetes: a kind, and an
+// Apply is ApplyPatch, but that it refuses a patch that takes away what makes a document an object of Kubernetes: a kind, and an
 // apiVersion that can be parsed if there is one. kube-apiserver decodes the result of every patch, that of objects without
 // a Go type too. An object that was none before the patch need not be one after it.
 func (r Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) {
@@ -28,14 +27,14 @@ func (r Raw) Apply(object, patch []byte) (result []byte, changed bool, err error
 		return nil, false, err
 	}
 	defer shrink(r.Allowance, before)
-	c, err := applyPatch(r.Allowance, object, patch)
-	if err == nil && c.Changed && !(readAlike(&c.from, &c.to) && inRange(patch)) {
-		err = r.stillReadable(object, c.Raw)
+	e, err := applyPatch(r.Allowance, object, patch)
+	if err == nil && e.Changed && !(readAlike(&e.from, &e.to) && inRange(patch)) {
+		err = r.stillReadable(object, e.Raw)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	return c.Raw, c.Changed, nil
+	return e.Raw, e.Changed, nil
 }
 
 // Diff is DiffPatch. What it takes was there for the patches: it is not refused.

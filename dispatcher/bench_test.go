@@ -139,7 +139,7 @@ func (r road) codec() func(conversion.Allowance) chain.Codec {
 		return nil
 	}
 	types := builtin.New(builtin.Options{})
-	return func(a conversion.Allowance) chain.Codec { return types.Series(a) }
+	return func(a conversion.Allowance) chain.Codec { return types.NewPatchSession(a) }
 }
 
 // configuration is that of the hooks, which are for Pods everywhere but in one namespace.
@@ -227,7 +227,7 @@ func (r road) pod(b *testing.B) []byte {
 		whole := fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"generateName":"web-","namespace":"shop"},`+
 			`"spec":{"containers":[%s],"serviceAccountName":"web","tolerations":[{"key":"a","operator":"Exists"}]}}`,
 			strings.Join(containers, ","))
-		served, _, err := builtin.New(builtin.Options{}).Apply(whole, []byte(`[{"op":"add","path":"/metadata/labels","value":{"app":"web"}}]`))
+		served, _, err := builtin.New(builtin.Options{}).NewPatchSession(nil).Apply(whole, []byte(`[{"op":"add","path":"/metadata/labels","value":{"app":"web"}}]`))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func newDecoding(t *testing.T, budget int64, verdict *admissionv1.AdmissionRespo
 	types, known := builtin.New(builtin.Options{}), static{snapshot: snapshot}
 	d, err := dispatcher.New(dispatcher.Options{
 		Snapshots: known, Clusters: known, Streams: atOnce{verdict},
-		Codec: func(a conversion.Allowance) chain.Codec { return types.Series(a) },
+		Codec: func(a conversion.Allowance) chain.Codec { return types.NewPatchSession(a) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func newLaboratory(t *testing.T, w *world) *laboratory {
 	l.told = k
 	options := dispatcher.Options{Capacity: idle{}}
 	if !w.Custom {
-		options.Codec = func(a conversion.Allowance) chain.Codec { return k.codec.Series(a) }
+		options.Codec = func(a conversion.Allowance) chain.Codec { return k.codec.NewPatchSession(a) }
 	}
 	if slices.ContainsFunc(w.Configurations, func(c configuration) bool { return c.HTTPS }) {
 		options.Webhooks = traced{l.overHTTPS(), l.log}

@@ -92,7 +92,7 @@ func (s *reviewContext) rebase(ctx context.Context, o chain.Object, seen, change
 	if err != nil {
 		return nil, err
 	}
-	return conversion.Carry(o.Raw, from, back)
+	return conversion.Rebase(o.Raw, from, back)
 }
 
 // message returns a request with the object as mutated so far, in the version of v. Unchanged parts are shared with r.

@@ -131,7 +131,7 @@ func (m *Mesh) wire() error {
 	codec := builtin.New(builtin.Options{})
 	m.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Snapshots: m.known, Clusters: m.known, Streams: m.registry, Capacity: m.registry, Metrics: metrics,
-		Codec: func(a conversion.Allowance) chain.Codec { return codec.Series(a) },
+		Codec: func(a conversion.Allowance) chain.Codec { return codec.NewPatchSession(a) },
 	})
 	if err != nil {
 		return err

@@ -222,7 +222,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Streams:        a.registry,
 		Webhooks:       a.webhooks,
 		Capacity:       a.registry,
-		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.Series(of) },
+		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
 		TracerProvider: a.telemetry.TracerProvider,
 		Metrics:        metrics,
 		Logger:         a.log,

@@ -233,7 +233,7 @@ func TestWhatOurTypesDoNotKnowIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	object := []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"containers":[],"invented":1}}`)
-	if _, _, err := codec.Apply(object, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)); err != nil {
+	if _, _, err := codec.NewPatchSession(nil).Apply(object, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)); err != nil {
 		t.Fatal(err)
 	}
 	families, err := registry.Gather()

@@ -16,7 +16,7 @@ import (
 // version already is returned as it is.
 //
 // Fields that our types do not know stay at their path, if there is such a place in the other version and nothing in it
-// yet; the others are left out. conversion.Carry brings what a hook made of the result back to an object that has them.
+// yet; the others are left out. conversion.Rebase brings what a hook made of the result back to an object that has them.
 //
 // The error wraps ErrUnknownKind when our types do not hold one of the two versions.
 func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) {

@@ -225,7 +225,7 @@ func TestAnObjectOfANewerClusterLosesNothingOnTheWayToAHookInAnotherVersionAndBa
 // back is what a hook changed that saw an object in another version.
 func back(t *testing.T, object, seen, changed []byte) []byte {
 	t.Helper()
-	got, err := conversion.Carry(object, seen, changed)
+	got, err := conversion.Rebase(object, seen, changed)
 	if err != nil {
 		t.Fatal(err)
 	}

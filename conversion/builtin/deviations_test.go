@@ -24,7 +24,7 @@ func both(t *testing.T, object []byte, patches [hooks]string) (seen, final [2][]
 	if !outcome.Allowed || len(w.seen) < 2 {
 		t.Fatalf("%d hooks called: %+v", len(w.seen), outcome)
 	}
-	s := builtin.New(builtin.Options{}).Series(nil)
+	s := builtin.New(builtin.Options{}).NewPatchSession(nil)
 	now := object
 	for i, patch := range patches {
 		result, differs, err := s.Apply(now, []byte(patch))

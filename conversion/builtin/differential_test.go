@@ -186,7 +186,7 @@ func TestAPatchThatChangesNothingReplacesTheObjectAsInTheAPIServer(t *testing.T)
 			if defaulted := bytes.Contains(result, []byte(`"pathType":"ImplementationSpecific"`)); defaulted != (patch != `[]`) {
 				t.Errorf("defaulted is %v: %s", defaulted, result)
 			}
-			got, err := conversion.Carry(object, convert(t, view, kindIn(t, object)), convert(t, result, kindIn(t, object)))
+			got, err := conversion.Rebase(object, convert(t, view, kindIn(t, object)), convert(t, result, kindIn(t, object)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func compare(t *testing.T, w *world, object []byte) string {
 	t.Helper()
 	want := w.admit(t, object)
 	unknown := false
-	s := builtin.New(builtin.Options{NotKnown: func(string) { unknown = true }}).Series(nil)
+	s := builtin.New(builtin.Options{NotKnown: func(string) { unknown = true }}).NewPatchSession(nil)
 	now := object
 	for h := range hooks {
 		if h >= len(w.seen) || !sees(t, w.seen[h], now, unknown) {
@@ -232,7 +232,7 @@ func sees(t *testing.T, want, got []byte, unknown bool) bool {
 }
 
 // finish compares the end of a review that the codec got through.
-func finish(t *testing.T, s *builtin.Series, want oracle.Outcome, object, now []byte, unknown bool) string {
+func finish(t *testing.T, s *builtin.PatchSession, want oracle.Outcome, object, now []byte, unknown bool) string {
 	t.Helper()
 	patch, err := s.Diff(object, now)
 	if err != nil {

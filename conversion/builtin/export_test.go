@@ -12,3 +12,11 @@ func (c *Codec) Decode(raw []byte) (runtime.Object, error) {
 func (c *Codec) SetDefaults(object runtime.Object) {
 	c.types.scheme(object.GetObjectKind().GroupVersionKind()).Default(object)
 }
+
+// Apply is that of a session for one patch alone.
+func (c *Codec) Apply(object, patch []byte) (result []byte, changed bool, err error) {
+	return c.NewPatchSession(nil).Apply(object, patch)
+}
+
+// Diff is that of a session without a patch.
+func (c *Codec) Diff(from, to []byte) ([]byte, error) { return c.NewPatchSession(nil).Diff(from, to) }

@@ -183,7 +183,7 @@ func elsewhere(t *testing.T, c *builtin.Codec, object []byte, there schema.Group
 			t.Fatalf("%v: %s", err, view)
 		}
 	}
-	got, err := conversion.Carry(object, back[0], back[1])
+	got, err := conversion.Rebase(object, back[0], back[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestWhatRandomHooksMakeOfAnObjectIsConvertedThereAndBackOrRefused(t *testin
 		if err != nil {
 			t.Fatalf("%s, which is %s in %s, does not come back: %v", object, seen, there, err)
 		}
-		if got, err := conversion.Carry(object, again, again); err != nil || !sameJSON(t, object, got) {
+		if got, err := conversion.Rebase(object, again, again); err != nil || !sameJSON(t, object, got) {
 			t.Fatalf("%s becomes %s, error %v", object, got, err)
 		}
 		converted++
@@ -293,7 +293,7 @@ func FuzzNothingIsLostByAPatchOrAConversion(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s does not come back: %v", seen, err)
 			}
-			if got, err := conversion.Carry(from, again, again); err != nil || !sameJSON(t, from, got) {
+			if got, err := conversion.Rebase(from, again, again); err != nil || !sameJSON(t, from, got) {
 				t.Fatalf("%s becomes %s, error %v", from, got, err)
 			}
 		}

@@ -31,7 +31,7 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 	c.route(h, at)
 	h.Pending = h.Route.Stream && !h.Route.Immediate && slices.Contains(o.Pending, h.ID.Name)
 	if h.Route.Shadow {
-		h.overshadow()
+		h.markShadowed()
 	}
 	c.selectors(h, w, at)
 	if len(w.MatchConditions) > 0 {
@@ -42,9 +42,9 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 	return h
 }
 
-// overshadow lets nothing that goes wrong about a hook in shadow refuse a request. To learn what it would have said, it need
+// markShadowed lets nothing that goes wrong about a hook in shadow refuse a request. To learn what it would have said, it need
 // be asked once.
-func (h *Hook) overshadow() {
+func (h *Hook) markShadowed() {
 	h.FailurePolicy = admissionregistrationv1.Ignore
 	h.Reinvocation = admissionregistrationv1.NeverReinvocationPolicy
 }
@@ -55,7 +55,7 @@ type report func(s Severity, code, field, message string)
 func (c *compiler) route(h *Hook, report report) {
 	if b := c.routes.of(h.ID); b != nil {
 		h.Route = b.Route
-		c.findings = append(c.findings, b.unheeded(h)...)
+		c.findings = append(c.findings, b.ignoredFields(h)...)
 	}
 	if h.ClientConfig.URL == nil && h.ClientConfig.Service == nil {
 		h.Route.Stream = true

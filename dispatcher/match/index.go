@@ -60,16 +60,16 @@ func operationOf(name string) operation {
 
 // table holds the hooks of one stage and operation.
 type table struct {
-	all shelf
+	all ruleTable
 	// equivalent are those of all with matchPolicy Equivalent that a request could reach by an equivalent resource alone: a
 	// rule for all groups and resources is found by every name.
-	equivalent shelf
+	equivalent ruleTable
 	// others are the hooks in equivalent, in order.
 	others []*Hook
 }
 
-// shelf files hooks by what their rules name.
-type shelf struct {
+// ruleTable files hooks by what their rules name.
+type ruleTable struct {
 	// shapes are the combinations of wildcards that occur, so that a request looks only for those.
 	shapes []shape
 	hooks  map[ruleKey][]*Hook
@@ -130,7 +130,7 @@ func (x *index) file(h *Hook, rule *admissionregistrationv1.RuleWithOperations) 
 func (x *index) table(k tableKey) *table {
 	t := x.tables[k]
 	if t == nil {
-		t = &table{all: shelf{hooks: map[ruleKey][]*Hook{}}, equivalent: shelf{hooks: map[ruleKey][]*Hook{}}}
+		t = &table{all: ruleTable{hooks: map[ruleKey][]*Hook{}}, equivalent: ruleTable{hooks: map[ruleKey][]*Hook{}}}
 		x.tables[k] = t
 	}
 	return t
@@ -146,11 +146,11 @@ func (t *table) add(h *Hook, keys []ruleKey) {
 	}
 }
 
-func (f *shelf) add(h *Hook, k ruleKey) {
-	if s := k.shape(); !slices.Contains(f.shapes, s) {
-		f.shapes = append(f.shapes, s)
+func (t *ruleTable) add(h *Hook, k ruleKey) {
+	if s := k.shape(); !slices.Contains(t.shapes, s) {
+		t.shapes = append(t.shapes, s)
 	}
-	f.hooks[k] = appendNew(f.hooks[k], h)
+	t.hooks[k] = appendNew(t.hooks[k], h)
 }
 
 // appendNew appends h unless it is there. Hooks are filed in order: one that is there is the last.
@@ -247,9 +247,9 @@ func (r *request) isNewName(ways []conversion.ResourceKind, i int) bool {
 	})
 }
 
-func (f *shelf) collect(lists [][]*Hook, k ruleKey) [][]*Hook {
-	for _, s := range f.shapes {
-		if list := f.hooks[k.blank(s)]; len(list) > 0 {
+func (t *ruleTable) collect(lists [][]*Hook, k ruleKey) [][]*Hook {
+	for _, s := range t.shapes {
+		if list := t.hooks[k.blank(s)]; len(list) > 0 {
 			lists = append(lists, list)
 		}
 	}

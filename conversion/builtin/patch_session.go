@@ -10,10 +10,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// Series is a Codec for the patches of one review: what a patch left is kept decoded for the next one, as kube-apiserver
-// keeps it. Objects are known again by where they are in memory; they must not be written, as long as the Series is in
+// PatchSession applies the patches of one review: what a patch left is kept decoded for the next one, as kube-apiserver
+// keeps it. Objects are known again by where they are in memory; they must not be written, as long as the session is in
 // use. It belongs to one goroutine.
-type Series struct {
+type PatchSession struct {
 	codec     *Codec
 	allowance conversion.Allowance
 	booked    int64 // bytes for what is kept
@@ -32,11 +32,30 @@ func (k *kept) is(raw []byte) bool {
 	return len(raw) > 0 && len(raw) == len(k.raw) && &raw[0] == &k.raw[0]
 }
 
-// Series returns a Series that has seen no object yet. The allowance bounds the time and the memory that it takes; nil is no bound.
-func (c *Codec) Series(a conversion.Allowance) *Series { return &Series{codec: c, allowance: a} }
+// NewPatchSession returns a session that has seen no object yet. The allowance bounds the time and the memory that it takes; nil is
+// no bound.
+func (c *Codec) NewPatchSession(a conversion.Allowance) *PatchSession {
+	return &PatchSession{codec: c, allowance: a}
+}
 
-// Apply is [Codec.Apply]. The error is that of the allowance if there is no memory for it.
-func (s *Series) Apply(object, patch []byte) (result []byte, changed bool, err error) {
+// Apply applies a JSON patch as kube-apiserver does (callAttrMutatingHook of
+// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating; SEMANTICS C10, C34): to the JSON that the hook saw; what comes
+// out is decoded into a new object of the same kind, compared, defaulted and encoded anew.
+//
+// The result is what the next hook sees, and changed is whether a hook that was asked before has to be asked again: whether
+// the two objects differ before defaulting. So the result may be another one although changed is false: a patch that
+// changes nothing still fills in the defaults that the object lacks, and may write it otherwise ([] for null). Upstream
+// replaces the object then too. It is object itself if not a byte differs, if the patch has no operations, and if the
+// patch does nothing to an object that is not built in.
+//
+// An object whose kind is not built in is patched as mere JSON. Of one that is, a cluster newer than our types loses no
+// field: what they do not know goes along unseen, and is a change when it changes. The API server of a cluster that is
+// not newer would drop such fields where a hook adds them; it still will, when it reads our answer.
+//
+// object is nil when the request has none; it takes no patch but an empty one. An error that matches
+// conversion.ErrUndecodable is the hook's (SEMANTICS C20); that of the allowance says that there is no memory for it, and any
+// other that the patch does not fit the object (C21).
+func (s *PatchSession) Apply(object, patch []byte) (result []byte, changed bool, err error) {
 	kind, err := conversion.KindOf(object)
 	if err != nil || s.codec.types.scheme(kind) == nil {
 		return s.applyRaw(object, patch, s.codec.whyRaw(kind))
@@ -57,7 +76,7 @@ func (s *Series) Apply(object, patch []byte) (result []byte, changed bool, err e
 }
 
 // change compares an object with what a patch made of it, and gives that its defaults.
-func (s *Series) change(object, patch, patched []byte, kind schema.GroupVersionKind) (result []byte, changed bool, err error) {
+func (s *PatchSession) change(object, patch, patched []byte, kind schema.GroupVersionKind) (result []byte, changed bool, err error) {
 	c := s.codec
 	before, err := s.decode(object, kind)
 	if err != nil {
@@ -71,7 +90,7 @@ func (s *Series) change(object, patch, patched []byte, kind schema.GroupVersionK
 		return nil, false, fmt.Errorf("the patched object: %w", err)
 	}
 	changed, unknown := differ(before, after), before.rest != nil || after.rest != nil
-	if result, err = s.settle(object, after, kind); err != nil {
+	if result, err = s.storeResult(object, after, kind); err != nil {
 		return nil, false, err
 	}
 	if unknown {
@@ -81,7 +100,7 @@ func (s *Series) change(object, patch, patched []byte, kind schema.GroupVersionK
 }
 
 // applyRaw is Apply for an object that stays JSON, for a reason that is empty if it need not be told.
-func (s *Series) applyRaw(object, patch []byte, reason string) (result []byte, changed bool, err error) {
+func (s *PatchSession) applyRaw(object, patch []byte, reason string) (result []byte, changed bool, err error) {
 	result, changed, err = conversion.Raw{Allowance: s.allowance}.Apply(object, patch)
 	if changed && reason != "" {
 		s.codec.notKnown(reason)
@@ -104,7 +123,7 @@ func (n *need) grow(a conversion.Allowance, bytes int64) error {
 }
 
 // keep gives back what a patch has booked, but for half of it if what it left is kept decoded for the next one.
-func (s *Series) keep(n *need, err error) {
+func (s *PatchSession) keep(n *need, err error) {
 	if s.allowance == nil {
 		return
 	}
@@ -115,7 +134,7 @@ func (s *Series) keep(n *need, err error) {
 }
 
 // decode decodes an object that is not to be changed.
-func (s *Series) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
+func (s *PatchSession) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 	for _, k := range [...]*kept{&s.latest, &s.first} {
 		if k.is(raw) {
 			return k.typed, nil
@@ -128,9 +147,9 @@ func (s *Series) decode(raw []byte, kind schema.GroupVersionKind) (typed, error)
 	return d, err
 }
 
-// settle gives a patched object its defaults, in the kind that it had, and encodes it. It returns the object before if not
+// storeResult gives a patched object its defaults, in the kind that it had, and encodes it. It returns the object before if not
 // a byte differs.
-func (s *Series) settle(before []byte, after typed, kind schema.GroupVersionKind) ([]byte, error) {
+func (s *PatchSession) storeResult(before []byte, after typed, kind schema.GroupVersionKind) ([]byte, error) {
 	after.setDefaults()
 	own, err := after.as(kind)
 	if err != nil {
@@ -150,9 +169,13 @@ func (s *Series) settle(before []byte, after typed, kind schema.GroupVersionKind
 	return result, nil
 }
 
-// Diff is [Codec.Diff], after the last patch. What it takes was there for the patches: it is not refused. What is booked for the
+// Diff returns the JSON patch that makes of from, the object of a request, what Apply made of it; nil when nothing is to
+// be done. It holds what hooks changed and nothing else: a difference that reading an object as its Go type and writing
+// it again makes by itself (a default that the API server does not know, an empty field that is left out) is not in it.
+//
+// It comes after the last patch. The memory that it takes was there for the patches: it is not refused. What is booked for the
 // object that the last patch left counts, since nothing needs that decoded any more.
-func (s *Series) Diff(from, to []byte) ([]byte, error) {
+func (s *PatchSession) Diff(from, to []byte) ([]byte, error) {
 	s.latest = kept{}
 	if s.allowance != nil {
 		n := max(0, conversion.ExtentOf(from).Typed()+conversion.ExtentOf(to).Typed()-s.booked)
@@ -166,7 +189,7 @@ func (s *Series) Diff(from, to []byte) ([]byte, error) {
 	if !ok || bytes.Equal(before, from) { // the latter is an API server of our types' version
 		return conversion.DiffPatch(from, to)
 	}
-	target, err := conversion.Carry(from, before, to)
+	target, err := conversion.Rebase(from, before, to)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +203,7 @@ func (s *Series) Diff(from, to []byte) ([]byte, error) {
 }
 
 // normal returns an object decoded, defaulted and encoded; false when it stays JSON.
-func (s *Series) normal(raw []byte) ([]byte, bool) {
+func (s *PatchSession) normal(raw []byte) ([]byte, bool) {
 	d, err := s.take(raw)
 	if err != nil {
 		return nil, false
@@ -192,7 +215,7 @@ func (s *Series) normal(raw []byte) ([]byte, bool) {
 
 // take decodes an object that is going to be changed. What a patch left is of no use here: a list that it emptied is in
 // memory still told from one that is absent, which gets a default.
-func (s *Series) take(raw []byte) (typed, error) {
+func (s *PatchSession) take(raw []byte) (typed, error) {
 	if !s.first.is(raw) {
 		return s.codec.types.read(raw)
 	}

@@ -76,7 +76,7 @@ func TestOnlyWhatChangedIsCarriedOver(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := conversion.Carry([]byte(tc.base), []byte(tc.from), []byte(tc.to))
+			got, err := conversion.Rebase([]byte(tc.base), []byte(tc.from), []byte(tc.to))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +89,7 @@ func TestOnlyWhatChangedIsCarriedOver(t *testing.T) {
 
 func TestWhatStaysKeepsItsBytes(t *testing.T) {
 	const base = `{ "z":1.0, "a":{"y" : "\u003c", "b":[ 1e3 ]}, "c":1 }`
-	got, err := conversion.Carry([]byte(base), []byte(`{"a":{"y":"<","b":[1000.0]},"c":1}`), []byte(`{"a":{"b":[1e+3],"y":"<"},"c":2,"d/\"é":[]}`))
+	got, err := conversion.Rebase([]byte(base), []byte(`{"a":{"y":"<","b":[1000.0]},"c":1}`), []byte(`{"a":{"b":[1e+3],"y":"<"},"c":2,"d/\"é":[]}`))
 	if want := `{"a":{"y" : "\u003c", "b":[ 1e3 ]},"c":2,"d/\"é":[],"z":1.0}`; err != nil || string(got) != want {
 		t.Errorf("got %s, want %s, error %v", got, want, err)
 	}
@@ -118,7 +118,7 @@ func TestAnArrayWhoseItemsTakeTooLongToTellApartComesWhole(t *testing.T) {
 		base := `{"a":` + rows(n, false) + `}`
 		from := `{"a":` + rows(n, true) + `}`
 		to := `{"a":` + strings.TrimSuffix(rows(n, true), "]") + `,"new"]}`
-		got, err := conversion.Carry([]byte(base), []byte(from), []byte(to))
+		got, err := conversion.Rebase([]byte(base), []byte(from), []byte(to))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestDeepObjectsAreCarriedOver(t *testing.T) {
 			nested := func(leaf string) []byte {
 				return []byte(`{"b":` + strings.Repeat(brackets[0], depth) + leaf + strings.Repeat(brackets[1], depth) + `}`)
 			}
-			got, err := conversion.Carry(nested(`{"u":0,"v":"`+large+`"}`), nested(`{"v":"`+large+`"}`), nested(`{"v":"`+large+`y"}`))
+			got, err := conversion.Rebase(nested(`{"u":0,"v":"`+large+`"}`), nested(`{"v":"`+large+`"}`), nested(`{"v":"`+large+`y"}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +155,7 @@ func TestWhatIsNoJSONCannotBeCarriedOver(t *testing.T) {
 	for i := range 3 {
 		documents := [][]byte{[]byte(`{}`), []byte(`{}`), []byte(`{}`)}
 		documents[i] = []byte([]string{`{`, `[]`, ``}[i])
-		if got, err := conversion.Carry(documents[0], documents[1], documents[2]); err == nil {
+		if got, err := conversion.Rebase(documents[0], documents[1], documents[2]); err == nil {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -168,7 +168,7 @@ func FuzzCarryingFromTheSameDocumentMakesTheOther(f *testing.F) {
 		if untyped(base) == nil || untyped(to) == nil {
 			return
 		}
-		got, err := conversion.Carry(base, base, to)
+		got, err := conversion.Rebase(base, base, to)
 		if err != nil {
 			t.Fatal(err)
 		}

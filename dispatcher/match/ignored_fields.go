@@ -9,9 +9,9 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// unheeded reports what a route asks of a hook that the hook cannot give, and what being in shadow does not keep from
+// ignoredFields reports what a route asks of a hook that the hook cannot give, and what being in shadow does not keep from
 // happening.
-func (b *RouteBinding) unheeded(h *Hook) []Finding {
+func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 	r, effects := &b.Route, h.SideEffects
 	validating := h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE
 	harmless := effects == admissionregistrationv1.SideEffectClassNone

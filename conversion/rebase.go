@@ -2,18 +2,18 @@ package conversion
 
 import "fmt"
 
-// maxAligning is how many values Carry compares to find out which items of an array are which. Beyond it an array that
+// maxAligning is how many values Rebase compares to find out which items of an array are which. Beyond it an array that
 // changes comes whole, and so does one that stands in maxDiffDepth others. It bounds the work: arrays in arrays are compared
 // anew for each place where an item may be, and at each level.
 const maxAligning = 1 << 20
 
-// Carry returns base with what is different between from and to, three JSON objects of one kind; from is base as somebody
+// Rebase returns base with what is different between from and to, three JSON objects of one kind; from is base as somebody
 // else writes it: with defaults, without what is empty, without fields that he does not know, or with the items of an
 // array in another order. What from and to have in common stays as it is in base, also what neither of them has.
 //
 // So an object of a newer cluster loses nothing on the way to a hook in another version and back: base is the object,
 // from is it converted to the other version and back, to is what the hook made of it, converted back.
-func Carry(base, from, to []byte) ([]byte, error) {
+func Rebase(base, from, to []byte) ([]byte, error) {
 	var trees [3]node
 	for i, raw := range [...][]byte{base, from, to} {
 		var err error
@@ -21,36 +21,35 @@ func Carry(base, from, to []byte) ([]byte, error) {
 			return nil, fmt.Errorf("carry changes over: %w", err)
 		}
 	}
-	c := carrier{left: maxAligning}
+	m := merger{left: maxAligning}
 	out := jsonWriter(make([]byte, 0, len(base)+len(base)/4))
-	out.node(c.value(&trees[0], &trees[1], &trees[2]))
+	out.node(m.value(&trees[0], &trees[1], &trees[2]))
 	return out, nil
 }
 
-// carrier is Carry for trees. A nil node is a member that is not there; a node without raw is new, and consists of its
+// merger is Rebase for trees. A nil node is a member that is not there; a node without raw is new, and consists of its
 // children.
-type carrier struct {
+type merger struct {
 	left int // values that may still be compared for aligning
 }
 
 // value compares objects by their bytes alone: what they have in common is found once, by their members.
-func (c *carrier) value(base, from, to *node) *node {
+func (m *merger) value(base, from, to *node) *node {
 	switch {
 	case identical(to, from) || identical(to, base):
 		return base
 	case alike(base, from, to, '{'):
-		return c.members(base, from, to)
+		return m.members(base, from, to)
 	case same(to, from) || same(to, base):
 		return base
 	case alike(base, from, to, '[') && to.depth < maxDiffDepth:
-		if aligned, ok := c.align(base.elements(), from.elements()); ok {
-			return c.items(aligned, from.elements(), to.elements())
+		if aligned, ok := m.align(base.elements(), from.elements()); ok {
+			return m.items(aligned, from.elements(), to.elements())
 		}
 	}
 	return to
 }
 
-// alike says whether all three are there, and of a kind.
 func alike(base, from, to *node, kind byte) bool {
 	return base != nil && from != nil && to != nil && base.kind == kind && from.kind == kind && to.kind == kind
 }
@@ -60,7 +59,7 @@ func same(a, b *node) bool {
 }
 
 // members returns base itself if none of its members changes.
-func (c *carrier) members(base, from, to *node) *node {
+func (m *merger) members(base, from, to *node) *node {
 	b, t := base.elements(), to.elements()
 	out, changed := &node{kind: '{', parsed: true, children: make([]node, 0, len(b)+1)}, false
 	for len(b) > 0 || len(t) > 0 {
@@ -68,14 +67,14 @@ func (c *carrier) members(base, from, to *node) *node {
 		switch order := compareFirst(b, t); {
 		case order < 0:
 			own = &b[0]
-			v = c.value(own, from.member(own.name), nil)
+			v = m.value(own, from.member(own.name), nil)
 			b = b[1:]
 		case order > 0:
-			v = c.value(nil, from.member(t[0].name), &t[0])
+			v = m.value(nil, from.member(t[0].name), &t[0])
 			t = t[1:]
 		default:
 			own = &b[0]
-			v = c.value(own, from.member(own.name), &t[0])
+			v = m.value(own, from.member(own.name), &t[0])
 			v.name = own.name
 			b, t = b[1:], t[1:]
 		}
@@ -91,13 +90,13 @@ func (c *carrier) members(base, from, to *node) *node {
 }
 
 // align returns the items of base in the order of from; false when they are not the same items.
-func (c *carrier) align(base, from []node) ([]node, bool) {
+func (m *merger) align(base, from []node) ([]node, bool) {
 	if len(base) != len(from) {
 		return nil, false
 	}
 	aligned, taken := make([]node, len(base)), make([]bool, len(base))
 	for i := range from {
-		at := c.find(&from[i], i, base, taken)
+		at := m.find(&from[i], i, base, taken)
 		if at < 0 {
 			return nil, false
 		}
@@ -107,10 +106,10 @@ func (c *carrier) align(base, from []node) ([]node, bool) {
 }
 
 // find is the place of an item in base that is not taken; mostly it is where it was.
-func (c *carrier) find(item *node, i int, base []node, taken []bool) int {
+func (m *merger) find(item *node, i int, base []node, taken []bool) int {
 	for step := range base {
 		at := (i + step) % len(base)
-		if !taken[at] && c.rewritten(&base[at], item) {
+		if !taken[at] && m.rewritten(&base[at], item) {
 			return at
 		}
 	}
@@ -118,8 +117,8 @@ func (c *carrier) find(item *node, i int, base []node, taken []bool) int {
 }
 
 // rewritten says whether from can be what somebody else makes of base.
-func (c *carrier) rewritten(base, from *node) bool {
-	if c.left--; c.left < 0 || base.kind != from.kind {
+func (m *merger) rewritten(base, from *node) bool {
+	if m.left--; m.left < 0 || base.kind != from.kind {
 		return false
 	}
 	switch from.kind {
@@ -127,13 +126,13 @@ func (c *carrier) rewritten(base, from *node) bool {
 		members := from.elements()
 		for i := range members {
 			own := base.member(members[i].name)
-			if own != nil && !c.rewritten(own, &members[i]) {
+			if own != nil && !m.rewritten(own, &members[i]) {
 				return false
 			}
 		}
 		return true
 	case '[':
-		_, ok := c.align(base.elements(), from.elements())
+		_, ok := m.align(base.elements(), from.elements())
 		return ok
 	}
 	return equal(base, from)
@@ -141,7 +140,7 @@ func (c *carrier) rewritten(base, from *node) bool {
 
 // items takes the items at both ends that are the same for those of base, and the others one by one. Item i of from is
 // item i of base.
-func (c *carrier) items(base, from, to []node) *node {
+func (m *merger) items(base, from, to []node) *node {
 	unchanged := func(i, j int) bool { return equal(&to[i], &from[j]) || equal(&to[i], &base[j]) }
 	head, tail, short := 0, 0, min(len(from), len(to))
 	for head < short && unchanged(head, head) {
@@ -154,7 +153,7 @@ func (c *carrier) items(base, from, to []node) *node {
 	out.children = append(out.children, base[:head]...)
 	for i := head; i < len(to)-tail; i++ {
 		if i < len(from)-tail {
-			out.children = append(out.children, *c.value(&base[i], &from[i], &to[i]))
+			out.children = append(out.children, *m.value(&base[i], &from[i], &to[i]))
 		} else {
 			out.children = append(out.children, to[i])
 		}

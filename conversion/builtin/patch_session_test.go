@@ -17,7 +17,7 @@ func TestASeriesDoesWhatItsCodecDoesToEachObject(t *testing.T) {
 	applied := 0
 	for i := range 3000 {
 		from := []byte(seeds[i%len(seeds)])
-		s, now := c.Series(nil), from
+		s, now := c.NewPatchSession(nil), from
 		for range 3 {
 			patch := []byte(patchOf(t, r, now))
 			want, wantChanged, wantErr := c.Apply(now, patch)
@@ -51,7 +51,7 @@ func TestWhatAPatchLeftIsComparedAsItWasLeft(t *testing.T) {
 	w.patches = patches
 	now := asServed(t, pod)
 	want := w.admit(t, now)
-	s := builtin.New(builtin.Options{}).Series(nil)
+	s := builtin.New(builtin.Options{}).NewPatchSession(nil)
 	for i, patch := range patches {
 		result, changed, err := s.Apply(now, []byte(patch))
 		if err != nil || changed != mutated(t, want, i) {
@@ -65,7 +65,7 @@ func TestASeriesDecodesWhatAPatchLeftOnce(t *testing.T) {
 	c := builtin.New(builtin.Options{})
 	object := asServed(t, pod)
 	again := testing.AllocsPerRun(20, func() { // the first patch finds nothing kept, the second what the first left
-		s := c.Series(nil)
+		s := c.NewPatchSession(nil)
 		now, _, _ := s.Apply(object, []byte(label))
 		_, _, _ = s.Apply(now, []byte(label))
 	})
@@ -101,7 +101,7 @@ func (b *booked) Shrink(n int64) { b.now -= n }
 // from others.
 func TestADifferenceTakesNoMoreThanThePatchBeforeIt(t *testing.T) {
 	var b booked
-	s := builtin.New(builtin.Options{}).Series(&b)
+	s := builtin.New(builtin.Options{}).NewPatchSession(&b)
 	object := asServed(t, pod)
 	result, _, err := s.Apply(object, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
 	if err != nil {
