@@ -33,7 +33,7 @@ func BenchmarkHandler(b *testing.B) {
 				Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(size),
 				Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(reader), TLS: trusted(),
 			}
-			request = request.WithContext(context.WithValue(b.Context(), channelKey{}, verified(request.TLS))) // as Server has it
+			request = request.WithContext(context.WithValue(b.Context(), connectionKey{}, &connection{channel: verified(request.TLS)})) // as Server has it
 			w := discard{http.Header{}}
 			b.SetBytes(int64(size))
 			b.ReportAllocs()

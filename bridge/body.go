@@ -17,71 +17,63 @@ import (
 const (
 	// firstChunk is the first buffer for a body whose length is not announced; it doubles from there.
 	firstChunk = 32 << 10
-	// headBytes is how much of a review is looked at for its uid when the whole cannot be read. API servers write kind,
+	// headBytes is the part of a review that is searched for its uid when the whole cannot be read. API servers write kind,
 	// apiVersion and uid first.
 	headBytes = 64 << 10
-	// drainBytes is how much of a review that is not wanted is read and thrown away before it is answered. A caller that
-	// is still sending when the connection closes may never see the answer: a denial that gets lost is a failure of the
-	// entry, and a connection that gets lost costs a handshake when there is least time for it. 48 MiB is more than an API
-	// server can send: two objects of 3 MiB whose every byte takes six in JSON are 36 MiB, and a third for everything
-	// around them.
+	// drainBytes is the part of a refused review that is read and discarded before it is answered. A caller that is still
+	// sending when the connection closes may never see the answer: a lost denial is a failure of the entry, and a lost
+	// connection costs a handshake when there is least time for it. 48 MiB is more than an API server can send: two objects of
+	// 3 MiB whose every byte takes six in JSON are 36 MiB, and a third for everything around them.
 	drainBytes = 48 << 20
 )
 
-// read reads the whole body into a buffer of its own, which the objects of the review will refer to for as long as
-// anybody needs them: it is never reused. What it takes is booked before it is there.
+// read reads the whole body into a buffer of its own, which is never reused: the objects of the review refer to it. The bytes are
+// reserved before they are read. Of a body that is announced to be too large only the head is read.
 func (x *exchange) read() *refusal {
-	limit := x.bridge.options.MaxBodyBytes
-	read := max(0, x.request.ContentLength)
-	if read > limit {
-		read = headBytes
-	}
-	var err error
-	if x.lease, err = x.bridge.options.Memory.Reserve(x.cluster, takes(x.stage, read)); err != nil {
-		return x.noRoom(err)
-	}
-	if x.request.ContentLength > limit {
-		return x.readHead()
+	limit, size := x.bridge.options.MaxBodyBytes, x.request.ContentLength
+	oversized := size > limit
+	if oversized {
+		size = headBytes
 	}
 	var body []byte
-	if x.request.ContentLength >= 0 {
-		body, err = readExactly(x.request.Body, x.request.ContentLength)
+	var err error
+	if x.reservation, err = x.bridge.options.Memory.Reserve(x.cluster, reviewBytes(x.stage, max(0, size))); err != nil {
+		return x.noMemory(err)
+	}
+	if size >= 0 {
+		body, err = readExactly(x.request.Body, size)
 	} else {
-		body, err = readGrowing(x.request.Body, limit, x.growth())
+		body, err = readGrowing(x.request.Body, limit, func(bytes int64) error { return x.reservation.Grow(bytes * bytesPerByte(x.stage)) })
 	}
 	switch {
 	case err != nil && overBudget(err):
-		return x.noRoom(err)
+		return x.noMemory(err)
+	case oversized && (err == nil || errors.Is(err, io.ErrUnexpectedEOF)), int64(len(body)) > limit:
+		return x.overLimit(body)
 	case err != nil:
 		return x.unread(body, err)
-	case int64(len(body)) > limit:
-		return x.overLimit(body)
 	}
 	x.body = body
 	return nil
 }
 
-// overBudget says whether an error is that there is no memory now.
+// overBudget reports whether an error is a lack of memory.
 func overBudget(err error) bool {
 	var full *memory.FullError
 	return errors.As(err, &full)
 }
 
-// takes is what a review with a body of so many bytes is going to take. Where hooks may patch there has to be room for that
-// from the start: when a patch is there, it is too late to find that there is none.
-func takes(stage admissionv1.Stage, body int64) int64 { return ReviewBytes + body*perByte(stage) }
+// reviewBytes is the memory of a review with a body of so many bytes, reserved before the body is read. Where hooks may patch it
+// includes the patched object: a patch that has arrived comes too late to find that there is no memory for it.
+func reviewBytes(stage admissionv1.Stage, body int64) int64 {
+	return ReviewBytes + body*bytesPerByte(stage)
+}
 
-// perByte is how many bytes a review takes for each of its body.
-func perByte(stage admissionv1.Stage) int64 {
+func bytesPerByte(stage admissionv1.Stage) int64 {
 	if stage == admissionv1.Stage_STAGE_VALIDATE {
 		return 1
 	}
 	return 1 + review.PatchedPerByte
-}
-
-// growth books what a body of unknown length turns out to be.
-func (x *exchange) growth() func(bytes int64) error {
-	return func(bytes int64) error { return x.lease.Grow(bytes * perByte(x.stage)) }
 }
 
 func readExactly(body io.Reader, size int64) ([]byte, error) {
@@ -116,36 +108,27 @@ func readGrowing(body io.Reader, limit int64, book func(bytes int64) error) ([]b
 	}
 }
 
-// readHead reads the front of a body that is announced to be too large.
-func (x *exchange) readHead() *refusal {
-	head, err := readExactly(x.request.Body, headBytes)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return x.unread(head, err)
-	}
-	return x.overLimit(head)
-}
-
-// overLimit throws away the rest of a body and refuses it.
+// overLimit refuses a body that is too large.
 func (x *exchange) overLimit(head []byte) *refusal {
-	x.know(head)
+	x.decodeHead(head)
 	x.drain()
 	return tooLarge(x.bridge.options.MaxBodyBytes)
 }
 
-// noRoom throws away a body that there is no memory for, and first what was read of it.
-func (x *exchange) noRoom(err error) *refusal {
-	x.lease.Release()
-	x.lease = nil
+// noMemory frees the memory of the exchange before it discards the body.
+func (x *exchange) noMemory(err error) *refusal {
+	x.reservation.Release()
+	x.reservation = nil
 	x.drain()
 	return overloaded(err)
 }
 
-// drain throws away what is left of the body, within the deadline of its reading.
+// drain discards the rest of the body, within the deadline of its reading.
 func (x *exchange) drain() { _, _ = io.CopyN(io.Discard, x.request.Body, drainBytes) }
 
-// unread refuses a body that ended before its end.
+// unread refuses a body that ended early.
 func (x *exchange) unread(head []byte, err error) *refusal {
-	x.know(head)
+	x.decodeHead(head)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return reject(http.StatusRequestTimeout, metav1.StatusReasonTimeout,
 			"the review did not arrive within its own deadline: %d bytes did", len(head))
@@ -153,7 +136,7 @@ func (x *exchange) unread(head []byte, err error) *refusal {
 	return badRequest("the review is cut off after %d bytes", len(head))
 }
 
-// know finds out whom to answer from the front of a review that cannot be decoded.
-func (x *exchange) know(head []byte) {
+// decodeHead finds the review that a refusal answers in the head of a body that cannot be decoded.
+func (x *exchange) decodeHead(head []byte) {
 	x.uid, x.apiVersion, _ = conversion.DecodeHead(head[:min(len(head), headBytes)])
 }

@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,12 +44,9 @@ type Options struct {
 	Authorize func(caller identity.Peer, cluster string) error
 	// MaxBodyBytes is the largest review that is read; 0 is DefaultMaxBodyBytes. A larger one is denied with code 413.
 	MaxBodyBytes int64
-	// Memory is where the bytes of reviews are booked, from before the body is read until the answer has been written and
-	// nobody refers to the body any more. Past its bounds reviews are refused with 429. nil is a ledger of its own, of
-	// DefaultMemoryBudget.
+	// Memory accounts for the bytes of reviews, from before the body is read until the answer has been written and nothing
+	// refers to the body. Past its bounds reviews are refused with 429. nil is a ledger of DefaultMemoryBudget.
 	Memory *memory.Ledger
-	// DefaultTimeout is what a caller is given that does not say how long it waits; 0 is DefaultTimeout.
-	DefaultTimeout time.Duration
 	// Logger gets panics, and at debug level a line per request; nil logs nothing.
 	Logger *slog.Logger
 	// TracerProvider makes the span of each review; nil traces nothing.
@@ -69,9 +65,9 @@ const (
 	// ones, at a time; half of them for a cluster that is alone. A process with a limit of 1 GiB has room for it
 	// (docs/operations.md).
 	DefaultMemoryBudget = 256 << 20
-	// ReviewBytes is what a review takes beside its body: the request as a message, the stacks of its goroutines, what its
-	// connection needs while it waits, heads of frames, the answer. Of 2,000 that waited for one hook of a host, each took
-	// 22 kB with a body of 1.4 kB, 7 kB of them stacks.
+	// ReviewBytes is the memory of a review beside its body: the request as a message, the stacks of its goroutines, the buffers
+	// of its connection, heads of frames, the answer. Of 2,000 reviews that waited for one hook of a host, each took 22 kB with a
+	// body of 1.4 kB, 7 kB of them stacks.
 	ReviewBytes = 24 << 10
 )
 
@@ -80,17 +76,13 @@ func (o *Options) defaults() error {
 		return errors.New("bridge: Reviewer and Authorize are required")
 	}
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
-	o.DefaultTimeout = cmp.Or(o.DefaultTimeout, DefaultTimeout)
 	if o.Memory == nil {
 		o.Memory, _ = memory.New(memory.Options{Total: DefaultMemoryBudget}) // which is above zero
 	}
-	largest := takes(admissionv1.Stage_STAGE_MUTATE, o.MaxBodyBytes)
+	largest := reviewBytes(admissionv1.Stage_STAGE_MUTATE, o.MaxBodyBytes)
 	if share := o.Memory.Share(); o.MaxBodyBytes < 0 || largest < 0 || share < largest {
 		return fmt.Errorf("bridge: of the memory budget one cluster may hold %d bytes, and a review with a body of %d may take %d: "+
 			"make the budget larger, or the largest body smaller", share, o.MaxBodyBytes, largest)
-	}
-	if o.DefaultTimeout < 0 || o.DefaultTimeout > MaxTimeout {
-		return fmt.Errorf("bridge: default timeout %v: want more than 0 and at most %v", o.DefaultTimeout, MaxTimeout)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -140,8 +132,8 @@ func (b *Bridge) Handler() http.Handler { return b }
 // is an identity.Channel, and else from the handshake.
 func (b *Bridge) AdmissionService() admissionv1.AdmissionServiceServer { return &service{bridge: b} }
 
-// Drain says that the process is about to stop: Ready becomes false, and answers ask their caller to close the
-// connection, so that it opens the next one to somebody else. Reviews are still judged. There is no way back.
+// Drain prepares a stop: Ready becomes false, and answers ask their caller to close the connection, so that the next one goes to
+// another dispatcher. Reviews are still judged. It cannot be undone.
 func (b *Bridge) Drain() { b.draining.Store(true) }
 
 // Ready is true until Drain.

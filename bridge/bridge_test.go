@@ -81,7 +81,7 @@ func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 				UserInfo: &admissionv1.UserInfo{Username: "alice"},
 				Object:   &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":""}}`)},
 			}}
-			if booked := got.Reservation.Bytes(); booked != takes(test.stage, int64(len(reviewOf("u1", 0)))) {
+			if booked := got.Reservation.Bytes(); booked != reviewBytes(test.stage, int64(len(reviewOf("u1", 0)))) {
 				t.Errorf("%d bytes are booked for it", booked)
 			}
 			got.Reservation = nil
@@ -260,11 +260,10 @@ func TestOptionsAreChecked(t *testing.T) {
 		"A Reviewer is required.": func(o *Options) { o.Reviewer = nil },
 		"Authorize is required.":  func(o *Options) { o.Authorize = nil },
 		"A review has to fit the share of its cluster.": func(o *Options) {
-			o.Memory = ledger(2*takes(admissionv1.Stage_STAGE_MUTATE, o.MaxBodyBytes) - 1)
+			o.Memory = ledger(2*reviewBytes(admissionv1.Stage_STAGE_MUTATE, o.MaxBodyBytes) - 1)
 		},
 		"So has the largest that there is by default.": func(o *Options) { o.MaxBodyBytes = DefaultMemoryBudget },
 		"A limit is not negative.":                     func(o *Options) { o.MaxBodyBytes = -1 },
-		"The default timeout is one of Kubernetes'.":   func(o *Options) { o.DefaultTimeout = MaxTimeout + 1 },
 	}
 	for name, spoil := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -37,28 +37,8 @@ import (
 //   - The proposal expects protobuf in the end: that is the AdmissionService. Here it is JSON.
 //   - Asking again is harmless, as it demands ("submission must be idempotent"): nothing is remembered.
 
-// defaultVersion is the apiVersion that the proposal shows, for answers to who did not say.
+// defaultVersion is the apiVersion that the proposal shows, for answers to reviews without one.
 const defaultVersion = "admission.k8s.io/v1"
-
-// enforced is a response to be written in the protocol of /enforce.
-type enforced struct{ *admissionv1.ReviewResponse }
-
-// verdict is the HTTP status that says what the response says.
-func (e enforced) verdict() int {
-	response := e.GetResponse()
-	switch {
-	case !response.GetAllowed():
-		return http.StatusBadRequest
-	case len(response.GetWarnings()) > 0:
-		return http.StatusOK
-	}
-	for _, value := range response.GetAuditAnnotations() {
-		if value != e.GetRevision() { // which is a header too
-			return http.StatusOK
-		}
-	}
-	return http.StatusNoContent
-}
 
 // enforcement is the body of an answer.
 type enforcement struct {
@@ -68,38 +48,50 @@ type enforcement struct {
 	Response *k8sadmission.AdmissionResponse `json:"response,omitempty"`
 }
 
-// encode is the answer: nothing follows 204.
-func (e enforced) encode() (code int, body []byte, err error) {
-	code = e.verdict()
-	if code != http.StatusNoContent {
-		body, err = e.body()
+// encodeEnforced encodes an answer. 204 has no body.
+func encodeEnforced(r *admissionv1.ReviewResponse) (code int, body []byte, err error) {
+	code = enforcedCode(r)
+	if code == http.StatusNoContent {
+		return code, nil, nil
 	}
-	return code, body, err
-}
-
-func (e enforced) body() ([]byte, error) {
-	response := e.GetResponse()
-	body := enforcement{
-		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: cmp.Or(e.GetApiVersion(), defaultVersion)},
+	response := r.GetResponse()
+	answer := enforcement{
+		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: cmp.Or(r.GetApiVersion(), defaultVersion)},
 		Status:   metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK},
 	}
 	if !response.GetAllowed() {
-		body.Status = statusOf(response.GetStatus())
+		answer.Status = statusOf(response.GetStatus())
 	}
 	if response.GetUid() != "" {
-		body.Response = &k8sadmission.AdmissionResponse{
+		answer.Response = &k8sadmission.AdmissionResponse{
 			UID: types.UID(response.GetUid()), Allowed: response.GetAllowed(),
 			AuditAnnotations: response.GetAuditAnnotations(), Warnings: response.GetWarnings(),
 		}
 		if !response.GetAllowed() {
-			body.Response.Result = &body.Status
+			answer.Response.Result = &answer.Status
 		}
 	}
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the answer: %w", err)
+	if body, err = json.Marshal(answer); err != nil {
+		return 0, nil, fmt.Errorf("encoding the answer: %w", err)
 	}
-	return encoded, nil
+	return code, body, nil
+}
+
+// enforcedCode is the HTTP status of an answer.
+func enforcedCode(r *admissionv1.ReviewResponse) int {
+	response := r.GetResponse()
+	switch {
+	case !response.GetAllowed():
+		return http.StatusBadRequest
+	case len(response.GetWarnings()) > 0:
+		return http.StatusOK
+	}
+	for _, value := range response.GetAuditAnnotations() {
+		if value != r.GetRevision() { // which is a header too
+			return http.StatusOK
+		}
+	}
+	return http.StatusNoContent
 }
 
 // statusOf is the status of a denial in Kubernetes' type.

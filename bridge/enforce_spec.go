@@ -13,23 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// enforceReview is an AdmissionReview as the proposal for external admission has it.
-type enforceReview struct {
-	APIVersion string          `json:"apiVersion"`
-	Spec       json.RawMessage `json:"spec"`
-}
-
-// enforceSpec is what is asked. The proposal shows resource, subresource, operation, object, oldObject and userInfo, and
-// says that the schema is modelled after SubjectAccessReview and admission.Interface; the other fields are those that both
-// have. What is not said is taken from the object. It is read strictly: a field that is misspelt could be one by which a
-// hook would have been asked.
+// enforceSpec is the request in the proposal's form. The proposal shows resource, subresource, operation, object, oldObject and
+// userInfo, and models the schema after SubjectAccessReview and admission.Interface; the other fields are those that both have.
+// Missing ones are taken from the object. It is read strictly: a misspelt field could be one that a hook matches.
 type enforceSpec struct {
-	// Group and Version of the resource. Without Version both are those of the object; behind a subresource, whose object
-	// may be of another group (a Scale, an Eviction), Version has to be said.
+	// Group and Version of the resource. Without Version both are those of the object; a subresource, whose object may be of
+	// another group (a Scale, an Eviction), needs Version.
 	Group       string `json:"group"`
 	Version     string `json:"version"`
 	Resource    string `json:"resource"`
@@ -50,7 +42,7 @@ type enforceSpec struct {
 	} `json:"userInfo"`
 }
 
-// enforceHead is what an object says about itself.
+// enforceHead identifies an object.
 type enforceHead struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -60,39 +52,28 @@ type enforceHead struct {
 	} `json:"metadata"`
 }
 
-// decodeEnforce reads a document that was posted to /enforce: a review in today's form, else in the proposal's. A spec
-// has no uid: it is given one.
-func decodeEnforce(body []byte) (*admissionv1.ReviewRequest, error) {
-	decoded, err := conversion.DecodeReview(body)
-	var refused *conversion.Error
-	if !errors.As(err, &refused) || refused.Reason != conversion.ReasonNoRequest {
-		return decoded, err
+// decodeEnforce reads a document in the proposal's form. It has no uid and is given one.
+func decodeEnforce(body []byte) (*admissionv1.ReviewRequest, *refusal) {
+	var document struct {
+		APIVersion string          `json:"apiVersion"`
+		Spec       json.RawMessage `json:"spec"`
 	}
-	var review enforceReview
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &review); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &document); err != nil {
 		return nil, badRequest("the body is no AdmissionReview that can be read: %v", err)
 	}
-	spec, refusal := decodeSpec(review.Spec)
-	if refusal != nil {
-		return nil, refusal
-	}
-	request, refusal := spec.request()
-	if refusal != nil {
-		return nil, refusal
-	}
-	return &admissionv1.ReviewRequest{Request: request, ApiVersion: review.APIVersion}, nil
-}
-
-func decodeSpec(raw json.RawMessage) (*enforceSpec, *refusal) {
-	if present(raw) == nil {
+	if present(document.Spec) == nil {
 		return nil, badRequest("the AdmissionReview has neither spec nor request: there is nothing to judge")
 	}
 	var spec enforceSpec
-	strict, err := kjson.UnmarshalStrict(raw, &spec)
+	strict, err := kjson.UnmarshalStrict(document.Spec, &spec)
 	if err = errors.Join(append(strict, err)...); err != nil {
 		return nil, badRequest("the spec of the AdmissionReview cannot be read: %v", err)
 	}
-	return &spec, nil
+	request, refused := spec.request()
+	if refused != nil {
+		return nil, refused
+	}
+	return &admissionv1.ReviewRequest{Request: request, ApiVersion: document.APIVersion}, nil
 }
 
 // request is the spec as a request for hooks.
@@ -138,7 +119,7 @@ func (s *enforceSpec) request() (*admissionv1.AdmissionRequest, *refusal) {
 	return request, nil
 }
 
-// check refuses what no rule of a hook could name, so that a slip is not an allow.
+// check refuses names that no rule of a hook could have, so that a slip is not an allow.
 func (s *enforceSpec) check() *refusal {
 	operations := []string{"CREATE", "UPDATE", "DELETE", "CONNECT"}
 	switch {
@@ -171,7 +152,7 @@ func present(raw json.RawMessage) *admissionv1.Object {
 	return &admissionv1.Object{Raw: raw}
 }
 
-// headOf is what an object says about itself; nothing when there is none.
+// headOf is empty without an object.
 func headOf(o *admissionv1.Object) (enforceHead, *refusal) {
 	var head enforceHead
 	if o == nil {

@@ -15,25 +15,26 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
-// shortAnswer is the length up to which net/http finds out the Content-Length of an answer by itself, in HTTP/1.1 and HTTP/2.
+// shortAnswer is the length up to which net/http sets the Content-Length of an answer, in HTTP/1.1 and HTTP/2.
 const shortAnswer = 1 << 10
 
 // exchange is one HTTP request and its answer. It belongs to the goroutine of its request.
 type exchange struct {
 	endpoint
-	bridge   *Bridge
-	writer   http.ResponseWriter
-	control  http.ResponseController
-	request  *http.Request
-	started  time.Time
-	deadline time.Time // of the review
+	bridge     *Bridge
+	connection *connection
+	writer     http.ResponseWriter
+	control    http.ResponseController
+	request    *http.Request
+	started    time.Time
+	deadline   time.Time // of the review
 
 	// From the URL and the channel, once they are known to be right.
 	cluster string
 	entry   match.Entry
 
-	body  []byte
-	lease *memory.Reservation
+	body        []byte
+	reservation *memory.Reservation
 
 	// Of the review. It can be answered when apiVersion is known; uid is the bridge's own where the version has none.
 	uid, apiVersion string
@@ -46,28 +47,23 @@ type exchange struct {
 
 func newExchange(b *Bridge, w http.ResponseWriter, r *http.Request, to endpoint) *exchange {
 	x := &exchange{
-		endpoint: to, bridge: b, writer: w, control: *http.NewResponseController(w), request: r, started: time.Now(),
+		endpoint: to, bridge: b, connection: connectionOf(r), writer: w, control: *http.NewResponseController(w), request: r, started: time.Now(),
 		span: noop.Span{}, outcome: outcomeBroken,
 	}
-	x.guard()
+	// Until the deadline of the review is known: a slow sender or reader does not hold the connection for long.
+	x.readUntil(x.started.Add(refusalTime))
+	x.writeUntil(x.started.Add(refusalTime))
 	return x
 }
 
-// guard bounds an exchange whose deadline is not known yet: neither a body that nobody wants nor an answer that nobody
-// reads holds a connection for long.
-func (x *exchange) guard() {
-	x.readUntil(x.started.Add(refusalTime))
-	x.writeUntil(x.started.Add(refusalTime))
-}
-
-// readUntil bounds the reading of the body; the zero time takes the bound away. Where the connection knows no deadlines
-// (a recorder in a test) there is nobody to wait for either.
+// readUntil bounds the reading of the body; the zero time ends the bound. A writer without deadlines (a recorder in a test) has no
+// connection to wait for.
 func (x *exchange) readUntil(t time.Time) { _ = x.control.SetReadDeadline(t) }
 
 func (x *exchange) writeUntil(t time.Time) { _ = x.control.SetWriteDeadline(t) }
 
-// refuse answers with a refusal: as a denial when there is a review to deny, else, and when the entry's own policy shall
-// decide, as an HTTP status.
+// refuse answers with a denial if there is a review to deny, and with an HTTP status otherwise, or if the entry's own policy shall
+// decide.
 func (x *exchange) refuse(r *refusal) {
 	x.failure, x.outcome = r.message, r.outcome
 	r.headers(x.writer.Header())
@@ -80,7 +76,7 @@ func (x *exchange) refuse(r *refusal) {
 	x.answer(r.code, r.status())
 }
 
-// deniable says whether it is known what to deny: a review has to be known, and at /enforce a caller who may ask.
+// deniable reports whether the exchange knows what to deny: a review, or at /enforce an authorized caller.
 func (x *exchange) deniable() bool {
 	if x.enforces {
 		return x.cluster != ""
@@ -88,8 +84,8 @@ func (x *exchange) deniable() bool {
 	return x.apiVersion != ""
 }
 
-// answer writes the answer, which is not begun before. While the bridge drains, it asks the caller to close the connection. A
-// write that fails is not looked at: a caller that is gone, or does not read, needs no answer.
+// answer writes the answer, once. While the bridge drains, it asks the caller to close the connection. A failed write is ignored:
+// the caller is gone, or does not read.
 func (x *exchange) answer(code int, body []byte) {
 	x.code = code
 	header := x.writer.Header()
@@ -108,13 +104,17 @@ func (x *exchange) answer(code int, body []byte) {
 	}
 }
 
-// end closes the books of an exchange, also of one that panicked. Deferred directly.
+// end finishes an exchange, also after a panic. Deferred directly.
 func (x *exchange) end() {
 	if cause := recover(); cause != nil {
 		x.contain(cause)
 	}
-	x.lease.Release()
-	x.bridge.instruments.observeExchange(x)
+	x.reservation.Release()
+	edge := edgeJSON
+	if x.enforces {
+		edge = edgeEnforce
+	}
+	x.bridge.instruments.observe(measured{edge, x.stage, x.outcome, x.code, len(x.body), x.started, x.span.SpanContext()})
 	x.endSpan()
 	if logger := x.bridge.options.Logger; logger.Enabled(x.request.Context(), slog.LevelDebug) {
 		logger.Debug("review answered", slog.String("cluster", x.cluster), slog.String("stage", stageName(x.stage)),
@@ -123,7 +123,7 @@ func (x *exchange) end() {
 	}
 }
 
-// contain answers for a panic. When the answer has begun there is nothing left to say but to cut it off.
+// contain answers after a panic, unless the answer has begun: then it is cut off.
 func (x *exchange) contain(cause any) {
 	x.bridge.panicked(x.uid, cause)
 	if x.code != 0 {
@@ -133,7 +133,7 @@ func (x *exchange) contain(cause any) {
 	x.refuse(broken())
 }
 
-// panicked counts a panic and says where it was. The stack goes to the log alone.
+// panicked counts and logs a panic. The stack goes to the log alone.
 func (b *Bridge) panicked(uid string, cause any) {
 	b.instruments.panics.Inc()
 	b.options.Logger.Error("panic contained", slog.String("uid", uid),

@@ -103,8 +103,8 @@ func checkEnforced(t *testing.T, r *http.Request, w *httptest.ResponseRecorder, 
 		t.Errorf("503 although there was somebody to judge")
 	}
 	if w.Code == http.StatusNoContent {
-		if _, err := decodeEnforce(body); err != nil || mood%5 != allowing || r.ContentLength > int64(len(body)) || w.Body.Len() > 0 {
-			t.Errorf("admitted what no hook saw (error %v), or with a body", err)
+		if _, refused := decodePosted(body); refused != nil || mood%5 != allowing || r.ContentLength > int64(len(body)) || w.Body.Len() > 0 {
+			t.Errorf("admitted what no hook saw (%+v), or with a body", refused)
 		}
 		return
 	}

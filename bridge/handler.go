@@ -25,7 +25,7 @@ const (
 
 	// patchless is the apiVersion of reviews that know no patch: their webhooks validate and do nothing else.
 	patchless = "admission.k8s.io/v1alpha1"
-	// revisionHeader tells a caller which configuration judged its review.
+	// revisionHeader names the configuration that judged a review.
 	revisionHeader = "Portcullis-Revision"
 )
 
@@ -38,8 +38,8 @@ func (b *Bridge) serve(w http.ResponseWriter, r *http.Request, to endpoint, para
 	}
 }
 
-// review is the road of a review: it ends with an answer, or with the reason why there is none. The caller is asked first:
-// one that may not speak for the cluster learns nothing else.
+// review answers a review, or returns why not. The caller is authorized first: one that may not speak for the cluster learns
+// nothing else.
 func (x *exchange) review(params map[string]string) *refusal {
 	entry, named := params["entry"]
 	x.entry = match.ParseEntry(entry)
@@ -56,16 +56,17 @@ func (x *exchange) review(params map[string]string) *refusal {
 		return refused
 	}
 	ctx := x.startSpan(x.request.Context())
-	if refused := x.receive(); refused != nil {
+	if refused := x.read(); refused != nil {
 		return refused
 	}
+	x.readUntil(time.Time{}) // From now on the review's own deadline bounds it.
 	request, refused := x.decode()
 	if refused != nil {
 		return refused
 	}
 	ctx, cancel := context.WithDeadline(ctx, x.deadline)
 	defer cancel()
-	answer, refused := x.bridge.judge(ctx, &review.Request{Stage: x.stage, Entry: entry, Admission: request, Reservation: x.lease})
+	answer, refused := x.bridge.judge(ctx, &review.Request{Stage: x.stage, Entry: entry, Admission: request, Reservation: x.reservation})
 	if refused != nil {
 		return refused
 	}
@@ -74,7 +75,7 @@ func (x *exchange) review(params map[string]string) *refusal {
 
 // authorize checks that the caller may speak for the cluster that it names.
 func (x *exchange) authorize(cluster string) *refusal {
-	caller, err := channelOf(x.request).Identity()
+	caller, err := x.connection.channel.Identity()
 	if err != nil {
 		if !errors.Is(err, identity.ErrNone) {
 			x.writer.Header().Set("Connection", "close") // another one is opened with the caller's certificate of then
@@ -88,8 +89,8 @@ func (x *exchange) authorize(cluster string) *refusal {
 	return nil
 }
 
-// acceptable checks that the body is said to be JSON as it is. A compressed body is refused: API servers send none, and
-// a limit on bytes would have to hold for what they become.
+// acceptable checks that the headers announce plain JSON. A compressed body is refused: API servers send none, and a limit on
+// bytes would have to hold after decompression.
 func acceptable(header http.Header) *refusal {
 	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, identityEncoding) {
 		return reject(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
@@ -106,45 +107,38 @@ func acceptable(header http.Header) *refusal {
 	return nil
 }
 
-// schedule gives the review its deadline, and the connection one of its own.
+// schedule sets the deadlines of the review and of the connection.
 func (x *exchange) schedule() *refusal {
-	asked, said, err := askedTimeout(x.request.URL.RawQuery)
-	if err != nil {
-		return badRequest("%v", err)
+	asked, refused := askedTimeout(x.request.URL.RawQuery)
+	if refused != nil {
+		return refused
 	}
-	usable := x.bridge.options.DefaultTimeout
-	if said {
-		usable = reviewTime(asked, x.entry.Timeout)
-	} else {
-		asked = usable
+	usable := reviewTime(asked, x.entry.Timeout)
+	if asked == 0 {
+		asked, usable = defaultTimeout, defaultTimeout
 	}
-	x.deadline = x.started.Add(after(waited(x.request.Context()), usable))
+	x.deadline = x.started.Add(after(x.connection.waited(), usable))
 	x.readUntil(x.deadline)
 	x.writeUntil(x.started.Add(asked + writeGrace))
 	return nil
 }
 
-// receive reads the body and ends the bound on reading: the wait for the answer is bounded by the review's own deadline.
-func (x *exchange) receive() *refusal {
-	if refused := x.read(); refused != nil {
-		return refused
-	}
-	x.readUntil(time.Time{})
-	return nil
-}
-
-// decode reads the body.
+// decode decodes the body.
 func (x *exchange) decode() (*admissionv1.AdmissionRequest, *refusal) {
-	read := conversion.DecodeReview
-	if x.enforces {
-		read = decodeEnforce
-	}
-	decoded, err := read(x.body)
+	decoded, err := conversion.DecodeReview(x.body)
 	if err != nil {
-		if unread := (*conversion.Error)(nil); errors.As(err, &unread) {
-			x.uid, x.apiVersion = unread.UID, unread.APIVersion
+		var malformed *conversion.Error
+		if !errors.As(err, &malformed) {
+			return nil, broken()
 		}
-		return nil, malformed(err)
+		if !x.enforces || malformed.Reason != conversion.ReasonNoRequest {
+			x.uid, x.apiVersion = malformed.UID, malformed.APIVersion
+			return nil, reject(int(malformed.Code), metav1.StatusReasonBadRequest, "%s", malformed.Message)
+		}
+		var refused *refusal
+		if decoded, refused = decodeEnforce(x.body); refused != nil {
+			return nil, refused
+		}
 	}
 	request := decoded.GetRequest()
 	if request.GetUid() == "" { // v1alpha1 has none
@@ -155,13 +149,13 @@ func (x *exchange) decode() (*admissionv1.AdmissionRequest, *refusal) {
 	if x.apiVersion == patchless && x.stage != admissionv1.Stage_STAGE_VALIDATE {
 		return nil, badRequest("a review in %s takes no patch: post it to /v1/clusters/{cluster}/validate", patchless)
 	}
-	if x.stage == admissionv1.Stage_STAGE_ADMIT || x.enforces { // which no API server asks for
-		return request, checkObjects(request, x.lease)
+	if x.stage == admissionv1.Stage_STAGE_ADMIT || x.enforces { // from direct callers
+		return request, checkObjects(request, x.reservation)
 	}
 	return request, nil
 }
 
-// reply writes what the Reviewer has answered.
+// reply writes the answer of the Reviewer.
 func (x *exchange) reply(answer review.Answer) *refusal {
 	x.outcome = outcomeOf(answer)
 	if x.outcome == outcomeFailed {
@@ -182,7 +176,7 @@ func (x *exchange) reply(answer review.Answer) *refusal {
 // encode writes a response in the protocol of the exchange.
 func (x *exchange) encode(response *admissionv1.ReviewResponse) (code int, body []byte, err error) {
 	if x.enforces {
-		return enforced{response}.encode()
+		return encodeEnforced(response)
 	}
 	body, err = conversion.EncodeReview(nil, response)
 	return http.StatusOK, body, err

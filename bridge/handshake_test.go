@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -26,15 +25,6 @@ func TestWhoSpeaksHTTPIsToldToSpeakHTTPS(t *testing.T) {
 	}
 }
 
-func TestLimitsOnHandshakesAreChecked(t *testing.T) {
-	for _, options := range []ServerOptions{{MaxHandshakes: -1}, {MaxComputingHandshakes: -1}} {
-		options.Handler, options.TLS = newBridge(t, testOptions(allow)), &tls.Config{MinVersion: tls.VersionTLS12}
-		if _, err := NewServer(options); err == nil {
-			t.Errorf("a server with %+v was made", options)
-		}
-	}
-}
-
 // What the first request of a connection has waited for its handshake is taken off its time: its caller has counted it.
 func TestTheFirstReviewOfAConnectionIsGivenWhatItsHandshakeHasLeft(t *testing.T) {
 	var deadline time.Time
@@ -47,7 +37,7 @@ func TestTheFirstReviewOfAConnectionIsGivenWhatItsHandshakeHasLeft(t *testing.T)
 		{2 * time.Second, 6900 * time.Millisecond},
 		{time.Minute, 4450 * time.Millisecond}, // half of it is left in any case
 	} {
-		ctx := context.WithValue(t.Context(), handshakeKey{}, &arrival{handshake: test.handshake})
+		ctx := context.WithValue(t.Context(), connectionKey{}, &connection{channel: verified(trusted()), handshake: test.handshake})
 		for _, want := range []time.Duration{test.first, 8900 * time.Millisecond} {
 			before := time.Now()
 			request := httptest.NewRequestWithContext(ctx, http.MethodPost, validatePath+"?timeout=10s", strings.NewReader(reviewOf("u1", 0)))

@@ -18,7 +18,7 @@ const (
 	stageNone   = "none"
 )
 
-// instrumentation is everything that the bridge counts. Labels take values from closed sets alone.
+// instrumentation has the metrics of the bridge. Labels take values from closed sets alone.
 type instrumentation struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -57,40 +57,29 @@ func (i *instrumentation) register(r prometheus.Registerer) error {
 	return errors.Join(r.Register(i.requests), r.Register(i.duration), r.Register(i.bytes), r.Register(i.panics))
 }
 
-// measured is what one review leaves in the metrics.
+// measured is one review in the metrics.
 type measured struct {
 	edge    string
 	stage   admissionv1.Stage
 	outcome outcome
 	code    int
 	bytes   int // 0 when the review was not read whole
-	took    time.Duration
+	started time.Time
 	span    trace.SpanContext
 }
 
 func (i *instrumentation) observe(m measured) {
-	stage := stageName(m.stage)
+	stage, took := stageName(m.stage), time.Since(m.started).Seconds()
 	i.requests.WithLabelValues(m.edge, stage, string(m.outcome), strconv.Itoa(m.code)).Inc()
 	if m.bytes > 0 {
 		i.bytes.Observe(float64(m.bytes))
 	}
 	duration := i.duration.WithLabelValues(m.edge, stage)
 	if exemplars, ok := duration.(prometheus.ExemplarObserver); ok && m.span.IsSampled() {
-		exemplars.ObserveWithExemplar(m.took.Seconds(), prometheus.Labels{"trace_id": m.span.TraceID().String()})
+		exemplars.ObserveWithExemplar(took, prometheus.Labels{"trace_id": m.span.TraceID().String()})
 		return
 	}
-	duration.Observe(m.took.Seconds())
-}
-
-func (i *instrumentation) observeExchange(x *exchange) {
-	edge := edgeJSON
-	if x.enforces {
-		edge = edgeEnforce
-	}
-	i.observe(measured{
-		edge: edge, stage: x.stage, outcome: x.outcome, code: x.code, bytes: len(x.body),
-		took: time.Since(x.started), span: x.span.SpanContext(),
-	})
+	duration.Observe(took)
 }
 
 // stageName is a stage as a label and as it is spelled in paths.

@@ -59,11 +59,11 @@ func admitPod(t *testing.T, policy admissionregistrationv1.FailurePolicyType, si
 	b := newBridge(t, testOptions(allow))
 	var held []*memory.Reservation
 	for i := 0; refusals > 0; i++ { // of so many clusters that nothing is left
-		lease, err := b.options.Memory.Reserve(fmt.Sprint("other-", i), max(1, (4<<20-b.options.Memory.InUse())/2))
+		reservation, err := b.options.Memory.Reserve(fmt.Sprint("other-", i), max(1, (4<<20-b.options.Memory.InUse())/2))
 		if err != nil {
 			break
 		}
-		held = append(held, lease)
+		held = append(held, reservation)
 	}
 	var mu sync.Mutex
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,8 +72,8 @@ func admitPod(t *testing.T, policy admissionregistrationv1.FailurePolicyType, si
 		mu.Lock()
 		defer mu.Unlock()
 		if refusals--; refusals <= 0 {
-			for _, lease := range held {
-				lease.Release()
+			for _, reservation := range held {
+				reservation.Release()
 			}
 			held = nil
 		}

@@ -68,32 +68,31 @@ func TestAskedTimeout(t *testing.T) {
 	tests := map[string]struct {
 		query string
 		want  time.Duration
-		said  bool
 		fails bool
 	}{
-		"No query":                                      {"", 0, false, false},
-		"A query without timeout":                       {"dryRun=All", 0, false, false},
-		"As Kubernetes sends it":                        {"timeout=10s", 10 * time.Second, true, false},
-		"The first of two":                              {"timeout=1s&timeout=2s", time.Second, true, false},
-		"The longest":                                   {"timeout=30s", MaxTimeout, true, false},
-		"Longer than Kubernetes allows is cut":          {"timeout=34s", MaxTimeout, true, false},
-		"The shortest":                                  {"timeout=1ns", 1, true, false},
-		"Zero is refused":                               {"timeout=0s", 0, false, true},
-		"Less than zero is refused":                     {"timeout=-1s", 0, false, true},
-		"A number without unit is refused":              {"timeout=10", 0, false, true},
-		"Empty is refused":                              {"timeout=", 0, false, true},
-		"A duration past what a number holds is none":   {"timeout=99999999999h", 0, false, true},
-		"A query that cannot be read is refused":        {"timeout=1s;x", 0, false, true},
-		"A query that cannot be unescaped is refused":   {"timeout=%", 0, false, true},
-		"A name of another case is another parameter":   {"Timeout=1s", 0, false, false},
-		"An escaped duration is read":                   {"timeout=1%73", time.Second, true, false},
-		"A parameter that cannot be unescaped, besides": {"x=%&timeout=1s", 0, false, true},
+		"No query":                                      {"", 0, false},
+		"A query without timeout":                       {"dryRun=All", 0, false},
+		"As Kubernetes sends it":                        {"timeout=10s", 10 * time.Second, false},
+		"The first of two":                              {"timeout=1s&timeout=2s", time.Second, false},
+		"The longest":                                   {"timeout=30s", MaxTimeout, false},
+		"Longer than Kubernetes allows is cut":          {"timeout=34s", MaxTimeout, false},
+		"The shortest":                                  {"timeout=1ns", 1, false},
+		"Zero is refused":                               {"timeout=0s", 0, true},
+		"Less than zero is refused":                     {"timeout=-1s", 0, true},
+		"A number without unit is refused":              {"timeout=10", 0, true},
+		"Empty is refused":                              {"timeout=", 0, true},
+		"A duration past what a number holds is none":   {"timeout=99999999999h", 0, true},
+		"A query that cannot be read is refused":        {"timeout=1s;x", 0, true},
+		"A query that cannot be unescaped is refused":   {"timeout=%", 0, true},
+		"A name of another case is another parameter":   {"Timeout=1s", 0, false},
+		"An escaped duration is read":                   {"timeout=1%73", time.Second, false},
+		"A parameter that cannot be unescaped, besides": {"x=%&timeout=1s", 0, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, said, err := askedTimeout(test.query)
-			if got != test.want || said != test.said || (err != nil) != test.fails {
-				t.Errorf("askedTimeout(%q) = %v, %t, %v, want %v, %t, fails %t", test.query, got, said, err, test.want, test.said, test.fails)
+			got, refused := askedTimeout(test.query)
+			if got != test.want || (refused != nil) != test.fails {
+				t.Errorf("askedTimeout(%q) = %v, %+v, want %v, fails %t", test.query, got, refused, test.want, test.fails)
 			}
 		})
 	}
@@ -105,7 +104,7 @@ func TestDeadlinesOfReviews(t *testing.T) {
 		path string
 		want time.Duration
 	}{
-		"A caller that does not say is given the default": {validatePath, 7 * time.Second},
+		"A caller that does not say is given the default": {validatePath, defaultTimeout},
 		"A caller that says":                              {validatePath + "?timeout=10s", 8900 * time.Millisecond},
 		"An entry whose timeout is known":                 {validatePath + "/closed/10.?timeout=10s", 9900 * time.Millisecond},
 		"An entry whose timeout is known to be longer":    {validatePath + "/closed/11.?timeout=10s", 8900 * time.Millisecond},
@@ -119,7 +118,6 @@ func TestDeadlinesOfReviews(t *testing.T) {
 		deadline, _ = ctx.Deadline()
 		return allow(ctx, r)
 	})
-	options.DefaultTimeout = 7 * time.Second
 	e := serve(t, options)
 	client := e.client(t)
 	for name, test := range tests {
@@ -352,12 +350,12 @@ func TestABodyOfUnknownLengthGrowsWithinTheBudget(t *testing.T) {
 	}
 }
 
-// reserved is a lease of nothing yet.
+// reserved is a reservation of nothing yet.
 func reserved(t *testing.T, of *memory.Ledger) *memory.Reservation {
 	t.Helper()
-	lease, err := of.Reserve("prod-1", 0)
+	reservation, err := of.Reserve("prod-1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lease
+	return reservation
 }

@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -44,7 +43,7 @@ import (
 // Statuses other than 200 carry a metav1.Status. Over gRPC the same refusals are codes (service.go). The protocol of
 // /enforce has another rule: see enforce.go.
 
-// outcome sorts answers for the metrics: a closed set.
+// outcome is the result of a review at the bridge, in the metrics: a closed set.
 type outcome string
 
 const (
@@ -56,20 +55,28 @@ const (
 	outcomeBroken   outcome = "broken"
 )
 
-// retryAfter is what a caller waits before it tries again, in seconds: the shortest that HTTP can say.
+// outcomeOf is the outcome of an answer of the Reviewer.
+func outcomeOf(answer review.Answer) outcome {
+	switch {
+	case answer.Response.GetAllowed():
+		return outcomeAllowed
+	case answer.Failed:
+		return outcomeFailed
+	}
+	return outcomeDenied
+}
+
+// retryAfter is the Retry-After of a review that nothing may judge now, in seconds: the shortest that HTTP has.
 const retryAfter = "1"
 
-// refusal is an answer of the bridge's own, for a review that no hook sees. It is an error so that it can travel through
-// code that is not ours; its message is written for whoever reads the refused write or the API server's log.
+// refusal is an answer of the bridge's own, for a review that no hook sees. Its message is for the reader of the refused write or
+// of the API server's log.
 type refusal struct {
 	outcome outcome
 	code    int
 	reason  metav1.StatusReason
 	message string
 }
-
-// Error returns the message.
-func (r *refusal) Error() string { return r.message }
 
 func reject(code int, reason metav1.StatusReason, format string, args ...any) *refusal {
 	return &refusal{outcome: outcomeRejected, code: code, reason: reason, message: fmt.Sprintf("portcullis: "+format, args...)}
@@ -88,7 +95,7 @@ func unauthenticated(why error) *refusal {
 		"call with a client certificate that a trusted authority signed and that carries a URI name or a common name")
 }
 
-// forbidden does not say whether the cluster exists: that is nobody's business who may not speak for it.
+// forbidden does not disclose whether the cluster exists.
 func forbidden(identity, cluster string) *refusal {
 	return reject(http.StatusForbidden, metav1.StatusReasonForbidden, "identity %q may not send reviews for cluster %q: "+
 		"add it to spec.identities of the Cluster document of that name, and an authority of its certificate to spec.authorities if there are any, "+
@@ -110,11 +117,6 @@ func unjudged(err error) *refusal {
 	if errors.Is(err, review.ErrNoMemory) {
 		return overloaded(err)
 	}
-	return unavailable(err)
-}
-
-// unavailable says why a Reviewer has not judged, as far as callers may know.
-func unavailable(err error) *refusal {
 	why := "the configuration is stale, or the dispatcher is stopping"
 	if overBudget(err) {
 		why = "the configuration is stale, and the reviews that wait for a fresh one hold as many bytes as they may"
@@ -126,20 +128,6 @@ func unavailable(err error) *refusal {
 func broken() *refusal {
 	return &refusal{outcomeBroken, http.StatusInternalServerError, metav1.StatusReasonInternalError,
 		"portcullis: internal error; the dispatcher's log says more"}
-}
-
-// malformed is the refusal for a document that was not read.
-func malformed(err error) *refusal {
-	var unread *conversion.Error
-	var refused *refusal
-	switch {
-	case errors.As(err, &unread):
-		return reject(int(unread.Code), metav1.StatusReasonBadRequest, "%s", unread.Message)
-	case errors.As(err, &refused):
-		return refused
-	default:
-		return broken()
-	}
 }
 
 // denial is the refusal as an answer to a review whose uid is known.
@@ -170,7 +158,7 @@ func (r *refusal) status() []byte {
 	return body
 }
 
-// headers sets what HTTP wants beside a status.
+// headers sets the headers that HTTP wants beside a status.
 func (r *refusal) headers(h http.Header) {
 	switch r.code {
 	case http.StatusMethodNotAllowed:

@@ -17,19 +17,18 @@ import (
 )
 
 const (
-	// DefaultReadHeaderTimeout bounds the TLS handshake and a request's headers. API servers send both at once.
-	DefaultReadHeaderTimeout = 5 * time.Second
-	// DefaultIdleTimeout is longer than the 90 s after which API servers close a connection that they do not use
-	// (SetTransportDefaults in k8s.io/apimachinery/pkg/util/net): whoever closes second never closes on a request that is
-	// on its way.
-	DefaultIdleTimeout = 2 * time.Minute
-	// DefaultStopTimeout is how long a stop waits for reviews: none takes longer than MaxTimeout.
+	// headerTimeout bounds the TLS handshake and a request's headers. API servers send both at once.
+	headerTimeout = 5 * time.Second
+	// idleTimeout is longer than the 90 s after which API servers close an unused connection (SetTransportDefaults in
+	// k8s.io/apimachinery/pkg/util/net): the side that closes second never closes on a request that is on its way.
+	idleTimeout = 2 * time.Minute
+	// DefaultStopTimeout bounds the wait for reviews during a stop: none takes longer than MaxTimeout.
 	DefaultStopTimeout = MaxTimeout + writeGrace
 	// maxHeaderBytes bounds a request's headers. API servers send a few hundred bytes.
 	maxHeaderBytes = 32 << 10
 )
 
-// DrainHandler is what a Server serves and tells about its end. A Bridge is one.
+// DrainHandler is the handler of a Server, for instance a Bridge.
 type DrainHandler interface {
 	http.Handler
 	// Drain is called once, when the stop begins: from then on the handler is to be called not ready, and to ask its
@@ -45,22 +44,15 @@ type ServerOptions struct {
 	Handler DrainHandler
 	// TLS is the configuration of the listener, as Reloader.ServerTLS makes it. Required.
 	TLS *tls.Config
-	// Channel says who is at the other end of a connection whose handshake is done. It is called once for each. nil means who
-	// the handshake has verified, for as long as the connection is open.
+	// Channel identifies the peer of a connection. It is called once for each, after the handshake. nil means the peer that the
+	// handshake has verified, for as long as the connection is open.
 	Channel func(*tls.ConnectionState) identity.Channel
-	// PropagationDelay is how long a stopping server goes on taking connections, until load balancers and endpoints have
-	// noticed that it is not ready. 0 does not wait.
+	// PropagationDelay is the time for which a stopping server goes on accepting connections, until load balancers and endpoints
+	// have noticed that it is not ready. 0 does not wait.
 	PropagationDelay time.Duration
 	// StopTimeout bounds the wait for reviews in flight after that; 0 is DefaultStopTimeout.
 	StopTimeout time.Duration
-	// ReadHeaderTimeout and IdleTimeout bound connections; 0 is DefaultReadHeaderTimeout and DefaultIdleTimeout.
-	ReadHeaderTimeout, IdleTimeout time.Duration
-	// MaxHandshakes is how many connections may be in their TLS handshake at a time; 0 is handshake.DefaultMax. Those
-	// behind them wait in the kernel.
-	MaxHandshakes int
-	// MaxComputingHandshakes is how many of them may compute at a time; 0 is half of the processors, and one at least.
-	MaxComputingHandshakes int
-	// Logger gets what goes wrong on connections, at debug level; nil logs nothing.
+	// Logger gets the errors of connections, at debug level; nil logs nothing.
 	Logger *slog.Logger
 }
 
@@ -75,11 +67,7 @@ func NewServer(options ServerOptions) (*Server, error) {
 	if options.Handler == nil || options.TLS == nil {
 		return nil, errors.New("bridge: a server needs a handler and a TLS configuration")
 	}
-	if options.MaxHandshakes < 0 || options.MaxComputingHandshakes < 0 {
-		return nil, errors.New("bridge: a limit on handshakes is below zero")
-	}
 	options.StopTimeout = cmp.Or(options.StopTimeout, DefaultStopTimeout)
-	options.ReadHeaderTimeout = cmp.Or(options.ReadHeaderTimeout, DefaultReadHeaderTimeout)
 	options.TLS = options.TLS.Clone()
 	if len(options.TLS.NextProtos) == 0 {
 		options.TLS.NextProtos = []string{"h2", "http/1.1"}
@@ -93,14 +81,14 @@ func NewServer(options ServerOptions) (*Server, error) {
 	return &Server{options: options, http: &http.Server{
 		Handler:           options.Handler,
 		TLSConfig:         options.TLS.Clone(), // which tells it to speak HTTP/2; the handshakes are ours
-		ReadHeaderTimeout: options.ReadHeaderTimeout,
+		ReadHeaderTimeout: headerTimeout,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return withChannel(withHandshake(ctx, conn), conn, options.Channel)
+			return withConnection(ctx, conn, options.Channel)
 		},
-		IdleTimeout:    cmp.Or(options.IdleTimeout, DefaultIdleTimeout),
+		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
-		// Bodies and answers have deadlines of their own, which depend on what the caller asks for: see admit.go.
+		// Bodies and answers have deadlines of their own, which depend on the caller's timeout: see handler.go.
 		DisableGeneralOptionsHandler: true,
 	}}, nil
 }
@@ -118,8 +106,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	s.http.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	served := make(chan error, 1)
 	secured := handshake.NewListener(listener, handshake.Options{
-		TLS: s.options.TLS, Timeout: s.options.ReadHeaderTimeout, Logger: s.options.Logger,
-		Max: s.options.MaxHandshakes, MaxComputing: s.options.MaxComputingHandshakes,
+		TLS: s.options.TLS, Timeout: headerTimeout, Logger: s.options.Logger,
 	})
 	var shaking sync.WaitGroup
 	shaking.Go(func() { secured.Run(context.WithoutCancel(ctx)) })

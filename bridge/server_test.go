@@ -171,9 +171,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				options := ServerOptions{ReadHeaderTimeout: 100 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
-				conn := idle(t, serveInBubble(t, newBridge(t, testOptions(allow)), options))
-				if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+				conn := idle(t, serveInBubble(t, newBridge(t, testOptions(allow)), ServerOptions{}))
+				if err := conn.SetReadDeadline(time.Now().Add(idleTimeout + time.Second)); err != nil {
 					t.Fatal(err)
 				}
 				var late net.Error

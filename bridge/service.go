@@ -19,8 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// judge asks the Reviewer, and checks that what comes back answers the review. Without an answer it says why: the Reviewer
-// may not judge now, or is broken.
+// judge asks the Reviewer, and checks that the answer is one to the review.
 func (b *Bridge) judge(ctx context.Context, r *review.Request) (review.Answer, *refusal) {
 	uid := r.Admission.GetUid()
 	answer, err := b.options.Reviewer.Review(ctx, r)
@@ -36,20 +35,8 @@ func (b *Bridge) judge(ctx context.Context, r *review.Request) (review.Answer, *
 	return answer, nil
 }
 
-// outcomeOf sorts an answer of the Reviewer.
-func outcomeOf(answer review.Answer) outcome {
-	switch {
-	case answer.Response.GetAllowed():
-		return outcomeAllowed
-	case answer.Failed:
-		return outcomeFailed
-	}
-	return outcomeDenied
-}
-
-// service is the AdmissionService on a gRPC listener. Callers are known by the certificate of their channel; the cluster
-// in the request is what they claim to speak for, and is used only once Authorize has said so. Facts are dropped: no
-// identity is a bridge's yet.
+// service is the AdmissionService on a gRPC listener. The certificate of the channel identifies the caller; the cluster in the
+// request is a claim, and is used only after Authorize. The facts of a request are dropped: no bridge authenticates itself yet.
 type service struct {
 	admissionv1.UnimplementedAdmissionServiceServer
 	bridge *Bridge
@@ -57,62 +44,65 @@ type service struct {
 
 // Review is the RPC.
 func (s *service) Review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
-	started := time.Now()
-	response, how, err := s.contained(ctx, request)
-	code := http.StatusOK
-	if refused, ok := err.(*refusal); ok { //nolint:errorlint // made in this file, never wrapped
-		how, code = refused.outcome, refused.code
+	m := measured{edge: edgeGRPC, stage: request.GetStage(), bytes: proto.Size(request), code: http.StatusOK, started: time.Now()}
+	response, how, refused := s.contained(ctx, request)
+	m.outcome = how
+	var err error
+	if refused != nil {
+		m.outcome, m.code = refused.outcome, refused.code
 		err = status.Error(grpcCode(refused.code), refused.message)
 	}
-	s.bridge.instruments.observe(measured{
-		edge: edgeGRPC, stage: request.GetStage(), outcome: how, code: code, bytes: proto.Size(request), took: time.Since(started),
-	})
+	s.bridge.instruments.observe(m)
 	return response, err
 }
 
-// contained keeps a panic from ending the process: grpc does not. It is a denial when the caller may ask.
-func (s *service) contained(ctx context.Context, request *admissionv1.ReviewRequest) (response *admissionv1.ReviewResponse, how outcome, err error) {
+// contained keeps a panic from ending the process, which grpc does not. It is a denial if the caller is authorized.
+func (s *service) contained(ctx context.Context, request *admissionv1.ReviewRequest) (response *admissionv1.ReviewResponse, how outcome, refused *refusal) {
 	admitted := false
-	uid, apiVersion := request.GetRequest().GetUid(), request.GetApiVersion()
 	defer func() {
 		cause := recover()
 		if cause == nil {
 			return
 		}
-		s.bridge.panicked(uid, cause)
-		response, how, err = nil, outcomeBroken, broken()
+		s.bridge.panicked(request.GetRequest().GetUid(), cause)
+		response, how, refused = nil, outcomeBroken, broken()
 		if admitted {
-			response, err = broken().denial(uid, apiVersion), nil
+			response, refused = deny(request, broken()), nil
 		}
 	}()
-	if refused := s.admit(ctx, request); refused != nil {
+	if refused = s.admit(ctx, request); refused != nil {
 		return nil, refused.outcome, refused
 	}
 	admitted = true
 	return s.review(ctx, request)
 }
 
-// review judges a review whose caller may ask.
-func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, outcome, error) {
+// deny makes a refusal the answer to a review.
+func deny(request *admissionv1.ReviewRequest, r *refusal) *admissionv1.ReviewResponse {
+	return r.denial(request.GetRequest().GetUid(), request.GetApiVersion())
+}
+
+// review judges a review of an authorized caller.
+func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, outcome, *refusal) {
 	admission := request.GetRequest()
 	size := int64(proto.Size(request))
 	if limit := s.bridge.options.MaxBodyBytes; size > limit {
-		return tooLarge(limit).denial(admission.GetUid(), request.GetApiVersion()), outcomeRejected, nil
+		return deny(request, tooLarge(limit)), outcomeRejected, nil
 	}
-	// The message is there by now: what bounds those that are not is grpc's own limit on streams and on their size.
-	lease, err := s.bridge.options.Memory.Reserve(admission.GetCluster(), takes(request.GetStage(), size))
+	// The message is in memory by now. grpc's own limits on streams and on their size bound the messages before.
+	reservation, err := s.bridge.options.Memory.Reserve(admission.GetCluster(), reviewBytes(request.GetStage(), size))
 	if err != nil {
 		return nil, outcomeUnjudged, overloaded(err)
 	}
-	defer lease.Release()
-	if refused := checkObjects(admission, lease); refused != nil {
+	defer reservation.Release()
+	if refused := checkObjects(admission, reservation); refused != nil {
 		return nil, refused.outcome, refused
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, s.bridge.callTime(ctx))
+	ctx, cancel := context.WithTimeout(ctx, callTime(ctx))
 	defer cancel()
 	answer, refused := s.bridge.judge(ctx, &review.Request{
-		Stage: request.GetStage(), Entry: request.GetEntry(), Admission: admission, Reservation: lease, Explain: request.GetExplain(),
+		Stage: request.GetStage(), Entry: request.GetEntry(), Admission: admission, Reservation: reservation, Explain: request.GetExplain(),
 	})
 	switch {
 	case refused == nil:
@@ -121,12 +111,12 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 			Failed: answer.Failed,
 		}, outcomeOf(answer), nil
 	case refused.outcome == outcomeBroken:
-		return refused.denial(admission.GetUid(), request.GetApiVersion()), outcomeBroken, nil
+		return deny(request, refused), outcomeBroken, nil
 	}
 	return nil, refused.outcome, refused
 }
 
-// admit checks who calls and what is asked.
+// admit authorizes the caller and checks the request.
 func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest) *refusal {
 	caller, err := callerOf(ctx)
 	if err != nil {
@@ -147,11 +137,11 @@ func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest)
 	return nil
 }
 
-// checkObjects refuses a request whose object, oldObject or options is not one JSON object, or has a duplicate field. Callers that
-// are no API server may pass on bytes of their users. These are written into the AdmissionReview of JSON webhooks as they are: bytes
-// that go on behind the object would be read as other fields of the request. Of two values of one field the selectors, each hook
-// and whoever keeps the object may each take another one: a hook could be passed over for what nobody keeps.
-func checkObjects(r *admissionv1.AdmissionRequest, lease *memory.Reservation) *refusal {
+// checkObjects refuses a request whose object, oldObject or options is not one JSON object, or has a duplicate field. Direct callers
+// may pass on bytes of their users, and these are written into the AdmissionReview of JSON webhooks as they are: bytes behind the
+// object would be read as other fields of the request. Of two values of one field the selectors, each hook and the storage may each
+// take another one: a selector could pass over a hook because of a value that is not stored.
+func checkObjects(r *admissionv1.AdmissionRequest, reservation *memory.Reservation) *refusal {
 	for _, field := range []struct {
 		name   string
 		object *admissionv1.Object
@@ -163,11 +153,11 @@ func checkObjects(r *admissionv1.AdmissionRequest, lease *memory.Reservation) *r
 			return badRequest("request.%s cannot be judged: its content type is %q, send %s", field.name, media, jsonType)
 		}
 		n := conversion.ExtentOf(field.object.GetRaw()).Names()
-		if err := lease.Grow(n); err != nil {
+		if err := reservation.Grow(n); err != nil {
 			return overloaded(err)
 		}
 		err := conversion.CheckObject(field.object.GetRaw())
-		lease.Shrink(n)
+		reservation.Shrink(n)
 		if err != nil {
 			return badRequest("request.%s cannot be judged: %v", field.name, err)
 		}
@@ -175,17 +165,17 @@ func checkObjects(r *admissionv1.AdmissionRequest, lease *memory.Reservation) *r
 	return nil
 }
 
-// callTime is how long a call may take: up to its own deadline less a reserve for the way back.
-func (b *Bridge) callTime(ctx context.Context) time.Duration {
+// callTime is the time of a call: up to its own deadline less a reserve for the way back.
+func callTime(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return b.options.DefaultTimeout
+		return defaultTimeout
 	}
 	remaining := min(time.Until(deadline), MaxTimeout)
 	return reviewTime(remaining, remaining) // a gRPC deadline is not rounded
 }
 
-// callerOf is who is at the other end of the channel that a call came over.
+// callerOf is the peer of the channel of a call.
 func callerOf(ctx context.Context) (identity.Peer, error) {
 	caller, ok := peer.FromContext(ctx)
 	if !ok {

@@ -194,7 +194,7 @@ func TestDenialsOfTheBridgeOverGRPC(t *testing.T) {
 func TestBytesInFlightOverGRPC(t *testing.T) {
 	g := newGate()
 	options := testOptions(g.review)
-	options.MaxBodyBytes, options.Memory = 1000, ledger(2*takes(admissionv1.Stage_STAGE_MUTATE, 1000))
+	options.MaxBodyBytes, options.Memory = 1000, ledger(2*reviewBytes(admissionv1.Stage_STAGE_MUTATE, 1000))
 	b := newBridge(t, options)
 	client := serveGRPC(t, b)("kube-apiserver")
 	request := grpcReview()
@@ -216,20 +216,19 @@ func TestBytesInFlightOverGRPC(t *testing.T) {
 
 // The answer comes before the caller's deadline; a caller without one is given the default.
 func TestDeadlinesOverGRPC(t *testing.T) {
-	b := newBridge(t, testOptions(allow))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	before := time.Now()
 	callers, _ := ctx.Deadline()
-	if got := before.Add(b.callTime(ctx)); got.After(callers.Add(-transportReserve)) {
+	if got := before.Add(callTime(ctx)); got.After(callers.Add(-transportReserve)) {
 		t.Errorf("deadline %v, want %v before the caller's %v", got, transportReserve, callers)
 	}
-	if got := b.callTime(t.Context()); got != DefaultTimeout {
-		t.Errorf("without deadline %v, want %v", got, DefaultTimeout)
+	if got := callTime(t.Context()); got != defaultTimeout {
+		t.Errorf("without deadline %v, want %v", got, defaultTimeout)
 	}
 	long, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	if got := b.callTime(long); got != MaxTimeout-transportReserve {
+	if got := callTime(long); got != MaxTimeout-transportReserve {
 		t.Errorf("with a deadline of an hour %v, want what the longest entry has", got)
 	}
 }

@@ -1,24 +1,17 @@
 package bridge
 
 import (
-	"context"
-	"crypto/tls"
-	"fmt"
-	"net"
 	"net/url"
-	"sync/atomic"
 	"time"
-
-	"github.com/portcullis-mesh/portcullis/handshake"
 )
 
 const (
 	// MaxTimeout is the longest timeoutSeconds that Kubernetes allows an entry. A caller that asks for more gets this.
 	MaxTimeout = 30 * time.Second
-	// DefaultTimeout is Kubernetes' own default for an entry (SEMANTICS C36), for callers that do not say.
-	DefaultTimeout = 10 * time.Second
+	// defaultTimeout is Kubernetes' own default for an entry (SEMANTICS C36), for callers without a timeout.
+	defaultTimeout = 10 * time.Second
 
-	// roundingSlack is how much earlier than it says the API server may stop waiting. It says what is left to it in
+	// roundingSlack is how much earlier than announced the API server may stop waiting. It announces the time that it has left in
 	// whole seconds, rounded up (callHook in k8s.io/apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go).
 	roundingSlack = time.Second
 	// transportReserve is for the answer's way back and for the API server to read it: a round trip between continents
@@ -30,13 +23,12 @@ const (
 
 	// writeGrace is how long past the caller's own deadline its connection is written to before it is given up.
 	writeGrace = time.Second
-	// refusalTime bounds a request that is refused before its deadline is known: enough for a caller to send what it is
-	// sending and to read why.
+	// refusalTime bounds a request that is refused before its deadline is known: enough for a caller to send its body and to
+	// read why.
 	refusalTime = 5 * time.Second
 )
 
-// reviewTime is how long a review may take when its caller says that it waits for asked, of which transportReserve and
-// roundingSlack are kept back:
+// reviewTime is how long a review may take if its caller waits for asked, of which transportReserve and roundingSlack are kept back:
 //
 //	asked 10 s  ->  10 s - 1 s - 100 ms = 8.9 s
 //	asked 10 s, and the entry's timeoutSeconds are 10  ->  10 s - 100 ms = 9.9 s
@@ -53,60 +45,27 @@ func reviewTime(asked, entry time.Duration) time.Duration {
 	return max(usable, asked/leastPart)
 }
 
-// handshakeKey is where the context of a connection keeps its arrival.
-type handshakeKey struct{}
-
-// arrival is what the first request of a connection has waited for before it could be sent.
-type arrival struct {
-	handshake time.Duration
-	counted   atomic.Bool
-}
-
-// withHandshake lets the requests of a connection know what its handshake took.
-func withHandshake(ctx context.Context, conn net.Conn) context.Context {
-	secure, ok := conn.(*tls.Conn)
-	if !ok {
-		return ctx
-	}
-	took, ok := handshake.Took(secure)
-	if !ok {
-		return ctx
-	}
-	return context.WithValue(ctx, handshakeKey{}, &arrival{handshake: took})
-}
-
-// waited is how much of its time the caller of a request has spent on the handshake of its connection: of the first
-// request of each. When many connections come at once, that is seconds.
-func waited(ctx context.Context) time.Duration {
-	a, ok := ctx.Value(handshakeKey{}).(*arrival)
-	if !ok || a.counted.Swap(true) {
-		return 0
-	}
-	return a.handshake
-}
-
-// after is what is left of the time of a review behind a handshake. Half of it is left in any case: a connection may have
-// been opened ahead of its first request.
+// after is the rest of the time of a review after a handshake, and at least half: a connection may have been opened ahead of its
+// first request.
 func after(handshake, usable time.Duration) time.Duration {
 	return max(usable-handshake, usable/leastPart)
 }
 
-// askedTimeout reads ?timeout=, a Go duration as client-go sends it ("10s"). ok is false when the caller does not say.
-// More than MaxTimeout is cut to it.
-func askedTimeout(rawQuery string) (asked time.Duration, ok bool, err error) {
+// askedTimeout reads ?timeout=, a Go duration as client-go sends it ("10s"), of MaxTimeout at most. It is 0 without the parameter.
+func askedTimeout(rawQuery string) (time.Duration, *refusal) {
 	if rawQuery == "" {
-		return 0, false, nil
+		return 0, nil
 	}
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		return 0, false, fmt.Errorf("the query of the URL is malformed: %w", err)
+		return 0, badRequest("the query of the URL is malformed: %v", err)
 	}
 	if !query.Has("timeout") {
-		return 0, false, nil
+		return 0, nil
 	}
-	asked, err = time.ParseDuration(query.Get("timeout"))
+	asked, err := time.ParseDuration(query.Get("timeout"))
 	if err != nil || asked <= 0 {
-		return 0, false, fmt.Errorf("timeout=%q is no duration above zero: write it as in timeout=10s", query.Get("timeout"))
+		return 0, badRequest("timeout=%q is no duration above zero: write it as in timeout=10s", query.Get("timeout"))
 	}
-	return min(asked, MaxTimeout), true, nil
+	return min(asked, MaxTimeout), nil
 }

@@ -14,13 +14,13 @@ import (
 // call is one call of a webhook. The first to finish it decides its result.
 type call struct {
 	dispatcher.Call
-	cluster string
-	permit  callPermit
-	lease   *memory.Reservation // of its review, held while the client has the call
-	review  *encodedReview
-	cancel  context.CancelFunc
-	done    func(review.Result)
-	once    sync.Once
+	cluster     string
+	permit      callPermit
+	reservation *memory.Reservation // of its review, held while the client has the call
+	review      *encodedReview
+	cancel      context.CancelFunc
+	done        func(review.Result)
+	once        sync.Once
 }
 
 // finish ends the call, once. It may be called from any goroutine.
@@ -43,13 +43,13 @@ func (c *Client) enter(x *call) *review.Failure {
 		c.calls.remove(x)
 		return f
 	}
-	x.lease.Retain() // which the review holds
+	x.reservation.Retain() // which the review holds
 	return nil
 }
 
 func (c *Client) leave(x *call) {
 	c.limit.depart(x.cluster)
-	x.lease.Release()
+	x.reservation.Release()
 	c.calls.remove(x)
 }
 

@@ -97,7 +97,7 @@ func (c *Client) Start(ctx context.Context, b *dispatcher.Batch, done func(int, 
 	encoded := newEncodedReview(b.Request)
 	for i := range calls {
 		x := &calls[i]
-		x.Call, x.cluster, x.lease, x.review = b.Calls[i], b.Request.GetCluster(), b.Reservation, encoded
+		x.Call, x.cluster, x.reservation, x.review = b.Calls[i], b.Request.GetCluster(), b.Reservation, encoded
 		x.done = func(r review.Result) { done(i, r) }
 		own, cancel := context.WithDeadline(context.WithoutCancel(ctx), x.Deadline)
 		x.cancel = cancel

@@ -109,21 +109,21 @@ func TestACancelledCallEndsAtOnceAndAloneAtItsWebhookToo(t *testing.T) {
 }
 
 // The review is over, and its call is not: it may still be sending the object.
-func TestACallHoldsTheLeaseOfItsReviewUntilItHasEnded(t *testing.T) {
+func TestACallHoldsTheReservationOfItsReviewUntilItHasEnded(t *testing.T) {
 	ledger, err := memory.New(memory.Options{Total: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := ledger.Reserve("prod-1", 100)
+	reservation, err := ledger.Reserve("prod-1", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w, c := hold(t), newClient(t, Options{limits: limits{calls: 1, waiting: 2}})
 	b := batch(w.hook("/"), w.hook("/"), w.hook("/")) // the third is refused, and holds nothing
-	b.Reservation = lease
+	b.Reservation = reservation
 	f := start(t, c, b)
 	receive(t, w.entered)
-	lease.Release()
+	reservation.Release()
 	if n := ledger.InUse(); n != 100 {
 		t.Errorf("%d bytes are booked during the calls", n)
 	}
