@@ -379,10 +379,9 @@ func TestEncodeSharedReviewCopiesNoObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	joined := append(bytes.Clone(shared.Head()), `"`+review.GetRequest().GetUid()+`"`...)
-	length, aliases := len(shared.Head()), 0
+	aliases := 0
 	for _, piece := range shared.Tail() {
 		joined = append(joined, piece...)
-		length += len(piece)
 		if &piece[0] == &review.GetRequest().GetObject().GetRaw()[0] {
 			aliases++
 		}
@@ -390,7 +389,7 @@ func TestEncodeSharedReviewCopiesNoObject(t *testing.T) {
 	if diff := cmp.Diff(string(whole), string(joined)); diff != "" {
 		t.Errorf("in pieces it is another review (-whole +pieces):\n%s", diff)
 	}
-	if shared.Len() != length || aliases != 1 {
-		t.Errorf("length %d, want %d; the object is there %d times", shared.Len(), length, aliases)
+	if aliases != 1 {
+		t.Errorf("the object is there %d times", aliases)
 	}
 }

@@ -32,10 +32,9 @@ func EncodeReviewRequest(dst []byte, req *admissionv1.ReviewRequest) ([]byte, er
 // SharedReview is an AdmissionReview that asks, written once for all webhooks that take its version: what one of them is
 // sent differs from what another is sent in the uid alone. Immutable.
 type SharedReview struct {
-	head   []byte
-	tail   [][]byte
-	length int
-	noUID  bool
+	head  []byte
+	tail  [][]byte
+	noUID bool
 }
 
 // Head is what stands before the uid, which follows as a JSON string with its quotes. It may not be changed.
@@ -47,9 +46,6 @@ func (s *SharedReview) HasUID() bool { return !s.noUID }
 // Tail is what stands behind the uid, in pieces. Those that are objects are those of the request, not copies. Neither the
 // list nor the pieces may be changed.
 func (s *SharedReview) Tail() [][]byte { return s.tail }
-
-// Len is the length of head and tail together, in bytes.
-func (s *SharedReview) Len() int { return s.length }
 
 // EncodeSharedReview writes the AdmissionReview of EncodeReviewRequest but for its uid. req must not change as long as the
 // review is in use.
@@ -67,7 +63,7 @@ func EncodeSharedReview(req *admissionv1.ReviewRequest) (*SharedReview, error) {
 	w.name("request")
 	w.open('{')
 	w.name("uid")
-	s := &SharedReview{head: w, length: len(w), tail: make([][]byte, 0, 7)}
+	s := &SharedReview{head: w, tail: make([][]byte, 0, 7)}
 
 	w = make(jsonWriter, 0, 1024)
 	w.raw('"') // The end of the uid, so that a comma follows. It belongs to the uid.
@@ -118,7 +114,6 @@ func (s *SharedReview) object(w jsonWriter, name string, o *admissionv1.Object) 
 
 func (s *SharedReview) piece(piece []byte) {
 	s.tail = append(s.tail, piece[:len(piece):len(piece)])
-	s.length += len(piece)
 }
 
 // attributes writes the members of AdmissionRequest of k8s.io/api/admission/v1 between the uid and the objects.

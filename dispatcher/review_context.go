@@ -195,9 +195,6 @@ type namespace struct {
 
 // NamespaceLabels implements [match.Cluster].
 func (c *cluster) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	if f := c.request.Facts; f.GetNamespaceExists() && name == c.request.Admission.GetNamespace() {
-		return f.GetNamespaceLabels(), nil
-	}
 	if n := &c.namespace; !n.found || n.name != name {
 		n.found, n.name = true, name
 		n.labels, n.err = c.Cluster.NamespaceLabels(ctx, name)

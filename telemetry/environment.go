@@ -11,14 +11,12 @@ import (
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // The variables that are read here; all others are read by the SDK and its exporters.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
-	envPropagators    = "OTEL_PROPAGATORS"
 	envExporter       = "OTEL_TRACES_EXPORTER"
 	envEndpoint       = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	envTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -26,7 +24,7 @@ const (
 	envTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 )
 
-// none is the value that switches exporters or propagators off.
+// none is the value that switches exporters off.
 const none = "none"
 
 // listFromEnv reads a variable that holds a list; the fallback stands for an unset or empty one.
@@ -79,23 +77,6 @@ func otlpFromEnv(ctx context.Context, log *slog.Logger) (sdktrace.SpanExporter, 
 		warnIgnored(ctx, log, variable, protocol, "grpc, http/protobuf")
 	}
 	return otlptracehttp.New(ctx)
-}
-
-// propagatorFromEnv makes the propagator that OTEL_PROPAGATORS names; it works also when the SDK is disabled.
-func propagatorFromEnv(ctx context.Context, log *slog.Logger) propagation.TextMapPropagator {
-	var all []propagation.TextMapPropagator
-	for _, name := range listFromEnv(envPropagators, "tracecontext,baggage") {
-		switch name {
-		case "tracecontext":
-			all = append(all, propagation.TraceContext{})
-		case "baggage":
-			all = append(all, propagation.Baggage{})
-		case none:
-		default:
-			warnIgnored(ctx, log, envPropagators, name, "tracecontext, baggage, none")
-		}
-	}
-	return propagation.NewCompositeTextMapPropagator(all...)
 }
 
 // warnIgnored warns about an unknown value. The specification wants it ignored, not refused.

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -41,8 +40,6 @@ type Telemetry struct {
 	// TracerProvider makes the tracers. It records nothing when no exporter is configured; the context of a caller's trace
 	// is passed on even then.
 	TracerProvider trace.TracerProvider
-	// Propagator reads and writes trace context in headers, by OTEL_PROPAGATORS.
-	Propagator propagation.TextMapPropagator
 
 	shutdown func(context.Context) error
 }
@@ -58,7 +55,6 @@ func New(ctx context.Context, o Options) (*Telemetry, error) {
 	}
 	t := &Telemetry{
 		TracerProvider: noop.NewTracerProvider(),
-		Propagator:     propagatorFromEnv(ctx, o.Logger),
 		shutdown:       func(context.Context) error { return nil },
 	}
 	if strings.EqualFold(strings.TrimSpace(os.Getenv(envDisabled)), "true") {

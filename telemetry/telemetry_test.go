@@ -156,42 +156,13 @@ func TestTheTraceOfACallerIsPassedOnWithoutExport(t *testing.T) {
 	environment(t, nil)
 	tel := start(t, telemetry.Options{})
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	ctx := tel.Propagator.Extract(t.Context(), propagation.MapCarrier{"traceparent": parent})
+	ctx := propagation.TraceContext{}.Extract(t.Context(), propagation.MapCarrier{"traceparent": parent})
 	ctx, span := tel.TracerProvider.Tracer("test").Start(ctx, "s")
 	defer span.End()
 	out := propagation.MapCarrier{}
-	tel.Propagator.Inject(ctx, out)
+	propagation.TraceContext{}.Inject(ctx, out)
 	if out["traceparent"] != parent {
 		t.Errorf("traceparent %q, want the caller's %q", out["traceparent"], parent)
-	}
-}
-
-func TestPropagators(t *testing.T) {
-	tests := map[string]struct {
-		variable string
-		want     []string
-	}{
-		"are trace context and baggage by default": {"", []string{"baggage", "traceparent", "tracestate"}},
-		"are those named":                          {"tracecontext", []string{"traceparent", "tracestate"}},
-		"may be none":                              {"none", nil},
-		"leave out what is not known":              {"b3, baggage", []string{"baggage"}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			environment(t, map[string]string{"OTEL_PROPAGATORS": tt.variable})
-			fields := start(t, telemetry.Options{}).Propagator.Fields()
-			got := map[string]bool{}
-			for _, f := range fields {
-				got[f] = true
-			}
-			want := map[string]bool{}
-			for _, f := range tt.want {
-				want[f] = true
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("fields (-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 
@@ -199,14 +170,13 @@ func TestVariablesThatAreNotUnderstoodAreNamedInTheLog(t *testing.T) {
 	environment(t, map[string]string{
 		"OTEL_TRACES_EXPORTER":        "otlp,zipkin",
 		"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
-		"OTEL_PROPAGATORS":            "b3",
 		"OTEL_RESOURCE_ATTRIBUTES":    "no equals sign",
 	})
 	var log bytes.Buffer
 	start(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, want := range []string{
 		"variable=OTEL_TRACES_EXPORTER value=zipkin", "variable=OTEL_EXPORTER_OTLP_PROTOCOL value=http/json",
-		"variable=OTEL_PROPAGATORS value=b3", "OTEL_RESOURCE_ATTRIBUTES",
+		"OTEL_RESOURCE_ATTRIBUTES",
 	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %s:\n%s", want, &log)

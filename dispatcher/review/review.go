@@ -23,8 +23,6 @@ type Request struct {
 	Entry string
 	// Admission is the request. Its cluster is that of the authenticated caller.
 	Admission *admissionv1.AdmissionRequest
-	// Facts are known to a bridge about its cluster; nil from other callers.
-	Facts *admissionv1.ClusterFacts
 	// Reservation accounts for the memory of the review; nil without a ledger. In stages with mutating hooks it includes
 	// PatchedPerByte for each byte of the object. The caller holds it until the answer is written; code that uses objects of
 	// the review for longer retains it.
