@@ -31,7 +31,7 @@ func (a *absences) look(now time.Time, unserved []*match.Hook, inForce func(matc
 	}
 	absent := make(map[match.HookID]bool, len(unserved))
 	for _, h := range unserved {
-		if absent[h.ID] = true; !a.told[h.ID] && a.take(h.ID, now) {
+		if absent[h.ID] = true; !a.told[h.ID] && a.mayLog(h.ID, now) {
 			a.told[h.ID] = true
 			lost = append(lost, h)
 		}
@@ -41,7 +41,7 @@ func (a *absences) look(now time.Time, unserved []*match.Hook, inForce func(matc
 		case absent[id]:
 		case !inForce(id):
 			delete(a.told, id)
-		case a.take(id, now):
+		case a.mayLog(id, now):
 			delete(a.told, id)
 			back = append(back, id)
 		}
@@ -54,8 +54,8 @@ func (a *absences) look(now time.Time, unserved []*match.Hook, inForce func(matc
 	return lost, back
 }
 
-// take reports whether a hook may be logged now. It may then not be for [AbsenceQuiet].
-func (a *absences) take(id match.HookID, now time.Time) bool {
+// mayLog reports whether a hook may be logged now. It may then not be for [AbsenceQuiet].
+func (a *absences) mayLog(id match.HookID, now time.Time) bool {
 	if now.Before(a.from) || now.Before(a.quiet[id]) {
 		return false
 	}
@@ -66,7 +66,7 @@ func (a *absences) take(id match.HookID, now time.Time) bool {
 // logAbsences logs which hooks have lost their last host, in one line, and which have one again, in another one. Nothing is
 // said of hooks in shadow, which decide nothing.
 func (r *Registry) logAbsences(now time.Time) {
-	v := r.view.Load()
+	v := r.hooks.Load()
 	unserved := slices.DeleteFunc(r.Unserved(), func(h *match.Hook) bool { return !h.Decides() })
 	lost, back := r.absences.look(now, unserved, func(id match.HookID) bool {
 		_, removed := v.removed[id]

@@ -15,13 +15,13 @@ var _ dispatcher.Capacity = (*Registry)(nil)
 // call, and no call of the hook waits. It takes no lock and looks at [SpareLooks] replicas at most, so that a busy hook with many of them may seem
 // busier than it is.
 func (r *Registry) Spare(h *match.Hook, mode review.Mode, cluster string) bool {
-	p := r.view.Load().pool(h)
-	return p != nil && p.spare(cluster, time.Now(), func(x *member) bool { return !x.agrees(mode) }) != nil
+	p := r.hooks.Load().pool(h)
+	return p != nil && p.spare(cluster, time.Now(), func(x *poolMember) bool { return !x.agrees(mode) }) != nil
 }
 
 // spare is a session with room for a call that nobody needs to be made; nil when there is none. Calls that decide keep a
 // reserve of half of every session's slots, and come first where any of them waits. unfit excludes members.
-func (p *pool) spare(cluster string, now time.Time, unfit func(*member) bool) *Session {
+func (p *pool) spare(cluster string, now time.Time, unfit func(*poolMember) bool) *Session {
 	n := p.members.len()
 	if n == 0 || p.waits.Load() > 0 {
 		return nil
@@ -33,7 +33,7 @@ func (p *pool) spare(cluster string, now time.Time, unfit func(*member) bool) *S
 			continue
 		}
 		s := x.session
-		if s.spare() && s.roomFor(cluster) && !s.suspect(now) && !unfit(x) {
+		if s.spare() && s.hasSlotFor(cluster) && !s.unresponsive(now) && !unfit(x) {
 			return s
 		}
 	}
@@ -42,6 +42,6 @@ func (p *pool) spare(cluster string, now time.Time, unfit func(*member) bool) *S
 
 // spare reports whether half of the slots of the session are free, one at least.
 func (s *Session) spare() bool {
-	room := s.room.Load()
-	return room > 0 && room >= s.load.Load()
+	free := s.freeSlots.Load()
+	return free > 0 && free >= s.load.Load()
 }

@@ -84,12 +84,12 @@ func TestASilentOrLeavingSessionIsNotSpare(t *testing.T) {
 
 func TestSpareLooksAtFewReplicasOnly(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		p := m.registry.view.Load().pools[m.snapshot.Hooks()[0].ID]
+		p := m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
 		looks := 0
 		for range 2 * SpareLooks {
-			p.members.add(&member{session: newSession(m.registry, "s", identity.Named("host"), hello("one", "a").GetHello())})
+			p.members.insert(&poolMember{session: newSession(m.registry, "s", identity.Named("host"), hello("one", "a").GetHello())})
 		}
-		refuse := func(*member) bool { looks++; return true }
+		refuse := func(*poolMember) bool { looks++; return true }
 		if p.spare("east", time.Now(), refuse) != nil || looks != SpareLooks {
 			t.Errorf("looked at %d sessions, want %d", looks, SpareLooks)
 		}

@@ -31,7 +31,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	for _, p := range out.Parts {
 		buffers = append(buffers, mem.SliceBuffer(p.Head))
 		for _, b := range p.Body {
-			buffers = append(buffers, lend(p.Lease, b))
+			buffers = append(buffers, trackBuffer(p.Lease, b))
 		}
 	}
 	return buffers, nil

@@ -26,7 +26,7 @@ type Incoming struct {
 	allow   *admissionv1.AdmissionResponse // what nearly all say, of which there is one: verdicts are never written
 }
 
-// answer is a verdict: how one pair ended.
+// answer is a verdict: how one call ended.
 type answer struct {
 	call   uint64
 	hook   uint32

@@ -27,7 +27,7 @@ func headBound(shared *body, tickets []*ticket) int {
 }
 
 // appendHead appends a Review without its request: what differs from host to host.
-func appendHead(b []byte, f *frame, now time.Time) []byte {
+func appendHead(b []byte, f *reviewFrame, now time.Time) []byte {
 	b = wire.AppendNumber(b, wire.ReviewCallID, f.id)
 	for _, t := range f.tickets {
 		c := t.call()
@@ -77,12 +77,12 @@ func newBody(b *dispatcher.Batch) *body {
 
 // encodeReview encodes a frame with one review: its head, and behind it the body that all hosts share, as one
 // length-delimited field. Concatenated they are a ConnectResponse for every protobuf implementation. The head is put into
-// room, if it is large enough; what is left of that is returned.
-func encodeReview(f *frame, room []byte, now time.Time) (p Part, rest []byte) {
-	if cap(room) < f.bound {
-		room = make([]byte, f.bound)
+// scratch, if it is large enough; what is left of that is returned.
+func encodeReview(f *reviewFrame, scratch []byte, now time.Time) (p Part, rest []byte) {
+	if cap(scratch) < f.bound {
+		scratch = make([]byte, f.bound)
 	}
-	b := appendHead(room[:wire.PrefixBytes], f, now)
+	b := appendHead(scratch[:wire.PrefixBytes], f, now)
 	b = wire.Prefix(b, wire.PrefixBytes, wire.ConnectResponseReview, len(b)-wire.PrefixBytes+f.body.length)
 	return Part{Head: slices.Clip(b), Body: f.body.buffers, Lease: f.body.lease}, b[len(b):]
 }

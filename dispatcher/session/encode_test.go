@@ -22,7 +22,7 @@ import (
 )
 
 // randomFrame is a frame of random calls, with the message that it shall be.
-func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
+func randomFrame(r *rand.Rand) (*reviewFrame, *hostv1.Review) {
 	text := func(most int) string { return strings.Repeat("x", r.IntN(most)) }
 	span := func() trace.SpanContext {
 		if r.IntN(2) == 0 {
@@ -37,7 +37,7 @@ func randomFrame(r *rand.Rand) (*frame, *hostv1.Review) {
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
 	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
 	parent := span()
-	f := &frame{id: r.Uint64() >> r.IntN(64), body: newBody(batch)}
+	f := &reviewFrame{id: r.Uint64() >> r.IntN(64), body: newBody(batch)}
 	f.body.parent = parent
 	want := &hostv1.Review{CallId: f.id, Request: request}
 	if parent.IsValid() {

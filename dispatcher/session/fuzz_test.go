@@ -55,7 +55,7 @@ func FuzzState(f *testing.F) {
 			data = w.step(data)
 			w.check()
 		}
-		w.state.end(errSilent)
+		w.state.endCalls(errSilent)
 		w.check()
 		for k, n := range w.ends {
 			if n != 1 {
@@ -96,7 +96,7 @@ func (w *fuzzWorld) step(data []byte) []byte {
 		w.now = w.now.Add(tick)
 		_ = w.state.tick(w.now, LostAfter)
 	case fuzzDrain:
-		w.state.drain(w.now.Add(time.Second), w.now, errDispClose, nil)
+		w.state.drain(w.now.Add(time.Second), w.now, errDispClose)
 	default:
 		n := min(int(operation)-fuzzOperations, len(data))
 		in := new(Incoming)
@@ -109,7 +109,7 @@ func (w *fuzzWorld) step(data []byte) []byte {
 }
 
 func (w *fuzzWorld) submit(n int) {
-	n = min(n, w.state.room())
+	n = min(n, w.state.freeSlots())
 	if n == 0 {
 		return
 	}
@@ -122,7 +122,7 @@ func (w *fuzzWorld) submit(n int) {
 	for i := range tickets {
 		batch.Calls[i].Hook, batch.Calls[i].Deadline = &match.Hook{}, w.now.Add(time.Duration(n)*tick)
 		tickets[i] = &ticket{batch: batch, index: i, begun: w.now, done: func(int, review.Result) {}}
-		tickets[i].at.Store(&seat{frame: w.state.lastID + 1})
+		tickets[i].slot.Store(&slot{frame: w.state.lastID + 1})
 		w.ends[tickets[i]] = 0
 	}
 	w.tickets = append(w.tickets, tickets...)
@@ -137,7 +137,7 @@ func (w *fuzzWorld) cancel(i int) {
 	if !k.ended.Swap(true) {
 		w.ends[k]++
 	}
-	w.state.cancel(k.at.Load().frame, k)
+	w.state.cancel(k.slot.Load().frame, k)
 }
 
 // finished ends calls as their session does: one that was cancelled has ended already.
@@ -168,7 +168,7 @@ func (w *fuzzWorld) check() {
 		}
 		taken += open
 	}
-	if taken != w.state.taken || w.state.room() < 0 {
-		w.t.Fatalf("%d slots are taken, %d are counted; room for %d", taken, w.state.taken, w.state.room())
+	if taken != w.state.usedSlots || w.state.freeSlots() < 0 {
+		w.t.Fatalf("%d slots are taken, %d are counted; room for %d", taken, w.state.usedSlots, w.state.freeSlots())
 	}
 }

@@ -34,19 +34,19 @@ func percent(o match.Hedge) int {
 	return o.Percent
 }
 
-// hedges is the calls of one batch that may go to a second replica, and the one timer for them.
-type hedges struct {
+// hedger is the calls of one batch that may go to a second replica, and the one timer for them.
+type hedger struct {
 	registry *Registry
-	duels    []*duel      // by due, once armed
-	open     atomic.Int64 // duels that are not over
+	calls    []*hedgedCall // by due, once armed
+	open     atomic.Int64  // calls that are not over
 
 	mu    sync.Mutex
-	at    int         // the duel that is due next
+	at    int         // the call that is due next
 	timer *time.Timer // nil until the batch is placed, and once nothing is open
 }
 
 // hedge prepares a ticket that has not been placed for a second one, if its route asks for that.
-func (r *Registry) hedge(all *hedges, t *ticket) *hedges {
+func (r *Registry) hedge(all *hedger, t *ticket) *hedger {
 	o := t.call().Hook.Route.Hedge
 	if !o.Enabled || t.pool == nil || t.call().Mode != review.Decide || !withoutSideEffects(t) {
 		return all
@@ -62,40 +62,40 @@ func (r *Registry) hedge(all *hedges, t *ticket) *hedges {
 		return all
 	}
 	if all == nil {
-		all = &hedges{registry: r}
+		all = &hedger{registry: r}
 	}
-	t.duel = &duel{hedges: all, first: t, due: t.begun.Add(after), race: newRace()}
-	all.duels = append(all.duels, t.duel)
+	t.hedged = &hedgedCall{hedger: all, first: t, due: t.begun.Add(after), race: newRace()}
+	all.calls = append(all.calls, t.hedged)
 	all.open.Add(1)
 	return all
 }
 
 // arm starts the timer, when the tickets have been placed.
-func (h *hedges) arm() {
-	slices.SortStableFunc(h.duels, func(a, b *duel) int { return a.due.Compare(b.due) })
+func (h *hedger) arm() {
+	slices.SortStableFunc(h.calls, func(a, b *hedgedCall) int { return a.due.Compare(b.due) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open.Load() > 0 {
-		h.timer = time.AfterFunc(time.Until(h.duels[0].due), h.fire)
+		h.timer = time.AfterFunc(time.Until(h.calls[0].due), h.fire)
 	}
 }
 
 // fire sends out the second tickets that are due. It never blocks.
-func (h *hedges) fire() {
+func (h *hedger) fire() {
 	now := time.Now()
 	for d := h.due(now); d != nil; d = h.due(now) {
-		d.hedge(now)
+		d.sendSecond(now)
 	}
 }
 
-// due is the next duel whose time has come; nil when that is later, for which the timer is set, or never.
-func (h *hedges) due(now time.Time) *duel {
+// due is the next call whose time has come; nil when that is later, for which the timer is set, or never.
+func (h *hedger) due(now time.Time) *hedgedCall {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.timer == nil || h.at == len(h.duels) {
+	if h.timer == nil || h.at == len(h.calls) {
 		return nil
 	}
-	d := h.duels[h.at]
+	d := h.calls[h.at]
 	if d.due.After(now) {
 		h.timer.Reset(d.due.Sub(now))
 		return nil
@@ -104,8 +104,8 @@ func (h *hedges) due(now time.Time) *duel {
 	return d
 }
 
-// settled takes note that one call is over. With the last one the timer goes.
-func (h *hedges) settled() {
+// callEnded takes note that one call is over. With the last one the timer goes.
+func (h *hedger) callEnded() {
 	if h.open.Add(-1) > 0 {
 		return
 	}

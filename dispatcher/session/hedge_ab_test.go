@@ -78,7 +78,7 @@ func measured(t *testing.T, name string, hedge match.Hedge, takes func(r *rand.R
 		}
 		open.Wait()
 		slices.Sort(took)
-		second := testutil.ToFloat64(m.registry.seeing.hedgeWon) + testutil.ToFloat64(m.registry.seeing.hedgeLost)
+		second := testutil.ToFloat64(m.registry.metrics.hedgeWon) + testutil.ToFloat64(m.registry.metrics.hedgeLost)
 		f = figures{took[calls/2], took[calls*99/100], took[calls*999/1000], 100 * second / calls}
 		t.Logf("%-82s p50 %8s, p99 %8s, p99.9 %8s, extra calls %.2f %%", name, f.p50, f.p99, f.p999, f.extra)
 		for _, s := range m.registry.all() {

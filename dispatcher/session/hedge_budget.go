@@ -14,14 +14,14 @@ const hedgeCost = 100
 
 // earn takes note of a call, of which percent may be made twice.
 func (b *hedgeBudget) earn(percent int) {
-	b.add(int64(min(max(0, percent), hedgeCost)))
+	b.addHundredths(int64(min(max(0, percent), hedgeCost)))
 }
 
 // refund gives back what was spent on a call that was not made.
-func (b *hedgeBudget) refund() { b.add(hedgeCost) }
+func (b *hedgeBudget) refund() { b.addHundredths(hedgeCost) }
 
-// add puts in what fits.
-func (b *hedgeBudget) add(n int64) {
+// addHundredths puts in what fits.
+func (b *hedgeBudget) addHundredths(n int64) {
 	for {
 		have := b.hundredths.Load()
 		want := min(have+n, HedgeBurst*hedgeCost)

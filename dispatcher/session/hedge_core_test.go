@@ -76,9 +76,9 @@ func raceEvent(t *testing.T, r *race, event string) string {
 	case "abort":
 		return answer[r.abort()]
 	case "lose":
-		return answer[r.lose()]
+		return answer[r.noteLost()]
 	case "leave":
-		end, ends = r.leave()
+		end, ends = r.withdraw()
 	case "allowed", "denied":
 		end, ends = r.arrive(review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: event == "allowed"}})
 	default:
@@ -236,13 +236,13 @@ func TestARaceThatEndsWhenASecondTicketIsTakenBackIsOver(t *testing.T) {
 	if _, ends := r.arrive(review.Fail(review.FailureHandler, "no database")); ends {
 		t.Fatal("it ends although a ticket is out")
 	}
-	if end, ends := r.leave(); !ends || end.Failure.Kind != review.FailureHandler {
+	if end, ends := r.withdraw(); !ends || end.Failure.Kind != review.FailureHandler {
 		t.Fatalf("got %+v, %t", end, ends)
 	}
 	if r.abort() {
 		t.Error("it can be cancelled although it has ended")
 	}
-	if _, ends := r.arrive(review.Fail(review.FailureLost, "the session ended")); ends || r.join() || r.lose() {
+	if _, ends := r.arrive(review.Fail(review.FailureLost, "the session ended")); ends || r.join() || r.noteLost() {
 		t.Error("it goes on although it has ended")
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// duel is one call that may have two tickets. What becomes of them comes from any goroutine.
-type duel struct {
-	hedges *hedges
+// hedgedCall is one call that may have two tickets. What becomes of them comes from any goroutine.
+type hedgedCall struct {
+	hedger *hedger
 	first  *ticket
 	due    time.Time // when the second one goes out
 
@@ -18,13 +18,13 @@ type duel struct {
 	second *ticket // nil until it goes out
 }
 
-// hedge sends out the second ticket, if there is a replica and a budget for it. A call that is over by now costs nothing.
-func (d *duel) hedge(now time.Time) {
-	p, seeing := d.first.pool, d.hedges.registry.seeing
+// sendSecond sends out the second ticket, if there is a replica and a budget for it. A call that is over by now costs nothing.
+func (d *hedgedCall) sendSecond(now time.Time) {
+	p, seeing := d.first.pool, d.hedger.registry.metrics
 	if d.first.ended.Load() {
 		return
 	}
-	s := p.spare(d.first.cluster(), now, d.first.met)
+	s := p.spare(d.first.cluster(), now, d.first.triedOn)
 	if s == nil {
 		seeing.hedgeNoCapacity.Inc()
 		return
@@ -33,7 +33,7 @@ func (d *duel) hedge(now time.Time) {
 		seeing.hedgeDenied.Inc()
 		return
 	}
-	second := d.join(now)
+	second := d.addSecond(now)
 	if second == nil {
 		d.first.measured.budget.refund()
 		return
@@ -41,16 +41,16 @@ func (d *duel) hedge(now time.Time) {
 	if s.submit([]*ticket{second}) == 0 { // the slot went to somebody else just now
 		d.first.measured.budget.refund()
 		seeing.hedgeNoCapacity.Inc()
-		d.leave()
+		d.takeBackSecond()
 		return
 	}
 	if second.ended.Load() { // the first one was quicker
-		second.leave()
+		second.cancelOnSession()
 	}
 }
 
-// join makes the second ticket; nil when the call needs none any more.
-func (d *duel) join(now time.Time) *ticket {
+// addSecond makes the second ticket; nil when the call needs none any more.
+func (d *hedgedCall) addSecond(now time.Time) *ticket {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.race.join() {
@@ -58,24 +58,24 @@ func (d *duel) join(now time.Time) *ticket {
 	}
 	f := d.first
 	d.second = &ticket{
-		batch: f.batch, body: f.body, index: f.index, done: f.done, begun: now, pool: f.pool, duel: d, hedge: true,
+		batch: f.batch, body: f.body, index: f.index, done: f.done, begun: now, pool: f.pool, hedged: d, hedge: true,
 	}
 	return d.second
 }
 
-// leave takes the second ticket back: it was never sent.
-func (d *duel) leave() {
+// takeBackSecond takes the second ticket back: it was never sent.
+func (d *hedgedCall) takeBackSecond() {
 	d.mu.Lock()
-	end, ends := d.race.leave()
+	end, ends := d.race.withdraw()
 	d.second = nil
 	d.mu.Unlock()
 	if ends {
-		d.end(d.first, end)
+		d.deliver(d.first, end)
 	}
 }
 
 // finish takes the result of a ticket, and ends the call if that was it.
-func (d *duel) finish(t *ticket, x review.Result) {
+func (d *hedgedCall) finish(t *ticket, x review.Result) {
 	d.mu.Lock()
 	end, ends := d.race.arrive(x)
 	other := d.second
@@ -88,42 +88,42 @@ func (d *duel) finish(t *ticket, x review.Result) {
 	}
 	if other != nil && !other.ended.Swap(true) {
 		if other == d.first {
-			other.overtaken(time.Now())
+			other.countHedgeWin(time.Now())
 		}
 		other.withdraw()
 	}
-	d.end(t, end)
+	d.deliver(t, end)
 }
 
-// end delivers the result of the call. It is called once, unless the call is cancelled.
-func (d *duel) end(winner *ticket, x review.Result) {
-	d.over(winner != d.first && x.Verdict != nil)
+// deliver delivers the result of the call. It is called once, unless the call is cancelled.
+func (d *hedgedCall) deliver(winner *ticket, x review.Result) {
+	d.countOutcome(winner != d.first && x.Verdict != nil)
 	d.first.deliver(x)
 }
 
-// over counts what came of the second ticket, and lets the timer go.
-func (d *duel) over(won bool) {
+// countOutcome counts what came of the second ticket, and lets the timer go.
+func (d *hedgedCall) countOutcome(won bool) {
 	d.mu.Lock()
 	second := d.second
 	d.mu.Unlock()
 	switch {
 	case second == nil:
 	case won:
-		d.hedges.registry.seeing.hedgeWon.Inc()
+		d.hedger.registry.metrics.hedgeWon.Inc()
 	default:
-		d.hedges.registry.seeing.hedgeLost.Inc()
+		d.hedger.registry.metrics.hedgeLost.Inc()
 	}
-	d.hedges.settled()
+	d.hedger.callEnded()
 }
 
 // cancel ends the call, with whatever is out for it.
-func (d *duel) cancel() {
+func (d *hedgedCall) cancel() {
 	d.mu.Lock()
 	first := d.race.abort()
 	second := d.second
 	d.mu.Unlock()
 	if first {
-		d.over(false)
+		d.countOutcome(false)
 		d.first.deliver(review.Fail(review.FailureCancelled, "no longer waited for"))
 	}
 	for _, t := range [...]*ticket{d.first, second} {
@@ -134,9 +134,9 @@ func (d *duel) cancel() {
 	}
 }
 
-// lose reports whether a ticket that was lost with its session may go to another one.
-func (d *duel) lose() bool {
+// noteLost reports whether a ticket that was lost with its session may go to another one.
+func (d *hedgedCall) noteLost() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.race.lose()
+	return d.race.noteLost()
 }

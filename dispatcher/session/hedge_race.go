@@ -32,7 +32,7 @@ func (r *race) arrive(x review.Result) (end review.Result, ends bool) {
 	r.out--
 	if x.Verdict == nil {
 		r.lost = r.lost || x.Failure.Kind == review.FailureLost && !x.Failure.NotStarted
-		if r.failed != nil && telling(r.failed.Failure) >= telling(x.Failure) {
+		if r.failed != nil && moreTelling(r.failed.Failure) >= moreTelling(x.Failure) {
 			x = *r.failed
 		}
 		if r.failed = &x; r.out > 0 {
@@ -43,9 +43,9 @@ func (r *race) arrive(x review.Result) (end review.Result, ends bool) {
 	return x, true
 }
 
-// leave takes back the ticket that joined and was never sent. It returns the result of the call, if the other ticket has
+// withdraw takes back the ticket that joined and was never sent. It returns the result of the call, if the other ticket has
 // failed meanwhile.
-func (r *race) leave() (end review.Result, ends bool) {
+func (r *race) withdraw() (end review.Result, ends bool) {
 	if r.over {
 		return review.Result{}, false
 	}
@@ -66,9 +66,9 @@ func (r *race) abort() bool {
 	return true
 }
 
-// lose reports whether a ticket that was lost with its session may go to another one: not if that happened before, and
+// noteLost reports whether a ticket that was lost with its session may go to another one: not if that happened before, and
 // not while the other ticket is out, which is that other session.
-func (r *race) lose() bool {
+func (r *race) noteLost() bool {
 	if r.over || r.lost || r.out > 1 {
 		return false
 	}
@@ -76,9 +76,9 @@ func (r *race) lose() bool {
 	return true
 }
 
-// telling sorts failures by what they tell an operator about the hook: most what the host said of the call, then what
+// moreTelling sorts failures by what they tell an operator about the hook: most what the host said of the call, then what
 // became of it, least that nobody took it.
-func telling(f *review.Failure) int {
+func moreTelling(f *review.Failure) int {
 	switch f.Kind {
 	case review.FailureHandler, review.FailurePanic, review.FailureBadAnswer:
 		return 3

@@ -51,7 +51,7 @@ func (m *mesh) wantHedges(won, lost, noCapacity int) {
 	m.t.Helper()
 	got := [3]int{}
 	for i, outcome := range []string{"won", "lost", "no_capacity"} {
-		got[i] = int(testutil.ToFloat64(m.registry.seeing.hedges.WithLabelValues(outcome)))
+		got[i] = int(testutil.ToFloat64(m.registry.metrics.hedges.WithLabelValues(outcome)))
 	}
 	if want := [3]int{won, lost, noCapacity}; got != want {
 		m.t.Errorf("hedges won, lost, without capacity: got %v, want %v", got, want)
@@ -363,7 +363,7 @@ func TestExtraCallsUseSpareCapacityOnly(t *testing.T) {
 					h.allow(h.review(), 0)
 					m.waiting.want("a", "allowed")
 				}
-				if n := testutil.ToFloat64(m.registry.seeing.hedgeNoCapacity); n == 0 {
+				if n := testutil.ToFloat64(m.registry.metrics.hedgeNoCapacity); n == 0 {
 					t.Error("nothing is counted")
 				}
 			})
@@ -437,11 +437,11 @@ func TestTheBudgetOfExtraCallsIsKept(t *testing.T) {
 			}
 			got.want("a", "allowed")
 		}
-		sent := testutil.ToFloat64(m.registry.seeing.hedgeWon) + testutil.ToFloat64(m.registry.seeing.hedgeLost)
+		sent := testutil.ToFloat64(m.registry.metrics.hedgeWon) + testutil.ToFloat64(m.registry.metrics.hedgeLost)
 		if sent != calls/10 {
 			t.Errorf("%v extra calls of %d, want %d", sent, calls, calls/10)
 		}
-		if n := testutil.ToFloat64(m.registry.seeing.hedgeDenied); n != calls-calls/10 {
+		if n := testutil.ToFloat64(m.registry.metrics.hedgeDenied); n != calls-calls/10 {
 			t.Errorf("%v are counted as denied, want %d", n, calls-calls/10)
 		}
 	})

@@ -43,18 +43,18 @@ func (d digests) cluster(name string) digest { return digest(maphash.String(d.se
 
 // offered is a hook that a host offers.
 type offered struct {
-	digest digest
-	ahead  bool // it agrees to calls that may be discarded
+	digest     digest
+	speculates bool // it agrees to calls that may be discarded
 }
 
-// wishes is what a session keeps of what its host asks for: 24 kB at most.
-type wishes struct {
+// helloDigest is what a session keeps of what its host asks for: 24 kB at most.
+type helloDigest struct {
 	clusters []digest  // sorted; none means all
 	offers   []offered // sorted
 }
 
-// wishesOf is what a host asks for. Of two offers of one hook the first one counts.
-func (d digests) wishesOf(hello *hostv1.Hello) (w wishes) {
+// helloDigest is what a host asks for. Of two offers of one hook the first one counts.
+func (d digests) helloDigest(hello *hostv1.Hello) (w helloDigest) {
 	for _, name := range hello.GetClusters() {
 		w.clusters = append(w.clusters, d.cluster(name))
 	}
@@ -63,17 +63,17 @@ func (d digests) wishesOf(hello *hostv1.Hello) (w wishes) {
 		w.offers = append(w.offers, offered{d.offer(o), hello.GetHooks()[i].GetSpeculate()})
 	}
 	slices.SortStableFunc(w.offers, func(a, b offered) int { return cmp.Compare(a.digest, b.digest) })
-	return wishes{slices.Clip(w.clusters), slices.Clip(w.offers)}
+	return helloDigest{slices.Clip(w.clusters), slices.Clip(w.offers)}
 }
 
 // takes reports whether the host names a cluster.
-func (w *wishes) takes(cluster digest) bool {
+func (w *helloDigest) takes(cluster digest) bool {
 	_, found := slices.BinarySearch(w.clusters, cluster)
 	return found
 }
 
 // among are those of the offers that the host makes, by name.
-func (w *wishes) among(offers map[digest]offer) (out []offer) {
+func (w *helloDigest) among(offers map[digest]offer) (out []offer) {
 	for i, x := range w.offers {
 		o, ok := offers[x.digest]
 		if ok && (i == 0 || w.offers[i-1].digest != x.digest) {
@@ -86,7 +86,7 @@ func (w *wishes) among(offers map[digest]offer) (out []offer) {
 
 // any reports whether the host makes any of the offers. Of few offers it costs next to nothing: all sessions are asked when
 // a hook changes.
-func (w *wishes) any(offers map[digest]offer) bool {
+func (w *helloDigest) any(offers map[digest]offer) bool {
 	if len(offers) > len(w.offers) {
 		return slices.ContainsFunc(w.offers, func(x offered) bool { _, ok := offers[x.digest]; return ok })
 	}

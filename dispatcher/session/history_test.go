@@ -128,9 +128,9 @@ func (h *history) settled(t *testing.T) {
 		t.Errorf("%d sessions, want %d", len(sessions), hostsInHistory)
 	}
 	for _, s := range sessions {
-		if s.load.Load() != 0 || len(s.state.calls) != 0 || s.state.pending() {
+		if s.load.Load() != 0 || len(s.state.calls) != 0 || s.state.hasFrames() {
 			t.Errorf("session of %s: %d slots taken, %d frames with open calls, something to write: %t",
-				s.instance, s.load.Load(), len(s.state.calls), s.state.pending())
+				s.instance, s.load.Load(), len(s.state.calls), s.state.hasFrames())
 		}
 	}
 }
@@ -158,8 +158,8 @@ func (h *history) audit(s *Session) {
 			h.t.Errorf("cluster %q holds %d of %d slots", cluster, n, st.credit)
 		}
 	}
-	if held != int64(st.taken) {
-		h.t.Errorf("all clusters hold %d slots, and %d are taken", held, st.taken)
+	if held != int64(st.usedSlots) {
+		h.t.Errorf("all clusters hold %d slots, and %d are taken", held, st.usedSlots)
 	}
 }
 

@@ -47,13 +47,13 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 	}, func() float64 { return float64(r.queued.Load()) })
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portcullis_pending_hooks", Help: "Hooks that are not in rotation yet: no host has answered their probe.",
-	}, func() float64 { return float64(len(r.view.Load().pending)) })
+	}, func() float64 { return float64(len(r.hooks.Load().pending)) })
 	leaked := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portcullis_host_leaked_slots",
 		Help: "Slots of calls that were cancelled long ago and that their hosts never answered, at the last look.",
 	}, func() (n float64) {
 		for _, s := range r.all() {
-			n += float64(s.leaks.Load())
+			n += float64(s.leakedSlots.Load())
 		}
 		return n
 	})

@@ -61,8 +61,8 @@ func TestCallsThatEndBeforeTheyAreWrittenDoNotPileUp(t *testing.T) {
 	for out := w.state.next(w.now); out != nil; out = w.state.next(w.now) {
 		taken += len(out.Parts)
 	}
-	if w.state.taken != 4 || taken < 2 {
-		t.Errorf("%d parts were written, %d slots are taken", taken, w.state.taken)
+	if w.state.usedSlots != 4 || taken < 2 {
+		t.Errorf("%d parts were written, %d slots are taken", taken, w.state.usedSlots)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestATicketThatEndsOnItsWayToASeatHasNone(t *testing.T) {
 		h.hear()
 		calls := []*results{m.review("a"), m.review("a")} // the second is being written
 		ended := func() *ticket {
-			k := &ticket{batch: m.call(), pool: m.registry.view.Load().pool(m.snapshot.Hooks()[0])}
+			k := &ticket{batch: m.call(), pool: m.registry.hooks.Load().pool(m.snapshot.Hooks()[0])}
 			k.ended.Store(true)
 			return k
 		}

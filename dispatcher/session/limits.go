@@ -8,9 +8,9 @@ const (
 	Protocol = 1
 	// HelloTimeout is how long a new stream may take to say Hello.
 	HelloTimeout = 5 * time.Second
-	// DefaultOutstanding is how many (call, hook) pairs a host takes that does not say.
+	// DefaultOutstanding is how many calls of hooks a host takes that does not say.
 	DefaultOutstanding = 16
-	// MaxOutstanding is the most (call, hook) pairs on one session, whatever the host says.
+	// MaxOutstanding is the most calls of hooks on one session, whatever the host says.
 	MaxOutstanding = 1 << 16
 	// DefaultFrameBytes is the largest frame of a host that does not say: gRPC's default receive limit in every language.
 	DefaultFrameBytes = 4 << 20
@@ -137,9 +137,9 @@ const (
 	overtakenFactor = 4
 	// tick is how often the silence of a session, and waiting calls, are looked at.
 	tick = 250 * time.Millisecond
-	// turns is how many parts the sessions are looked at in, one after the other within a tick.
-	turns = 10
+	// shards is how many parts the sessions are looked at in, one after the other within a tick.
+	shards = 10
 	// pingAfter is the silence for which a Ping is due at a look. The answer to the last one came just behind a look, which
 	// may itself be a turn too early or too late.
-	pingAfter = PingInterval - tick + tick/turns
+	pingAfter = PingInterval - tick + tick/shards
 )

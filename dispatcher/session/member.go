@@ -8,31 +8,33 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// member is a session as it serves one hook. Everything but its place may be read and changed concurrently.
-type member struct {
-	pool    *pool
-	session *Session
-	ahead   bool // the host agrees to calls that may be discarded: set once
-	place   int  // in the pool; the registry's lock guards it
-	open    bool // it counts among those that take new calls; likewise
-	pace    pace
-	refuses refusals
+// poolMember is a session as it serves one hook. Everything but its place may be read and changed concurrently.
+type poolMember struct {
+	pool       *pool
+	session    *Session
+	speculates bool // the host agrees to calls that may be discarded: set once
+	place      int  // in the pool; the registry's lock guards it
+	open       bool // it counts among those that take new calls; likewise
+	pace       pace
+	refuses    refusals
 }
 
 // agrees reports whether the host takes calls that are made for such a reason.
-func (x *member) agrees(mode review.Mode) bool { return x.ahead || mode != review.Speculative }
+func (x *poolMember) agrees(mode review.Mode) bool { return x.speculates || mode != review.Speculative }
 
 // declines reports whether the route of the hook asks for calls that the host does not agree to.
-func (x *member) declines(h *match.Hook) bool { return x != nil && !x.ahead && h.Route.Speculate }
+func (x *poolMember) declines(h *match.Hook) bool {
+	return x != nil && !x.speculates && h.Route.Speculate
+}
 
 // joins reports whether a ticket may go along with another one of its batch that goes to the session.
-func (x *member) joins(t *ticket) bool { return x != nil && x.agrees(t.mode()) }
+func (x *poolMember) joins(t *ticket) bool { return x != nil && x.agrees(t.mode()) }
 
 // learn takes note of how a call ended, when the session was heard of last.
-func (x *member) learn(r review.Result, now time.Time) {
+func (x *poolMember) learn(r review.Result, now time.Time) {
 	switch {
 	case r.Failure == nil:
-		x.pace.took(r.Timing.Wire+r.Timing.Host, now)
+		x.pace.record(r.Timing.Wire+r.Timing.Host, now)
 		x.refuses.started()
 	case r.Failure.Kind == review.FailureRefused:
 		x.refuses.refused(now)
@@ -45,7 +47,7 @@ func (x *member) learn(r review.Result, now time.Time) {
 // depend on how many there are, and are read without a lock: who looks while a session goes may see one twice, and
 // another one not at all.
 type members struct {
-	slots atomic.Pointer[[]atomic.Pointer[member]]
+	slots atomic.Pointer[[]atomic.Pointer[poolMember]]
 	n     atomic.Int64
 }
 
@@ -58,15 +60,15 @@ func (m *members) len() int {
 }
 
 // at is one of them; nil if it has just gone.
-func (m *members) at(i int) *member {
+func (m *members) at(i int) *poolMember {
 	if slots := *m.slots.Load(); i < len(slots) {
 		return slots[i].Load()
 	}
 	return nil
 }
 
-// add takes one in.
-func (m *members) add(x *member) {
+// insert takes one in.
+func (m *members) insert(x *poolMember) {
 	n := m.len()
 	if slots := m.slots.Load(); slots == nil || n == len(*slots) {
 		m.resize(max(1, 2*n))
@@ -76,8 +78,8 @@ func (m *members) add(x *member) {
 	m.n.Store(int64(n + 1))
 }
 
-// remove lets one go that is among them. The last one takes its place.
-func (m *members) remove(x *member) {
+// delete lets one go that is among them. The last one takes its place.
+func (m *members) delete(x *poolMember) {
 	slots, last := *m.slots.Load(), m.len()-1
 	if moved := slots[last].Load(); moved != x {
 		moved.place = x.place
@@ -102,7 +104,7 @@ func (m *members) some(such func(*Session) bool) bool {
 
 // resize gives the members another number of slots, which is enough for them.
 func (m *members) resize(to int) {
-	slots := make([]atomic.Pointer[member], to)
+	slots := make([]atomic.Pointer[poolMember], to)
 	for i := range m.len() {
 		slots[i].Store(m.at(i))
 	}
@@ -127,8 +129,8 @@ func (p *pace) estimate(now time.Time) int64 {
 	return value >> min(62, max(0, age/PaceHalfLife))
 }
 
-// took takes note of a call that has been answered.
-func (p *pace) took(d time.Duration, now time.Time) {
+// record takes note of a call that has been answered.
+func (p *pace) record(d time.Duration, now time.Time) {
 	value := max(1, int64(d))
 	if before := p.estimate(now); before > 0 {
 		value = max(1, before+(value-before)/paceWeight)
@@ -137,11 +139,11 @@ func (p *pace) took(d time.Duration, now time.Time) {
 	p.since.Store(now.UnixNano())
 }
 
-// overtaken takes note of a call that was given up after a while because another replica was quicker. Nobody knows what it
+// recordOvertaken takes note of a call that was given up after a while because another replica was quicker. Nobody knows what it
 // would have taken: it counts as several times as long.
-func (p *pace) overtaken(after time.Duration, now time.Time) {
+func (p *pace) recordOvertaken(after time.Duration, now time.Time) {
 	if d := overtakenFactor * after; int64(d) > p.estimate(now) {
-		p.took(d, now)
+		p.record(d, now)
 	}
 }
 

@@ -15,20 +15,20 @@ import (
 func TestMembersAreThoseThatCameAndDidNotGo(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	var m members
-	there, all := map[*member]bool{}, []*member(nil)
+	there, all := map[*poolMember]bool{}, []*poolMember(nil)
 	for step := range 5000 {
 		if grow := step/500%2 == 0; len(all) == 0 || random.IntN(10) < 3 == !grow {
-			x := &member{}
-			m.add(x)
+			x := &poolMember{}
+			m.insert(x)
 			there[x], all = true, append(all, x)
 		} else {
 			i := random.IntN(len(all))
-			m.remove(all[i])
+			m.delete(all[i])
 			delete(there, all[i])
 			all[i] = all[len(all)-1]
 			all = all[:len(all)-1]
 		}
-		seen := map[*member]bool{}
+		seen := map[*poolMember]bool{}
 		for i := range m.len() {
 			x := m.at(i)
 			if !there[x] || seen[x] || x.place != i {
@@ -51,8 +51,8 @@ func TestMembersAreThoseThatCameAndDidNotGo(t *testing.T) {
 // TestMembersAreReadWhileTheyChange is for the race detector, and for readers that must find who is there all the time.
 func TestMembersAreReadWhileTheyChange(t *testing.T) {
 	var m members
-	stays := &member{}
-	m.add(stays)
+	stays := &poolMember{}
+	m.insert(stays)
 	var over atomic.Bool
 	var readers sync.WaitGroup
 	for range 2 {
@@ -69,13 +69,13 @@ func TestMembersAreReadWhileTheyChange(t *testing.T) {
 		})
 	}
 	for range 200 {
-		var others []*member
+		var others []*poolMember
 		for range 20 {
-			others = append(others, &member{})
-			m.add(others[len(others)-1])
+			others = append(others, &poolMember{})
+			m.insert(others[len(others)-1])
 		}
 		for _, x := range others {
-			m.remove(x)
+			m.delete(x)
 		}
 	}
 	over.Store(true)
@@ -92,20 +92,20 @@ func TestThePaceOfAReplica(t *testing.T) {
 		}
 	}
 	want(at(0), 0)
-	p.took(8*time.Millisecond, at(0))
+	p.record(8*time.Millisecond, at(0))
 	want(at(0), 8*time.Millisecond)
-	p.took(16*time.Millisecond, at(0))
+	p.record(16*time.Millisecond, at(0))
 	want(at(0), 10*time.Millisecond)
-	p.overtaken(2*time.Millisecond, at(0)) // that is known
+	p.recordOvertaken(2*time.Millisecond, at(0)) // that is known
 	want(at(0), 10*time.Millisecond)
-	p.overtaken(50*time.Millisecond/overtakenFactor, at(0))
+	p.recordOvertaken(50*time.Millisecond/overtakenFactor, at(0))
 	want(at(0), 20*time.Millisecond)
 	want(at(PaceHalfLife-1), 20*time.Millisecond)
 	want(at(PaceHalfLife), 10*time.Millisecond)
 	want(at(3*PaceHalfLife), 2500*time.Microsecond)
 	want(at(1000*PaceHalfLife), 0) // nothing is known any more
 	want(at(-time.Hour), 20*time.Millisecond)
-	p.took(-1, at(1000*PaceHalfLife))
+	p.record(-1, at(1000*PaceHalfLife))
 	want(at(1000*PaceHalfLife), 1)
 }
 
@@ -143,7 +143,7 @@ func TestAReplicaThatRefusesIsPassedOverForAWhile(t *testing.T) {
 func fakeSession(instance string, load, room int64, heard time.Time) *Session {
 	s := &Session{instance: instance}
 	s.load.Store(load)
-	s.room.Store(room)
+	s.freeSlots.Store(room)
 	s.heard.Store(heard.UnixNano())
 	return s
 }
@@ -194,14 +194,14 @@ func TestWhoIsPicked(t *testing.T) {
 				if r.silent {
 					heard = epoch.Add(-2 * SuspectAfter)
 				}
-				x := &member{session: fakeSession(r.instance, r.load, r.room, heard)}
+				x := &poolMember{session: fakeSession(r.instance, r.load, r.room, heard)}
 				if r.pace > 0 {
-					x.pace.took(r.pace, epoch)
+					x.pace.record(r.pace, epoch)
 				}
 				if r.pauses {
 					x.refuses.refused(epoch)
 				}
-				m.add(x)
+				m.insert(x)
 			}
 			k := waitingTicket("east")
 			k.attempts, k.had[0] = 1, "had"
@@ -235,18 +235,18 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			random, now := rand.New(rand.NewPCG(9, 10)), epoch
 			var m members
-			takes, got := map[*member]time.Duration{}, map[*member]int{}
-			var slow *member
+			takes, got := map[*poolMember]time.Duration{}, map[*poolMember]int{}
+			var slow *poolMember
 			for i := range 3 {
-				x := &member{session: fakeSession(string('a'+rune(i)), 0, 1<<20, now.Add(time.Hour))}
+				x := &poolMember{session: fakeSession(string('a'+rune(i)), 0, 1<<20, now.Add(time.Hour))}
 				takes[x] = 5 * time.Millisecond
 				if i == 0 {
 					slow, takes[x] = x, 50*time.Millisecond
 				}
-				m.add(x)
+				m.insert(x)
 			}
 			type call struct {
-				at  *member
+				at  *poolMember
 				end time.Time
 			}
 			busy := make([]call, test.callers)
@@ -261,7 +261,7 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 					now = next.end
 					next.at.session.load.Add(-1)
 					if test.learns {
-						next.at.pace.took(takes[next.at], now)
+						next.at.pace.record(takes[next.at], now)
 					}
 				}
 				x := m.pick(waitingTicket(""), now, random.IntN)
@@ -317,7 +317,7 @@ func TestWhatAMemberLearns(t *testing.T) {
 		{"it was never handed over", review.Result{Failure: notStarted(review.FailureLost, "gone")}, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := &member{}
+			x := &poolMember{}
 			x.refuses.refused(time.Now())
 			x.learn(test.result, time.Now())
 			if got := x.pace.estimate(time.Now()) > 0; got != test.paced {

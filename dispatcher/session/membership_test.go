@@ -87,31 +87,10 @@ func TestTheRosterKeepsNothingOfThoseWhoLeft(t *testing.T) {
 		}
 		m.server.Wait()
 		alive(tick)
-		r := &m.registry.roster
+		r := &m.registry.index
 		if len(r.sessions) != 0 || len(r.instances) != 0 || len(r.tenants) != 0 || r.ungranted != 0 {
 			t.Errorf("left over: %v", r)
 		}
-	})
-}
-
-func TestPeersAreNamedAtTheBeginningAndAtTheEnd(t *testing.T) {
-	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		other := &hostv1.Peer{DispatcherId: "d2", Addresses: []string{"192.0.2.2:8443"}}
-		m.registry.peers = func() []*hostv1.Peer { return []*hostv1.Peer{other} }
-		h := m.dial("host", 8)
-		h.say(hello("one", "a"))
-		if got := h.hear().GetWelcome().GetPeers(); len(got) != 1 || got[0].GetDispatcherId() != "d2" {
-			t.Errorf("Welcome names %v", got)
-		}
-		done := make(chan struct{})
-		go func() {
-			m.registry.Drain(t.Context(), time.Second)
-			close(done)
-		}()
-		if got := h.hear().GetDrain().GetPeers(); len(got) != 1 || got[0].GetAddresses()[0] != "192.0.2.2:8443" {
-			t.Errorf("the drain names %v", got)
-		}
-		<-done
 	})
 }
 
@@ -162,7 +141,7 @@ func (c *crowd) join(b *testing.B, offers int) {
 			})
 		}
 		s := newSession(c.registry, fmt.Sprint(i), identity.Named("host"), first.GetHello())
-		if err := c.registry.join(s, offersOf(first.GetHello())); err != nil {
+		if err := c.registry.addSession(s, offersOf(first.GetHello())); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -202,8 +181,8 @@ func BenchmarkCrowdTick(b *testing.B) {
 				if silent {
 					now = now.Add(SuspectAfter + 100*time.Millisecond)
 				}
-				for turn := range turns {
-					c.registry.lookAfter(now, turn)
+				for turn := range shards {
+					c.registry.maintain(now, turn)
 				}
 			}
 		})
@@ -225,15 +204,15 @@ func BenchmarkCrowdPick(b *testing.B) {
 			for i, s := range c.registry.all() {
 				switch {
 				case kind.busy && i > 0:
-					s.room.Store(0)
+					s.freeSlots.Store(0)
 				case kind.shared:
 					s.state.shares.of("east").held.Store(DefaultOutstanding / 4)
 					s.state.shares.of("west").held.Store(DefaultOutstanding / 2)
-					s.room.Store(DefaultOutstanding / 4)
+					s.freeSlots.Store(DefaultOutstanding / 4)
 					s.load.Store(3 * DefaultOutstanding / 4)
 				}
 			}
-			p, k, now := c.registry.view.Load().offered(offer{c.hooks[0], 2})[0], waitingTicket("east"), time.Now()
+			p, k, now := c.registry.hooks.Load().offered(offer{c.hooks[0], 2})[0], waitingTicket("east"), time.Now()
 			b.ReportAllocs()
 			for b.Loop() {
 				if p.pick(k, now) == nil {

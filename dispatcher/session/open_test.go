@@ -66,7 +66,7 @@ func TestCallsWaitForAHostThatPausesShortly(t *testing.T) {
 func TestAPoolCountsTheSessionsThatTakeCalls(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		one, two := m.connect("one", &hostv1.Hello{}, "a"), m.connect("two", &hostv1.Hello{}, "a")
-		p := m.registry.view.Load().pools[m.snapshot.Hooks()[0].ID]
+		p := m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
 		want := func(when string, n int64) {
 			t.Helper()
 			if got := p.open.Load(); got != n {

@@ -14,12 +14,12 @@ const (
 	ranks
 )
 
-// pick chooses a member with room for a ticket; nil if there is none. Of two random ones it is the one that will be done
+// pick chooses a member with a free slot for a ticket; nil if there is none. Of two random ones it is the one that will be done
 // with what it has sooner, if nothing speaks against it. Otherwise all are looked at: who has not had the ticket comes
 // first, then who is not silent, then who does not refuse.
 //
 // Silence is not held against more than half of the members at a time: a pause of our own looks like silence of everybody.
-func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *member {
+func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *poolMember {
 	n := m.len()
 	if n <= 2 {
 		return m.best(t, now)
@@ -35,7 +35,7 @@ func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *member
 	if b.quicker(a, now) {
 		a, b = b, a
 	}
-	for _, x := range [...]*member{a, b} {
+	for _, x := range [...]*poolMember{a, b} {
 		if x.fits(t) && x.rank(t, now) == 0 {
 			return x
 		}
@@ -44,8 +44,8 @@ func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *member
 }
 
 // best looks at all members.
-func (m *members) best(t *ticket, now time.Time) *member {
-	var best [ranks]*member
+func (m *members) best(t *ticket, now time.Time) *poolMember {
+	var best [ranks]*poolMember
 	n, silent := m.len(), 0
 	for i := range n {
 		x := m.at(i)
@@ -68,19 +68,19 @@ func (m *members) best(t *ticket, now time.Time) *member {
 	return nil
 }
 
-// fits reports whether the session takes the ticket now, within the share of its cluster. A call that does not decide, or not yet, has to leave room for
+// fits reports whether the session takes the ticket now, within the share of its cluster. A call that does not decide, or not yet, has to leave slots for
 // those that do.
-func (x *member) fits(t *ticket) bool {
+func (x *poolMember) fits(t *ticket) bool {
 	s, mode := x.session, t.mode()
-	return s.room.Load() > 0 && s.roomFor(t.cluster()) && (mode == review.Decide || s.spare() && x.agrees(mode))
+	return s.freeSlots.Load() > 0 && s.hasSlotFor(t.cluster()) && (mode == review.Decide || s.spare() && x.agrees(mode))
 }
 
 // rank is what speaks against the session.
-func (x *member) rank(t *ticket, now time.Time) (rank int) {
+func (x *poolMember) rank(t *ticket, now time.Time) (rank int) {
 	if x.refuses.pauses(now) {
 		rank |= rankPauses
 	}
-	if x.session.suspect(now) {
+	if x.session.unresponsive(now) {
 		rank |= rankSilent
 	}
 	if t.tried(x.session) {
@@ -91,7 +91,7 @@ func (x *member) rank(t *ticket, now time.Time) (rank int) {
 
 // quicker reports whether the session will be done with one call more sooner than another one: by how many it has and
 // what one takes there, or by how many alone while that is not known of both, or much the same.
-func (x *member) quicker(y *member, now time.Time) bool {
+func (x *poolMember) quicker(y *poolMember, now time.Time) bool {
 	a, b := x.session.load.Load(), y.session.load.Load()
 	p, q := x.pace.estimate(now), y.pace.estimate(now)
 	if p == 0 || q == 0 || p < PaceTolerance*q && q < PaceTolerance*p {
@@ -104,7 +104,7 @@ func (x *member) quicker(y *member, now time.Time) bool {
 func (m *members) mostlyAlive(now time.Time) bool {
 	n, silent := m.len(), 0
 	for i := range n {
-		if x := m.at(i); x != nil && x.session.suspect(now) {
+		if x := m.at(i); x != nil && x.session.unresponsive(now) {
 			silent++
 		}
 	}

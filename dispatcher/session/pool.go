@@ -12,8 +12,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// nobody is why a call of a hook without hosts fails.
-const nobody = "no host serves the hook"
+// noHost is why a call of a hook without hosts fails.
+const noHost = "no host serves the hook"
 
 // pool is the sessions that serve one hook, and the calls that wait for one of them. Its sessions change under the
 // registry's lock and are read without one.
@@ -22,21 +22,21 @@ type pool struct {
 	hook     atomic.Pointer[match.Hook]
 	members  members
 	health   atomic.Pointer[health]
-	hedging  atomic.Pointer[hedging] // nil unless the hook's route asks for it
-	claim    atomic.Pointer[claim]   // of the host that counts; nil before one has answered the hook's probe
+	hedging  atomic.Pointer[hedging]     // nil unless the hook's route asks for it
+	report   atomic.Pointer[probeReport] // of the host that counts; nil before one has answered the hook's probe
 
-	mu      sync.Mutex               // taken after the registry's and before a session's
-	waiting fairqueue.Queue[*ticket] // by cluster
-	patient time.Time                // until when a session is waited for; zero while one takes calls
-	gone    bool                     // the hook was removed
+	mu         sync.Mutex               // taken after the registry's and before a session's
+	waiting    fairqueue.Queue[*ticket] // by cluster
+	absentFrom time.Time                // until when a session is waited for; zero while one takes calls
+	gone       bool                     // the hook was removed
 
 	waits atomic.Int64 // calls in waiting, for who looks without the lock
-	open  atomic.Int64 // members that take new calls once they have room; it changes under the registry's lock
+	open  atomic.Int64 // members that take new calls once they have a free slot; it changes under the registry's lock
 }
 
 // newPool is a pool without sessions.
 func newPool(r *Registry, now time.Time) *pool {
-	return &pool{registry: r, patient: now.Add(AbsenceGrace)}
+	return &pool{registry: r, absentFrom: now.Add(AbsenceGrace)}
 }
 
 // configure makes the pool one of a hook as it is configured now.
@@ -50,7 +50,7 @@ func (p *pool) configure(h *match.Hook) {
 	}
 }
 
-// pick chooses a session with room for a ticket; nil if there is none.
+// pick chooses a session with a free slot for a ticket; nil if there is none.
 func (p *pool) pick(t *ticket, now time.Time) *Session {
 	if x := p.members.pick(t, now, rand.IntN); x != nil {
 		return x.session
@@ -75,13 +75,13 @@ type health struct {
 	mostlyAlive bool
 }
 
-// wait queues a ticket. It reports whether no other one of its cluster waits, or why it cannot wait.
-func (p *pool) wait(t *ticket, now time.Time) (first bool, why *review.Failure) {
+// enqueue queues a ticket. It reports whether no other one of its cluster waits, or why it cannot wait.
+func (p *pool) enqueue(t *ticket, now time.Time) (first bool, why *review.Failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.absent(now):
-		return false, notStarted(review.FailureUnavailable, nobody)
+		return false, notStarted(review.FailureUnavailable, noHost)
 	case p.full(t.cluster()):
 		return false, notStarted(review.FailureOverload, fmt.Sprintf(
 			"every replica is busy, and %d calls wait already, too many of them of the same cluster", p.waiting.Len()))
@@ -91,7 +91,7 @@ func (p *pool) wait(t *ticket, now time.Time) (first bool, why *review.Failure) 
 		return false, nil
 	}
 	t.queued = now
-	p.count(+1)
+	p.addWaiting(+1)
 	t.waiting = p.waiting.Push(t.cluster(), t)
 	return p.waiting.LenOf(t.cluster()) == 1, nil
 }
@@ -104,34 +104,34 @@ func (p *pool) full(cluster string) bool {
 
 // absent reports whether no session has taken calls of the hook for longer than a host takes to come. The lock is held.
 func (p *pool) absent(now time.Time) bool {
-	return p.gone || !p.patient.IsZero() && !now.Before(p.patient)
+	return p.gone || !p.absentFrom.IsZero() && !now.Before(p.absentFrom)
 }
 
-// drain gives waiting calls to sessions that have room.
+// drain submits waiting calls to sessions with free slots.
 func (p *pool) drain(now time.Time) {
-	p.serve(p.room, func(t *ticket) bool { return p.seat(t, now) })
+	p.serveWaiting(p.hasFreeSlot, func(t *ticket) bool { return p.submitWaiting(t, now) })
 }
 
 // drainTo gives waiting calls to one session.
 func (p *pool) drainTo(s *Session) {
-	p.serve(func() bool { return s.room.Load() > 0 }, func(t *ticket) bool {
-		return s.roomFor(t.cluster()) && s.submit([]*ticket{t}) > 0
+	p.serveWaiting(func() bool { return s.freeSlots.Load() > 0 }, func(t *ticket) bool {
+		return s.hasSlotFor(t.cluster()) && s.submit([]*ticket{t}) > 0
 	})
 }
 
-// drainLine gives the waiting calls of a cluster to sessions that have room.
+// drainLine gives the waiting calls of a cluster to sessions with free slots.
 func (p *pool) drainLine(cluster string, now time.Time) {
-	p.seatFrom(func() { p.waiting.ServeTenant(cluster, func(t *ticket) bool { return p.seat(t, now) }) })
+	p.serveQueue(func() { p.waiting.ServeTenant(cluster, func(t *ticket) bool { return p.submitWaiting(t, now) }) })
 }
 
-// serve gives waiting calls to who seats them, while there is room.
-func (p *pool) serve(room func() bool, seat func(t *ticket) bool) {
-	p.seatFrom(func() { p.waiting.Serve(room, seat) })
+// serveWaiting submits waiting calls in the order of the queue, while there are free slots.
+func (p *pool) serveWaiting(free func() bool, submit func(t *ticket) bool) {
+	p.serveQueue(func() { p.waiting.Serve(free, submit) })
 }
 
-// seatFrom lets calls out of the queue. The lock is held all the while: a call is always in the queue or on a session,
+// serveQueue lets calls out of the queue. The lock is held all the while: a call is always in the queue or on a session,
 // where whoever cancels it or frees a slot finds it.
-func (p *pool) seatFrom(serve func()) {
+func (p *pool) serveQueue(serve func()) {
 	if p.waits.Load() == 0 {
 		return
 	}
@@ -139,22 +139,22 @@ func (p *pool) seatFrom(serve func()) {
 	defer p.mu.Unlock()
 	before := p.waiting.Len()
 	serve()
-	p.count(p.waiting.Len() - before)
+	p.addWaiting(p.waiting.Len() - before)
 }
 
-// count takes note of how many more calls wait. The lock is held.
-func (p *pool) count(more int) {
+// addWaiting takes note of how many more calls wait. The lock is held.
+func (p *pool) addWaiting(more int) {
 	p.waits.Add(int64(more))
 	p.registry.queued.Add(int64(more))
 }
 
-// room reports whether any session has room.
-func (p *pool) room() bool {
-	return p.members.some(func(s *Session) bool { return s.room.Load() > 0 })
+// hasFreeSlot reports whether any session has a free slot.
+func (p *pool) hasFreeSlot() bool {
+	return p.members.some(func(s *Session) bool { return s.freeSlots.Load() > 0 })
 }
 
-// seat hands a call that waits to a session, if one takes it.
-func (p *pool) seat(t *ticket, now time.Time) bool {
+// submitWaiting hands a call that waits to a session, if one takes it.
+func (p *pool) submitWaiting(t *ticket, now time.Time) bool {
 	for {
 		s := p.pick(t, now)
 		if s == nil || s.submit([]*ticket{t}) > 0 {
@@ -163,19 +163,19 @@ func (p *pool) seat(t *ticket, now time.Time) bool {
 	}
 }
 
-// forget takes a ticket that was cancelled out of the queue.
-func (p *pool) forget(t *ticket) {
+// dequeue takes a ticket that was cancelled out of the queue.
+func (p *pool) dequeue(t *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t.queue.Load() == p {
-		p.unqueue(t)
+		p.dequeueLocked(t)
 	}
 }
 
-// unqueue takes a ticket out of the queue, if it is there. The lock is held.
-func (p *pool) unqueue(t *ticket) {
+// dequeueLocked takes a ticket out of the queue, if it is there. The lock is held.
+func (p *pool) dequeueLocked(t *ticket) {
 	if p.waiting.Remove(t.waiting) {
-		p.count(-1)
+		p.addWaiting(-1)
 	}
 }
 
@@ -184,10 +184,10 @@ func (p *pool) expire(now time.Time) {
 	if p.waits.Load() == 0 {
 		return
 	}
-	p.fail(func(t *ticket) *review.Failure {
+	p.failWaiting(func(t *ticket) *review.Failure {
 		switch {
 		case p.absent(now), now.Sub(t.queued) >= AbsenceGrace && p.open.Load() > 0 && !p.serves(t.cluster()):
-			return notStarted(review.FailureUnavailable, nobody)
+			return notStarted(review.FailureUnavailable, noHost)
 		case now.After(t.call().Deadline):
 			return notStarted(review.FailureTimeout, "every replica was busy until the deadline")
 		}
@@ -205,17 +205,17 @@ func (p *pool) abandon() {
 	p.mu.Lock()
 	p.gone = true
 	p.mu.Unlock()
-	p.fail(func(*ticket) *review.Failure { return notStarted(review.FailureUnavailable, nobody) })
+	p.failWaiting(func(*ticket) *review.Failure { return notStarted(review.FailureUnavailable, noHost) })
 }
 
-// fail ends the waiting calls for which why has a reason.
-func (p *pool) fail(why func(*ticket) *review.Failure) {
+// failWaiting ends the waiting calls for which why has a reason.
+func (p *pool) failWaiting(why func(*ticket) *review.Failure) {
 	ended := make(map[*ticket]*review.Failure)
 	p.mu.Lock()
 	for e := range p.waiting.All() {
 		if f := why(e.Value); f != nil {
 			ended[e.Value] = f
-			p.unqueue(e.Value)
+			p.dequeueLocked(e.Value)
 		}
 	}
 	p.mu.Unlock()
@@ -224,21 +224,21 @@ func (p *pool) fail(why func(*ticket) *review.Failure) {
 	}
 }
 
-// add lets a session serve the hook. The registry's lock is held, as for remove and note.
-func (p *pool) add(x *member, now time.Time) {
-	p.members.add(x)
-	p.note(x, x.session.open.Load(), now)
+// addMember lets a session serve the hook. The registry's lock is held, as for remove and note.
+func (p *pool) addMember(x *poolMember, now time.Time) {
+	p.members.insert(x)
+	p.noteOpen(x, x.session.open.Load(), now)
 }
 
-// remove takes a session away.
-func (p *pool) remove(x *member, now time.Time) {
-	p.note(x, false, now)
-	p.members.remove(x)
+// removeMember takes a session away.
+func (p *pool) removeMember(x *poolMember, now time.Time) {
+	p.noteOpen(x, false, now)
+	p.members.delete(x)
 }
 
-// note takes note of whether a member takes new calls. When the last one does not, another host is waited for: one that
+// noteOpen takes note of whether a member takes new calls. When the last one does not, another host is waited for: one that
 // restarts or, where hosts have just begun to come, one that has not found this dispatcher yet.
-func (p *pool) note(x *member, open bool, now time.Time) {
+func (p *pool) noteOpen(x *poolMember, open bool, now time.Time) {
 	switch {
 	case open == x.open:
 		return
@@ -260,5 +260,5 @@ func (p *pool) note(x *member, open bool, now time.Time) {
 func (p *pool) waitUntil(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.patient = t
+	p.absentFrom = t
 }

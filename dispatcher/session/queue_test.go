@@ -27,7 +27,7 @@ func TestALineIsAsLongAsTheRoomThatIsLeft(t *testing.T) {
 		fill := func(cluster string) (n int) {
 			for ; ; n++ {
 				k := waitingTicket(cluster)
-				if first, f := p.wait(k, time.Now()); f != nil {
+				if first, f := p.enqueue(k, time.Now()); f != nil {
 					return n
 				} else if first != (n == 0) {
 					t.Fatalf("call %d of %s is the first: %t", n, cluster, first)

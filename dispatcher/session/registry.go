@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -37,10 +35,6 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Logger gets sessions that come and go; nil means nowhere.
 	Logger *slog.Logger
-	// Peers names the other dispatchers, for hosts that reach all of them by one address; nil means that hosts find them by
-	// themselves. It is called for every session that begins, and when this dispatcher leaves; it must be cheap, and may be
-	// called concurrently.
-	Peers func() []*hostv1.Peer
 }
 
 // Registry holds the sessions of one dispatcher and carries calls to them. It is a [dispatcher.Backend], and safe for
@@ -48,17 +42,16 @@ type Options struct {
 type Registry struct {
 	id      string
 	log     *slog.Logger
-	peers   func() []*hostv1.Peer
-	seeing  *instrumentation
+	metrics *instrumentation
 	digests digests
 	readied chan struct{}
-	view    atomic.Pointer[view]
+	hooks   atomic.Pointer[hookTable]
 	queued  atomic.Int64 // calls that wait, in all pools
 
 	absences absences // of the goroutine of Run
 
-	mu       sync.Mutex // what follows, and every change of the view and of pools' members
-	roster   roster
+	mu       sync.Mutex // what follows, and every change of the hook table and of pools' members
+	index    sessionIndex
 	found    time.Time // when the first session came
 	draining bool
 }
@@ -73,19 +66,16 @@ func New(o Options) (*Registry, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Peers == nil {
-		o.Peers = func() []*hostv1.Peer { return nil }
-	}
-	r := &Registry{id: o.ID, log: o.Logger, peers: o.Peers, readied: make(chan struct{}, 1), digests: newDigests(), roster: newRoster()}
-	r.view.Store(newView(r.digests))
+	r := &Registry{id: o.ID, log: o.Logger, readied: make(chan struct{}, 1), digests: newDigests(), index: newSessionIndex()}
+	r.hooks.Store(newHookTable(r.digests))
 	var err error
-	r.seeing, err = newInstrumentation(o.Metrics, r)
+	r.metrics, err = newInstrumentation(o.Metrics, r)
 	return r, err
 }
 
 // Run looks after silence and waiting calls until ctx ends.
 func (r *Registry) Run(ctx context.Context) error {
-	t := time.NewTicker(tick / turns)
+	t := time.NewTicker(tick / shards)
 	defer t.Stop()
 	var w watch
 	for {
@@ -94,53 +84,53 @@ func (r *Registry) Run(ctx context.Context) error {
 			now := time.Now() // the one that t says is that of a tick which may have waited
 			turn, missed := w.look(now)
 			if missed > 0 {
-				r.excuse(now, missed)
+				r.discountStall(now, missed)
 			}
-			r.lookAfter(now, turn)
+			r.maintain(now, turn)
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// excuse takes time in which we did not look out of the silence of everybody.
-func (r *Registry) excuse(now time.Time, missed time.Duration) {
+// discountStall subtracts time in which this process did not run from the silence of all hosts.
+func (r *Registry) discountStall(now time.Time, missed time.Duration) {
 	r.log.Warn("the dispatcher did not get to run; the silence of its hosts does not count", "for", missed)
-	for turn := range turns {
-		for _, s := range r.inTurn(turn) {
-			s.excuse(now, missed)
+	for turn := range shards {
+		for _, s := range r.shard(turn) {
+			s.discountStall(now, missed)
 		}
 	}
 }
 
-// lookAfter looks after the sessions whose turn it is, and once in a round after everything else.
-func (r *Registry) lookAfter(now time.Time, turn int) {
-	for _, s := range r.inTurn(turn) {
+// maintain looks after the sessions whose turn it is, and once in a round after everything else.
+func (r *Registry) maintain(now time.Time, turn int) {
+	for _, s := range r.shard(turn) {
 		s.tick(now)
 	}
 	if turn > 0 {
 		return
 	}
-	r.lookAfterWaiting(now)
+	r.maintainQueues(now)
 	r.logAbsences(now)
-	if r.view.Load().expired(now) {
+	if r.hooks.Load().expired(now) {
 		r.forgetRemoved()
 	}
 }
 
-// inTurn are the sessions that are looked after in a turn.
-func (r *Registry) inTurn(turn int) []*Session {
+// shard are the sessions that are looked after in a turn.
+func (r *Registry) shard(turn int) []*Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.AppendSeq(make([]*Session, 0, len(r.roster.inTurn[turn])), maps.Keys(r.roster.inTurn[turn]))
+	return slices.AppendSeq(make([]*Session, 0, len(r.index.shards[turn])), maps.Keys(r.index.shards[turn]))
 }
 
-// lookAfterWaiting ends calls that have waited for too long, and seats others: a silent session may be good enough by now.
-func (r *Registry) lookAfterWaiting(now time.Time) {
+// maintainQueues ends calls that have waited for too long, and submits others: a silent session may be good enough by now.
+func (r *Registry) maintainQueues(now time.Time) {
 	if r.queued.Load() == 0 {
 		return
 	}
-	for _, p := range r.view.Load().pools {
+	for _, p := range r.hooks.Load().pools {
 		p.expire(now)
 		p.drain(now)
 	}
@@ -150,8 +140,8 @@ func (r *Registry) lookAfterWaiting(now time.Time) {
 func (r *Registry) all() []*Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]*Session, 0, len(r.roster.sessions))
-	for _, s := range r.roster.sessions {
+	out := make([]*Session, 0, len(r.index.sessions))
+	for _, s := range r.index.sessions {
 		out = append(out, s)
 	}
 	return out
@@ -159,13 +149,13 @@ func (r *Registry) all() []*Session {
 
 // Start implements [dispatcher.Backend].
 func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
-	now, v := time.Now(), r.view.Load()
+	now, v := time.Now(), r.hooks.Load()
 	tickets := make([]ticket, len(b.Calls))
 	var few [8]*ticket // on the stack, unless there are more
 	todo := few[:0]
 	body := newBody(b)
 	body.parent = trace.SpanContextFromContext(ctx)
-	var twice *hedges
+	var twice *hedger
 	for i := range tickets {
 		t := &tickets[i]
 		t.batch, t.body, t.index, t.done, t.begun = b, body, i, done, now
@@ -180,8 +170,8 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 	return func(i int) { tickets[i].cancel() }
 }
 
-// place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no room
-// waits.
+// place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no
+// free slot waits.
 func (r *Registry) place(todo []*ticket, now time.Time) {
 	for len(todo) > 0 {
 		t := todo[0]
@@ -196,28 +186,28 @@ func (r *Registry) place(todo []*ticket, now time.Time) {
 			s = p.pick(t, now)
 		}
 		if s == nil {
-			r.wait(p, t)
+			r.waitForSlot(p, t)
 			todo = todo[1:]
 			continue
 		}
-		n := s.submit(todo[:gather(todo, s)])
+		n := s.submit(todo[:groupByHost(todo, s)])
 		if n == 0 { // the last slot went to somebody else just now
-			r.wait(p, t)
+			r.waitForSlot(p, t)
 			todo = todo[1:]
 			continue
 		}
 		for _, t := range todo[:n] {
-			if t.ended.Load() { // cancelled before it had a seat
-				t.leave()
+			if t.ended.Load() { // cancelled before it had a slot
+				t.cancelOnSession()
 			}
 		}
 		todo = todo[n:]
 	}
 }
 
-// gather puts the tickets that a session serves in front of the others, and returns how many they are. The first one is
+// groupByHost puts the tickets that a session serves in front of the others, and returns how many they are. The first one is
 // served.
-func gather(todo []*ticket, s *Session) int {
+func groupByHost(todo []*ticket, s *Session) int {
 	n, first, pools := 1, todo[0].pool, *s.pools.Load()
 	for i := 1; i < len(todo); i++ {
 		t := todo[i]
@@ -229,15 +219,15 @@ func gather(todo []*ticket, s *Session) int {
 	return n
 }
 
-// wait lets a ticket wait for a free replica, or fails it at once, as it does with one that does not decide: it must not
+// waitForSlot lets a ticket wait for a free replica, or fails it at once, as it does with one that does not decide: it must not
 // stand in the way of those that do. A call that was made ahead of its turn is made again when the turn comes.
-func (r *Registry) wait(p *pool, t *ticket) {
+func (r *Registry) waitForSlot(p *pool, t *ticket) {
 	if t.mode() != review.Decide {
 		t.finish(review.Result{Failure: notStarted(review.FailureOverload, "no replica has room for a call that does not decide")})
 		return
 	}
 	now := time.Now()
-	first, why := p.wait(t, now)
+	first, why := p.enqueue(t, now)
 	switch {
 	case why != nil:
 		t.finish(review.Result{Failure: why})
@@ -246,8 +236,8 @@ func (r *Registry) wait(p *pool, t *ticket) {
 	}
 }
 
-// settle ends a call, or hands it to another replica.
-func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
+// retryOrFinish ends a call, or hands it to another replica.
+func (r *Registry) retryOrFinish(s *Session, t *ticket, result review.Result) {
 	result.Timing.Instance = s.instance
 	if x := (*s.pools.Load())[t.pool]; x != nil {
 		x.learn(result, time.Unix(0, s.heard.Load()))
@@ -258,12 +248,12 @@ func (r *Registry) settle(s *Session, t *ticket, result review.Result) {
 		return
 	}
 	now := time.Now()
-	if !t.again(f, now) {
+	if !t.mayRetry(f, now) {
 		t.finish(result)
 		return
 	}
 	t.failedOn(s)
-	r.seeing.retries.Inc()
+	r.metrics.retries.Inc()
 	r.place([]*ticket{t}, now)
 }
 
@@ -273,18 +263,18 @@ func (r *Registry) openChanged(s *Session) {
 	defer r.mu.Unlock()
 	now := time.Now()
 	for p, x := range *s.pools.Load() {
-		p.note(x, s.open.Load(), now)
+		p.noteOpen(x, s.open.Load(), now)
 	}
 }
 
-// freed lets calls that wait have the slots that became free. Those of a silent session they get when there is nothing
+// slotsFreed lets calls that wait have the slots that became free. Those of a silent session they get when there is nothing
 // better: see lookAfterWaiting.
-func (r *Registry) freed(s *Session) {
-	if r.queued.Load() == 0 || s.suspect(time.Now()) {
+func (r *Registry) slotsFreed(s *Session) {
+	if r.queued.Load() == 0 || s.unresponsive(time.Now()) {
 		return
 	}
 	for p := range *s.pools.Load() {
-		if s.room.Load() == 0 {
+		if s.freeSlots.Load() == 0 {
 			return
 		}
 		p.drainTo(s)
@@ -294,7 +284,7 @@ func (r *Registry) freed(s *Session) {
 // Ready reports whether every hook that is served over streams has a session that takes calls, and the names of those that have none. Nobody
 // waits for hooks in shadow and for pending ones, which decide nothing.
 func (r *Registry) Ready() (missing []string) {
-	v := r.view.Load()
+	v := r.hooks.Load()
 	for id, p := range v.pools {
 		if _, removed := v.removed[id]; !removed && p.open.Load() == 0 && p.hook.Load().Decides() {
 			missing = append(missing, hookName(id))
@@ -312,7 +302,7 @@ func (r *Registry) Drain(ctx context.Context, grace time.Duration) {
 	r.mu.Unlock()
 	now := time.Now()
 	for _, s := range r.all() {
-		s.step(func(st *state) { st.drain(now.Add(grace), now, errDispClose, r.peers()) })
+		s.step(func(st *state) { st.drain(now.Add(grace), now, errDispClose) })
 	}
 	t := time.NewTicker(tick)
 	defer t.Stop()

@@ -342,7 +342,7 @@ func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 			var joined []*Session
 			for range 4 {
 				s := newSession(m.registry, string('1'+rune(len(joined))), identity.Named("host"), hello("one", "a").GetHello())
-				if err := m.registry.join(s, nil); err != nil {
+				if err := m.registry.addSession(s, nil); err != nil {
 					t.Fatal(err)
 				}
 				joined = append(joined, s) // and it does not leave
@@ -351,7 +351,7 @@ func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 				if ended := s.cause() == errReplaced; ended != (i < 2) { //nolint:errorlint // never wrapped
 					t.Errorf("session %d is at its end: %t", i, ended)
 				}
-				if takes := s.room.Load() > 0; takes != (i == 3) {
+				if takes := s.freeSlots.Load() > 0; takes != (i == 3) {
 					t.Errorf("session %d takes calls: %t", i, takes)
 				}
 			}

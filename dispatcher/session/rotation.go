@@ -22,8 +22,8 @@ type Pending struct {
 	Message string
 }
 
-// claim is what a session said of a pending hook.
-type claim struct {
+// probeReport is what a session said of a pending hook.
+type probeReport struct {
 	session *Session
 	probed
 }
@@ -31,11 +31,11 @@ type claim struct {
 // Pending are the hooks that are not in rotation yet, in the order of the configuration. Whoever keeps that puts those in
 // rotation that are ready; hosts are asked until the snapshot says so.
 func (r *Registry) Pending() []Pending {
-	v := r.view.Load()
+	v := r.hooks.Load()
 	out := make([]Pending, 0, len(v.pending))
 	for p, h := range v.pending {
 		x := Pending{Hook: h, Hosts: p.members.len()}
-		if c := p.answered(); c != nil {
+		if c := p.validReport(); c != nil {
 			x.Host, x.Ready, x.Message = c.session.peer.Name(), c.ready, c.message
 		}
 		out = append(out, x)
@@ -47,11 +47,11 @@ func (r *Registry) Pending() []Pending {
 // Readied tells that a host has said of a pending hook that it is ready. It is told once for all that have said so since.
 func (r *Registry) Readied() <-chan struct{} { return r.readied }
 
-// pend has a session ask its host about the pending hooks that it serves now. What these are is looked up in the session's
+// probePending has a session ask its host about the pending hooks that it serves now. What these are is looked up in the session's
 // turn: two changes of the configuration may come here the other way round.
-func (r *Registry) pend(s *Session) {
+func (r *Registry) probePending(s *Session) {
 	s.step(func(st *state) {
-		v := r.view.Load()
+		v := r.hooks.Load()
 		var names []string
 		for p := range *s.pools.Load() {
 			if h := v.pending[p]; h != nil && !slices.Contains(names, h.ID.Name) {
@@ -62,12 +62,12 @@ func (r *Registry) pend(s *Session) {
 	})
 }
 
-// heard takes what a session said of its pending hooks.
-func (r *Registry) heard(s *Session, answers []probed) {
+// probesAnswered takes what a session said of its pending hooks.
+func (r *Registry) probesAnswered(s *Session, answers []probed) {
 	for _, a := range answers {
 		for p := range *s.pools.Load() {
 			if p.hook.Load().ID.Name == a.hook {
-				p.hear(claim{s, a})
+				p.noteReport(probeReport{s, a})
 			}
 		}
 		if !a.ready {
@@ -80,17 +80,17 @@ func (r *Registry) heard(s *Session, answers []probed) {
 	}
 }
 
-// hear keeps the last answer, and that of a session which is ready before others. Two at the same moment may lose one: hosts
+// noteReport keeps the last answer, and that of a session which is ready before others. Two at the same moment may lose one: hosts
 // are asked again.
-func (p *pool) hear(c claim) {
-	if last := p.answered(); c.ready || last == nil || !last.ready || last.session == c.session {
-		p.claim.Store(&c)
+func (p *pool) noteReport(c probeReport) {
+	if last := p.validReport(); c.ready || last == nil || !last.ready || last.session == c.session {
+		p.report.Store(&c)
 	}
 }
 
-// answered is the answer that counts; nil when there is none of a session that still serves the hook.
-func (p *pool) answered() *claim {
-	c := p.claim.Load()
+// validReport is the answer that counts; nil when there is none of a session that still serves the hook.
+func (p *pool) validReport() *probeReport {
+	c := p.report.Load()
 	if c == nil || (*c.session.pools.Load())[p] == nil {
 		return nil
 	}

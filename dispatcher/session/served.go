@@ -23,7 +23,7 @@ type HookHosts struct {
 
 // HookHosts are the hooks of the configuration in force that hosts serve, in its order, without those that are not in rotation.
 func (r *Registry) HookHosts() []HookHosts {
-	now, v := time.Now(), r.view.Load()
+	now, v := time.Now(), r.hooks.Load()
 	out := make([]HookHosts, 0, len(v.pools))
 	for p := range v.inRotation() {
 		out = append(out, p.hosts(now))
@@ -34,7 +34,7 @@ func (r *Registry) HookHosts() []HookHosts {
 
 // Unserved are those of them without a host, in the same order.
 func (r *Registry) Unserved() []*match.Hook {
-	now, v := time.Now(), r.view.Load()
+	now, v := time.Now(), r.hooks.Load()
 	var out []*match.Hook
 	for p := range v.inRotation() {
 		if p.unserved(now) {
@@ -46,7 +46,7 @@ func (r *Registry) Unserved() []*match.Hook {
 }
 
 // inRotation are the pools of the hooks that the snapshot has and that are called.
-func (v *view) inRotation() func(yield func(*pool) bool) {
+func (v *hookTable) inRotation() func(yield func(*pool) bool) {
 	return func(yield func(*pool) bool) {
 		for id, p := range v.pools {
 			if _, removed := v.removed[id]; !removed && v.pending[p] == nil && !yield(p) {
@@ -61,7 +61,7 @@ func (p *pool) hosts(now time.Time) HookHosts {
 	h := HookHosts{Hook: p.hook.Load(), Hosts: int(p.open.Load()), Unserved: p.unserved(now)}
 	for i := range p.members.len() {
 		if x := p.members.at(i); x != nil && x.session.open.Load() {
-			h.Slots += int(x.session.load.Load() + x.session.room.Load())
+			h.Slots += int(x.session.load.Load() + x.session.freeSlots.Load())
 		}
 	}
 	return h
@@ -94,7 +94,7 @@ func (m hookHosts) Describe(out chan<- *prometheus.Desc) { out <- m.desc }
 
 // Collect implements [prometheus.Collector].
 func (m hookHosts) Collect(out chan<- prometheus.Metric) {
-	v, fewest := m.registry.view.Load(), map[offer]int64{}
+	v, fewest := m.registry.hooks.Load(), map[offer]int64{}
 	for id, p := range v.pools {
 		if _, removed := v.removed[id]; removed {
 			continue

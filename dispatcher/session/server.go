@@ -142,14 +142,14 @@ func (s *Server) Serve(stream Stream, channel identity.Channel) error {
 	session := newSession(s.registry, uuid.NewString(), host, hello)
 	session.channel = channel
 	session.traffic = trafficOf(stream.Context())
-	if err := s.registry.join(session, offersOf(hello)); err != nil {
+	if err := s.registry.addSession(session, offersOf(hello)); err != nil {
 		return statusOf(err)
 	}
 	log := s.registry.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", host.Name())
 	log.Info("host connected", "hooks", len(hello.GetHooks()), "sdk", hello.GetSdk(), "session", session.id)
-	err = session.run(stream, &s.goroutines)
-	s.registry.leave(session)
-	s.registry.seeing.ended.WithLabelValues(causeLabel(err)).Inc()
+	err = session.serve(stream, &s.goroutines)
+	s.registry.removeSession(session)
+	s.registry.metrics.ended.WithLabelValues(causeLabel(err)).Inc()
 	log.Info("host disconnected", "session", session.id, "cause", err)
 	return statusOf(err)
 }

@@ -74,12 +74,12 @@ type Session struct {
 	id       string
 	peer     identity.Peer
 	instance string
-	wishes   wishes
+	hello    helloDigest
 	tenant   *tenant   // set when the session has joined
 	joined   time.Time // likewise
 	traffic  *traffic
 	channel  identity.Channel // of the stream: it says whether peer still holds
-	turn     int              // in which the registry looks after it; the registry's lock guards it
+	shard    int              // in which the registry looks after it; the registry's lock guards it
 
 	mu         sync.Mutex
 	state      *state
@@ -90,13 +90,13 @@ type Session struct {
 	used       bool // a review was written since the last tick
 	wake       chan struct{}
 
-	open   atomic.Bool  // it takes new calls once it has room, for pools
-	shared atomic.Bool  // several clusters may call, likewise
-	load   atomic.Int64 // pairs outstanding, for picks without the lock
-	room   atomic.Int64 // pairs that it takes, likewise
-	heard  atomic.Int64 // unix ns of the last frame, likewise
-	leaks  atomic.Int64 // pairs whose calls ended and that the host never answered, for metrics
-	pools  atomic.Pointer[map[*pool]*member]
+	open        atomic.Bool  // it takes new calls once it has a free slot, for pools
+	shared      atomic.Bool  // several clusters may call, likewise
+	load        atomic.Int64 // slots in use, for picks without the lock
+	freeSlots   atomic.Int64 // calls that it takes, likewise
+	heard       atomic.Int64 // unix ns of the last frame, likewise
+	leakedSlots atomic.Int64 // slots of ended calls that the host never answered, for metrics
+	pools       atomic.Pointer[map[*pool]*poolMember]
 }
 
 // newSession is a session that says Welcome first.
@@ -104,20 +104,20 @@ func newSession(r *Registry, id string, peer identity.Peer, hello *hostv1.Hello)
 	now := time.Now()
 	s := &Session{
 		registry: r, id: id, peer: peer, channel: peer, traffic: &traffic{},
-		instance: hello.GetInstance(), wishes: r.digests.wishesOf(hello),
+		instance: hello.GetInstance(), hello: r.digests.helloDigest(hello),
 		state: newState(now, hello),
 		wake:  make(chan struct{}, 1),
 	}
 	s.heard.Store(now.UnixNano())
 	s.open.Store(s.state.open())
-	s.publish()
-	s.pools.Store(&map[*pool]*member{})
+	s.publishLoad()
+	s.pools.Store(&map[*pool]*poolMember{})
 	return s
 }
 
 // takes reports whether the session wants reviews of a cluster.
 func (s *Session) takes(cluster string) bool {
-	return len(s.wishes.clusters) == 0 || s.wishes.takes(s.registry.digests.cluster(cluster))
+	return len(s.hello.clusters) == 0 || s.hello.takes(s.registry.digests.cluster(cluster))
 }
 
 // serves reports whether any hook of the session is for a cluster.
@@ -131,15 +131,15 @@ func (s *Session) serves(cluster string) bool {
 }
 
 // share bounds what a cluster takes of the slots, if several may.
-func (s *Session) share(v *view) {
-	if several := v.several(s); several != s.shared.Load() {
+func (s *Session) share(v *hookTable) {
+	if several := v.severalClusters(s); several != s.shared.Load() {
 		s.step(func(st *state) { st.shared = several })
 		s.shared.Store(several)
 	}
 }
 
-// suspect reports whether the session is too silent for new calls.
-func (s *Session) suspect(now time.Time) bool {
+// unresponsive reports whether the session is too silent for new calls.
+func (s *Session) unresponsive(now time.Time) bool {
 	return now.UnixNano()-s.heard.Load() > int64(SuspectAfter)
 }
 
@@ -147,42 +147,42 @@ func (s *Session) suspect(now time.Time) bool {
 func (s *Session) step(f func(*state)) {
 	var few [4]finished
 	s.mu.Lock()
-	before, open := s.state.room(), s.state.open()
+	before, open := s.state.freeSlots(), s.state.open()
 	f(s.state)
-	s.publish()
-	freed, done := s.state.room() > before, s.state.results(few[:0])
+	s.publishLoad()
+	freed, done := s.state.freeSlots() > before, s.state.results(few[:0])
 	openChanged := s.state.open() != open
 	if openChanged {
 		s.open.Store(!open)
 	}
-	wake := s.summon()
+	wake := s.wakeWriter()
 	s.mu.Unlock()
 	if wake {
-		s.wake <- struct{}{} // the writer rests, so that there is room
+		s.wake <- struct{}{} // the writer rests: this does not block
 	}
 	if openChanged {
 		s.registry.openChanged(s)
 	}
 	if freed { // first, so that who waits comes before who comes
-		s.registry.freed(s)
+		s.registry.slotsFreed(s)
 	}
-	s.settle(done)
+	s.deliverResults(done)
 }
 
-// settle hands out the results of calls.
-func (s *Session) settle(done []finished) {
+// deliverResults hands out the results of calls.
+func (s *Session) deliverResults(done []finished) {
 	for _, x := range done {
-		s.registry.settle(s, x.ticket, x.result)
+		s.registry.retryOrFinish(s, x.ticket, x.result)
 	}
 }
 
-// summon sees to it that somebody writes what there is, and that nobody waits for nothing. It reports whether the writer
-// has to be woken. The lock is held.
-func (s *Session) summon() (wake bool) {
+// wakeWriter starts a writer if frames are queued and none runs. It reports whether a resting writer has to be woken: for
+// frames, or since it need not rest any more. The lock is held.
+func (s *Session) wakeWriter() (wake bool) {
 	if s.writer == working {
 		return false
 	}
-	some := s.ended == nil && s.state.pending()
+	some := s.ended == nil && s.state.hasFrames()
 	switch {
 	case s.writer == resting && (some || !s.used):
 		s.writer = working
@@ -194,15 +194,15 @@ func (s *Session) summon() (wake bool) {
 	return false
 }
 
-// publish shows picks what the state says. The lock is held.
-func (s *Session) publish() {
-	s.load.Store(int64(s.state.taken))
-	s.room.Store(int64(s.state.room()))
+// publishLoad copies the slots to the atomics that pick reads. The lock is held.
+func (s *Session) publishLoad() {
+	s.load.Store(int64(s.state.usedSlots))
+	s.freeSlots.Store(int64(s.state.freeSlots()))
 }
 
-// roomFor reports whether the session takes a call of a cluster now. It takes no lock: submit looks again.
-func (s *Session) roomFor(cluster string) bool {
-	free := s.room.Load()
+// hasSlotFor reports whether the session takes a call of a cluster now. It takes no lock: submit looks again.
+func (s *Session) hasSlotFor(cluster string) bool {
+	free := s.freeSlots.Load()
 	switch {
 	case free <= 0 || !s.takes(cluster):
 		return false
@@ -212,18 +212,18 @@ func (s *Session) roomFor(cluster string) bool {
 	return allowance(s.state.shares.held(cluster), free) > 0
 }
 
-// submit takes as many of the tickets, in order, as there is room for; they are of one batch. It returns how many. Who
-// cancels a ticket meanwhile may not know of its seat: see [Registry.place].
+// submit takes as many of the tickets, in order, as there are free slots; they are of one batch. It returns how many.
+// A ticket that is cancelled meanwhile may not know its slot yet: see [Registry.place].
 func (s *Session) submit(tickets []*ticket) (n int) {
 	s.step(func(st *state) {
-		if n = min(st.roomFor(tickets[0].cluster()), len(tickets)); n == 0 {
+		if n = min(st.freeSlotsFor(tickets[0].cluster()), len(tickets)); n == 0 {
 			return
 		}
 		f := st.submit(tickets[:n])
-		f.seat = seat{s, f.id}
+		f.slot = slot{s, f.id}
 		for _, t := range tickets[:n] {
 			t.attempts++
-			t.at.Store(&f.seat)
+			t.slot.Store(&f.slot)
 		}
 	})
 	return n
@@ -242,24 +242,24 @@ func (s *Session) send(c *hostv1.ConnectResponse) {
 // close ends the session, and its stream, of which the host is told nothing more: a reader that finds a reason ends the
 // session alone, and returns.
 func (s *Session) close(cause error) {
-	s.end(cause)
-	if stream := s.current(); stream != nil {
+	s.endCalls(cause)
+	if stream := s.currentStream(); stream != nil {
 		stream.End()
 	}
 }
 
-// end ends the session. Only the first cause counts.
-func (s *Session) end(cause error) {
+// endCalls ends the session. Only the first cause counts.
+func (s *Session) endCalls(cause error) {
 	s.step(func(st *state) {
 		if s.ended == nil {
 			s.ended, s.used = cause, false
-			st.end(cause)
+			st.endCalls(cause)
 		}
 	})
 }
 
-// current is the stream; nil before it is served.
-func (s *Session) current() Stream {
+// currentStream is the stream; nil before it is served.
+func (s *Session) currentStream() Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stream
@@ -277,7 +277,7 @@ func (s *Session) replaced() {
 
 // tick looks at the time.
 func (s *Session) tick(now time.Time) {
-	patience := s.patience(now)
+	limit := s.silenceLimit(now)
 	_, lapsed := s.channel.Identity()
 	var over error
 	s.step(func(st *state) {
@@ -287,27 +287,27 @@ func (s *Session) tick(now time.Time) {
 			st.lapse(now, lapsed)
 		}
 		if s.overstays(now) && st.deadline.IsZero() {
-			st.drain(now.Add(ReplacedGrace), now, errUngranted, nil)
+			st.drain(now.Add(ReplacedGrace), now, errUngranted)
 		}
-		over = st.tick(now, patience)
-		s.leaks.Store(int64(st.leaks.n))
+		over = st.tick(now, limit)
+		s.leakedSlots.Store(int64(st.leaked.n))
 	})
 	if over != nil {
 		s.close(over)
 	}
 }
 
-// excuse takes time in which we did not look out of the silence.
-func (s *Session) excuse(now time.Time, missed time.Duration) {
+// discountStall subtracts time in which this process did not run from the silence of the host.
+func (s *Session) discountStall(now time.Time, missed time.Duration) {
 	s.step(func(st *state) {
-		st.excuse(now, missed)
+		st.discountStall(now, missed)
 		s.heard.Store(st.heard.UnixNano())
 	})
 }
 
-// patience is how long the session may be silent.
-func (s *Session) patience(now time.Time) time.Duration {
-	if s.suspect(now) {
+// silenceLimit is how long the session may be silent.
+func (s *Session) silenceLimit(now time.Time) time.Duration {
+	if s.unresponsive(now) {
 		for p := range *s.pools.Load() {
 			if !p.mostlyAlive(now) {
 				return HostSilence
@@ -332,8 +332,8 @@ func (s *Session) read() error {
 			done, told = st.results(done[:0]), st.answers(told[:0])
 			s.heard.Store(now.UnixNano())
 		})
-		s.settle(done)
-		s.registry.heard(s, told)
+		s.deliverResults(done)
+		s.registry.probesAnswered(s, told)
 		if err != nil {
 			return err
 		}
@@ -377,7 +377,7 @@ func (s *Session) next() (out *Outgoing, rest bool) {
 		}
 	})
 	if out != nil && out.Message == nil {
-		s.registry.seeing.frames.Inc()
+		s.registry.metrics.frames.Inc()
 	}
 	return out, rest
 }
@@ -389,12 +389,12 @@ func (s *Session) cause() error {
 	return s.ended
 }
 
-// run serves the session on its stream until one of them ends. Who owns the stream then ends that, with what run returns.
+// serve serves the session on its stream until one of them ends. Who owns the stream then ends that, with what run returns.
 // What writes may do so for a little longer: whoever owns goroutines waits for it.
-func (s *Session) run(stream Stream, goroutines *sync.WaitGroup) error {
+func (s *Session) serve(stream Stream, goroutines *sync.WaitGroup) error {
 	s.step(func(*state) { s.stream, s.goroutines = stream, goroutines })
 	if s.cause() == nil {
-		s.end(s.read())
+		s.endCalls(s.read())
 	}
 	return s.cause()
 }

@@ -40,14 +40,14 @@ const (
 	abandoned                 // some chunks and a Cancel; the host answers for each hook, and nobody waits for it
 )
 
-// frame is the calls that go to the host as one Review.
-type frame struct {
+// reviewFrame is the calls that go to the host as one Review.
+type reviewFrame struct {
 	id       uint64
 	tickets  []*ticket // by hook index; nil once the slot is free
 	open     int       // slots that are not free
 	share    *share    // of the cluster whose calls they are
 	body     *body     // what the calls share; nil once the writer has taken it, or nobody waits for it any more
-	seat     seat      // of the tickets
+	slot     slot      // of the tickets
 	bound    int       // bytes that the head takes at most
 	progress progress
 	sent     time.Time // when the writer took the first byte
@@ -55,7 +55,7 @@ type frame struct {
 }
 
 // size is how many bytes the frame takes at most. One that nobody waits for is not written.
-func (f *frame) size() int {
+func (f *reviewFrame) size() int {
 	if f.body == nil {
 		return 0
 	}
@@ -63,7 +63,7 @@ func (f *frame) size() int {
 }
 
 // wanted reports whether anybody waits for the frame.
-func (f *frame) wanted() bool { return f.open > 0 }
+func (f *reviewFrame) wanted() bool { return f.open > 0 }
 
 // finished is a call that has a result.
 type finished struct {
@@ -75,7 +75,7 @@ type finished struct {
 // no clock and no I/O; times come in. It has one owner at a time: the session's lock. state_write.go has what is written
 // when, state_read.go what frames of the host mean.
 //
-// The rules: a pair takes a slot from submit until its verdict, also after a cancel. Control frames go before reviews, and
+// The rules: a call takes a slot from submit until its verdict, also after a cancel. Control frames go before reviews, and
 // chunks of one large review take turns with small reviews. What the writer has not taken whole was never handed over, and
 // may go elsewhere whatever its side effects.
 type state struct {
@@ -83,59 +83,59 @@ type state struct {
 	chunks   bool // it does
 	batches  bool // it takes several reviews in a frame
 
-	credit int // pairs that may be outstanding
-	taken  int // pairs that are
-	shares shares
-	shared bool // several clusters may call: none takes more than its share
-	lastID uint64
-	calls  map[uint64]*frame // frames with open slots
-	ended  []finished        // calls that got their results since these were last taken
-	nobody *ticket           // in the place of calls that ended, so that they are not kept until the host answers
-	leaks  leaks
+	credit    int // slots that the host offers
+	usedSlots int // slots of calls without a verdict
+	shares    shares
+	shared    bool // several clusters may call: none takes more than its share
+	lastID    uint64
+	calls     map[uint64]*reviewFrame // frames with open slots
+	ended     []finished              // calls that got their results since these were last taken
+	vacant    *ticket                 // in the place of calls that ended, so that they are not kept until the host answers
+	leaked    leakedSlots
 
 	probing probing
 	probed  []probed // answers since these were last taken
 
 	control fifo[*hostv1.ConnectResponse]
-	small   fifo[*frame] // not taken by the writer yet
-	large   fifo[*frame] // likewise; these go in chunks
-	sending *transfer    // the one of them that is under way; nil if none is
-	chunked bool         // the last frame that was no control frame was a chunk
-	writing time.Time    // when the writer took what it is writing; zero when it is idle
+	small   fifo[*reviewFrame] // not taken by the writer yet
+	large   fifo[*reviewFrame] // likewise; these go in chunks
+	sending *transfer          // the one of them that is under way; nil if none is
+	chunked bool               // the last frame that was no control frame was a chunk
+	writing time.Time          // when the writer took what it is writing; zero when it is idle
 
-	heard    time.Time // last frame from the host
-	coming   time.Time // last part of a frame from it
-	going    time.Time // last part of a frame to it
-	in, out  uint64    // bytes that the connection had carried then
-	wrote    time.Time // last frame to the host
-	pinged   time.Time // last Ping
-	pings    uint64
-	ponged   uint64 // the last Ping that was answered
-	strays   decaying
-	draining bool      // the host takes nothing new
-	crossed  int       // pairs that it may still answer, which were on their way to it then
-	deadline time.Time // of our own drain; zero when we do not drain
-	leaving  error     // why we do
-	parting  time.Time // when the host was asked for its last frame; zero before that
+	heard      time.Time // last frame from the host
+	coming     time.Time // last part of a frame from it
+	going      time.Time // last part of a frame to it
+	in, out    uint64    // bytes that the connection had carried then
+	wrote      time.Time // last frame to the host
+	pinged     time.Time // last Ping
+	pings      uint64
+	ponged     uint64 // the last Ping that was answered
+	violations decaying
+	draining   bool      // the host takes nothing new
+	crossed    int       // calls that were on their way to it then, and that it may still answer
+	deadline   time.Time // of our own drain; zero when we do not drain
+	leaving    error     // why we do
+	closing    time.Time // when the host was asked for its last frame; zero before that
 }
 
 // newState is a session that has just been welcomed.
 func newState(now time.Time, hello *hostv1.Hello) *state {
 	s := &state{
-		maxFrame: DefaultFrameBytes,
-		chunks:   slices.Contains(hello.GetCapabilities(), capabilityChunks),
-		batches:  slices.Contains(hello.GetCapabilities(), capabilityBatches),
-		credit:   DefaultOutstanding,
-		calls:    make(map[uint64]*frame),
-		heard:    now,
-		wrote:    now,
-		pinged:   now,
-		strays:   decaying{at: now},
-		nobody:   &ticket{},
-		leaks:    leaks{looked: now, leaked: &ticket{}},
+		maxFrame:   DefaultFrameBytes,
+		chunks:     slices.Contains(hello.GetCapabilities(), capabilityChunks),
+		batches:    slices.Contains(hello.GetCapabilities(), capabilityBatches),
+		credit:     DefaultOutstanding,
+		calls:      make(map[uint64]*reviewFrame),
+		heard:      now,
+		wrote:      now,
+		pinged:     now,
+		violations: decaying{at: now},
+		vacant:     &ticket{},
+		leaked:     leakedSlots{looked: now, vacated: &ticket{}},
 	}
-	s.nobody.ended.Store(true)
-	s.leaks.leaked.ended.Store(true)
+	s.vacant.ended.Store(true)
+	s.leaked.vacated.ended.Store(true)
 	if n := hello.GetMaxFrameBytes(); n > 0 {
 		s.maxFrame = int(n)
 	}
@@ -145,44 +145,25 @@ func newState(now time.Time, hello *hostv1.Hello) *state {
 	return s
 }
 
-// room is how many pairs the session takes now.
-func (s *state) room() int {
-	if !s.open() {
-		return 0
-	}
-	return max(0, s.credit-s.taken)
-}
-
-// open reports whether the session takes new calls once there is room: neither side leaves, and the host has not paused.
+// open reports whether the session takes new calls once it has a free slot: neither side leaves, and the host has not paused.
 func (s *state) open() bool { return s.credit > 0 && !s.draining && s.deadline.IsZero() }
 
-// roomFor is how many pairs of a cluster the session takes now.
-func (s *state) roomFor(cluster string) int {
-	if !s.shared {
-		return s.room()
-	}
-	return int(allowance(s.shares.held(cluster), int64(s.room())))
-}
-
-// suspect reports whether the session is too silent to get new calls.
-func (s *state) suspect(now time.Time) bool { return now.Sub(s.heard) > SuspectAfter }
-
-// submit takes calls of one batch into a frame. There has to be room for them.
-func (s *state) submit(tickets []*ticket) *frame {
+// submit takes calls of one batch into a frame. There have to be free slots for them.
+func (s *state) submit(tickets []*ticket) *reviewFrame {
 	s.lastID++
-	f := &frame{id: s.lastID, open: len(tickets), body: tickets[0].body}
+	f := &reviewFrame{id: s.lastID, open: len(tickets), body: tickets[0].body}
 	if f.body == nil {
 		f.body = newBody(tickets[0].batch)
 	}
 	f.bound = headBound(f.body, tickets)
 	f.tickets = append(f.single[:0], tickets...)
 	f.share = s.shares.of(tickets[0].cluster())
-	s.book(f, len(tickets))
+	s.addSlots(f, len(tickets))
 	s.calls[f.id] = f
 	if s.chunks && f.size() > MaxWholeBytes {
-		s.large.pushWanted(f, (*frame).wanted)
+		s.large.pushWanted(f, (*reviewFrame).wanted)
 	} else {
-		s.small.pushWanted(f, (*frame).wanted)
+		s.small.pushWanted(f, (*reviewFrame).wanted)
 	}
 	return f
 }
@@ -204,30 +185,14 @@ func (s *state) cancel(id uint64, t *ticket) {
 	case f.progress == partly:
 		s.unwant(i)
 	default:
-		f.tickets[i] = s.nobody
+		f.tickets[i] = s.vacant
 		s.send(cancelOf(id, uint32(i)))
-	}
-}
-
-// book books slots for a frame, or gives them back when n is below zero.
-func (s *state) book(f *frame, n int) {
-	s.taken += n
-	f.share.held.Add(int64(n))
-}
-
-// free gives the slot of a pair back.
-func (s *state) free(f *frame, i int) {
-	f.tickets[i] = nil
-	f.open--
-	s.book(f, -1)
-	if f.open == 0 {
-		delete(s.calls, f.id)
 	}
 }
 
 // finish ends a call. A place that nobody waits at has no call any more.
 func (s *state) finish(t *ticket, r review.Result) {
-	if t != nil && !s.vacant(t) {
+	if t != nil && !s.isVacant(t) {
 		s.ended = append(s.ended, finished{t, r})
 	}
 }
@@ -246,7 +211,7 @@ func (s *state) results(to []finished) []finished {
 }
 
 // drop ends all calls of a frame with one result, and frees their slots.
-func (s *state) drop(f *frame, r review.Result) {
+func (s *state) drop(f *reviewFrame, r review.Result) {
 	for i, t := range f.tickets {
 		if t != nil {
 			s.free(f, i)
@@ -255,8 +220,8 @@ func (s *state) drop(f *frame, r review.Result) {
 	}
 }
 
-// end ends the session: every call without a verdict is lost, or was never handed over.
-func (s *state) end(cause error) {
+// endCalls ends the session: every call without a verdict is lost, or was never handed over.
+func (s *state) endCalls(cause error) {
 	s.draining = true
 	s.forgetWrites()
 	s.control = fifo[*hostv1.ConnectResponse]{}
@@ -268,10 +233,10 @@ func (s *state) end(cause error) {
 }
 
 // drain stops new calls for a cause; the session has until deadline for those in flight.
-func (s *state) drain(deadline, now time.Time, cause error, peers []*hostv1.Peer) {
+func (s *state) drain(deadline, now time.Time, cause error) {
 	s.deadline, s.leaving = deadline, cause
 	s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Drain{Drain: &hostv1.DispatcherDrain{
-		GraceMs: millis(deadline.Sub(now)), Peers: peers,
+		GraceMs: millis(deadline.Sub(now)),
 	}}})
 }
 
@@ -281,7 +246,7 @@ func (s *state) replaced(now time.Time) error {
 	if !s.deadline.IsZero() {
 		return errReplaced
 	}
-	s.drain(now.Add(ReplacedGrace), now, errReplaced, nil)
+	s.drain(now.Add(ReplacedGrace), now, errReplaced)
 	return nil
 }
 
@@ -290,23 +255,23 @@ func (s *state) replaced(now time.Time) error {
 func (s *state) lapse(now time.Time, why error) {
 	deadline := now.Add(LapsedGrace)
 	if s.deadline.IsZero() || s.deadline.After(deadline) {
-		s.drain(deadline, now, fmt.Errorf("%w: %w", errLapsed, why), nil)
+		s.drain(deadline, now, fmt.Errorf("%w: %w", errLapsed, why))
 	}
 }
 
-// tick looks at the time. It returns an error when the session has to end, as it has to after patience without a frame.
-func (s *state) tick(now time.Time, patience time.Duration) error {
+// tick looks at the time. It returns an error when the session has to end, as it has to after silenceLimit without a frame.
+func (s *state) tick(now time.Time, silenceLimit time.Duration) error {
 	s.probe(now)
 	switch {
 	case !s.deadline.IsZero() && now.After(s.deadline):
 		return s.leaving
 	case !s.deadline.IsZero() && s.idle():
-		return s.part(now)
+		return s.closeIdle(now)
 	case s.stuck(now):
 		return errStuck
 	case s.lookForLeaks(now):
 		return errLeaks
-	case now.Sub(s.heard) > patience && now.Sub(s.coming) > patience:
+	case now.Sub(s.heard) > silenceLimit && now.Sub(s.coming) > silenceLimit:
 		return errSilent
 	case s.quiet(now) && now.Sub(s.pinged) >= pingAfter:
 		s.ping(now)
@@ -321,14 +286,14 @@ func (s *state) ping(now time.Time) {
 	s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: s.pings}}})
 }
 
-// part ends a session that is leaving and has nothing left to do. It does so with a last frame of the host, which it asks for:
+// closeIdle ends a session that is leaving and has nothing left to do. It does so with a last frame of the host, which it asks for:
 // gRPC says why a stream ended only where its reader is there to say so, not where it was waiting (Stream.End).
-func (s *state) part(now time.Time) error {
+func (s *state) closeIdle(now time.Time) error {
 	switch {
-	case s.parting.IsZero():
-		s.parting = now
+	case s.closing.IsZero():
+		s.closing = now
 		s.ping(now)
-	case now.Sub(s.parting) >= PingInterval:
+	case now.Sub(s.closing) >= PingInterval:
 		return s.leaving
 	}
 	return nil
@@ -348,9 +313,9 @@ func (s *state) quiet(now time.Time) bool {
 	return now.Sub(s.heard) >= pingAfter || now.Sub(s.wrote) >= pingAfter
 }
 
-// excuse takes time in which nobody here listened, and nobody wrote, out of how long the host has been silent and the
+// discountStall takes time in which nobody here listened, and nobody wrote, out of how long the host has been silent and the
 // writer busy.
-func (s *state) excuse(now time.Time, missed time.Duration) {
+func (s *state) discountStall(now time.Time, missed time.Duration) {
 	for _, since := range []*time.Time{&s.heard, &s.coming, &s.writing, &s.going} {
 		if !since.IsZero() {
 			*since = sooner(now, since.Add(missed))
@@ -367,4 +332,4 @@ func sooner(a, b time.Time) time.Time {
 }
 
 // idle reports whether nothing is outstanding and nothing waits to be written.
-func (s *state) idle() bool { return s.taken == 0 && s.control.len() == 0 && s.writing.IsZero() }
+func (s *state) idle() bool { return s.usedSlots == 0 && s.control.len() == 0 && s.writing.IsZero() }

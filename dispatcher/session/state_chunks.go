@@ -12,7 +12,7 @@ import (
 
 // transfer is a large review on its way in chunks. No handler can have started before the last of them.
 type transfer struct {
-	frame     *frame
+	frame     *reviewFrame
 	lease     *memory.Reservation
 	rest      [][]byte // what has not been taken
 	left      int      // bytes of it
@@ -28,7 +28,7 @@ func (s *state) nextChunk(now time.Time) *Outgoing {
 			return nil
 		}
 		if s.wanted(f, now) {
-			s.begin(f, now)
+			s.beginTransfer(f, now)
 		}
 	}
 	if s.expire(now); s.sending == nil {
@@ -47,8 +47,8 @@ func (s *state) nextChunk(now time.Time) *Outgoing {
 	return out
 }
 
-// begin starts a transfer, unless the host says that it cannot take the review.
-func (s *state) begin(f *frame, now time.Time) {
+// beginTransfer starts a transfer, unless the host says that it cannot take the review.
+func (s *state) beginTransfer(f *reviewFrame, now time.Time) {
 	head := appendHead(make([]byte, 0, f.bound), f, now)
 	total := len(head) + f.body.length
 	if total > s.maxFrame {
@@ -60,7 +60,7 @@ func (s *state) begin(f *frame, now time.Time) {
 }
 
 // newTransfer is a transfer of which nothing has been taken.
-func newTransfer(f *frame, head []byte) *transfer {
+func newTransfer(f *reviewFrame, head []byte) *transfer {
 	total := len(head) + f.body.length
 	t := &transfer{frame: f, lease: f.body.lease, rest: [][]byte{head}, left: total, total: total}
 	for _, b := range f.body.buffers {
@@ -72,7 +72,7 @@ func newTransfer(f *frame, head []byte) *transfer {
 // expire ends the calls of the review under way whose time is over.
 func (s *state) expire(now time.Time) {
 	for i, t := range s.sending.frame.tickets {
-		if s.vacant(t) || now.Before(t.call().Deadline) {
+		if s.isVacant(t) || now.Before(t.call().Deadline) {
 			continue
 		}
 		s.finish(t, notInTime())
@@ -87,7 +87,7 @@ func (s *state) endTransfer(r review.Result) {
 	f := s.sending.frame
 	for i, t := range f.tickets {
 		s.finish(t, r)
-		f.tickets[i] = s.nobody
+		f.tickets[i] = s.vacant
 	}
 	s.abandon()
 }
@@ -96,7 +96,7 @@ func (s *state) endTransfer(r review.Result) {
 // missing.
 func (s *state) unwant(i int) {
 	t := s.sending
-	t.frame.tickets[i] = s.nobody
+	t.frame.tickets[i] = s.vacant
 	t.cancelled = append(t.cancelled, uint32(i))
 	if len(t.cancelled) == len(t.frame.tickets) {
 		s.abandon()

@@ -12,7 +12,7 @@ import (
 // received takes a frame from the host. It returns an error when the session has to end.
 func (s *state) received(now time.Time, in *Incoming) error {
 	s.heard = now
-	if !s.parting.IsZero() { // whatever it says: nothing is outstanding, and the writer may still be on its way back
+	if !s.closing.IsZero() { // whatever it says: nothing is outstanding, and the writer may still be on its way back
 		return s.leaving
 	}
 	for i := range in.answers {
@@ -45,12 +45,12 @@ func (s *state) received(now time.Time, in *Incoming) error {
 	case *hostv1.ConnectRequest_Hello:
 		return errSecond
 	}
-	return s.stray(now, 1+in.bytes/MaxControlBytes)
+	return s.countViolation(now, 1+in.bytes/MaxControlBytes)
 }
 
-// stray counts what is of no use, n times. A host that sends much of it takes the place of those that work.
-func (s *state) stray(now time.Time, n int) error {
-	if s.strays.add(now, n) > MaxStrays {
+// countViolation counts what is of no use, n times. A host that sends much of it takes the place of those that work.
+func (s *state) countViolation(now time.Time, n int) error {
+	if s.violations.add(now, n) > MaxStrays {
 		return errStrays
 	}
 	return nil
@@ -71,7 +71,7 @@ func (d *decaying) add(now time.Time, n int) int {
 	return d.n
 }
 
-// verdict ends a pair. Who has not had the whole review cannot have judged it.
+// verdict ends a call. A host that has not had the whole review cannot have judged it.
 func (s *state) verdict(now time.Time, v *answer) error {
 	f, i := s.calls[v.call], int(v.hook)
 	if f == nil && s.crossed > 0 && v.call <= s.lastID {
@@ -79,7 +79,7 @@ func (s *state) verdict(now time.Time, v *answer) error {
 		return nil // the host refuses what was on its way when it said that it leaves
 	}
 	if f == nil || f.progress < whole || i >= len(f.tickets) || f.tickets[i] == nil {
-		return s.stray(now, 1+v.bytes/MaxControlBytes)
+		return s.countViolation(now, 1+v.bytes/MaxControlBytes)
 	}
 	t, r := f.tickets[i], v.result
 	s.free(f, i)

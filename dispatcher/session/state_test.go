@@ -140,7 +140,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	case "hello":
 		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{}}})
 	case "drain":
-		w.state.drain(w.now.Add(time.Duration(number("grace"))*time.Second), w.now, errDispClose, nil)
+		w.state.drain(w.now.Add(time.Duration(number("grace"))*time.Second), w.now, errDispClose)
 	case "time":
 		var to string
 		d.ScanArgs(t, "to", &to)
@@ -154,7 +154,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.state.excuse(w.now, span)
+			w.state.discountStall(w.now, span)
 		}
 		if err := w.state.tick(w.now, LostAfter); err != nil {
 			fmt.Fprintf(&w.out, "end: %v\n", err)
@@ -162,7 +162,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	case "carried": // by the connection, in all
 		w.state.carried(w.now, number("in"), number("out"))
 	case "end":
-		w.state.end(errSilent)
+		w.state.endCalls(errSilent)
 	default:
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
@@ -170,16 +170,16 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	for _, a := range w.state.answers(nil) {
 		fmt.Fprintf(&w.out, "answered %s ready=%t %d bytes\n", a.hook, a.ready, len(a.message))
 	}
-	fmt.Fprintf(&w.out, "room %d taken %d%s\n", w.state.room(), w.state.taken, w.flags())
+	fmt.Fprintf(&w.out, "room %d taken %d%s\n", w.state.freeSlots(), w.state.usedSlots, w.flags())
 	return w.out.String()
 }
 
 func (w *stateWorld) flags() string {
 	var flags string
-	if w.state.suspect(w.now) {
+	if w.now.Sub(w.state.heard) > SuspectAfter {
 		flags += " suspect"
 	}
-	if n := w.state.strays.add(w.now, 0); n > 0 {
+	if n := w.state.violations.add(w.now, 0); n > 0 {
 		flags += fmt.Sprintf(" strays %d", n)
 	}
 	return flags

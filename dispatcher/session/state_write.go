@@ -20,8 +20,8 @@ func cancelOf(id uint64, hooks ...uint32) *hostv1.ConnectResponse {
 	}}
 }
 
-// pending reports whether the writer would find something to look at.
-func (s *state) pending() bool {
+// hasFrames reports whether the writer would find something to look at.
+func (s *state) hasFrames() bool {
 	return s.control.len()+s.small.len()+s.large.len() > 0 || s.sending != nil
 }
 
@@ -57,7 +57,7 @@ func (s *state) nextControl() *Outgoing {
 // frame. None is waited for.
 func (s *state) nextSmall(now time.Time) *Outgoing {
 	var out *Outgoing
-	var room []byte // for heads
+	var scratch []byte // for the heads of the frames
 	for size := 0; ; {
 		f, ok := s.small.peek()
 		if !ok || out != nil && !s.fits(f, out, size) {
@@ -68,23 +68,23 @@ func (s *state) nextSmall(now time.Time) *Outgoing {
 			continue
 		}
 		n, bytes := s.alike(f), f.size()
-		if room == nil {
-			room = make([]byte, n*f.bound)
+		if scratch == nil {
+			scratch = make([]byte, n*f.bound)
 		}
-		part, rest, ok := s.take(f, room, now)
+		part, rest, ok := s.encodeFrame(f, scratch, now)
 		if !ok {
 			continue
 		}
 		if out == nil {
 			out = newBatch(n)
 		}
-		out.Parts, size, room = append(out.Parts, part), size+bytes, rest
+		out.Parts, size, scratch = append(out.Parts, part), size+bytes, rest
 		s.chunked = false
 	}
 }
 
 // alike is about how many reviews will go together, if those that wait are as large as this one, which still has calls.
-func (s *state) alike(f *frame) int {
+func (s *state) alike(f *reviewFrame) int {
 	if !s.batches {
 		return 1
 	}
@@ -92,22 +92,22 @@ func (s *state) alike(f *frame) int {
 }
 
 // fits reports whether a review may go with those that are in a frame already, which have so many bytes at most.
-func (s *state) fits(f *frame, out *Outgoing, size int) bool {
+func (s *state) fits(f *reviewFrame, out *Outgoing, size int) bool {
 	return s.batches && len(out.Parts) <= MaxBatchReviews &&
 		size+f.size() <= min(MaxBatchBytes, s.maxFrame)
 }
 
-// take encodes a frame that is written now, unless its review is over or the host does not take it. rest is what is left of
-// the room for its head.
-func (s *state) take(f *frame, room []byte, now time.Time) (part Part, rest []byte, ok bool) {
-	part, rest = encodeReview(f, room, now)
+// encodeFrame encodes a frame that is written now, unless its review is over or the host does not take it. rest is what is left of
+// scratch behind its head.
+func (s *state) encodeFrame(f *reviewFrame, scratch []byte, now time.Time) (part Part, rest []byte, ok bool) {
+	part, rest = encodeReview(f, scratch, now)
 	switch size := len(part.Head) + f.body.length; {
 	case size > s.maxFrame:
 		s.drop(f, tooLarge(size, s.maxFrame))
-		return part, room, false
+		return part, scratch, false
 	case !part.Lease.Retain():
 		s.drop(f, reviewOver())
-		return part, room, false
+		return part, scratch, false
 	}
 	f.progress, f.sent, f.body = whole, now, nil
 	return part, rest, true
@@ -115,7 +115,7 @@ func (s *state) take(f *frame, room []byte, now time.Time) (part Part, rest []by
 
 // wanted takes the calls that ended, or whose time is over, out of a frame that is about to be written, and reports
 // whether any is left.
-func (s *state) wanted(f *frame, now time.Time) bool {
+func (s *state) wanted(f *reviewFrame, now time.Time) bool {
 	live := f.tickets[:0]
 	for _, t := range f.tickets {
 		switch {
@@ -127,7 +127,7 @@ func (s *state) wanted(f *frame, now time.Time) bool {
 		}
 	}
 	clear(f.tickets[len(live):])
-	s.book(f, len(live)-f.open)
+	s.addSlots(f, len(live)-f.open)
 	f.tickets, f.open = live, len(live)
 	if f.open == 0 {
 		delete(s.calls, f.id)
@@ -151,7 +151,7 @@ func tooLarge(size, most int) review.Result {
 
 // forgetWrites lets go of all reviews that the writer has not taken whole.
 func (s *state) forgetWrites() {
-	s.small, s.large, s.sending = fifo[*frame]{}, fifo[*frame]{}, nil
+	s.small, s.large, s.sending = fifo[*reviewFrame]{}, fifo[*reviewFrame]{}, nil
 }
 
 // keptInQueue is how many places a queue keeps when it is empty.
@@ -174,7 +174,7 @@ func (q *fifo[T]) push(x T) {
 	q.items = append(q.items, x)
 }
 
-// pushWanted is push, for queues in which things lose their purpose: those that nobody wants make room before the queue
+// pushWanted is push, for queues in which things lose their purpose: those that nobody wants make scratch before the queue
 // grows.
 func (q *fifo[T]) pushWanted(x T, wanted func(T) bool) {
 	if len(q.items) == cap(q.items) {

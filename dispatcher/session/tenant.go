@@ -27,7 +27,7 @@ func (t *tenant) grant(granted bool, now time.Time) {
 
 // admit reports why a session of a peer is not taken in; nil if it is. An identity has no more sessions than it leaves
 // free for others, and few while no HookRoute grants it a hook. A session in the place of another one is taken in.
-func (r *roster) admit(peer identity.Peer, granted, replaces bool) error {
+func (r *sessionIndex) admit(peer identity.Peer, granted, replaces bool) error {
 	all, mine := len(r.instances), 0
 	if t := r.tenants[peer]; t != nil {
 		mine = t.processes
@@ -45,7 +45,7 @@ func (r *roster) admit(peer identity.Peer, granted, replaces bool) error {
 }
 
 // tenantOf is a peer, which is made if it has no sessions.
-func (r *roster) tenantOf(peer identity.Peer, granted bool, now time.Time) *tenant {
+func (r *sessionIndex) tenantOf(peer identity.Peer, granted bool, now time.Time) *tenant {
 	t := r.tenants[peer]
 	if t == nil {
 		t = &tenant{peer: peer}
@@ -55,8 +55,8 @@ func (r *roster) tenantOf(peer identity.Peer, granted bool, now time.Time) *tena
 	return t
 }
 
-// count counts processes of a peer. With the last one it is forgotten.
-func (r *roster) count(t *tenant, n int) {
+// countProcesses counts processes of a peer. With the last one it is forgotten.
+func (r *sessionIndex) countProcesses(t *tenant, n int) {
 	if t.processes += n; t.processes == 0 {
 		delete(r.tenants, t.peer)
 	}
@@ -66,7 +66,7 @@ func (r *roster) count(t *tenant, n int) {
 }
 
 // regrant looks which identities hooks are granted to now.
-func (r *roster) regrant(v *view, now time.Time) {
+func (r *sessionIndex) regrant(v *hookTable, now time.Time) {
 	r.ungranted = 0
 	for peer, t := range r.tenants {
 		if t.grant(v.grants(peer), now); t.ungranted.Load() != 0 {

@@ -48,7 +48,7 @@ func (d *door) join(name string, hello *hostv1.Hello) error {
 func (d *door) joinAs(peer identity.Peer, hello *hostv1.Hello) error {
 	d.joined++
 	s := newSession(d.registry, fmt.Sprint(d.joined), peer, hello)
-	err := d.registry.join(s, offersOf(hello))
+	err := d.registry.addSession(s, offersOf(hello))
 	for err == nil && s.state.next(time.Now()) != nil { // Welcome, and what else is to be written
 	}
 	return err
@@ -106,7 +106,7 @@ func TestIdentitiesWithoutGrantsHaveAFewSessions(t *testing.T) {
 		t.Errorf("%d of 1000 sessions of a host that a hook is granted to", n)
 	}
 	d.configureAs("c", "stranger0-", "a")
-	if n := d.registry.roster.ungranted; n != MaxUngrantedSessions-MaxUngrantedOfIdentity+1000 {
+	if n := d.registry.index.ungranted; n != MaxUngrantedSessions-MaxUngrantedOfIdentity+1000 {
 		t.Errorf("%d sessions are counted as ungranted", n)
 	}
 	if n := d.joins(100, "stranger0-"); n != 100 {
@@ -167,7 +167,7 @@ func TestSessionsWithoutGrantsHaveAMinuteEach(t *testing.T) {
 // A removed hook is granted to its hosts for as long as reviews may call it.
 func TestARemovedHookIsGrantedWhileItIsServed(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		granted := func() bool { return m.registry.view.Load().grants(identity.Named("host")) }
+		granted := func() bool { return m.registry.hooks.Load().grants(identity.Named("host")) }
 		if !granted() {
 			t.Error("its hook is granted to nobody")
 		}

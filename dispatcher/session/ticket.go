@@ -21,7 +21,7 @@ type ticket struct {
 	begun time.Time
 
 	ended    atomic.Bool
-	at       atomic.Pointer[seat]      // where it was submitted last
+	slot     atomic.Pointer[slot]      // where it was submitted last
 	queue    atomic.Pointer[pool]      // where it waited last
 	waiting  *fairqueue.Entry[*ticket] // its place there; guarded by the pool's lock
 	queued   time.Time                 // when it began to wait; likewise
@@ -29,14 +29,14 @@ type ticket struct {
 	had      [MaxAttempts]string       // the instances that have had it; likewise
 	lost     bool                      // a session ended while a handler may have had it; likewise
 
-	pool     *pool    // of the hook; nil when no host may serve it
-	duel     *duel    // nil unless the call may have two tickets
-	hedge    bool     // it is the second of them
-	measured *hedging // learns what the call has taken; nil when nobody wants to know
+	pool     *pool       // of the hook; nil when no host may serve it
+	hedged   *hedgedCall // nil unless the call may have two tickets
+	hedge    bool        // it is the second of them
+	measured *hedging    // learns what the call has taken; nil when nobody wants to know
 }
 
-// seat is the place of a ticket on a session.
-type seat struct {
+// slot is the place of a ticket on a session.
+type slot struct {
 	session *Session
 	frame   uint64
 }
@@ -56,8 +56,8 @@ func (t *ticket) mode() review.Mode {
 func (t *ticket) finish(r review.Result) {
 	switch {
 	case t.ended.Swap(true):
-	case t.duel != nil:
-		t.duel.finish(t, r)
+	case t.hedged != nil:
+		t.hedged.finish(t, r)
 	default:
 		t.deliver(r)
 	}
@@ -73,8 +73,8 @@ func (t *ticket) deliver(r review.Result) {
 
 // cancel ends the call, wherever its tickets are.
 func (t *ticket) cancel() {
-	if t.duel != nil {
-		t.duel.cancel()
+	if t.hedged != nil {
+		t.hedged.cancel()
 		return
 	}
 	t.finish(review.Fail(review.FailureCancelled, "no longer waited for"))
@@ -84,19 +84,19 @@ func (t *ticket) cancel() {
 // withdraw takes an ended ticket out of the queue and off the session where it is.
 func (t *ticket) withdraw() {
 	if p := t.queue.Load(); p != nil {
-		p.forget(t)
+		p.dequeue(t)
 	}
-	t.leave()
+	t.cancelOnSession()
 }
 
-// leave tells the session that has an ended ticket.
-func (t *ticket) leave() {
-	if s := t.at.Load(); s != nil {
+// cancelOnSession tells the session that has an ended ticket.
+func (t *ticket) cancelOnSession() {
+	if s := t.slot.Load(); s != nil {
 		s.session.cancel(s.frame, t)
 	}
 }
 
-// again reports whether a failed call may go to another replica. The rules:
+// mayRetry reports whether a failed call may go to another replica. The rules:
 //
 //   - never past its deadline, never when nobody waits for it, and at most [MaxAttempts] times in all;
 //   - what no handler has seen, because it was never handed over or was refused as not started, may go whatever its side
@@ -108,11 +108,11 @@ func (t *ticket) leave() {
 //   - a second ticket of a call never goes again: the first one is still there.
 //
 // An instance that has not had it is preferred.
-func (t *ticket) again(f *review.Failure, now time.Time) bool {
+func (t *ticket) mayRetry(f *review.Failure, now time.Time) bool {
 	if t.ended.Load() || t.hedge || t.attempts >= MaxAttempts || !now.Before(t.call().Deadline) {
 		return false
 	}
-	return f.NotStarted || f.Kind == review.FailureLost && withoutSideEffects(t) && t.lose()
+	return f.NotStarted || f.Kind == review.FailureLost && withoutSideEffects(t) && t.noteLost()
 }
 
 // tried reports whether the process behind a session has had the ticket before.
@@ -123,31 +123,31 @@ func (t *ticket) tried(s *Session) bool {
 // failedOn takes note of who had the ticket last.
 func (t *ticket) failedOn(s *Session) { t.had[t.attempts-1] = s.instance }
 
-// lose takes note that a session ended that may have been ended by the ticket. It reports whether another one may be
+// noteLost takes note that a session ended that may have been ended by the ticket. It reports whether another one may be
 // tried.
-func (t *ticket) lose() bool {
-	if t.duel != nil {
-		return t.duel.lose()
+func (t *ticket) noteLost() bool {
+	if t.hedged != nil {
+		return t.hedged.noteLost()
 	}
 	before := t.lost
 	t.lost = true
 	return !before
 }
 
-// overtaken takes note that the session that has the ticket takes longer than another one.
-func (t *ticket) overtaken(now time.Time) {
-	at := t.at.Load()
+// countHedgeWin takes note that the session that has the ticket takes longer than another one.
+func (t *ticket) countHedgeWin(now time.Time) {
+	at := t.slot.Load()
 	if at == nil || t.queue.Load() != nil { // the time in the queue is not the session's
 		return
 	}
 	if x := (*at.session.pools.Load())[t.pool]; x != nil {
-		x.pace.overtaken(now.Sub(t.begun), now)
+		x.pace.recordOvertaken(now.Sub(t.begun), now)
 	}
 }
 
-// met reports whether the process behind a member has the ticket already.
-func (t *ticket) met(x *member) bool {
-	at := t.at.Load()
+// triedOn reports whether the process behind a member has the ticket already.
+func (t *ticket) triedOn(x *poolMember) bool {
+	at := t.slot.Load()
 	return at != nil && at.session.instance == x.session.instance
 }
 

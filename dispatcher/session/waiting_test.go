@@ -203,11 +203,11 @@ func TestACallThatComesToAQueueAfterItsHookWasRemovedFailsAtOnce(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
 		m.review("a") // takes the only slot
-		batch, former := m.call(), m.registry.view.Load().pools[m.snapshot.Hooks()[0].ID]
+		batch, former := m.call(), m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
 		m.configure("b")
 		alive(MaxReview+tick, h)
 		got := make(chan review.Result, 1)
-		m.registry.wait(former, &ticket{batch: batch, done: func(_ int, r review.Result) { got <- r }})
+		m.registry.waitForSlot(former, &ticket{batch: batch, done: func(_ int, r review.Result) { got <- r }})
 		select {
 		case r := <-got:
 			if r.Failure.Kind != review.FailureUnavailable {
@@ -223,10 +223,10 @@ func TestATicketIsForgottenByTheQueueThatItIsInOnly(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		before, now := newPool(m.registry, time.Now()), newPool(m.registry, time.Now())
 		k := &ticket{batch: m.call(), done: func(int, review.Result) {}}
-		if first, f := now.wait(k, time.Now()); f != nil || !first {
+		if first, f := now.enqueue(k, time.Now()); f != nil || !first {
 			t.Fatal(first, f)
 		}
-		before.forget(k)
+		before.dequeue(k)
 		if now.waiting.Len() != 1 {
 			t.Error("forgotten by a queue that it was in before")
 		}

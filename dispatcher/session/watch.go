@@ -5,8 +5,8 @@ import "time"
 // watch is how a registry looks after its sessions: each one every tick, and a part of them at a time, so that thousands
 // are not asked for a sign of life in the same moment. It has no goroutine and no clock.
 type watch struct {
-	turn int
-	last time.Time
+	shard int
+	last  time.Time
 }
 
 // look is a look at a time. It says whose turn it is, and how much of the time since the last look nobody may be held to
@@ -16,6 +16,6 @@ func (w *watch) look(now time.Time) (turn int, missed time.Duration) {
 	if !w.last.IsZero() {
 		missed = max(0, now.Sub(w.last)-tick)
 	}
-	w.last, w.turn = now, (w.turn+1)%turns
-	return w.turn, missed
+	w.last, w.shard = now, (w.shard+1)%shards
+	return w.shard, missed
 }

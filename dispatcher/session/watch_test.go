@@ -15,16 +15,16 @@ func TestOnlyTimeBeyondATickBetweenTwoLooksIsMissed(t *testing.T) {
 	now := epoch
 	for i, step := range []struct{ after, missed time.Duration }{
 		{0, 0}, // nobody has looked before
-		{tick / turns, 0},
+		{tick / shards, 0},
 		{tick, 0},
 		{tick + 1, 1},
 		{10 * time.Second, 10*time.Second - tick},
 		{-time.Second, 0}, // somebody has set the clock
-		{tick / turns, 0},
+		{tick / shards, 0},
 	} {
 		now = now.Add(step.after)
 		turn, missed := w.look(now)
-		if missed != step.missed || turn != (i+1)%turns {
+		if missed != step.missed || turn != (i+1)%shards {
 			t.Errorf("look %d, after %s: turn %d, missed %s, want %s", i, step.after, turn, missed, step.missed)
 		}
 	}
@@ -35,24 +35,24 @@ func TestSessionsAreLookedAtInParts(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		const part = 3
 		var left *host
-		for i := range turns * part {
+		for i := range shards * part {
 			left = m.connect(fmt.Sprint(i), &hostv1.Hello{}, "a")
 		}
 		seen := map[*Session]int{}
-		for turn := range turns {
-			for _, s := range m.registry.inTurn(turn) {
+		for turn := range shards {
+			for _, s := range m.registry.shard(turn) {
 				seen[s]++
 			}
-			if n := len(m.registry.inTurn(turn)); n != part {
+			if n := len(m.registry.shard(turn)); n != part {
 				t.Errorf("%d sessions in turn %d", n, turn)
 			}
 		}
-		if len(seen) != turns*part {
+		if len(seen) != shards*part {
 			t.Errorf("%d sessions are looked at", len(seen))
 		}
 		close(left.in)
 		left.end()
-		if n := len(m.registry.inTurn((turns*part - 1) % turns)); n != part-1 {
+		if n := len(m.registry.shard((shards*part - 1) % shards)); n != part-1 {
 			t.Errorf("%d sessions are left in a turn", n)
 		}
 	})
@@ -61,13 +61,13 @@ func TestSessionsAreLookedAtInParts(t *testing.T) {
 // TestHostsThatSayNothingGetOnePingASecond, and no two thirds of them in the same moment.
 func TestHostsThatSayNothingGetOnePingASecond(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		hosts := make([]*host, 0, 2*turns)
+		hosts := make([]*host, 0, 2*shards)
 		for i := range cap(hosts) {
 			hosts = append(hosts, m.connect(fmt.Sprint(i), &hostv1.Hello{}, "a"))
 		}
 		pings := map[*host]int{}
-		for range 10 * time.Second / (tick / turns) {
-			elapse(tick / turns)
+		for range 10 * time.Second / (tick / shards) {
+			elapse(tick / shards)
 			synctest.Wait()
 			now := 0
 			for _, h := range hosts {
@@ -79,7 +79,7 @@ func TestHostsThatSayNothingGetOnePingASecond(t *testing.T) {
 				pings[h]++
 				h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: ping.GetSeq()}}})
 			}
-			if now > len(hosts)/turns {
+			if now > len(hosts)/shards {
 				t.Errorf("%d pings in one moment", now)
 			}
 		}
@@ -107,14 +107,14 @@ func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 			now := time.Now()
 			turn, missed := w.look(now)
 			if missed > 0 {
-				r.excuse(now, missed)
+				r.discountStall(now, missed)
 			}
-			r.lookAfter(now, turn)
+			r.maintain(now, turn)
 			synctest.Wait()
 		}
 		pass := func(d time.Duration) {
-			for range d / (tick / turns) {
-				elapse(tick / turns)
+			for range d / (tick / shards) {
+				elapse(tick / shards)
 				look()
 			}
 		}
@@ -124,7 +124,7 @@ func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 		if n := len(r.all()); n != 1 {
 			t.Fatal("the host was lost because of our own pause")
 		}
-		if s := r.all()[0]; s.suspect(time.Now()) {
+		if s := r.all()[0]; s.unresponsive(time.Now()) {
 			t.Error("the host gets no new calls because of our own pause")
 		}
 		pass(HostSilence) // and in this time it is the host who says nothing

@@ -10,7 +10,7 @@ import (
 )
 
 // check looks whether everything that a view knows of its pools says the same.
-func (v *view) check(t *testing.T, current map[string]bool) {
+func (v *hookTable) check(t *testing.T, current map[string]bool) {
 	t.Helper()
 	offered := 0
 	for o, pools := range v.byOffer {
@@ -39,7 +39,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 	inBubble(t, []string{"h0"}, func(t *testing.T, m *mesh) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 300 {
-			before, old := m.registry.view.Load(), map[string]bool{}
+			before, old := m.registry.hooks.Load(), map[string]bool{}
 			for id := range before.pools {
 				if _, removed := before.removed[id]; !removed {
 					old[id.Name] = true
@@ -58,7 +58,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 				}
 			}
 			m.configure(names...)
-			m.registry.view.Load().check(t, current)
+			m.registry.hooks.Load().check(t, current)
 			if random.IntN(4) == 0 { // nobody can call what is removed any more
 				elapse(MaxReview + tick)
 				synctest.Wait()

@@ -9,9 +9,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// view is the hooks that sessions can serve: those of one snapshot, and those that reviews by an earlier one may still
+// hookTable is the hooks that sessions can serve: those of one snapshot, and those that reviews by an earlier one may still
 // call. It never changes once it is in place.
-type view struct {
+type hookTable struct {
 	revision string
 	pools    map[match.HookID]*pool
 	byHook   map[*match.Hook]*pool // those of pools, as the snapshot has them
@@ -28,14 +28,14 @@ type grantKey struct{ name, authority string }
 
 // grants reports whether a hook is granted to a peer. Before the first configuration nobody knows: one that was
 // restarted is not closed to its hosts.
-func (v *view) grants(peer identity.Peer) bool {
+func (v *hookTable) grants(peer identity.Peer) bool {
 	return v.hosts == nil || v.hosts[grantKey{name: peer.Name()}] || slices.ContainsFunc(peer.Authorities(), func(authority string) bool {
 		return v.hosts[grantKey{peer.Name(), authority}]
 	})
 }
 
-func newView(d digests) *view {
-	return &view{
+func newHookTable(d digests) *hookTable {
+	return &hookTable{
 		digests: d, pools: map[match.HookID]*pool{}, byHook: map[*match.Hook]*pool{}, byOffer: map[digest][]*pool{},
 		removed: map[match.HookID]time.Time{}, pending: map[*pool]*match.Hook{},
 	}
@@ -43,7 +43,7 @@ func newView(d digests) *view {
 
 // pool is the pool of a hook; nil when hosts may not serve it. Reviews under an earlier snapshot have hooks of their own,
 // which take a little longer to find.
-func (v *view) pool(h *match.Hook) *pool {
+func (v *hookTable) pool(h *match.Hook) *pool {
 	if p := v.byHook[h]; p != nil {
 		return p
 	}
@@ -51,7 +51,7 @@ func (v *view) pool(h *match.Hook) *pool {
 }
 
 // expired reports whether the time of a removed hook is over.
-func (v *view) expired(now time.Time) bool {
+func (v *hookTable) expired(now time.Time) bool {
 	for _, since := range v.removed {
 		if now.Sub(since) >= MaxReview {
 			return true
@@ -60,27 +60,27 @@ func (v *view) expired(now time.Time) bool {
 	return false
 }
 
-// gone reports whether the snapshot has no such hook any more.
-func (v *view) gone(p *pool) bool {
+// removedHook reports whether the snapshot has no such hook any more.
+func (v *hookTable) removedHook(p *pool) bool {
 	_, removed := v.removed[p.hook.Load().ID]
 	return removed
 }
 
 // offered are the pools that an offer is about: those of the snapshot, or else those of hooks that are gone.
-func (v *view) offered(o offer) []*pool {
+func (v *hookTable) offered(o offer) []*pool {
 	all := v.byOffer[v.digests.offer(o)]
 	if len(v.removed) == 0 {
 		return all
 	}
-	current := slices.DeleteFunc(slices.Clone(all), v.gone)
+	current := slices.DeleteFunc(slices.Clone(all), v.removedHook)
 	if len(current) > 0 {
 		return current
 	}
 	return all
 }
 
-// several reports whether reviews of more than one cluster may come to a session.
-func (v *view) several(s *Session) bool {
+// severalClusters reports whether reviews of more than one cluster may come to a session.
+func (v *hookTable) severalClusters(s *Session) bool {
 	n := 0
 	for _, cluster := range v.clusters {
 		if s.takes(cluster) && s.serves(cluster) {
@@ -96,10 +96,10 @@ func (v *view) several(s *Session) bool {
 // offerOf is how hosts name a hook.
 func offerOf(h *match.Hook) offer { return offer{h.ID.Name, int32(h.ID.Stage)} }
 
-// change is what becomes of one view in the next one. As long as no hook comes or goes, they share what they know of pools.
-type change struct {
+// tableUpdate is what becomes of one table in the next one. As long as no hook comes or goes, they share what they know of pools.
+type tableUpdate struct {
 	now       time.Time
-	old, next *view
+	old, next *hookTable
 	copied    bool             // next has maps of its own
 	hosts     []string         // of the last hook that was taken in
 	vouching  []string         // likewise: the authorities
@@ -108,16 +108,16 @@ type change struct {
 	dropped   []*pool          // that no review can call any more
 }
 
-func newChange(old *view, now time.Time) *change {
-	return &change{now: now, old: old, offers: map[digest]offer{}, next: &view{
+func newTableUpdate(old *hookTable, now time.Time) *tableUpdate {
+	return &tableUpdate{now: now, old: old, offers: map[digest]offer{}, next: &hookTable{
 		revision: old.revision, pools: old.pools, byOffer: old.byOffer, digests: old.digests,
 		byHook: make(map[*match.Hook]*pool, len(old.byHook)), removed: map[match.HookID]time.Time{},
 		pending: map[*pool]*match.Hook{}, clusters: old.clusters,
 	}}
 }
 
-// keep takes in the hooks of the old view.
-func (c *change) keep() {
+// keepHooks takes in the hooks of the old table.
+func (c *tableUpdate) keepHooks() {
 	c.next.pending = c.old.pending
 	if c.old.hosts != nil {
 		c.next.hosts = make(map[grantKey]bool, len(c.old.hosts))
@@ -131,7 +131,7 @@ func (c *change) keep() {
 }
 
 // grant takes in the identities that a hook is granted to. Hooks in a row mostly have the same.
-func (c *change) grant(h *match.Hook) {
+func (c *tableUpdate) grant(h *match.Hook) {
 	if c.next.hosts == nil || slices.Equal(c.hosts, h.Route.Hosts) && slices.Equal(c.vouching, h.Route.Authorities) {
 		return
 	}
@@ -146,30 +146,30 @@ func (c *change) grant(h *match.Hook) {
 	}
 }
 
-// copy makes the maps ones that may be changed; what is in them may not.
-func (c *change) copy() {
+// cloneMaps makes the maps ones that may be changed; what is in them may not.
+func (c *tableUpdate) cloneMaps() {
 	if !c.copied {
 		c.next.pools, c.next.byOffer, c.copied = maps.Clone(c.old.pools), maps.Clone(c.old.byOffer), true
 	}
 }
 
-// touch has hosts told that offer a hook.
-func (c *change) touch(h *match.Hook) {
+// announceHook has hosts told that offer a hook.
+func (c *tableUpdate) announceHook(h *match.Hook) {
 	o := offerOf(h)
 	c.offers[c.old.digests.offer(o)] = o
 }
 
-// add takes in a pool that the old view does not have.
-func (c *change) add(h *match.Hook, p *pool) {
-	c.copy()
+// addPool takes in a pool that the old table does not have.
+func (c *tableUpdate) addPool(h *match.Hook, p *pool) {
+	c.cloneMaps()
 	c.next.pools[h.ID] = p
 	o := c.old.digests.offer(offerOf(h))
 	c.next.byOffer[o] = append(slices.Clip(c.next.byOffer[o]), p)
 }
 
-// drop lets a pool of the old view go.
-func (c *change) drop(h *match.Hook, p *pool) {
-	c.copy()
+// dropPool lets a pool of the old table go.
+func (c *tableUpdate) dropPool(h *match.Hook, p *pool) {
+	c.cloneMaps()
 	delete(c.next.pools, h.ID)
 	o := c.old.digests.offer(offerOf(h))
 	left := slices.DeleteFunc(slices.Clone(c.next.byOffer[o]), func(x *pool) bool { return x == p })
@@ -179,25 +179,25 @@ func (c *change) drop(h *match.Hook, p *pool) {
 	c.dropped = append(c.dropped, p)
 }
 
-// serve takes in a hook of the snapshot.
-func (c *change) serve(r *Registry, h *match.Hook) {
+// serveHook takes in a hook of the snapshot.
+func (c *tableUpdate) serveHook(r *Registry, h *match.Hook) {
 	p := c.old.pools[h.ID]
 	_, back := c.old.removed[h.ID]
 	if p == nil {
 		p = newPool(r, c.now)
-		c.add(h, p)
+		c.addPool(h, p)
 	}
 	before := p.hook.Load()
 	begins := before == nil || back || before.Pending != h.Pending
 	if begins || before.Route.Speculate != h.Route.Speculate || !slices.Equal(before.Route.Hosts, h.Route.Hosts) ||
 		!slices.Equal(before.Route.Authorities, h.Route.Authorities) {
-		c.touch(h)
+		c.announceHook(h)
 	}
 	if !begins && !slices.Equal(before.Route.Clusters, h.Route.Clusters) {
 		c.reaches = true
 	}
 	if begins {
-		p.claim.Store(nil)
+		p.report.Store(nil)
 	}
 	if h.Pending {
 		c.next.pending[p] = h
@@ -207,8 +207,8 @@ func (c *change) serve(r *Registry, h *match.Hook) {
 	c.next.byHook[h] = p
 }
 
-// inherit takes in the pools of hooks that are no longer there, while reviews may call them.
-func (c *change) inherit() {
+// seedFrom takes in the pools of hooks that are no longer there, while reviews may call them.
+func (c *tableUpdate) seedFrom() {
 	if len(c.next.byHook) == len(c.next.pools) {
 		return // all are there
 	}
@@ -223,13 +223,13 @@ func (c *change) inherit() {
 		}
 		over := c.now.Sub(since) >= MaxReview
 		if over {
-			c.drop(h, p)
+			c.dropPool(h, p)
 		} else {
 			c.next.byHook[h], c.next.removed[id] = p, since
 			c.grant(h)
 		}
 		if !before || over {
-			c.touch(h)
+			c.announceHook(h)
 		}
 	}
 }

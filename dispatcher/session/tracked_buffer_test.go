@@ -26,7 +26,7 @@ func leased(t *testing.T, n int) (*memory.Ledger, *memory.Reservation) {
 
 // A large piece is accounted for as long as the transport has any part of it; of a small one nobody keeps account.
 func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
-	for _, size := range []int{lentBytes - 1, lentBytes, 1 << 20} {
+	for _, size := range []int{trackedBytes - 1, trackedBytes, 1 << 20} {
 		ledger, lease := leased(t, size)
 		part := Part{Head: []byte("head"), Body: mem.BufferSlice{mem.SliceBuffer(make([]byte, size))}, Lease: lease}
 		buffers, err := Codec().Marshal(&Outgoing{Parts: []Part{part}})
@@ -37,7 +37,7 @@ func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
 		buffers.Free()
 		lease.Release() // the review is answered
 		want := int64(0)
-		if size >= lentBytes {
+		if size >= trackedBytes {
 			want = int64(size)
 		}
 		if got := ledger.InUse(); got != want {
@@ -83,7 +83,7 @@ func lose(t *testing.T, lease *memory.Reservation) {
 func TestNothingIsLentOnALeaseThatHasEnded(t *testing.T) {
 	ledger, lease := leased(t, 1<<20)
 	lease.Release()
-	if _, counted := lend(lease, mem.SliceBuffer(make([]byte, 1<<20))).(mem.SliceBuffer); !counted || ledger.InUse() != 0 {
+	if _, counted := trackBuffer(lease, mem.SliceBuffer(make([]byte, 1<<20))).(mem.SliceBuffer); !counted || ledger.InUse() != 0 {
 		t.Errorf("%d bytes are accounted for", ledger.InUse())
 	}
 }

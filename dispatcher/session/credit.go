@@ -74,3 +74,35 @@ func (s *shares) kept() map[string]*share {
 	}
 	return next
 }
+
+// freeSlots is how many calls the session takes now.
+func (s *state) freeSlots() int {
+	if !s.open() {
+		return 0
+	}
+	return max(0, s.credit-s.usedSlots)
+}
+
+// freeSlotsFor is how many calls of a cluster the session takes now.
+func (s *state) freeSlotsFor(cluster string) int {
+	if !s.shared {
+		return s.freeSlots()
+	}
+	return int(allowance(s.shares.held(cluster), int64(s.freeSlots())))
+}
+
+// addSlots books slots for a frame, or gives them back when n is below zero.
+func (s *state) addSlots(f *reviewFrame, n int) {
+	s.usedSlots += n
+	f.share.held.Add(int64(n))
+}
+
+// free gives the slot of a call back.
+func (s *state) free(f *reviewFrame, i int) {
+	f.tickets[i] = nil
+	f.open--
+	s.addSlots(f, -1)
+	if f.open == 0 {
+		delete(s.calls, f.id)
+	}
+}

@@ -280,7 +280,7 @@ func TestTheBooksOfSlotsAreRight(t *testing.T) {
 		s.shared = true
 		var out []*ticket
 		submit := func(cluster string) {
-			n := min(1+r.IntN(4), s.roomFor(cluster))
+			n := min(1+r.IntN(4), s.freeSlotsFor(cluster))
 			if n == 0 {
 				return
 			}
@@ -291,12 +291,12 @@ func TestTheBooksOfSlotsAreRight(t *testing.T) {
 				frame[i] = &ticket{batch: b, index: i, done: func(int, review.Result) {}}
 			}
 			f := s.submit(frame)
-			f.seat.frame = f.id
+			f.slot.frame = f.id
 			for _, k := range frame {
-				k.at.Store(&f.seat)
+				k.slot.Store(&f.slot)
 			}
 			out = append(out, frame...)
-			if held, free := int(s.shares.held(cluster)), s.room(); held > 1 && held > growthParts*free {
+			if held, free := int(s.shares.held(cluster)), s.freeSlots(); held > 1 && held > growthParts*free {
 				t.Fatalf("seed %d: cluster %s took the %d. slot, and %d are free", seed, cluster, held, free)
 			}
 		}
@@ -311,12 +311,12 @@ func TestTheBooksOfSlotsAreRight(t *testing.T) {
 				if len(out) > 0 {
 					k := out[r.IntN(len(out))]
 					k.ended.Store(true)
-					s.cancel(k.at.Load().frame, k)
+					s.cancel(k.slot.Load().frame, k)
 				}
 			case 4, 5:
 				if len(out) > 0 {
 					k := out[r.IntN(len(out))]
-					_ = s.verdict(now, &answer{call: k.at.Load().frame, hook: uint32(k.index), result: review.Result{}})
+					_ = s.verdict(now, &answer{call: k.slot.Load().frame, hook: uint32(k.index), result: review.Result{}})
 				}
 			default:
 				submit([]string{"north", "east", "west"}[r.IntN(3)])
@@ -325,13 +325,13 @@ func TestTheBooksOfSlotsAreRight(t *testing.T) {
 			for _, x := range s.shares.all() {
 				held += x.held.Load()
 			}
-			if held != int64(s.taken) {
-				t.Fatalf("seed %d: clusters hold %d slots, and %d are taken", seed, held, s.taken)
+			if held != int64(s.usedSlots) {
+				t.Fatalf("seed %d: clusters hold %d slots, and %d are taken", seed, held, s.usedSlots)
 			}
 			s.results(nil)
 		}
-		if s.end(errSilent); s.taken != 0 {
-			t.Errorf("seed %d: %d slots are taken in the end", seed, s.taken)
+		if s.endCalls(errSilent); s.usedSlots != 0 {
+			t.Errorf("seed %d: %d slots are taken in the end", seed, s.usedSlots)
 		}
 		for cluster, x := range s.shares.all() {
 			if n := x.held.Load(); n != 0 {

@@ -1,0 +1,56 @@
+package session
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+)
+
+// trackedBytes is the size from which it is followed what becomes of a piece of a body once the transport has it. Of smaller
+// ones it keeps little: what a stream has been given and not yet written is at most 64 KiB (defaultWriteQuota of
+// google.golang.org/grpc/internal/transport) and one message.
+const trackedBytes = 16 << 10
+
+// trackBuffer makes a buffer for the transport of a piece of a body. The lease, which is held now, is held until the transport has
+// let go of the buffer.
+func trackBuffer(lease *memory.Reservation, piece mem.Buffer) mem.Buffer {
+	if lease == nil || piece.Len() < trackedBytes || !lease.Retain() {
+		return piece
+	}
+	h := &bufferLease{lease: lease}
+	l := &trackedBuffer{h}
+	runtime.AddCleanup(l, (*bufferLease).release, h)
+	data := piece.ReadOnlyData()
+	return mem.NewBuffer(&data, l)
+}
+
+// trackedBuffer is the pool that a buffer returns to. A transport that closes drops queued buffers without freeing them: a
+// cleanup of the garbage collector then releases the reservation.
+type trackedBuffer struct{ *bufferLease }
+
+var _ mem.BufferPool = (*trackedBuffer)(nil)
+
+// Get is not used: nothing is taken from here.
+func (*trackedBuffer) Get(length int) *[]byte {
+	b := make([]byte, length)
+	return &b
+}
+
+// Put releases the reservation.
+func (l *trackedBuffer) Put(*[]byte) { l.release() }
+
+// bufferLease is the reservation that a tracked buffer holds.
+type bufferLease struct {
+	lease *memory.Reservation
+	ended atomic.Bool
+}
+
+// release releases the lease, once.
+func (h *bufferLease) release() {
+	if h.ended.CompareAndSwap(false, true) {
+		h.lease.Release()
+	}
+}
