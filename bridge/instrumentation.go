@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -82,20 +84,5 @@ func (i *instrumentation) observe(m measured) {
 	duration.Observe(took)
 }
 
-// stageName is a stage as a label and as it is spelled in paths.
-func stageName(stage admissionv1.Stage) string {
-	switch stage {
-	case admissionv1.Stage_STAGE_MUTATE:
-		return "mutate"
-	case admissionv1.Stage_STAGE_VALIDATE:
-		return "validate"
-	case admissionv1.Stage_STAGE_REINVOKE:
-		return "reinvoke"
-	case admissionv1.Stage_STAGE_ADMIT:
-		return "admit"
-	case admissionv1.Stage_STAGE_UNSPECIFIED:
-		return stageNone
-	default:
-		return stageNone
-	}
-}
+// stageName is a stage in paths, labels and logs.
+func stageName(stage admissionv1.Stage) string { return cmp.Or(match.StageName(stage), stageNone) }

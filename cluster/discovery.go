@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 const (
@@ -123,7 +124,7 @@ func (d *discoverer) run(ctx context.Context, config *rest.Config, transport htt
 		if !d.refresh(ctx, config, transport) {
 			wait = discoverRetry
 		}
-		if !pause(ctx, discoverPause) {
+		if !clock.Sleep(ctx, discoverPause) {
 			return
 		}
 		select {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // reloadInterval is the interval at which a kubeconfig is read again.
@@ -133,7 +134,7 @@ func (r *remote) run(ctx context.Context) {
 		}
 		if err != nil {
 			r.fail(err)
-			pause(ctx, r.reload)
+			clock.Sleep(ctx, r.reload)
 		}
 	}
 }
@@ -175,7 +176,7 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watching.Go(func() { c.watch(ctx, r.whole) })
-	for pause(ctx, r.reload) {
+	for clock.Sleep(ctx, r.reload) {
 		// A kubeconfig that cannot be read may be about to be replaced, so the connection stays.
 		if next, err := loadKubeconfig(r.path); err == nil && next.digest != conf.digest {
 			r.logger.Info("the kubeconfig of the cluster has changed")
@@ -183,16 +184,4 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 		}
 	}
 	return nil
-}
-
-// pause waits; it reports false if ctx ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -178,22 +179,6 @@ func (i *instrumentation) beginCall(ctx context.Context, of trace.Span, c chain.
 	return span
 }
 
-// stageLabel returns a stage as the paths of the bridge spell it.
-func stageLabel(s admissionv1.Stage) string {
-	switch s {
-	case admissionv1.Stage_STAGE_MUTATE:
-		return "mutate"
-	case admissionv1.Stage_STAGE_VALIDATE:
-		return "validate"
-	case admissionv1.Stage_STAGE_REINVOKE:
-		return "reinvoke"
-	case admissionv1.Stage_STAGE_ADMIT:
-		return "admit"
-	case admissionv1.Stage_STAGE_UNSPECIFIED:
-	}
-	return "other"
-}
-
 // typeLabel returns the type of a hook as kube-apiserver's metrics of webhooks spell it.
 func typeLabel(h *match.Hook) string {
 	if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE {
@@ -201,3 +186,5 @@ func typeLabel(h *match.Hook) string {
 	}
 	return "admit"
 }
+
+func stageLabel(s admissionv1.Stage) string { return cmp.Or(match.StageName(s), "other") }

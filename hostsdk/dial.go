@@ -1,7 +1,6 @@
 package hostsdk
 
 import (
-	"context"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,19 +47,4 @@ func backoffDelay(attempts int, chance float64) time.Duration {
 		most = min(backoffMax, 2*backoffMin<<attempts)
 	}
 	return backoffMin + time.Duration(chance*float64(most-backoffMin))
-}
-
-// sleep waits, and says whether ctx lasts.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // fleet is the shell around the roster: it resolves names, and runs a link to every dispatcher that the roster wants.
@@ -161,7 +162,7 @@ var _ listener = (*link)(nil)
 // run dials the target and serves it, again and again until ctx ends.
 func (l *link) run(ctx context.Context) {
 	wait := l.delay
-	for turn := 0; sleep(ctx, wait); turn++ {
+	for turn := 0; clock.Sleep(ctx, wait); turn++ {
 		l.at = l.endpoints[turn%len(l.endpoints)]
 		err := l.serve(ctx)
 		l.report(ctx, err)

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 const userAgent = "portcullis-admission"
@@ -88,7 +89,7 @@ func (c *Client) send(ctx context.Context, t *target, a *attempt) (*answer, *rev
 			return got, nil
 		}
 		c.metrics.retries.Inc()
-		if !sleep(ctx, pause) {
+		if !clock.Sleep(ctx, pause) {
 			return nil, a.endOf(ctx, "waiting to retry, as the webhook asked with "+resp.Status)
 		}
 	}
@@ -133,16 +134,4 @@ func retryAfter(resp *http.Response) (pause time.Duration, again bool) {
 	}
 	const day = 24 * 60 * 60 // Longer than any call, and no duration overflows.
 	return time.Duration(min(max(seconds, 0), day)) * time.Second, true
-}
-
-// sleep reports whether the time has passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -145,7 +145,7 @@ func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook 
 		matching = admissionregistrationv1.Equivalent
 	}
 	return admissionregistrationv1.ValidatingWebhook{
-		Name:                    fmt.Sprintf("%s.%s.%s", e.name, stageName(e.stage), p.options.Name),
+		Name:                    fmt.Sprintf("%s.%s.%s", e.name, match.StageName(e.stage), p.options.Name),
 		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: p.options.CABundle},
 		Rules:                   rules(e.atoms),
 		FailurePolicy:           &policy,

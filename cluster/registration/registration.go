@@ -124,24 +124,10 @@ func (p *planner) meta() metav1.ObjectMeta {
 }
 
 // describe is the entry in findings.
-func (e entry) describe() string { return fmt.Sprintf("entry %s/%s", stageName(e.stage), e.name) }
+func (e entry) describe() string { return fmt.Sprintf("entry %s/%s", match.StageName(e.stage), e.name) }
 
 // path is where an entry is served that has so much time.
 func (p *planner) path(e entry, seconds int32) string {
 	planned := match.NewEntry(e.name, time.Duration(seconds)*time.Second, p.planned)
-	return fmt.Sprintf("%s/v1/clusters/%s/%s/%s", p.options.URL, p.cluster, stageName(e.stage), planned)
-}
-
-// stageName is a stage as paths have it.
-func stageName(s admissionv1.Stage) string {
-	switch s {
-	case admissionv1.Stage_STAGE_MUTATE:
-		return "mutate"
-	case admissionv1.Stage_STAGE_REINVOKE:
-		return "reinvoke"
-	case admissionv1.Stage_STAGE_VALIDATE:
-		return "validate"
-	default:
-		return "admit"
-	}
+	return fmt.Sprintf("%s/v1/clusters/%s/%s/%s", p.options.URL, p.cluster, match.StageName(e.stage), planned)
 }

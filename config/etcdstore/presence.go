@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // Times of a Presence.
@@ -174,7 +175,7 @@ func (p *Presence) Run(ctx context.Context) error {
 		if err := p.live(ctx); err != nil && ctx.Err() == nil {
 			p.options.Logger.Warn("other dispatchers cannot be told what is in force here", "error", err)
 		}
-		pause(ctx, retryAfter)
+		clock.Sleep(ctx, retryAfter)
 	}
 	return nil
 }
@@ -206,7 +207,7 @@ func (p *Presence) live(ctx context.Context) error {
 		}
 		if err != nil {
 			p.options.Logger.Warn("other dispatchers cannot be told what is in force here", "error", err)
-			pause(ctx, retryAfter)
+			clock.Sleep(ctx, retryAfter)
 			p.again()
 		}
 		beat.Reset(held.beat())
@@ -381,14 +382,4 @@ func (s *Store) Dispatchers(ctx context.Context) ([]Status, error) {
 		out = append(out, status)
 	}
 	return out, nil
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

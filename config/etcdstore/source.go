@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // SourceName is the name of the source.
@@ -64,7 +65,7 @@ func (s *Source) decode(state *State) ([]config.Object, config.Problems) {
 func (s *Source) Watch(ctx context.Context, notify func()) error {
 	for ctx.Err() == nil {
 		s.watch(ctx, notify)
-		pause(ctx, retryAfter)
+		clock.Sleep(ctx, retryAfter)
 	}
 	return nil
 }

@@ -132,3 +132,19 @@ func (h *Hook) Serves(cluster string) bool {
 	}
 	return len(h.Route.Clusters) == 0 || slices.Contains(h.Route.Clusters, cluster)
 }
+
+// StageName is a stage as the paths of the bridge spell it; empty for a value that is none.
+func StageName(s admissionv1.Stage) string {
+	switch s {
+	case admissionv1.Stage_STAGE_MUTATE:
+		return "mutate"
+	case admissionv1.Stage_STAGE_VALIDATE:
+		return "validate"
+	case admissionv1.Stage_STAGE_REINVOKE:
+		return "reinvoke"
+	case admissionv1.Stage_STAGE_ADMIT:
+		return "admit"
+	case admissionv1.Stage_STAGE_UNSPECIFIED:
+	}
+	return ""
+}

@@ -135,7 +135,7 @@ func libraryEdges() []archtest.Edges {
 		{
 			From: []string{"./hostsdk", "./hostsdk/hosttest/..."},
 			Only: []string{
-				"std", "./gen/portcullis/...", "./internal/wire",
+				"std", "./gen/portcullis/...", "./internal/clock", "./internal/wire",
 				"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 				"go.opentelemetry.io/otel/...", "go.opentelemetry.io/auto/sdk/...",
 				"github.com/go-logr/...", "github.com/cespare/xxhash/v2/...", // what the OpenTelemetry API itself is built on

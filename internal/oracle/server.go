@@ -12,11 +12,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // Play is every scripted hook of a server: it answers one attempt at a call of the hook at a path. ctx ends when the caller
@@ -118,21 +119,11 @@ func (s *Webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := withCall(r.Context(), Call{Version: review.APIVersion, Timeout: r.URL.Query().Get("timeout")})
 	answer := s.answer(ctx, strings.TrimPrefix(r.URL.Path, "/"), review.Request)
 	if !answer.Hang || answer.Cut > 0 {
-		pause(ctx, answer.Delay)
+		clock.Sleep(ctx, answer.Delay)
 		answer.send(w, &review)
 	}
 	if answer.Hang {
 		<-ctx.Done()
-	}
-}
-
-// pause takes the time that the script takes.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 
