@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -277,7 +278,7 @@ func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *sl
 	if err != nil {
 		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
 	}
-	if err := checkServes(f.cert); err != nil {
+	if err := checkServes(f); err != nil {
 		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
 	}
 	labels := prometheus.Labels{"listener": listener}
@@ -294,13 +295,14 @@ func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *sl
 }
 
 // checkServes refuses a certificate that every client would refuse, where the operator sees it rather than each of them.
-func checkServes(file string) error {
-	shown, err := readCertificates(file, time.Now())
+func checkServes(f tlsFiles) error {
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
 		return err
 	}
-	if leaf := shown[0]; slices.Contains(leaf.Uses, "client") && !slices.Contains(leaf.Uses, "server") && !slices.Contains(leaf.Uses, "any") {
-		return fmt.Errorf("%s is for clients only: name that of a server (`portcullis certs issue server` makes one)", file)
+	may := func(use x509.ExtKeyUsage) bool { return slices.Contains(pair.Leaf.ExtKeyUsage, use) }
+	if may(x509.ExtKeyUsageClientAuth) && !may(x509.ExtKeyUsageServerAuth) && !may(x509.ExtKeyUsageAny) {
+		return fmt.Errorf("%s is for clients only: name that of a server (`portcullis certs issue server` makes one)", f.cert)
 	}
 	return nil
 }

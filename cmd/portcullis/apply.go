@@ -25,9 +25,9 @@ type applyCommand struct {
 	timeout     time.Duration
 	acknowledge []string
 	expect      []string
-	progress    *choice
+	progress    string
 	target      target
-	output      *choice
+	output      string
 }
 
 func newApplyCommand() *cobra.Command {
@@ -56,8 +56,8 @@ do not. With --expect nothing is applied over what somebody else has changed mea
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that you take upon yourself; may be given several times")
 	f.StringArrayVar(&c.expect, "expect", nil,
 		"version that an object must still have, as KIND/NAME=VERSION; 0 for one that must not be there; may be given several times")
-	c.progress = progressFlag(cmd)
-	c.output = outputFlag(cmd, "json for tools (default: text)", printer.JSON)
+	progressFlag(cmd, &c.progress)
+	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -70,7 +70,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	tell := printer.NewProgress(cmd.ErrOrStderr(), c.progress.value)
+	tell := printer.NewProgress(cmd.ErrOrStderr(), c.progress)
 	defer tell.Done()
 	tell.Sayf("reading")
 	objects, err := documents(cmd, c.files)
@@ -105,7 +105,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 
 // refuse says why nothing is done: for tools on standard output too.
 func (c *applyCommand) refuse(out io.Writer, err error) error {
-	if c.output.value == printer.JSON {
+	if c.output == printer.JSON {
 		return errors.Join(err, printRefusal(out, err))
 	}
 	return err
@@ -131,7 +131,7 @@ func tellEntryDrift(ctx context.Context, client configv1.ConfigServiceClient, no
 
 // print says what was done.
 func (c *applyCommand) print(out, notes io.Writer, answer *configv1.ApplyResponse) error {
-	return printer.Print(out, c.output.value, printer.Message{Message: answer}, func() error {
+	return printer.Print(out, c.output, printer.Message{Message: answer}, func() error {
 		printFindings(notes, answer.GetFindings())
 		suffix := ""
 		if c.dryRun {

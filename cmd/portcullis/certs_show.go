@@ -56,7 +56,8 @@ HookRoutes and Roles and --operator-authority of serve take it.`,
 			return nil
 		},
 	}
-	output := outputFlag(cmd, "json for tools (default: text)", printer.JSON)
+	var output string
+	outputFlag(cmd, &output, "json for tools (default: text)", printer.JSON)
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		var all []certificate
 		for _, file := range files {
@@ -66,7 +67,7 @@ HookRoutes and Roles and --operator-authority of serve take it.`,
 			}
 			all = append(all, shown...)
 		}
-		return printer.Print(cmd.OutOrStdout(), output.value, all, func() error { return writeCertificates(cmd.OutOrStdout(), all) })
+		return printer.Print(cmd.OutOrStdout(), output, all, func() error { return writeCertificates(cmd.OutOrStdout(), all) })
 	}
 	return cmd
 }

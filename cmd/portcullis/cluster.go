@@ -39,7 +39,7 @@ type registerCommand struct {
 	target  target
 	timeout time.Duration
 	options registration.Options
-	output  *choice
+	output  string
 }
 
 func newClusterRegisterCommand() *cobra.Command {
@@ -92,12 +92,12 @@ finds those that do not fit (entry-drift), and so do "portcullis apply --wait" a
 	f.DurationVar(&c.options.Budget.Mutate, "mutate-timeout", registration.DefaultMutateBudget, "longest time for the mutating hooks of a write")
 	f.DurationVar(&c.options.Budget.Reinvoke, "reinvoke-timeout", registration.DefaultReinvokeBudget, "longest time for the hooks of a reinvocation")
 	f.DurationVar(&c.options.Budget.Validate, "validate-timeout", registration.DefaultValidateBudget, "longest time for the validating hooks of a write")
-	c.output = outputFlag(cmd, "yaml or json (default: yaml)", printer.YAML, printer.JSON)
+	outputFlag(cmd, &c.output, "yaml or json (default: yaml)", printer.YAML, printer.JSON)
 	return withSettings(cmd)
 }
 
 func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Writer) error {
-	if ca := c.target.tls.ca; ca != "" {
+	if ca := c.target.ca; ca != "" {
 		bundle, err := os.ReadFile(ca)
 		if err != nil {
 			return fmt.Errorf("--ca: %w", err)
@@ -183,7 +183,7 @@ func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
 // print writes the objects, for kubectl.
 func (c *registerCommand) print(out io.Writer, r *registration.Registration) error {
 	objects := []any{r.Mutating, r.Validating}
-	if c.output.value == printer.JSON {
+	if c.output == printer.JSON {
 		return printer.WriteJSON(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
 	}
 	fmt.Fprintln(out, "---")

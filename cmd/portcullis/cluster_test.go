@@ -8,15 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
-	judged "github.com/portcullis-mesh/portcullis/dispatcher/review"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 const registeredHooks = `apiVersion: admissionregistration.k8s.io/v1
@@ -127,82 +124,6 @@ func TestClusterRegisterSaysWhatIsProbablyNotMeant(t *testing.T) {
 	if !strings.Contains(r.notes, `warning: `) || !strings.Contains(r.notes, `never called for "Pods"`) {
 		t.Errorf("%+v", r)
 	}
-}
-
-// TestClusterRegisterAsksAMesh has entries made from what is in force, which then changes: reviews that come by them say so.
-func TestClusterRegisterAsksAMesh(t *testing.T) {
-	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
-	ready := info.file(t)
-	entryPath := func() string {
-		r := register(t, "dev", "--ready-file", ready, "--url", "https://mesh.example.com:8443", "-o", "json")
-		r.ends(t, 0)
-		_, path, ok := strings.Cut(r.out, "https://mesh.example.com:8443/v1/clusters/dev/validate/")
-		if !ok {
-			t.Fatalf("no entry: %+v", r)
-		}
-		path, _, _ = strings.Cut(path, `"`)
-		return path
-	}
-	comesBy := func(entry string) {
-		t.Helper()
-		_, err := a.judge.Review(t.Context(), &judged.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Entry: entry, Admission: &admissionv1.AdmissionRequest{
-			Uid: "u", Cluster: "dev", Operation: "DELETE", Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "services"},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	drift := func() string {
-		return execute(t, newGetCommand(), nil, "cluster", "dev", "-o", "json", "--ready-file", ready).out
-	}
-
-	before := entryPath()
-	comesBy(before)
-	if said := drift(); strings.Contains(said, "entry-drift") {
-		t.Errorf("entries that fit: %s", said)
-	}
-
-	policy := strings.NewReplacer("GROUP", "example.com").Replace(appliedHooks)
-	execute(t, newApplyCommand(), strings.NewReader(policy), "-f", "-", "--wait", "--ready-file", ready).
-		ends(t, 0, "warning: Cluster/dev: ", `hook "policy.example.com" of ValidatingWebhookConfiguration/policy`, "portcullis cluster register dev", "(entry-drift)")
-	if said := drift(); !strings.Contains(said, "entry-drift") {
-		t.Errorf("entries that do not fit: %s", said)
-	}
-
-	after := entryPath()
-	if after == before {
-		t.Fatalf("another configuration has the same entry %s", after)
-	}
-	comesBy(after)
-	for deadline := time.Now().Add(time.Minute); strings.Contains(drift(), "entry-drift"); {
-		if time.Now().After(deadline) {
-			t.Fatal("entries that fit again are still said not to")
-		}
-	}
-}
-
-// TestEntriesOfTheMeshAreNotTakenBackUnasked has an operator who takes all that the cluster shows, entries of the mesh among it.
-func TestEntriesOfTheMeshAreNotTakenBackUnasked(t *testing.T) {
-	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
-	args := []string{"prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json"}
-	entries := register(t, args...)
-	if strings.Contains(entries.notes, "danger") || strings.Contains(entries.notes, "call itself") {
-		t.Errorf("before any is there: %s", entries.notes)
-	}
-
-	ready := withStore(t)
-	apply := func(more ...string) ran {
-		return execute(t, newApplyCommand(), strings.NewReader(entries.out), append([]string{"-f", "-", "--ready-file", ready}, more...)...)
-	}
-	apply().ends(t, exitDenied, "acknowledge danger-own-entry", "webhooks[0].clientConfig", "the mesh would call itself", "managed-by=portcullis")
-	execute(t, newGetCommand(), nil, "vwc", "portcullis", "--ready-file", ready).ends(t, exitDenied, "there is no")
-	apply("--acknowledge", "danger-own-entry").ends(t, 0)
-
-	if err := os.WriteFile(filepath.Join(dir, "entries.json"), []byte(entries.out), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again := register(t, args...)
-	again.ends(t, 0, "warning: ", "entries.json:", "webhooks[0].clientConfig: it is what", "made for the API servers of cluster prod-1")
 }
 
 func TestClusterRegisterSaysThatNobodyTellsTheNamespaces(t *testing.T) {

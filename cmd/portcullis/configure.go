@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/service"
@@ -15,43 +13,8 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// configureAddress says where the commands that change and show the configuration find the mesh, and configureUsage how they end too.
-const configureAddress = `
-The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
-(serve --listen-hosts) and a client certificate whose identity has a role: --operator of serve names the first one, and
-Roles the others.
-`
-
+// configureUsage says where the commands find the mesh and how they end.
 const configureUsage = configureAddress + exitUsage
-
-// maxConfigurationBytes is the largest answer about the configuration that is read: all objects at once.
-const maxConfigurationBytes = 1 << 30
-
-// configured talks to ConfigService, and says what an error means for who typed a command.
-func configured(t *target, use func(configv1.ConfigServiceClient) error) error {
-	conn, err := t.dial(maxConfigurationBytes)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	err = use(configv1.NewConfigServiceClient(conn))
-	s, ok := status.FromError(err)
-	switch {
-	case err == nil || !ok:
-		return err
-	case s.Code() == codes.Unimplemented:
-		return errors.New("this mesh has no store: it was started without --data-dir and --etcd, and its configuration is in files alone")
-	case s.Code() == codes.DeadlineExceeded:
-		return fmt.Errorf("%s has not answered in time (--timeout): %s", t.server, s.Message())
-	case s.Code() == codes.Unavailable:
-		return fmt.Errorf("%s does not answer: %s", t.server, s.Message())
-	}
-	told := errors.New(s.Message())
-	if saysNo(s.Code()) {
-		return refused(told)
-	}
-	return told
-}
 
 // expectations are the versions that objects must still have, from KIND/NAME=VERSION.
 func expectations(texts []string) (map[string]string, error) {

@@ -55,6 +55,16 @@ func appWithStore(t *testing.T, change func(*dev, *serveConfig)) (*app, *dev, re
 	return a, d, info
 }
 
+// file writes what a mesh says of itself.
+func (i readyInfo) file(t *testing.T) string {
+	t.Helper()
+	data, err := json.Marshal(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, "ready.json", string(data))
+}
+
 const appliedHooks = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: {name: policy}

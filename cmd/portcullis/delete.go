@@ -15,7 +15,7 @@ func newDeleteCommand() *cobra.Command {
 	var t target
 	var waits, dryRun bool
 	var expect string
-	var form *choice
+	var form string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "delete KIND NAME",
@@ -49,7 +49,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 				}
 				w := wait{
 					request: &configv1.WaitRequest{Revision: answer.GetRevision(), Released: true}, timeout: timeout,
-					done: "have let go of it", tell: printer.NewProgress(cmd.ErrOrStderr(), form.value),
+					done: "have let go of it", tell: printer.NewProgress(cmd.ErrOrStderr(), form),
 				}
 				return w.until(ctx, client)
 			})
@@ -59,7 +59,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 	f.BoolVar(&waits, "wait", false, "wait until no review is judged by it any more")
 	dryRunFlag(cmd, &dryRun, "have the mesh check it, and do nothing")
 	f.StringVar(&expect, "expect", "", "version that the object must still have")
-	form = progressFlag(cmd)
+	progressFlag(cmd, &form)
 	f.DurationVar(&timeout, "timeout", time.Minute, "how long that may take")
 	t.bind(f)
 	return withSettings(cmd)

@@ -24,7 +24,7 @@ type diffCommand struct {
 	timeout     time.Duration
 	acknowledge []string
 	target      target
-	output      *choice
+	output      string
 }
 
 func newDiffCommand() *cobra.Command {
@@ -47,7 +47,7 @@ Exit codes: 0 without differences; 1 with some; 2 when the apply would be refuse
 	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
-	c.output = outputFlag(cmd, "json for tools (default: text)", printer.JSON)
+	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -87,7 +87,7 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 			return err
 		}
 		findings := answer.GetFindings()
-		if told := (*refusedError)(nil); errors.As(refusal, &told) && c.output.value == printer.JSON {
+		if told := (*refusedError)(nil); errors.As(refusal, &told) && c.output == printer.JSON {
 			findings = told.findings
 		}
 		if err := c.print(cmd, d, findings); err != nil {
@@ -107,7 +107,7 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 // print shows the differences, and what has to be known about the objects.
 func (c *diffCommand) print(cmd *cobra.Command, d differences, findings []*configv1.Finding) error {
 	out := cmd.OutOrStdout()
-	if c.output.value == printer.JSON {
+	if c.output == printer.JSON {
 		d.Findings = printer.Messages(findings)
 		return printer.WriteJSON(out, d)
 	}

@@ -91,7 +91,7 @@ func TestAnEtcdThatRefusesSaysWhy(t *testing.T) {
 	reach := []string{"--etcd", strings.Join(o.Endpoints, ","), "--etcd-cert", o.CertFile, "--etcd-key", o.KeyFile}
 	for want, args := range map[string][]string{
 		"invalid user ID or password": {"--etcd-ca", o.CAFile, "--etcd-user", o.User, "--etcd-password-file", write(t, "password", "wrong")},
-		"unknown authority":           {"--etcd-ca", filepath.Join(authority(t), "ca.crt"), "--etcd-create"},
+		"unknown authority":           {"--etcd-ca", filepath.Join(newAuthority(t), "ca.crt"), "--etcd-create"},
 	} {
 		flags := etcdFlags(t, append(args, reach...)...)
 		s, err := flags.open(t.Context(), "test", slog.New(slog.DiscardHandler))

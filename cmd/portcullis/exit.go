@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"google.golang.org/grpc/codes"
 )
 
 // Exit codes.
@@ -44,16 +42,6 @@ func refused(err error) error {
 		return nil
 	}
 	return &codedError{err, exitDenied}
-}
-
-// saysNo reports whether a code of gRPC is an answer, and not the lack of one.
-func saysNo(code codes.Code) bool {
-	switch code {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.Aborted:
-		return true
-	default:
-		return false
-	}
 }
 
 // exitCode says what went wrong, and returns what the process ends with.

@@ -18,7 +18,7 @@ const explainedChanges = 5
 type explainCommand struct {
 	timeout time.Duration
 	target  target
-	output  *choice
+	output  string
 }
 
 func newExplainCommand() *cobra.Command {
@@ -39,7 +39,7 @@ What hooks said to one review, and why others were not called, is told by "portc
 	}
 	f := cmd.Flags()
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
-	c.output = outputFlag(cmd, "how to print (default: text)", printer.JSON, printer.YAML)
+	outputFlag(cmd, &c.output, "how to print (default: text)", printer.JSON, printer.YAML)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -56,7 +56,7 @@ func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		return printer.Print(cmd.OutOrStdout(), c.output.value, e.messages(), func() error {
+		return printer.Print(cmd.OutOrStdout(), c.output, e.messages(), func() error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), e.text(time.Now()))
 			return err
 		})

@@ -7,12 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
-
-	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
 
 // refusal is what a refused apply prints for tools.
@@ -104,19 +98,5 @@ func TestApplySaysHowItIsCalled(t *testing.T) {
 		{"use it alone, or with server or none", "-f hook.yaml --dry-run=maybe"},
 	} {
 		execute(t, newApplyCommand(), nil, strings.Fields(tc.args)...).fails(t, tc.want)
-	}
-}
-
-func TestEachChangeOfAnObjectSaysWhatItDid(t *testing.T) {
-	rows := mesh.ChangeRows([]*configv1.Change{
-		{Revision: "3", At: timestamppb.New(time.Unix(0, 0)), Actions: []string{
-			`put hook "a" of ValidatingWebhookConfiguration/p in rotation: h is ready`, "created Role/p",
-		}},
-		{Revision: "2", At: timestamppb.New(time.Unix(0, 0)), Actions: []string{"something else"}},
-	}, "ValidatingWebhookConfiguration/p")
-	for i, want := range []string{`put hook "a" of ValidatingWebhookConfiguration/p in rotation: h is ready and 1 more`, "something else"} {
-		if got := rows[i][len(rows[i])-1]; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }

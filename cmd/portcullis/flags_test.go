@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -13,11 +14,25 @@ import (
 // anyFlag lets every flag have a variable.
 func anyFlag(string) bool { return true }
 
-// settable is a command with one flag of each kind that is used.
-func settable() (*cobra.Command, *serveConfig) {
-	var c serveConfig
+// serveFlags are flags of each kind that is used.
+type serveFlags struct {
+	listen, listenHosts, listenAdmin string
+	paths                            []string
+	maxBody                          int64
+	stopDelay                        time.Duration
+}
+
+// settable is a command with them.
+func settable() (*cobra.Command, *serveFlags) {
+	var c serveFlags
 	cmd := &cobra.Command{Use: "x"}
-	c.bind(cmd.Flags())
+	f := cmd.Flags()
+	f.StringVar(&c.listen, "listen", "", "")
+	f.StringVar(&c.listenHosts, "listen-hosts", "", "")
+	f.StringVar(&c.listenAdmin, "listen-admin", "", "")
+	f.StringArrayVar(&c.paths, "config", nil, "")
+	f.Int64Var(&c.maxBody, "max-body-bytes", 0, "")
+	f.DurationVar(&c.stopDelay, "stop-delay", 0, "")
 	return withServerSettings(cmd), &c
 }
 
@@ -39,8 +54,8 @@ func TestTheCommandLineWinsOverVariablesAndTheyOverTheFile(t *testing.T) {
 	if c.listen != "line:1" || c.listenHosts != "variable:2" || c.listenAdmin != "file:3" {
 		t.Errorf("got %q, %q, %q", c.listen, c.listenHosts, c.listenAdmin)
 	}
-	if !slices.Equal(c.stores.paths, []string{"a", "b"}) || c.maxBody != 16<<20 || c.stopDelay.String() != "3s" {
-		t.Errorf("got %v, %d, %s", c.stores.paths, c.maxBody, c.stopDelay)
+	if !slices.Equal(c.paths, []string{"a", "b"}) || c.maxBody != 16<<20 || c.stopDelay.String() != "3s" {
+		t.Errorf("got %v, %d, %s", c.paths, c.maxBody, c.stopDelay)
 	}
 }
 
@@ -72,58 +87,5 @@ func TestBadSettingsSayWhatIsWrongWithThem(t *testing.T) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
-	}
-}
-
-func TestEveryFlagOfServeSaysItsVariable(t *testing.T) {
-	usage := newServeCommand().UsageString()
-	for _, want := range []string{"[$PORTCULLIS_LISTEN]", "[$PORTCULLIS_HOSTS_TLS_CA]", "[$PORTCULLIS_SETTINGS]"} {
-		if !strings.Contains(usage, want) {
-			t.Errorf("%s is missing", want)
-		}
-	}
-	if strings.Contains(usage, "PORTCULLIS_READY_FILE") {
-		t.Error("serve would write over the ready file that the tools of the same shell read")
-	}
-}
-
-func TestOnlyConnectionFlagsOfAToolHaveVariables(t *testing.T) {
-	root := newRootCommand()
-	apply, _, err := root.Find([]string{"apply"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PORTCULLIS_SERVER", "mesh.example.com:8444")
-	t.Setenv("PORTCULLIS_DRY_RUN", "true")
-	t.Setenv("PORTCULLIS_ACKNOWLEDGE", "danger-leases")
-	if err := apply.PreRunE(apply, nil); err != nil {
-		t.Fatal(err)
-	}
-	for flag, want := range map[string]string{"server": "mesh.example.com:8444", "dry-run": "false", "acknowledge": "[]"} {
-		if got := apply.Flags().Lookup(flag).Value.String(); got != want {
-			t.Errorf("--%s is %q, want %q", flag, got, want)
-		}
-	}
-}
-
-func TestOneSettingsFileServesAllCommands(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "settings.yaml")
-	if err := os.WriteFile(file, []byte("server: mesh:8444\nca: ca.crt\ncert: c.crt\nkey: c.key\ncluster: prod-1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PORTCULLIS_SETTINGS", file)
-	for _, path := range [][]string{
-		{"apply"}, {"diff"}, {"get"}, {"explain"}, {"delete"}, {"review"}, {"serve-stale"}, {"store", "backup"},
-	} {
-		cmd, _, err := newRootCommand().Find(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.PreRunE(cmd, nil); err != nil {
-			t.Errorf("%v: %v", path, err)
-		}
-		if got := cmd.Flags().Lookup("server").Value.String(); got != "mesh:8444" {
-			t.Errorf("%v: --server is %q", path, got)
-		}
 	}
 }

@@ -21,7 +21,7 @@ type getCommand struct {
 	watch   bool
 	timeout time.Duration
 	target  target
-	output  *choice
+	output  string
 }
 
 func newGetCommand() *cobra.Command {
@@ -53,7 +53,7 @@ about it but its age, and a change when it has been made, the latest last; with 
 	f := cmd.Flags()
 	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, but not the stream of --watch")
-	c.output = outputFlag(cmd, "how to print (default: a table)", printer.JSON, printer.YAML, printer.Wide)
+	outputFlag(cmd, &c.output, "how to print (default: a table)", printer.JSON, printer.YAML, printer.Wide)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -84,7 +84,7 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 
 func (c *getCommand) show(cmd *cobra.Command, client configv1.ConfigServiceClient) *mesh.Show {
 	return &mesh.Show{
-		Client: client, Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output.value, Watch: c.watch, Timeout: c.timeout,
+		Client: client, Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output, Watch: c.watch, Timeout: c.timeout,
 	}
 }
 

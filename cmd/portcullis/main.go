@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -45,17 +44,4 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		newClusterCommand(), newCertsCommand(), newVersionCommand(),
 	)
 	return root
-}
-
-// grouped makes a command of commands: alone it prints its help, and what is none of them is an error.
-func grouped(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
-	cmd.AddCommand(commands...)
-	cmd.DisableFlagsInUseLine = true
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("there is no %q; `%s --help` lists what there is", cmd.CommandPath()+" "+args[0], cmd.CommandPath())
-		}
-		return cmd.Help()
-	}
-	return cmd
 }

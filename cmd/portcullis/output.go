@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,40 +14,85 @@ import (
 
 // choice is a flag that takes one of a few words.
 type choice struct {
-	value string
+	into  *string
 	words []string
 }
 
-// String is the word that was chosen; empty for none.
-func (c *choice) String() string { return c.value }
+// String implements [pflag.Value].
+func (c *choice) String() string { return *c.into }
 
-// Set chooses a word.
+// Set implements [pflag.Value].
 func (c *choice) Set(word string) error {
 	if !slices.Contains(c.words, word) {
 		return fmt.Errorf("use %s", strings.Join(c.words, " or "))
 	}
-	c.value = word
+	*c.into = word
 	return nil
 }
 
-// Type is what help shows behind the flag.
+// Type implements [pflag.Value].
 func (c *choice) Type() string { return strings.Join(c.words, "|") }
 
-// choiceFlag adds a flag that takes one of a few words, and completes them.
-func choiceFlag(cmd *cobra.Command, name, shorthand, usage string, words ...string) *choice {
-	c := &choice{words: words}
-	cmd.Flags().VarP(c, name, shorthand, usage)
+// choiceFlag adds a flag that takes one of a few words, and completes them. Without the flag into stays empty.
+func choiceFlag(cmd *cobra.Command, into *string, name, shorthand, usage string, words ...string) {
+	cmd.Flags().VarP(&choice{into, words}, name, shorthand, usage)
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	return c
 }
 
 // outputFlag adds -o, the form of what a command prints.
-func outputFlag(cmd *cobra.Command, usage string, formats ...string) *choice {
-	return choiceFlag(cmd, "output", "o", usage, formats...)
+func outputFlag(cmd *cobra.Command, into *string, usage string, formats ...string) {
+	choiceFlag(cmd, into, "output", "o", usage, formats...)
 }
 
 // progressFlag adds --progress.
-func progressFlag(cmd *cobra.Command) *choice {
-	return choiceFlag(cmd, "progress", "", "how to tell how far it is, on standard error (default: on a terminal alone)",
+func progressFlag(cmd *cobra.Command, into *string) {
+	choiceFlag(cmd, into, "progress", "", "how to tell how far it is, on standard error (default: on a terminal alone)",
 		printer.ProgressTerminal, printer.ProgressLines, printer.ProgressNone)
+}
+
+// dryRun is a flag that is there or not, and takes the words that kubectl takes for it.
+type dryRun struct{ set *bool }
+
+// dryRunFlag adds --dry-run.
+func dryRunFlag(cmd *cobra.Command, set *bool, usage string) {
+	cmd.Flags().VarPF(dryRun{set}, "dry-run", "", usage).NoOptDefVal = "true"
+}
+
+// String is part of pflag.Value.
+func (d dryRun) String() string { return strconv.FormatBool(d.set != nil && *d.set) }
+
+// Type is part of pflag.Value.
+func (dryRun) Type() string { return "bool" }
+
+// Set is part of pflag.Value.
+func (d dryRun) Set(word string) error {
+	switch word {
+	case "server":
+		*d.set = true
+		return nil
+	case "none":
+		*d.set = false
+		return nil
+	case "client":
+		return errors.New("nothing is checked without the mesh: use --dry-run, which asks it and changes nothing")
+	}
+	set, err := strconv.ParseBool(word)
+	if err != nil {
+		return errors.New("use it alone, or with server or none")
+	}
+	*d.set = set
+	return nil
+}
+
+// grouped makes a command of commands: alone it prints its help, and an argument that names none of them is an error.
+func grouped(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(commands...)
+	cmd.DisableFlagsInUseLine = true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("there is no %q; `%s --help` lists what there is", cmd.CommandPath()+" "+args[0], cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
+	return cmd
 }

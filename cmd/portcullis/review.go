@@ -20,8 +20,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// maxAnswerBytes is the largest answer that is read: a patch may carry a whole object, twice, in base64.
-const maxAnswerBytes = 32 << 20
+// defaultCluster is the cluster of the samples of dev.
+const defaultCluster = "dev"
 
 // reviewCommand is what the flags of review say.
 type reviewCommand struct {
@@ -29,7 +29,7 @@ type reviewCommand struct {
 	explain       bool
 	timeout       time.Duration
 	target        target
-	stage, output *choice
+	stage, output string
 }
 
 func newReviewCommand() *cobra.Command {
@@ -64,12 +64,12 @@ failed, that is, it is refused because a hook that is fail-closed gave none.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&c.file, "filename", "f", "", `file with the review; "-" is standard input`)
-	f.StringVar(&c.cluster, "cluster", devCluster, "cluster to speak for")
+	f.StringVar(&c.cluster, "cluster", defaultCluster, "cluster to speak for")
 	f.BoolVar(&c.explain, "explain", false, "also say which hooks were not called, and why, and whether the mutating ones are idempotent")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
-	c.stage = choiceFlag(cmd, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
+	choiceFlag(cmd, &c.stage, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")
-	c.output = outputFlag(cmd, "json for tools (default: text)", printer.JSON)
+	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -105,7 +105,7 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 			r.Stages[len(r.Stages)-1].Idempotency = c.again(ctx, client, request, answer)
 		}
 	}
-	if err := r.write(out, c.output.value); err != nil {
+	if err := r.write(out, c.output); err != nil {
 		return err
 	}
 	return r.err()
@@ -146,11 +146,11 @@ func (c *reviewCommand) read(in io.Reader) (*admissionv1.AdmissionRequest, error
 
 // stages are what to ask for, in order.
 func (c *reviewCommand) stages() []admissionv1.Stage {
-	if c.stage.value == stageWord(admissionv1.Stage_STAGE_ADMIT) {
+	if c.stage == stageWord(admissionv1.Stage_STAGE_ADMIT) {
 		return []admissionv1.Stage{admissionv1.Stage_STAGE_ADMIT}
 	}
 	all := []admissionv1.Stage{admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE}
-	return slices.DeleteFunc(all, func(s admissionv1.Stage) bool { return c.stage.value != "" && c.stage.value != stageWord(s) })
+	return slices.DeleteFunc(all, func(s admissionv1.Stage) bool { return c.stage != "" && c.stage != stageWord(s) })
 }
 
 // ask sends one review.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -11,25 +13,34 @@ import (
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/certs"
 )
 
+// configureAddress is the part of a help text that says how a command finds the mesh.
+const configureAddress = `
+The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
+(serve --listen-hosts) and a client certificate whose identity has a role: --operator of serve names the first one, and
+Roles the others.
+`
+
 // target is a running mesh and how to be let in.
 type target struct {
-	readyFile string
-	server    string // host:port
-	tls       tlsFiles
+	readyFile     string
+	server        string // host:port
+	ca, cert, key string // PEM files
 }
 
 // bind makes the flags.
 func (t *target) bind(f *pflag.FlagSet) {
 	f.StringVar(&t.readyFile, "ready-file", "", "file that a running mesh wrote; it fills what the flags below leave out")
 	f.StringVar(&t.server, "server", "", "host:port of the mesh's listener for hosts")
-	f.StringVar(&t.tls.ca, "ca", "", "PEM file of the authorities of its certificate")
-	f.StringVar(&t.tls.cert, "cert", "", "PEM file of our certificate, by whose identity the mesh knows who calls")
-	f.StringVar(&t.tls.key, "key", "", "PEM file of its key")
+	f.StringVar(&t.ca, "ca", "", "PEM file of the authorities of its certificate")
+	f.StringVar(&t.cert, "cert", "", "PEM file of our certificate, by whose identity the mesh knows who calls")
+	f.StringVar(&t.key, "key", "", "PEM file of its key")
 }
 
 // complete fills in what the ready file knows, and says what is missing.
@@ -43,9 +54,9 @@ func (t *target) complete() error {
 	switch {
 	case t.server == "":
 		return errors.New("say which mesh: --ready-file FILE (`portcullis dev --ready-file FILE` writes it), or --server, --ca, --cert and --key")
-	case t.tls.ca == "":
+	case t.ca == "":
 		return errors.New("--ca is missing: the certificate of the mesh has to be checked")
-	case t.tls.cert == "" || t.tls.key == "":
+	case t.cert == "" || t.key == "":
 		return errors.New("--cert and --key are missing: the mesh has to know who calls (`portcullis certs issue client` makes them)")
 	}
 	if _, port, err := net.SplitHostPort(t.server); err != nil || port == "" {
@@ -60,7 +71,12 @@ func (t *target) fromReadyFile() error {
 	if err != nil {
 		return fmt.Errorf("ready file: %w: is the mesh running, and was it told to write the file?", err)
 	}
-	var info readyInfo
+	var info struct { // what is read of it
+		Hosts      string `json:"hosts"`
+		CA         string `json:"ca"`
+		ClientCert string `json:"clientCert"`
+		ClientKey  string `json:"clientKey"`
+	}
 	if err := json.Unmarshal(data, &info); err != nil {
 		return fmt.Errorf("ready file %s: %w", t.readyFile, err)
 	}
@@ -68,9 +84,9 @@ func (t *target) fromReadyFile() error {
 		return fmt.Errorf("ready file %s: it names no listener for hosts: is it what a running mesh wrote?", t.readyFile)
 	}
 	t.server = cmp.Or(t.server, info.Hosts)
-	t.tls.ca = cmp.Or(t.tls.ca, info.CA)
-	if t.tls.cert == "" && t.tls.key == "" {
-		t.tls.cert, t.tls.key = info.ClientCert, info.ClientKey
+	t.ca = cmp.Or(t.ca, info.CA)
+	if t.cert == "" && t.key == "" {
+		t.cert, t.key = info.ClientCert, info.ClientKey
 	}
 	return nil
 }
@@ -88,7 +104,7 @@ func (t *target) dial(largest int) (*grpc.ClientConn, error) {
 		return nil, err
 	}
 	files, err := certs.OpenReloader(certs.ReloaderOptions{
-		CertFile: t.tls.cert, KeyFile: t.tls.key, CAFile: t.tls.ca,
+		CertFile: t.cert, KeyFile: t.key, CAFile: t.ca,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("certificates for %s: %w", t.server, err)
@@ -100,4 +116,46 @@ func (t *target) dial(largest int) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("--server %s: %w", t.server, err)
 	}
 	return conn, nil
+}
+
+// maxAnswerBytes is the largest answer about one review that is read: a patch may carry a whole object, twice, in base64.
+const maxAnswerBytes = 32 << 20
+
+// maxConfigurationBytes is the largest answer about the configuration that is read: all objects at once.
+const maxConfigurationBytes = 1 << 30
+
+// configured talks to ConfigService, and says what an error means for who typed a command.
+func configured(t *target, use func(configv1.ConfigServiceClient) error) error {
+	conn, err := t.dial(maxConfigurationBytes)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = use(configv1.NewConfigServiceClient(conn))
+	s, ok := status.FromError(err)
+	switch {
+	case err == nil || !ok:
+		return err
+	case s.Code() == codes.Unimplemented:
+		return errors.New("this mesh has no store: it was started without --data-dir and --etcd, and its configuration is in files alone")
+	case s.Code() == codes.DeadlineExceeded:
+		return fmt.Errorf("%s has not answered in time (--timeout): %s", t.server, s.Message())
+	case s.Code() == codes.Unavailable:
+		return fmt.Errorf("%s does not answer: %s", t.server, s.Message())
+	}
+	told := errors.New(s.Message())
+	if saysNo(s.Code()) {
+		return refused(told)
+	}
+	return told
+}
+
+// saysNo reports whether a code of gRPC is an answer, and not the lack of one.
+func saysNo(code codes.Code) bool {
+	switch code {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.Aborted:
+		return true
+	default:
+		return false
+	}
 }

@@ -24,7 +24,7 @@ type serveStaleCommand struct {
 	revoke  bool
 	timeout time.Duration
 	target  target
-	output  *choice
+	output  string
 }
 
 func newServeStaleCommand() *cobra.Command {
@@ -53,7 +53,7 @@ the configuration. Without --for and --revoke it shows what holds.`,
 	f.StringVar(&c.reason, "reason", "", "why, for those who find it in the log")
 	f.BoolVar(&c.revoke, "revoke", false, "end the permit")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long an answer may take")
-	c.output = outputFlag(cmd, "how to print (default: sentences)", printer.JSON)
+	outputFlag(cmd, &c.output, "how to print (default: sentences)", printer.JSON)
 	c.target.bind(f)
 	return withSettings(cmd)
 }
@@ -79,7 +79,7 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 		return c.said(err)
 	}
 	out := cmd.OutOrStdout()
-	return printer.Print(out, c.output.value, printer.Message{Message: answer}, func() error { return show(out, answer) })
+	return printer.Print(out, c.output, printer.Message{Message: answer}, func() error { return show(out, answer) })
 }
 
 // ask does what the flags say.

@@ -25,15 +25,25 @@ func TestFilesOfTheHostsListenerAreFilledUp(t *testing.T) {
 	}
 }
 
+// newAuthority makes an authority in a new directory.
+func newAuthority(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if r := execute(t, newCertsCommand(), nil, "authority", "--dir", dir); r.code != 0 {
+		t.Fatal(r.notes)
+	}
+	return dir
+}
+
 func TestServeSaysWhatIsWrong(t *testing.T) {
-	dir := authority(t)
+	dir := newAuthority(t)
 	for _, args := range [][]string{{"client", "--identity", "a"}, {"server", "--dns", "localhost"}} {
 		if r := execute(t, newCertsCommand(), nil, append([]string{"issue", "--dir", dir}, args...)...); r.code != 0 {
 			t.Fatal(r.notes)
 		}
 	}
 	files := func(name string) []string {
-		cert, key := pairFiles(dir, name)
+		cert, key := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 		return []string{"--config", dir, "--tls-cert", cert, "--tls-key", key}
 	}
 	ca := filepath.Join(dir, "ca.crt")

@@ -171,3 +171,6 @@ func restorer() string {
 	}
 	return "store restore"
 }
+
+// storeDir is where in a data directory the store is.
+func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }

@@ -102,9 +102,6 @@ func (c *storeConfig) validate() error {
 	return findAll(c.paths)
 }
 
-// storeDir is where in a data directory the store is.
-func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
-
 // stores is where the configuration comes from, open.
 type stores struct {
 	decoder  *config.Decoder // of all

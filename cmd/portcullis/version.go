@@ -59,11 +59,12 @@ func newVersionCommand() *cobra.Command {
 		Example: "  portcullis version\n  portcullis version -o json",
 		Args:    cobra.NoArgs,
 	}
-	output := outputFlag(cmd, "json for tools (default: text)", printer.JSON)
+	var output string
+	outputFlag(cmd, &output, "json for tools (default: text)", printer.JSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		info, _ := debug.ReadBuildInfo()
 		b := readBuild(info)
-		return printer.Print(cmd.OutOrStdout(), output.value, b, func() error {
+		return printer.Print(cmd.OutOrStdout(), output, b, func() error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
 			return err
 		})

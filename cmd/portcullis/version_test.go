@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,16 +44,5 @@ func TestReadBuild(t *testing.T) {
 				t.Errorf("line %q, want %q", got, tt.line)
 			}
 		})
-	}
-}
-
-func TestVersionCommand(t *testing.T) {
-	if r := execute(t, newVersionCommand(), nil); r.code != 0 || !strings.HasPrefix(r.out, "portcullis ") {
-		t.Errorf("version: %+v", r)
-	}
-	r := execute(t, newVersionCommand(), nil, "-o", "json")
-	var got build
-	if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.Version != version() || got.Go == "" {
-		t.Errorf("version -o json: %+v, %v", r, err)
 	}
 }

@@ -2,9 +2,82 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
+
+func TestOnlyConnectionFlagsOfAToolHaveVariables(t *testing.T) {
+	root := newRootCommand()
+	apply, _, err := root.Find([]string{"apply"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PORTCULLIS_SERVER", "mesh.example.com:8444")
+	t.Setenv("PORTCULLIS_DRY_RUN", "true")
+	t.Setenv("PORTCULLIS_ACKNOWLEDGE", "danger-leases")
+	if err := apply.PreRunE(apply, nil); err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{"server": "mesh.example.com:8444", "dry-run": "false", "acknowledge": "[]"} {
+		if got := apply.Flags().Lookup(flag).Value.String(); got != want {
+			t.Errorf("--%s is %q, want %q", flag, got, want)
+		}
+	}
+}
+
+func TestOneSettingsFileServesAllCommands(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	if err := os.WriteFile(file, []byte("server: mesh:8444\nca: ca.crt\ncert: c.crt\nkey: c.key\ncluster: prod-1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PORTCULLIS_SETTINGS", file)
+	for _, path := range [][]string{
+		{"apply"}, {"diff"}, {"get"}, {"explain"}, {"delete"}, {"review"}, {"serve-stale"}, {"store", "backup"},
+	} {
+		cmd, _, err := newRootCommand().Find(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.PreRunE(cmd, nil); err != nil {
+			t.Errorf("%v: %v", path, err)
+		}
+		if got := cmd.Flags().Lookup("server").Value.String(); got != "mesh:8444" {
+			t.Errorf("%v: --server is %q", path, got)
+		}
+	}
+}
+
+func TestVersionCommand(t *testing.T) {
+	if r := execute(t, newVersionCommand(), nil); r.code != 0 || !strings.HasPrefix(r.out, "portcullis ") {
+		t.Errorf("version: %+v", r)
+	}
+	r := execute(t, newVersionCommand(), nil, "-o", "json")
+	var got struct{ Version, Go string }
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.Version != version() || got.Go == "" {
+		t.Errorf("version -o json: %+v, %v", r, err)
+	}
+}
+
+func TestChoiceFlag(t *testing.T) {
+	newCommand := func() *cobra.Command {
+		cmd := &cobra.Command{Use: "test"}
+		var output string
+		outputFlag(cmd, &output, "form", printer.YAML, printer.JSON)
+		cmd.Run = func(cmd *cobra.Command, _ []string) { cmd.Print(output) }
+		return cmd
+	}
+	if r := execute(t, newCommand(), nil, "-o", "json"); r.code != 0 || r.out != "json" {
+		t.Errorf("-o json: %+v", r)
+	}
+	execute(t, newCommand(), nil, "-o", "xml").fails(t, `"-o, --output"`, "use yaml or json")
+}
 
 func TestCompletion(t *testing.T) {
 	tests := map[string]struct {
