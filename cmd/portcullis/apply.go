@@ -26,7 +26,7 @@ type applyCommand struct {
 	acknowledge []string
 	expect      []string
 	progress    string
-	target      target
+	mesh        target
 	output      string
 }
 
@@ -58,7 +58,7 @@ do not. With --expect nothing is applied over what somebody else has changed mea
 		"version that an object must still have, as KIND/NAME=VERSION; 0 for one that must not be there; may be given several times")
 	progressFlag(cmd, &c.progress)
 	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
-	c.target.bind(f)
+	c.mesh.bind(f)
 	return withSettings(cmd)
 }
 
@@ -79,7 +79,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
-	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
+	return c.mesh.config(func(client configv1.ConfigServiceClient) error {
 		tell.Sayf("checking and storing %d objects", len(objects))
 		answer, err := client.Apply(ctx, &configv1.ApplyRequest{
 			Manifests: manifests(objects), DryRun: c.dryRun, Acknowledge: c.acknowledge, ExpectedResourceVersions: expected,

@@ -36,7 +36,7 @@ func newClusterCommand() *cobra.Command {
 // registerCommand is what the flags of cluster register say.
 type registerCommand struct {
 	config  []string
-	target  target
+	mesh    target
 	timeout time.Duration
 	options registration.Options
 	output  string
@@ -82,7 +82,7 @@ finds those that do not fit (entry-drift), and so do "portcullis apply --wait" a
 	f := cmd.Flags()
 	f.BoolVar(&show, "print", true, "print the objects and change nothing")
 	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration, instead of asking a mesh; may be given several times")
-	c.target.bind(f)
+	c.mesh.bind(f)
 	f.Lookup("ca").Usage = "PEM file of the authorities of the mesh's certificate (default, in what is printed: those of the API server's system)"
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long the mesh may take to answer")
 	f.StringVar(&c.options.URL, "url", "", "where the cluster's API servers reach the mesh (serve --listen)")
@@ -97,7 +97,7 @@ finds those that do not fit (entry-drift), and so do "portcullis apply --wait" a
 }
 
 func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Writer) error {
-	if ca := c.target.ca; ca != "" {
+	if ca := c.mesh.ca; ca != "" {
 		bundle, err := os.ReadFile(ca)
 		if err != nil {
 			return fmt.Errorf("--ca: %w", err)
@@ -135,14 +135,14 @@ func (c *registerCommand) objects(ctx context.Context) ([]config.Object, error) 
 	if len(c.config) > 0 {
 		return objectsIn(ctx, c.config)
 	}
-	if c.target.readyFile == "" && c.target.server == "" {
+	if !c.mesh.given() {
 		return nil, errors.New("say which configuration is in force: that of a mesh with a store, by --ready-file or --server, " +
 			"or --config PATH, as for portcullis serve")
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var objects []config.Object
-	err := configured(&c.target, func(client configv1.ConfigServiceClient) error {
+	err := c.mesh.config(func(client configv1.ConfigServiceClient) error {
 		answer, err := client.List(ctx, &configv1.ListRequest{})
 		if err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 )
 
 func newDeleteCommand() *cobra.Command {
-	var t target
+	var mesh target
 	var waits, dryRun bool
 	var expect string
 	var form string
@@ -34,7 +34,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return configured(&t, func(client configv1.ConfigServiceClient) error {
+			return mesh.config(func(client configv1.ConfigServiceClient) error {
 				answer, err := client.Delete(ctx, &configv1.DeleteRequest{Key: key, DryRun: dryRun, ExpectedResourceVersion: expect})
 				if err != nil {
 					return err
@@ -61,6 +61,6 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 	f.StringVar(&expect, "expect", "", "version that the object must still have")
 	progressFlag(cmd, &form)
 	f.DurationVar(&timeout, "timeout", time.Minute, "how long that may take")
-	t.bind(f)
+	mesh.bind(f)
 	return withSettings(cmd)
 }

@@ -23,7 +23,7 @@ type diffCommand struct {
 	files       []string
 	timeout     time.Duration
 	acknowledge []string
-	target      target
+	mesh        target
 	output      string
 }
 
@@ -48,7 +48,7 @@ Exit codes: 0 without differences; 1 with some; 2 when the apply would be refuse
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
 	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
-	c.target.bind(f)
+	c.mesh.bind(f)
 	return withSettings(cmd)
 }
 
@@ -57,7 +57,7 @@ func failed(err error) error {
 	if err == nil || errors.Is(err, errDiffers) {
 		return err
 	}
-	return &codedError{err, exitError}
+	return &codedError{Err: err, Code: exitError}
 }
 
 func (c *diffCommand) run(cmd *cobra.Command) error {
@@ -71,7 +71,7 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
 	var d differences
-	err = configured(&c.target, func(client configv1.ConfigServiceClient) error {
+	err = c.mesh.config(func(client configv1.ConfigServiceClient) error {
 		answer, refusal := client.Apply(ctx, &configv1.ApplyRequest{Manifests: manifests(objects), DryRun: true, Acknowledge: c.acknowledge})
 		code := status.Code(refusal)
 		refusal = refusalOf(refusal, objects)

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/spf13/cobra"
 )
 
 // Exit codes.
@@ -28,20 +31,27 @@ var (
 
 // codedError is an error that ends the process with a code of its own.
 type codedError struct {
-	error
-
-	code int
+	Err  error
+	Code int
 }
 
-// Unwrap is the error itself.
-func (e *codedError) Unwrap() error { return e.error }
+// Error is the text of Err.
+func (e *codedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *codedError) Unwrap() error { return e.Err }
 
 // refused is an error that trying again does not mend.
 func refused(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &codedError{err, exitDenied}
+	return &codedError{Err: err, Code: exitDenied}
+}
+
+// run executes a command and returns the exit code of the process.
+func run(ctx context.Context, root *cobra.Command) int {
+	return exitCode(root.ExecuteContext(ctx), root.ErrOrStderr())
 }
 
 // exitCode says what went wrong, and returns what the process ends with.
@@ -56,7 +66,7 @@ func exitCode(err error, notes io.Writer) int {
 	}
 	fmt.Fprintf(notes, "Error: %v\n", err)
 	if coded := (*codedError)(nil); errors.As(err, &coded) {
-		return coded.code
+		return coded.Code
 	}
 	return exitError
 }

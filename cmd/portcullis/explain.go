@@ -17,7 +17,7 @@ const explainedChanges = 5
 // explainCommand is what the flags of explain say.
 type explainCommand struct {
 	timeout time.Duration
-	target  target
+	mesh    target
 	output  string
 }
 
@@ -40,7 +40,7 @@ What hooks said to one review, and why others were not called, is told by "portc
 	f := cmd.Flags()
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
 	outputFlag(cmd, &c.output, "how to print (default: text)", printer.JSON, printer.YAML)
-	c.target.bind(f)
+	c.mesh.bind(f)
 	return withSettings(cmd)
 }
 
@@ -51,7 +51,7 @@ func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
-	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
+	return c.mesh.config(func(client configv1.ConfigServiceClient) error {
 		e, err := explain(ctx, client, key)
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 type getCommand struct {
 	watch   bool
 	timeout time.Duration
-	target  target
+	mesh    target
 	output  string
 }
 
@@ -54,7 +54,7 @@ about it but its age, and a change when it has been made, the latest last; with 
 	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, but not the stream of --watch")
 	outputFlag(cmd, &c.output, "how to print (default: a table)", printer.JSON, printer.YAML, printer.Wide)
-	c.target.bind(f)
+	c.mesh.bind(f)
 	return withSettings(cmd)
 }
 
@@ -65,7 +65,7 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	return configured(&c.target, func(client configv1.ConfigServiceClient) error {
+	return c.mesh.config(func(client configv1.ConfigServiceClient) error {
 		show := c.show(cmd, client)
 		if len(args) == 1 {
 			switch strings.TrimSuffix(strings.ToLower(args[0]), "s") {

@@ -19,11 +19,6 @@ func main() {
 	os.Exit(code)
 }
 
-// run executes a command and returns the exit code of the process.
-func run(ctx context.Context, root *cobra.Command) int {
-	return exitCode(root.ExecuteContext(ctx), root.ErrOrStderr())
-}
-
 // newRootCommand is the command line as a whole.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{

@@ -28,7 +28,7 @@ type reviewCommand struct {
 	file, cluster string
 	explain       bool
 	timeout       time.Duration
-	target        target
+	mesh          target
 	stage, output string
 }
 
@@ -70,7 +70,7 @@ failed, that is, it is refused because a hook that is fail-closed gave none.`,
 	choiceFlag(cmd, &c.stage, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")
 	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
-	c.target.bind(f)
+	c.mesh.bind(f)
 	return withSettings(cmd)
 }
 
@@ -82,7 +82,7 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	conn, err := c.target.dial(maxAnswerBytes)
+	conn, err := c.mesh.dial(maxAnswerBytes)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (c *reviewCommand) ask(
 
 // advise says what to do about a call without an answer.
 func (c *reviewCommand) advise(err error) error {
-	s, address := status.Convert(err), c.target.server
+	s, address := status.Convert(err), c.mesh.server
 	message := strings.TrimPrefix(s.Message(), "portcullis: ")
 	switch {
 	case message != s.Message():

@@ -43,6 +43,9 @@ func (t *target) bind(f *pflag.FlagSet) {
 	f.StringVar(&t.key, "key", "", "PEM file of its key")
 }
 
+// given reports whether a flag names the mesh.
+func (t *target) given() bool { return t.readyFile != "" || t.server != "" }
+
 // complete fills in what the ready file knows, and says what is missing.
 func (t *target) complete() error {
 	if t.readyFile != "" {
@@ -124,8 +127,8 @@ const maxAnswerBytes = 32 << 20
 // maxConfigurationBytes is the largest answer about the configuration that is read: all objects at once.
 const maxConfigurationBytes = 1 << 30
 
-// configured talks to ConfigService, and says what an error means for who typed a command.
-func configured(t *target, use func(configv1.ConfigServiceClient) error) error {
+// config calls use with a client of ConfigService, and returns its error in the words of the command line.
+func (t *target) config(use func(configv1.ConfigServiceClient) error) error {
 	conn, err := t.dial(maxConfigurationBytes)
 	if err != nil {
 		return err

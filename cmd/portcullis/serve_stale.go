@@ -23,7 +23,7 @@ type serveStaleCommand struct {
 	reason  string
 	revoke  bool
 	timeout time.Duration
-	target  target
+	mesh    target
 	output  string
 }
 
@@ -54,7 +54,7 @@ the configuration. Without --for and --revoke it shows what holds.`,
 	f.BoolVar(&c.revoke, "revoke", false, "end the permit")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long an answer may take")
 	outputFlag(cmd, &c.output, "how to print (default: sentences)", printer.JSON)
-	c.target.bind(f)
+	c.mesh.bind(f)
 	return withSettings(cmd)
 }
 
@@ -67,7 +67,7 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 	case !given && c.reason != "":
 		return errors.New("--for is missing: say how long the permit holds, for example --for 1h")
 	}
-	conn, err := c.target.dial(maxAnswerBytes)
+	conn, err := c.mesh.dial(maxAnswerBytes)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (c *serveStaleCommand) said(err error) error {
 	case err == nil || !ok:
 		return err
 	case s.Code() == codes.Unavailable:
-		return fmt.Errorf("%s does not answer: %s", c.target.server, s.Message())
+		return fmt.Errorf("%s does not answer: %s", c.mesh.server, s.Message())
 	}
 	return errors.New(s.Message())
 }

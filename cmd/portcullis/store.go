@@ -33,9 +33,9 @@ backup. A store in an etcd of its own is backed up with etcd's tools: docs/confi
 
 // backupCommand is what the flags of store backup say.
 type backupCommand struct {
-	file   string
-	force  bool
-	target target
+	file  string
+	force bool
+	mesh  target
 }
 
 func newStoreBackupCommand() *cobra.Command {
@@ -60,7 +60,7 @@ operators may have it. The file is there whole, with a checksum, or not at all.
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.force, "force", false, "write it in place of one that is there")
-	c.target.bind(f)
+	c.mesh.bind(f)
 	return withSettings(cmd)
 }
 
@@ -74,7 +74,7 @@ func (c *backupCommand) run(ctx context.Context, out io.Writer) error {
 	}
 	defer func() { _ = os.Remove(part.Name()) }() // nothing, once it is renamed
 	defer part.Close()
-	if err := configured(&c.target, func(client configv1.ConfigServiceClient) error { return receive(ctx, client, part) }); err != nil {
+	if err := c.mesh.config(func(client configv1.ConfigServiceClient) error { return receive(ctx, client, part) }); err != nil {
 		return err
 	}
 	if err := errors.Join(part.Sync(), part.Close(), embedded.Verify(part.Name())); err != nil {

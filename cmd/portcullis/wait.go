@@ -36,7 +36,7 @@ func (w *wait) until(ctx context.Context, client configv1.ConfigServiceClient) e
 		return code == codes.Unavailable || code == codes.Aborted
 	})
 	if err != nil && (ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded) {
-		return &codedError{errors.New(w.overdue(last)), exitBehind}
+		return &codedError{Err: errors.New(w.overdue(last)), Code: exitBehind}
 	}
 	return err
 }

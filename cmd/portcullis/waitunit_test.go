@@ -98,7 +98,7 @@ func TestAWaitThatIsOverdueSaysWhoIsBehindAndHowFar(t *testing.T) {
 			w := wait{timeout: time.Minute, done: "judge by it", tell: printer.NewProgress(io.Discard, "")}
 			err := w.until(t.Context(), &waits{calls: tc.calls})
 			coded := (*codedError)(nil)
-			if !errors.As(err, &coded) || coded.code != tc.code || err.Error() != tc.want {
+			if !errors.As(err, &coded) || coded.Code != tc.code || err.Error() != tc.want {
 				t.Errorf("error %v, want %s", err, tc.want)
 			}
 		})
