@@ -24,9 +24,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/certs"
@@ -41,7 +38,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
@@ -87,7 +87,7 @@ type app struct {
 func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(readyInfo) error) error {
 	c.id = cmp.Or(c.id, uuid.NewString())
 	seeing, err := telemetry.New(ctx, telemetry.Options{
-		ServiceVersion: version(), ServiceInstance: c.id, Logger: log,
+		ServiceVersion: cli.Version(), ServiceInstance: c.id, Logger: log,
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -26,7 +28,7 @@ type applyCommand struct {
 	acknowledge []string
 	expect      []string
 	progress    string
-	mesh        target
+	mesh        connect.MeshAddress
 	output      string
 }
 
@@ -50,16 +52,16 @@ do not. With --expect nothing is applied over what somebody else has changed mea
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
-	dryRunFlag(cmd, &c.dryRun, "have the mesh check it and show what would be done, and do nothing")
+	cli.DryRunFlag(cmd, &c.dryRun, "have the mesh check it and show what would be done, and do nothing")
 	f.BoolVar(&c.wait, "wait", false, "wait until every live dispatcher judges by it")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long that, and applying, may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that you take upon yourself; may be given several times")
 	f.StringArrayVar(&c.expect, "expect", nil,
 		"version that an object must still have, as KIND/NAME=VERSION; 0 for one that must not be there; may be given several times")
-	progressFlag(cmd, &c.progress)
-	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
-	c.mesh.bind(f)
-	return withSettings(cmd)
+	cli.ProgressFlag(cmd, &c.progress)
+	cli.OutputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
+	c.mesh.Bind(f)
+	return cli.WithSettings(cmd)
 }
 
 func (c *applyCommand) run(cmd *cobra.Command) error {
@@ -79,7 +81,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
-	return c.mesh.config(func(client configv1.ConfigServiceClient) error {
+	return c.mesh.Config(func(client configv1.ConfigServiceClient) error {
 		tell.Sayf("checking and storing %d objects", len(objects))
 		answer, err := client.Apply(ctx, &configv1.ApplyRequest{
 			Manifests: manifests(objects), DryRun: c.dryRun, Acknowledge: c.acknowledge, ExpectedResourceVersions: expected,

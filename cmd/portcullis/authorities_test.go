@@ -26,6 +26,8 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/identity"
+	certscli "github.com/portcullis-mesh/portcullis/internal/cli/certs"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 const (
@@ -120,14 +122,14 @@ func (x *authorities) fingerprint(name string) string {
 		x.t.Fatal(err)
 	}
 	var shown string
-	r := execute(x.t, newCertsCommand(), nil, "show", file)
-	for _, word := range strings.Fields(r.out) {
+	r := clitest.Execute(x.t, certscli.NewCommand(), nil, "show", file)
+	for _, word := range strings.Fields(r.Out) {
 		if strings.HasPrefix(word, "sha256:") {
 			shown = word
 		}
 	}
 	if shown == "" {
-		x.t.Fatalf("no fingerprint in %s%s", r.out, r.notes)
+		x.t.Fatalf("no fingerprint in %s%s", r.Out, r.Notes)
 	}
 	return shown
 }
@@ -169,7 +171,7 @@ func TestAClusterIsSpokenForByItsOwnAuthority(t *testing.T) {
 			code, wantHTTP = codes.PermissionDenied, http.StatusForbidden
 		}
 		o := operatorOf(t, x.info, issue(t, x.of[tc.authority], tc.name))
-		if a := o.ask("POST", "/v1/clusters/"+tc.cluster+"/validate", review); a.status != wantHTTP {
+		if a := o.ask("POST", "/v1/clusters/"+tc.cluster+"/validate", clitest.Review); a.status != wantHTTP {
 			t.Errorf("%+v: HTTP %+v", tc, a)
 		}
 		_, err := admissionv1.NewAdmissionServiceClient(x.dial(tc.authority, tc.name)).Review(t.Context(), &admissionv1.ReviewRequest{

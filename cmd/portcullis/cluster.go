@@ -20,6 +20,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -30,13 +32,13 @@ func newClusterCommand() *cobra.Command {
 		Long:    "Cluster makes what has to stand in a cluster so that its API servers call the mesh.",
 		Example: "  portcullis cluster register prod-1 --config conf.d --url https://portcullis.example.com:8443 --ca ca.crt",
 	}
-	return grouped(cmd, newClusterRegisterCommand())
+	return cli.Group(cmd, newClusterRegisterCommand())
 }
 
 // registerCommand is what the flags of cluster register say.
 type registerCommand struct {
 	config  []string
-	mesh    target
+	mesh    connect.MeshAddress
 	timeout time.Duration
 	options registration.Options
 	output  string
@@ -60,7 +62,7 @@ count that Kubernetes ever served.
 Apply the output again whenever the rules, selectors, timeouts or policies of hooks change, and when the cluster has learned
 to serve new versions. Until then hooks are called for the requests that the entries of before bring: "portcullis get clusters"
 finds those that do not fit (entry-drift), and so do "portcullis apply --wait" and the metric portcullis_entry_drift.
-` + configureAddress,
+` + connect.Usage,
 		Example: `  portcullis cluster register prod-1 --server portcullis.example.com:8444 --cert op.crt --key op.key \
     --url https://portcullis.example.com:8443 --ca ca.crt | kubectl --context prod-1 apply -f -
 
@@ -82,7 +84,7 @@ finds those that do not fit (entry-drift), and so do "portcullis apply --wait" a
 	f := cmd.Flags()
 	f.BoolVar(&show, "print", true, "print the objects and change nothing")
 	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration, instead of asking a mesh; may be given several times")
-	c.mesh.bind(f)
+	c.mesh.Bind(f)
 	f.Lookup("ca").Usage = "PEM file of the authorities of the mesh's certificate (default, in what is printed: those of the API server's system)"
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long the mesh may take to answer")
 	f.StringVar(&c.options.URL, "url", "", "where the cluster's API servers reach the mesh (serve --listen)")
@@ -92,12 +94,12 @@ finds those that do not fit (entry-drift), and so do "portcullis apply --wait" a
 	f.DurationVar(&c.options.Budget.Mutate, "mutate-timeout", registration.DefaultMutateBudget, "longest time for the mutating hooks of a write")
 	f.DurationVar(&c.options.Budget.Reinvoke, "reinvoke-timeout", registration.DefaultReinvokeBudget, "longest time for the hooks of a reinvocation")
 	f.DurationVar(&c.options.Budget.Validate, "validate-timeout", registration.DefaultValidateBudget, "longest time for the validating hooks of a write")
-	outputFlag(cmd, &c.output, "yaml or json (default: yaml)", printer.YAML, printer.JSON)
-	return withSettings(cmd)
+	cli.OutputFlag(cmd, &c.output, "yaml or json (default: yaml)", printer.YAML, printer.JSON)
+	return cli.WithSettings(cmd)
 }
 
 func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Writer) error {
-	if ca := c.mesh.ca; ca != "" {
+	if ca := c.mesh.CA; ca != "" {
 		bundle, err := os.ReadFile(ca)
 		if err != nil {
 			return fmt.Errorf("--ca: %w", err)
@@ -135,14 +137,14 @@ func (c *registerCommand) objects(ctx context.Context) ([]config.Object, error) 
 	if len(c.config) > 0 {
 		return objectsIn(ctx, c.config)
 	}
-	if !c.mesh.given() {
+	if !c.mesh.Given() {
 		return nil, errors.New("say which configuration is in force: that of a mesh with a store, by --ready-file or --server, " +
 			"or --config PATH, as for portcullis serve")
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var objects []config.Object
-	err := c.mesh.config(func(client configv1.ConfigServiceClient) error {
+	err := c.mesh.Config(func(client configv1.ConfigServiceClient) error {
 		answer, err := client.List(ctx, &configv1.ListRequest{})
 		if err != nil {
 			return err

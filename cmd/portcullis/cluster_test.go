@@ -14,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 const registeredHooks = `apiVersion: admissionregistration.k8s.io/v1
@@ -59,19 +60,19 @@ func configuration(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func register(t *testing.T, args ...string) ran {
+func register(t *testing.T, args ...string) clitest.Result {
 	t.Helper()
-	return execute(t, newClusterCommand(), nil, append([]string{"register"}, args...)...)
+	return clitest.Execute(t, newClusterCommand(), nil, append([]string{"register"}, args...)...)
 }
 
 func TestClusterRegisterPrintsWhatKubectlApplies(t *testing.T) {
 	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
 	r := register(t, "prod-1", "--print", "--config", dir, "--url", "https://mesh.example.com:8443",
-		"--ca", write(t, "ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
-	if r.code != 0 || r.notes != "" {
-		t.Errorf("exit code %d: %s", r.code, r.notes)
+		"--ca", clitest.Write(t, "ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	if r.Code != 0 || r.Notes != "" {
+		t.Errorf("exit code %d: %s", r.Code, r.Notes)
 	}
-	golden(t, "register.yaml", r.out)
+	clitest.Golden(t, "register.yaml", r.Out)
 }
 
 func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
@@ -83,7 +84,7 @@ func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
 		Kind       string            `json:"kind"`
 		Items      []json.RawMessage `json:"items"`
 	}
-	if err := json.Unmarshal([]byte(r.out), &list); err != nil || list.APIVersion != "v1" || list.Kind != "List" || len(list.Items) != 2 {
+	if err := json.Unmarshal([]byte(r.Out), &list); err != nil || list.APIVersion != "v1" || list.Kind != "List" || len(list.Items) != 2 {
 		t.Fatalf("%v: %+v", err, r)
 	}
 	var validating admissionregistrationv1.ValidatingWebhookConfiguration
@@ -95,8 +96,8 @@ func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
 		t.Errorf("the flags are not followed: %+v", validating)
 	}
 	for _, want := range []string{"(timeout-budget)", "(own-namespace)"} {
-		if !strings.Contains(r.notes, want) {
-			t.Errorf("no %s in %q", want, r.notes)
+		if !strings.Contains(r.Notes, want) {
+			t.Errorf("no %s in %q", want, r.Notes)
 		}
 	}
 }
@@ -104,7 +105,7 @@ func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
 func TestClusterRegisterSaysWhenNoHookIsInForce(t *testing.T) {
 	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
 	r := register(t, "prod-2", "--config", dir, "--url", "https://mesh")
-	if r.code != 0 || !strings.Contains(r.notes, "no hook is in force") || strings.Count(r.out, "kind: ") != 2 || strings.Contains(r.out, "webhooks:") {
+	if r.Code != 0 || !strings.Contains(r.Notes, "no hook is in force") || strings.Count(r.Out, "kind: ") != 2 || strings.Contains(r.Out, "webhooks:") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -113,7 +114,7 @@ func TestClusterRegisterPassesOnWhatTheConfigurationWarnsOf(t *testing.T) {
 	unused := strings.Replace(registeredMesh, "configuration: imagepolicy", "configuration: other", 1)
 	hooks := strings.Replace(registeredHooks, "  rules:", "  clientConfig: {url: \"https://old.example.com\"}\n  rules:", 1)
 	r := register(t, "prod-1", "--config", configuration(t, map[string]string{"hooks.yaml": hooks, "mesh.yaml": unused}), "--url", "https://mesh")
-	if r.code != 0 || !strings.Contains(r.notes, "warning: ") || !strings.Contains(r.notes, "mesh.yaml:4") {
+	if r.Code != 0 || !strings.Contains(r.Notes, "warning: ") || !strings.Contains(r.Notes, "mesh.yaml:4") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -121,7 +122,7 @@ func TestClusterRegisterPassesOnWhatTheConfigurationWarnsOf(t *testing.T) {
 func TestClusterRegisterSaysWhatIsProbablyNotMeant(t *testing.T) {
 	hooks := strings.Replace(registeredHooks, "resources: [pods]", "resources: [Pods]", 1)
 	r := register(t, "prod-1", "--config", configuration(t, map[string]string{"hooks.yaml": hooks, "mesh.yaml": registeredMesh}), "--url", "https://mesh")
-	if !strings.Contains(r.notes, `warning: `) || !strings.Contains(r.notes, `never called for "Pods"`) {
+	if !strings.Contains(r.Notes, `warning: `) || !strings.Contains(r.Notes, `never called for "Pods"`) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -131,7 +132,7 @@ func TestClusterRegisterSaysThatNobodyTellsTheNamespaces(t *testing.T) {
 	hooks := strings.Replace(registeredHooks, "kubernetes.io/metadata.name", "env", 1) // the name of a namespace need not be told
 	dir := configuration(t, map[string]string{"hooks.yaml": hooks, "mesh.yaml": mesh})
 	r := register(t, "prod-1", "--config", dir, "--url", "https://mesh")
-	r.ends(t, 0, "warning: ", "hooks.yaml:5", "webhooks[0].namespaceSelector", "nobody tells those of cluster prod-1: each review", "spec.kubeconfig or spec.namespaces")
+	r.Ends(t, 0, "warning: ", "hooks.yaml:5", "webhooks[0].namespaceSelector", "nobody tells those of cluster prod-1: each review", "spec.kubeconfig or spec.namespaces")
 }
 
 func TestClusterRegisterNamesTheDocumentOfAFinding(t *testing.T) {
@@ -143,7 +144,7 @@ externalAdmissionHooks:
   rules: [{apiGroups: ["*"], apiVersions: ["*"], operations: [CREATE], resources: [pods]}]
 `
 	r := register(t, "prod-1", "--config", configuration(t, map[string]string{"old.yaml": external, "mesh.yaml": registeredMesh}), "--url", "https://mesh")
-	if want := `old.yaml:1: ExternalAdmissionHookConfiguration/old webhook "old.example.com": a rule covers`; r.code != 0 || !strings.Contains(r.notes, want) {
+	if want := `old.yaml:1: ExternalAdmissionHookConfiguration/old webhook "old.example.com": a rule covers`; r.Code != 0 || !strings.Contains(r.Notes, want) {
 		t.Errorf("no %q in %+v", want, r)
 	}
 }
@@ -169,9 +170,9 @@ func TestClusterRegisterSaysWhatIsWrong(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := register(t, tt.args...)
-			r.fails(t, tt.want...)
-			if r.out != "" {
-				t.Errorf("something is printed for kubectl: %s", r.out)
+			r.Fails(t, tt.want...)
+			if r.Out != "" {
+				t.Errorf("something is printed for kubectl: %s", r.Out)
 			}
 		})
 	}
@@ -212,7 +213,7 @@ func TestClusterRegisterPlansByWhatTheClusterServes(t *testing.T) {
 		}
 		s := httptest.NewServer(mux)
 		t.Cleanup(s.Close)
-		return "kubeconfig: " + write(t, "kubeconfig", `{apiVersion: v1, kind: Config, current-context: c,
+		return "kubeconfig: " + clitest.Write(t, "kubeconfig", `{apiVersion: v1, kind: Config, current-context: c,
 clusters: [{name: c, cluster: {server: "`+s.URL+`"}}], contexts: [{name: c, context: {cluster: c}}]}`)
 	}
 	const core = `{"kind": "APIVersions", "versions": []}`
@@ -245,14 +246,14 @@ clusters: [{name: c, cluster: {server: "`+s.URL+`"}}], contexts: [{name: c, cont
 			mesh := "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod-1}\nspec:\n  identities: [kube-apiserver]\n  " + tt.spec + "\n"
 			dir := configuration(t, map[string]string{"hooks.yaml": versionedHooks, "mesh.yaml": mesh})
 			r := register(t, "prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json", "--mutate-timeout", "12s")
-			if r.code != 0 || tt.notes == "" && strings.Contains(r.notes, "does not say") || !strings.Contains(r.notes, tt.notes) {
+			if r.Code != 0 || tt.notes == "" && strings.Contains(r.Notes, "does not say") || !strings.Contains(r.Notes, tt.notes) {
 				t.Fatalf("%+v", r)
 			}
 			want := "v1beta1"
 			if tt.meet {
 				want = "v1,v1beta1"
 			}
-			if got := failClosedVersions(t, r.out); got != want {
+			if got := failClosedVersions(t, r.Out); got != want {
 				t.Errorf("the fail-closed entry takes versions %s, want %s", got, want)
 			}
 		})

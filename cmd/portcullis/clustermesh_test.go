@@ -9,6 +9,8 @@ import (
 
 	judged "github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // TestEntriesOfTheMeshAreNotTakenBackUnasked has an operator who takes all that the cluster shows, entries of the mesh among it.
@@ -16,23 +18,23 @@ func TestEntriesOfTheMeshAreNotTakenBackUnasked(t *testing.T) {
 	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
 	args := []string{"prod-1", "--config", dir, "--url", "https://mesh.example.com:8443", "-o", "json"}
 	entries := register(t, args...)
-	if strings.Contains(entries.notes, "danger") || strings.Contains(entries.notes, "call itself") {
-		t.Errorf("before any is there: %s", entries.notes)
+	if strings.Contains(entries.Notes, "danger") || strings.Contains(entries.Notes, "call itself") {
+		t.Errorf("before any is there: %s", entries.Notes)
 	}
 
 	ready := withStore(t)
-	apply := func(more ...string) ran {
-		return execute(t, newApplyCommand(), strings.NewReader(entries.out), append([]string{"-f", "-", "--ready-file", ready}, more...)...)
+	apply := func(more ...string) clitest.Result {
+		return clitest.Execute(t, newApplyCommand(), strings.NewReader(entries.Out), append([]string{"-f", "-", "--ready-file", ready}, more...)...)
 	}
-	apply().ends(t, exitDenied, "acknowledge danger-own-entry", "webhooks[0].clientConfig", "the mesh would call itself", "managed-by=portcullis")
-	execute(t, newGetCommand(), nil, "vwc", "portcullis", "--ready-file", ready).ends(t, exitDenied, "there is no")
-	apply("--acknowledge", "danger-own-entry").ends(t, 0)
+	apply().Ends(t, cli.ExitDenied, "acknowledge danger-own-entry", "webhooks[0].clientConfig", "the mesh would call itself", "managed-by=portcullis")
+	clitest.Execute(t, newGetCommand(), nil, "vwc", "portcullis", "--ready-file", ready).Ends(t, cli.ExitDenied, "there is no")
+	apply("--acknowledge", "danger-own-entry").Ends(t, 0)
 
-	if err := os.WriteFile(filepath.Join(dir, "entries.json"), []byte(entries.out), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "entries.json"), []byte(entries.Out), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	again := register(t, args...)
-	again.ends(t, 0, "warning: ", "entries.json:", "webhooks[0].clientConfig: it is what", "made for the API servers of cluster prod-1")
+	again.Ends(t, 0, "warning: ", "entries.json:", "webhooks[0].clientConfig: it is what", "made for the API servers of cluster prod-1")
 }
 
 // TestClusterRegisterAsksAMesh has entries made from what is in force, which then changes: reviews that come by them say so.
@@ -41,8 +43,8 @@ func TestClusterRegisterAsksAMesh(t *testing.T) {
 	ready := info.file(t)
 	entryPath := func() string {
 		r := register(t, "dev", "--ready-file", ready, "--url", "https://mesh.example.com:8443", "-o", "json")
-		r.ends(t, 0)
-		_, path, ok := strings.Cut(r.out, "https://mesh.example.com:8443/v1/clusters/dev/validate/")
+		r.Ends(t, 0)
+		_, path, ok := strings.Cut(r.Out, "https://mesh.example.com:8443/v1/clusters/dev/validate/")
 		if !ok {
 			t.Fatalf("no entry: %+v", r)
 		}
@@ -59,7 +61,7 @@ func TestClusterRegisterAsksAMesh(t *testing.T) {
 		}
 	}
 	drift := func() string {
-		return execute(t, newGetCommand(), nil, "cluster", "dev", "-o", "json", "--ready-file", ready).out
+		return clitest.Execute(t, newGetCommand(), nil, "cluster", "dev", "-o", "json", "--ready-file", ready).Out
 	}
 
 	before := entryPath()
@@ -69,8 +71,8 @@ func TestClusterRegisterAsksAMesh(t *testing.T) {
 	}
 
 	policy := strings.NewReplacer("GROUP", "example.com").Replace(appliedHooks)
-	execute(t, newApplyCommand(), strings.NewReader(policy), "-f", "-", "--wait", "--ready-file", ready).
-		ends(t, 0, "warning: Cluster/dev: ", `hook "policy.example.com" of ValidatingWebhookConfiguration/policy`, "portcullis cluster register dev", "(entry-drift)")
+	clitest.Execute(t, newApplyCommand(), strings.NewReader(policy), "-f", "-", "--wait", "--ready-file", ready).
+		Ends(t, 0, "warning: Cluster/dev: ", `hook "policy.example.com" of ValidatingWebhookConfiguration/policy`, "portcullis cluster register dev", "(entry-drift)")
 	if said := drift(); !strings.Contains(said, "entry-drift") {
 		t.Errorf("entries that do not fit: %s", said)
 	}

@@ -11,10 +11,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/service"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 )
 
 // configureUsage says where the commands find the mesh and how they end.
-const configureUsage = configureAddress + exitUsage
+const configureUsage = connect.Usage + cli.ExitUsage
 
 // expectations are the versions that objects must still have, from KIND/NAME=VERSION.
 func expectations(texts []string) (map[string]string, error) {
@@ -67,17 +69,17 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 	}
 	problems = append(problems, duplicates(objects)...)
 	if err := problems.Err(); err != nil {
-		return nil, refused(&invalidError{err, problems})
+		return nil, cli.Refused(&invalidError{err, problems})
 	}
 	size := 0
 	for i := range objects {
 		size += len(objects[i].Manifest)
 	}
 	if size > service.MaxApplyBytes { // which gRPC would refuse in words of its own
-		return nil, refused(fmt.Errorf("-f: the manifests have %d bytes, and at most %d are applied at a time: split them", size, service.MaxApplyBytes))
+		return nil, cli.Refused(fmt.Errorf("-f: the manifests have %d bytes, and at most %d are applied at a time: split them", size, service.MaxApplyBytes))
 	}
 	if len(objects) == 0 {
-		return nil, refused(errors.New("-f: there is no document in it"))
+		return nil, cli.Refused(errors.New("-f: there is no document in it"))
 	}
 	return objects, nil
 }

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // withStore runs a dispatcher with the samples of dev and a store of its own, and returns its ready file.
@@ -62,7 +65,7 @@ func (i readyInfo) file(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, "ready.json", string(data))
+	return clitest.Write(t, "ready.json", string(data))
 }
 
 const appliedHooks = `apiVersion: admissionregistration.k8s.io/v1
@@ -84,28 +87,28 @@ spec: {configuration: policy, stream: {}, hosts: [me]}
 
 func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 	ready := withStore(t)
-	run := func(cmd *cobra.Command, in string, args ...string) ran {
+	run := func(cmd *cobra.Command, in string, args ...string) clitest.Result {
 		t.Helper()
-		return execute(t, cmd, strings.NewReader(in), append(args, "--ready-file", ready)...)
+		return clitest.Execute(t, cmd, strings.NewReader(in), append(args, "--ready-file", ready)...)
 	}
-	says := func(r ran, want ...string) {
+	says := func(r clitest.Result, want ...string) {
 		t.Helper()
-		if r.code != 0 {
-			t.Fatalf("exit code %d: %s", r.code, r.notes)
+		if r.Code != 0 {
+			t.Fatalf("exit code %d: %s", r.Code, r.Notes)
 		}
 		for _, w := range want {
-			if !strings.Contains(r.out, w) {
-				t.Errorf("no %q in: %s", w, r.out)
+			if !strings.Contains(r.Out, w) {
+				t.Errorf("no %q in: %s", w, r.Out)
 			}
 		}
 	}
 	documents := strings.NewReplacer("GROUP", "apps", "hosts: [me]", "hosts: [me], rotation: Immediate").Replace(appliedHooks)
 	says(run(newApplyCommand(), documents, "-f", "-", "--dry-run"), "policy created (dry run)")
-	run(newGetCommand(), "", "vwc/policy").ends(t, exitDenied, "there is no ValidatingWebhookConfiguration/policy")
+	run(newGetCommand(), "", "vwc/policy").Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/policy")
 	r := run(newApplyCommand(), documents, "-f", "-", "--wait", "--progress", "lines")
 	says(r, "ValidatingWebhookConfiguration/policy created", "HookRoute/policy created")
-	if !strings.Contains(r.notes, "1 of 1 dispatchers judge by it") {
-		t.Errorf("said %q", r.notes)
+	if !strings.Contains(r.Notes, "1 of 1 dispatchers judge by it") {
+		t.Errorf("said %q", r.Notes)
 	}
 	says(run(newGetCommand(), ""), "HookRoute/sample-images", "directory", "HookRoute/policy", "etcd")
 	says(run(newGetCommand(), "", "vwc", "policy", "-o", "yaml"), "name: policy.example.com")
@@ -113,10 +116,10 @@ func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 	says(run(newGetCommand(), "", "changes"), devAPIServer, "created ValidatingWebhookConfiguration/policy")
 	says(run(newApplyCommand(), documents, "-f", "-"), "policy unchanged")
 
-	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(review)
+	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(clitest.Review)
 	answer := run(newReviewCommand(), request, "-f", "-", "--stage", "validate", "--explain")
-	if answer.code != exitError || !strings.Contains(answer.out, "policy.example.com") {
-		t.Errorf("a hook that nobody serves did not refuse: %d %s%s", answer.code, answer.out, answer.notes)
+	if answer.Code != cli.ExitError || !strings.Contains(answer.Out, "policy.example.com") {
+		t.Errorf("a hook that nobody serves did not refuse: %d %s%s", answer.Code, answer.Out, answer.Notes)
 	}
 	says(run(newDeleteCommand(), "", "vwc", "policy", "--wait"), "is being removed")
 	says(run(newReviewCommand(), request, "-f", "-", "--stage", "validate"))
@@ -125,13 +128,13 @@ func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 func TestApplySaysWhereAndWhat(t *testing.T) {
 	ready := withStore(t)
 	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
-	execute(t, newApplyCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready).
-		ends(t, exitDenied, "acknowledge danger-leases", `hook "policy.example.com" fails closed`)
-	file := write(t, "hooks.yaml", strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1))
-	execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready).ends(t, exitDenied, "hooks.yaml:9", "webhooks[0].sideEffects")
-	execute(t, newApplyCommand(), nil, "--ready-file", ready).fails(t, "-f is missing")
-	execute(t, newGetCommand(), nil, "pods", "--ready-file", ready).fails(t, `there is no kind "pods"`, "dispatchers or changes")
-	execute(t, newDeleteCommand(), nil, "vwc", "none", "--ready-file", ready).ends(t, exitDenied, "there is no ValidatingWebhookConfiguration/none")
+	clitest.Execute(t, newApplyCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready).
+		Ends(t, cli.ExitDenied, "acknowledge danger-leases", `hook "policy.example.com" fails closed`)
+	file := clitest.Write(t, "hooks.yaml", strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1))
+	clitest.Execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready).Ends(t, cli.ExitDenied, "hooks.yaml:9", "webhooks[0].sideEffects")
+	clitest.Execute(t, newApplyCommand(), nil, "--ready-file", ready).Fails(t, "-f is missing")
+	clitest.Execute(t, newGetCommand(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "dispatchers or changes")
+	clitest.Execute(t, newDeleteCommand(), nil, "vwc", "none", "--ready-file", ready).Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/none")
 }
 
 // TestDangersOfFilesAreWarnings has a hook that nobody could be asked to answer for.
@@ -144,8 +147,8 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 	})
 	ready := info.file(t)
 	for { // what is found follows what is in force by a moment
-		r := execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "json", "--ready-file", ready)
-		if r.code != 0 && strings.Contains(r.notes, "there is no ValidatingWebhookConfiguration/policy") {
+		r := clitest.Execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "json", "--ready-file", ready)
+		if r.Code != 0 && strings.Contains(r.Notes, "there is no ValidatingWebhookConfiguration/policy") {
 			continue // not even the files have been read
 		}
 		var o struct {
@@ -160,24 +163,24 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 				Status string `json:"status"`
 			} `json:"conditions"`
 		}
-		if err := json.Unmarshal([]byte(r.out), &o); err != nil {
-			t.Fatalf("%v: %s", err, r.out)
+		if err := json.Unmarshal([]byte(r.Out), &o); err != nil {
+			t.Fatalf("%v: %s", err, r.Out)
 		}
 		if len(o.Findings) == 0 {
 			continue
 		}
 		f := o.Findings[0]
 		if f.Code != "danger-leases" || f.Severity != "danger" || f.Path != "webhooks[0].failurePolicy" || o.Source != "directory" {
-			t.Errorf("the object is %s", r.out)
+			t.Errorf("the object is %s", r.Out)
 		}
 		if c := o.Conditions[0]; c.Type != "Accepted" || c.Status != "True" {
-			t.Errorf("it is in force, and said not to be: %s", r.out)
+			t.Errorf("it is in force, and said not to be: %s", r.Out)
 		}
 		return
 	}
 }
 
 func TestAMeshWithoutAStoreSaysSo(t *testing.T) {
-	ready := startMesh(t, sample).file(t)
-	execute(t, newGetCommand(), nil, "--ready-file", ready).fails(t, "this mesh has no store", "--data-dir")
+	ready := clitest.StartMesh(t, clitest.Sample).File(t)
+	clitest.Execute(t, newGetCommand(), nil, "--ready-file", ready).Fails(t, "this mesh has no store", "--data-dir")
 }

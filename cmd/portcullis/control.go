@@ -25,6 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 )
 
 // controlPlane is what a dispatcher with a store does beside judging: it lets operators write, and tells the other
@@ -107,7 +108,7 @@ func (a *controlPlane) tell(ctx context.Context) {
 // status is what is in force.
 func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 	s := etcdstore.Status{
-		Version: version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
+		Version: cli.Version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
 		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
 	}
 	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())

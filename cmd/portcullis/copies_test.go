@@ -16,10 +16,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-
-	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 

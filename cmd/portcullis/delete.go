@@ -8,11 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 func newDeleteCommand() *cobra.Command {
-	var mesh target
+	var mesh connect.MeshAddress
 	var waits, dryRun bool
 	var expect string
 	var form string
@@ -34,7 +36,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return mesh.config(func(client configv1.ConfigServiceClient) error {
+			return mesh.Config(func(client configv1.ConfigServiceClient) error {
 				answer, err := client.Delete(ctx, &configv1.DeleteRequest{Key: key, DryRun: dryRun, ExpectedResourceVersion: expect})
 				if err != nil {
 					return err
@@ -57,10 +59,10 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 	}
 	f := cmd.Flags()
 	f.BoolVar(&waits, "wait", false, "wait until no review is judged by it any more")
-	dryRunFlag(cmd, &dryRun, "have the mesh check it, and do nothing")
+	cli.DryRunFlag(cmd, &dryRun, "have the mesh check it, and do nothing")
 	f.StringVar(&expect, "expect", "", "version that the object must still have")
-	progressFlag(cmd, &form)
+	cli.ProgressFlag(cmd, &form)
 	f.DurationVar(&timeout, "timeout", time.Minute, "how long that may take")
-	mesh.bind(f)
-	return withSettings(cmd)
+	mesh.Bind(f)
+	return cli.WithSettings(cmd)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
@@ -84,7 +85,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")
 	webhooks.bind(f)
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
-	return withServerSettings(cmd)
+	return cli.WithServerSettings(cmd)
 }
 
 // devDir is the data directory, and what to do with it at the end.
@@ -204,7 +205,7 @@ func (d *dev) writeSamples() error {
 
 // host runs the sample host until ctx ends, and says that everything serves once its hooks are in rotation.
 func (d *dev) host(ctx context.Context, info readyInfo) error {
-	seeing, err := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: version(), Logger: d.log})
+	seeing, err := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
 	if err != nil {
 		return err
 	}

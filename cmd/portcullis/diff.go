@@ -15,6 +15,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -23,7 +25,7 @@ type diffCommand struct {
 	files       []string
 	timeout     time.Duration
 	acknowledge []string
-	mesh        target
+	mesh        connect.MeshAddress
 	output      string
 }
 
@@ -36,42 +38,43 @@ func newDiffCommand() *cobra.Command {
 change: defaults, the order of fields and comments are no differences. Objects that are not in the files are left alone.
 
 What would stand against the apply, or has to be acknowledged, is said on standard error.
-` + configureAddress + `
+` + connect.Usage + `
 Exit codes: 0 without differences; 1 with some; 2 when the apply would be refused, or the command failed.`,
 		Example: `  portcullis diff -f conf.d --ready-file /tmp/ready.json
   git show main:hooks.yaml | portcullis diff -f - -o json`,
 		Args: filesByFlag,
-		RunE: func(cmd *cobra.Command, _ []string) error { return failed(c.run(cmd)) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			differs, err := c.run(cmd)
+			switch {
+			case err != nil:
+				return &cli.CodedError{Err: err, Code: cli.ExitError} // 1 stands for differences
+			case differs:
+				return &cli.CodedError{Code: cli.ExitDenied}
+			}
+			return nil
+		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
-	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
-	c.mesh.bind(f)
-	return withSettings(cmd)
+	cli.OutputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
+	c.mesh.Bind(f)
+	return cli.WithSettings(cmd)
 }
 
-// failed makes every error one of exit code 2: 1 says that there are differences.
-func failed(err error) error {
-	if err == nil || errors.Is(err, errDiffers) {
-		return err
-	}
-	return &codedError{Err: err, Code: exitError}
-}
-
-func (c *diffCommand) run(cmd *cobra.Command) error {
+func (c *diffCommand) run(cmd *cobra.Command) (differs bool, err error) {
 	if len(c.files) == 0 {
-		return errors.New(`-f is missing: name a file or directory, or "-"`)
+		return false, errors.New(`-f is missing: name a file or directory, or "-"`)
 	}
 	objects, err := documents(cmd, c.files)
 	if err != nil {
-		return err
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
 	var d differences
-	err = c.mesh.config(func(client configv1.ConfigServiceClient) error {
+	err = c.mesh.Config(func(client configv1.ConfigServiceClient) error {
 		answer, refusal := client.Apply(ctx, &configv1.ApplyRequest{Manifests: manifests(objects), DryRun: true, Acknowledge: c.acknowledge})
 		code := status.Code(refusal)
 		refusal = refusalOf(refusal, objects)
@@ -95,13 +98,7 @@ func (c *diffCommand) run(cmd *cobra.Command) error {
 		}
 		return refusal
 	})
-	if err != nil {
-		return err
-	}
-	if d.some() {
-		return errDiffers
-	}
-	return nil
+	return d.some(), err
 }
 
 // print shows the differences, and what has to be known about the objects.

@@ -4,26 +4,29 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 	ready := withStore(t)
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
-	diff := func(in string, args ...string) ran {
+	diff := func(in string, args ...string) clitest.Result {
 		t.Helper()
-		return execute(t, newDiffCommand(), strings.NewReader(in), append([]string{"-f", "-", "--ready-file", ready}, args...)...)
+		return clitest.Execute(t, newDiffCommand(), strings.NewReader(in), append([]string{"-f", "-", "--ready-file", ready}, args...)...)
 	}
-	ends := func(r ran, code int, want string) {
+	ends := func(r clitest.Result, code int, want string) {
 		t.Helper()
-		if r.code != code || r.out != want {
-			t.Errorf("exit code %d, want %d: %s\n%s", r.code, code, r.out, r.notes)
+		if r.Code != code || r.Out != want {
+			t.Errorf("exit code %d, want %d: %s\n%s", r.Code, code, r.Out, r.Notes)
 		}
 	}
 	made := diff(documents)
-	golden(t, "diff-created.txt", made.out)
-	ends(made, exitDenied, made.out)
-	if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.code != 0 {
-		t.Fatal(r.notes)
+	clitest.Golden(t, "diff-created.txt", made.Out)
+	ends(made, cli.ExitDenied, made.Out)
+	if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
 	ends(diff(documents), 0, "")
 
@@ -35,32 +38,32 @@ func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 	ends(diff(same), 0, "")
 
 	changed := diff(strings.Replace(same, `"timeoutSeconds": 10`, `"timeoutSeconds": 5`, 1))
-	golden(t, "diff-updated.txt", changed.out)
-	ends(changed, exitDenied, changed.out)
+	clitest.Golden(t, "diff-updated.txt", changed.Out)
+	ends(changed, cli.ExitDenied, changed.Out)
 
 	asJSON := diff(strings.Replace(documents, "failurePolicy: Fail", "failurePolicy: Ignore", 1), "-o", "json")
 	var d struct {
 		Objects []difference `json:"objects"`
 	}
-	if err := json.Unmarshal([]byte(asJSON.out), &d); err != nil || len(d.Objects) != 2 || d.Objects[0].Result != "updated" ||
-		!strings.Contains(d.Objects[0].Diff, "-  failurePolicy: Fail\n+  failurePolicy: Ignore\n") || d.Objects[1].Result != "unchanged" || asJSON.code != exitDenied {
-		t.Errorf("%v, exit code %d: %s", err, asJSON.code, asJSON.out)
+	if err := json.Unmarshal([]byte(asJSON.Out), &d); err != nil || len(d.Objects) != 2 || d.Objects[0].Result != "updated" ||
+		!strings.Contains(d.Objects[0].Diff, "-  failurePolicy: Fail\n+  failurePolicy: Ignore\n") || d.Objects[1].Result != "unchanged" || asJSON.Code != cli.ExitDenied {
+		t.Errorf("%v, exit code %d: %s", err, asJSON.Code, asJSON.Out)
 	}
 }
 
 func TestDiffSaysWhyAnApplyWouldBeRefused(t *testing.T) {
 	ready := withStore(t)
 	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
-	r := execute(t, newDiffCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready)
-	r.fails(t, "acknowledge danger-leases")
-	if !strings.Contains(r.out, "+kind: ValidatingWebhookConfiguration") {
-		t.Errorf("it does not show what there is to acknowledge: %s", r.out)
+	r := clitest.Execute(t, newDiffCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready)
+	r.Fails(t, "acknowledge danger-leases")
+	if !strings.Contains(r.Out, "+kind: ValidatingWebhookConfiguration") {
+		t.Errorf("it does not show what there is to acknowledge: %s", r.Out)
 	}
-	r = execute(t, newDiffCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases")
-	r.ends(t, exitDenied, "danger: standard input:5: ValidatingWebhookConfiguration/policy")
+	r = clitest.Execute(t, newDiffCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases")
+	r.Ends(t, cli.ExitDenied, "danger: standard input:5: ValidatingWebhookConfiguration/policy")
 
-	execute(t, newDiffCommand(), strings.NewReader(strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1)), "-f", "-", "--ready-file", ready).
-		fails(t, "standard input:9", "webhooks[0].sideEffects")
-	execute(t, newDiffCommand(), nil, "--ready-file", ready).fails(t, "-f is missing")
-	execute(t, newDiffCommand(), nil, "-f", "https://example.com/a.yaml", "--ready-file", ready).fails(t, "is not read: fetch it")
+	clitest.Execute(t, newDiffCommand(), strings.NewReader(strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1)), "-f", "-", "--ready-file", ready).
+		Fails(t, "standard input:9", "webhooks[0].sideEffects")
+	clitest.Execute(t, newDiffCommand(), nil, "--ready-file", ready).Fails(t, "-f is missing")
+	clitest.Execute(t, newDiffCommand(), nil, "-f", "https://example.com/a.yaml", "--ready-file", ready).Fails(t, "is not read: fetch it")
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -64,13 +66,13 @@ func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	apply := func(ready, documents string) {
 		t.Helper()
-		r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--wait", "--progress", "lines", "--timeout", long.String(), "--ready-file", ready)
-		if r.code != 0 || !strings.Contains(r.notes, "2 of 2 dispatchers judge by it") {
-			t.Fatalf("applied: %s%s", r.out, r.notes)
+		r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--wait", "--progress", "lines", "--timeout", long.String(), "--ready-file", ready)
+		if r.Code != 0 || !strings.Contains(r.Notes, "2 of 2 dispatchers judge by it") {
+			t.Fatalf("applied: %s%s", r.Out, r.Notes)
 		}
 	}
 	for { // a dispatcher that has just started and has not said so yet is not waited for
-		if r := execute(t, newGetCommand(), nil, "dispatchers", "--ready-file", first); strings.Contains(r.out, "second") {
+		if r := clitest.Execute(t, newGetCommand(), nil, "dispatchers", "--ready-file", first); strings.Contains(r.Out, "second") {
 			break
 		}
 		<-time.After(10 * time.Millisecond)
@@ -78,11 +80,11 @@ func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
 	apply(first, documents)
 	c.Leader().Kill()
 	apply(second, strings.Replace(documents, "failurePolicy: Fail", "failurePolicy: Ignore", 1))
-	r := execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "yaml", "--ready-file", first)
-	if !strings.Contains(r.out, "failurePolicy: Ignore") {
-		t.Errorf("the other dispatcher has %s%s", r.out, r.notes)
+	r := clitest.Execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "yaml", "--ready-file", first)
+	if !strings.Contains(r.Out, "failurePolicy: Ignore") {
+		t.Errorf("the other dispatcher has %s%s", r.Out, r.Notes)
 	}
-	execute(t, newStoreCommand(), nil, "backup", t.TempDir()+"/backup", "--ready-file", first).ends(t, exitDenied, "etcdctl snapshot save")
+	clitest.Execute(t, newStoreCommand(), nil, "backup", t.TempDir()+"/backup", "--ready-file", first).Ends(t, cli.ExitDenied, "etcdctl snapshot save")
 }
 
 func TestAnEtcdThatRefusesSaysWhy(t *testing.T) {
@@ -90,7 +92,7 @@ func TestAnEtcdThatRefusesSaysWhy(t *testing.T) {
 	o := c.WithPassword(etcdtest.User)
 	reach := []string{"--etcd", strings.Join(o.Endpoints, ","), "--etcd-cert", o.CertFile, "--etcd-key", o.KeyFile}
 	for want, args := range map[string][]string{
-		"invalid user ID or password": {"--etcd-ca", o.CAFile, "--etcd-user", o.User, "--etcd-password-file", write(t, "password", "wrong")},
+		"invalid user ID or password": {"--etcd-ca", o.CAFile, "--etcd-user", o.User, "--etcd-password-file", clitest.Write(t, "password", "wrong")},
 		"unknown authority":           {"--etcd-ca", filepath.Join(newAuthority(t), "ca.crt"), "--etcd-create"},
 	} {
 		flags := etcdFlags(t, append(args, reach...)...)

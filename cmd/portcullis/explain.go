@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -17,7 +19,7 @@ const explainedChanges = 5
 // explainCommand is what the flags of explain say.
 type explainCommand struct {
 	timeout time.Duration
-	mesh    target
+	mesh    connect.MeshAddress
 	output  string
 }
 
@@ -39,9 +41,9 @@ What hooks said to one review, and why others were not called, is told by "portc
 	}
 	f := cmd.Flags()
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
-	outputFlag(cmd, &c.output, "how to print (default: text)", printer.JSON, printer.YAML)
-	c.mesh.bind(f)
-	return withSettings(cmd)
+	cli.OutputFlag(cmd, &c.output, "how to print (default: text)", printer.JSON, printer.YAML)
+	c.mesh.Bind(f)
+	return cli.WithSettings(cmd)
 }
 
 func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
@@ -51,7 +53,7 @@ func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
-	return c.mesh.config(func(client configv1.ConfigServiceClient) error {
+	return c.mesh.Config(func(client configv1.ConfigServiceClient) error {
 		e, err := explain(ctx, client, key)
 		if err != nil {
 			return err

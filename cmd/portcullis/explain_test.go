@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // noon is now, in these tests.
@@ -49,12 +50,12 @@ func troubled() *explained {
 }
 
 func TestExplainSaysWhatIsInTheWay(t *testing.T) {
-	golden(t, "explain.txt", troubled().text(noon))
+	clitest.Golden(t, "explain.txt", troubled().text(noon))
 	file := &explained{object: &configv1.ConfigObject{
 		Key: &configv1.ConfigKey{Kind: "Role", Name: "r"}, Source: "directory", Origin: "conf.d/r.yaml:3",
 		Conditions: []*configv1.Condition{{Type: "Effective", Status: "Unknown", Reason: "NoDispatcher", Message: "no dispatcher says that it lives"}},
 	}}
-	golden(t, "explain-file.txt", file.text(noon))
+	clitest.Golden(t, "explain-file.txt", file.text(noon))
 }
 
 func TestTheFirstThingInTheWayIsTheVerdict(t *testing.T) {

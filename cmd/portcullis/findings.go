@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -79,7 +80,7 @@ func refusalOf(err error, objects []config.Object) error {
 	if len(lines) > 1+len(refusal.findings) {
 		refusal.message += fmt.Sprintf(" (of the findings these are the first %d)", len(refusal.findings))
 	}
-	return refused(&refusal)
+	return cli.Refused(&refusal)
 }
 
 // placeFindings says of findings about objects where these stand in their files.

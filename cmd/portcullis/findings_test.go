@@ -7,6 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // refusal is what a refused apply prints for tools.
@@ -39,20 +42,20 @@ spec: {configuration: policy}`
 		if err := os.WriteFile(file, []byte(tc.documents), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text := execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready)
-		text.ends(t, exitDenied, file+":")
-		if strings.Contains(text.notes, "manifests[") {
-			t.Errorf("%s: %s", name, text.notes)
+		text := clitest.Execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready)
+		text.Ends(t, cli.ExitDenied, file+":")
+		if strings.Contains(text.Notes, "manifests[") {
+			t.Errorf("%s: %s", name, text.Notes)
 		}
-		r := execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready, "-o", "json")
+		r := clitest.Execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready, "-o", "json")
 		var told refusal
-		if err := json.Unmarshal([]byte(r.out), &told); err != nil || r.code != exitDenied || told.Error == "" || len(told.Findings) == 0 {
-			t.Errorf("%s: %v, exit code %d: %s", name, err, r.code, r.out)
+		if err := json.Unmarshal([]byte(r.Out), &told); err != nil || r.Code != cli.ExitDenied || told.Error == "" || len(told.Findings) == 0 {
+			t.Errorf("%s: %v, exit code %d: %s", name, err, r.Code, r.Out)
 			continue
 		}
 		f := told.Findings[0]
-		if f.Code != tc.code || f.Severity != tc.severity || f.File != file || f.Line == 0 || !strings.Contains(text.notes, file+":") {
-			t.Errorf("%s: %+v\n%s", name, f, text.notes)
+		if f.Code != tc.code || f.Severity != tc.severity || f.File != file || f.Line == 0 || !strings.Contains(text.Notes, file+":") {
+			t.Errorf("%s: %+v\n%s", name, f, text.Notes)
 		}
 	}
 }
@@ -63,10 +66,10 @@ func TestTheLineOfADangerIsThatOfItsHook(t *testing.T) {
 	documents := "# a comment\n" + dangerous
 	above, _, _ := strings.Cut(documents, "- name: policy.example.com")
 	line := 1 + strings.Count(above, "\n")
-	r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases", "-o", "json")
+	r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases", "-o", "json")
 	var told refusal
-	if err := json.Unmarshal([]byte(r.out), &told); err != nil || r.code != 0 {
-		t.Fatalf("%v, exit code %d: %s%s", err, r.code, r.out, r.notes)
+	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || r.Code != 0 {
+		t.Fatalf("%v, exit code %d: %s%s", err, r.Code, r.Out, r.Notes)
 	}
 	for _, f := range told.Findings {
 		if f.Code == "danger-leases" && (f.Line != line || f.File != "standard input") {
@@ -85,9 +88,9 @@ func TestApplyReadsPipes(t *testing.T) {
 	go func() {
 		written <- os.WriteFile(pipe, []byte(strings.Replace(appliedHooks, "GROUP", "apps", 1)), 0o600)
 	}()
-	r := execute(t, newApplyCommand(), nil, "-f", pipe, "--ready-file", ready, "--dry-run=server")
-	if err := <-written; err != nil || r.code != 0 || !strings.Contains(r.out, "created (dry run)") {
-		t.Errorf("%v, exit code %d: %s%s", err, r.code, r.out, r.notes)
+	r := clitest.Execute(t, newApplyCommand(), nil, "-f", pipe, "--ready-file", ready, "--dry-run=server")
+	if err := <-written; err != nil || r.Code != 0 || !strings.Contains(r.Out, "created (dry run)") {
+		t.Errorf("%v, exit code %d: %s%s", err, r.Code, r.Out, r.Notes)
 	}
 }
 
@@ -97,6 +100,6 @@ func TestApplySaysHowItIsCalled(t *testing.T) {
 		{"use --dry-run, which asks it", "-f hook.yaml --dry-run=client"},
 		{"use it alone, or with server or none", "-f hook.yaml --dry-run=maybe"},
 	} {
-		execute(t, newApplyCommand(), nil, strings.Fields(tc.args)...).fails(t, tc.want)
+		clitest.Execute(t, newApplyCommand(), nil, strings.Fields(tc.args)...).Fails(t, tc.want)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
@@ -20,7 +22,7 @@ import (
 type getCommand struct {
 	watch   bool
 	timeout time.Duration
-	mesh    target
+	mesh    connect.MeshAddress
 	output  string
 }
 
@@ -53,9 +55,9 @@ about it but its age, and a change when it has been made, the latest last; with 
 	f := cmd.Flags()
 	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, but not the stream of --watch")
-	outputFlag(cmd, &c.output, "how to print (default: a table)", printer.JSON, printer.YAML, printer.Wide)
-	c.mesh.bind(f)
-	return withSettings(cmd)
+	cli.OutputFlag(cmd, &c.output, "how to print (default: a table)", printer.JSON, printer.YAML, printer.Wide)
+	c.mesh.Bind(f)
+	return cli.WithSettings(cmd)
 }
 
 func (c *getCommand) run(cmd *cobra.Command, args []string) error {
@@ -65,7 +67,7 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	return c.mesh.config(func(client configv1.ConfigServiceClient) error {
+	return c.mesh.Config(func(client configv1.ConfigServiceClient) error {
 		show := c.show(cmd, client)
 		if len(args) == 1 {
 			switch strings.TrimSuffix(strings.ToLower(args[0]), "s") {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 func TestGetWatchesDispatchersAndChanges(t *testing.T) {
@@ -16,14 +18,14 @@ func TestGetWatchesDispatchersAndChanges(t *testing.T) {
 	table.out.shows(t, "DISPATCHER ")
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	for _, said := range []string{`"created ValidatingWebhookConfiguration/policy"`, `"updated ValidatingWebhookConfiguration/policy"`} {
-		if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.code != 0 {
-			t.Fatal(r.notes)
+		if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
+			t.Fatal(r.Notes)
 		}
 		lines.out.shows(t, said)
 		documents = strings.Replace(documents, "Fail", "Ignore", 1)
 	}
-	changes := execute(t, newGetCommand(), nil, "changes", "--ready-file", ready)
-	table.out.shows(t, "Current  "+strings.Fields(strings.Split(changes.out, "\n")[1])[0]) // the last revision
+	changes := clitest.Execute(t, newGetCommand(), nil, "changes", "--ready-file", ready)
+	table.out.shows(t, "Current  "+strings.Fields(strings.Split(changes.Out, "\n")[1])[0]) // the last revision
 	table.ends(t)
 	lines.ends(t)
 }
@@ -85,8 +87,8 @@ func TestAWatchSurvivesARestart(t *testing.T) {
 	w := watch(t, "changes", "--ready-file", atDoor.file(t))
 	apply := func(info readyInfo, documents string) {
 		t.Helper()
-		if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", info.file(t)); r.code != 0 {
-			t.Fatal(r.notes)
+		if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", info.file(t)); r.Code != 0 {
+			t.Fatal(r.Notes)
 		}
 	}
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)

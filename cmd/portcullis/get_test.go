@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // page is an output that can be looked at while it is written.
@@ -62,7 +65,7 @@ func watch(t *testing.T, args ...string) *watching {
 	root.SetArgs(append([]string{"get", "-w"}, args...))
 	root.SetOut(&w.out)
 	root.SetErr(&w.notes)
-	go func() { w.ended <- run(ctx, root) }()
+	go func() { w.ended <- cli.Run(ctx, root) }()
 	return w
 }
 
@@ -80,12 +83,12 @@ func TestGetWatchesUntilItIsInterrupted(t *testing.T) {
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	w := watch(t, "vwc", "--ready-file", ready)
 	w.out.shows(t, "OBJECT ")
-	if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
 	w.out.shows(t, "ValidatingWebhookConfiguration/policy ")
-	if r := execute(t, newDeleteCommand(), nil, "vwc", "policy", "--ready-file", ready); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := clitest.Execute(t, newDeleteCommand(), nil, "vwc", "policy", "--ready-file", ready); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
 	w.out.shows(t, "ValidatingWebhookConfiguration/policy         gone\n")
 	w.ends(t)
@@ -94,11 +97,11 @@ func TestGetWatchesUntilItIsInterrupted(t *testing.T) {
 func TestWhatGetPrintsCanBeAppliedAgain(t *testing.T) {
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
 	ready := info.file(t)
-	run := func(cmd *cobra.Command, in string, args ...string) ran {
+	run := func(cmd *cobra.Command, in string, args ...string) clitest.Result {
 		t.Helper()
-		r := execute(t, cmd, strings.NewReader(in), append(args, "--ready-file", ready)...)
-		if r.code != 0 {
-			t.Fatalf("exit code %d: %s", r.code, r.notes)
+		r := clitest.Execute(t, cmd, strings.NewReader(in), append(args, "--ready-file", ready)...)
+		if r.Code != 0 {
+			t.Fatalf("exit code %d: %s", r.Code, r.Notes)
 		}
 		return r
 	}
@@ -114,14 +117,14 @@ metadata: {name: c}
 spec: {identities: [api], namespaces: {static: {default: {env: "on"}}}}
 `
 	run(newApplyCommand(), strings.Replace(appliedHooks, "GROUP", `""`, 1)+more, "-f", "-")
-	printed := run(newGetCommand(), "", "-o", "yaml").out
-	again := run(newApplyCommand(), printed, "-f", "-").out
+	printed := run(newGetCommand(), "", "-o", "yaml").Out
+	again := run(newApplyCommand(), printed, "-f", "-").Out
 	if strings.Count(again, " unchanged\n") != 4 || strings.Count(again, "\n") != 4 {
 		t.Errorf("%s\nof\n%s", again, printed)
 	}
 	run(newDiffCommand(), printed, "-f", "-")
-	one := run(newGetCommand(), "", "role", "r", "-o", "yaml").out
-	if again := run(newApplyCommand(), one, "-f", "-").out; again != "Role/r unchanged\n" {
+	one := run(newGetCommand(), "", "role", "r", "-o", "yaml").Out
+	if again := run(newApplyCommand(), one, "-f", "-").Out; again != "Role/r unchanged\n" {
 		t.Errorf("%s", again)
 	}
 }
@@ -129,28 +132,28 @@ spec: {identities: [api], namespaces: {static: {default: {env: "on"}}}}
 func TestAnApplyIsAsExpectedOrNotAtAll(t *testing.T) {
 	ready := withStore(t)
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
-	apply := func(in string, expect ...string) ran {
+	apply := func(in string, expect ...string) clitest.Result {
 		t.Helper()
 		args := []string{"-f", "-", "--ready-file", ready}
 		for _, e := range expect {
 			args = append(args, "--expect", e)
 		}
-		return execute(t, newApplyCommand(), strings.NewReader(in), args...)
+		return clitest.Execute(t, newApplyCommand(), strings.NewReader(in), args...)
 	}
-	if r := apply(documents, "vwc/policy=0", "route/policy=0"); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := apply(documents, "vwc/policy=0", "route/policy=0"); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
-	apply(documents, "vwc/policy=0").ends(t, exitDenied, "an object has changed meanwhile", "not 0: read it again")
-	wide := execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "wide", "--ready-file", ready)
-	lines := strings.Split(wide.out, "\n")
+	apply(documents, "vwc/policy=0").Ends(t, cli.ExitDenied, "an object has changed meanwhile", "not 0: read it again")
+	wide := clitest.Execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "wide", "--ready-file", ready)
+	lines := strings.Split(wide.Out, "\n")
 	from := strings.Index(lines[0], "VERSION")
 	version := strings.Fields(lines[1][from:])[0]
-	if r := apply(strings.Replace(documents, "Fail", "Ignore", 1), "vwc/policy="+version); r.code != 0 {
-		t.Error(r.notes)
+	if r := apply(strings.Replace(documents, "Fail", "Ignore", 1), "vwc/policy="+version); r.Code != 0 {
+		t.Error(r.Notes)
 	}
-	execute(t, newDeleteCommand(), nil, "vwc", "policy", "--expect", version, "--ready-file", ready).ends(t, exitDenied, "has resource version")
-	apply(documents, "policy=1").fails(t, "--expect", "KIND/NAME")
-	apply(documents, "vwc/policy").fails(t, "KIND/NAME=VERSION")
+	clitest.Execute(t, newDeleteCommand(), nil, "vwc", "policy", "--expect", version, "--ready-file", ready).Ends(t, cli.ExitDenied, "has resource version")
+	apply(documents, "policy=1").Fails(t, "--expect", "KIND/NAME")
+	apply(documents, "vwc/policy").Fails(t, "KIND/NAME=VERSION")
 }
 
 func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
@@ -163,37 +166,37 @@ func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
 	for i := range 500 {
 		first.WriteString(role(i))
 	}
-	dir := filepath.Dir(write(t, "a.yaml", first.String()))
+	dir := filepath.Dir(clitest.Write(t, "a.yaml", first.String()))
 	for i := range 20 {
 		second.WriteString(role(500 + i))
 	}
-	r := execute(t, newApplyCommand(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready, "--wait", "--progress", "lines")
-	if r.code != 0 || strings.Count(r.out, " created\n") != 520 {
-		t.Fatalf("exit code %d: %s%s", r.code, r.out, r.notes)
+	r := clitest.Execute(t, newApplyCommand(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready, "--wait", "--progress", "lines")
+	if r.Code != 0 || strings.Count(r.Out, " created\n") != 520 {
+		t.Fatalf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
 	}
-	if want := "reading\nchecking and storing 520 objects\n"; !strings.HasPrefix(r.notes, want) || !strings.HasSuffix(r.notes, "1 of 1 dispatchers judge by it\n") {
-		t.Errorf("said %q", r.notes)
+	if want := "reading\nchecking and storing 520 objects\n"; !strings.HasPrefix(r.Notes, want) || !strings.HasSuffix(r.Notes, "1 of 1 dispatchers judge by it\n") {
+		t.Errorf("said %q", r.Notes)
 	}
-	changes := execute(t, newGetCommand(), nil, "changes", "--ready-file", ready)
-	if !strings.Contains(changes.out, "created Role/r-500, created Role/r-501, created Role/r-502 and 517 more\n") {
-		t.Errorf("changes:\n%.500s", changes.out)
+	changes := clitest.Execute(t, newGetCommand(), nil, "changes", "--ready-file", ready)
+	if !strings.Contains(changes.Out, "created Role/r-500, created Role/r-501, created Role/r-502 and 517 more\n") {
+		t.Errorf("changes:\n%.500s", changes.Out)
 	}
-	explained := execute(t, newExplainCommand(), nil, "role", "r-7", "--ready-file", ready)
-	if !strings.Contains(explained.out, "created Role/r-7 and 519 more\n") {
-		t.Errorf("explained:\n%.500s", explained.out)
+	explained := clitest.Execute(t, newExplainCommand(), nil, "role", "r-7", "--ready-file", ready)
+	if !strings.Contains(explained.Out, "created Role/r-7 and 519 more\n") {
+		t.Errorf("explained:\n%.500s", explained.Out)
 	}
-	quiet := execute(t, newApplyCommand(), nil, "-f", dir, "--ready-file", ready)
-	if quiet.code != 0 || quiet.notes != "" || strings.Count(quiet.out, " unchanged\n") != 500 {
-		t.Errorf("exit code %d in a pipe, said %q", quiet.code, quiet.notes)
+	quiet := clitest.Execute(t, newApplyCommand(), nil, "-f", dir, "--ready-file", ready)
+	if quiet.Code != 0 || quiet.Notes != "" || strings.Count(quiet.Out, " unchanged\n") != 500 {
+		t.Errorf("exit code %d in a pipe, said %q", quiet.Code, quiet.Notes)
 	}
 	for i := range 600 {
 		second.WriteString(role(1000 + i))
 	}
-	execute(t, newApplyCommand(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready).
-		ends(t, exitDenied, "1120 manifests, and at most 1000 are applied at a time: split them")
+	clitest.Execute(t, newApplyCommand(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready).
+		Ends(t, cli.ExitDenied, "1120 manifests, and at most 1000 are applied at a time: split them")
 	var big string
 	for i := range 40 {
 		big += fmt.Sprintf("---\napiVersion: portcullis.dev/v1\nkind: Role\nmetadata: {name: b-%d, annotations: {a: %q}}\nspec: {role: viewer, identities: [x]}\n", i, strings.Repeat("x", 250_000))
 	}
-	execute(t, newApplyCommand(), strings.NewReader(big), "-f", "-", "--ready-file", ready).ends(t, exitDenied, "at most 8388608 are applied at a time")
+	clitest.Execute(t, newApplyCommand(), strings.NewReader(big), "-f", "-", "--ready-file", ready).Ends(t, cli.ExitDenied, "at most 8388608 are applied at a time")
 }

@@ -9,12 +9,15 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	certscli "github.com/portcullis-mesh/portcullis/internal/cli/certs"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	code := run(ctx, newRootCommand())
+	code := cli.Run(ctx, newRootCommand())
 	stop()
 	os.Exit(code)
 }
@@ -28,7 +31,7 @@ func newRootCommand() *cobra.Command {
 once, and fans it out over long-lived streams to the hosts that serve them. It folds their verdicts into one answer.
 
 Begin with "portcullis dev": it runs everything in one process and prints how to send it a review.`,
-		Version:       version(),
+		Version:       cli.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -36,7 +39,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		newDevCommand(), newServeCommand(), newReviewCommand(),
 		newApplyCommand(), newDiffCommand(), newGetCommand(), newExplainCommand(), newDeleteCommand(),
 		newStoreCommand(), newServeStaleCommand(),
-		newClusterCommand(), newCertsCommand(), newVersionCommand(),
+		newClusterCommand(), certscli.NewCommand(), cli.NewVersionCommand(),
 	)
 	return root
 }

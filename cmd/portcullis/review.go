@@ -17,6 +17,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -28,7 +30,7 @@ type reviewCommand struct {
 	file, cluster string
 	explain       bool
 	timeout       time.Duration
-	mesh          target
+	mesh          connect.MeshAddress
 	stage, output string
 }
 
@@ -67,11 +69,11 @@ failed, that is, it is refused because a hook that is fail-closed gave none.`,
 	f.StringVar(&c.cluster, "cluster", defaultCluster, "cluster to speak for")
 	f.BoolVar(&c.explain, "explain", false, "also say which hooks were not called, and why, and whether the mutating ones are idempotent")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
-	choiceFlag(cmd, &c.stage, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
+	cli.ChoiceFlag(cmd, &c.stage, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")
-	outputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
-	c.mesh.bind(f)
-	return withSettings(cmd)
+	cli.OutputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
+	c.mesh.Bind(f)
+	return cli.WithSettings(cmd)
 }
 
 func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -82,7 +84,7 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	conn, err := c.mesh.dial(maxAnswerBytes)
+	conn, err := c.mesh.Dial(connect.MaxAnswerBytes)
 	if err != nil {
 		return err
 	}
@@ -168,7 +170,7 @@ func (c *reviewCommand) ask(
 
 // advise says what to do about a call without an answer.
 func (c *reviewCommand) advise(err error) error {
-	s, address := status.Convert(err), c.mesh.server
+	s, address := status.Convert(err), c.mesh.Server
 	message := strings.TrimPrefix(s.Message(), "portcullis: ")
 	switch {
 	case message != s.Message():

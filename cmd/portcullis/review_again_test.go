@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // outcomes are outcomes of hooks of one configuration, each as "hook outcome".
@@ -65,7 +66,7 @@ func TestExplainAppliesMutatingHooksASecondTimeToTheirOwnResult(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var asked []*admissionv1.AdmissionRequest
-			mesh := startMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+			mesh := clitest.StartMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 				asked = append(asked, r.GetRequest())
 				switch {
 				case !r.GetRequest().GetDryRun():
@@ -76,11 +77,11 @@ func TestExplainAppliesMutatingHooksASecondTimeToTheirOwnResult(t *testing.T) {
 					return nil, status.Error(codes.Unavailable, "portcullis: stopping")
 				}
 				return tt.second, nil
-			}).file(t)
+			}).File(t)
 			flags := []string{"-f", "-", "--ready-file", mesh, "--stage", "mutate", "--explain"}
-			r := execute(t, newReviewCommand(), strings.NewReader(review), flags...)
-			if r.code != 0 || !strings.HasSuffix(r.out, "  "+tt.text+"\n") {
-				t.Errorf("exit code %d, want %q at the end of:\n%s", r.code, tt.text, r.out)
+			r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), flags...)
+			if r.Code != 0 || !strings.HasSuffix(r.Out, "  "+tt.text+"\n") {
+				t.Errorf("exit code %d, want %q at the end of:\n%s", r.Code, tt.text, r.Out)
 			}
 			if len(asked) != tt.asked {
 				t.Fatalf("%d reviews, want %d", len(asked), tt.asked)
@@ -91,9 +92,9 @@ func TestExplainAppliesMutatingHooksASecondTimeToTheirOwnResult(t *testing.T) {
 					t.Errorf("asked %v and then %v", first, second)
 				}
 			}
-			r = execute(t, newReviewCommand(), strings.NewReader(review), append(flags, "-o", "json")...)
+			r = clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), append(flags, "-o", "json")...)
 			var got report
-			if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+			if err := json.Unmarshal([]byte(r.Out), &got); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(&tt.want, got.Stages[0].Idempotency); diff != "" {
@@ -105,11 +106,11 @@ func TestExplainAppliesMutatingHooksASecondTimeToTheirOwnResult(t *testing.T) {
 
 func TestHooksAreAskedOnceWithoutExplain(t *testing.T) {
 	asked := 0
-	mesh := startMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+	mesh := clitest.StartMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		asked++
-		return sample(r)
-	}).file(t)
-	execute(t, newReviewCommand(), strings.NewReader(review), "-f", "-", "--ready-file", mesh, "--stage", "mutate")
+		return clitest.Sample(r)
+	}).File(t)
+	clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh, "--stage", "mutate")
 	if asked != 1 {
 		t.Errorf("%d reviews, want 1", asked)
 	}

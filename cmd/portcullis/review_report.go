@@ -13,6 +13,7 @@ import (
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -117,9 +118,9 @@ func (r *report) err() error {
 	case r.Allowed:
 		return nil
 	case r.Stages[len(r.Stages)-1].Outcome == outcomeFailed:
-		return errFailed
+		return &cli.CodedError{Code: cli.ExitError}
 	}
-	return errDenied
+	return &cli.CodedError{Code: cli.ExitDenied}
 }
 
 func (s *stageReport) deny(status *admissionv1.Status) {

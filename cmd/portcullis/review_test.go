@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 func TestReviewOutput(t *testing.T) {
@@ -20,20 +22,20 @@ func TestReviewOutput(t *testing.T) {
 		args   []string
 		code   int
 	}{
-		"both stages, as text":                         {golden: "review.txt", code: exitDenied},
-		"with the hooks that were not called":          {golden: "review-explain.txt", args: []string{"--explain"}, code: exitDenied},
+		"both stages, as text":                         {golden: "review.txt", code: cli.ExitDenied},
+		"with the hooks that were not called":          {golden: "review-explain.txt", args: []string{"--explain"}, code: cli.ExitDenied},
 		"one stage alone, allowed":                     {golden: "review-mutate.txt", args: []string{"--stage", "mutate"}},
-		"as JSON, which says the same":                 {golden: "review.json", args: []string{"-o", "json"}, code: exitDenied},
-		"as JSON, with the hooks that were not called": {golden: "review-explain.json", args: []string{"-o", "json", "--explain"}, code: exitDenied},
+		"as JSON, which says the same":                 {golden: "review.json", args: []string{"-o", "json"}, code: cli.ExitDenied},
+		"as JSON, with the hooks that were not called": {golden: "review-explain.json", args: []string{"-o", "json", "--explain"}, code: cli.ExitDenied},
 	}
-	mesh := startMesh(t, sample).file(t)
+	mesh := clitest.StartMesh(t, clitest.Sample).File(t)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := execute(t, newReviewCommand(), strings.NewReader(review), append([]string{"-f", "-", "--ready-file", mesh}, tt.args...)...)
-			if r.code != tt.code || r.notes != "" {
-				t.Errorf("exit code %d, want %d: %s", r.code, tt.code, r.notes)
+			r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), append([]string{"-f", "-", "--ready-file", mesh}, tt.args...)...)
+			if r.Code != tt.code || r.Notes != "" {
+				t.Errorf("exit code %d, want %d: %s", r.Code, tt.code, r.Notes)
 			}
-			golden(t, tt.golden, r.out)
+			clitest.Golden(t, tt.golden, r.Out)
 		})
 	}
 }
@@ -47,28 +49,28 @@ func TestReviewTellsAFailureFromADenial(t *testing.T) {
 	}{
 		"a hook denies": {
 			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403}}},
-			"validate: denied (403 Forbidden)\n", exitDenied,
+			"validate: denied (403 Forbidden)\n", cli.ExitDenied,
 		},
 		"a hook denies and gives a reason": {
 			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403, Reason: "Forbidden"}}},
-			"validate: denied (403 Forbidden)\n", exitDenied,
+			"validate: denied (403 Forbidden)\n", cli.ExitDenied,
 		},
 		"a hook denies with a code that HTTP has no text for": {
 			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 499}}},
-			"validate: denied (499)\n", exitDenied,
+			"validate: denied (499)\n", cli.ExitDenied,
 		},
 		"a hook gives no verdict": {
 			&admissionv1.ReviewResponse{Failed: true, Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
 				Code: 500, Reason: "InternalError", Message: message,
 			}}},
-			"validate: failed (500 Internal Server Error)\n  " + message + "\n", exitError,
+			"validate: failed (500 Internal Server Error)\n  " + message + "\n", cli.ExitError,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mesh := startMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return tt.answer, nil })
-			r := execute(t, newReviewCommand(), strings.NewReader(review), "-f", "-", "--ready-file", mesh.file(t), "--stage", "validate")
-			if r.code != tt.code || r.notes != "" || !strings.HasPrefix(r.out, tt.want) {
-				t.Errorf("exit code %d, want %d; printed %q, want %q in front: %s", r.code, tt.code, r.out, tt.want, r.notes)
+			mesh := clitest.StartMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return tt.answer, nil })
+			r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh.File(t), "--stage", "validate")
+			if r.Code != tt.code || r.Notes != "" || !strings.HasPrefix(r.Out, tt.want) {
+				t.Errorf("exit code %d, want %d; printed %q, want %q in front: %s", r.Code, tt.code, r.Out, tt.want, r.Notes)
 			}
 		})
 	}
@@ -76,7 +78,7 @@ func TestReviewTellsAFailureFromADenial(t *testing.T) {
 
 func TestReviewAsksAsAnAPIServerDoes(t *testing.T) {
 	var asked []string
-	mesh := startMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+	mesh := clitest.StartMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		asked = append(asked, strings.Join([]string{
 			r.GetStage().String(), r.GetRequest().GetCluster(), r.GetRequest().GetUid(), string(r.GetRequest().GetObject().GetRaw()),
 		}, " "))
@@ -86,9 +88,9 @@ func TestReviewAsksAsAnAPIServerDoes(t *testing.T) {
 		}
 		return answer, nil
 	})
-	r := execute(t, newReviewCommand(), strings.NewReader(review), "-f", "-", "--cluster", "prod-1",
+	r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--cluster", "prod-1",
 		"--server", "https://"+mesh.Hosts, "--ca", mesh.CA, "--cert", mesh.ClientCert, "--key", mesh.ClientKey)
-	if r.code != 0 {
+	if r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}
 	want := []string{
@@ -102,12 +104,12 @@ func TestReviewAsksAsAnAPIServerDoes(t *testing.T) {
 
 func TestReviewOfAllStagesIsAskedOnce(t *testing.T) {
 	var asked []admissionv1.Stage
-	mesh := startMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+	mesh := clitest.StartMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		asked = append(asked, r.GetStage())
-		return sample(r)
+		return clitest.Sample(r)
 	})
-	r := execute(t, newReviewCommand(), strings.NewReader(review), "-f", "-", "--ready-file", mesh.file(t), "--stage", "admit")
-	if r.code != exitDenied || !strings.Contains(r.out, "admit") {
+	r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh.File(t), "--stage", "admit")
+	if r.Code != cli.ExitDenied || !strings.Contains(r.Out, "admit") {
 		t.Errorf("%+v", r)
 	}
 	if diff := cmp.Diff([]admissionv1.Stage{admissionv1.Stage_STAGE_ADMIT}, asked); diff != "" {
@@ -116,14 +118,14 @@ func TestReviewOfAllStagesIsAskedOnce(t *testing.T) {
 }
 
 func TestReviewFindsTheMeshByAVariable(t *testing.T) {
-	t.Setenv("PORTCULLIS_READY_FILE", startMesh(t, sample).file(t))
-	if r := execute(t, newReviewCommand(), nil, "-f", write(t, "pod.json", review), "--stage", "mutate"); r.code != 0 {
+	t.Setenv("PORTCULLIS_READY_FILE", clitest.StartMesh(t, clitest.Sample).File(t))
+	if r := clitest.Execute(t, newReviewCommand(), nil, "-f", clitest.Write(t, "pod.json", clitest.Review), "--stage", "mutate"); r.Code != 0 {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
-	fails := func(code codes.Code, message string) judge {
+	fails := func(code codes.Code, message string) clitest.Judge {
 		return func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 			return nil, status.Error(code, message)
 		}
@@ -132,8 +134,8 @@ func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
 		return &admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"remove","path":"/x"}]`)}}, nil
 	}
 	tests := map[string]struct {
-		judge  judge
-		change func(t *testing.T, i *meshFiles)
+		judge  clitest.Judge
+		change func(t *testing.T, i *clitest.MeshFiles)
 		args   []string
 		want   string
 	}{
@@ -142,21 +144,21 @@ func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
 			want:  `Error: mutate: identity "x" may not send reviews for cluster "dev": add it`,
 		},
 		"nobody listens there": {
-			judge:  sample,
-			change: func(t *testing.T, i *meshFiles) { i.Hosts = closedPort(t) },
+			judge:  clitest.Sample,
+			change: func(t *testing.T, i *clitest.MeshFiles) { i.Hosts = closedPort(t) },
 			want:   "check that it runs",
 		},
 		"the certificate is of another authority": {
-			judge: sample,
-			change: func(t *testing.T, i *meshFiles) {
-				other := startMesh(t, sample)
+			judge: clitest.Sample,
+			change: func(t *testing.T, i *clitest.MeshFiles) {
+				other := clitest.StartMesh(t, clitest.Sample)
 				i.ClientCert, i.ClientKey = other.ClientCert, other.ClientKey
 			},
 			want: "--ca, --cert and --key are those it trusts",
 		},
 		"the mesh's certificate is of another authority": {
-			judge:  sample,
-			change: func(t *testing.T, i *meshFiles) { i.CA = startMesh(t, sample).CA },
+			judge:  clitest.Sample,
+			change: func(t *testing.T, i *clitest.MeshFiles) { i.CA = clitest.StartMesh(t, clitest.Sample).CA },
 			want:   "--ca, --cert and --key are those it trusts",
 		},
 		"it is another gRPC server": {want: "name the listener for hosts"},
@@ -165,28 +167,28 @@ func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
 		},
 		"the patch of the answer does not apply": {judge: badPatch, want: "mutate: the answer's patch"},
 		"the certificate is not named": {
-			judge:  sample,
-			change: func(_ *testing.T, i *meshFiles) { i.ClientCert, i.ClientKey = "", "" },
+			judge:  clitest.Sample,
+			change: func(_ *testing.T, i *clitest.MeshFiles) { i.ClientCert, i.ClientKey = "", "" },
 			want:   "--cert and --key are missing",
 		},
 		"the authority is not named": {
-			judge: sample, change: func(_ *testing.T, i *meshFiles) { i.CA = "" }, want: "--ca is missing",
+			judge: clitest.Sample, change: func(_ *testing.T, i *clitest.MeshFiles) { i.CA = "" }, want: "--ca is missing",
 		},
 		"the certificate is not there": {
-			judge: sample, change: func(_ *testing.T, i *meshFiles) { i.ClientCert = "/nowhere.crt" }, want: "/nowhere.crt",
+			judge: clitest.Sample, change: func(_ *testing.T, i *clitest.MeshFiles) { i.ClientCert = "/nowhere.crt" }, want: "/nowhere.crt",
 		},
 		"the address has no port": {
-			judge: sample, change: func(_ *testing.T, i *meshFiles) { i.Hosts = "mesh" }, want: "name host and port",
+			judge: clitest.Sample, change: func(_ *testing.T, i *clitest.MeshFiles) { i.Hosts = "mesh" }, want: "name host and port",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			info := startMesh(t, tt.judge)
+			info := clitest.StartMesh(t, tt.judge)
 			if tt.change != nil {
 				tt.change(t, &info)
 			}
-			execute(t, newReviewCommand(), strings.NewReader(review),
-				append([]string{"-f", "-", "--ready-file", info.file(t)}, tt.args...)...).fails(t, tt.want)
+			clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review),
+				append([]string{"-f", "-", "--ready-file", info.File(t)}, tt.args...)...).Fails(t, tt.want)
 		})
 	}
 }
@@ -211,16 +213,16 @@ func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
 		"the mesh":              {[]string{"-f", "-"}, "say which mesh"},
 		"a file that is there":  {[]string{"-f", "/nowhere.json"}, "/nowhere.json"},
 		"a ready file that is":  {[]string{"-f", "-", "--ready-file", "/nowhere.json"}, "is the mesh running"},
-		"a ready file of JSON":  {[]string{"-f", "-", "--ready-file", write(t, "f", "{")}, "ready file"},
-		"a ready file of ours":  {[]string{"-f", "-", "--ready-file", write(t, "f", "{}")}, "names no listener for hosts"},
+		"a ready file of JSON":  {[]string{"-f", "-", "--ready-file", clitest.Write(t, "f", "{")}, "ready file"},
+		"a ready file of ours":  {[]string{"-f", "-", "--ready-file", clitest.Write(t, "f", "{}")}, "names no listener for hosts"},
 		"time":                  {[]string{"-f", "-", "--timeout", "0s"}, "--timeout"},
-		"an operation":          {[]string{"-f", write(t, "f", `{"uid":"u","kind":{"kind":"Pod"},"operation":"MAKE"}`)}, "CREATE, UPDATE, DELETE, CONNECT"},
-		"a resource":            {[]string{"-f", write(t, "f", `{"uid":"u","kind":{"kind":"Pod"},"operation":"CREATE"}`)}, "names no resource"},
+		"an operation":          {[]string{"-f", clitest.Write(t, "f", `{"uid":"u","kind":{"kind":"Pod"},"operation":"MAKE"}`)}, "CREATE, UPDATE, DELETE, CONNECT"},
+		"a resource":            {[]string{"-f", clitest.Write(t, "f", `{"uid":"u","kind":{"kind":"Pod"},"operation":"CREATE"}`)}, "names no resource"},
 		"a stage that there is": {[]string{"-f", "-", "--stage", "all"}, "use mutate or validate or admit"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			execute(t, newReviewCommand(), strings.NewReader(review), tt.args...).fails(t, tt.want)
+			clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), tt.args...).Fails(t, tt.want)
 		})
 	}
 }

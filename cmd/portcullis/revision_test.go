@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // TestEveryAnswerNamesItsRevision asks on every road, first with a host and then without one: what was judged says by which
@@ -104,10 +105,10 @@ func (o operator) namesRevision(t *testing.T, road, request, digest string) {
 // reviewNamesRevision asks over gRPC, by the command.
 func reviewNamesRevision(t *testing.T, info readyInfo, request, digest string) {
 	t.Helper()
-	r := execute(t, newReviewCommand(), strings.NewReader(request), "-f", "-", "-o", "json", "--timeout", "2s", "--ready-file", info.file(t))
+	r := clitest.Execute(t, newReviewCommand(), strings.NewReader(request), "-f", "-", "-o", "json", "--timeout", "2s", "--ready-file", info.file(t))
 	var told report
-	if err := json.Unmarshal([]byte(r.out), &told); err != nil || len(told.Stages) == 0 {
-		t.Fatalf("%s%s: %v", r.out, r.notes, err)
+	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || len(told.Stages) == 0 {
+		t.Fatalf("%s%s: %v", r.Out, r.Notes, err)
 	}
 	for _, s := range told.Stages {
 		if s.Revision != digest || s.AuditAnnotations["revision"] != digest {

@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	certscli "github.com/portcullis-mesh/portcullis/internal/cli/certs"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -55,12 +58,12 @@ func TestOneSettingsFileServesAllCommands(t *testing.T) {
 }
 
 func TestVersionCommand(t *testing.T) {
-	if r := execute(t, newVersionCommand(), nil); r.code != 0 || !strings.HasPrefix(r.out, "portcullis ") {
+	if r := clitest.Execute(t, cli.NewVersionCommand(), nil); r.Code != 0 || !strings.HasPrefix(r.Out, "portcullis ") {
 		t.Errorf("version: %+v", r)
 	}
-	r := execute(t, newVersionCommand(), nil, "-o", "json")
+	r := clitest.Execute(t, cli.NewVersionCommand(), nil, "-o", "json")
 	var got struct{ Version, Go string }
-	if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.Version != version() || got.Go == "" {
+	if err := json.Unmarshal([]byte(r.Out), &got); err != nil || got.Version != cli.Version() || got.Go == "" {
 		t.Errorf("version -o json: %+v, %v", r, err)
 	}
 }
@@ -69,14 +72,14 @@ func TestChoiceFlag(t *testing.T) {
 	newCommand := func() *cobra.Command {
 		cmd := &cobra.Command{Use: "test"}
 		var output string
-		outputFlag(cmd, &output, "form", printer.YAML, printer.JSON)
+		cli.OutputFlag(cmd, &output, "form", printer.YAML, printer.JSON)
 		cmd.Run = func(cmd *cobra.Command, _ []string) { cmd.Print(output) }
 		return cmd
 	}
-	if r := execute(t, newCommand(), nil, "-o", "json"); r.code != 0 || r.out != "json" {
+	if r := clitest.Execute(t, newCommand(), nil, "-o", "json"); r.Code != 0 || r.Out != "json" {
 		t.Errorf("-o json: %+v", r)
 	}
-	execute(t, newCommand(), nil, "-o", "xml").fails(t, `"-o, --output"`, "use yaml or json")
+	clitest.Execute(t, newCommand(), nil, "-o", "xml").Fails(t, `"-o, --output"`, "use yaml or json")
 }
 
 func TestCompletion(t *testing.T) {
@@ -103,7 +106,7 @@ func TestCompletion(t *testing.T) {
 			root.SetArgs(tt.args)
 			root.SetOut(&out)
 			root.SetErr(&bytes.Buffer{})
-			if code := run(t.Context(), root); code != 0 {
+			if code := cli.Run(t.Context(), root); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
 			for _, want := range tt.want {
@@ -126,10 +129,10 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 }
 
 func TestACommandThatIsNoneOfItsGroupIsAnError(t *testing.T) {
-	execute(t, newCertsCommand(), nil, "init").fails(t, `there is no "portcullis certs init"; `+"`portcullis certs --help`")
-	execute(t, newClusterCommand(), nil, "registr", "prod-1").fails(t, `there is no "portcullis cluster registr"`)
+	clitest.Execute(t, certscli.NewCommand(), nil, "init").Fails(t, `there is no "portcullis certs init"; `+"`portcullis certs --help`")
+	clitest.Execute(t, newClusterCommand(), nil, "registr", "prod-1").Fails(t, `there is no "portcullis cluster registr"`)
 
-	if alone := execute(t, newClusterCommand(), nil); alone.code != 0 || !strings.Contains(alone.out, "register") {
-		t.Errorf("without one: exit code %d, %q, want the help", alone.code, alone.out)
+	if alone := clitest.Execute(t, newClusterCommand(), nil); alone.Code != 0 || !strings.Contains(alone.Out, "register") {
+		t.Errorf("without one: exit code %d, %q, want the help", alone.Code, alone.Out)
 	}
 }

@@ -6,12 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
-
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 const (

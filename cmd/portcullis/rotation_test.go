@@ -15,11 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	judging "github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-
-	judging "github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // rotated is a dispatcher with a store, and a policy in it that one host may serve.
@@ -43,15 +44,15 @@ func (r *rotated) documents() string {
 }
 
 // run runs a command.
-func (r *rotated) run(cmd *cobra.Command, in string, args ...string) ran {
+func (r *rotated) run(cmd *cobra.Command, in string, args ...string) clitest.Result {
 	r.Helper()
-	return execute(r.T, cmd, strings.NewReader(in), append(args, "--ready-file", r.ready)...)
+	return clitest.Execute(r.T, cmd, strings.NewReader(in), append(args, "--ready-file", r.ready)...)
 }
 
 // review sends a review that the policy is about, and returns how that ended.
-func (r *rotated) review() ran {
+func (r *rotated) review() clitest.Result {
 	r.Helper()
-	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(review)
+	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(clitest.Review)
 	return r.run(newReviewCommand(), request, "-f", "-", "--stage", "validate", "--explain", "-o", "json")
 }
 
@@ -70,8 +71,8 @@ type shown struct {
 func (r *rotated) policy() (o shown) {
 	r.Helper()
 	got := r.run(newGetCommand(), "", "vwc/policy", "-o", "json")
-	if err := json.Unmarshal([]byte(got.out), &o); err != nil {
-		r.Fatalf("%v: %s%s", err, got.out, got.notes)
+	if err := json.Unmarshal([]byte(got.Out), &o); err != nil {
+		r.Fatalf("%v: %s%s", err, got.Out, got.Notes)
 	}
 	return o
 }
@@ -129,21 +130,21 @@ func (r *rotated) host(ready func() error) (*hostsdk.Host, func()) {
 func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 	r := newRotated(t)
 	applied := r.run(newApplyCommand(), r.documents(), "-f", "-", "--wait")
-	if applied.code != 0 || !strings.Contains(applied.out+applied.notes, `hook "policy.example.com" is pending`) {
-		t.Fatalf("apply: %d %s%s", applied.code, applied.out, applied.notes)
+	if applied.Code != 0 || !strings.Contains(applied.Out+applied.Notes, `hook "policy.example.com" is pending`) {
+		t.Fatalf("apply: %d %s%s", applied.Code, applied.Out, applied.Notes)
 	}
 	skipped := func() {
 		t.Helper()
 		got := r.review()
 		for _, want := range []string{`"reason": "pending"`, `"pending.validating.round_0_index_0"`} {
-			if got.code != 0 || !strings.Contains(got.out, want) {
-				t.Errorf("a pending hook: no %s in %d %s%s", want, got.code, got.out, got.notes)
+			if got.Code != 0 || !strings.Contains(got.Out, want) {
+				t.Errorf("a pending hook: no %s in %d %s%s", want, got.Code, got.Out, got.Notes)
 			}
 		}
 	}
 	skipped()
 	r.until(`InRotation False Pending hook "policy.example.com": HostsMissing`)
-	if shown := r.run(newGetCommand(), "", "vwc/policy").out; !strings.Contains(shown, "False (Pending)") {
+	if shown := r.run(newGetCommand(), "", "vwc/policy").Out; !strings.Contains(shown, "False (Pending)") {
 		t.Errorf("get shows %s", shown)
 	}
 
@@ -162,32 +163,32 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 	r.until("InRotation True NonePending", "Effective True")
 	refused := func(code int, want string) {
 		t.Helper()
-		if got := r.review(); got.code != code || !strings.Contains(got.out, want) || strings.Contains(got.out, "pending.validating") {
-			t.Errorf("a hook in rotation: no %q in %d %s%s", want, got.code, got.out, got.notes)
+		if got := r.review(); got.Code != code || !strings.Contains(got.Out, want) || strings.Contains(got.Out, "pending.validating") {
+			t.Errorf("a hook in rotation: no %q in %d %s%s", want, got.Code, got.Out, got.Notes)
 		}
 	}
-	refused(exitDenied, "nobody may")
+	refused(cli.ExitDenied, "nobody may")
 	if n := r.policy().Generation; n != "1" {
 		t.Errorf("its author has written it once, and it is generation %s", n)
 	}
-	if changes := r.run(newGetCommand(), "", "changes").out; !strings.Contains(changes, `put hook "policy.example.com" of ValidatingWebhookConfiguration/policy in rotation: `+devHost) {
+	if changes := r.run(newGetCommand(), "", "changes").Out; !strings.Contains(changes, `put hook "policy.example.com" of ValidatingWebhookConfiguration/policy in rotation: `+devHost) {
 		t.Errorf("changes %s", changes)
 	}
 
 	stop()
-	refused(exitError, "failed calling webhook")
-	if again := r.run(newApplyCommand(), r.documents()+"\n", "-f", "-"); again.code != 0 {
-		t.Errorf("apply: %s", again.notes)
+	refused(cli.ExitError, "failed calling webhook")
+	if again := r.run(newApplyCommand(), r.documents()+"\n", "-f", "-"); again.Code != 0 {
+		t.Errorf("apply: %s", again.Notes)
 	}
 	r.until("InRotation True NonePending", "Effective True")
-	refused(exitError, "failed calling webhook")
+	refused(cli.ExitError, "failed calling webhook")
 }
 
 func TestARouteOfAFileThatSaysImmediateEndsTheWait(t *testing.T) {
 	r := newRotated(t)
 	hooks, route, _ := strings.Cut(r.documents(), "---\n")
-	if got := r.run(newApplyCommand(), hooks, "-f", "-"); got.code != 0 {
-		t.Fatal(got.notes)
+	if got := r.run(newApplyCommand(), hooks, "-f", "-"); got.Code != 0 {
+		t.Fatal(got.Notes)
 	}
 	r.until(`InRotation False Pending hook "policy.example.com": NobodyGranted`)
 	route = strings.Replace(route, "stream: {}", "stream: {}, rotation: Immediate", 1)
@@ -195,8 +196,8 @@ func TestARouteOfAFileThatSaysImmediateEndsTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("InRotation True NonePending", "Effective True")
-	if got := r.review(); got.code != exitError {
-		t.Errorf("a hook that is in rotation is not called: %s%s", got.out, got.notes)
+	if got := r.review(); got.Code != cli.ExitError {
+		t.Errorf("a hook that is in rotation is not called: %s%s", got.Out, got.Notes)
 	}
 }
 
@@ -230,8 +231,8 @@ func TestAHookComesAndGoesUnderLoadAndNoReviewIsLost(t *testing.T) {
 
 	l.stay(stageGone)
 	l.stage.Store(stageFree)
-	if got := l.rotated.run(newApplyCommand(), l.documents(), "-f", "-", "--wait"); got.code != 0 {
-		t.Fatal(got.notes)
+	if got := l.rotated.run(newApplyCommand(), l.documents(), "-f", "-", "--wait"); got.Code != 0 {
+		t.Fatal(got.Notes)
 	}
 	l.stay(stagePending)
 	l.stage.Store(stageFree)
@@ -239,8 +240,8 @@ func TestAHookComesAndGoesUnderLoadAndNoReviewIsLost(t *testing.T) {
 	l.until("InRotation True NonePending", "Effective True")
 	l.stay(stageIn)
 	l.stage.Store(stageFree)
-	if got := l.rotated.run(newDeleteCommand(), "", "vwc", "policy", "--wait"); got.code != 0 {
-		t.Fatal(got.notes)
+	if got := l.rotated.run(newDeleteCommand(), "", "vwc", "policy", "--wait"); got.Code != 0 {
+		t.Fatal(got.Notes)
 	}
 	l.stay(stageGone)
 	stop()

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
@@ -109,7 +110,7 @@ connections as they become idle, tells the hosts, and stops when the last review
 		},
 	}
 	c.bind(cmd.Flags())
-	return withServerSettings(cmd)
+	return cli.WithServerSettings(cmd)
 }
 
 // missing are the flags that serve cannot do without and that nobody gave.

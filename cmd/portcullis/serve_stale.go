@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -23,7 +25,7 @@ type serveStaleCommand struct {
 	reason  string
 	revoke  bool
 	timeout time.Duration
-	mesh    target
+	mesh    connect.MeshAddress
 	output  string
 }
 
@@ -53,9 +55,9 @@ the configuration. Without --for and --revoke it shows what holds.`,
 	f.StringVar(&c.reason, "reason", "", "why, for those who find it in the log")
 	f.BoolVar(&c.revoke, "revoke", false, "end the permit")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long an answer may take")
-	outputFlag(cmd, &c.output, "how to print (default: sentences)", printer.JSON)
-	c.mesh.bind(f)
-	return withSettings(cmd)
+	cli.OutputFlag(cmd, &c.output, "how to print (default: sentences)", printer.JSON)
+	c.mesh.Bind(f)
+	return cli.WithSettings(cmd)
 }
 
 func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
@@ -67,7 +69,7 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 	case !given && c.reason != "":
 		return errors.New("--for is missing: say how long the permit holds, for example --for 1h")
 	}
-	conn, err := c.mesh.dial(maxAnswerBytes)
+	conn, err := c.mesh.Dial(connect.MaxAnswerBytes)
 	if err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (c *serveStaleCommand) said(err error) error {
 	case err == nil || !ok:
 		return err
 	case s.Code() == codes.Unavailable:
-		return fmt.Errorf("%s does not answer: %s", c.mesh.server, s.Message())
+		return fmt.Errorf("%s does not answer: %s", c.mesh.Server, s.Message())
 	}
 	return errors.New(s.Message())
 }

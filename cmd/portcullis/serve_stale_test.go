@@ -17,6 +17,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -96,7 +97,7 @@ type verdict struct {
 
 // review sends one and waits for the answer.
 func (o *outage) review(timeout time.Duration) verdict {
-	body := strings.NewReplacer("pods", "configmaps", "Pod", "ConfigMap").Replace(review)
+	body := strings.NewReplacer("pods", "configmaps", "Pod", "ConfigMap").Replace(clitest.Review)
 	url := fmt.Sprintf("%s/v1/clusters/%s/validate?timeout=%s", o.info.Bridge, devCluster, timeout)
 	r, err := http.NewRequestWithContext(o.t.Context(), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -168,16 +169,16 @@ func (o *outage) counted(want ...string) {
 }
 
 // serveStale runs the command.
-func (o *outage) serveStale(args ...string) ran {
+func (o *outage) serveStale(args ...string) clitest.Result {
 	o.t.Helper()
-	return execute(o.t, newServeStaleCommand(), nil, append(args, "--ready-file", o.ready)...)
+	return clitest.Execute(o.t, newServeStaleCommand(), nil, append(args, "--ready-file", o.ready)...)
 }
 
-func (o *outage) says(r ran, want ...string) {
+func (o *outage) says(r clitest.Result, want ...string) {
 	o.t.Helper()
 	for _, w := range want {
-		if r.code != 0 || !strings.Contains(r.out, w) {
-			o.t.Errorf("exit code %d, and no %q in: %s%s", r.code, w, r.out, r.notes)
+		if r.Code != 0 || !strings.Contains(r.Out, w) {
+			o.t.Errorf("exit code %d, and no %q in: %s%s", r.Code, w, r.Out, r.Notes)
 		}
 	}
 }
@@ -199,13 +200,13 @@ func TestReviewsWaitForAStoreThatComesBack(t *testing.T) {
 	if a := o.review(time.Second); a.code != http.StatusServiceUnavailable || a.retry == "" || !strings.Contains(a.text, "the configuration is stale") {
 		t.Errorf("a review whose time ends: %+v", a)
 	}
-	var direct ran
+	var direct clitest.Result
 	asked := 0
-	for asked == 0 || asked < 5 && strings.Contains(direct.notes, "no answer within") { // the answer has 200 ms for its way
-		direct = execute(t, newReviewCommand(), strings.NewReader(review), "-f", "-", "--stage", "validate", "--timeout", "1s", "--ready-file", o.ready)
+	for asked == 0 || asked < 5 && strings.Contains(direct.Notes, "no answer within") { // the answer has 200 ms for its way
+		direct = clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--stage", "validate", "--timeout", "1s", "--ready-file", o.ready)
 		asked++
 	}
-	direct.fails(t, "the configuration is stale")
+	direct.Fails(t, "the configuration is stale")
 	o.end()
 	for range cap(held) {
 		if a := <-held; a.code != http.StatusOK || a.stale != "" {
@@ -306,7 +307,7 @@ func TestServeStaleSaysWhatIsMissing(t *testing.T) {
 		"say why, in at most 256 bytes":     {"--for", "1h", "--reason", strings.Repeat("x", 257)},
 		"say which mesh: --ready-file FILE": {"--ready-file", ""},
 	} {
-		execute(t, newServeStaleCommand(), nil, append([]string{"--ready-file", ready}, args...)...).fails(t, want)
+		clitest.Execute(t, newServeStaleCommand(), nil, append([]string{"--ready-file", ready}, args...)...).Fails(t, want)
 	}
 }
 
@@ -323,7 +324,7 @@ func TestAPermitIsForOperatorsOfTheProcessAlone(t *testing.T) {
 	info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
 	ready := info.file(t)
 	for _, args := range [][]string{nil, {"--for", "1h", "--reason", "x"}, {"--revoke"}} {
-		execute(t, newServeStaleCommand(), nil, append(args, "--ready-file", ready)...).fails(t, "is no operator of this dispatcher")
+		clitest.Execute(t, newServeStaleCommand(), nil, append(args, "--ready-file", ready)...).Fails(t, "is no operator of this dispatcher")
 	}
 	stop()
 	if err := <-ended; err != nil {

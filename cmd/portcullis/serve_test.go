@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	certscli "github.com/portcullis-mesh/portcullis/internal/cli/certs"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 func TestFilesOfTheHostsListenerAreFilledUp(t *testing.T) {
@@ -29,8 +32,8 @@ func TestFilesOfTheHostsListenerAreFilledUp(t *testing.T) {
 func newAuthority(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if r := execute(t, newCertsCommand(), nil, "authority", "--dir", dir); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := clitest.Execute(t, certscli.NewCommand(), nil, "authority", "--dir", dir); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
 	return dir
 }
@@ -38,8 +41,8 @@ func newAuthority(t *testing.T) string {
 func TestServeSaysWhatIsWrong(t *testing.T) {
 	dir := newAuthority(t)
 	for _, args := range [][]string{{"client", "--identity", "a"}, {"server", "--dns", "localhost"}} {
-		if r := execute(t, newCertsCommand(), nil, append([]string{"issue", "--dir", dir}, args...)...); r.code != 0 {
-			t.Fatal(r.notes)
+		if r := clitest.Execute(t, certscli.NewCommand(), nil, append([]string{"issue", "--dir", dir}, args...)...); r.Code != 0 {
+			t.Fatal(r.Notes)
 		}
 	}
 	files := func(name string) []string {
@@ -59,13 +62,13 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 		"a ready file that cannot be removed":  {append(files("server"), "--tls-ca", ca, "--ready-file", dir), "ready file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			execute(t, newServeCommand(), nil, tc.args...).fails(t, tc.want)
+			clitest.Execute(t, newServeCommand(), nil, tc.args...).Fails(t, tc.want)
 		})
 	}
 }
 
 func TestTheReadyFileOfAnEarlierProcessIsRemoved(t *testing.T) {
-	file := write(t, "ready.json", "{}")
+	file := clitest.Write(t, "ready.json", "{}")
 	for range 2 { // the second time it is gone already
 		if err := removeReadyFile(file); err != nil {
 			t.Fatal(err)

@@ -15,9 +15,8 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-
 	judging "github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 

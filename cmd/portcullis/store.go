@@ -17,6 +17,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 )
 
 func newStoreCommand() *cobra.Command {
@@ -28,14 +30,14 @@ backup. A store in an etcd of its own is backed up with etcd's tools: docs/confi
 		Example: `  portcullis store backup -o portcullis.backup --server mesh.example.com:8444 --ca ca.crt --cert me.crt --key me.key
   portcullis store restore --data-dir /var/lib/portcullis portcullis.backup`,
 	}
-	return grouped(cmd, newStoreBackupCommand(), newStoreRestoreCommand())
+	return cli.Group(cmd, newStoreBackupCommand(), newStoreRestoreCommand())
 }
 
 // backupCommand is what the flags of store backup say.
 type backupCommand struct {
 	file  string
 	force bool
-	mesh  target
+	mesh  connect.MeshAddress
 }
 
 func newStoreBackupCommand() *cobra.Command {
@@ -60,8 +62,8 @@ operators may have it. The file is there whole, with a checksum, or not at all.
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.force, "force", false, "write it in place of one that is there")
-	c.mesh.bind(f)
-	return withSettings(cmd)
+	c.mesh.Bind(f)
+	return cli.WithSettings(cmd)
 }
 
 func (c *backupCommand) run(ctx context.Context, out io.Writer) error {
@@ -74,7 +76,7 @@ func (c *backupCommand) run(ctx context.Context, out io.Writer) error {
 	}
 	defer func() { _ = os.Remove(part.Name()) }() // nothing, once it is renamed
 	defer part.Close()
-	if err := c.mesh.config(func(client configv1.ConfigServiceClient) error { return receive(ctx, client, part) }); err != nil {
+	if err := c.mesh.Config(func(client configv1.ConfigServiceClient) error { return receive(ctx, client, part) }); err != nil {
 		return err
 	}
 	if err := errors.Join(part.Sync(), part.Close(), embedded.Verify(part.Name())); err != nil {
@@ -133,7 +135,7 @@ after the backup is gone; revisions go on far past all that were ever seen, and 
 		},
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", "", "data directory of serve")
-	return withSettings(cmd)
+	return cli.WithSettings(cmd)
 }
 
 // restore restores a store, and says what there is now.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // storeIn runs a dispatcher with a store in a data directory, until stop is called, and returns its ready file.
@@ -51,50 +53,50 @@ func TestAStoreIsBackedUpAndRestored(t *testing.T) {
 	ready, stop := storeIn(t, dir)
 	apply := func(documents string) {
 		t.Helper()
-		if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.code != 0 {
-			t.Fatal(r.notes)
+		if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
+			t.Fatal(r.Notes)
 		}
 	}
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	apply(documents)
-	if r := execute(t, newStoreCommand(), nil, "backup", file, "--ready-file", ready); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := clitest.Execute(t, newStoreCommand(), nil, "backup", file, "--ready-file", ready); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
 	apply(strings.NewReplacer("name: policy", "name: lost", "configuration: policy", "configuration: lost").Replace(documents))
 	before, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	execute(t, newStoreCommand(), nil, "backup", file, "--ready-file", ready).fails(t, "is there: name another file, or say --force")
+	clitest.Execute(t, newStoreCommand(), nil, "backup", file, "--ready-file", ready).Fails(t, "is there: name another file, or say --force")
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("a backup that was refused has changed the file: %v", err)
 	}
-	execute(t, newStoreCommand(), nil, "restore", "--data-dir", dir, file).fails(t, "another process uses the data directory", "stop it first")
+	clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", dir, file).Fails(t, "another process uses the data directory", "stop it first")
 	stop()
-	execute(t, newStoreCommand(), nil, "restore", "--data-dir", dir, file).fails(t, "holds a store already", "name another --data-dir")
+	clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", dir, file).Fails(t, "holds a store already", "name another --data-dir")
 
 	other := t.TempDir()
-	r := execute(t, newStoreCommand(), nil, "restore", "--data-dir", other, file)
-	if r.code != 0 || !strings.Contains(r.out, "with 2 objects") {
-		t.Fatalf("restored: %s%s", r.out, r.notes)
+	r := clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", other, file)
+	if r.Code != 0 || !strings.Contains(r.Out, "with 2 objects") {
+		t.Fatalf("restored: %s%s", r.Out, r.Notes)
 	}
 	ready, _ = storeIn(t, other)
-	r = execute(t, newGetCommand(), nil, "--ready-file", ready)
-	if r.code != 0 || !strings.Contains(r.out, "HookRoute/policy") || strings.Contains(r.out, "lost") {
-		t.Errorf("there is %s%s", r.out, r.notes)
+	r = clitest.Execute(t, newGetCommand(), nil, "--ready-file", ready)
+	if r.Code != 0 || !strings.Contains(r.Out, "HookRoute/policy") || strings.Contains(r.Out, "lost") {
+		t.Errorf("there is %s%s", r.Out, r.Notes)
 	}
-	if r := execute(t, newGetCommand(), nil, "changes", "--ready-file", ready); !strings.Contains(r.out, "store restore by") {
-		t.Errorf("the changes are %s%s", r.out, r.notes)
+	if r := clitest.Execute(t, newGetCommand(), nil, "changes", "--ready-file", ready); !strings.Contains(r.Out, "store restore by") {
+		t.Errorf("the changes are %s%s", r.Out, r.Notes)
 	}
 	apply(strings.NewReplacer("name: policy", "name: again", "configuration: policy", "configuration: again").Replace(documents))
-	if r := execute(t, newStoreCommand(), nil, "backup", file, "--force", "--ready-file", ready); r.code != 0 {
-		t.Error(r.notes)
+	if r := clitest.Execute(t, newStoreCommand(), nil, "backup", file, "--force", "--ready-file", ready); r.Code != 0 {
+		t.Error(r.Notes)
 	}
 }
 
 func TestStoreSaysWhatIsMissing(t *testing.T) {
-	execute(t, newStoreCommand(), nil, "backup").fails(t, "name one file to write")
-	execute(t, newStoreCommand(), nil, "restore", "file").fails(t, "--data-dir is missing")
-	execute(t, newStoreCommand(), nil, "restore", "--data-dir", t.TempDir()).fails(t, "say which file")
-	execute(t, newStoreCommand(), nil, "restore", "--data-dir", t.TempDir(), write(t, "hooks.yaml", "kind: Role\n")).fails(t, "no whole backup")
+	clitest.Execute(t, newStoreCommand(), nil, "backup").Fails(t, "name one file to write")
+	clitest.Execute(t, newStoreCommand(), nil, "restore", "file").Fails(t, "--data-dir is missing")
+	clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", t.TempDir()).Fails(t, "say which file")
+	clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", t.TempDir(), clitest.Write(t, "hooks.yaml", "kind: Role\n")).Fails(t, "no whole backup")
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
@@ -36,7 +37,7 @@ func (w *wait) until(ctx context.Context, client configv1.ConfigServiceClient) e
 		return code == codes.Unavailable || code == codes.Aborted
 	})
 	if err != nil && (ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded) {
-		return &codedError{Err: errors.New(w.overdue(last)), Code: exitBehind}
+		return &cli.CodedError{Err: errors.New(w.overdue(last)), Code: cli.ExitBehind}
 	}
 	return err
 }

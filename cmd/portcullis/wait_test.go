@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
@@ -23,32 +25,34 @@ func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
 	defer living.Wait()
 	defer leave()
 	ghost.Tell(etcdstore.Status{Sources: map[string]string{"etcd": "1"}, Held: 1, Judging: true, Said: time.Now()})
-	list := func() string { return execute(t, newGetCommand(), nil, "dispatchers", "--ready-file", ready).out }
+	list := func() string {
+		return clitest.Execute(t, newGetCommand(), nil, "dispatchers", "--ready-file", ready).Out
+	}
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(list(), "ghost"); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(list())
 		}
 	}
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
-	if r := execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
-	var r ran
+	var r clitest.Result
 	for timeout := 250 * time.Millisecond; timeout < time.Minute; timeout *= 2 { // as long as this machine needs to answer at all
-		r = execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--wait", "--timeout", timeout.String(), "--ready-file", ready)
-		if r.code == exitBehind && strings.Contains(r.notes, "1 of 2") {
+		r = clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--wait", "--timeout", timeout.String(), "--ready-file", ready)
+		if r.Code == cli.ExitBehind && strings.Contains(r.Notes, "1 of 2") {
 			break
 		}
 	}
-	r.ends(t, exitBehind, "it is stored, but after ", "only 1 of 2 dispatchers judge by it, waiting for ghost:\n",
+	r.Ends(t, cli.ExitBehind, "it is stored, but after ", "only 1 of 2 dispatchers judge by it, waiting for ghost:\n",
 		"  ghost: judges new reviews by revision 1\n")
 	if out := list(); !strings.Contains(out, "ghost       Behind ") || !strings.Contains(out, "test        Current ") {
 		t.Errorf("dispatchers:\n%s", out)
 	}
-	explained := execute(t, newExplainCommand(), nil, "route", "policy", "--ready-file", ready)
+	explained := clitest.Execute(t, newExplainCommand(), nil, "route", "policy", "--ready-file", ready)
 	for _, want := range []string{"HookRoute/policy is not in force everywhere (Behind): not known yet to: ghost\n", "  ghost  behind  judges new reviews by revision 1, "} {
-		if !strings.Contains(explained.out, want) {
-			t.Errorf("no %q in:\n%s", want, explained.out)
+		if !strings.Contains(explained.Out, want) {
+			t.Errorf("no %q in:\n%s", want, explained.Out)
 		}
 	}
 }

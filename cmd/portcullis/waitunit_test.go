@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -79,25 +80,25 @@ func TestAWaitThatIsOverdueSaysWhoIsBehindAndHowFar(t *testing.T) {
 		want  string
 	}{
 		"some are behind": {
-			[]func() (*configv1.WaitResponse, error){says(three), fails(status.Error(codes.DeadlineExceeded, ""))}, exitBehind,
+			[]func() (*configv1.WaitResponse, error){says(three), fails(status.Error(codes.DeadlineExceeded, ""))}, cli.ExitBehind,
 			"it is stored, but after 1m0s only 1 of 3 dispatchers judge by it, waiting for b, c:\n" +
 				"  b: judges new reviews by revision 41, and still some by 39, keeps older versions of HookRoute/x\n" +
 				"  c: judges nothing, its configuration is too old (revision -)\n" +
 				"`portcullis get dispatchers` shows how far they are now",
 		},
 		"there is none": {
-			[]func() (*configv1.WaitResponse, error){says(&configv1.WaitResponse{}), fails(status.Error(codes.DeadlineExceeded, ""))}, exitBehind,
+			[]func() (*configv1.WaitResponse, error){says(&configv1.WaitResponse{}), fails(status.Error(codes.DeadlineExceeded, ""))}, cli.ExitBehind,
 			"it is stored, but after 1m0s no dispatcher says that it lives: look whether any runs and reaches the store",
 		},
 		"nobody has said anything": {
-			[]func() (*configv1.WaitResponse, error){fails(status.Error(codes.DeadlineExceeded, ""))}, exitBehind,
+			[]func() (*configv1.WaitResponse, error){fails(status.Error(codes.DeadlineExceeded, ""))}, cli.ExitBehind,
 			"it is stored, but after 1m0s nobody has said how far the dispatchers are: `portcullis get dispatchers` shows it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := wait{timeout: time.Minute, done: "judge by it", tell: printer.NewProgress(io.Discard, "")}
 			err := w.until(t.Context(), &waits{calls: tc.calls})
-			coded := (*codedError)(nil)
+			coded := (*cli.CodedError)(nil)
 			if !errors.As(err, &coded) || coded.Code != tc.code || err.Error() != tc.want {
 				t.Errorf("error %v, want %s", err, tc.want)
 			}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 func TestServicesAreFoundByAllThatIsSaidOfThem(t *testing.T) {
@@ -83,8 +84,8 @@ func TestAServiceHasOneAddress(t *testing.T) {
 func TestIdentitiesForWebhooksThatCannotBeReadAreRefused(t *testing.T) {
 	for name, file := range map[string]string{
 		"a file that is not there": "/does/not/exist",
-		"a file of another kind":   write(t, "kubeconfig", "apiVersion: v1\nkind: Pod\n"),
-		"a file that is no YAML":   write(t, "kubeconfig", "{"),
+		"a file of another kind":   clitest.Write(t, "kubeconfig", "apiVersion: v1\nkind: Pod\n"),
+		"a file that is no YAML":   clitest.Write(t, "kubeconfig", "{"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := webhookConfig{kubeconfig: file}
@@ -98,7 +99,7 @@ func TestIdentitiesForWebhooksThatCannotBeReadAreRefused(t *testing.T) {
 func TestCredentialsThatGoToNoWebhookAreWarnedOf(t *testing.T) {
 	for user, warned := range map[string]bool{"'*'": true, "hooks.example.com": false} {
 		var logs bytes.Buffer
-		c := webhookConfig{kubeconfig: write(t, "kubeconfig", "apiVersion: v1\nkind: Config\nusers:\n- {name: "+user+", user: {token: secret}}\n")}
+		c := webhookConfig{kubeconfig: clitest.Write(t, "kubeconfig", "apiVersion: v1\nkind: Config\nusers:\n- {name: "+user+", user: {token: secret}}\n")}
 		client, err := c.client(prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&logs, nil)))
 		if err != nil {
 			t.Fatal(err)

@@ -1,8 +1,6 @@
 package mesh
 
 import (
-	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-
 	"bytes"
 	"context"
 	"encoding/json"
@@ -19,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 

@@ -1,4 +1,4 @@
-package main
+package certs
 
 import (
 	"encoding/json"
@@ -13,14 +13,15 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 // authority makes one in a new directory.
 func authority(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "certs")
-	if r := execute(t, newCertsCommand(), nil, "authority", "--dir", dir, "--name", "test authority"); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := clitest.Execute(t, NewCommand(), nil, "authority", "--dir", dir, "--name", "test authority"); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
 	return dir
 }
@@ -51,12 +52,12 @@ func TestCertsIssue(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"issue", "--dir", dir}, tt.args...)
-			if r := execute(t, newCertsCommand(), nil, args...); r.code != 0 || !strings.Contains(r.out, tt.file) {
+			if r := clitest.Execute(t, NewCommand(), nil, args...); r.Code != 0 || !strings.Contains(r.Out, tt.file) {
 				t.Fatalf("%+v", r)
 			}
-			r := execute(t, newCertsCommand(), nil, "show", "-o", "json", filepath.Join(dir, tt.file))
+			r := clitest.Execute(t, NewCommand(), nil, "show", "-o", "json", filepath.Join(dir, tt.file))
 			var got []certificate
-			if err := json.Unmarshal([]byte(r.out), &got); err != nil || len(got) != 1 {
+			if err := json.Unmarshal([]byte(r.Out), &got); err != nil || len(got) != 1 {
 				t.Fatalf("%v: %+v", err, r)
 			}
 			tt.want.File, tt.want.Issuer, tt.want.State = filepath.Join(dir, tt.file), "test authority", "valid"
@@ -87,8 +88,8 @@ func checkFiles(t *testing.T, dir, name string) {
 func TestCertsIssueReplacesACertificateWhenAskedAgain(t *testing.T) {
 	dir := authority(t)
 	read := func() string {
-		if r := execute(t, newCertsCommand(), nil, "issue", "client", "--dir", dir, "--identity", "a"); r.code != 0 {
-			t.Fatal(r.notes)
+		if r := clitest.Execute(t, NewCommand(), nil, "issue", "client", "--dir", dir, "--identity", "a"); r.Code != 0 {
+			t.Fatal(r.Notes)
 		}
 		data, err := os.ReadFile(filepath.Join(dir, "client.crt"))
 		if err != nil {
@@ -104,16 +105,16 @@ func TestCertsIssueReplacesACertificateWhenAskedAgain(t *testing.T) {
 
 func TestCertsIssueKeepsTheKeyOfAnotherIdentity(t *testing.T) {
 	dir := authority(t)
-	issue := func(args ...string) ran {
-		return execute(t, newCertsCommand(), nil, append([]string{"issue", "host", "--dir", dir}, args...)...)
+	issue := func(args ...string) clitest.Result {
+		return clitest.Execute(t, NewCommand(), nil, append([]string{"issue", "host", "--dir", dir}, args...)...)
 	}
-	if r := issue("--identity", "spiffe://mesh/a"); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := issue("--identity", "spiffe://mesh/a"); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
-	issue("--identity", "spiffe://mesh/b").fails(t, "spiffe://mesh/a", "--name")
+	issue("--identity", "spiffe://mesh/b").Fails(t, "spiffe://mesh/a", "--name")
 	checkFiles(t, dir, "host")
-	if r := issue("--identity", "spiffe://mesh/b", "--name", "b"); r.code != 0 {
-		t.Error(r.notes)
+	if r := issue("--identity", "spiffe://mesh/b", "--name", "b"); r.Code != 0 {
+		t.Error(r.Notes)
 	}
 }
 
@@ -137,13 +138,13 @@ func TestCertsSaysWhatIsWrong(t *testing.T) {
 		"a key is no certificate":                {[]string{"show", filepath.Join(dir, "ca.key")}, "name the .crt file"},
 		"a file that is not there":               {[]string{"show", "/nowhere.crt"}, "/nowhere.crt"},
 		"something to show is needed":            {[]string{"show"}, "name the files to show"},
-		"a certificate that is not one":          {[]string{"show", write(t, "x.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")}, "x.crt"},
+		"a certificate that is not one":          {[]string{"show", clitest.Write(t, "x.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")}, "x.crt"},
 		"a form of output that there is not":     {[]string{"show", "-o", "yaml", filepath.Join(dir, "ca.crt")}, "use json"},
 		"a directory that cannot be written to":  {[]string{"issue", "client", "--dir", dir, "--identity", "a", "--out", "/nowhere"}, "/nowhere"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			execute(t, newCertsCommand(), nil, tt.args...).fails(t, tt.want)
+			clitest.Execute(t, NewCommand(), nil, tt.args...).Fails(t, tt.want)
 		})
 	}
 }
@@ -152,8 +153,8 @@ func TestCertsSaysWhatIsWrong(t *testing.T) {
 func leafAsAuthority(t *testing.T) string {
 	t.Helper()
 	dir := authority(t)
-	if r := execute(t, newCertsCommand(), nil, "issue", "client", "--dir", dir, "--identity", "a"); r.code != 0 {
-		t.Fatal(r.notes)
+	if r := clitest.Execute(t, NewCommand(), nil, "issue", "client", "--dir", dir, "--identity", "a"); r.Code != 0 {
+		t.Fatal(r.Notes)
 	}
 	for _, suffix := range []string{certSuffix, keySuffix} {
 		if err := os.Rename(filepath.Join(dir, "client"+suffix), filepath.Join(dir, "ca"+suffix)); err != nil {
@@ -165,10 +166,10 @@ func leafAsAuthority(t *testing.T) string {
 
 func TestCertsShowPrintsATableOfAllCertificates(t *testing.T) {
 	dir := authority(t)
-	execute(t, newCertsCommand(), nil, "issue", "host", "--dir", dir, "--identity", "spiffe://mesh/h", "--ttl", "240h30m")
-	r := execute(t, newCertsCommand(), nil, "show", filepath.Join(dir, "host.crt"), filepath.Join(dir, "ca.crt"))
-	lines := strings.Split(r.out, "\n")
-	if r.code != 0 || len(lines) != 7 || !strings.HasPrefix(lines[0], "FILE") {
+	clitest.Execute(t, NewCommand(), nil, "issue", "host", "--dir", dir, "--identity", "spiffe://mesh/h", "--ttl", "240h30m")
+	r := clitest.Execute(t, NewCommand(), nil, "show", filepath.Join(dir, "host.crt"), filepath.Join(dir, "ca.crt"))
+	lines := strings.Split(r.Out, "\n")
+	if r.Code != 0 || len(lines) != 7 || !strings.HasPrefix(lines[0], "FILE") {
 		t.Fatalf("%+v", r)
 	}
 	for i, want := range map[int]string{1: "spiffe://mesh/h", 2: "authority", 5: "ca.crt", 6: ""} {

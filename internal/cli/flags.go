@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -22,16 +22,16 @@ const settingsFlag = "settings"
 // readyFileFlag names the file that a mesh writes and tools read.
 const readyFileFlag = "ready-file"
 
-// withSettings lets every flag of a command be set in a file, and its connection flags by variables. Other flags have none:
+// WithSettings lets every flag of a command be set in a file, and its connection flags by variables. Other flags have none:
 // an exported PORTCULLIS_DRY_RUN would change what each later command means. The command line wins over variables, and they
 // win over the file.
-func withSettings(cmd *cobra.Command) *cobra.Command {
+func WithSettings(cmd *cobra.Command) *cobra.Command {
 	return bindSettings(cmd, func(flag string) bool { return slices.Contains(connectionFlags(), flag) })
 }
 
-// withServerSettings is withSettings for a command that serves: its flags are the configuration of a process, so that all of
+// WithServerSettings is withSettings for a command that serves: its flags are the configuration of a process, so that all of
 // them have a variable. The ready file has none: the same variable tells the tools which mesh they talk to.
-func withServerSettings(cmd *cobra.Command) *cobra.Command {
+func WithServerSettings(cmd *cobra.Command) *cobra.Command {
 	return bindSettings(cmd, func(flag string) bool { return flag != readyFileFlag })
 }
 

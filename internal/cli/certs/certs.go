@@ -1,4 +1,5 @@
-package main
+// Package certs has the commands that make certificates and show what they say.
+package certs
 
 import (
 	"cmp"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 )
 
 // The files of an authority, in its directory.
@@ -24,7 +26,8 @@ const (
 	keySuffix     = ".key"
 )
 
-func newCertsCommand() *cobra.Command {
+// NewCommand returns "certs" with its commands.
+func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "Make and look at certificates",
@@ -41,7 +44,7 @@ a while: write both certificates into one file.`,
   portcullis certs issue client --dir certs --identity kube-apiserver
   portcullis certs show certs/*.crt`,
 	}
-	return grouped(cmd, newCertsAuthorityCommand(), newCertsIssueCommand(), newCertsShowCommand())
+	return cli.Group(cmd, newCertsAuthorityCommand(), newCertsIssueCommand(), newCertsShowCommand())
 }
 
 func newCertsAuthorityCommand() *cobra.Command {

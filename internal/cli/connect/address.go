@@ -1,8 +1,6 @@
-package main
+package connect
 
 import (
-	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -18,58 +16,60 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 )
 
-// configureAddress is the part of a help text that says how a command finds the mesh.
-const configureAddress = `
+// Usage is the part of a help text that says how a command finds the mesh.
+const Usage = `
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity has a role: --operator of serve names the first one, and
 Roles the others.
 `
 
-// target is a running mesh and how to be let in.
-type target struct {
+// MeshAddress is a running mesh and how to be let in.
+type MeshAddress struct {
 	readyFile     string
-	server        string // host:port
-	ca, cert, key string // PEM files
+	Server        string // host:port
+	CA, cert, key string // PEM files
 }
 
-// bind makes the flags.
-func (t *target) bind(f *pflag.FlagSet) {
+// Bind makes the flags.
+func (t *MeshAddress) Bind(f *pflag.FlagSet) {
 	f.StringVar(&t.readyFile, "ready-file", "", "file that a running mesh wrote; it fills what the flags below leave out")
-	f.StringVar(&t.server, "server", "", "host:port of the mesh's listener for hosts")
-	f.StringVar(&t.ca, "ca", "", "PEM file of the authorities of its certificate")
+	f.StringVar(&t.Server, "server", "", "host:port of the mesh's listener for hosts")
+	f.StringVar(&t.CA, "ca", "", "PEM file of the authorities of its certificate")
 	f.StringVar(&t.cert, "cert", "", "PEM file of our certificate, by whose identity the mesh knows who calls")
 	f.StringVar(&t.key, "key", "", "PEM file of its key")
 }
 
-// given reports whether a flag names the mesh.
-func (t *target) given() bool { return t.readyFile != "" || t.server != "" }
+// Given reports whether a flag names the mesh.
+func (t *MeshAddress) Given() bool { return t.readyFile != "" || t.Server != "" }
 
 // complete fills in what the ready file knows, and says what is missing.
-func (t *target) complete() error {
+func (t *MeshAddress) complete() error {
 	if t.readyFile != "" {
 		if err := t.fromReadyFile(); err != nil {
 			return err
 		}
 	}
-	t.server = strings.TrimSuffix(strings.TrimPrefix(t.server, "https://"), "/")
+	t.Server = strings.TrimSuffix(strings.TrimPrefix(t.Server, "https://"), "/")
 	switch {
-	case t.server == "":
+	case t.Server == "":
 		return errors.New("say which mesh: --ready-file FILE (`portcullis dev --ready-file FILE` writes it), or --server, --ca, --cert and --key")
-	case t.ca == "":
+	case t.CA == "":
 		return errors.New("--ca is missing: the certificate of the mesh has to be checked")
 	case t.cert == "" || t.key == "":
 		return errors.New("--cert and --key are missing: the mesh has to know who calls (`portcullis certs issue client` makes them)")
 	}
-	if _, port, err := net.SplitHostPort(t.server); err != nil || port == "" {
-		return fmt.Errorf("--server %q: name host and port, for example mesh.example.com:8444", t.server)
+	if _, port, err := net.SplitHostPort(t.Server); err != nil || port == "" {
+		return fmt.Errorf("--server %q: name host and port, for example mesh.example.com:8444", t.Server)
 	}
 	return nil
 }
 
 // fromReadyFile fills what no flag said.
-func (t *target) fromReadyFile() error {
+func (t *MeshAddress) fromReadyFile() error {
 	data, err := os.ReadFile(t.readyFile)
 	if err != nil {
 		return fmt.Errorf("ready file: %w: is the mesh running, and was it told to write the file?", err)
@@ -83,11 +83,11 @@ func (t *target) fromReadyFile() error {
 	if err := json.Unmarshal(data, &info); err != nil {
 		return fmt.Errorf("ready file %s: %w", t.readyFile, err)
 	}
-	if t.server == "" && info.Hosts == "" {
+	if t.Server == "" && info.Hosts == "" {
 		return fmt.Errorf("ready file %s: it names no listener for hosts: is it what a running mesh wrote?", t.readyFile)
 	}
-	t.server = cmp.Or(t.server, info.Hosts)
-	t.ca = cmp.Or(t.ca, info.CA)
+	t.Server = cmp.Or(t.Server, info.Hosts)
+	t.CA = cmp.Or(t.CA, info.CA)
 	if t.cert == "" && t.key == "" {
 		t.cert, t.key = info.ClientCert, info.ClientKey
 	}
@@ -95,41 +95,41 @@ func (t *target) fromReadyFile() error {
 }
 
 // serverName is what the mesh's certificate has to name.
-func (t *target) serverName() string {
-	host, _, _ := net.SplitHostPort(t.server)
+func (t *MeshAddress) serverName() string {
+	host, _, _ := net.SplitHostPort(t.Server)
 	return host
 }
 
-// dial opens a channel to the mesh, over which an answer may have so many bytes; nothing is sent before the first call. The
+// Dial opens a channel to the mesh, over which an answer may have so many bytes; nothing is sent before the first call. The
 // caller closes it.
-func (t *target) dial(largest int) (*grpc.ClientConn, error) {
+func (t *MeshAddress) Dial(largest int) (*grpc.ClientConn, error) {
 	if err := t.complete(); err != nil {
 		return nil, err
 	}
 	files, err := certs.OpenReloader(certs.ReloaderOptions{
-		CertFile: t.cert, KeyFile: t.key, CAFile: t.ca,
+		CertFile: t.cert, KeyFile: t.key, CAFile: t.CA,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("certificates for %s: %w", t.server, err)
+		return nil, fmt.Errorf("certificates for %s: %w", t.Server, err)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+t.server,
+	conn, err := grpc.NewClient("passthrough:///"+t.Server,
 		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientTLS(t.serverName()))),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largest)))
 	if err != nil {
-		return nil, fmt.Errorf("--server %s: %w", t.server, err)
+		return nil, fmt.Errorf("--server %s: %w", t.Server, err)
 	}
 	return conn, nil
 }
 
-// maxAnswerBytes is the largest answer about one review that is read: a patch may carry a whole object, twice, in base64.
-const maxAnswerBytes = 32 << 20
+// MaxAnswerBytes is the largest answer about one review that is read: a patch may carry a whole object, twice, in base64.
+const MaxAnswerBytes = 32 << 20
 
 // maxConfigurationBytes is the largest answer about the configuration that is read: all objects at once.
 const maxConfigurationBytes = 1 << 30
 
-// config calls use with a client of ConfigService, and returns its error in the words of the command line.
-func (t *target) config(use func(configv1.ConfigServiceClient) error) error {
-	conn, err := t.dial(maxConfigurationBytes)
+// Config calls use with a client of ConfigService, and returns its error in the words of the command line.
+func (t *MeshAddress) Config(use func(configv1.ConfigServiceClient) error) error {
+	conn, err := t.Dial(maxConfigurationBytes)
 	if err != nil {
 		return err
 	}
@@ -142,13 +142,13 @@ func (t *target) config(use func(configv1.ConfigServiceClient) error) error {
 	case s.Code() == codes.Unimplemented:
 		return errors.New("this mesh has no store: it was started without --data-dir and --etcd, and its configuration is in files alone")
 	case s.Code() == codes.DeadlineExceeded:
-		return fmt.Errorf("%s has not answered in time (--timeout): %s", t.server, s.Message())
+		return fmt.Errorf("%s has not answered in time (--timeout): %s", t.Server, s.Message())
 	case s.Code() == codes.Unavailable:
-		return fmt.Errorf("%s does not answer: %s", t.server, s.Message())
+		return fmt.Errorf("%s does not answer: %s", t.Server, s.Message())
 	}
 	told := errors.New(s.Message())
 	if saysNo(s.Code()) {
-		return refused(told)
+		return cli.Refused(told)
 	}
 	return told
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -33,7 +33,7 @@ func settable() (*cobra.Command, *serveFlags) {
 	f.StringArrayVar(&c.paths, "config", nil, "")
 	f.Int64Var(&c.maxBody, "max-body-bytes", 0, "")
 	f.DurationVar(&c.stopDelay, "stop-delay", 0, "")
-	return withServerSettings(cmd), &c
+	return WithServerSettings(cmd), &c
 }
 
 func TestTheCommandLineWinsOverVariablesAndTheyOverTheFile(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package certs
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -57,7 +58,7 @@ HookRoutes and Roles and --operator-authority of serve take it.`,
 		},
 	}
 	var output string
-	outputFlag(cmd, &output, "json for tools (default: text)", printer.JSON)
+	cli.OutputFlag(cmd, &output, "json for tools (default: text)", printer.JSON)
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		var all []certificate
 		for _, file := range files {

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"cmp"
@@ -45,13 +45,14 @@ func readBuild(info *debug.BuildInfo) build {
 	return b
 }
 
-// version is the version of this program.
-func version() string {
+// Version is the version of this program.
+func Version() string {
 	info, _ := debug.ReadBuildInfo()
 	return readBuild(info).Version
 }
 
-func newVersionCommand() *cobra.Command {
+// NewVersionCommand returns "version".
+func NewVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print which portcullis this is",
@@ -60,7 +61,7 @@ func newVersionCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	var output string
-	outputFlag(cmd, &output, "json for tools (default: text)", printer.JSON)
+	OutputFlag(cmd, &output, "json for tools (default: text)", printer.JSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		info, _ := debug.ReadBuildInfo()
 		b := readBuild(info)

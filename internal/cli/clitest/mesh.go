@@ -1,4 +1,4 @@
-package main
+package clitest
 
 import (
 	"context"
@@ -16,35 +16,35 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// review is a review of a Pod.
-const review = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1",` +
+// Review is a review of a Pod.
+const Review = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1",` +
 	`"kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},` +
 	`"name":"web","namespace":"default","operation":"CREATE","userInfo":{"username":"jane"},` +
 	`"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"n":1.0}}}}`
 
-// judge is a mesh of one function.
-type judge func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error)
+// Judge is a mesh of one function.
+type Judge func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error)
 
 // judgeService is a judge behind gRPC.
 type judgeService struct {
 	admissionv1.UnimplementedAdmissionServiceServer
-	judge judge
+	judge Judge
 }
 
 func (s judgeService) Review(_ context.Context, r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 	return s.judge(r)
 }
 
-// meshFiles is what the ready file of a mesh says.
-type meshFiles struct {
+// MeshFiles is what the ready file of a mesh says.
+type MeshFiles struct {
 	Hosts      string `json:"hosts"`
 	CA         string `json:"ca"`
 	ClientCert string `json:"clientCert"`
 	ClientKey  string `json:"clientKey"`
 }
 
-// startMesh serves a judge over mutual TLS and returns what its ready file says. Without a judge it serves nothing.
-func startMesh(t *testing.T, j judge) meshFiles {
+// StartMesh serves a judge over mutual TLS and returns what its ready file says. Without a judge it serves nothing.
+func StartMesh(t *testing.T, j Judge) MeshFiles {
 	t.Helper()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -87,11 +87,11 @@ func startMesh(t *testing.T, j judge) meshFiles {
 			t.Error(err)
 		}
 	})
-	return meshFiles{Hosts: listener.Addr().String(), CA: at("ca.crt"), ClientCert: at("client.crt"), ClientKey: at("client.key")}
+	return MeshFiles{Hosts: listener.Addr().String(), CA: at("ca.crt"), ClientCert: at("client.crt"), ClientKey: at("client.key")}
 }
 
-// sample answers as a mesh with one hook of each stage and another that is not called.
-func sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+// Sample answers as a mesh with one hook of each stage and another that is not called.
+func Sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 	answer := &admissionv1.ReviewResponse{Revision: "rev-1", Response: &admissionv1.AdmissionResponse{Uid: r.GetRequest().GetUid(), Allowed: true}}
 	if r.GetRequest().GetDryRun() { // the second time
 		answer.Outcomes = []*admissionv1.HookOutcome{{Configuration: "labels", Hook: "label.example.com", Outcome: "patched"}}
@@ -125,11 +125,11 @@ func sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 }
 
 // readyFile writes what a mesh says of itself.
-func (f meshFiles) file(t *testing.T) string {
+func (f MeshFiles) File(t *testing.T) string {
 	t.Helper()
 	data, err := json.Marshal(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, "ready.json", string(data))
+	return Write(t, "ready.json", string(data))
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -33,28 +33,28 @@ func (c *choice) Set(word string) error {
 // Type implements [pflag.Value].
 func (c *choice) Type() string { return strings.Join(c.words, "|") }
 
-// choiceFlag adds a flag that takes one of a few words, and completes them. Without the flag into stays empty.
-func choiceFlag(cmd *cobra.Command, into *string, name, shorthand, usage string, words ...string) {
+// ChoiceFlag adds a flag that takes one of a few words, and completes them. Without the flag into stays empty.
+func ChoiceFlag(cmd *cobra.Command, into *string, name, shorthand, usage string, words ...string) {
 	cmd.Flags().VarP(&choice{into, words}, name, shorthand, usage)
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
-// outputFlag adds -o, the form of what a command prints.
-func outputFlag(cmd *cobra.Command, into *string, usage string, formats ...string) {
-	choiceFlag(cmd, into, "output", "o", usage, formats...)
+// OutputFlag adds -o, the form of what a command prints.
+func OutputFlag(cmd *cobra.Command, into *string, usage string, formats ...string) {
+	ChoiceFlag(cmd, into, "output", "o", usage, formats...)
 }
 
-// progressFlag adds --progress.
-func progressFlag(cmd *cobra.Command, into *string) {
-	choiceFlag(cmd, into, "progress", "", "how to tell how far it is, on standard error (default: on a terminal alone)",
+// ProgressFlag adds --progress.
+func ProgressFlag(cmd *cobra.Command, into *string) {
+	ChoiceFlag(cmd, into, "progress", "", "how to tell how far it is, on standard error (default: on a terminal alone)",
 		printer.ProgressTerminal, printer.ProgressLines, printer.ProgressNone)
 }
 
 // dryRun is a flag that is there or not, and takes the words that kubectl takes for it.
 type dryRun struct{ set *bool }
 
-// dryRunFlag adds --dry-run.
-func dryRunFlag(cmd *cobra.Command, set *bool, usage string) {
+// DryRunFlag adds --dry-run.
+func DryRunFlag(cmd *cobra.Command, set *bool, usage string) {
 	cmd.Flags().VarPF(dryRun{set}, "dry-run", "", usage).NoOptDefVal = "true"
 }
 
@@ -84,8 +84,8 @@ func (d dryRun) Set(word string) error {
 	return nil
 }
 
-// grouped makes a command of commands: alone it prints its help, and an argument that names none of them is an error.
-func grouped(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+// Group makes a command of commands: alone it prints its help, and an argument that names none of them is an error.
+func Group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(commands...)
 	cmd.DisableFlagsInUseLine = true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
