@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	reviewcli "github.com/portcullis-mesh/portcullis/internal/cli/review"
 )
 
 // withStore runs a dispatcher with the samples of dev and a store of its own, and returns its ready file.
@@ -117,12 +118,12 @@ func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 	says(run(newApplyCommand(), documents, "-f", "-"), "policy unchanged")
 
 	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(clitest.Review)
-	answer := run(newReviewCommand(), request, "-f", "-", "--stage", "validate", "--explain")
+	answer := run(reviewcli.NewCommand(), request, "-f", "-", "--stage", "validate", "--explain")
 	if answer.Code != cli.ExitError || !strings.Contains(answer.Out, "policy.example.com") {
 		t.Errorf("a hook that nobody serves did not refuse: %d %s%s", answer.Code, answer.Out, answer.Notes)
 	}
 	says(run(newDeleteCommand(), "", "vwc", "policy", "--wait"), "is being removed")
-	says(run(newReviewCommand(), request, "-f", "-", "--stage", "validate"))
+	says(run(reviewcli.NewCommand(), request, "-f", "-", "--stage", "validate"))
 }
 
 func TestApplySaysWhereAndWhat(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	certscli "github.com/portcullis-mesh/portcullis/internal/cli/certs"
+	reviewcli "github.com/portcullis-mesh/portcullis/internal/cli/review"
 )
 
 func main() {
@@ -36,7 +37,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newDevCommand(), newServeCommand(), newReviewCommand(),
+		newDevCommand(), newServeCommand(), reviewcli.NewCommand(),
 		newApplyCommand(), newDiffCommand(), newGetCommand(), newExplainCommand(), newDeleteCommand(),
 		newStoreCommand(), newServeStaleCommand(),
 		newClusterCommand(), certscli.NewCommand(), cli.NewVersionCommand(),

@@ -13,6 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	reviewcli "github.com/portcullis-mesh/portcullis/internal/cli/review"
 )
 
 // TestEveryAnswerNamesItsRevision asks on every road, first with a host and then without one: what was judged says by which
@@ -105,8 +106,13 @@ func (o operator) namesRevision(t *testing.T, road, request, digest string) {
 // reviewNamesRevision asks over gRPC, by the command.
 func reviewNamesRevision(t *testing.T, info readyInfo, request, digest string) {
 	t.Helper()
-	r := clitest.Execute(t, newReviewCommand(), strings.NewReader(request), "-f", "-", "-o", "json", "--timeout", "2s", "--ready-file", info.file(t))
-	var told report
+	r := clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(request), "-f", "-", "-o", "json", "--timeout", "2s", "--ready-file", info.file(t))
+	var told struct {
+		Stages []struct {
+			Stage, Revision  string
+			AuditAnnotations map[string]string
+		}
+	}
 	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || len(told.Stages) == 0 {
 		t.Fatalf("%s%s: %v", r.Out, r.Notes, err)
 	}

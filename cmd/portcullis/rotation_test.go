@@ -21,6 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	reviewcli "github.com/portcullis-mesh/portcullis/internal/cli/review"
 )
 
 // rotated is a dispatcher with a store, and a policy in it that one host may serve.
@@ -53,7 +54,7 @@ func (r *rotated) run(cmd *cobra.Command, in string, args ...string) clitest.Res
 func (r *rotated) review() clitest.Result {
 	r.Helper()
 	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(clitest.Review)
-	return r.run(newReviewCommand(), request, "-f", "-", "--stage", "validate", "--explain", "-o", "json")
+	return r.run(reviewcli.NewCommand(), request, "-f", "-", "--stage", "validate", "--explain", "-o", "json")
 }
 
 // shown is what the mesh shows of the policy.

@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	reviewcli "github.com/portcullis-mesh/portcullis/internal/cli/review"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -203,7 +204,7 @@ func TestReviewsWaitForAStoreThatComesBack(t *testing.T) {
 	var direct clitest.Result
 	asked := 0
 	for asked == 0 || asked < 5 && strings.Contains(direct.Notes, "no answer within") { // the answer has 200 ms for its way
-		direct = clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--stage", "validate", "--timeout", "1s", "--ready-file", o.ready)
+		direct = clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--stage", "validate", "--timeout", "1s", "--ready-file", o.ready)
 		asked++
 	}
 	direct.Fails(t, "the configuration is stale")

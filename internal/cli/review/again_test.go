@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"encoding/json"
@@ -79,7 +79,7 @@ func TestExplainAppliesMutatingHooksASecondTimeToTheirOwnResult(t *testing.T) {
 				return tt.second, nil
 			}).File(t)
 			flags := []string{"-f", "-", "--ready-file", mesh, "--stage", "mutate", "--explain"}
-			r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), flags...)
+			r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), flags...)
 			if r.Code != 0 || !strings.HasSuffix(r.Out, "  "+tt.text+"\n") {
 				t.Errorf("exit code %d, want %q at the end of:\n%s", r.Code, tt.text, r.Out)
 			}
@@ -92,7 +92,7 @@ func TestExplainAppliesMutatingHooksASecondTimeToTheirOwnResult(t *testing.T) {
 					t.Errorf("asked %v and then %v", first, second)
 				}
 			}
-			r = clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), append(flags, "-o", "json")...)
+			r = clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), append(flags, "-o", "json")...)
 			var got report
 			if err := json.Unmarshal([]byte(r.Out), &got); err != nil {
 				t.Fatal(err)
@@ -110,7 +110,7 @@ func TestHooksAreAskedOnceWithoutExplain(t *testing.T) {
 		asked++
 		return clitest.Sample(r)
 	}).File(t)
-	clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh, "--stage", "mutate")
+	clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh, "--stage", "mutate")
 	if asked != 1 {
 		t.Errorf("%d reviews, want 1", asked)
 	}

@@ -1,4 +1,5 @@
-package main
+// Package review has the command that sends one review to a mesh and shows what each hook said.
+package review
 
 import (
 	"context"
@@ -25,8 +26,8 @@ import (
 // defaultCluster is the cluster of the samples of dev.
 const defaultCluster = "dev"
 
-// reviewCommand is what the flags of review say.
-type reviewCommand struct {
+// command is what the flags of review say.
+type command struct {
 	file, cluster string
 	explain       bool
 	timeout       time.Duration
@@ -34,8 +35,9 @@ type reviewCommand struct {
 	stage, output string
 }
 
-func newReviewCommand() *cobra.Command {
-	var c reviewCommand
+// NewCommand returns "review".
+func NewCommand() *cobra.Command {
+	var c command
 	cmd := &cobra.Command{
 		Use:   "review -f FILE",
 		Short: "Send one review to a running mesh and show what each hook said",
@@ -76,7 +78,7 @@ failed, that is, it is refused because a hook that is fail-closed gave none.`,
 	return cli.WithSettings(cmd)
 }
 
-func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) error {
+func (c *command) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	if c.timeout <= 0 {
 		return fmt.Errorf("--timeout %s: must be more than nothing", c.timeout)
 	}
@@ -114,7 +116,7 @@ func (c *reviewCommand) run(ctx context.Context, in io.Reader, out io.Writer) er
 }
 
 // read reads the request, one that an API server could send, for the cluster that is spoken for.
-func (c *reviewCommand) read(in io.Reader) (*admissionv1.AdmissionRequest, error) {
+func (c *command) read(in io.Reader) (*admissionv1.AdmissionRequest, error) {
 	if c.file == "" {
 		return nil, errors.New(`name the file with the review: -f FILE, or -f - for standard input`)
 	}
@@ -147,7 +149,7 @@ func (c *reviewCommand) read(in io.Reader) (*admissionv1.AdmissionRequest, error
 }
 
 // stages are what to ask for, in order.
-func (c *reviewCommand) stages() []admissionv1.Stage {
+func (c *command) stages() []admissionv1.Stage {
 	if c.stage == stageWord(admissionv1.Stage_STAGE_ADMIT) {
 		return []admissionv1.Stage{admissionv1.Stage_STAGE_ADMIT}
 	}
@@ -156,7 +158,7 @@ func (c *reviewCommand) stages() []admissionv1.Stage {
 }
 
 // ask sends one review.
-func (c *reviewCommand) ask(
+func (c *command) ask(
 	ctx context.Context, client admissionv1.AdmissionServiceClient, request *admissionv1.AdmissionRequest, stage admissionv1.Stage,
 ) (*admissionv1.ReviewResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
@@ -169,7 +171,7 @@ func (c *reviewCommand) ask(
 }
 
 // advise says what to do about a call without an answer.
-func (c *reviewCommand) advise(err error) error {
+func (c *command) advise(err error) error {
 	s, address := status.Convert(err), c.mesh.Server
 	message := strings.TrimPrefix(s.Message(), "portcullis: ")
 	switch {

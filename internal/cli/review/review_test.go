@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"net"
@@ -31,7 +31,7 @@ func TestReviewOutput(t *testing.T) {
 	mesh := clitest.StartMesh(t, clitest.Sample).File(t)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), append([]string{"-f", "-", "--ready-file", mesh}, tt.args...)...)
+			r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), append([]string{"-f", "-", "--ready-file", mesh}, tt.args...)...)
 			if r.Code != tt.code || r.Notes != "" {
 				t.Errorf("exit code %d, want %d: %s", r.Code, tt.code, r.Notes)
 			}
@@ -68,7 +68,7 @@ func TestReviewTellsAFailureFromADenial(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mesh := clitest.StartMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return tt.answer, nil })
-			r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh.File(t), "--stage", "validate")
+			r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh.File(t), "--stage", "validate")
 			if r.Code != tt.code || r.Notes != "" || !strings.HasPrefix(r.Out, tt.want) {
 				t.Errorf("exit code %d, want %d; printed %q, want %q in front: %s", r.Code, tt.code, r.Out, tt.want, r.Notes)
 			}
@@ -88,7 +88,7 @@ func TestReviewAsksAsAnAPIServerDoes(t *testing.T) {
 		}
 		return answer, nil
 	})
-	r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--cluster", "prod-1",
+	r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--cluster", "prod-1",
 		"--server", "https://"+mesh.Hosts, "--ca", mesh.CA, "--cert", mesh.ClientCert, "--key", mesh.ClientKey)
 	if r.Code != 0 {
 		t.Fatalf("%+v", r)
@@ -108,7 +108,7 @@ func TestReviewOfAllStagesIsAskedOnce(t *testing.T) {
 		asked = append(asked, r.GetStage())
 		return clitest.Sample(r)
 	})
-	r := clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh.File(t), "--stage", "admit")
+	r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh.File(t), "--stage", "admit")
 	if r.Code != cli.ExitDenied || !strings.Contains(r.Out, "admit") {
 		t.Errorf("%+v", r)
 	}
@@ -119,7 +119,7 @@ func TestReviewOfAllStagesIsAskedOnce(t *testing.T) {
 
 func TestReviewFindsTheMeshByAVariable(t *testing.T) {
 	t.Setenv("PORTCULLIS_READY_FILE", clitest.StartMesh(t, clitest.Sample).File(t))
-	if r := clitest.Execute(t, newReviewCommand(), nil, "-f", clitest.Write(t, "pod.json", clitest.Review), "--stage", "mutate"); r.Code != 0 {
+	if r := clitest.Execute(t, NewCommand(), nil, "-f", clitest.Write(t, "pod.json", clitest.Review), "--stage", "mutate"); r.Code != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -187,7 +187,7 @@ func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, &info)
 			}
-			clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review),
+			clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review),
 				append([]string{"-f", "-", "--ready-file", info.File(t)}, tt.args...)...).Fails(t, tt.want)
 		})
 	}
@@ -222,7 +222,7 @@ func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			clitest.Execute(t, newReviewCommand(), strings.NewReader(clitest.Review), tt.args...).Fails(t, tt.want)
+			clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), tt.args...).Fails(t, tt.want)
 		})
 	}
 }

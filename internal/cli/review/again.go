@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"context"
@@ -39,7 +39,7 @@ type hookName struct {
 
 // again applies the mutating hooks a second time, to their own result, as a dry run. first is their first answer, which
 // made changed of the request.
-func (c *reviewCommand) again(
+func (c *command) again(
 	ctx context.Context, client admissionv1.AdmissionServiceClient, changed *admissionv1.AdmissionRequest, first *admissionv1.ReviewResponse,
 ) *idempotencyReport {
 	if len(hooksThat(outcomePatched, first)) == 0 {
