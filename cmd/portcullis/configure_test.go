@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"context"
 	"encoding/json"
@@ -104,38 +107,38 @@ func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
 		}
 	}
 	documents := strings.NewReplacer("GROUP", "apps", "hosts: [me]", "hosts: [me], rotation: Immediate").Replace(appliedHooks)
-	says(run(newApplyCommand(), documents, "-f", "-", "--dry-run"), "policy created (dry run)")
-	run(newGetCommand(), "", "vwc/policy").Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/policy")
-	r := run(newApplyCommand(), documents, "-f", "-", "--wait", "--progress", "lines")
+	says(run(configcli.NewApply(), documents, "-f", "-", "--dry-run"), "policy created (dry run)")
+	run(configcli.NewGet(), "", "vwc/policy").Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/policy")
+	r := run(configcli.NewApply(), documents, "-f", "-", "--wait", "--progress", "lines")
 	says(r, "ValidatingWebhookConfiguration/policy created", "HookRoute/policy created")
 	if !strings.Contains(r.Notes, "1 of 1 dispatchers judge by it") {
 		t.Errorf("said %q", r.Notes)
 	}
-	says(run(newGetCommand(), ""), "HookRoute/sample-images", "directory", "HookRoute/policy", "etcd")
-	says(run(newGetCommand(), "", "vwc", "policy", "-o", "yaml"), "name: policy.example.com")
-	says(run(newGetCommand(), "", "dispatchers"), "Current")
-	says(run(newGetCommand(), "", "changes"), devAPIServer, "created ValidatingWebhookConfiguration/policy")
-	says(run(newApplyCommand(), documents, "-f", "-"), "policy unchanged")
+	says(run(configcli.NewGet(), ""), "HookRoute/sample-images", "directory", "HookRoute/policy", "etcd")
+	says(run(configcli.NewGet(), "", "vwc", "policy", "-o", "yaml"), "name: policy.example.com")
+	says(run(configcli.NewGet(), "", "dispatchers"), "Current")
+	says(run(configcli.NewGet(), "", "changes"), devAPIServer, "created ValidatingWebhookConfiguration/policy")
+	says(run(configcli.NewApply(), documents, "-f", "-"), "policy unchanged")
 
 	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(clitest.Review)
 	answer := run(reviewcli.NewCommand(), request, "-f", "-", "--stage", "validate", "--explain")
 	if answer.Code != cli.ExitError || !strings.Contains(answer.Out, "policy.example.com") {
 		t.Errorf("a hook that nobody serves did not refuse: %d %s%s", answer.Code, answer.Out, answer.Notes)
 	}
-	says(run(newDeleteCommand(), "", "vwc", "policy", "--wait"), "is being removed")
+	says(run(configcli.NewDelete(), "", "vwc", "policy", "--wait"), "is being removed")
 	says(run(reviewcli.NewCommand(), request, "-f", "-", "--stage", "validate"))
 }
 
 func TestApplySaysWhereAndWhat(t *testing.T) {
 	ready := withStore(t)
 	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
-	clitest.Execute(t, newApplyCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready).
+	clitest.Execute(t, configcli.NewApply(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready).
 		Ends(t, cli.ExitDenied, "acknowledge danger-leases", `hook "policy.example.com" fails closed`)
 	file := clitest.Write(t, "hooks.yaml", strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1))
-	clitest.Execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready).Ends(t, cli.ExitDenied, "hooks.yaml:9", "webhooks[0].sideEffects")
-	clitest.Execute(t, newApplyCommand(), nil, "--ready-file", ready).Fails(t, "-f is missing")
-	clitest.Execute(t, newGetCommand(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "dispatchers or changes")
-	clitest.Execute(t, newDeleteCommand(), nil, "vwc", "none", "--ready-file", ready).Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/none")
+	clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--ready-file", ready).Ends(t, cli.ExitDenied, "hooks.yaml:9", "webhooks[0].sideEffects")
+	clitest.Execute(t, configcli.NewApply(), nil, "--ready-file", ready).Fails(t, "-f is missing")
+	clitest.Execute(t, configcli.NewGet(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "dispatchers or changes")
+	clitest.Execute(t, configcli.NewDelete(), nil, "vwc", "none", "--ready-file", ready).Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/none")
 }
 
 // TestDangersOfFilesAreWarnings has a hook that nobody could be asked to answer for.
@@ -148,7 +151,7 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 	})
 	ready := info.file(t)
 	for { // what is found follows what is in force by a moment
-		r := clitest.Execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "json", "--ready-file", ready)
+		r := clitest.Execute(t, configcli.NewGet(), nil, "vwc", "policy", "-o", "json", "--ready-file", ready)
 		if r.Code != 0 && strings.Contains(r.Notes, "there is no ValidatingWebhookConfiguration/policy") {
 			continue // not even the files have been read
 		}
@@ -183,5 +186,5 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 
 func TestAMeshWithoutAStoreSaysSo(t *testing.T) {
 	ready := clitest.StartMesh(t, clitest.Sample).File(t)
-	clitest.Execute(t, newGetCommand(), nil, "--ready-file", ready).Fails(t, "this mesh has no store", "--data-dir")
+	clitest.Execute(t, configcli.NewGet(), nil, "--ready-file", ready).Fails(t, "this mesh has no store", "--data-dir")
 }

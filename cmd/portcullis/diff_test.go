@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"encoding/json"
 	"strings"
@@ -14,7 +17,7 @@ func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	diff := func(in string, args ...string) clitest.Result {
 		t.Helper()
-		return clitest.Execute(t, newDiffCommand(), strings.NewReader(in), append([]string{"-f", "-", "--ready-file", ready}, args...)...)
+		return clitest.Execute(t, configcli.NewDiff(), strings.NewReader(in), append([]string{"-f", "-", "--ready-file", ready}, args...)...)
 	}
 	ends := func(r clitest.Result, code int, want string) {
 		t.Helper()
@@ -25,7 +28,7 @@ func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 	made := diff(documents)
 	clitest.Golden(t, "diff-created.txt", made.Out)
 	ends(made, cli.ExitDenied, made.Out)
-	if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
+	if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
 		t.Fatal(r.Notes)
 	}
 	ends(diff(documents), 0, "")
@@ -43,7 +46,7 @@ func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 
 	asJSON := diff(strings.Replace(documents, "failurePolicy: Fail", "failurePolicy: Ignore", 1), "-o", "json")
 	var d struct {
-		Objects []difference `json:"objects"`
+		Objects []struct{ Result, Diff string }
 	}
 	if err := json.Unmarshal([]byte(asJSON.Out), &d); err != nil || len(d.Objects) != 2 || d.Objects[0].Result != "updated" ||
 		!strings.Contains(d.Objects[0].Diff, "-  failurePolicy: Fail\n+  failurePolicy: Ignore\n") || d.Objects[1].Result != "unchanged" || asJSON.Code != cli.ExitDenied {
@@ -54,16 +57,16 @@ func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 func TestDiffSaysWhyAnApplyWouldBeRefused(t *testing.T) {
 	ready := withStore(t)
 	dangerous := strings.NewReplacer("GROUP", "coordination.k8s.io", "deployments", "leases").Replace(appliedHooks)
-	r := clitest.Execute(t, newDiffCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready)
+	r := clitest.Execute(t, configcli.NewDiff(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready)
 	r.Fails(t, "acknowledge danger-leases")
 	if !strings.Contains(r.Out, "+kind: ValidatingWebhookConfiguration") {
 		t.Errorf("it does not show what there is to acknowledge: %s", r.Out)
 	}
-	r = clitest.Execute(t, newDiffCommand(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases")
+	r = clitest.Execute(t, configcli.NewDiff(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases")
 	r.Ends(t, cli.ExitDenied, "danger: standard input:5: ValidatingWebhookConfiguration/policy")
 
-	clitest.Execute(t, newDiffCommand(), strings.NewReader(strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1)), "-f", "-", "--ready-file", ready).
+	clitest.Execute(t, configcli.NewDiff(), strings.NewReader(strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1)), "-f", "-", "--ready-file", ready).
 		Fails(t, "standard input:9", "webhooks[0].sideEffects")
-	clitest.Execute(t, newDiffCommand(), nil, "--ready-file", ready).Fails(t, "-f is missing")
-	clitest.Execute(t, newDiffCommand(), nil, "-f", "https://example.com/a.yaml", "--ready-file", ready).Fails(t, "is not read: fetch it")
+	clitest.Execute(t, configcli.NewDiff(), nil, "--ready-file", ready).Fails(t, "-f is missing")
+	clitest.Execute(t, configcli.NewDiff(), nil, "-f", "https://example.com/a.yaml", "--ready-file", ready).Fails(t, "is not read: fetch it")
 }

@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"context"
 	"log/slog"
@@ -66,13 +69,13 @@ func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	apply := func(ready, documents string) {
 		t.Helper()
-		r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--wait", "--progress", "lines", "--timeout", long.String(), "--ready-file", ready)
+		r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--wait", "--progress", "lines", "--timeout", long.String(), "--ready-file", ready)
 		if r.Code != 0 || !strings.Contains(r.Notes, "2 of 2 dispatchers judge by it") {
 			t.Fatalf("applied: %s%s", r.Out, r.Notes)
 		}
 	}
 	for { // a dispatcher that has just started and has not said so yet is not waited for
-		if r := clitest.Execute(t, newGetCommand(), nil, "dispatchers", "--ready-file", first); strings.Contains(r.Out, "second") {
+		if r := clitest.Execute(t, configcli.NewGet(), nil, "dispatchers", "--ready-file", first); strings.Contains(r.Out, "second") {
 			break
 		}
 		<-time.After(10 * time.Millisecond)
@@ -80,11 +83,11 @@ func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
 	apply(first, documents)
 	c.Leader().Kill()
 	apply(second, strings.Replace(documents, "failurePolicy: Fail", "failurePolicy: Ignore", 1))
-	r := clitest.Execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "yaml", "--ready-file", first)
+	r := clitest.Execute(t, configcli.NewGet(), nil, "vwc", "policy", "-o", "yaml", "--ready-file", first)
 	if !strings.Contains(r.Out, "failurePolicy: Ignore") {
 		t.Errorf("the other dispatcher has %s%s", r.Out, r.Notes)
 	}
-	clitest.Execute(t, newStoreCommand(), nil, "backup", t.TempDir()+"/backup", "--ready-file", first).Ends(t, cli.ExitDenied, "etcdctl snapshot save")
+	clitest.Execute(t, configcli.NewStore(), nil, "backup", t.TempDir()+"/backup", "--ready-file", first).Ends(t, cli.ExitDenied, "etcdctl snapshot save")
 }
 
 func TestAnEtcdThatRefusesSaysWhy(t *testing.T) {

@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"encoding/json"
 	"os"
@@ -42,12 +45,12 @@ spec: {configuration: policy}`
 		if err := os.WriteFile(file, []byte(tc.documents), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text := clitest.Execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready)
+		text := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--ready-file", ready)
 		text.Ends(t, cli.ExitDenied, file+":")
 		if strings.Contains(text.Notes, "manifests[") {
 			t.Errorf("%s: %s", name, text.Notes)
 		}
-		r := clitest.Execute(t, newApplyCommand(), nil, "-f", file, "--ready-file", ready, "-o", "json")
+		r := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--ready-file", ready, "-o", "json")
 		var told refusal
 		if err := json.Unmarshal([]byte(r.Out), &told); err != nil || r.Code != cli.ExitDenied || told.Error == "" || len(told.Findings) == 0 {
 			t.Errorf("%s: %v, exit code %d: %s", name, err, r.Code, r.Out)
@@ -66,7 +69,7 @@ func TestTheLineOfADangerIsThatOfItsHook(t *testing.T) {
 	documents := "# a comment\n" + dangerous
 	above, _, _ := strings.Cut(documents, "- name: policy.example.com")
 	line := 1 + strings.Count(above, "\n")
-	r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases", "-o", "json")
+	r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases", "-o", "json")
 	var told refusal
 	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || r.Code != 0 {
 		t.Fatalf("%v, exit code %d: %s%s", err, r.Code, r.Out, r.Notes)
@@ -88,7 +91,7 @@ func TestApplyReadsPipes(t *testing.T) {
 	go func() {
 		written <- os.WriteFile(pipe, []byte(strings.Replace(appliedHooks, "GROUP", "apps", 1)), 0o600)
 	}()
-	r := clitest.Execute(t, newApplyCommand(), nil, "-f", pipe, "--ready-file", ready, "--dry-run=server")
+	r := clitest.Execute(t, configcli.NewApply(), nil, "-f", pipe, "--ready-file", ready, "--dry-run=server")
 	if err := <-written; err != nil || r.Code != 0 || !strings.Contains(r.Out, "created (dry run)") {
 		t.Errorf("%v, exit code %d: %s%s", err, r.Code, r.Out, r.Notes)
 	}
@@ -100,6 +103,6 @@ func TestApplySaysHowItIsCalled(t *testing.T) {
 		{"use --dry-run, which asks it", "-f hook.yaml --dry-run=client"},
 		{"use it alone, or with server or none", "-f hook.yaml --dry-run=maybe"},
 	} {
-		clitest.Execute(t, newApplyCommand(), nil, strings.Fields(tc.args)...).Fails(t, tc.want)
+		clitest.Execute(t, configcli.NewApply(), nil, strings.Fields(tc.args)...).Fails(t, tc.want)
 	}
 }

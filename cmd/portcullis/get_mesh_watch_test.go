@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"io"
 	"net"
@@ -18,13 +21,13 @@ func TestGetWatchesDispatchersAndChanges(t *testing.T) {
 	table.out.shows(t, "DISPATCHER ")
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	for _, said := range []string{`"created ValidatingWebhookConfiguration/policy"`, `"updated ValidatingWebhookConfiguration/policy"`} {
-		if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
+		if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
 			t.Fatal(r.Notes)
 		}
 		lines.out.shows(t, said)
 		documents = strings.Replace(documents, "Fail", "Ignore", 1)
 	}
-	changes := clitest.Execute(t, newGetCommand(), nil, "changes", "--ready-file", ready)
+	changes := clitest.Execute(t, configcli.NewGet(), nil, "changes", "--ready-file", ready)
 	table.out.shows(t, "Current  "+strings.Fields(strings.Split(changes.Out, "\n")[1])[0]) // the last revision
 	table.ends(t)
 	lines.ends(t)
@@ -87,7 +90,7 @@ func TestAWatchSurvivesARestart(t *testing.T) {
 	w := watch(t, "changes", "--ready-file", atDoor.file(t))
 	apply := func(info readyInfo, documents string) {
 		t.Helper()
-		if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", info.file(t)); r.Code != 0 {
+		if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", info.file(t)); r.Code != 0 {
 			t.Fatal(r.Notes)
 		}
 	}

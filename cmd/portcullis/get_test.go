@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"bytes"
 	"context"
@@ -61,7 +64,7 @@ func watch(t *testing.T, args ...string) *watching {
 	ctx, interrupt := context.WithCancel(t.Context())
 	w := &watching{ended: make(chan int, 1), interrupt: interrupt}
 	root := &cobra.Command{Use: "portcullis", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(newGetCommand())
+	root.AddCommand(configcli.NewGet())
 	root.SetArgs(append([]string{"get", "-w"}, args...))
 	root.SetOut(&w.out)
 	root.SetErr(&w.notes)
@@ -83,11 +86,11 @@ func TestGetWatchesUntilItIsInterrupted(t *testing.T) {
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	w := watch(t, "vwc", "--ready-file", ready)
 	w.out.shows(t, "OBJECT ")
-	if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.Code != 0 {
+	if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.Code != 0 {
 		t.Fatal(r.Notes)
 	}
 	w.out.shows(t, "ValidatingWebhookConfiguration/policy ")
-	if r := clitest.Execute(t, newDeleteCommand(), nil, "vwc", "policy", "--ready-file", ready); r.Code != 0 {
+	if r := clitest.Execute(t, configcli.NewDelete(), nil, "vwc", "policy", "--ready-file", ready); r.Code != 0 {
 		t.Fatal(r.Notes)
 	}
 	w.out.shows(t, "ValidatingWebhookConfiguration/policy         gone\n")
@@ -116,15 +119,15 @@ kind: Cluster
 metadata: {name: c}
 spec: {identities: [api], namespaces: {static: {default: {env: "on"}}}}
 `
-	run(newApplyCommand(), strings.Replace(appliedHooks, "GROUP", `""`, 1)+more, "-f", "-")
-	printed := run(newGetCommand(), "", "-o", "yaml").Out
-	again := run(newApplyCommand(), printed, "-f", "-").Out
+	run(configcli.NewApply(), strings.Replace(appliedHooks, "GROUP", `""`, 1)+more, "-f", "-")
+	printed := run(configcli.NewGet(), "", "-o", "yaml").Out
+	again := run(configcli.NewApply(), printed, "-f", "-").Out
 	if strings.Count(again, " unchanged\n") != 4 || strings.Count(again, "\n") != 4 {
 		t.Errorf("%s\nof\n%s", again, printed)
 	}
-	run(newDiffCommand(), printed, "-f", "-")
-	one := run(newGetCommand(), "", "role", "r", "-o", "yaml").Out
-	if again := run(newApplyCommand(), one, "-f", "-").Out; again != "Role/r unchanged\n" {
+	run(configcli.NewDiff(), printed, "-f", "-")
+	one := run(configcli.NewGet(), "", "role", "r", "-o", "yaml").Out
+	if again := run(configcli.NewApply(), one, "-f", "-").Out; again != "Role/r unchanged\n" {
 		t.Errorf("%s", again)
 	}
 }
@@ -138,20 +141,20 @@ func TestAnApplyIsAsExpectedOrNotAtAll(t *testing.T) {
 		for _, e := range expect {
 			args = append(args, "--expect", e)
 		}
-		return clitest.Execute(t, newApplyCommand(), strings.NewReader(in), args...)
+		return clitest.Execute(t, configcli.NewApply(), strings.NewReader(in), args...)
 	}
 	if r := apply(documents, "vwc/policy=0", "route/policy=0"); r.Code != 0 {
 		t.Fatal(r.Notes)
 	}
 	apply(documents, "vwc/policy=0").Ends(t, cli.ExitDenied, "an object has changed meanwhile", "not 0: read it again")
-	wide := clitest.Execute(t, newGetCommand(), nil, "vwc", "policy", "-o", "wide", "--ready-file", ready)
+	wide := clitest.Execute(t, configcli.NewGet(), nil, "vwc", "policy", "-o", "wide", "--ready-file", ready)
 	lines := strings.Split(wide.Out, "\n")
 	from := strings.Index(lines[0], "VERSION")
 	version := strings.Fields(lines[1][from:])[0]
 	if r := apply(strings.Replace(documents, "Fail", "Ignore", 1), "vwc/policy="+version); r.Code != 0 {
 		t.Error(r.Notes)
 	}
-	clitest.Execute(t, newDeleteCommand(), nil, "vwc", "policy", "--expect", version, "--ready-file", ready).Ends(t, cli.ExitDenied, "has resource version")
+	clitest.Execute(t, configcli.NewDelete(), nil, "vwc", "policy", "--expect", version, "--ready-file", ready).Ends(t, cli.ExitDenied, "has resource version")
 	apply(documents, "policy=1").Fails(t, "--expect", "KIND/NAME")
 	apply(documents, "vwc/policy").Fails(t, "KIND/NAME=VERSION")
 }
@@ -170,33 +173,33 @@ func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
 	for i := range 20 {
 		second.WriteString(role(500 + i))
 	}
-	r := clitest.Execute(t, newApplyCommand(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready, "--wait", "--progress", "lines")
+	r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready, "--wait", "--progress", "lines")
 	if r.Code != 0 || strings.Count(r.Out, " created\n") != 520 {
 		t.Fatalf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
 	}
 	if want := "reading\nchecking and storing 520 objects\n"; !strings.HasPrefix(r.Notes, want) || !strings.HasSuffix(r.Notes, "1 of 1 dispatchers judge by it\n") {
 		t.Errorf("said %q", r.Notes)
 	}
-	changes := clitest.Execute(t, newGetCommand(), nil, "changes", "--ready-file", ready)
+	changes := clitest.Execute(t, configcli.NewGet(), nil, "changes", "--ready-file", ready)
 	if !strings.Contains(changes.Out, "created Role/r-500, created Role/r-501, created Role/r-502 and 517 more\n") {
 		t.Errorf("changes:\n%.500s", changes.Out)
 	}
-	explained := clitest.Execute(t, newExplainCommand(), nil, "role", "r-7", "--ready-file", ready)
+	explained := clitest.Execute(t, configcli.NewExplain(), nil, "role", "r-7", "--ready-file", ready)
 	if !strings.Contains(explained.Out, "created Role/r-7 and 519 more\n") {
 		t.Errorf("explained:\n%.500s", explained.Out)
 	}
-	quiet := clitest.Execute(t, newApplyCommand(), nil, "-f", dir, "--ready-file", ready)
+	quiet := clitest.Execute(t, configcli.NewApply(), nil, "-f", dir, "--ready-file", ready)
 	if quiet.Code != 0 || quiet.Notes != "" || strings.Count(quiet.Out, " unchanged\n") != 500 {
 		t.Errorf("exit code %d in a pipe, said %q", quiet.Code, quiet.Notes)
 	}
 	for i := range 600 {
 		second.WriteString(role(1000 + i))
 	}
-	clitest.Execute(t, newApplyCommand(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready).
+	clitest.Execute(t, configcli.NewApply(), strings.NewReader(second.String()), "-f", dir, "-f", "-", "--ready-file", ready).
 		Ends(t, cli.ExitDenied, "1120 manifests, and at most 1000 are applied at a time: split them")
 	var big string
 	for i := range 40 {
 		big += fmt.Sprintf("---\napiVersion: portcullis.dev/v1\nkind: Role\nmetadata: {name: b-%d, annotations: {a: %q}}\nspec: {role: viewer, identities: [x]}\n", i, strings.Repeat("x", 250_000))
 	}
-	clitest.Execute(t, newApplyCommand(), strings.NewReader(big), "-f", "-", "--ready-file", ready).Ends(t, cli.ExitDenied, "at most 8388608 are applied at a time")
+	clitest.Execute(t, configcli.NewApply(), strings.NewReader(big), "-f", "-", "--ready-file", ready).Ends(t, cli.ExitDenied, "at most 8388608 are applied at a time")
 }

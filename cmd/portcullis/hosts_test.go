@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"fmt"
 	"net/http"
@@ -57,21 +60,21 @@ func TestWhenTheLastHostOfAHookHasLeftItIsSaidEverywhere(t *testing.T) {
 			}
 		}
 	}
-	if got := r.run(newApplyCommand(), r.documents(), "-f", "-"); got.Code != 0 {
+	if got := r.run(configcli.NewApply(), r.documents(), "-f", "-"); got.Code != 0 {
 		t.Fatal(got.Notes)
 	}
 	_, stop := r.host(func() error { return nil })
 	r.until("InRotation True", "Effective True", `Served True HostsConnected hook "policy.example.com": 1 host, 64 slots`)
 	says(admin("/metrics"), `portcullis_hook_hosts{name="policy.example.com",type="validating"} 1`)
-	says(r.run(newExplainCommand(), "", "vwc", "policy").Out, "policy is in force everywhere\n")
+	says(r.run(configcli.NewExplain(), "", "vwc", "policy").Out, "policy is in force everywhere\n")
 
 	stop()
 	r.until(`Served False NoHost hook "policy.example.com": served on 0 of 1 dispatcher, no host on: test`)
 	says(admin("/metrics"), `portcullis_hook_hosts{name="policy.example.com",type="validating"} 0`)
 	says(admin("/readyz"), "no host serves policy/policy.example.com")
-	explained := r.run(newExplainCommand(), "", "vwc", "policy").Out
+	explained := r.run(configcli.NewExplain(), "", "vwc", "policy").Out
 	says(explained, "policy is in force everywhere, and not served (NoHost): ", "error  no-host-connected", "are refused there")
-	says(r.run(newGetCommand(), "", "vwc").Out, "False (NoHost)")
+	says(r.run(configcli.NewGet(), "", "vwc").Out, "False (NoHost)")
 
 	r.host(func() error { return nil })
 	r.until("Served True HostsConnected")

@@ -2,6 +2,15 @@
 // (dev), and the tools around them. This package is wiring and the command line; it decides nothing about reviews.
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
+import "github.com/portcullis-mesh/portcullis/internal/cli/mesh"
+
+
+import clustercli "github.com/portcullis-mesh/portcullis/internal/cli/cluster"
+
+
 import (
 	"context"
 	"os"
@@ -38,9 +47,9 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 	}
 	root.AddCommand(
 		newDevCommand(), newServeCommand(), reviewcli.NewCommand(),
-		newApplyCommand(), newDiffCommand(), newGetCommand(), newExplainCommand(), newDeleteCommand(),
-		newStoreCommand(), newServeStaleCommand(),
-		newClusterCommand(), certscli.NewCommand(), cli.NewVersionCommand(),
+		configcli.NewApply(), configcli.NewDiff(), configcli.NewGet(), configcli.NewExplain(), configcli.NewDelete(),
+		configcli.NewStore(), mesh.NewServeStale(),
+		clustercli.NewCommand(), certscli.NewCommand(), cli.NewVersionCommand(),
 	)
 	return root
 }

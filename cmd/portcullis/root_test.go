@@ -1,5 +1,8 @@
 package main
 
+import clustercli "github.com/portcullis-mesh/portcullis/internal/cli/cluster"
+
+
 import (
 	"bytes"
 	"encoding/json"
@@ -130,9 +133,9 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 
 func TestACommandThatIsNoneOfItsGroupIsAnError(t *testing.T) {
 	clitest.Execute(t, certscli.NewCommand(), nil, "init").Fails(t, `there is no "portcullis certs init"; `+"`portcullis certs --help`")
-	clitest.Execute(t, newClusterCommand(), nil, "registr", "prod-1").Fails(t, `there is no "portcullis cluster registr"`)
+	clitest.Execute(t, clustercli.NewCommand(), nil, "registr", "prod-1").Fails(t, `there is no "portcullis cluster registr"`)
 
-	if alone := clitest.Execute(t, newClusterCommand(), nil); alone.Code != 0 || !strings.Contains(alone.Out, "register") {
+	if alone := clitest.Execute(t, clustercli.NewCommand(), nil); alone.Code != 0 || !strings.Contains(alone.Out, "register") {
 		t.Errorf("without one: exit code %d, %q, want the help", alone.Code, alone.Out)
 	}
 }

@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"context"
 	"encoding/json"
@@ -71,7 +74,7 @@ type shown struct {
 // policy is the configuration as the mesh shows it.
 func (r *rotated) policy() (o shown) {
 	r.Helper()
-	got := r.run(newGetCommand(), "", "vwc/policy", "-o", "json")
+	got := r.run(configcli.NewGet(), "", "vwc/policy", "-o", "json")
 	if err := json.Unmarshal([]byte(got.Out), &o); err != nil {
 		r.Fatalf("%v: %s%s", err, got.Out, got.Notes)
 	}
@@ -130,7 +133,7 @@ func (r *rotated) host(ready func() error) (*hostsdk.Host, func()) {
 
 func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 	r := newRotated(t)
-	applied := r.run(newApplyCommand(), r.documents(), "-f", "-", "--wait")
+	applied := r.run(configcli.NewApply(), r.documents(), "-f", "-", "--wait")
 	if applied.Code != 0 || !strings.Contains(applied.Out+applied.Notes, `hook "policy.example.com" is pending`) {
 		t.Fatalf("apply: %d %s%s", applied.Code, applied.Out, applied.Notes)
 	}
@@ -145,7 +148,7 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 	}
 	skipped()
 	r.until(`InRotation False Pending hook "policy.example.com": HostsMissing`)
-	if shown := r.run(newGetCommand(), "", "vwc/policy").Out; !strings.Contains(shown, "False (Pending)") {
+	if shown := r.run(configcli.NewGet(), "", "vwc/policy").Out; !strings.Contains(shown, "False (Pending)") {
 		t.Errorf("get shows %s", shown)
 	}
 
@@ -172,13 +175,13 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 	if n := r.policy().Generation; n != "1" {
 		t.Errorf("its author has written it once, and it is generation %s", n)
 	}
-	if changes := r.run(newGetCommand(), "", "changes").Out; !strings.Contains(changes, `put hook "policy.example.com" of ValidatingWebhookConfiguration/policy in rotation: `+devHost) {
+	if changes := r.run(configcli.NewGet(), "", "changes").Out; !strings.Contains(changes, `put hook "policy.example.com" of ValidatingWebhookConfiguration/policy in rotation: `+devHost) {
 		t.Errorf("changes %s", changes)
 	}
 
 	stop()
 	refused(cli.ExitError, "failed calling webhook")
-	if again := r.run(newApplyCommand(), r.documents()+"\n", "-f", "-"); again.Code != 0 {
+	if again := r.run(configcli.NewApply(), r.documents()+"\n", "-f", "-"); again.Code != 0 {
 		t.Errorf("apply: %s", again.Notes)
 	}
 	r.until("InRotation True NonePending", "Effective True")
@@ -188,7 +191,7 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 func TestARouteOfAFileThatSaysImmediateEndsTheWait(t *testing.T) {
 	r := newRotated(t)
 	hooks, route, _ := strings.Cut(r.documents(), "---\n")
-	if got := r.run(newApplyCommand(), hooks, "-f", "-"); got.Code != 0 {
+	if got := r.run(configcli.NewApply(), hooks, "-f", "-"); got.Code != 0 {
 		t.Fatal(got.Notes)
 	}
 	r.until(`InRotation False Pending hook "policy.example.com": NobodyGranted`)
@@ -232,7 +235,7 @@ func TestAHookComesAndGoesUnderLoadAndNoReviewIsLost(t *testing.T) {
 
 	l.stay(stageGone)
 	l.stage.Store(stageFree)
-	if got := l.rotated.run(newApplyCommand(), l.documents(), "-f", "-", "--wait"); got.Code != 0 {
+	if got := l.rotated.run(configcli.NewApply(), l.documents(), "-f", "-", "--wait"); got.Code != 0 {
 		t.Fatal(got.Notes)
 	}
 	l.stay(stagePending)
@@ -241,7 +244,7 @@ func TestAHookComesAndGoesUnderLoadAndNoReviewIsLost(t *testing.T) {
 	l.until("InRotation True NonePending", "Effective True")
 	l.stay(stageIn)
 	l.stage.Store(stageFree)
-	if got := l.rotated.run(newDeleteCommand(), "", "vwc", "policy", "--wait"); got.Code != 0 {
+	if got := l.rotated.run(configcli.NewDelete(), "", "vwc", "policy", "--wait"); got.Code != 0 {
 		t.Fatal(got.Notes)
 	}
 	l.stay(stageGone)

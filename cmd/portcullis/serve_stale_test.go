@@ -1,5 +1,11 @@
 package main
 
+import "github.com/portcullis-mesh/portcullis/internal/cli/mesh"
+
+
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"context"
 	"encoding/json"
@@ -172,7 +178,7 @@ func (o *outage) counted(want ...string) {
 // serveStale runs the command.
 func (o *outage) serveStale(args ...string) clitest.Result {
 	o.t.Helper()
-	return clitest.Execute(o.t, newServeStaleCommand(), nil, append(args, "--ready-file", o.ready)...)
+	return clitest.Execute(o.t, mesh.NewServeStale(), nil, append(args, "--ready-file", o.ready)...)
 }
 
 func (o *outage) says(r clitest.Result, want ...string) {
@@ -287,7 +293,7 @@ func TestAStoreThatWasWipedIsNotMadeAnewByARestart(t *testing.T) {
 		t.Error(err)
 	}
 	first.close()
-	if err := os.RemoveAll(storeDir(d.dir)); err != nil {
+	if err := os.RemoveAll(configcli.StoreDir(d.dir)); err != nil {
 		t.Fatal(err)
 	}
 	second := open()
@@ -308,7 +314,7 @@ func TestServeStaleSaysWhatIsMissing(t *testing.T) {
 		"say why, in at most 256 bytes":     {"--for", "1h", "--reason", strings.Repeat("x", 257)},
 		"say which mesh: --ready-file FILE": {"--ready-file", ""},
 	} {
-		clitest.Execute(t, newServeStaleCommand(), nil, append([]string{"--ready-file", ready}, args...)...).Fails(t, want)
+		clitest.Execute(t, mesh.NewServeStale(), nil, append([]string{"--ready-file", ready}, args...)...).Fails(t, want)
 	}
 }
 
@@ -325,7 +331,7 @@ func TestAPermitIsForOperatorsOfTheProcessAlone(t *testing.T) {
 	info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
 	ready := info.file(t)
 	for _, args := range [][]string{nil, {"--for", "1h", "--reason", "x"}, {"--revoke"}} {
-		clitest.Execute(t, newServeStaleCommand(), nil, append(args, "--ready-file", ready)...).Fails(t, "is no operator of this dispatcher")
+		clitest.Execute(t, mesh.NewServeStale(), nil, append(args, "--ready-file", ready)...).Fails(t, "is no operator of this dispatcher")
 	}
 	stop()
 	if err := <-ended; err != nil {

@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"bytes"
 	"context"
@@ -53,13 +56,13 @@ func TestAStoreIsBackedUpAndRestored(t *testing.T) {
 	ready, stop := storeIn(t, dir)
 	apply := func(documents string) {
 		t.Helper()
-		if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
+		if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
 			t.Fatal(r.Notes)
 		}
 	}
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	apply(documents)
-	if r := clitest.Execute(t, newStoreCommand(), nil, "backup", file, "--ready-file", ready); r.Code != 0 {
+	if r := clitest.Execute(t, configcli.NewStore(), nil, "backup", file, "--ready-file", ready); r.Code != 0 {
 		t.Fatal(r.Notes)
 	}
 	apply(strings.NewReplacer("name: policy", "name: lost", "configuration: policy", "configuration: lost").Replace(documents))
@@ -67,36 +70,36 @@ func TestAStoreIsBackedUpAndRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clitest.Execute(t, newStoreCommand(), nil, "backup", file, "--ready-file", ready).Fails(t, "is there: name another file, or say --force")
+	clitest.Execute(t, configcli.NewStore(), nil, "backup", file, "--ready-file", ready).Fails(t, "is there: name another file, or say --force")
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("a backup that was refused has changed the file: %v", err)
 	}
-	clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", dir, file).Fails(t, "another process uses the data directory", "stop it first")
+	clitest.Execute(t, configcli.NewStore(), nil, "restore", "--data-dir", dir, file).Fails(t, "another process uses the data directory", "stop it first")
 	stop()
-	clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", dir, file).Fails(t, "holds a store already", "name another --data-dir")
+	clitest.Execute(t, configcli.NewStore(), nil, "restore", "--data-dir", dir, file).Fails(t, "holds a store already", "name another --data-dir")
 
 	other := t.TempDir()
-	r := clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", other, file)
+	r := clitest.Execute(t, configcli.NewStore(), nil, "restore", "--data-dir", other, file)
 	if r.Code != 0 || !strings.Contains(r.Out, "with 2 objects") {
 		t.Fatalf("restored: %s%s", r.Out, r.Notes)
 	}
 	ready, _ = storeIn(t, other)
-	r = clitest.Execute(t, newGetCommand(), nil, "--ready-file", ready)
+	r = clitest.Execute(t, configcli.NewGet(), nil, "--ready-file", ready)
 	if r.Code != 0 || !strings.Contains(r.Out, "HookRoute/policy") || strings.Contains(r.Out, "lost") {
 		t.Errorf("there is %s%s", r.Out, r.Notes)
 	}
-	if r := clitest.Execute(t, newGetCommand(), nil, "changes", "--ready-file", ready); !strings.Contains(r.Out, "store restore by") {
+	if r := clitest.Execute(t, configcli.NewGet(), nil, "changes", "--ready-file", ready); !strings.Contains(r.Out, "store restore by") {
 		t.Errorf("the changes are %s%s", r.Out, r.Notes)
 	}
 	apply(strings.NewReplacer("name: policy", "name: again", "configuration: policy", "configuration: again").Replace(documents))
-	if r := clitest.Execute(t, newStoreCommand(), nil, "backup", file, "--force", "--ready-file", ready); r.Code != 0 {
+	if r := clitest.Execute(t, configcli.NewStore(), nil, "backup", file, "--force", "--ready-file", ready); r.Code != 0 {
 		t.Error(r.Notes)
 	}
 }
 
 func TestStoreSaysWhatIsMissing(t *testing.T) {
-	clitest.Execute(t, newStoreCommand(), nil, "backup").Fails(t, "name one file to write")
-	clitest.Execute(t, newStoreCommand(), nil, "restore", "file").Fails(t, "--data-dir is missing")
-	clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", t.TempDir()).Fails(t, "say which file")
-	clitest.Execute(t, newStoreCommand(), nil, "restore", "--data-dir", t.TempDir(), clitest.Write(t, "hooks.yaml", "kind: Role\n")).Fails(t, "no whole backup")
+	clitest.Execute(t, configcli.NewStore(), nil, "backup").Fails(t, "name one file to write")
+	clitest.Execute(t, configcli.NewStore(), nil, "restore", "file").Fails(t, "--data-dir is missing")
+	clitest.Execute(t, configcli.NewStore(), nil, "restore", "--data-dir", t.TempDir()).Fails(t, "say which file")
+	clitest.Execute(t, configcli.NewStore(), nil, "restore", "--data-dir", t.TempDir(), clitest.Write(t, "hooks.yaml", "kind: Role\n")).Fails(t, "no whole backup")
 }

@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"cmp"
 	"context"
@@ -152,7 +155,7 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 	create := c.etcd.create
 	switch {
 	case c.dataDir != "":
-		server, err := embedded.Start(ctx, embedded.Options{Dir: storeDir(c.dataDir), QuotaBytes: c.quota, Logger: log})
+		server, err := embedded.Start(ctx, embedded.Options{Dir: configcli.StoreDir(c.dataDir), QuotaBytes: c.quota, Logger: log})
 		if err != nil {
 			return fmt.Errorf("--data-dir: %w", err)
 		}

@@ -1,5 +1,8 @@
 package main
 
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
+
 import (
 	"context"
 	"strings"
@@ -26,7 +29,7 @@ func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
 	defer leave()
 	ghost.Tell(etcdstore.Status{Sources: map[string]string{"etcd": "1"}, Held: 1, Judging: true, Said: time.Now()})
 	list := func() string {
-		return clitest.Execute(t, newGetCommand(), nil, "dispatchers", "--ready-file", ready).Out
+		return clitest.Execute(t, configcli.NewGet(), nil, "dispatchers", "--ready-file", ready).Out
 	}
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(list(), "ghost"); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -34,12 +37,12 @@ func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
 		}
 	}
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
-	if r := clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
+	if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", ready); r.Code != 0 {
 		t.Fatal(r.Notes)
 	}
 	var r clitest.Result
 	for timeout := 250 * time.Millisecond; timeout < time.Minute; timeout *= 2 { // as long as this machine needs to answer at all
-		r = clitest.Execute(t, newApplyCommand(), strings.NewReader(documents), "-f", "-", "--wait", "--timeout", timeout.String(), "--ready-file", ready)
+		r = clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--wait", "--timeout", timeout.String(), "--ready-file", ready)
 		if r.Code == cli.ExitBehind && strings.Contains(r.Notes, "1 of 2") {
 			break
 		}
@@ -49,7 +52,7 @@ func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
 	if out := list(); !strings.Contains(out, "ghost       Behind ") || !strings.Contains(out, "test        Current ") {
 		t.Errorf("dispatchers:\n%s", out)
 	}
-	explained := clitest.Execute(t, newExplainCommand(), nil, "route", "policy", "--ready-file", ready)
+	explained := clitest.Execute(t, configcli.NewExplain(), nil, "route", "policy", "--ready-file", ready)
 	for _, want := range []string{"HookRoute/policy is not in force everywhere (Behind): not known yet to: ghost\n", "  ghost  behind  judges new reviews by revision 1, "} {
 		if !strings.Contains(explained.Out, want) {
 			t.Errorf("no %q in:\n%s", want, explained.Out)

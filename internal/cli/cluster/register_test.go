@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"encoding/json"
@@ -62,7 +62,7 @@ func configuration(t *testing.T, files map[string]string) string {
 
 func register(t *testing.T, args ...string) clitest.Result {
 	t.Helper()
-	return clitest.Execute(t, newClusterCommand(), nil, append([]string{"register"}, args...)...)
+	return clitest.Execute(t, NewCommand(), nil, append([]string{"register"}, args...)...)
 }
 
 func TestClusterRegisterPrintsWhatKubectlApplies(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package mesh
 
 import (
 	"context"
@@ -29,7 +29,8 @@ type serveStaleCommand struct {
 	output  string
 }
 
-func newServeStaleCommand() *cobra.Command {
+// NewServeStale returns "serve-stale".
+func NewServeStale() *cobra.Command {
 	var c serveStaleCommand
 	cmd := &cobra.Command{
 		Use:   "serve-stale [--for DURATION --reason TEXT | --revoke]",
@@ -81,7 +82,7 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 		return c.said(err)
 	}
 	out := cmd.OutOrStdout()
-	return printer.Print(out, c.output, printer.Message{Message: answer}, func() error { return show(out, answer) })
+	return printer.Print(out, c.output, printer.Message{Message: answer}, func() error { return printStale(out, answer) })
 }
 
 // ask does what the flags say.
@@ -107,8 +108,8 @@ func (c *serveStaleCommand) said(err error) error {
 	return errors.New(s.Message())
 }
 
-// show says for people what a dispatcher has answered.
-func show(out io.Writer, answer proto.Message) error {
+// printStale says for people what a dispatcher has answered.
+func printStale(out io.Writer, answer proto.Message) error {
 	var text string
 	switch a := answer.(type) {
 	case *adminv1.PermitStaleResponse:

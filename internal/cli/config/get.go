@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"cmp"
@@ -26,7 +26,8 @@ type getCommand struct {
 	output  string
 }
 
-func newGetCommand() *cobra.Command {
+// NewGet returns "get".
+func NewGet() *cobra.Command {
 	var c getCommand
 	cmd := &cobra.Command{
 		Use:   "get [KIND [NAME]] | get dispatchers | get changes",
@@ -156,7 +157,7 @@ func objectColumns() printer.Columns {
 }
 
 func objectRow(o *configv1.ConfigObject) []string {
-	row := []string{name(o.GetKey())}
+	row := []string{Name(o.GetKey())}
 	for _, kind := range []string{"Accepted", "InRotation", "Effective", "Served"} {
 		row = append(row, conditionText(o, kind))
 	}

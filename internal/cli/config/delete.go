@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"context"
@@ -13,7 +13,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-func newDeleteCommand() *cobra.Command {
+// NewDelete returns "delete".
+func NewDelete() *cobra.Command {
 	var mesh connect.MeshAddress
 	var waits, dryRun bool
 	var expect string
@@ -45,7 +46,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 				if dryRun {
 					did = "would be removed (dry run)"
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", name(key), did)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", Name(key), did)
 				if !waits || dryRun {
 					return nil
 				}

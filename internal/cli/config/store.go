@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"context"
@@ -21,7 +21,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 )
 
-func newStoreCommand() *cobra.Command {
+// NewStore returns "store" with its commands.
+func NewStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
 		Short: "Back up and restore the store of --data-dir",
@@ -142,7 +143,7 @@ after the backup is gone; revisions go on far past all that were ever seen, and 
 func restore(ctx context.Context, out io.Writer, dataDir, file string) error {
 	var state *etcdstore.State
 	err := embedded.Restore(ctx, embedded.RestoreOptions{
-		Dir: storeDir(dataDir), File: file, Logger: slog.New(slog.DiscardHandler),
+		Dir: StoreDir(dataDir), File: file, Logger: slog.New(slog.DiscardHandler),
 		Finish: func(ctx context.Context, client *clientv3.Client) error {
 			s, err := etcdstore.New(etcdstore.Options{Client: client})
 			if err != nil {
@@ -151,7 +152,7 @@ func restore(ctx context.Context, out io.Writer, dataDir, file string) error {
 			if state, err = s.Read(ctx, nil); err != nil {
 				return err
 			}
-			return s.Restored(ctx, restorer())
+			return s.Restored(ctx, restoreActor())
 		},
 	})
 	switch {
@@ -166,13 +167,13 @@ func restore(ctx context.Context, out io.Writer, dataDir, file string) error {
 	return err
 }
 
-// restorer is who restores: nobody with a certificate, but whoever may write the data directory.
-func restorer() string {
+// restoreActor is who restores: nobody with a certificate, but whoever may write the data directory.
+func restoreActor() string {
 	if u, err := user.Current(); err == nil {
 		return "store restore by " + u.Username
 	}
 	return "store restore"
 }
 
-// storeDir is where in a data directory the store is.
-func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
+// StoreDir is where in a data directory the store is.
+func StoreDir(dataDir string) string { return filepath.Join(dataDir, "store") }

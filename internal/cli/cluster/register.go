@@ -1,4 +1,8 @@
-package main
+// Package cluster has the commands that connect a Kubernetes cluster with the mesh.
+package cluster
+
+import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+
 
 import (
 	"cmp"
@@ -25,7 +29,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-func newClusterCommand() *cobra.Command {
+// NewCommand returns "cluster" with its commands.
+func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cluster",
 		Short:   "Connect clusters with the mesh",
@@ -163,7 +168,7 @@ func objectsOf(list []*configv1.ConfigObject) ([]config.Object, error) {
 		if o.GetRemoving() {
 			continue
 		}
-		read, wrong := config.Decode(name(o.GetKey()), o.GetManifest().GetRaw())
+		read, wrong := config.Decode(configcli.Name(o.GetKey()), o.GetManifest().GetRaw())
 		objects, problems = append(objects, read...), append(problems, wrong...)
 	}
 	return objects, problems.Err()
@@ -179,7 +184,7 @@ func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	return listing.Objects, append(listing.Problems, duplicates(listing.Objects)...).Err()
+	return listing.Objects, append(listing.Problems, configcli.Duplicates(listing.Objects)...).Err()
 }
 
 // print writes the objects, for kubectl.
@@ -229,24 +234,6 @@ func compileFor(ctx context.Context, cluster string, objects []config.Object, no
 		}
 	}
 	return &inForce{snapshot, document, objects}, problems.Err()
-}
-
-// duplicates reports objects that stand in several documents: a dispatcher would use none of them.
-func duplicates(objects []config.Object) config.Problems {
-	var problems config.Problems
-	seen := map[config.Key]*config.Object{}
-	for i := range objects {
-		o := &objects[i]
-		if first, ok := seen[o.Key]; ok {
-			problems = append(problems, config.Problem{
-				Severity: match.SeverityError, Code: config.CodeDuplicate, File: o.File, Line: o.Line, Kind: o.WrittenKind(), Key: o.Key,
-				Message: "it is in " + first.Origin() + " too: remove one of the two",
-			})
-			continue
-		}
-		seen[o.Key] = o
-	}
-	return problems
 }
 
 // known is the document of the cluster. Without one the mesh would refuse its reviews, and with them its writes.

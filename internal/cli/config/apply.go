@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"context"
@@ -32,7 +32,8 @@ type applyCommand struct {
 	output      string
 }
 
-func newApplyCommand() *cobra.Command {
+// NewApply returns "apply".
+func NewApply() *cobra.Command {
 	var c applyCommand
 	cmd := &cobra.Command{
 		Use:   "apply -f PATH",
@@ -140,7 +141,7 @@ func (c *applyCommand) print(out, notes io.Writer, answer *configv1.ApplyRespons
 			suffix = " (dry run)"
 		}
 		for i, o := range answer.GetObjects() {
-			if _, err := fmt.Fprintf(out, "%s %s%s\n", name(o.GetKey()), answer.GetResults()[i], suffix); err != nil {
+			if _, err := fmt.Fprintf(out, "%s %s%s\n", Name(o.GetKey()), answer.GetResults()[i], suffix); err != nil {
 				return err
 			}
 		}

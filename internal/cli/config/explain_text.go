@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"cmp"
@@ -48,7 +48,7 @@ func (e *explained) verdict() string {
 // text is what people read.
 func (e *explained) text(now time.Time) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s %s\n\n", name(e.object.GetKey()), printer.Text(e.verdict()))
+	fmt.Fprintf(&out, "%s %s\n\n", Name(e.object.GetKey()), printer.Text(e.verdict()))
 	part := func(title string, rows [][]string) {
 		fmt.Fprintln(&out, title)
 		_ = printer.WriteRows(&out, "  ", rows) // a Builder takes everything
@@ -58,7 +58,7 @@ func (e *explained) text(now time.Time) string {
 	part("\nDispatchers", e.standings(now))
 	part("\nFindings", e.findings())
 	if len(e.changes) > 0 {
-		part("\nLast changes", mesh.ChangeRows(e.changes, name(e.object.GetKey())))
+		part("\nLast changes", mesh.ChangeRows(e.changes, Name(e.object.GetKey())))
 	}
 	return out.String()
 }
@@ -98,7 +98,7 @@ func (e *explained) standings(now time.Time) [][]string {
 	for _, d := range e.dispatchers {
 		at := "has it"
 		switch {
-		case slices.Contains(d.GetDiverging(), name(e.object.GetKey())):
+		case slices.Contains(d.GetDiverging(), Name(e.object.GetKey())):
 			at = "keeps an older version"
 		case slices.Contains(behind, d.GetDispatcherId()):
 			at = "behind"

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"context"
@@ -29,7 +29,8 @@ type diffCommand struct {
 	output      string
 }
 
-func newDiffCommand() *cobra.Command {
+// NewDiff returns "diff".
+func NewDiff() *cobra.Command {
 	var c diffCommand
 	cmd := &cobra.Command{
 		Use:   "diff -f PATH",
@@ -149,7 +150,7 @@ func (d *differences) some() bool {
 func differencesOf(stored []*configv1.ConfigObject, wanted []config.Object) (differences, error) {
 	known := make(map[string]*configv1.ConfigObject, len(stored))
 	for _, o := range stored {
-		known[name(o.GetKey())] = o
+		known[Name(o.GetKey())] = o
 	}
 	d := differences{Objects: []difference{}}
 	for i := range wanted {

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -90,7 +90,7 @@ func placeFindings(findings []*configv1.Finding, objects []config.Object) {
 		places[objects[i].String()] = &objects[i]
 	}
 	for _, f := range findings {
-		if o := places[name(f.GetKey())]; o != nil {
+		if o := places[Name(f.GetKey())]; o != nil {
 			f.File, f.Line = o.File, uint32(max(o.LineOf(f.GetPath()), 0))
 		}
 	}
@@ -112,7 +112,7 @@ func printFindings(w io.Writer, findings []*configv1.Finding) {
 			where = fmt.Sprintf("%s:%d: ", printer.Text(f.GetFile()), f.GetLine())
 		}
 		if f.GetKey() != nil {
-			where += name(f.GetKey()) + ": "
+			where += Name(f.GetKey()) + ": "
 		}
 		if f.GetPath() != "" {
 			where += f.GetPath() + ": "

@@ -1,4 +1,5 @@
-package main
+// Package config has the commands about objects of the configuration: apply, diff, get, explain, delete and store.
+package config
 
 import (
 	"errors"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
@@ -30,7 +32,7 @@ func expectations(texts []string) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--expect %q: %w", text, err)
 		}
-		out[name(key)] = version
+		out[Name(key)] = version
 	}
 	return out, nil
 }
@@ -67,7 +69,7 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 		}
 		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
 	}
-	problems = append(problems, duplicates(objects)...)
+	problems = append(problems, Duplicates(objects)...)
 	if err := problems.Err(); err != nil {
 		return nil, cli.Refused(&invalidError{err, problems})
 	}
@@ -139,5 +141,23 @@ func keyNamed(args []string) (*configv1.ConfigKey, error) {
 	return &configv1.ConfigKey{Kind: kind, Name: args[1]}, nil
 }
 
-// name is an object for people.
-func name(key *configv1.ConfigKey) string { return key.GetKind() + "/" + key.GetName() }
+// Name is an object for people.
+func Name(key *configv1.ConfigKey) string { return key.GetKind() + "/" + key.GetName() }
+
+// Duplicates reports objects that stand in several documents: a dispatcher would use none of them.
+func Duplicates(objects []config.Object) config.Problems {
+	var problems config.Problems
+	seen := map[config.Key]*config.Object{}
+	for i := range objects {
+		o := &objects[i]
+		if first, ok := seen[o.Key]; ok {
+			problems = append(problems, config.Problem{
+				Severity: match.SeverityError, Code: config.CodeDuplicate, File: o.File, Line: o.Line, Kind: o.WrittenKind(), Key: o.Key,
+				Message: "it is in " + first.Origin() + " too: remove one of the two",
+			})
+			continue
+		}
+		seen[o.Key] = o
+	}
+	return problems
+}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"context"
@@ -23,7 +23,8 @@ type explainCommand struct {
 	output  string
 }
 
-func newExplainCommand() *cobra.Command {
+// NewExplain returns "explain".
+func NewExplain() *cobra.Command {
 	var c explainCommand
 	cmd := &cobra.Command{
 		Use:   "explain KIND NAME",

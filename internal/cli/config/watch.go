@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"context"
@@ -80,7 +80,7 @@ func (w *objectWatch) stream(ctx context.Context, r *configv1.WatchRequest) erro
 func (w *objectWatch) gone(all []*configv1.WatchResponse) (gone []*configv1.WatchResponse) {
 	there := map[string]bool{}
 	for _, r := range all {
-		there[name(r.GetObject().GetKey())] = true
+		there[Name(r.GetObject().GetKey())] = true
 	}
 	for _, o := range w.shown.Gone(there) {
 		gone = append(gone, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_DELETED, Object: o})
@@ -91,7 +91,7 @@ func (w *objectWatch) gone(all []*configv1.WatchResponse) (gone []*configv1.Watc
 // changed are the changes that have not been shown yet.
 func (w *objectWatch) changed(all []*configv1.WatchResponse) (changed []*configv1.WatchResponse) {
 	for _, r := range all {
-		key, put := name(r.GetObject().GetKey()), r.GetType() == configv1.WatchResponse_TYPE_PUT
+		key, put := Name(r.GetObject().GetKey()), r.GetType() == configv1.WatchResponse_TYPE_PUT
 		if put && w.shown.Put(key, r.GetObject()) || !put && w.shown.Drop(key) {
 			changed = append(changed, r)
 		}
@@ -109,7 +109,7 @@ func (w *objectWatch) print(changes []*configv1.WatchResponse) error {
 				return err
 			}
 		case r.GetType() == configv1.WatchResponse_TYPE_DELETED:
-			rows = append(rows, []string{name(r.GetObject().GetKey()), "gone"})
+			rows = append(rows, []string{Name(r.GetObject().GetKey()), "gone"})
 		default:
 			rows = append(rows, objectRow(r.GetObject()))
 		}
