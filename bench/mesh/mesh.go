@@ -117,7 +117,7 @@ func (m *Mesh) workload() error {
 	return err
 }
 
-// wire makes the parts, as newApp of cmd/portcullis does.
+// wire makes the parts, as newApp of internal/serve does.
 func (m *Mesh) wire() error {
 	var err error
 	if m.known, err = newKnowledge(m.scenario); err != nil {

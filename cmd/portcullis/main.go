@@ -1,15 +1,6 @@
 // Portcullis is the one binary of the mesh: the dispatcher with its edges (serve), everything in one process to look at
-// (dev), and the tools around them. This package is wiring and the command line; it decides nothing about reviews.
+// (dev), and the tools around them. This package puts the commands together.
 package main
-
-import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
-
-
-import "github.com/portcullis-mesh/portcullis/internal/cli/mesh"
-
-
-import clustercli "github.com/portcullis-mesh/portcullis/internal/cli/cluster"
-
 
 import (
 	"context"
@@ -20,8 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/internal/cli"
-	certscli "github.com/portcullis-mesh/portcullis/internal/cli/certs"
-	reviewcli "github.com/portcullis-mesh/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/internal/cli/certs"
+	"github.com/portcullis-mesh/portcullis/internal/cli/cluster"
+	"github.com/portcullis-mesh/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/internal/serve"
 )
 
 func main() {
@@ -46,10 +41,10 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newDevCommand(), newServeCommand(), reviewcli.NewCommand(),
-		configcli.NewApply(), configcli.NewDiff(), configcli.NewGet(), configcli.NewExplain(), configcli.NewDelete(),
-		configcli.NewStore(), mesh.NewServeStale(),
-		clustercli.NewCommand(), certscli.NewCommand(), cli.NewVersionCommand(),
+		serve.NewDevCommand(), serve.NewCommand(), review.NewCommand(),
+		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(),
+		config.NewStore(), mesh.NewServeStale(),
+		cluster.NewCommand(), certs.NewCommand(), cli.NewVersionCommand(),
 	)
 	return root
 }

@@ -1,8 +1,5 @@
 package main
 
-import clustercli "github.com/portcullis-mesh/portcullis/internal/cli/cluster"
-
-
 import (
 	"bytes"
 	"encoding/json"
@@ -16,6 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	certscli "github.com/portcullis-mesh/portcullis/internal/cli/certs"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	clustercli "github.com/portcullis-mesh/portcullis/internal/cli/cluster"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 

@@ -1,9 +1,6 @@
 // Package cluster has the commands that connect a Kubernetes cluster with the mesh.
 package cluster
 
-import configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
-
-
 import (
 	"cmp"
 	"context"
@@ -25,6 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
+	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )

@@ -1,0 +1,556 @@
+// Package serve runs a dispatcher with its edges: it wires all parts, and stops them in the order in which nothing is lost. It
+// decides nothing about reviews.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/bridge/outbound"
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/cluster"
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/config/lastgood"
+	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/telemetry"
+)
+
+// reviewHeadroom is what a review may take as a message beyond its JSON: tags, lengths, and what the caller adds.
+const reviewHeadroom = 64 << 10
+
+// hangUpTimeout bounds the end of calls to webhooks for which nobody waits any more, and of their connections.
+const hangUpTimeout = 5 * time.Second
+
+// shadowTimeout bounds the wait for calls of hooks in shadow, which decide nothing, when the process stops.
+const shadowTimeout = time.Second
+
+// maxHooksNoted is how many hooks without a host /readyz names once the dispatcher is ready.
+const maxHooksNoted = 8
+
+// app is one dispatcher with its edges, wired and not yet running.
+type app struct {
+	config    serveConfig
+	log       *slog.Logger
+	telemetry *telemetry.Telemetry
+	store     *config.Store
+	control   *controlPlane
+	permits   *permits
+	lastGood  *lastgood.Keeper // nil without a directory for it
+	clusters  *cluster.Registry
+	registry  *session.Registry
+	hosts     *session.Server
+	channels  *channels
+	webhooks  *outbound.Client
+	codec     *builtin.Codec
+	judge     *dispatcher.Dispatcher
+	bridge    *bridge.Bridge
+	grpc      *grpc.Server
+	health    *health.Server
+	edge      *certs.Reloader // the files of the listener for API servers
+	hostsEdge *certs.Reloader // those of the listener for hosts
+	admin     *http.Server
+	begun     time.Time
+}
+
+// serve runs a dispatcher until ctx ends and everything has drained. started is told the addresses once every listener
+// serves.
+func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(readyInfo) error) error {
+	c.id = cmp.Or(c.id, uuid.NewString())
+	seeing, err := telemetry.New(ctx, telemetry.Options{
+		ServiceVersion: cli.Version(), ServiceInstance: c.id, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer shutdownTelemetry(ctx, seeing, log)
+	stores, err := c.stores.open(ctx, c.id, log)
+	if err != nil {
+		return err
+	}
+	defer stores.close()
+	a, err := newApp(c, stores, log, seeing)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx, started)
+}
+
+// shutdownTelemetry exports the traces that are left.
+func shutdownTelemetry(ctx context.Context, seeing *telemetry.Telemetry, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := seeing.Shutdown(ctx); err != nil {
+		log.Warn("the last traces are lost", "error", err)
+	}
+}
+
+// newApp wires a dispatcher. This is the one place that knows all parts.
+func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.Telemetry) (*app, error) {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a := &app{config: c, log: log, telemetry: seeing, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
+
+	var err error
+	a.edge, err = openTLS(c.tls, "bridge", metrics, log)
+	if err != nil {
+		return nil, err
+	}
+	a.hostsEdge, err = openTLS(c.hostsTLS.orElse(c.tls), "hosts", metrics, log)
+	if err != nil {
+		return nil, err
+	}
+
+	a.registry, err = session.New(session.Options{ID: c.id, Metrics: metrics, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	a.hosts = session.NewServer(a.registry, channelOfCall)
+	if a.webhooks, err = c.webhooks.client(metrics, log); err != nil {
+		return nil, err
+	}
+	if a.codec, err = newCodec(metrics); err != nil {
+		return nil, err
+	}
+	a.clusters = cluster.New(cluster.Options{
+		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Logger: log,
+	})
+	if err := metrics.Register(a.clusters); err != nil {
+		return nil, err
+	}
+	if err := a.wireStore(stores, metrics); err != nil {
+		return nil, err
+	}
+	if err := a.wireRoad(metrics); err != nil {
+		return nil, err
+	}
+	a.warnOfOperators()
+	if a.control, err = a.newControlPlane(stores); err != nil {
+		return nil, err
+	}
+	a.grpc = a.newGRPC()
+	a.admin = &http.Server{
+		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Logger: log}),
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	return a, nil
+}
+
+// warnOfOperators says when those who issue for hosts can issue operators too.
+func (a *app) warnOfOperators() {
+	operators, n := a.config.stores.operator, a.hostsEdge.Authorities()
+	if len(operators.Names) > 0 && len(operators.Authorities) == 0 && n > 1 {
+		a.log.Warn("each authority that the listener for hosts trusts can issue certificates of operators: name those that may with --operator-authority",
+			"authorities", n)
+	}
+}
+
+// wireStore makes the configuration in force, and what may be done about it when it is stale.
+func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
+	file := a.config.stores.stateFile(lastgood.FileName)
+	var err error
+	a.store, err = config.NewStore(config.StoreOptions{
+		Sources:      stores.sources,
+		LastGood:     loadLastGood(file, stores.decoder, a.log),
+		Cover:        stores.cover(),
+		MaxHeldBytes: a.config.heldBytes(),
+		First:        a.checkConfiguration,
+		OnSnapshot:   a.registry.Update,
+		OnClusters:   a.updateClusters,
+		Inspect:      a.inspection().Inspect,
+		Logger:       a.log,
+	})
+	if err != nil {
+		return err
+	}
+	if file != "" {
+		if a.lastGood, err = lastgood.NewKeeper(lastgood.KeeperOptions{Live: a.store, File: file, Logger: a.log}); err != nil {
+			return err
+		}
+	}
+	if a.permits, err = a.config.stores.permits(a.store, a.config.id, a.log); err != nil {
+		return err
+	}
+	return metrics.Register(a.store.Collector())
+}
+
+// updateClusters makes the clusters of a configuration known: who may send reviews, and how they share the slots of hosts.
+func (a *app) updateClusters(all []*kinds.Cluster) {
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.Metadata.Name
+	}
+	a.registry.UpdateClusters(names)
+	a.clusters.Update(all)
+}
+
+// wireRoad makes the road of a review: the bridge in front of the dispatcher.
+func (a *app) wireRoad(metrics prometheus.Registerer) error {
+	var err error
+	a.judge, err = dispatcher.New(dispatcher.Options{
+		Snapshots:      a.store,
+		Clusters:       a.clusters,
+		Streams:        a.registry,
+		Webhooks:       a.webhooks,
+		Capacity:       a.registry,
+		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
+		TracerProvider: a.telemetry.TracerProvider,
+		Metrics:        metrics,
+		Logger:         a.log,
+	})
+	if err != nil {
+		return err
+	}
+	budget, err := memory.New(memory.Options{Total: a.config.memoryBudget(), PerCluster: a.config.clusterMemory})
+	if err != nil {
+		return fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
+	}
+	if err := errors.Join(metrics.Register(budget.Collector()), metrics.Register(newDriftMetric(a.entryDrifts))); err != nil {
+		return err
+	}
+	a.bridge, err = bridge.New(bridge.Options{
+		Reviewer:       a.judge,
+		Authorize:      a.clusters.Authorize,
+		MaxBodyBytes:   a.config.maxBody,
+		Memory:         budget,
+		Logger:         a.log,
+		TracerProvider: a.telemetry.TracerProvider,
+		Registerer:     metrics,
+	})
+	return err
+}
+
+// newGRPC is the server for hosts, and for direct callers.
+func (a *app) newGRPC() *grpc.Server {
+	s := grpc.NewServer(append(session.ServerOptions(),
+		grpc.Creds(channelCredentials{newHandshaken(), a.hostsEdge}),
+		// Direct callers send reviews, which are bounded by themselves, and operators objects; what hosts may send, the codec bounds.
+		grpc.MaxRecvMsgSize(int(max(a.config.maxBody, service.MaxApplyBytes))+reviewHeadroom),
+		grpc.StreamInterceptor(a.channels.stream),
+		grpc.UnaryInterceptor(a.channels.unary),
+	)...)
+	hostv1.RegisterHostServiceServer(s, a.hosts)
+	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
+	a.control.register(s)
+	a.permits.register(s)
+	grpc_health_v1.RegisterHealthServer(s, a.health)
+	if a.config.reflection {
+		reflection.Register(s)
+	}
+	return s
+}
+
+// openTLS reads the certificates of one listener and shows when they lapse.
+func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *slog.Logger) (*certs.Reloader, error) {
+	r, err := certs.OpenReloader(certs.ReloaderOptions{
+		CertFile: f.cert, KeyFile: f.key, CAFile: f.ca, Logger: log.With("listener", listener),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
+	}
+	if err := checkServes(f); err != nil {
+		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
+	}
+	labels := prometheus.Labels{"listener": listener}
+	return r, errors.Join(
+		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "portcullis_certificate_expiry_seconds", ConstLabels: labels,
+			Help: "Time until our own certificate lapses, in seconds.",
+		}, r.SecondsToExpiry)),
+		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "portcullis_ca_expiry_seconds", ConstLabels: labels,
+			Help: "Time until the first of the trusted authorities lapses, in seconds.",
+		}, r.CASecondsToExpiry)),
+	)
+}
+
+// checkServes refuses a certificate that every client would refuse, where the operator sees it rather than each of them.
+func checkServes(f tlsFiles) error {
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return err
+	}
+	may := func(use x509.ExtKeyUsage) bool { return slices.Contains(pair.Leaf.ExtKeyUsage, use) }
+	if may(x509.ExtKeyUsageClientAuth) && !may(x509.ExtKeyUsageServerAuth) && !may(x509.ExtKeyUsageAny) {
+		return fmt.Errorf("%s is for clients only: name that of a server (`portcullis certs issue server` makes one)", f.cert)
+	}
+	return nil
+}
+
+// channelOfCall is the channel that a call of gRPC came over; one of nobody where that is not known.
+func channelOfCall(ctx context.Context) identity.Channel {
+	if p, ok := peer.FromContext(ctx); ok {
+		if channel, ok := p.AuthInfo.(identity.Channel); ok {
+			return channel
+		}
+	}
+	return identity.Peer{}
+}
+
+// caller is who is at the other end of a gRPC channel now; nobody where that is not known.
+func caller(ctx context.Context) identity.Peer {
+	who, _ := channelOfCall(ctx).Identity()
+	return who
+}
+
+// missing is what keeps the dispatcher from being ready.
+func (a *app) missing() []string {
+	var out []string
+	if err := a.store.Ready(); err != nil {
+		out = append(out, err.Error())
+	}
+	if !a.bridge.Ready() {
+		out = append(out, "stopping")
+	}
+	if time.Since(a.begun) < a.config.readyTimeout {
+		out = append(out, a.clusters.Stale()...)
+		for _, hook := range a.registry.Ready() {
+			out = append(out, "no host serves "+hook+" yet")
+		}
+	}
+	return out
+}
+
+// notes are what is to be known of a dispatcher that is ready.
+func (a *app) notes() []string {
+	out, missing := a.store.Notes(), a.registry.Ready()
+	for _, hook := range missing[:min(len(missing), maxHooksNoted)] {
+		out = append(out, "no host serves "+hook)
+	}
+	if more := len(missing) - maxHooksNoted; more > 0 {
+		out = append(out, fmt.Sprintf("and %d more hooks have no host", more))
+	}
+	return out
+}
+
+// listeners are the three sockets.
+type listeners struct{ bridge, hosts, admin net.Listener }
+
+// listen opens the sockets, or none.
+func (a *app) listen(ctx context.Context) (l listeners, err error) {
+	var lc net.ListenConfig
+	for _, s := range []struct {
+		to      *net.Listener
+		flag    string
+		address string
+	}{
+		{&l.bridge, "listen", a.config.listen},
+		{&l.hosts, "listen-hosts", a.config.listenHosts},
+		{&l.admin, "listen-admin", a.config.listenAdmin},
+	} {
+		if *s.to, err = lc.Listen(ctx, "tcp", s.address); err != nil {
+			l.close()
+			return listeners{}, fmt.Errorf("--%s: %w", s.flag, err)
+		}
+	}
+	return l, nil
+}
+
+// close closes what is open.
+func (l listeners) close() {
+	for _, x := range []net.Listener{l.bridge, l.hosts, l.admin} {
+		if x != nil {
+			_ = x.Close()
+		}
+	}
+}
+
+// run serves until ctx ends, and then stops in the order in which nothing is lost: API servers first, then direct callers, hosts last.
+func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
+	l, err := a.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	return a.serve(ctx, l, started)
+}
+
+// serve is run, on open listeners.
+func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) error) error {
+	server, err := bridge.NewServer(bridge.ServerOptions{
+		Handler: edge{a.bridge, a.control}, TLS: a.edge.ServerTLS(tls.VersionTLS12, tls.VerifyClientCertIfGiven), Logger: a.log,
+		Channel:          func(state *tls.ConnectionState) identity.Channel { return a.edge.Channel(state) },
+		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	// What reviews depend on lives until the last of them is answered, also when a part fails.
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackground()
+	g, failed := errgroup.WithContext(background)
+	serving, stopServing := context.WithCancel(ctx)
+	defer stopServing()
+	takeBack := a.logStop(ctx)
+	defer takeBack()
+	context.AfterFunc(failed, stopServing) // a part that fails ends the others
+
+	g.Go(func() error { return a.store.Run(background) })
+	g.Go(func() error { return a.control.run(background) })
+	g.Go(func() error { return a.permits.run(background) })
+	g.Go(func() error { return a.clusters.Run(background) })
+	g.Go(func() error { return a.registry.Run(background) })
+	g.Go(func() error { return a.edge.Run(background) })
+	g.Go(func() error { return a.hostsEdge.Run(background) })
+	g.Go(func() error { return a.channels.run(background) })
+	g.Go(func() error {
+		if err := a.admin.Serve(l.admin); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	if !a.awaitConfiguration(serving) {
+		a.stop(background, stopBackground)
+		return g.Wait()
+	}
+	if a.lastGood != nil {
+		g.Go(func() error { return a.lastGood.Run(background) })
+	}
+	context.AfterFunc(serving, a.health.Shutdown)
+	g.Go(func() error { return a.serveHosts(background, l.hosts) })
+	g.Go(func() error {
+		defer a.stop(background, stopBackground)
+		return server.Serve(serving, l.bridge)
+	})
+	info := a.info(l)
+	a.log.Info("serving", "bridge", info.Bridge, "hosts", info.Hosts, "admin", info.Admin)
+	if err := started(info); err != nil {
+		stopServing()
+		return errors.Join(err, g.Wait())
+	}
+	err = g.Wait()
+	a.hosts.Wait()
+	a.log.Info("stopped")
+	return err
+}
+
+// logStop has the log say what is waited for when ctx ends. The function that it returns takes that back.
+func (a *app) logStop(ctx context.Context) func() {
+	cancel := context.AfterFunc(ctx, func() {
+		a.log.Info("stopping; a second signal ends the process at once",
+			"load_balancers_notice_within", a.config.stopDelay, "reviews_end_within", a.config.drainTimeout)
+	})
+	return func() { cancel() }
+}
+
+// stop ends what is behind the bridge, once that has drained: direct callers are told to go elsewhere and are answered what
+// they have asked, then hosts, which are needed for that, then everything else.
+func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, a.config.drainTimeout)
+	defer cancel()
+	var graceful sync.WaitGroup
+	graceful.Go(a.grpc.GracefulStop) // ends with the last stream of a host, or with Stop
+	a.channels.drained(ctx)
+	a.leaveShadows(ctx)
+	deadline, _ := ctx.Deadline()
+	a.registry.Drain(ctx, time.Until(deadline))
+	a.grpc.Stop()
+	graceful.Wait()
+	a.hangUp(context.WithoutCancel(ctx))
+	_ = a.admin.Close()
+	stopBackground()
+}
+
+// leaveShadows ends the calls of hooks in shadow, so that nothing else waits for them.
+func (a *app) leaveShadows(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, shadowTimeout)
+	defer cancel()
+	a.judge.Close(ctx)
+}
+
+// hangUp closes the connections to webhooks, once nobody waits for a call any more.
+func (a *app) hangUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
+	defer cancel()
+	if err := a.webhooks.Close(ctx); err != nil {
+		a.log.Warn("connections to webhooks are left open", "error", err)
+	}
+}
+
+// awaitConfiguration waits for the first configuration, --ready-timeout at most: until there is one reviews are answered 503. It
+// reports false when the first one was refused, which is the error of the store.
+func (a *app) awaitConfiguration(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, a.config.readyTimeout)
+	defer cancel()
+	first, err := a.store.Fresh(ctx)
+	if err == nil {
+		a.store.Release(first)
+		return true
+	}
+	if errors.Is(err, config.ErrStopped) {
+		return false
+	}
+	a.log.Warn("serving without a configuration: reviews are answered 503 until there is one", "error", err)
+	return true
+}
+
+// checkConfiguration refuses a first configuration with a document that is bad and has no last good version: its hooks would not
+// be called, and what they refuse would pass. The process ends, so that the replicas that know a good version go on.
+func (a *app) checkConfiguration(first config.Configuration) error {
+	for _, o := range first.Restored() {
+		a.log.Error("a document is bad, and its last good version from before the start is in force: mend it",
+			"object", o.Key.String(), "from", o.Origin(), "saved", o.Saved, "age", time.Since(o.Saved).Round(time.Second))
+	}
+	err := first.Uncovered().Err()
+	if err == nil || a.config.ignoreBad {
+		return nil
+	}
+	return fmt.Errorf("the configuration has errors, and no last good version of these documents was saved in --state-dir; mend them, "+
+		"or start with --ignore-bad-documents and without the hooks in them:\n%w", err)
+}
+
+// loadLastGood are the objects that were in force before the start, as a file has them. What cannot be read of it is logged, and has
+// no last good version.
+func loadLastGood(file string, documents *config.Decoder, log *slog.Logger) []config.Object {
+	if file == "" {
+		return nil
+	}
+	objects, err := lastgood.Load(file, documents)
+	if err != nil {
+		log.Error("the last good configuration from before the start cannot be used as a whole: documents that are bad may have no last good version",
+			"file", file, "objects_used", len(objects), "error", err)
+	}
+	return objects
+}
+
+// info is where the edges are.
+func (a *app) info(l listeners) readyInfo {
+	return readyInfo{
+		Bridge: "https://" + l.bridge.Addr().String(),
+		Hosts:  l.hosts.Addr().String(),
+		Admin:  "http://" + l.admin.Addr().String(),
+		CA:     a.config.tls.ca,
+	}
+}

@@ -1,0 +1,160 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/portcullis-mesh/portcullis/cluster/registration"
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/gateway"
+	"github.com/portcullis-mesh/portcullis/config/lint"
+	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+)
+
+// controlPlane is what a dispatcher with a store does beside judging: it lets operators write, and tells the other
+// dispatchers what is in force here. Without a store it does nothing.
+type controlPlane struct {
+	stores   *stores
+	service  *service.Service
+	gateway  *gateway.Gateway
+	presence *etcdstore.Presence
+	live     *config.Store
+	hosts    *session.Registry
+	judge    *dispatcher.Dispatcher
+	log      *slog.Logger
+}
+
+// newControlPlane makes it. Who speaks for operators, on whichever listener, says the bundle of that for hosts.
+func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
+	if s.objects == nil {
+		return &controlPlane{}, nil
+	}
+	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, judge: a.judge, log: a.log, presence: s.presence}
+	var err error
+	c.service, err = service.New(service.Options{
+		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
+		Backup: s.backup(), Hosts: a.hookHosts, Decoder: s.decoder,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.gateway, err = gateway.New(gateway.Options{
+		Service: c.service, Verify: func(state *tls.ConnectionState) identity.Channel { return a.hostsEdge.Verify(state) },
+	})
+	return c, err
+}
+
+// register serves ConfigService.
+func (a *controlPlane) register(s *grpc.Server) {
+	if a.service != nil {
+		configv1.RegisterConfigServiceServer(s, a.service)
+	}
+}
+
+// run works until ctx ends.
+func (a *controlPlane) run(ctx context.Context) error {
+	if a.service == nil {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.service.Run(ctx) })
+	g.Go(func() error { return a.presence.Run(ctx) })
+	g.Go(func() error { a.tell(ctx); return nil })
+	g.Go(func() error { a.rotate(ctx); return nil })
+	g.Go(func() error { return a.stores.watch(ctx) })
+	return g.Wait()
+}
+
+// tellInterval is how often it is looked whether an older configuration is released: reviews end without a word.
+const tellInterval = 200 * time.Millisecond
+
+// tell tells what is in force here, whenever that changes.
+func (a *controlPlane) tell(ctx context.Context) {
+	t := time.NewTicker(tellInterval)
+	defer t.Stop()
+	var last *etcdstore.Status
+	for {
+		now := a.live.Configuration()
+		if status := a.status(&now); last == nil || !sameStatus(&status, last) {
+			last = &status
+			a.presence.Tell(status)
+		}
+		select {
+		case <-now.Next():
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// status is what is in force.
+func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
+	s := etcdstore.Status{
+		Version: cli.Version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
+		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
+	}
+	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
+	s.EntryDrifts = toldDrifts(a.judge.EntryDrifts(c.Snapshot()))
+	if p := a.live.Permitted(); p != nil {
+		s.StaleUntil = p.Until
+	}
+	for _, key := range c.Diverging() {
+		s.Diverging = append(s.Diverging, key.String())
+	}
+	if held, err := strconv.ParseInt(a.live.Held()[etcdstore.SourceName], 10, 64); err == nil {
+		s.Held = held
+	}
+	return s
+}
+
+// sameStatus reports whether two statuses say the same, whenever they were said.
+func sameStatus(a, b *etcdstore.Status) bool {
+	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
+		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
+		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
+		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts)
+}
+
+// inspection is what the configuration is looked through for.
+func inspection() lint.Options {
+	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget}
+}
+
+// inspection is that of a dispatcher, which knows the bundles of its listeners.
+func (a *app) inspection() lint.Options {
+	look := inspection()
+	look.Authorities = func() lint.Authorities {
+		return lint.Authorities{Callers: a.edge.Authorities(), Hosts: a.hostsEdge.Authorities()}
+	}
+	return look
+}
+
+// namespaceFile is where Kubernetes tells a Pod its namespace.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// ownNamespace is the namespace that this process runs in; empty outside of a cluster.
+func ownNamespace() string {
+	data, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

@@ -1,0 +1,280 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/telemetry"
+)
+
+// The names that the samples use.
+const (
+	devCluster    = "dev"
+	devAPIServer  = "kube-apiserver"
+	devHost       = "spiffe://portcullis.dev/sample-host"
+	devHostName   = "sample-host"
+	devClientName = "client"
+)
+
+// sampleHostTimeout is how long the sample host may take to be in rotation; an edited configuration may not know it.
+const sampleHostTimeout = 5 * time.Second
+
+//go:embed samples
+var samples embed.FS
+
+// NewDevCommand returns "dev": a dispatcher with samples and a host, in one process.
+func NewDevCommand() *cobra.Command {
+	var dataDir, readyFile, listen, listenHosts, listenAdmin, logLevel string
+	var ignoreBad bool
+	var webhooks webhookConfig
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run everything in one process, with samples",
+		Long: `Dev runs a dispatcher, generated certificates, a sample configuration and a sample host in one process, and prints how
+to send it a review and what will come back. The host is connected as any host is: over gRPC and mutual TLS.
+
+The data directory holds the configuration (edit it: changes are in force within a second), certificates and a sample
+review. Without --data-dir it is a temporary one that is removed at the end.`,
+		Example: `  portcullis dev
+  portcullis dev --data-dir ./portcullis-dev --ready-file ready.json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, remove, err := devDir(dataDir)
+			if err != nil {
+				return err
+			}
+			defer remove()
+			d := dev{dir: dir, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr()}
+			d.ready.name = cmp.Or(readyFile, d.path("ready.json"))
+			if err := removeReadyFile(d.ready.name); err != nil {
+				return err
+			}
+			defer d.ready.remove()
+			return d.run(cmd.Context(), serveConfig{
+				stores:    storeConfig{paths: []string{d.path("config")}, dataDir: d.dir, operator: identity.Grant{Names: []string{devAPIServer}}},
+				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
+				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
+				webhooks:     webhooks,
+				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second,
+				logFormat: "text", logLevel: logLevel,
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dataDir, "data-dir", "", "directory for configuration and certificates (default: a temporary one)")
+	f.BoolVar(&ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
+	f.StringVar(&readyFile, "ready-file", "",
+		"write addresses and certificates there, as JSON, while everything serves (default: ready.json in the data directory)")
+	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
+	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
+	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")
+	webhooks.bind(f)
+	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
+	return cli.WithServerSettings(cmd)
+}
+
+// devDir is the data directory, and what to do with it at the end.
+func devDir(dir string) (string, func(), error) {
+	if dir != "" {
+		abs, err := filepath.Abs(dir)
+		return abs, func() {}, err
+	}
+	dir, err := os.MkdirTemp("", "portcullis-dev-")
+	return dir, func() { _ = os.RemoveAll(dir) }, err
+}
+
+// dev is everything in one process.
+type dev struct {
+	dir       string
+	out, logs io.Writer
+	ready     readyFile
+	log       *slog.Logger
+}
+
+func (d *dev) path(name string) string { return filepath.Join(d.dir, name) }
+
+// run prepares the directory, serves, and runs the sample host beside.
+func (d *dev) run(ctx context.Context, c serveConfig) error {
+	var err error
+	if d.log, err = telemetry.NewLogger(d.logs, c.logFormat, c.logLevel); err != nil {
+		return err
+	}
+	d.log = slog.New(&devLog{Handler: d.log.Handler(), out: d.logs, dir: d.dir})
+	if err := d.prepare(); err != nil {
+		return fmt.Errorf("preparing %s: %w", d.dir, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, gctx := errgroup.WithContext(ctx)
+	serving := make(chan readyInfo, 1)
+	g.Go(func() error {
+		defer cancel()
+		return serve(gctx, c, d.log, func(info readyInfo) error {
+			serving <- info
+			return nil
+		})
+	})
+	g.Go(func() error {
+		select {
+		case info := <-serving:
+			return d.host(gctx, info)
+		case <-gctx.Done():
+			return nil
+		}
+	})
+	return g.Wait()
+}
+
+// clientFiles are the certificates of somebody who may send reviews.
+func (d *dev) clientFiles() (ca, cert, key string) {
+	return d.path("certs/ca.crt"), d.path("certs/client.crt"), d.path("certs/client.key")
+}
+
+// hostFiles are the certificate of the sample host and its key.
+func (d *dev) hostFiles() (cert, key string) {
+	return d.path("certs/host.crt"), d.path("certs/host.key")
+}
+
+// prepare writes the samples and makes the certificates, unless they are there.
+func (d *dev) prepare() error {
+	if err := d.writeSamples(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.path("certs"), 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Stat(d.path("certs/ca.crt")); err == nil {
+		return nil
+	}
+	ca, err := certs.NewAuthority("portcullis dev", 0)
+	if err != nil {
+		return err
+	}
+	local := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for name, spec := range map[string]certs.Spec{
+		"server":      {DNSNames: []string{"localhost"}, IPs: local, Server: true},
+		devClientName: {Identity: devAPIServer, Client: true},
+		"host":        {Identity: devHost, Client: true},
+	} {
+		pair, err := ca.Issue(spec)
+		if err != nil {
+			return err
+		}
+		if err := pair.Write(d.path("certs/"+name+".crt"), d.path("certs/"+name+".key")); err != nil {
+			return err
+		}
+	}
+	return ca.CA().Write(d.path("certs/ca.crt"), d.path("certs/ca.key"))
+}
+
+// writeSamples writes the sample files that are not there yet.
+func (d *dev) writeSamples() error {
+	for _, name := range []string{"config/hooks.yaml", "config/mesh.yaml", "pod.json"} {
+		file := d.path(name)
+		if _, err := os.Stat(file); err == nil {
+			continue
+		}
+		data, err := samples.ReadFile("samples/" + name)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// host runs the sample host until ctx ends, and says that everything serves once its hooks are in rotation.
+func (d *dev) host(ctx context.Context, info readyInfo) error {
+	seeing, err := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
+	if err != nil {
+		return err
+	}
+	defer shutdownTelemetry(ctx, seeing, d.log)
+	cert, key := d.hostFiles()
+	h, err := hostsdk.New(hostsdk.Options{
+		Name:           devHostName,
+		Dispatchers:    []string{info.Hosts},
+		TLS:            hostsdk.TLSFiles(cert, key, d.path("certs/ca.crt")),
+		TracerProvider: seeing.TracerProvider,
+		Logger:         d.log,
+	})
+	if err != nil {
+		return err
+	}
+	addSampleHooks(h)
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.Run(gctx) })
+	g.Go(func() error {
+		select {
+		case <-h.Ready():
+		case <-time.After(sampleHostTimeout):
+			fmt.Fprintf(d.logs, "the sample host's hooks are not all in rotation: see %s\n", d.path("config"))
+		case <-gctx.Done():
+			return nil
+		}
+		info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
+		if err := d.ready.write(info); err != nil {
+			return err
+		}
+		d.explain(info)
+		return nil
+	})
+	return g.Wait()
+}
+
+// explain prints what there is and how to use it.
+func (d *dev) explain(info readyInfo) {
+	cert, key := d.hostFiles()
+	review := func(stage, more string) string {
+		return strings.Join([]string{os.Args[0], "review -f", d.path("pod.json"), "--stage", stage + more, "--ready-file", d.ready.name}, " ")
+	}
+	fmt.Fprintf(d.out, `Portcullis is serving. Cluster %[1]q is called by identity %[2]q.
+
+  configuration  %[3]s   (edit it; changes are in force within a second)
+  metrics        %[4]s/metrics
+  hosts dial     %[5]s
+    authority    %[6]s
+    certificate  %[7]s   (identity %[9]s)
+    its key      %[8]s
+
+A Pod with an image that is not pinned. Hook "pinned-images.portcullis.dev" denies it, with code 403; why other hooks were
+not called is printed too:
+
+  %[10]s
+
+The same Pod, mutated by two hooks in order: the answer carries one patch that adds two labels, the second of which is made
+from the first:
+
+  %[11]s
+
+As an API server sends it, as JSON over HTTPS:
+
+  curl -sS -w '\n' --cacert %[6]s --cert %[12]s --key %[13]s \
+    -H 'Content-Type: application/json' --data-binary @%[14]s \
+    %[15]s/v1/clusters/%[1]s/validate
+
+Ctrl-C stops it.
+`, devCluster, devAPIServer, d.path("config"), info.Admin, info.Hosts, info.CA, cert, key, devHost,
+		review("validate", " --explain"), review("mutate", ""), info.ClientCert, info.ClientKey, d.path("pod.json"), info.Bridge)
+}

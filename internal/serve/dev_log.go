@@ -1,0 +1,56 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+
+	"github.com/portcullis-mesh/portcullis/config"
+)
+
+// devLog is the log of dev. Somebody who edits the configuration reads, in lines of text, that an edit is in force or what
+// is wrong with it, whatever the level of the log is. Everything else goes to the handler.
+type devLog struct {
+	slog.Handler
+
+	out     io.Writer
+	dir     string // of the configuration, which is left out of names of files
+	settled atomic.Bool
+}
+
+// Enabled implements [slog.Handler].
+func (l *devLog) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo || l.Handler.Enabled(ctx, level)
+}
+
+// Handle implements [slog.Handler].
+func (l *devLog) Handle(ctx context.Context, r slog.Record) error {
+	switch r.Message {
+	case config.LogSettled:
+		if l.settled.Swap(true) { // the first is no edit
+			fmt.Fprintf(l.out, "configuration: %s hooks in force, %s problems\n", attribute(r, "hooks"), attribute(r, "problems"))
+		}
+		return nil
+	case config.LogProblem:
+		fmt.Fprintf(l.out, "%s: %s\n", strings.ToLower(r.Level.String()), strings.ReplaceAll(attribute(r, "problem"), l.dir+"/", ""))
+		return nil
+	}
+	if !l.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+// attribute is the text of an attribute of a record; empty when it has none of that name.
+func attribute(r slog.Record, name string) (text string) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == name {
+			text = a.Value.String()
+		}
+		return a.Key != name
+	})
+	return text
+}

@@ -1,0 +1,77 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/config"
+)
+
+// What dev begins with is an example: nothing about it is to be warned of.
+func TestNothingIsToBeSaidAboutTheSamplesOfDev(t *testing.T) {
+	if problems := sampleProblems(t, func(hooks string) string { return hooks }); len(problems) > 0 {
+		t.Errorf("the samples: %v", problems)
+	}
+	opened := sampleProblems(t, func(hooks string) string { return strings.ReplaceAll(hooks, "kube-system", "kube-public") })
+	if len(opened) != 2 || opened[0].Code != "danger-kube-system" {
+		t.Errorf("without what leaves kube-system out: %v", opened)
+	}
+}
+
+// sampleProblems is what dispatchers find in the samples with other hooks.
+func sampleProblems(t *testing.T, change func(hooks string) string) config.Problems {
+	t.Helper()
+	a, _ := sampleApp(t, func(d *dev, _ *serveConfig) {
+		file := d.path("config/hooks.yaml")
+		hooks, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(change(string(hooks))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.store.Run(ctx) }()
+	if _, err := a.store.Fresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c := a.store.Configuration()
+	stop()
+	<-ended
+	look := inspection()
+	look.OwnNamespace = "" // that of whoever runs the test
+	objects := slices.Collect(maps.Values(c.Objects))
+	problems := look.Inspect(t.Context(), c.Snapshot(), objects)
+	for _, p := range c.Problems { // the store may have looked already
+		if !slices.Contains(problems, p) {
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+func TestDevSaysWhatBecameOfAnEdit(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(&devLog{
+		Handler: slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}), out: &out, dir: "/tmp/dev",
+	})
+	log.Info("configuration settled", "revision", "1", "hooks", 3, "problems", 0)
+	log.Info("serving")
+	log.Info("configuration settled", "revision", "2", "hooks", 2, "problems", 0)
+	log.Error("configuration problem", "code", "field", "problem", `/tmp/dev/config/hooks.yaml:9: MutatingWebhookConfiguration "x": unknown field`)
+	log.Warn("hook failed")
+	want := "configuration: 2 hooks in force, 0 problems\n" +
+		`error: config/hooks.yaml:9: MutatingWebhookConfiguration "x": unknown field` + "\n"
+	got, rest, _ := strings.Cut(out.String(), "time=")
+	if got != want || !strings.Contains(rest, `msg="hook failed"`) {
+		t.Errorf("got %q, then %q", got, rest)
+	}
+}

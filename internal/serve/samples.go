@@ -1,0 +1,73 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
+)
+
+// addSampleHooks registers the hooks of the sample configuration. It is there to be edited, and its rules may come to cover
+// DELETE, where there is no object.
+func addSampleHooks(h *hostsdk.Host) {
+	h.Validate("pinned-images.portcullis.dev", kube.Validate(pinnedImages))
+	h.Mutate("owner.portcullis.dev", kube.Mutate(owner))
+	h.Mutate("cost-center.portcullis.dev", kube.Mutate(costCenter))
+}
+
+// pinnedImages denies Pods whose images may change under their name.
+func pinnedImages(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	if pod == nil {
+		return hostsdk.Allow(), nil
+	}
+	for i, c := range pod.Spec.Containers {
+		name := c.Image[strings.LastIndex(c.Image, "/")+1:]
+		_, tag, tagged := strings.Cut(name, ":")
+		if !tagged || tag == "latest" {
+			return hostsdk.Deny(fmt.Sprintf("image %q is not pinned: name a digest, or a tag other than latest", c.Image)).
+				WithCause(fmt.Sprintf("spec.containers[%d].image", i), "not pinned"), nil
+		}
+	}
+	return hostsdk.Allow(), nil
+}
+
+// owner labels a Pod with who made it.
+func owner(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+	if pod == nil {
+		return hostsdk.Allow(), nil
+	}
+	label(pod, "portcullis.dev/owner", strings.Map(labelRune, r.Username()))
+	return hostsdk.Allow(), nil
+}
+
+// costCenter sees the label that owner has set: mutating hooks run in order.
+func costCenter(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	if pod == nil {
+		return hostsdk.Allow(), nil
+	}
+	label(pod, "portcullis.dev/cost-center", "of-"+pod.Labels["portcullis.dev/owner"])
+	return hostsdk.Allow(), nil
+}
+
+func label(pod *corev1.Pod, key, value string) {
+	if pod.Labels == nil {
+		pod.Labels = make(map[string]string)
+	}
+	if len(value) > 63 {
+		value = value[:63]
+	}
+	pod.Labels[key] = strings.Trim(value, "-_.")
+}
+
+// labelRune makes text fit for the value of a label.
+func labelRune(r rune) rune {
+	switch {
+	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.':
+		return r
+	}
+	return '_'
+}

@@ -1,0 +1,120 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/portcullis-mesh/portcullis/bridge/outbound"
+)
+
+// serviceForm is how an operator writes an entry of the table of services.
+const serviceForm = "[CLUSTER/]NAMESPACE/NAME[:PORT]=HOST:PORT"
+
+// webhookConfig is what an operator says about calling hooks that are ordinary webhooks.
+type webhookConfig struct {
+	kubeconfig string
+	services   []string
+}
+
+// bind makes the flags.
+func (c *webhookConfig) bind(f *pflag.FlagSet) {
+	f.StringVar(&c.kubeconfig, "webhook-kubeconfig", "",
+		"file of who webhooks are called as, in the form of the kubeConfigFile of kube-apiserver's webhook plugins; "+
+			"tokens and passwords go to hosts that a user is named by, or by a pattern such as *.policy.svc (default: as nobody)")
+	f.StringSliceVar(&c.services, "webhook-service", nil,
+		"address of a service that a clientConfig names: "+serviceForm+"; may be given several times (default: its name in DNS)")
+}
+
+// client makes what calls webhooks. It warns of credentials that will not be used.
+func (c *webhookConfig) client(metrics prometheus.Registerer, log *slog.Logger) (*outbound.Client, error) {
+	o := outbound.Options{Metrics: metrics}
+	if c.kubeconfig != "" {
+		identities, err := outbound.Kubeconfig(c.kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("--webhook-kubeconfig: %w", err)
+		}
+		if user := identities.Withheld(); user != "" {
+			log.Warn("tokens, passwords and exec of --webhook-kubeconfig are not used for webhooks that no user is named by",
+				"user", user, "remedy", "name a user by the host of each webhook that needs them (hooks.example.com:8443), or by a pattern (*.policy.svc)")
+		}
+		o.Identities = identities
+	}
+	table, err := parseServices(c.services)
+	if err != nil {
+		return nil, err
+	}
+	o.Resolver = outbound.Table{Addresses: table, Next: outbound.ClusterDNS{}}
+	return outbound.New(o)
+}
+
+// parseServices reads the table of services, and tells all that is wrong with it.
+func parseServices(entries []string) (map[outbound.Service]string, error) {
+	table := make(map[outbound.Service]string, len(entries))
+	var errs []error
+	for _, entry := range entries {
+		service, address, err := parseService(entry)
+		if err == nil && table[service] != "" {
+			err = errors.New("the service has an address already")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--webhook-service %q: %w", entry, err))
+			continue
+		}
+		table[service] = address
+	}
+	return table, errors.Join(errs...)
+}
+
+// parseService reads one entry. What is left out of the service is zero, and means any.
+func parseService(entry string) (s outbound.Service, address string, err error) {
+	name, address, ok := strings.Cut(entry, "=")
+	parts := strings.Split(name, "/")
+	if !ok || len(parts) < 2 || len(parts) > 3 {
+		return s, "", errors.New("want " + serviceForm)
+	}
+	if len(parts) == 3 {
+		if s.Cluster = parts[0]; len(validation.IsDNS1123Subdomain(s.Cluster)) > 0 {
+			return s, "", fmt.Errorf("%q is no name of a cluster", s.Cluster)
+		}
+		parts = parts[1:]
+	}
+	s.Namespace = parts[0]
+	var port string
+	if s.Name, port, ok = strings.Cut(parts[1], ":"); ok {
+		if s.Port, err = parsePort(port); err != nil {
+			return s, "", err
+		}
+	}
+	for _, label := range []string{s.Namespace, s.Name} {
+		if len(validation.IsDNS1123Label(label)) > 0 {
+			return s, "", fmt.Errorf("%q is no name of a namespace or service; want %s", label, serviceForm)
+		}
+	}
+	return s, address, checkAddress(address)
+}
+
+// checkAddress refuses what cannot be dialled.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return fmt.Errorf("%q is no address to dial: want HOST:PORT behind the =", address)
+	}
+	_, err = parsePort(port)
+	return err
+}
+
+func parsePort(text string) (int32, error) {
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return 0, fmt.Errorf("%q is no port: want 1 to 65535", text)
+	}
+	return int32(port), nil
+}
