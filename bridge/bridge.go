@@ -1,10 +1,9 @@
 // Package bridge is the JSON edge of the mesh: API servers post AdmissionReviews to it and get them back answered.
 //
-// A Bridge is an http.Handler, and an AdmissionService for a gRPC listener. The grpc-gateway mux routes what is posted
-// (routes.go) to one handler (handler.go). It checks who calls and for which cluster, bounds the body, the bytes held at a
-// time and the time that a review may take, reads AdmissionReview JSON through package conversion, asks the Reviewer, and
-// writes its answer; whatever goes wrong becomes an answer too (outcome.go has the table). What the hooks say is the
-// business of the Reviewer. A Server runs a Bridge on a listener and stops it without losing a request.
+// A Bridge is an http.Handler, and an AdmissionService for a gRPC listener. The grpc-gateway mux routes POSTs (routes.go) to one
+// handler (handler.go). It authorizes the caller for the cluster, bounds the body, the bytes held at a time and the time of a
+// review, reads AdmissionReview JSON through package conversion, calls the Reviewer, and writes its answer; failures become an
+// answer too (outcome.go has the table). A Server runs a Bridge on a listener and stops it without losing a request.
 //
 // A Bridge holds no state of a review beyond its own request. Everything here may be called from any goroutine.
 package bridge
@@ -35,11 +34,11 @@ type Reviewer interface {
 	Review(ctx context.Context, r *review.Request) (review.Answer, error)
 }
 
-// Options is what a Bridge needs.
+// Options configure a Bridge.
 type Options struct {
 	// Reviewer judges. Required.
 	Reviewer Reviewer
-	// Authorize says whether an identity may send reviews for a cluster; an error is a no. Required: there is no default
+	// Authorize returns an error unless an identity may send reviews for a cluster. Required: there is no default
 	// but to refuse. It is called from many goroutines at once and does not block.
 	Authorize func(caller identity.Peer, cluster string) error
 	// MaxBodyBytes is the largest review that is read; 0 is DefaultMaxBodyBytes. A larger one is denied with code 413.

@@ -21,12 +21,12 @@ import (
 //	200  admitted; the body says more: warnings, annotations for the audit log
 //	400  rejected: the caller answers its own client with the field "status" of the body, a metav1.Status
 //
-// Every other status is no verdict, and a matter of the caller's failurePolicy: 401, 403, 404 and 405, by which nobody
-// who may ask is told anything about an object; 429 and 503 with Retry-After, when nothing may judge now. For a caller who
+// Every other status is no verdict, and a matter of the caller's failurePolicy: 401, 403, 404 and 405, which an authorized caller
+// never gets for an object; 429 and 503 with Retry-After, when nothing may judge now. For a caller who
 // may speak for the cluster everything else that keeps a document from being judged is a rejection, whose code is in
 // "status": a 413 of its own would be an allow behind failurePolicy Ignore, by padding.
 //
-// What the proposal leaves open, and what is chosen here:
+// The choices here where the proposal is open:
 //
 //   - It does not mutate ("this API explicitly does not allow mutations"): the validating hooks are asked, all at once.
 //     Initializers and mutating hooks belong before it; /admit runs both kinds of hooks.

@@ -16,7 +16,7 @@ import (
 // Where verdicts become HTTP. One rule: once it is known which review to answer (its version, and the uid that all but
 // v1alpha1 have), the answer is 200 with an AdmissionReview. Any other status is to the API server a failure of the entry,
 // and behind an entry with failurePolicy Ignore that is an allow: a review padded past a limit would be one (DESIGN section
-// 4; SEMANTICS C20, C23). What is not the review's doing is left to the entry's policy on purpose: nothing may judge it
+// 4; SEMANTICS C20, C23). Failures without a cause in the review are left to the entry's policy on purpose: nothing may judge it
 // (stale configuration, stopping), or there is no memory for it now. Those carry Retry-After, with which an API server
 // tries again by itself while its own deadline lasts (C38).
 //

@@ -11,7 +11,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// endpoint is what a review can be posted to.
+// endpoint is a target of posted reviews.
 type endpoint struct {
 	name     string // the segment of the path behind the cluster
 	stage    admissionv1.Stage

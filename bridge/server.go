@@ -38,7 +38,7 @@ type DrainHandler interface {
 
 var _ DrainHandler = (*Bridge)(nil)
 
-// ServerOptions is what a Server needs.
+// ServerOptions configure a Server.
 type ServerOptions struct {
 	// Handler answers. Required.
 	Handler DrainHandler
@@ -80,7 +80,7 @@ func NewServer(options ServerOptions) (*Server, error) {
 	}
 	return &Server{options: options, http: &http.Server{
 		Handler:           options.Handler,
-		TLSConfig:         options.TLS.Clone(), // which tells it to speak HTTP/2; the handshakes are ours
+		TLSConfig:         options.TLS.Clone(), // for HTTP/2 alone; package handshake does the handshakes
 		ReadHeaderTimeout: headerTimeout,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return withConnection(ctx, conn, options.Channel)
@@ -98,7 +98,7 @@ func NewServer(options ServerOptions) (*Server, error) {
 //  1. The handler drains: it is not ready any more, and its answers ask callers to close their connections.
 //  2. For PropagationDelay everything goes on as before, while load balancers take the server out.
 //  3. The listener and idle connections are closed, and reviews in flight are waited for, at most StopTimeout.
-//  4. What is left is cut off, and reported as the error.
+//  4. The remaining reviews are cut off, and the error reports them.
 //
 // It returns nil after a clean stop.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {

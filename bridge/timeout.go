@@ -18,7 +18,7 @@ const (
 	// and a few MiB of patch on a LAN both fit.
 	transportReserve = 100 * time.Millisecond
 	// leastPart is the part of the asked time that is always used: 1/leastPart. Below about two seconds both reserves
-	// together would leave little or nothing; half is what a rounded-up second is worth on average.
+	// together would leave little or nothing; half is the average of a rounded-up second.
 	leastPart = 2
 
 	// writeGrace is how long past the caller's own deadline its connection is written to before it is given up.

@@ -50,7 +50,7 @@ func (x *exchange) startSpan(ctx context.Context) context.Context {
 	return ctx
 }
 
-// endSpan ends the span with what became of the review. A denial is a result; an error is what was not judged.
+// endSpan ends the span with the outcome of the review. A denial is a result; a review that was not judged is an error.
 func (x *exchange) endSpan() {
 	if x.span.IsRecording() {
 		x.span.SetAttributes(

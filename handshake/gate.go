@@ -7,54 +7,54 @@ import (
 	"time"
 )
 
-// turnstile bounds how many handshakes compute at a time. One that has begun comes before those that have not: work that was
+// handshakeLimit bounds how many handshakes compute at a time. One that has begun comes before those that have not: work that was
 // done is lost when its connection runs out of time.
-type turnstile struct {
+type handshakeLimit struct {
 	slots chan struct{} // holds one for each that computes
 	door  chan struct{} // as wide as slots: of those that have not begun, these few compete with those that have
 }
 
-func newTurnstile(n int) *turnstile {
-	return &turnstile{slots: make(chan struct{}, n), door: make(chan struct{}, n)}
+func newHandshakeLimit(n int) *handshakeLimit {
+	return &handshakeLimit{slots: make(chan struct{}, n), door: make(chan struct{}, n)}
 }
 
-// enter waits until the caller may compute; false when its connection is closed before.
-func (g *turnstile) enter(begun bool, closed <-chan struct{}) bool {
+// enter waits until the caller may compute. It reports false if its connection is closed before.
+func (l *handshakeLimit) enter(begun bool, closed <-chan struct{}) bool {
 	if !begun {
 		select {
-		case g.door <- struct{}{}:
-			defer func() { <-g.door }()
+		case l.door <- struct{}{}:
+			defer func() { <-l.door }()
 		case <-closed:
 			return false
 		}
 	}
 	select {
-	case g.slots <- struct{}{}:
+	case l.slots <- struct{}{}:
 		return true
 	case <-closed:
 		return false
 	}
 }
 
-func (g *turnstile) leave() { <-g.slots }
+func (l *handshakeLimit) leave() { <-l.slots }
 
-// gatedConn is the connection below TLS. While its handshake lasts, what follows a read is computed behind the turnstile, until
-// the answer is written or more is needed. All but Close belongs to the goroutine of the handshake until that is over.
+// gatedConn is the connection below TLS. While its handshake lasts, the computation between a read and the next write or read counts
+// against the limit. All but Close belongs to the goroutine of the handshake until that is over.
 type gatedConn struct {
 	net.Conn
 
-	gate      *turnstile
+	limit     *handshakeLimit
 	begun     time.Time
 	entered   bool          // at least once
-	computing bool          // holds a place behind the turnstile
+	computing bool          // holds a slot of the limit
 	over      bool          // the handshake
-	took      time.Duration // what the handshake took, once it is over
+	took      time.Duration // of the handshake, once it is over
 	closed    chan struct{}
 	close     func() error
 }
 
-func newGatedConn(conn net.Conn, g *turnstile) *gatedConn {
-	c := &gatedConn{Conn: conn, gate: g, begun: time.Now(), closed: make(chan struct{})}
+func newGatedConn(conn net.Conn, l *handshakeLimit) *gatedConn {
+	c := &gatedConn{Conn: conn, limit: l, begun: time.Now(), closed: make(chan struct{})}
 	c.close = sync.OnceValue(func() error {
 		close(c.closed)
 		return conn.Close()
@@ -72,14 +72,14 @@ func (c *gatedConn) Read(b []byte) (int, error) {
 	if err != nil {
 		return n, err
 	}
-	if !c.gate.enter(c.entered, c.closed) {
+	if !c.limit.enter(c.entered, c.closed) {
 		return 0, net.ErrClosed
 	}
 	c.entered, c.computing = true, true
 	return n, nil
 }
 
-// Write is part of net.Conn. Nothing is computed behind it but what the next read will gate again.
+// Write is part of net.Conn. Little is computed between it and the next read.
 func (c *gatedConn) Write(b []byte) (int, error) {
 	if !c.over {
 		c.leave()
@@ -93,7 +93,7 @@ func (c *gatedConn) Close() error { return c.close() }
 func (c *gatedConn) leave() {
 	if c.computing {
 		c.computing = false
-		c.gate.leave()
+		c.limit.leave()
 	}
 }
 
@@ -103,8 +103,8 @@ func (c *gatedConn) end() {
 	c.over, c.took = true, time.Since(c.begun)
 }
 
-// Took is how long the handshake of a connection took, with what it waited for; false for one that no [Listener] has
-// accepted.
+// Took returns the duration of the handshake of a connection, with its waits. It reports false for a connection that no [Listener]
+// has accepted.
 func Took(conn *tls.Conn) (time.Duration, bool) {
 	gated, ok := conn.NetConn().(*gatedConn)
 	if !ok {

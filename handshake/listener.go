@@ -1,6 +1,6 @@
 // Package handshake is a listener of connections whose TLS handshake is done. It bounds how many handshakes are under way,
 // how many of them compute, and how long each takes, so that thousands of clients that connect at once leave processors to
-// what is served already. It knows nothing of what is spoken on a connection.
+// the connections that are open. It does not depend on the protocol of a connection.
 package handshake
 
 import (
@@ -29,7 +29,7 @@ const (
 // 1/part, and one at least. A handshake with client certificates takes about half a millisecond of a processor.
 func DefaultComputing(part int) int { return max(1, runtime.GOMAXPROCS(0)/part) }
 
-// Options is what a listener needs.
+// Options configure a listener.
 type Options struct {
 	// TLS is the configuration of the server. Required.
 	TLS *tls.Config
@@ -38,8 +38,8 @@ type Options struct {
 	// Max is how many connections may be in their handshake at a time; 0 is DefaultMax.
 	Max int
 	// MaxComputing is how many of them may compute at a time. When thousands of connections come at once, as after a
-	// restart, the others have to wait: what is under way goes on with the rest of the processors. 0 is half of the
-	// processors, and one at least.
+	// restart, the others have to wait: open connections go on with the rest of the processors. 0 is half of the processors, and
+	// one at least.
 	MaxComputing int
 	// ShareSources bounds the connections of a source, an IPv4 address or an IPv6 network of 64 bits, to as many as it leaves
 	// free of Max: half, if no other one has any. Past that its connections are closed at once, so that others wait behind
@@ -57,7 +57,7 @@ type Listener struct {
 	tls     *tls.Config
 	timeout time.Duration
 	logger  *slog.Logger
-	gate    *turnstile
+	limit   *handshakeLimit
 	sources *sources      // nil when they are not bounded
 	pending chan struct{} // holds one for each connection in its handshake
 	done    chan accepted
@@ -65,7 +65,7 @@ type Listener struct {
 	close   func() error
 }
 
-// accepted is what Accept returns.
+// accepted is a result of Accept.
 type accepted struct {
 	conn net.Conn
 	err  error
@@ -75,7 +75,7 @@ type accepted struct {
 func NewListener(inner net.Listener, o Options) *Listener {
 	l := &Listener{
 		Listener: inner, tls: o.TLS, timeout: cmp.Or(o.Timeout, DefaultTimeout), logger: o.Logger,
-		gate:    newTurnstile(cmp.Or(o.MaxComputing, DefaultComputing(2))),
+		limit:   newHandshakeLimit(cmp.Or(o.MaxComputing, DefaultComputing(2))),
 		pending: make(chan struct{}, cmp.Or(o.Max, DefaultMax)),
 		done:    make(chan accepted),
 		closed:  make(chan struct{}),
@@ -133,7 +133,7 @@ func (l *Listener) Run(ctx context.Context) {
 func (l *Listener) shake(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	gated := newGatedConn(conn, l.gate)
+	gated := newGatedConn(conn, l.limit)
 	secure := tls.Server(gated, l.tls)
 	err := secure.HandshakeContext(ctx)
 	gated.end()
@@ -148,7 +148,7 @@ func (l *Listener) shake(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// hand gives what was accepted to Accept; false when nobody wants it any more.
+// hand gives a connection or an error to Accept. It reports false once the listener is closed.
 func (l *Listener) hand(a accepted) bool {
 	select {
 	case l.done <- a:
@@ -171,7 +171,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Close closes the listener. Handshakes under way are given up when run returns.
 func (l *Listener) Close() error { return l.close() }
 
-// adviseHTTPS answers who speaks HTTP to a port of HTTPS in the language that it understands.
+// adviseHTTPS answers a client that speaks HTTP to a port of HTTPS.
 func adviseHTTPS(err error) {
 	var record tls.RecordHeaderError
 	methods := []string{"GET /", "POST ", "PUT /", "HEAD ", "OPTIO"}

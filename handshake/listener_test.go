@@ -174,7 +174,7 @@ func TestHandshakesComputeWithinTheirLimit(t *testing.T) {
 		s.call(t, &calls)
 	}
 	eventually(t, "the limit is reached", func() bool { return computing.Load() == limit })
-	eventually(t, "as many stand at the door", func() bool { return len(s.gate.door) == limit })
+	eventually(t, "as many stand at the door", func() bool { return len(s.limit.door) == limit })
 	eventually(t, "all others wait", func() bool { return s.taken.Load() == callers })
 	release()
 	s.take(t, callers)
@@ -183,7 +183,7 @@ func TestHandshakesComputeWithinTheirLimit(t *testing.T) {
 		t.Errorf("%d computed at a time, want %d", got, limit)
 	}
 	eventually(t, "nothing is held but for the next", func() bool {
-		return len(s.pending) == 1 && len(s.gate.slots)+len(s.gate.door) == 0
+		return len(s.pending) == 1 && len(s.limit.slots)+len(s.limit.door) == 0
 	})
 }
 
@@ -204,7 +204,7 @@ func TestStalledHandshakesDoNotCompute(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.silent(t, string(hello[:n]))
-	eventually(t, "its hello is answered", func() bool { return hellos.Load() == 1 && len(s.gate.slots) == 0 })
+	eventually(t, "its hello is answered", func() bool { return hellos.Load() == 1 && len(s.limit.slots) == 0 })
 
 	var calls sync.WaitGroup
 	for range 3 {
@@ -231,7 +231,7 @@ func TestTheNumberOfHandshakesIsBounded(t *testing.T) {
 }
 
 func TestHandshakesThatHaveBegunComeFirst(t *testing.T) {
-	g, never := newTurnstile(1), make(chan struct{})
+	g, never := newHandshakeLimit(1), make(chan struct{})
 	if !g.enter(false, never) {
 		t.Fatal("the first may not enter")
 	}

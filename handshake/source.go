@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// sources is how many handshakes of each source are under way. A nil one bounds nothing.
+// sources counts the handshakes of each source. A nil one bounds nothing.
 type sources struct {
 	max int
 
@@ -20,7 +20,7 @@ func newSources(most int) *sources { return &sources{max: most, held: map[netip.
 // networkBits is how much of an IPv6 address names a source: one machine has all addresses of its network.
 const networkBits = 64
 
-// sourceOf is where a connection comes from; not valid, and one of its own, for what is no IP address.
+// sourceOf is the source of a connection. Addresses without an IP address share the invalid prefix.
 func sourceOf(a net.Addr) netip.Prefix {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {

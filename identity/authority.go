@@ -22,9 +22,9 @@ func Fingerprint(cert *x509.Certificate) string {
 	return fingerprintMark + hex.EncodeToString(sum[:])
 }
 
-// Authorities are what a verified chain shows of those who vouch for its first certificate: the fingerprint of each
-// certificate above that, and the SPIFFE trust domains of the last one, as in "spiffe://mesh". Only that one stands in the
-// bundle: a trust domain in a certificate below it is what its issuer says. A chain of one certificate is its own authority.
+// Authorities identify the issuers in a verified chain: the fingerprint of each certificate above the first, and the SPIFFE trust
+// domains of the last one, as in "spiffe://mesh". Only the last one is in the bundle: a trust domain in a certificate below it is a
+// claim of its issuer. A chain of one certificate is its own authority.
 func Authorities(chain []*x509.Certificate) []string {
 	if len(chain) == 0 {
 		return nil
@@ -41,7 +41,7 @@ func Authorities(chain []*x509.Certificate) []string {
 	return authorities
 }
 
-// CheckAuthority says what is wrong with an authority as documents write it.
+// CheckAuthority returns an error for a text that is no authority as documents write it.
 func CheckAuthority(text string) error {
 	if digits, ok := strings.CutPrefix(text, fingerprintMark); ok {
 		if sum, err := hex.DecodeString(digits); err == nil && len(sum) == sha256.Size && digits == strings.ToLower(digits) {
@@ -59,8 +59,8 @@ func outsideTrustDomain(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune(".-_", c)
 }
 
-// ownTrustDomain reports whether no certificate of a chain carries another SPIFFE trust domain than its first one. One that
-// carries none says nothing.
+// ownTrustDomain reports whether no certificate of a chain carries another SPIFFE trust domain than its first one. Those that
+// carry none do not count.
 func ownTrustDomain(chain []*x509.Certificate) bool {
 	if len(chain[0].URIs) == 0 || chain[0].URIs[0].Scheme != spiffeScheme {
 		return true

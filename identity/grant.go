@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Grant says who has something: names, and the authorities that may vouch for them. The zero Grant is nobody's. It is not
-// changed once others have it.
+// Grant selects peers: by their names, and by the authorities that may vouch for them. The zero Grant includes no peer. It is not
+// changed once it is shared.
 type Grant struct {
 	// Names are identities, as [Of] returns them.
 	Names []string

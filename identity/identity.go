@@ -1,4 +1,4 @@
-// Package identity says who is at the other end of a TLS channel.
+// Package identity names the peer of a TLS channel.
 //
 // A [Peer] is a name taken from a certificate, together with the authorities that vouch for it. Everything that grants
 // something (Cluster, HookRoute and Role documents, the operators of a dispatcher) is a [Grant]: names, and the authorities
@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// uriMark is what tells a URI from a plain name. A common name that holds it is no identity: CAs check URI names more
+// uriMark distinguishes a URI from a plain name. A common name that holds it is no identity: CAs check URI names more
 // strictly than common names, and one must not be able to pass for the other.
 const uriMark = "://"
 
@@ -29,14 +29,14 @@ var (
 		"connect again with a certificate of one that is")
 )
 
-// Channel is an open connection that knows who is at its other end. It may be asked concurrently.
+// Channel is an open connection with a peer. It may be used concurrently.
 type Channel interface {
-	// Identity returns who that is now, or why nobody is: ErrNone, ErrExpired or ErrUntrusted.
+	// Identity returns the peer as it is now, or why there is none: ErrNone, ErrExpired or ErrUntrusted.
 	Identity() (Peer, error)
 }
 
-// Peer is who is at the other end of a channel. It is immutable and comparable: two peers of one name that different
-// authorities vouch for are different peers. The zero Peer is nobody.
+// Peer is the other end of a channel. It is immutable and comparable: two peers of one name that different
+// authorities vouch for are different peers. The zero Peer has no identity.
 type Peer struct {
 	name string
 	// authorities are sorted and separated by spaces, each once.
@@ -52,7 +52,7 @@ func Named(name string, authorities ...string) Peer {
 	return Peer{name, strings.Join(slices.Compact(authorities), " ")}
 }
 
-// Name is the identity as documents write it; "" of nobody.
+// Name is the identity as documents write it, or "".
 func (p Peer) Name() string { return p.name }
 
 // Authorities are those that vouch for the name, sorted, as documents write them: see [Authorities].

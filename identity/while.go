@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// CheckInterval is how often [While] asks a channel.
+// CheckInterval is the interval at which [While] checks a channel.
 const CheckInterval = time.Second
 
-// While returns a context for something that lasts: it ends when the channel has no identity any more, and why is its cause. stop
-// has to be called; it returns when nobody asks the channel any more.
+// While returns a context for something that lasts: it ends when the channel has no identity any more, with the reason as its cause.
+// stop has to be called; it returns after the last check.
 func While(ctx context.Context, c Channel) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var asking sync.WaitGroup

@@ -79,7 +79,7 @@ func (l *callLimit) depart(cluster string) {
 	l.arrived.Give(cluster)
 }
 
-// wait returns when the call has started: then it leaves. If ctx ends before, waitedFor is what kept the call from starting.
+// wait returns when the call has started: then it leaves. If ctx ends before, waitedFor names the limit.
 func (l *callLimit) wait(ctx context.Context, p *callPermit) (waitedFor string, started bool) {
 	if ctx.Err() != nil {
 		return "waiting for its turn", false

@@ -101,7 +101,7 @@ func (p pieces) len() int64 {
 // open begins a new reading of the body, for http.Request.Body and GetBody.
 func (p pieces) open() io.ReadCloser { return &bodyReader{p} }
 
-// bodyReader reads pieces without joining them. What is left is in the head and the tail.
+// bodyReader reads pieces without joining them. Its head and tail are the unread rest.
 type bodyReader struct{ pieces }
 
 // Read implements io.Reader. It fills p over the borders of pieces, so that a small review is one write.

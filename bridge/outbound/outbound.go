@@ -1,5 +1,5 @@
 // Package outbound calls the hooks that are ordinary admission webhooks: an AdmissionReview as JSON in a POST over HTTPS,
-// as kube-apiserver sends it. What is sent, which answers count, and what is retried follow the clients of
+// as kube-apiserver sends it. The request, the answers that count, and the retries follow the clients of
 // k8s.io/apiserver/pkg/util/webhook and the callHook of k8s.io/apiserver/pkg/admission/plugin/webhook/{validating,mutating};
 // what differs, on purpose:
 //
@@ -7,7 +7,7 @@
 //     rest of the JSON, and Retry-After (docs/deviations.md, D1).
 //   - Redirects are not followed, answers are bounded, and so are calls in progress and calls that wait. No cluster takes these
 //     from the others: see callLimit.
-//   - A hook that points at kubernetes.default.svc is never called with credentials that nobody configured for it.
+//   - A hook that points at kubernetes.default.svc is never called with the credentials of this process.
 //
 // A [Client] is the [dispatcher.Backend] of these hooks. The review is written once for all hooks of a batch that take the
 // same version; objects are sent from where they lie in the body of the caller. Each call has a goroutine, which ends with

@@ -28,7 +28,7 @@ type Resolver interface {
 }
 
 // ClusterDNS resolves every service to its own DNS name: for a mesh that is part of the only cluster whose services are
-// called. It is what kube-apiserver does without an aggregator (NewDefaultServiceResolver of k8s.io/apiserver).
+// called. kube-apiserver does so without an aggregator (NewDefaultServiceResolver of k8s.io/apiserver).
 type ClusterDNS struct{}
 
 var _ Resolver = ClusterDNS{}

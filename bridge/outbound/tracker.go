@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// tracker holds what is open, so that close can abort it and wait for its end.
+// tracker holds open calls or connections, so that close can abort them and wait for their end.
 type tracker struct {
 	mu      sync.Mutex
 	open    map[aborter]struct{}
@@ -51,7 +51,7 @@ func (t *tracker) len() int {
 	return len(t.open)
 }
 
-// close aborts what is open and waits until all of it was removed, or returns the cause of the end of ctx.
+// close aborts all and waits until they were removed, or returns the cause of the end of ctx.
 func (t *tracker) close(ctx context.Context) error {
 	for _, x := range t.shut() {
 		x.abort()
@@ -64,7 +64,7 @@ func (t *tracker) close(ctx context.Context) error {
 	}
 }
 
-// shut refuses what is added later and returns what is open.
+// shut lets add fail and returns all that are open.
 func (t *tracker) shut() []aborter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
