@@ -25,7 +25,7 @@ func (d *Dispatcher) admit(
 	attributes := match.NewAttributes(r.Admission, d.clusters.Cluster(r.Admission.GetCluster()))
 	validating := candidates(snapshot, second, attributes) // the rules do not depend on the object
 
-	early := newBounded(ctx, mutateBy(ctx, time.Now(), validating))
+	early := &bounded{Context: ctx, deadline: mutateBy(ctx, time.Now(), validating)}
 	defer early.release()
 	mutated, err := d.newRun(early, snapshot, first).judge(early, gone)
 	switch {

@@ -9,18 +9,13 @@ import (
 // bounded is a context with an earlier deadline that starts its timer at the first call of Done: most reviews look nothing
 // up in the cluster and need none. It may be used from any number of goroutines; release has to be called at the end.
 type bounded struct {
-	context.Context //nolint:containedctx // it is a context itself
+	context.Context //nolint:containedctx // the parent
 
-	deadline time.Time
+	deadline time.Time // not later than that of the parent
 
 	mu     sync.Mutex
 	made   context.Context //nolint:containedctx // with the timer; nil until Done
 	cancel context.CancelFunc
-}
-
-// newBounded returns parent with a deadline that is not later than that of parent.
-func newBounded(parent context.Context, deadline time.Time) *bounded {
-	return &bounded{Context: parent, deadline: deadline}
 }
 
 // Deadline implements [context.Context].

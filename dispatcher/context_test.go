@@ -20,7 +20,7 @@ func TestBounded(t *testing.T) {
 				parent, end := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Minute)
 				defer end()
 				deadline := time.Now().Add(time.Second)
-				b := newBounded(parent, deadline)
+				b := &bounded{Context: parent, deadline: deadline}
 				defer b.release()
 				if c.watch {
 					<-b.child(t)
@@ -60,7 +60,7 @@ func (b *bounded) child(t *testing.T) <-chan struct{} {
 func TestBoundedEndsWithItsParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent, end := context.WithCancel(t.Context())
-		b := newBounded(parent, time.Now().Add(time.Second))
+		b := &bounded{Context: parent, deadline: time.Now().Add(time.Second)}
 		defer b.release()
 		end()
 		if !errors.Is(b.Err(), context.Canceled) {
@@ -72,7 +72,7 @@ func TestBoundedEndsWithItsParent(t *testing.T) {
 
 func TestBoundedEndsWhenReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBounded(t.Context(), time.Now().Add(time.Second))
+		b := &bounded{Context: t.Context(), deadline: time.Now().Add(time.Second)}
 		waiting := b.Done()
 		b.release()
 		<-waiting

@@ -87,22 +87,8 @@ type Batch struct {
 	// Reservation accounts for the memory of Request and Body; nil if there is no ledger. The review holds it until the calls have
 	// ended. A backend that needs Request or Body for longer retains it.
 	Reservation *memory.Reservation
-	// Calls are the hooks to call.
-	Calls []Call
-}
-
-// Call is one hook of a batch.
-type Call struct {
-	// Hook is the hook to call.
-	Hook *match.Hook
-	// Round is 0, or 1 for a reinvocation.
-	Round uint32
-	// Mode is the reason of the call.
-	Mode review.Mode
-	// Deadline is the time at which the caller cancels the call.
-	Deadline time.Time
-	// Span is the span of the call; not valid without tracing.
-	Span trace.SpanContext
+	// Calls are the calls to start.
+	Calls []review.Call
 }
 
 // Options are the parts of a dispatcher. Snapshots, Clusters and Streams are required.
@@ -210,49 +196,29 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 // newRun prepares a review under one snapshot. Look-ups in the cluster have the same deadline as the hooks, so that the
 // answer is in time even if a look-up is not.
 func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request) *run {
-	rc := newReviewContext(r, d.clusters.Cluster(r.Admission.GetCluster()))
-	attributes := rc.attributes
-	deadline := answerBy(ctx, time.Now(), r)
-	lookups := newBounded(ctx, deadline)
-	options := chain.Options{
-		Request:  r,
-		Revision: snapshot.Revision(),
-		Hooks:    candidates(snapshot, r, attributes),
-		Match: func(h *match.Hook, o chain.Object) match.Decision {
-			if h.Route.Shadow && !h.Pending && !r.Explain { // matched by shadowCall: the review does not wait for its look-ups
-				return match.Decision{Match: true}
-			}
-			return rc.matchHook(lookups, h, o)
-		},
-		View: func(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
-			return rc.viewAs(lookups, o, as)
-		},
-		Rebase: func(o chain.Object, seen, changed []byte) ([]byte, error) {
-			return rc.rebase(lookups, o, seen, changed)
-		},
-		Default:  rc.applyDefaults,
-		Deadline: deadline,
-		Now:      time.Now,
-	}
-	x := &run{
-		dispatcher: d, request: r, hooks: options.Hooks, snapshot: snapshot, reviewContext: rc, lookups: lookups,
-		results: newResultQueue(len(options.Hooks), r.Stage != admissionv1.Stage_STAGE_VALIDATE),
-		calls:   make([]callState, 0, len(options.Hooks)),
-	}
+	deadline, validates := answerBy(ctx, time.Now(), r), r.Stage == admissionv1.Stage_STAGE_VALIDATE
+	x := &run{dispatcher: d, request: r, snapshot: snapshot, lookups: bounded{Context: ctx, deadline: deadline}}
+	x.reviewContext.init(&x.lookups, r, d.clusters.Cluster(r.Admission.GetCluster()))
+	x.hooks = candidates(snapshot, r, x.reviewContext.attributes)
+	x.results.init(len(x.hooks), !validates)
+	x.calls = make([]callState, 0, len(x.hooks))
 	if r.Explain {
 		// The chain reports the candidates that it skips.
 		x.skipped = slices.DeleteFunc(
-			snapshot.Explain(lookups, r.Admission.GetCluster(), r.Stage, attributes),
-			func(s match.Skipped) bool { return slices.Contains(options.Hooks, s.Hook) })
+			snapshot.Explain(&x.lookups, r.Admission.GetCluster(), r.Stage, x.reviewContext.attributes),
+			func(s match.Skipped) bool { return slices.Contains(x.hooks, s.Hook) })
 	}
-	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {
+	options := chain.Options{
+		Request: r, Revision: snapshot.Revision(), Hooks: x.hooks, Subject: &x.reviewContext, Deadline: deadline, Now: time.Now,
+	}
+	if validates {
 		x.machine = chain.NewValidate(options)
-	} else {
-		x.changeRates = d.speculator.ratesOf(snapshot)
-		options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
-		options.Codec = d.codec(allowance{lookups, r.Reservation})
-		x.machine = chain.NewMutate(options)
+		return x
 	}
+	x.changeRates = d.speculator.ratesOf(snapshot)
+	options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
+	options.Codec = d.codec(allowance{&x.lookups, r.Reservation})
+	x.machine = chain.NewMutate(options)
 	return x
 }
 
@@ -269,7 +235,7 @@ func withDefaultTimeout(ctx context.Context) (context.Context, func()) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	b := newBounded(ctx, time.Now().Add(DefaultTimeout))
+	b := &bounded{Context: ctx, deadline: time.Now().Add(DefaultTimeout)}
 	return b, b.release
 }
 

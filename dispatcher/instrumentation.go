@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -164,8 +163,8 @@ func (i *instrumentation) countShadow(h *match.Hook, outcome string) {
 }
 
 // beginCall starts the span of a call, unless the span of the review is not recorded.
-func (i *instrumentation) beginCall(ctx context.Context, of trace.Span, c chain.Call) trace.Span {
-	if !of.IsRecording() {
+func (i *instrumentation) beginCall(ctx context.Context, parent trace.Span, c review.Call) trace.Span {
+	if !parent.IsRecording() {
 		return noop.Span{}
 	}
 	_, span := i.tracer.Start(ctx, "portcullis.call", i.callSpan...)

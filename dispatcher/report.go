@@ -35,7 +35,7 @@ func (x *run) report(ctx context.Context) {
 	series := x.dispatcher.metrics.seriesOf(x.snapshot)
 	for o := range x.machine.Outcomes() {
 		var c *callState
-		if o.ID < len(x.calls) && x.calls[o.ID].hook != nil {
+		if o.ID < len(x.calls) && x.calls[o.ID].started() {
 			c = &x.calls[o.ID]
 			x.dispatcher.metrics.endCall(c, o)
 		}

@@ -27,9 +27,9 @@ type resultQueue struct {
 	outstanding int // calls without a result
 }
 
-// newResultQueue returns a queue with capacity for n results. With wakeEach every result wakes.
-func newResultQueue(n int, wakeEach bool) *resultQueue {
-	return &resultQueue{wakeups: make(chan struct{}, 1), wakeEach: wakeEach, results: make([]callResult, 0, n)}
+// init makes the queue, with memory for n results.
+func (q *resultQueue) init(n int, wakeEach bool) {
+	q.wakeups, q.wakeEach, q.results = make(chan struct{}, 1), wakeEach, make([]callResult, 0, n)
 }
 
 // addCalls counts calls that are about to be started.

@@ -28,7 +28,8 @@ func TestResultQueueWakesWhenSomethingCanBeDecided(t *testing.T) {
 		{"a result without verdict and failure wakes", false, 2, []review.Result{{}, allowed}, []bool{true, true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			queue := newResultQueue(c.calls, c.wakeEach)
+			var queue resultQueue
+			queue.init(c.calls, c.wakeEach)
 			queue.addCalls(c.calls)
 			var taken []callResult
 			for i, r := range c.results {
@@ -60,7 +61,8 @@ func TestResultQueueWakesWhenSomethingCanBeDecided(t *testing.T) {
 }
 
 func TestResultQueueTakesMoreResultsThanWereExpected(t *testing.T) {
-	queue := newResultQueue(1, false)
+	var queue resultQueue
+	queue.init(1, false)
 	for i := range 1000 {
 		queue.addResult(i, review.Fail(review.FailureLost, "lost"))
 	}
@@ -70,7 +72,8 @@ func TestResultQueueTakesMoreResultsThanWereExpected(t *testing.T) {
 }
 
 func TestResultQueueReusesTakenMemory(t *testing.T) {
-	queue := newResultQueue(2, false)
+	var queue resultQueue
+	queue.init(2, false)
 	queue.addResult(0, review.Result{})
 	first := queue.takeResults(nil)
 	queue.addResult(1, review.Result{})
@@ -83,7 +86,9 @@ func TestResultQueueReusesTakenMemory(t *testing.T) {
 
 func TestResultQueueWakesWhenItIsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		queue, begun := newResultQueue(1, false), time.Now()
+		var queue resultQueue
+		queue.init(1, false)
+		begun := time.Now()
 		for _, wait := range []time.Duration{time.Second, time.Minute, -time.Second} {
 			queue.wakeAfter(time.Hour) // which does not count: the last one does
 			queue.wakeAfter(wait)

@@ -21,17 +21,19 @@ import (
 // hooks take. Attributes and views are those of one revision of the object. It belongs to one goroutine: that of the
 // review, or of one shadow call.
 type reviewContext struct {
-	request    *admissionv1.AdmissionRequest
+	lookups    context.Context //nolint:containedctx // bounds the look-ups in the cluster of one review
+	request    *review.Request
 	cluster    cluster
 	attributes *match.Attributes
 	revision   uint32 // of the object in attributes and views
 	views      []*chain.View
 }
 
-func newReviewContext(r *review.Request, of match.Cluster) *reviewContext {
-	s := &reviewContext{request: r.Admission, cluster: cluster{Cluster: of, request: r}}
+var _ chain.Subject = (*reviewContext)(nil)
+
+func (s *reviewContext) init(lookups context.Context, r *review.Request, of match.Cluster) {
+	s.lookups, s.request, s.cluster = lookups, r, cluster{Cluster: of, request: r}
 	s.attributes = match.NewAttributes(r.Admission, &s.cluster).Booked(&s.cluster)
-	return s
 }
 
 // attributesOf returns the attributes of the request with an object. A new revision discards the views of the last one.
@@ -43,20 +45,28 @@ func (s *reviewContext) attributesOf(o chain.Object) *match.Attributes {
 	return s.attributes
 }
 
-// matchHook is chain.Options.Match.
-func (s *reviewContext) matchHook(ctx context.Context, h *match.Hook, o chain.Object) match.Decision {
-	return h.Matches(ctx, s.attributesOf(o))
+// Match implements [chain.Subject]. A shadow hook is matched by its shadowCall, so that the review does not wait for look-ups,
+// unless the caller asks for outcomes.
+func (s *reviewContext) Match(h *match.Hook, o chain.Object) match.Decision {
+	if h.Route.Shadow && !h.Pending && !s.request.Explain {
+		return match.Decision{Match: true}
+	}
+	return s.matchHook(h, o)
 }
 
-// viewAs is chain.Options.View.
-func (s *reviewContext) viewAs(ctx context.Context, o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
+func (s *reviewContext) matchHook(h *match.Hook, o chain.Object) match.Decision {
+	return h.Matches(s.lookups, s.attributesOf(o))
+}
+
+// View implements [chain.Subject].
+func (s *reviewContext) View(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
 	attributes := s.attributesOf(o)
 	for _, v := range s.views {
 		if v.As == as {
 			return v, nil
 		}
 	}
-	object, old, err := attributes.In(ctx, &as)
+	object, old, err := attributes.In(s.lookups, &as)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +75,8 @@ func (s *reviewContext) viewAs(ctx context.Context, o chain.Object, as conversio
 	return v, nil
 }
 
-// applyDefaults is chain.Options.Default.
-func (s *reviewContext) applyDefaults(patched []byte, v *chain.View) ([]byte, error) {
+// Default implements [chain.Subject].
+func (s *reviewContext) Default(patched []byte, v *chain.View) ([]byte, error) {
 	kind := s.requestKind()
 	if v != nil {
 		kind = v.As.Kind
@@ -74,21 +84,20 @@ func (s *reviewContext) applyDefaults(patched []byte, v *chain.View) ([]byte, er
 	return s.cluster.Default(kind, patched)
 }
 
-// requestKind is the kind of the request's object.
 func (s *reviewContext) requestKind() schema.GroupVersionKind {
-	k := s.request.GetKind()
+	k := s.request.Admission.GetKind()
 	return schema.GroupVersionKind{Group: k.GetGroup(), Version: k.GetVersion(), Kind: k.GetKind()}
 }
 
-// rebase is chain.Options.Return: a three-way merge. It converts the object before and after the hook to the version of the
-// request and applies their difference to o, so that fields that the hook's version does not have are kept.
-func (s *reviewContext) rebase(ctx context.Context, o chain.Object, seen, changed []byte) ([]byte, error) {
+// Rebase implements [chain.Subject] with a three-way merge. It converts the object before and after the hook to the version
+// of the request and applies their difference to o, so that fields that the hook's version does not have are kept.
+func (s *reviewContext) Rebase(o chain.Object, seen, changed []byte) ([]byte, error) {
 	to := s.requestKind()
-	from, err := s.cluster.Convert(ctx, seen, to)
+	from, err := s.cluster.Convert(s.lookups, seen, to)
 	if err != nil {
 		return nil, err
 	}
-	back, err := s.cluster.Convert(ctx, changed, to)
+	back, err := s.cluster.Convert(s.lookups, changed, to)
 	if err != nil {
 		return nil, err
 	}

@@ -18,16 +18,18 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// callState is the state of a call that was started. It is outstanding until it is completed or cancelled.
+// callState is the state of a call. The zero value stands for a call that was not started.
 type callState struct {
-	hook      *match.Hook
-	cancel    func(i int)
-	index     int // in its batch
-	begun     time.Time
-	span      trace.Span
-	completed bool
-	ended     time.Time // valid once completed
+	cancel func(i int)
+	index  int // in its batch
+	begun  time.Time
+	ended  time.Time // zero while the call is outstanding
+	span   trace.Span
 }
+
+func (c *callState) started() bool { return c.span != nil }
+
+func (c *callState) outstanding() bool { return c.started() && c.ended.IsZero() }
 
 // run is one review in progress: it drives a [chain.Machine], starts its calls on the backends and delivers their results.
 // It belongs to the goroutine of the review. Other goroutines may only call results.addResult and accountVerdict.
@@ -38,11 +40,11 @@ type run struct {
 	hooks         []*match.Hook // the candidates
 	machine       chain.Machine
 	changeRates   *changeRates // nil for validating hooks
-	results       *resultQueue
+	results       resultQueue
 	taken         []callResult // the last slice that takeResults returned
-	reviewContext *reviewContext
-	lookups       *bounded    // bounds look-ups in the cluster
-	calls         []callState // by call id; the zero hook marks a call that was not started
+	reviewContext reviewContext
+	lookups       bounded     // bounds look-ups in the cluster
+	calls         []callState // by call id
 	skipped       []match.Skipped
 
 	versions *versionedRequest // of the object at revision, the newest first
@@ -110,8 +112,8 @@ func (x *run) runMachine(ctx context.Context, gone <-chan struct{}) (review.Answ
 	defer x.cancelOutstanding()
 	for over := error(nil); ; {
 		start, cancel := x.machine.Next(time.Now())
-		for _, c := range cancel {
-			x.cancelCall(c.ID)
+		for _, id := range cancel {
+			x.cancelCall(id)
 		}
 		if over == nil {
 			x.startCalls(ctx, start)
@@ -156,24 +158,24 @@ func (x *run) noMemory(answer review.Answer) error {
 }
 
 // startCalls starts calls on their backends, shadow calls last.
-func (x *run) startCalls(ctx context.Context, calls []chain.Call) {
-	deciding, shadows := split(calls, func(c chain.Call) bool { return c.Mode == review.Shadow })
+func (x *run) startCalls(ctx context.Context, calls []chain.Start) {
+	deciding, shadows := split(calls, func(c chain.Start) bool { return c.Mode == review.Shadow })
 	x.startTogether(ctx, deciding, x.startOnBackend)
 	x.startTogether(ctx, shadows, x.startShadows)
 }
 
 // startTogether groups calls by backend and version, and passes each group to start.
-func (x *run) startTogether(ctx context.Context, calls []chain.Call, start func(context.Context, *versionedRequest, []chain.Call, bool)) {
+func (x *run) startTogether(ctx context.Context, calls []chain.Start, start func(context.Context, *versionedRequest, []chain.Start, bool)) {
 	for len(calls) > 0 {
 		v, stream := x.versionFor(calls[0]), calls[0].Hook.Route.Stream
-		together, others := split(calls, func(c chain.Call) bool { return c.Hook.Route.Stream != stream || x.versionFor(c) != v })
+		together, others := split(calls, func(c chain.Start) bool { return c.Hook.Route.Stream != stream || x.versionFor(c) != v })
 		start(ctx, v, together, stream)
 		calls = others
 	}
 }
 
 // split separates the calls for which apart is true from the others, in order. It allocates only if there are any.
-func split(calls []chain.Call, apart func(chain.Call) bool) (together, others []chain.Call) {
+func split(calls []chain.Start, apart func(chain.Start) bool) (together, others []chain.Start) {
 	if !slices.ContainsFunc(calls, apart) {
 		return calls, nil
 	}
@@ -188,29 +190,29 @@ func split(calls []chain.Call, apart func(chain.Call) bool) (together, others []
 }
 
 // startOnBackend starts calls that take the same version on one backend, in one batch.
-func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []chain.Call, stream bool) {
+func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []chain.Start, stream bool) {
 	backend := x.dispatcher.webhooks
 	if stream {
 		backend = x.dispatcher.streams
 		x.encode(v)
 	}
-	batch := &Batch{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]Call, len(calls))}
-	ids, begun, of := make([]int, len(calls)), time.Now(), trace.SpanFromContext(ctx)
+	batch := &Batch{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
+	begun, parent := time.Now(), trace.SpanFromContext(ctx)
 	for i, c := range calls {
-		span := x.dispatcher.metrics.beginCall(ctx, of, c)
-		batch.Calls[i] = Call{Hook: c.Hook, Round: c.Round, Mode: c.Mode, Deadline: c.Deadline, Span: span.SpanContext()}
-		ids[i] = c.ID
-		x.addCall(c.ID, callState{hook: c.Hook, index: i, begun: begun, span: span})
+		span := x.dispatcher.metrics.beginCall(ctx, parent, c.Call)
+		batch.Calls[i] = c.Call
+		batch.Calls[i].Span = span.SpanContext()
+		x.addCall(c.ID, callState{index: i, begun: begun, span: span})
 	}
 	x.results.addCalls(len(calls))
-	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.results.addResult(ids[i], x.accountVerdict(r)) })
-	for _, id := range ids {
-		x.calls[id].cancel = cancel
+	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.results.addResult(batch.Calls[i].ID, x.accountVerdict(r)) })
+	for _, c := range calls {
+		x.calls[c.ID].cancel = cancel
 	}
 }
 
 // versionFor returns the request as the hook of a call sees it. Requests are made once for each object and version.
-func (x *run) versionFor(c chain.Call) *versionedRequest {
+func (x *run) versionFor(c chain.Start) *versionedRequest {
 	if x.revision != c.Object.Revision {
 		x.versions, x.revision = nil, c.Object.Revision
 	}
@@ -237,23 +239,23 @@ func (x *run) encode(v *versionedRequest) {
 // addCall stores the state of a call under its id.
 func (x *run) addCall(id int, c callState) {
 	for len(x.calls) <= id {
-		x.calls = append(x.calls, callState{completed: true})
+		x.calls = append(x.calls, callState{})
 	}
 	x.calls[id] = c
 }
 
 // completeCall records when a call ended, unless it was recorded before. Its outcome is reported by [run.report].
 func (x *run) completeCall(id int, at time.Time) {
-	if f := &x.calls[id]; !f.completed {
-		f.completed, f.ended = true, at
+	if c := &x.calls[id]; c.outstanding() {
+		c.ended = at
 	}
 }
 
 // cancelCall cancels a call if it is outstanding.
 func (x *run) cancelCall(id int) {
-	if f := &x.calls[id]; !f.completed {
-		f.cancel(f.index)
-		x.completeCall(id, time.Now())
+	if c := &x.calls[id]; c.outstanding() {
+		c.cancel(c.index)
+		c.ended = time.Now()
 	}
 }
 

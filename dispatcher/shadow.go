@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -70,7 +71,7 @@ func (s *shadows) removeShadow(c *shadowCall) {
 	delete(s.calls, c)
 	s.bytes -= c.bytes
 	c.request.Reservation.Release()
-	c.cancelLookups()
+	c.cancelContext()
 	if s.closed && len(s.calls) == 0 {
 		close(s.idle)
 	}
@@ -86,15 +87,13 @@ func (s *shadows) refuseMore() {
 	s.closed = true
 }
 
-// outstanding returns the calls in flight.
-func (s *shadows) outstanding() []*shadowCall {
+// cancelAll ends all calls in flight.
+func (s *shadows) cancelAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*shadowCall, 0, len(s.calls))
 	for c := range s.calls {
-		all = append(all, c)
+		c.cancelContext()
 	}
-	return all
 }
 
 // Close ends shadow calls: no more are started, and it waits for those in flight until they or ctx have ended, then cancels
@@ -106,53 +105,44 @@ func (d *Dispatcher) Close(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
-	for _, c := range d.shadows.outstanding() {
-		c.cancelLookups()
-		c.setResult(review.Fail(review.FailureCancelled, "the dispatcher has stopped"), true)
-	}
+	d.shadows.cancelAll()
 	<-d.shadows.idle
 }
 
-// shadowCall is one call of a hook in shadow. One goroutine starts it, since matching may look things up in the cluster, and
-// another counts it at its end, so that neither the review nor the backend waits; [Dispatcher.Close] waits for both. It ends
-// with its result, at its deadline, or by Close, whichever comes first.
+// shadowCall is one call of a hook in shadow. It has a goroutine of its own, so that neither the review nor the backend waits;
+// [Dispatcher.Close] waits for it. It ends with its result, at its deadline, or by Close, whichever comes first.
 type shadowCall struct {
+	chain.Start // the object as it was at the hook's turn
 	callState
 	dispatcher    *Dispatcher
 	request       *review.Request   // its reservation is retained until removeShadow
-	object        chain.Object      // as it was at the hook's turn
-	view          *versionedRequest // the request with object, in the version of the request
+	version       *versionedRequest // the request with the object, in the version of the request
 	bytes         int               // that it holds
-	cancelLookups func()            // ends look-ups in the cluster
-
-	mu            sync.Mutex
-	complete      func()         // counts the call; nil until awaitResult
-	timer         *time.Timer    // for the deadline; nil until awaitResult
-	result        *review.Result // the first one
-	resultAt      time.Time      // when result was set
-	cancelBackend bool           // result does not come from the backend: its call is still running
+	cancelContext context.CancelFunc
 }
 
 // startShadows starts shadow calls that take the same version on one backend. Each has the whole timeout of its hook, since
 // the review does not wait. A panic ends the shadow calls and not the review.
-func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []chain.Call, stream bool) {
+func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []chain.Start, stream bool) {
 	defer x.dispatcher.recoverShadow(ctx, x.request)
 	d, bytes := x.dispatcher, len(v.message.GetObject().GetRaw())+len(v.message.GetOldObject().GetRaw())
 	bytes = max(bytes, int(x.request.Reservation.Bytes()))
 	if stream {
 		x.encode(v) // shared with the calls that decide
 	}
-	versioned, of := *v, trace.SpanFromContext(ctx)
+	version, parent := *v, trace.SpanFromContext(ctx)
 	for _, c := range calls {
-		s := &shadowCall{dispatcher: d, request: x.request, object: c.Object, view: &versioned, bytes: bytes}
-		s.callState = callState{hook: c.Hook, begun: time.Now(), span: d.metrics.beginCall(ctx, of, c)}
-		lookups, release := context.WithDeadline(context.WithoutCancel(ctx), s.begun.Add(c.Hook.Timeout))
-		if s.cancelLookups = release; d.hasSpareReplica(c.Hook, x.request) && d.shadows.addShadow(s) {
-			go s.startCall(lookups)
-		} else {
-			release()
+		s := &shadowCall{Start: c, dispatcher: d, request: x.request, version: &version, bytes: bytes}
+		s.callState = callState{begun: time.Now(), span: d.metrics.beginCall(ctx, parent, c.Call)}
+		s.Deadline, s.Span = s.begun.Add(c.Hook.Timeout), s.span.SpanContext()
+		own, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.Deadline)
+		s.cancelContext = cancel
+		if !d.hasSpareReplica(c.Hook, x.request) || !d.shadows.addShadow(s) {
+			cancel()
 			d.metrics.countShadow(c.Hook, shadowDropped)
+			continue
 		}
+		go s.run(own)
 	}
 }
 
@@ -161,109 +151,95 @@ func (d *Dispatcher) hasSpareReplica(h *match.Hook, r *review.Request) bool {
 	return d.capacity == nil || !h.Route.Stream || d.capacity.Spare(h, review.Shadow, r.Admission.GetCluster())
 }
 
-// startCall makes the call if the hook applies. Matching the hook and converting the object may look things up in the cluster.
-func (s *shadowCall) startCall(ctx context.Context) {
-	asked, cancel := true, func(int) {}
-	defer func() {
-		if asked { // also after a panic: the call then ends at its deadline
-			s.awaitResult(ctx, cancel)
-		}
-	}()
+// run is the goroutine of the call.
+func (s *shadowCall) run(ctx context.Context) {
+	defer s.dispatcher.shadows.removeShadow(s)
 	defer s.dispatcher.recoverShadow(ctx, s.request)
-	versioned, decision, err := s.convert(ctx)
-	if asked = err == nil && decision.Match; !asked {
-		s.skipCall(ctx, decision, err)
+	results := make(chan callResult, 1)
+	s.cancel = func(int) {}
+	if s.startCall(ctx, results) {
 		return
 	}
+	r := s.awaitResult(ctx, results)
+	s.ended = r.at
+	s.report(ctx, chain.EvaluateShadow(s.Hook, r.result))
+}
+
+// startCall makes the call if the hook applies, and reports whether it does not. Matching the hook and converting the object
+// may look things up in the cluster. After a panic the call ends at its deadline.
+func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (skipped bool) {
+	defer s.dispatcher.recoverShadow(ctx, s.request)
+	version, decision, err := s.convert(ctx)
+	if err != nil || !decision.Match {
+		s.skipCall(ctx, decision, err)
+		return true
+	}
 	backend := s.dispatcher.webhooks
-	if s.hook.Route.Stream {
+	if s.Hook.Route.Stream {
 		backend = s.dispatcher.streams
-		if versioned.body.Len() == 0 {
-			versioned.body = wire.EncodeBody(versioned.message)
+		if version.body.Len() == 0 {
+			version.body = wire.EncodeBody(version.message)
 		}
 	}
-	cancel = backend.Start(ctx, &Batch{
-		Request: versioned.message, Body: versioned.body, Reservation: s.request.Reservation,
-		Calls: []Call{{Hook: s.hook, Mode: review.Shadow, Deadline: s.begun.Add(s.hook.Timeout), Span: s.span.SpanContext()}},
-	}, func(_ int, r review.Result) { s.setResult(r, false) })
+	s.cancel = backend.Start(ctx, &Batch{
+		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},
+	}, func(_ int, r review.Result) {
+		select {
+		case results <- callResult{at: time.Now(), result: r}:
+		default: // cancelled before
+		}
+	})
+	return false
+}
+
+// awaitResult returns the result of the call. It cancels the call at the end of ctx.
+func (s *shadowCall) awaitResult(ctx context.Context, results <-chan callResult) callResult {
+	select {
+	case r := <-results:
+		return r
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-results: // came in time
+		return r
+	default:
+	}
+	ended := callResult{at: time.Now(), result: review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.Hook.Timeout)}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		ended.result = review.Fail(review.FailureCancelled, "the dispatcher has stopped")
+	}
+	s.cancel(s.index)
+	return ended
 }
 
 // convert matches the hook and returns the request in the version that it takes. It has a review context of its own, since
 // that of the review belongs to another goroutine.
 func (s *shadowCall) convert(ctx context.Context) (*versionedRequest, match.Decision, error) {
-	reviewContext := newReviewContext(s.request, s.dispatcher.clusters.Cluster(s.request.Admission.GetCluster()))
-	decision := reviewContext.matchHook(ctx, s.hook, s.object)
+	var reviewContext reviewContext
+	reviewContext.init(ctx, s.request, s.dispatcher.clusters.Cluster(s.request.Admission.GetCluster()))
+	decision := reviewContext.matchHook(s.Hook, s.Object)
 	switch {
 	case decision.Err != nil:
 		return nil, decision, decision.Err
 	case !decision.Match || decision.As == nil:
-		return s.view, decision, nil
+		return s.version, decision, nil
 	}
-	as, err := reviewContext.viewAs(ctx, s.object, *decision.As)
+	as, err := reviewContext.View(s.Object, *decision.As)
 	if err != nil {
 		return nil, decision, err
 	}
-	return &versionedRequest{view: as, message: message(s.request.Admission, s.object, as)}, decision, nil
+	return &versionedRequest{view: as, message: message(s.request.Admission, s.Object, as)}, decision, nil
 }
 
-// skipCall ends a call that is not made, since the hook does not apply or its matching failed. Its span is not ended, so that
-// it is not exported.
+// skipCall records a call that is not made, since the hook does not apply or its matching failed. Its span is not ended, so
+// that it is not exported.
 func (s *shadowCall) skipCall(ctx context.Context, d match.Decision, err error) {
-	defer s.dispatcher.shadows.removeShadow(s)
 	if err == nil {
-		s.dispatcher.metrics.skipped.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), d.Skip).Inc()
+		s.dispatcher.metrics.skipped.WithLabelValues(s.Hook.ID.Name, typeLabel(s.Hook), d.Skip).Inc()
 		return
 	}
-	s.dispatcher.metrics.countShadow(s.hook, shadowFailed)
+	s.dispatcher.metrics.countShadow(s.Hook, shadowFailed)
 	s.log(ctx, shadowFailed, err.Error(), "")
-}
-
-// awaitResult completes a started call when it has a result, or at its deadline.
-func (s *shadowCall) awaitResult(ctx context.Context, cancel func(int)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cancel = cancel
-	s.complete = func() { s.completeCall(ctx) }
-	switch left := time.Until(s.begun.Add(s.hook.Timeout)); {
-	case s.result != nil:
-		go s.complete()
-	case left > 0:
-		s.timer = time.AfterFunc(left, s.timeOut)
-	default:
-		go s.timeOut()
-	}
-}
-
-// setResult sets the result of the call, unless it has one. It never blocks. cancelBackend is set when the result does not
-// come from the backend.
-func (s *shadowCall) setResult(r review.Result, cancelBackend bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.result != nil {
-		return
-	}
-	s.result, s.cancelBackend, s.resultAt = &r, cancelBackend, time.Now()
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-	if s.complete != nil {
-		go s.complete()
-	}
-}
-
-// timeOut ends the call at its deadline.
-func (s *shadowCall) timeOut() {
-	s.setResult(review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", s.hook.Timeout), true)
-}
-
-// completeCall reports the call, which has a result, and removes it.
-func (s *shadowCall) completeCall(ctx context.Context) {
-	defer s.dispatcher.shadows.removeShadow(s)
-	defer s.dispatcher.recoverShadow(ctx, s.request)
-	if s.ended = s.resultAt; s.cancelBackend {
-		s.cancel(s.index)
-	}
-	s.report(ctx, chain.EvaluateShadow(s.hook, *s.result))
 }
 
 // report records what the hook would have done in metrics, span and debug log.
@@ -274,14 +250,14 @@ func (s *shadowCall) report(ctx context.Context, o chain.Outcome) {
 		outcome = shadowDropped
 	case o.Failure != nil:
 		outcome = shadowFailed
-		metrics.failures.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), o.Failure.Kind.String()).Inc()
+		metrics.failures.WithLabelValues(s.Hook.ID.Name, typeLabel(s.Hook), o.Failure.Kind.String()).Inc()
 	case o.Effect == chain.Denied:
 		s.span.SetAttributes(attribute.String("portcullis.denial", cut(o.Reason, maxShadowReason)))
 	}
-	metrics.countShadow(s.hook, outcome)
+	metrics.countShadow(s.Hook, outcome)
 	if outcome != shadowDropped {
 		_, operation := operationLabel(s.request.Admission.GetOperation())
-		observe(metrics.durations.WithLabelValues(s.hook.ID.Name, typeLabel(s.hook), operation, "false"), s.duration(), s.span.SpanContext())
+		observe(metrics.durations.WithLabelValues(s.Hook.ID.Name, typeLabel(s.Hook), operation, "false"), s.duration(), s.span.SpanContext())
 	}
 	s.span.SetAttributes(attribute.Bool("portcullis.shadow", true))
 	metrics.endCall(&s.callState, o)
@@ -298,8 +274,8 @@ func (s *shadowCall) log(ctx context.Context, outcome, reason, instance string) 
 	s.dispatcher.log.LogAttrs(ctx, slog.LevelDebug, "hook in shadow",
 		slog.String("uid", s.request.Admission.GetUid()),
 		slog.String("cluster", s.request.Admission.GetCluster()),
-		slog.String("configuration", s.hook.ID.Configuration),
-		slog.String("hook", s.hook.ID.Name),
+		slog.String("configuration", s.Hook.ID.Configuration),
+		slog.String("hook", s.Hook.ID.Name),
 		slog.String("outcome", outcome),
 		slog.String("reason", reason),
 		slog.String("instance", instance))

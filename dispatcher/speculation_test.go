@@ -30,7 +30,7 @@ type recorder struct {
 	dispatcher.Backend
 
 	mu      sync.Mutex
-	batches [][]dispatcher.Call
+	batches [][]review.Call
 }
 
 func (r *recorder) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {

@@ -42,7 +42,7 @@ func snapshotOf(names ...string) *match.Snapshot {
 
 func (r *changeRates) learnTimes(h *match.Hook, e chain.Effect, times int) {
 	for range times {
-		r.learnOutcome(chain.Outcome{Hook: h, Effect: e})
+		r.learnOutcome(chain.Outcome{Call: review.Call{Hook: h}, Effect: e})
 	}
 }
 

@@ -77,7 +77,7 @@ func batches(b *testing.B, c *Client, h *match.Hook, r *admissionv1.AdmissionReq
 	return func() {
 		batch := &dispatcher.Batch{Request: r}
 		for range hooksOfABatch {
-			batch.Calls = append(batch.Calls, dispatcher.Call{Hook: h, Deadline: time.Now().Add(patience)})
+			batch.Calls = append(batch.Calls, review.Call{Hook: h, Deadline: time.Now().Add(patience)})
 		}
 		c.Start(context.Background(), batch, func(_ int, r review.Result) { results <- r })
 		for range hooksOfABatch {

@@ -6,14 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // call is one call of a webhook. The first to finish it decides its result.
 type call struct {
-	dispatcher.Call
+	review.Call
 	cluster     string
 	permit      callPermit
 	reservation *memory.Reservation // of its review, held while the client has the call

@@ -204,7 +204,7 @@ func createWidget() *admissionv1.AdmissionRequest {
 func batch(hooks ...*match.Hook) *dispatcher.Batch {
 	b := &dispatcher.Batch{Request: createWidget()}
 	for _, h := range hooks {
-		b.Calls = append(b.Calls, dispatcher.Call{Hook: h, Deadline: time.Now().Add(patience)})
+		b.Calls = append(b.Calls, review.Call{Hook: h, Deadline: time.Now().Add(patience)})
 	}
 	return b
 }

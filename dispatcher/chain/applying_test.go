@@ -31,7 +31,7 @@ func TestAnOutcomeSaysHowLongItTookToApplyThePatch(t *testing.T) {
 	m := chain.NewMutate(chain.Options{
 		Request: &review.Request{Explain: true, Admission: &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: []byte(`{}`)}}},
 		Hooks:   hooks, Codec: slowCodec{now: &now}, Deadline: epoch.Add(time.Minute), Now: func() time.Time { return now },
-		Match: func(*match.Hook, chain.Object) match.Decision { return match.Decision{Match: true} },
+		Subject: subject{},
 	})
 	for _, patch := range []string{`[{"op":"add","path":"/a","value":1}]`, ""} {
 		start, _ := m.Next(now)

@@ -39,42 +39,42 @@ const AuditRevision = "revision"
 // Keys of our own annotations. No hook's can be one of them: those begin with the hook's name, of three segments at
 // least and without an underscore.
 const (
-	auditFailedOpen = "failed-open." // + type + place: openAudit
-	auditPending    = "pending."     // + type + place: pendingAudit
+	auditFailedOpen = "failed-open." // + type + place: failOpenAudit
+	auditPending    = "pending."     // + type + place: auditedHook
 	auditMutation   = "mutation."    // + place: mutationAudit
 	auditPatch      = "patch."       // + place: patchAudit
 	auditOmitted    = "omitted"      // number of annotations that did not fit
 )
 
-// failOpenAudit names a call that failed open.
-type failOpenAudit struct {
+// auditedHook names the hook of a call: the value of auditPending, and a part of the others.
+type auditedHook struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
-	Kind          string `json:"kind"`
 }
 
-// pendingAudit names a hook that was not called since it is not in rotation yet.
-type pendingAudit struct {
-	Configuration string `json:"configuration"`
-	Webhook       string `json:"webhook"`
+// failOpenAudit names a call that failed open.
+type failOpenAudit struct {
+	auditedHook
+
+	Kind string `json:"kind"`
 }
 
 // mutationAudit names a call that changed the object, as MutationAuditAnnotation of kube-apiserver's mutating plugin does.
 type mutationAudit struct {
-	Configuration string `json:"configuration"`
-	Webhook       string `json:"webhook"`
-	Mutated       bool   `json:"mutated"`
+	auditedHook
+
+	Mutated bool `json:"mutated"`
 }
 
 // patchAudit is kube-apiserver's PatchAuditAnnotation without the values of the patch, which may be secrets: annotations
 // of hooks are stored at the level Metadata.
 type patchAudit struct {
-	Configuration string           `json:"configuration"`
-	Webhook       string           `json:"webhook"`
-	Patch         []patchOperation `json:"patch"`
-	Omitted       int              `json:"omitted,omitempty"` // operations that are not listed
-	PatchType     string           `json:"patchType"`
-	Digest        string           `json:"digest"` // of the patch as the hook wrote it
+	auditedHook
+
+	Patch     []patchOperation `json:"patch"`
+	Omitted   int              `json:"omitted,omitempty"` // operations that are not listed
+	PatchType string           `json:"patchType"`
+	Digest    string           `json:"digest"` // of the patch as the hook wrote it
 }
 
 // patchOperation is the kind and the place of one operation of a patch.
@@ -86,6 +86,7 @@ type patchOperation struct {
 
 // annotations collects the audit annotations of an answer within maxAuditBytes.
 type annotations struct {
+	hooks   []*match.Hook // the candidates
 	values  map[string]string
 	bytes   int
 	omitted int
@@ -95,20 +96,19 @@ type annotations struct {
 // the revision, hooks that failed open or are pending, and calls that changed the object; then the annotations of the hooks
 // themselves, also of those that deny (SEMANTICS C43), and last the operations of the patches.
 func annotationsOf(o *Options, calls []*call) map[string]string {
-	a := &annotations{values: make(map[string]string, 1)}
+	a := &annotations{hooks: o.Hooks, values: make(map[string]string, 1)}
 	a.add(AuditRevision, o.Revision)
 	for _, c := range calls {
-		id := c.hook.ID
-		switch effect, why := c.effect(); {
+		switch effect, reason := c.effect(); {
 		case effect == FailedOpen:
-			a.add(auditFailedOpen+auditType(c.hook)+auditPlace(o.Hooks, c), auditJSON(failOpenAudit{id.Configuration, id.Name, c.result.Failure.Kind.String()}))
-		case effect == Skipped && why == match.SkipPending:
-			a.add(auditPending+auditType(c.hook)+auditPlace(o.Hooks, c), auditJSON(pendingAudit{id.Configuration, id.Name}))
+			a.addAt(auditFailedOpen+auditType(c.Hook), c, failOpenAudit{c.audited(), c.result.Failure.Kind.String()})
+		case effect == Skipped && reason == match.SkipPending:
+			a.addAt(auditPending+auditType(c.Hook), c, c.audited())
 		}
 	}
 	for _, c := range calls {
 		if c.patched {
-			a.add(auditMutation+auditPlace(o.Hooks, c), auditJSON(mutationAudit{c.hook.ID.Configuration, c.hook.ID.Name, true}))
+			a.addAt(auditMutation, c, mutationAudit{c.audited(), true})
 		}
 	}
 	for _, c := range calls {
@@ -116,7 +116,7 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 	}
 	for _, c := range calls {
 		if c.patched {
-			a.add(auditPatch+auditPlace(o.Hooks, c), auditJSON(patchOf(c)))
+			a.addAt(auditPatch, c, patchOf(c))
 		}
 	}
 	if a.omitted > 0 {
@@ -133,10 +133,14 @@ func auditType(h *match.Hook) string {
 	return "mutation."
 }
 
-// auditPlace returns round and index of a call as kube-apiserver spells them. The index is that among the candidates.
-func auditPlace(hooks []*match.Hook, c *call) string {
-	return fmt.Sprintf("round_%d_index_%d", c.round, slices.Index(hooks, c.hook))
+// addAt adds an annotation about a call. Its key ends with round and index of the call as kube-apiserver spells them. The index
+// is that among the candidates.
+func (a *annotations) addAt(key string, c *call, value any) {
+	raw, _ := json.Marshal(value) //nolint:errchkjson // strings and numbers never fail
+	a.add(fmt.Sprintf("%sround_%d_index_%d", key, c.Round, slices.Index(a.hooks, c.Hook)), string(raw))
 }
+
+func (c *call) audited() auditedHook { return auditedHook{c.Hook.ID.Configuration, c.Hook.ID.Name} }
 
 // addOwn adds the annotations of the hook of a call, within maxCallAuditBytes.
 func (a *annotations) addOwn(c *call) {
@@ -146,7 +150,7 @@ func (a *annotations) addOwn(c *call) {
 	}
 	remaining := maxCallAuditBytes
 	for _, key := range slices.Sorted(maps.Keys(own)) {
-		name, value := auditKey(c.hook.ID.Name, key), own[key]
+		name, value := auditKey(c.Hook.ID.Name, key), own[key]
 		if size := len(name) + len(value); size > remaining {
 			a.omitted++
 		} else if a.add(name, value) {
@@ -170,18 +174,12 @@ func (a *annotations) add(key, value string) bool {
 	return true
 }
 
-// auditJSON returns a value as JSON.
-func auditJSON(v any) string {
-	raw, _ := json.Marshal(v) //nolint:errchkjson // strings and numbers never fail
-	return string(raw)
-}
-
 // patchOf returns the annotation about the patch of a call.
 func patchOf(c *call) patchAudit {
 	patch := c.result.Verdict.GetPatch()
 	sum := sha256.Sum256(patch)
 	out := patchAudit{
-		Configuration: c.hook.ID.Configuration, Webhook: c.hook.ID.Name, Patch: []patchOperation{},
+		auditedHook: c.audited(), Patch: []patchOperation{},
 		PatchType: c.result.Verdict.GetPatchType(), Digest: "sha256:" + hex.EncodeToString(sum[:]),
 	}
 	var operations []patchOperation

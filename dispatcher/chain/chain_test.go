@@ -101,9 +101,7 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 	o := chain.Options{
 		Request:  &review.Request{Stage: stage, Admission: request, Explain: d.HasArg("explain")},
 		Revision: "r1",
-		Match:    w.match,
-		View:     view,
-		Rebase:   restore,
+		Subject:  subject{matches: w.match, defaults: d.HasArg("defaults")},
 		Codec:    conversion.Raw{},
 		Deadline: epoch.Add(duration(t, budget)),
 	}
@@ -118,9 +116,6 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 		o.Speculate = func(h *match.Hook, behind []*match.Hook) bool { return len(behind) <= w.ahead[h] }
 	}
 	w.now = epoch
-	if d.HasArg("defaults") {
-		o.Default = withDefault
-	}
 	if d.Cmd == "mutate" {
 		w.machine = chain.NewMutate(o)
 	} else {
@@ -185,27 +180,39 @@ func (w *world) match(h *match.Hook, o chain.Object) match.Decision {
 	return match.Decision{Skip: match.SkipObjectSelector}
 }
 
-// withDefault gives an object the one default of stories.
-func withDefault(patched []byte, v *chain.View) ([]byte, error) {
+// subject matches hooks with a function, or all if it is nil. With defaults, it gives objects a field "d" after each patch, and
+// those in another version a field "e". In other versions "name" is "title".
+type subject struct {
+	matches  func(h *match.Hook, o chain.Object) match.Decision
+	defaults bool
+}
+
+func (s subject) Match(h *match.Hook, o chain.Object) match.Decision {
+	if s.matches == nil {
+		return match.Decision{Match: true}
+	}
+	return s.matches(h, o)
+}
+
+func (s subject) Default(patched []byte, v *chain.View) ([]byte, error) {
 	field := `"d":`
-	if v != nil { // another version has another default
+	if v != nil {
 		field = `"e":`
 	}
-	if bytes.Contains(patched, []byte(field)) {
+	if !s.defaults || bytes.Contains(patched, []byte(field)) {
 		return patched, nil
 	}
 	return bytes.Replace(patched, []byte("}"), []byte(","+field+"0}"), 1), nil
 }
 
-// view and restore convert to and from the other versions of stories.
-func view(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
+func (subject) View(o chain.Object, as conversion.ResourceKind) (*chain.View, error) {
 	if as.Kind.Version == "broken" {
 		return nil, errors.New("no such version")
 	}
 	return &chain.View{As: as, Object: bytes.ReplaceAll(o.Raw, []byte(`"name"`), []byte(`"title"`))}, nil
 }
 
-func restore(_ chain.Object, _, changed []byte) ([]byte, error) {
+func (subject) Rebase(_ chain.Object, _, changed []byte) ([]byte, error) {
 	if bytes.Contains(changed, []byte(`"onewa`)) {
 		return nil, errors.New("no way back")
 	}
@@ -281,7 +288,7 @@ func (w *world) next() string {
 			c.ID, c.Hook.ID.Name, c.Round, c.Object.Revision, seen, as, c.Deadline.Sub(epoch), mode)
 	}
 	for _, c := range cancel {
-		fmt.Fprintf(&out, "cancel %d %s\n", c.ID, c.Kind)
+		fmt.Fprintf(&out, "cancel %d\n", c)
 	}
 	if a, ok := w.machine.Answer(); ok {
 		describe(&out, a)

@@ -10,6 +10,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // What one hook says in its denial is bounded: an answer is kept in audit events.
@@ -21,7 +22,7 @@ func TestTheStatusOfADenialIsBounded(t *testing.T) {
 	for range 10_000 {
 		status.Details.Causes = append(status.Details.Causes, &admissionv1.StatusCause{Reason: "r", Message: "m", Field: "f"})
 	}
-	got := denial(&match.Hook{ID: match.HookID{Name: "a"}}, status)
+	got := denied(&match.Hook{ID: match.HookID{Name: "a"}}, status).denial()
 	if n := proto.Size(got); n > maxMessageBytes+maxReasonBytes+maxDetailsBytes+100 {
 		t.Errorf("the status has %d bytes", n)
 	}
@@ -33,10 +34,17 @@ func TestTheStatusOfADenialIsBounded(t *testing.T) {
 		t.Errorf("message %.50s", m)
 	}
 	short := &admissionv1.StatusDetails{Name: "p"}
-	if got := denial(&match.Hook{}, &admissionv1.Status{Details: short}); got.GetDetails() != short {
+	if got := denied(&match.Hook{}, &admissionv1.Status{Details: short}).denial(); got.GetDetails() != short {
 		t.Errorf("details that find room are others: %v", got.GetDetails())
 	}
 	if m := internal("%s", long).GetMessage(); len(m) > maxMessageBytes {
 		t.Errorf("a failure has %d bytes", len(m))
 	}
+}
+
+// denied is a call that ended with a denial.
+func denied(h *match.Hook, s *admissionv1.Status) *call {
+	c := newCall(h, 0)
+	c.state, c.result = ended, review.Result{Verdict: &admissionv1.AdmissionResponse{Status: s}}
+	return c
 }

@@ -36,7 +36,7 @@ const (
 // denials returns the status of a request that several hooks denied: that of the first, with the messages and causes of all,
 // in the order of the hooks.
 func denials(calls []*call) *admissionv1.Status {
-	first := denial(calls[0].hook, calls[0].result.Verdict.GetStatus())
+	first := calls[0].denial()
 	if len(calls) == 1 {
 		return first
 	}
@@ -45,7 +45,7 @@ func denials(calls []*call) *admissionv1.Status {
 	}
 	texts := make([]string, 0, min(len(calls), maxDenials)+1)
 	for _, c := range calls[:min(len(calls), maxDenials)] {
-		texts = append(texts, shortened(denial(c.hook, c.result.Verdict.GetStatus()).GetMessage(), maxDenialBytes))
+		texts = append(texts, shortened(c.denial().GetMessage(), maxDenialBytes))
 	}
 	if more := len(calls) - maxDenials; more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))

@@ -19,7 +19,7 @@ func allDenied(t *testing.T, denials []*admissionv1.Status) *admissionv1.Status 
 	t.Helper()
 	o := chain.Options{
 		Request:  &review.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Admission: &admissionv1.AdmissionRequest{Uid: "u1"}},
-		Match:    func(*match.Hook, chain.Object) match.Decision { return match.Decision{Match: true} },
+		Subject:  subject{},
 		Deadline: epoch.Add(time.Minute),
 	}
 	for i := range denials {

@@ -11,39 +11,37 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// meaning is the effect of a result on the review. A call without a verdict in time is a failure of kind timeout
-// ([call.expire]); what a failure means depends on the failurePolicy of its hook only ([call.interpret]).
-type meaning uint8
-
-const (
-	allows       meaning = iota // the review goes on
-	denies                      // the hook denies the request
-	failedClosed                // no verdict, failurePolicy Fail
-	failedOpen                  // no verdict, failurePolicy Ignore
-)
-
-// interpret returns the meaning of the result of an ended call, and replaces a verdict that breaks the contract of
-// admission.k8s.io/v1 by a failure. A denial is checked first and stays a denial: upstream, a malformed patch beside it
-// would make it an allow under failurePolicy Ignore (SEMANTICS C22; docs/deviations.md).
-func (c *call) interpret() meaning {
-	if v := c.result.Verdict; v != nil {
-		if !v.GetAllowed() {
-			return denies
-		}
-		if err := wellFormed(c.hook.ID.Stage, v); err != nil {
+// interpret returns the effect of the result of an ended call: Allowed, Denied, FailedOpen or FailedClosed. It replaces a
+// verdict that breaks the contract of admission.k8s.io/v1 by a failure. A denial is checked first and stays a denial:
+// upstream, a malformed patch beside it would make it an allow under failurePolicy Ignore (SEMANTICS C22;
+// docs/deviations.md).
+func (c *call) interpret() Effect {
+	v := c.result.Verdict
+	switch {
+	case v != nil && !v.GetAllowed():
+		return Denied
+	case v != nil:
+		if err := wellFormed(c.Hook.ID.Stage, v); err != nil {
 			c.fail(review.FailureBadAnswer, err)
 		}
-	}
-	switch {
-	case c.result.Failure == nil && c.result.Verdict == nil:
-		c.fail(review.FailureBadAnswer, errors.New("neither a verdict nor a failure"))
 	case c.result.Failure == nil:
-		return allows
+		c.fail(review.FailureBadAnswer, errors.New("neither a verdict nor a failure"))
 	}
-	if c.hook.FailurePolicy == admissionregistrationv1.Ignore {
-		return failedOpen
+	return c.resultEffect()
+}
+
+// resultEffect returns the effect of a result that interpret has checked. A call that has ended at its deadline has a failure
+// like any other; what a failure means depends on the failurePolicy of the hook only.
+func (c *call) resultEffect() Effect {
+	switch {
+	case c.result.Failure != nil && c.Hook.FailurePolicy == admissionregistrationv1.Ignore:
+		return FailedOpen
+	case c.result.Failure != nil:
+		return FailedClosed
+	case !c.result.Verdict.GetAllowed():
+		return Denied
 	}
-	return failedClosed
+	return Allowed
 }
 
 // failPatch replaces a well-formed verdict whose patch cannot be used by a failure. Its warnings and audit annotations still
@@ -86,30 +84,30 @@ const (
 // startWithin starts a call with limit as its time. It returns false if the call has failed without being made: there is no
 // time left, or the hook does not declare its side effects and the request is a dry run (SEMANTICS C28).
 func (c *call) startWithin(o *Options, now time.Time, limit time.Duration) bool {
-	if c.hook.SideEffects == undeclaredSideEffects && o.Request.Admission.GetDryRun() {
+	if c.Hook.SideEffects == undeclaredSideEffects && o.Request.Admission.GetDryRun() {
 		c.state = ended
 		c.result = review.Fail(review.FailureRefused, reachedByDryRun)
 		return false
 	}
-	c.limit, c.deadline = limit, now.Add(limit)
+	c.limit, c.Deadline = limit, now.Add(limit)
 	c.state = started
 	return !c.expire(now)
 }
 
 // expire ends a started call whose deadline has passed with a failure of kind timeout, and reports whether it did.
 func (c *call) expire(now time.Time) bool {
-	if c.state != started || now.Before(c.deadline) {
+	if c.state != started || now.Before(c.Deadline) {
 		return false
 	}
 	c.state = ended
 	switch {
 	case c.limit <= 0:
 		c.result = review.Fail(review.FailureTimeout, "no time left to call it")
-	case c.limit < c.hook.Timeout:
+	case c.limit < c.Hook.Timeout:
 		c.result = review.Fail(review.FailureTimeout,
-			"no verdict within %s, the time that was left for it (timeout %s)", c.limit, c.hook.Timeout)
+			"no verdict within %s, the time that was left for it (timeout %s)", c.limit, c.Hook.Timeout)
 	default:
-		c.result = review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", c.hook.Timeout)
+		c.result = review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", c.Hook.Timeout)
 	}
 	return true
 }

@@ -19,9 +19,8 @@ const lastRound = 1
 // before the last change are called once more in a second round (C5 to C8). Hooks may be called before their turn
 // ([Options].Speculate), but their results are applied in order: the answer is the same as without speculation.
 type Mutate struct {
-	folder
+	machine
 	object  Object
-	calls   []*call // those that count, in order
 	patches []*call // calls whose patch changed the object, in order
 	current *call   // the call whose turn it is: started, or ended and not applied yet; nil between turns
 	next    int     // index into Hooks
@@ -32,9 +31,7 @@ type Mutate struct {
 	rebased bool
 	reinvocation
 	speculation
-	start       []Call
-	cancel      []Cancel
-	inlineStart [1]Call // memory of start for most reviews
+	inlineStart [1]Start // memory of start for most reviews
 }
 
 var _ Machine = (*Mutate)(nil)
@@ -42,17 +39,16 @@ var _ Machine = (*Mutate)(nil)
 // NewMutate makes the machine of one mutating review.
 func NewMutate(o Options) *Mutate {
 	m := &Mutate{
-		folder: folder{options: &o},
-		object: Object{Raw: o.Request.Admission.GetObject().GetRaw()},
-		calls:  make([]*call, 0, len(o.Hooks)),
+		machine: machine{options: o, calls: make([]*call, 0, len(o.Hooks))},
+		object:  Object{Raw: o.Request.Admission.GetObject().GetRaw()},
 	}
-	m.start = m.inlineStart[:0]
+	m.toStart = m.inlineStart[:0]
 	return m
 }
 
 // Next implements [Machine].
-func (m *Mutate) Next(now time.Time) ([]Call, []Cancel) {
-	m.start, m.cancel, m.now = m.start[:0], m.cancel[:0], now
+func (m *Mutate) Next(now time.Time) ([]Start, []int) {
+	m.toStart, m.cancel, m.now = m.toStart[:0], m.cancel[:0], now
 	m.expireCalls()
 	for !m.done {
 		switch {
@@ -62,20 +58,20 @@ func (m *Mutate) Next(now time.Time) ([]Call, []Cancel) {
 			m.nextTurn()
 		case m.current.state == started:
 			m.speculate()
-			return m.start, m.cancel
+			return m.toStart, m.cancel
 		default:
 			m.endTurn(m.current)
 		}
 	}
 	m.discardAhead()
-	return m.start, m.cancel
+	return m.toStart, m.cancel
 }
 
 // expireCalls ends the calls whose deadlines have passed.
 func (m *Mutate) expireCalls() {
 	for c := range m.outstanding() {
 		if c.expire(m.now) {
-			m.cancel = append(m.cancel, Cancel{c.id, review.FailureTimeout})
+			m.cancel = append(m.cancel, c.ID)
 		}
 	}
 }
@@ -111,7 +107,7 @@ func (m *Mutate) nextTurn() {
 	m.addCall(c)
 	switch {
 	case c.refused != nil:
-		m.fail(m.calls, c.refused)
+		m.fail(c.refused)
 	case c.state != skipped:
 		m.startTurn(c, at)
 	}
@@ -125,29 +121,22 @@ func (m *Mutate) addCall(c *call) {
 
 // assignID gives a call an id, unless it has one.
 func (m *Mutate) assignID(c *call) {
-	if c.id < 0 {
-		c.id = m.nextID
+	if c.ID < 0 {
+		c.ID = m.nextID
 		m.nextID++
 	}
 }
 
 // matchHook matches a hook with the current object. The returned call is skipped, refused, or ready to be started.
 func (m *Mutate) matchHook(h *match.Hook) *call {
-	c := &call{id: -1, hook: h, round: m.round}
-	d := m.options.Match(h, m.object)
-	switch {
-	case d.Err != nil:
-		c.refuse(matchError(h, d.Err))
-	case !d.Match:
-		c.state, c.reason = skipped, d.Skip
-	case m.round == lastRound && !m.mustReinvoke(h):
-		c.state, c.reason = skipped, m.skipReason(h)
-	default:
-		status := c.convert(m.options, m.object, d.As)
-		if status == nil {
-			status = dryRunConflict(h, m.options.Request.Admission)
-		}
-		c.refuse(status)
+	c := newCall(h, m.round)
+	as := c.match(&m.options, m.object)
+	if m.round == lastRound && c.applies() && !m.mustReinvoke(h) {
+		c.skip(m.skipReason(h))
+	}
+	c.convert(&m.options, m.object, as)
+	if c.applies() {
+		c.refused = dryRunConflict(h, m.options.Request.Admission)
 	}
 	return c
 }
@@ -158,11 +147,11 @@ func (m *Mutate) startTurn(c *call, at int) {
 	m.current = c
 	now := m.options.timeNow(m.now)
 	limit := m.timeShare(at, now)
-	if c.mode == review.Speculative {
+	if c.Mode == review.Speculative {
 		c.limit, c.turnDeadline = limit, now.Add(limit)
 		return
 	}
-	if c.startWithin(m.options, now, limit) {
+	if c.startWithin(&m.options, now, limit) {
 		m.startCall(c)
 	}
 }
@@ -170,9 +159,7 @@ func (m *Mutate) startTurn(c *call, at int) {
 // startCall adds a call to those that Next returns.
 func (m *Mutate) startCall(c *call) {
 	m.assignID(c)
-	m.start = append(m.start, Call{
-		ID: c.id, Hook: c.hook, Object: m.object, View: c.view, Round: c.round, Mode: c.mode, Deadline: c.deadline,
-	})
+	m.toStart = append(m.toStart, c.start(m.object))
 }
 
 // timeShare returns the time that a hook may take: its timeout, or its part of the time left if that is shorter. While other
@@ -198,7 +185,7 @@ func (m *Mutate) Deliver(id int, r review.Result) {
 		return
 	}
 	for c := range m.outstanding() {
-		if c.id == id {
+		if c.ID == id {
 			c.state, c.result = ended, r
 			return
 		}
@@ -209,21 +196,21 @@ func (m *Mutate) Deliver(id int, r review.Result) {
 func (m *Mutate) endTurn(c *call) {
 	m.applyResult(c)
 	if m.current == c {
-		m.hookCalled(c.hook)
+		m.hookCalled(c.Hook)
 		m.current = nil
 	}
 }
 
 // applyResult applies the result of an ended call to the review. The failure of a speculative call does not count.
 func (m *Mutate) applyResult(c *call) {
-	switch means := c.interpret(); {
-	case means == denies:
-		m.deny(m.calls, denial(c.hook, c.result.Verdict.GetStatus()))
-	case means != allows && c.mode == review.Speculative:
+	switch effect := c.interpret(); {
+	case effect == Denied:
+		m.finish(c.denial(), nil)
+	case effect != Allowed && c.Mode == review.Speculative:
 		m.callAgain(c)
-	case means == failedClosed:
-		m.fail(m.calls, failedCall(c))
-	case means == allows:
+	case effect == FailedClosed:
+		m.fail(failedCall(c))
+	case effect == Allowed:
 		if patch := c.result.Verdict.GetPatch(); len(patch) > 0 {
 			m.applyPatch(c, patch)
 		}
@@ -240,10 +227,10 @@ func (m *Mutate) endRound() {
 	}
 	patch, err := m.combinedPatch()
 	if err != nil {
-		m.fail(m.calls, internal("the changes of the mutating hooks cannot be expressed as one patch: %v", err))
+		m.fail(internal("the changes of the mutating hooks cannot be expressed as one patch: %v", err))
 		return
 	}
-	m.allow(m.calls, patch)
+	m.finish(nil, patch)
 	m.answer.Object = m.object.Raw
 }
 
@@ -269,11 +256,5 @@ func (m *Mutate) Wake() time.Time {
 	if m.matchAheadDue {
 		return m.now
 	}
-	var wake time.Time
-	for c := range m.outstanding() {
-		if wake.IsZero() || c.deadline.Before(wake) {
-			wake = c.deadline
-		}
-	}
-	return wake
+	return earliestDeadline(m.outstanding())
 }

@@ -6,9 +6,6 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -51,14 +48,8 @@ func (e Effect) String() string {
 
 // Outcome is the outcome of one call of a review.
 type Outcome struct {
-	// ID is that of the call.
-	ID int
-	// Hook is the hook.
-	Hook *match.Hook
-	// Round is 0, or 1 for a reinvocation.
-	Round uint32
-	// Mode is the reason of the call.
-	Mode review.Mode
+	review.Call
+
 	// Effect is what the hook did to the review.
 	Effect Effect
 	// Reason explains the effect to the operator; empty if the hook allowed the request.
@@ -77,22 +68,25 @@ type Outcome struct {
 func outcomesOf(calls []*call) iter.Seq[Outcome] {
 	return func(yield func(Outcome) bool) {
 		for _, c := range calls {
-			o := Outcome{ID: c.id, Hook: c.hook, Round: c.round, Mode: c.mode, Failure: c.result.Failure, Timing: c.result.Timing, Applying: c.applying}
-			o.Effect, o.Reason = c.effect()
-			if o.Effect == Denied {
-				o.Code = max(c.result.Verdict.GetStatus().GetCode(), codeBadRequest)
-			}
-			if !yield(o) {
+			if !yield(c.outcome()) {
 				return
 			}
 		}
 	}
 }
 
+func (c *call) outcome() Outcome {
+	o := Outcome{Call: c.Call, Failure: c.result.Failure, Timing: c.result.Timing, Applying: c.applying}
+	if o.Effect, o.Reason = c.effect(); o.Effect == Denied {
+		o.Code = max(c.result.Verdict.GetStatus().GetCode(), codeBadRequest)
+	}
+	return o
+}
+
 // effect returns the effect of a call, and its reason.
 func (c *call) effect() (Effect, string) {
 	switch {
-	case c.mode == review.Shadow:
+	case c.Mode == review.Shadow:
 		return Shadowed, c.reason
 	case c.refused != nil:
 		return Refused, c.refused.GetMessage()
@@ -100,22 +94,14 @@ func (c *call) effect() (Effect, string) {
 		return Skipped, c.reason
 	case c.state != ended:
 		return Undecided, "the review was decided without it"
-	case c.result.Failure != nil && c.hook.FailurePolicy == admissionregistrationv1.Ignore:
-		return FailedOpen, c.result.Failure.Error()
 	case c.result.Failure != nil:
-		return FailedClosed, c.result.Failure.Error()
+		return c.resultEffect(), c.result.Failure.Error()
 	case !c.result.Verdict.GetAllowed():
 		return Denied, c.result.Verdict.GetStatus().GetMessage()
 	case c.patched:
 		return Patched, ""
 	}
 	return Allowed, ""
-}
-
-// refuse sets the status that refuses the review because of this hook, whatever its failure policy.
-func (c *call) refuse(s *admissionv1.Status) *admissionv1.Status {
-	c.refused = s
-	return s
 }
 
 // hookOutcomes returns the outcomes of calls as messages.

@@ -25,11 +25,11 @@ func (m *Mutate) applyPatch(c *call, patch []byte) {
 		m.failPatch(c, kind, err)
 	case err == nil && !changed && emptyPatch(patch): // no change, and no defaults
 	case err != nil && m.object.Raw == nil:
-		m.fail(m.calls, c.refuse(internal("hook %q attempted to modify the object, which is not supported for this operation", c.hook.ID.Name)))
+		m.fail(c.refuse(internal("hook %q attempted to modify the object, which is not supported for this operation", c.Hook.ID.Name)))
 	case patchType != jsonPatch:
 		m.failPatch(c, review.FailureBadAnswer, fmt.Errorf("unsupported patch type %q, want %q", patchType, jsonPatch))
 	case err != nil:
-		m.fail(m.calls, c.refuse(internal("patch of hook %q does not apply: %v", c.hook.ID.Name, err)))
+		m.fail(c.refuse(internal("patch of hook %q does not apply: %v", c.Hook.ID.Name, err)))
 	default:
 		m.adoptObject(c, raw, changed)
 	}
@@ -38,9 +38,9 @@ func (m *Mutate) applyPatch(c *call, patch []byte) {
 // adoptObject makes a patched object, with defaults and in the version of the request, the object for the next hooks.
 func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 	var err error
-	if m.options.Default != nil && raw != nil {
-		if raw, err = m.options.Default(raw, c.view); err != nil {
-			m.fail(m.calls, c.refuse(internal("what hook %q made of the object cannot be given its defaults: %v", c.hook.ID.Name, err)))
+	if raw != nil {
+		if raw, err = m.options.Subject.Default(raw, c.view); err != nil {
+			m.fail(c.refuse(internal("what hook %q made of the object cannot be given its defaults: %v", c.Hook.ID.Name, err)))
 			return
 		}
 	}
@@ -48,9 +48,9 @@ func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 		return
 	}
 	if c.view != nil {
-		if raw, err = m.options.Rebase(m.object, c.input, raw); err != nil {
-			m.fail(m.calls, c.refuse(internal("the change of hook %q cannot be converted back from %s: %v",
-				c.hook.ID.Name, c.view.As.Kind.GroupVersion(), err)))
+		if raw, err = m.options.Subject.Rebase(m.object, c.input, raw); err != nil {
+			m.fail(c.refuse(internal("the change of hook %q cannot be converted back from %s: %v",
+				c.Hook.ID.Name, c.view.As.Kind.GroupVersion(), err)))
 			return
 		}
 		m.rebased = true

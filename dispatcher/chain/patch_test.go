@@ -63,8 +63,8 @@ func answerOf(codec chain.Codec, policy admissionregistrationv1.FailurePolicyTyp
 			Uid: "u1", Operation: "CREATE", Object: &admissionv1.Object{Raw: []byte(`{"kind":"A","apiVersion":"v1"}`)},
 		}},
 		Revision: "r1", Codec: codec, Deadline: epoch.Add(time.Minute),
-		Match: func(*match.Hook, chain.Object) match.Decision { return match.Decision{Match: true} },
-		Hooks: []*match.Hook{{ID: match.HookID{Configuration: "c", Name: "a"}, FailurePolicy: policy, Timeout: time.Second}},
+		Subject: subject{},
+		Hooks:   []*match.Hook{{ID: match.HookID{Configuration: "c", Name: "a"}, FailurePolicy: policy, Timeout: time.Second}},
 	})
 	start, _ := m.Next(epoch)
 	m.Deliver(start[0].ID, review.Result{Verdict: &admissionv1.AdmissionResponse{

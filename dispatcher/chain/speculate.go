@@ -37,7 +37,7 @@ func (s *speculation) takeAhead(at int) *call {
 func (s *speculation) calledAhead() []*call {
 	var calls []*call
 	for _, c := range s.ahead {
-		if c != nil && c.mode == review.Speculative {
+		if c != nil && c.Mode == review.Speculative {
 			calls = append(calls, c)
 		}
 	}
@@ -47,7 +47,7 @@ func (s *speculation) calledAhead() []*call {
 // speculate starts calls of hooks before their turn. It does so in the step after the one that starts a call in turn, which
 // is due at once ([Mutate.Wake]): matching may take long, and must not delay that call.
 func (m *Mutate) speculate() {
-	m.matchAheadDue = m.options.Speculate != nil && m.next < len(m.options.Hooks) && len(m.start) > 0
+	m.matchAheadDue = m.options.Speculate != nil && m.next < len(m.options.Hooks) && len(m.toStart) > 0
 	if m.matchAheadDue || m.options.Speculate == nil {
 		return
 	}
@@ -57,18 +57,18 @@ func (m *Mutate) speculate() {
 		if c == nil || c.state != idle || c.refused != nil {
 			continue
 		}
-		if !c.startWithin(m.options, now, m.timeShare(at, now)) {
+		if !c.startWithin(&m.options, now, m.timeShare(at, now)) {
 			m.ahead[at] = nil
 			continue
 		}
-		c.mode = review.Speculative
+		c.Mode = review.Speculative
 		m.startCall(c)
 	}
 }
 
 // matchAhead matches the hooks that may be called before their turn, up to the first hook that ends speculation.
 func (m *Mutate) matchAhead() {
-	m.behind = append(m.behind[:0], m.current.hook)
+	m.behind = append(m.behind[:0], m.current.Hook)
 	for at := m.next; at < len(m.options.Hooks); at++ {
 		h := m.options.Hooks[at]
 		if !h.Decides() || (m.round == lastRound && !m.mustReinvoke(h)) {
@@ -131,7 +131,7 @@ func (m *Mutate) discardAhead() {
 	for _, c := range m.calledAhead() {
 		if c.state == started {
 			c.state = abandoned
-			m.cancel = append(m.cancel, Cancel{c.id, review.FailureCancelled})
+			m.cancel = append(m.cancel, c.ID)
 		}
 		m.discarded = append(m.discarded, c)
 	}
@@ -142,12 +142,12 @@ func (m *Mutate) discardAhead() {
 func (m *Mutate) callAgain(c *call) {
 	m.discarded = append(m.discarded, c)
 	m.calls = m.calls[:len(m.calls)-1]
-	m.current = &call{
-		id: -1, hook: c.hook, round: c.round, view: c.view, input: c.input, state: started, limit: c.limit, deadline: c.turnDeadline,
-	}
-	m.addCall(m.current)
-	if !m.current.expire(m.now) {
-		m.startCall(m.current)
+	again := newCall(c.Hook, c.Round)
+	again.view, again.input, again.state, again.limit, again.Deadline = c.view, c.input, started, c.limit, c.turnDeadline
+	m.current = again
+	m.addCall(again)
+	if !again.expire(m.now) {
+		m.startCall(again)
 	}
 }
 

@@ -96,14 +96,13 @@ func (p *play) speculate(h *match.Hook, behind []*match.Hook) bool {
 // step asks the machine what to do, and does it.
 func (p *play) step() {
 	start, cancel := p.machine.Next(p.now)
-	for _, c := range cancel {
-		f := p.calls[slices.IndexFunc(p.calls, func(f *played) bool { return f.id == c.ID })]
+	for _, id := range cancel {
+		f := p.calls[slices.IndexFunc(p.calls, func(f *played) bool { return f.id == id })]
 		if f.over {
-			p.complainf("call %d is cancelled when it is over", c.ID)
+			p.complainf("call %d is cancelled when it is over", id)
 		}
 		f.over = true
-		// What comes of it is nobody's business any more, whatever it is.
-		p.machine.Deliver(c.ID, f.result)
+		p.machine.Deliver(id, f.result) // is ignored
 	}
 	for _, c := range start {
 		p.begin(c)
@@ -120,7 +119,7 @@ func (p *play) step() {
 }
 
 // begin has a hook asked.
-func (p *play) begin(c chain.Call) {
+func (p *play) begin(c chain.Start) {
 	a := p.actor(c.Hook.ID.Name)
 	seen, q := c.Object.Raw, asked{turn: turn{a.name, c.Round}}
 	if c.View != nil {

@@ -166,7 +166,7 @@ func (s *story) options(speculate func(h *match.Hook, behind []*match.Hook) bool
 		r.Admission.Object = nil
 	}
 	o := chain.Options{
-		Request: r, Revision: "r1", Match: s.match, View: view, Rebase: restore, Codec: conversion.Raw{}, Speculate: speculate,
+		Request: r, Revision: "r1", Subject: subject{matches: s.match}, Codec: conversion.Raw{}, Speculate: speculate,
 		Deadline: epoch.Add(s.budget),
 	}
 	for _, a := range s.actors {

@@ -30,7 +30,8 @@ const (
 // denial returns the status for the client of a request that a hook denied, built as ToStatusErr of
 // k8s.io/apiserver/pkg/admission/plugin/webhook/errors does (SEMANTICS C24), with the name of the hook: the API server adds
 // that of the entry.
-func denial(h *match.Hook, s *admissionv1.Status) *admissionv1.Status {
+func (c *call) denial() *admissionv1.Status {
+	s := c.result.Verdict.GetStatus()
 	out := &admissionv1.Status{
 		Status:  s.GetStatus(),
 		Reason:  firstBytes(s.GetReason(), maxReasonBytes),
@@ -40,7 +41,7 @@ func denial(h *match.Hook, s *admissionv1.Status) *admissionv1.Status {
 	if out.GetStatus() == "" || out.GetStatus() == metav1.StatusSuccess {
 		out.Status = metav1.StatusFailure
 	}
-	who := fmt.Sprintf("hook %q denied the request", h.ID.Name)
+	who := fmt.Sprintf("hook %q denied the request", c.Hook.ID.Name)
 	switch {
 	case s.GetMessage() != "":
 		out.Message = who + ": " + s.GetMessage()
@@ -71,7 +72,7 @@ func failedCall(c *call) *admissionv1.Status {
 	if c.result.Failure.Kind == review.FailureBadAnswer {
 		what = "received invalid webhook response"
 	}
-	return internal("failed calling webhook %q: %s: %s: %s", c.hook.ID.Name, what, c.result.Failure.Kind, c.publicCause())
+	return internal("failed calling webhook %q: %s: %s: %s", c.Hook.ID.Name, what, c.result.Failure.Kind, c.publicCause())
 }
 
 // publicCause returns the cause of a failure for the client. Error texts and stacks of handlers are for operators only, as the
@@ -79,11 +80,11 @@ func failedCall(c *call) *admissionv1.Status {
 func (c *call) publicCause() string {
 	f := c.result.Failure
 	switch {
-	case f.Kind == review.FailurePanic && c.hook.Route.Stream:
+	case f.Kind == review.FailurePanic && c.Hook.Route.Stream:
 		return "its handler panicked; the stack is in the log of its host"
 	case f.Kind == review.FailurePanic:
 		return "the dispatcher panicked; the stack is in its log"
-	case f.Kind == review.FailureHandler && c.hook.Route.Stream:
+	case f.Kind == review.FailureHandler && c.Hook.Route.Stream:
 		return "its handler failed; the logs of its host and of the mesh say why"
 	case f.Kind == review.FailureTimeout && !strings.Contains(f.Error(), deadlineExceeded):
 		return deadlineExceeded + ": " + f.Error()

@@ -19,10 +19,7 @@ import (
 // denial the calls of hooks without side effects are cancelled (docs/deviations.md), unless a called hook has
 // Route.AllDenials: then the answer waits for all calls and names all denials.
 type Validate struct {
-	folder
-	calls       []*call
-	start       []Call
-	cancel      []Cancel
+	machine
 	outstanding int // started calls without a result
 	started     bool
 	denied      bool
@@ -33,12 +30,12 @@ var _ Machine = (*Validate)(nil)
 
 // NewValidate makes the machine of one validating review.
 func NewValidate(o Options) *Validate {
-	return &Validate{folder: folder{options: &o}}
+	return &Validate{machine: machine{options: o}}
 }
 
 // Next implements [Machine].
-func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
-	v.start, v.cancel = v.start[:0], v.cancel[:0]
+func (v *Validate) Next(now time.Time) ([]Start, []int) {
+	v.toStart, v.cancel = v.toStart[:0], v.cancel[:0]
 	if v.done {
 		return nil, nil
 	}
@@ -47,7 +44,7 @@ func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
 	}
 	for _, c := range v.calls {
 		if c.expire(now) {
-			v.cancel = append(v.cancel, Cancel{c.id, review.FailureTimeout})
+			v.cancel = append(v.cancel, c.ID)
 			v.countEnded(c)
 		}
 	}
@@ -57,7 +54,7 @@ func (v *Validate) Next(now time.Time) ([]Call, []Cancel) {
 	if !v.done && v.outstanding == 0 {
 		v.fold()
 	}
-	return v.start, v.cancel
+	return v.toStart, v.cancel
 }
 
 // startCalls matches all candidates and starts the calls of those that apply.
@@ -65,25 +62,25 @@ func (v *Validate) startCalls(now time.Time) {
 	v.started = true
 	object := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}
 	if refused := v.matchHooks(object); refused != nil {
-		v.fail(v.calls, refused)
+		v.fail(refused)
 		return
 	}
 	now = v.options.timeNow(now)
 	for _, c := range v.calls {
 		switch {
-		case c.mode == review.Shadow:
-			v.start = append(v.start, c.startShadow(object, now)...)
+		case c.Mode == review.Shadow:
+			v.startShadow(c, object, now)
 			continue
 		case c.state == skipped:
 			continue
 		}
 		v.outstanding++
-		v.allDenials = v.allDenials || c.hook.Route.AllDenials
-		if !c.startWithin(v.options, now, min(c.hook.Timeout, v.options.Deadline.Sub(now))) {
+		v.allDenials = v.allDenials || c.Hook.Route.AllDenials
+		if !c.startWithin(&v.options, now, min(c.Hook.Timeout, v.options.Deadline.Sub(now))) {
 			v.countEnded(c)
 			continue
 		}
-		v.start = append(v.start, Call{ID: c.id, Hook: c.hook, Object: object, View: c.view, Deadline: c.deadline})
+		v.toStart = append(v.toStart, c.start(object))
 	}
 }
 
@@ -92,30 +89,23 @@ func (v *Validate) startCalls(now time.Time) {
 func (v *Validate) matchHooks(object Object) (refused *admissionv1.Status) {
 	calls := make([]call, len(v.options.Hooks))
 	v.calls = make([]*call, 0, len(calls))
-	v.start = make([]Call, 0, len(calls))
+	v.toStart = make([]Start, 0, len(calls))
 	for i, h := range v.options.Hooks {
 		c := &calls[i]
 		v.calls = append(v.calls, c)
 		if h.Route.Shadow {
-			*c = *newShadowCall(v.options, h, object)
-			c.id = i
+			*c = *newShadowCall(&v.options, h, object)
+			c.ID = i
 			continue
 		}
-		c.id, c.hook = i, h
-		d := v.options.Match(h, object)
-		if d.Err != nil {
-			return c.refuse(matchError(h, d.Err))
-		}
-		if !d.Match {
-			c.state, c.reason = skipped, d.Skip
-			continue
-		}
-		if status := c.convert(v.options, object, d.As); status != nil {
-			return c.refuse(status)
+		c.ID, c.Hook = i, h
+		c.convert(&v.options, object, c.match(&v.options, object))
+		if c.refused != nil {
+			return c.refused
 		}
 	}
 	for _, c := range v.calls {
-		if status := dryRunConflict(c.hook, v.options.Request.Admission); c.state != skipped && c.mode != review.Shadow && status != nil {
+		if status := dryRunConflict(c.Hook, v.options.Request.Admission); c.state != skipped && c.Mode != review.Shadow && status != nil {
 			return c.refuse(status)
 		}
 	}
@@ -135,18 +125,16 @@ func (v *Validate) Deliver(id int, r review.Result) {
 // countEnded counts a call that has ended.
 func (v *Validate) countEnded(c *call) {
 	v.outstanding--
-	if c.interpret() == denies {
-		v.denied = true
-	}
+	v.denied = c.interpret() == Denied || v.denied
 }
 
 // cancelUndeciding cancels the calls that cannot change the answer after a denial. Hooks with side effects are waited for, as
 // upstream.
 func (v *Validate) cancelUndeciding() {
 	for _, c := range v.calls {
-		if c.state == started && c.hook.SideEffects == admissionregistrationv1.SideEffectClassNone {
+		if c.state == started && c.Hook.SideEffects == admissionregistrationv1.SideEffectClassNone {
 			c.state = abandoned
-			v.cancel = append(v.cancel, Cancel{c.id, review.FailureCancelled})
+			v.cancel = append(v.cancel, c.ID)
 			v.outstanding--
 		}
 	}
@@ -160,25 +148,22 @@ func (v *Validate) fold() {
 		if c.state != ended {
 			continue
 		}
-		switch c.interpret() {
-		case denies:
+		switch effect := c.resultEffect(); {
+		case effect == Denied:
 			denied = append(denied, c)
-		case failedClosed:
-			if failed == nil {
-				failed = c
-			}
-		case allows, failedOpen:
+		case effect == FailedClosed && failed == nil:
+			failed = c
 		}
 	}
 	switch {
 	case len(denied) > 0 && v.allDenials:
-		v.deny(v.calls, denials(denied))
+		v.finish(denials(denied), nil)
 	case len(denied) > 0:
-		v.deny(v.calls, denial(denied[0].hook, denied[0].result.Verdict.GetStatus()))
+		v.finish(denied[0].denial(), nil)
 	case failed != nil:
-		v.fail(v.calls, failedCall(failed))
+		v.fail(failedCall(failed))
 	default:
-		v.allow(v.calls, nil)
+		v.finish(nil, nil)
 	}
 }
 
@@ -186,15 +171,7 @@ func (v *Validate) fold() {
 func (v *Validate) Outcomes() iter.Seq[Outcome] { return outcomesOf(v.calls) }
 
 // Wake implements [Machine].
-func (v *Validate) Wake() time.Time {
-	var wake time.Time
-	for _, c := range v.calls {
-		if c.state == started && (wake.IsZero() || c.deadline.Before(wake)) {
-			wake = c.deadline
-		}
-	}
-	return wake
-}
+func (v *Validate) Wake() time.Time { return earliestDeadline(slices.Values(v.calls)) }
 
 // dryRunConflict returns the status that refuses a dry run which would reach a hook with side effects, whatever its failure
 // policy (SEMANTICS C28); nil if there is no conflict.

@@ -58,7 +58,7 @@ func failOpenNotices(calls []*call) []warning {
 			more++
 			continue
 		}
-		text := fmt.Sprintf("hook %q failed (%s) and was skipped: its failure policy is Ignore", c.hook.ID.Name, c.result.Failure.Kind)
+		text := fmt.Sprintf("hook %q failed (%s) and was skipped: its failure policy is Ignore", c.Hook.ID.Name, c.result.Failure.Kind)
 		notices = append(notices, warning{text, -1})
 	}
 	if more > 0 {
@@ -75,8 +75,8 @@ func hookWarnings(calls []*call) []warning {
 	for _, c := range calls {
 		for _, text := range c.reportedVerdict().GetWarnings() {
 			if validWarning(text) {
-				all = append(all, warning{text, turns[c.hook]})
-				turns[c.hook]++
+				all = append(all, warning{text, turns[c.Hook]})
+				turns[c.Hook]++
 			}
 		}
 	}
@@ -93,11 +93,11 @@ func validWarning(text string) bool {
 // something was dropped for its length.
 func fitWarnings(all []warning, item int) (kept []string, whole bool) {
 	whole = true
-	heard := make(map[string]bool, len(all))
+	seen := make(map[string]bool, len(all))
 	remaining := maxWarningRunes
 	for _, w := range all {
 		text := firstRunes(w.text, item)
-		if heard[text] {
+		if seen[text] {
 			continue
 		}
 		n := utf8.RuneCountInString(text)
@@ -106,7 +106,7 @@ func fitWarnings(all []warning, item int) (kept []string, whole bool) {
 			continue
 		}
 		remaining -= n
-		heard[text] = true
+		seen[text] = true
 		kept = append(kept, text)
 	}
 	return kept, whole

@@ -58,7 +58,7 @@ func answer(t *testing.T, stage admissionv1.Stage, hooks ...answering) review.An
 			Uid: "u1", Operation: "CREATE", Object: &admissionv1.Object{Raw: []byte(`{"kind":"A","apiVersion":"v1"}`)},
 		}},
 		Revision: "r1",
-		Match:    func(*match.Hook, chain.Object) match.Decision { return match.Decision{Match: true} },
+		Subject:  subject{},
 		Codec:    conversion.Raw{},
 		Deadline: epoch.Add(time.Minute),
 	}

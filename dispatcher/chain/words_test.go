@@ -29,9 +29,9 @@ func TestFailuresHaveTheWordsOfKubernetes(t *testing.T) {
 		}
 	}
 	failed := func(stream bool, kind review.FailureKind, cause string) string {
-		return failedCall(&call{hook: hook(stream), result: review.Result{Failure: &review.Failure{Kind: kind, Err: errors.New(cause)}}}).GetMessage()
+		return failedCall(&call{Call: review.Call{Hook: hook(stream)}, result: review.Result{Failure: &review.Failure{Kind: kind, Err: errors.New(cause)}}}).GetMessage()
 	}
-	late := call{hook: hook(true), state: started, limit: time.Second}
+	late := call{Call: review.Call{Hook: hook(true)}, state: started, limit: time.Second}
 	late.expire(time.Now())
 	dry := true
 	called := (&webhookutil.ErrCallingWebhook{WebhookName: "x.example.com", Reason: errors.New("failed to call webhook: ")}).Error()
@@ -54,7 +54,7 @@ func TestFailuresHaveTheWordsOfKubernetes(t *testing.T) {
 			[]string{strings.TrimPrefix(webhookerrors.NewDryRunUnsupportedErr("x.example.com").Error(), "admission web"), "(sideEffects: Some)"},
 		},
 		"a denial": {
-			denial(hook(true), &admissionv1.Status{Message: "no"}).GetMessage(),
+			denied(hook(true), &admissionv1.Status{Message: "no"}).denial().GetMessage(),
 			[]string{strings.TrimPrefix(webhookerrors.ToStatusErr("x.example.com", nil).Error(), "admission web")[:len(`hook "x.example.com" denied the request`)], ": no"},
 		},
 	} {

@@ -10,8 +10,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"go.opentelemetry.io/otel/trace"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 // Request is one review to be judged.
@@ -54,6 +58,22 @@ const (
 	// Shadow: the verdict is recorded and decides nothing.
 	Shadow
 )
+
+// Call is one call of one hook.
+type Call struct {
+	// ID is unique in the review.
+	ID int
+	// Hook is the hook to call.
+	Hook *match.Hook
+	// Round is 0, or 1 for a reinvocation.
+	Round uint32
+	// Mode is the reason of the call.
+	Mode Mode
+	// Deadline is the time from which on a verdict is too late.
+	Deadline time.Time
+	// Span is the span of the call; not valid without tracing.
+	Span trace.SpanContext
+}
 
 // Result is the result of one call: either a verdict or a failure.
 type Result struct {

@@ -62,7 +62,7 @@ func fanOut(b *testing.B, size, hosts int) {
 	for b.Loop() {
 		batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
 		for _, h := range snapshot.Hooks() {
-			batch.Calls = append(batch.Calls, dispatcher.Call{Hook: h, Deadline: time.Now().Add(time.Minute)})
+			batch.Calls = append(batch.Calls, review.Call{Hook: h, Deadline: time.Now().Add(time.Minute)})
 		}
 		r.Start(b.Context(), batch, func(_ int, x review.Result) { done <- x })
 		for range hosts {

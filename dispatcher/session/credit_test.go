@@ -287,7 +287,7 @@ func TestTheBooksOfSlotsAreRight(t *testing.T) {
 			b := &dispatcher.Batch{Request: &admissionv1.AdmissionRequest{Cluster: cluster}}
 			frame := make([]*ticket, n)
 			for i := range frame {
-				b.Calls = append(b.Calls, dispatcher.Call{Hook: &match.Hook{}, Deadline: epoch.Add(time.Duration(r.IntN(40)) * time.Second)})
+				b.Calls = append(b.Calls, review.Call{Hook: &match.Hook{}, Deadline: epoch.Add(time.Duration(r.IntN(40)) * time.Second)})
 				frame[i] = &ticket{batch: b, index: i, done: func(int, review.Result) {}}
 			}
 			f := s.submit(frame)

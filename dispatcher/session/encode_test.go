@@ -45,7 +45,7 @@ func randomFrame(r *rand.Rand) (*reviewFrame, *hostv1.Review) {
 		want.Tracestate = parent.TraceState().String()
 	}
 	for i := range 1 + r.IntN(40) {
-		call := dispatcher.Call{
+		call := review.Call{
 			Hook: &match.Hook{ID: match.HookID{
 				Name: text(300), Configuration: text(300), Stage: admissionv1.Stage(r.IntN(5)),
 			}},
@@ -163,7 +163,7 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
 	batch := &dispatcher.Batch{
 		Request: request, Body: wire.EncodeBody(request),
-		Calls: []dispatcher.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
+		Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 	}
 	s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})
 	s.submit([]*ticket{{batch: batch}})

@@ -410,7 +410,7 @@ func TestOnlyCallsThatDecideAndHaveNoSideEffectsAreMadeTwice(t *testing.T) {
 			p.configure(hook)
 			k := &ticket{pool: p, batch: &dispatcher.Batch{
 				Request: &admissionv1.AdmissionRequest{DryRun: test.dry},
-				Calls:   []dispatcher.Call{{Hook: hook, Mode: test.mode}},
+				Calls:   []review.Call{{Hook: hook, Mode: test.mode}},
 			}}
 			if got := (*Registry)(nil).hedge(nil, k) != nil; got != test.want {
 				t.Errorf("may be made twice: %t", got)

@@ -161,7 +161,7 @@ func (m *mesh) startFor(long time.Duration, names ...string) *results {
 	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
 	for _, name := range names {
 		i := slices.IndexFunc(m.snapshot.Hooks(), func(h *match.Hook) bool { return h.ID.Name == name })
-		batch.Calls = append(batch.Calls, dispatcher.Call{
+		batch.Calls = append(batch.Calls, review.Call{
 			Hook: m.snapshot.Hooks()[i], Mode: m.mode, Deadline: time.Now().Add(long),
 		})
 	}

@@ -16,7 +16,7 @@ import (
 // waitingTicket is a ticket of a cluster.
 func waitingTicket(cluster string) *ticket {
 	return &ticket{done: func(int, review.Result) {}, batch: &dispatcher.Batch{
-		Request: &admissionv1.AdmissionRequest{Cluster: cluster}, Calls: make([]dispatcher.Call, 1),
+		Request: &admissionv1.AdmissionRequest{Cluster: cluster}, Calls: make([]review.Call, 1),
 	}}
 }
 

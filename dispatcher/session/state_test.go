@@ -194,7 +194,7 @@ func (w *stateWorld) submit(args []datadriven.CmdArg, bytes, seconds int) {
 		if len(name.Vals) > 0 {
 			continue
 		}
-		batch.Calls = append(batch.Calls, dispatcher.Call{
+		batch.Calls = append(batch.Calls, review.Call{
 			Hook: &match.Hook{
 				ID:          match.HookID{Name: name.Key, Stage: admissionv1.Stage_STAGE_VALIDATE},
 				SideEffects: admissionregistrationv1.SideEffectClassNone,
@@ -290,7 +290,7 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 		request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, size)}}
 		k := &ticket{batch: &dispatcher.Batch{
 			Request: request, Body: wire.EncodeBody(request), Reservation: lease,
-			Calls: []dispatcher.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
+			Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 		}}
 		s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})
 		s.submit([]*ticket{k})

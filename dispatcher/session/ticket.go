@@ -42,7 +42,7 @@ type slot struct {
 }
 
 // call is what the ticket stands for.
-func (t *ticket) call() *dispatcher.Call { return &t.batch.Calls[t.index] }
+func (t *ticket) call() *review.Call { return &t.batch.Calls[t.index] }
 
 // mode is why the hook is asked.
 func (t *ticket) mode() review.Mode {

@@ -31,7 +31,7 @@ func alive(d time.Duration, hosts ...*host) {
 func (m *mesh) call() *dispatcher.Batch {
 	return &dispatcher.Batch{
 		Request: &admissionv1.AdmissionRequest{},
-		Calls:   []dispatcher.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(10 * time.Second)}},
+		Calls:   []review.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(10 * time.Second)}},
 	}
 }
 

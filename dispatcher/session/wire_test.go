@@ -109,7 +109,7 @@ func (m *mesh) askAbout(object []byte) (result <-chan review.Result, cancel func
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
 	batch := &dispatcher.Batch{
 		Request: request, Body: wire.EncodeBody(request),
-		Calls: []dispatcher.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(time.Minute)}},
+		Calls: []review.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(time.Minute)}},
 	}
 	got := make(chan review.Result, 1)
 	return got, m.registry.Start(m.t.Context(), batch, func(_ int, r review.Result) { got <- r })

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // one is a batch with one call of hook "h".
 func one() *dispatcher.Batch {
-	return &dispatcher.Batch{Calls: []dispatcher.Call{{
+	return &dispatcher.Batch{Calls: []review.Call{{
 		Hook: &match.Hook{ID: match.HookID{Name: "h"}}, Deadline: time.Now().Add(time.Second),
 	}}}
 }
