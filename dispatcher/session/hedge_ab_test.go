@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
 )
 
 // TestWhatSecondCallsAreWorth compares, in a bubble's own time, what calls take with and without a second replica: 10,000
@@ -34,7 +35,7 @@ func TestWhatSecondCallsAreWorth(t *testing.T) {
 	} {
 		measured(t, test.name, match.Hedge{}, test.takes)
 		with := measured(t, test.name+", with second calls", on, test.takes)
-		if with.extra > DefaultHedgePercent {
+		if with.extra > hedge.DefaultPercent {
 			t.Errorf("%s: %.2f %% extra calls", test.name, with.extra)
 		}
 		if with.p99 > time.Duration(test.most*float64(base.p99)) {
@@ -50,11 +51,11 @@ type figures struct {
 }
 
 // measured makes 10,000 calls to three replicas.
-func measured(t *testing.T, name string, hedge match.Hedge, takes func(r *rand.Rand, replica int) time.Duration) (f figures) {
+func measured(t *testing.T, name string, o match.Hedge, takes func(r *rand.Rand, replica int) time.Duration) (f figures) {
 	t.Helper()
 	inBubble(t, nil, func(t *testing.T, m *mesh) {
 		t.Helper()
-		m.hedge = hedge
+		m.hedge = o
 		m.configure("a")
 		var replicas sync.WaitGroup
 		for i := range 3 {
@@ -78,7 +79,7 @@ func measured(t *testing.T, name string, hedge match.Hedge, takes func(r *rand.R
 		}
 		open.Wait()
 		slices.Sort(took)
-		second := testutil.ToFloat64(m.registry.metrics.hedgeWon) + testutil.ToFloat64(m.registry.metrics.hedgeLost)
+		second := testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("won")) + testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("lost"))
 		f = figures{took[calls/2], took[calls*99/100], took[calls*999/1000], 100 * second / calls}
 		t.Logf("%-82s p50 %8s, p99 %8s, p99.9 %8s, extra calls %.2f %%", name, f.p50, f.p99, f.p999, f.extra)
 		for _, s := range m.registry.all() {

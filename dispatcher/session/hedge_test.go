@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
 )
 
 // delay is when calls go to a second replica in these tests.
@@ -51,7 +52,7 @@ func (m *mesh) wantHedges(won, lost, noCapacity int) {
 	m.t.Helper()
 	got := [3]int{}
 	for i, outcome := range []string{"won", "lost", "no_capacity"} {
-		got[i] = int(testutil.ToFloat64(m.registry.metrics.hedges.WithLabelValues(outcome)))
+		got[i] = int(testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues(outcome)))
 	}
 	if want := [3]int{won, lost, noCapacity}; got != want {
 		m.t.Errorf("hedges won, lost, without capacity: got %v, want %v", got, want)
@@ -363,7 +364,7 @@ func TestExtraCallsUseSpareCapacityOnly(t *testing.T) {
 					h.allow(h.review(), 0)
 					m.waiting.want("a", "allowed")
 				}
-				if n := testutil.ToFloat64(m.registry.metrics.hedgeNoCapacity); n == 0 {
+				if n := testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("no_capacity")); n == 0 {
 					t.Error("nothing is counted")
 				}
 			})
@@ -412,7 +413,7 @@ func TestOnlyCallsThatDecideAndHaveNoSideEffectsAreMadeTwice(t *testing.T) {
 				Request: &admissionv1.AdmissionRequest{DryRun: test.dry},
 				Calls:   []review.Call{{Hook: hook, Mode: test.mode}},
 			}}
-			if got := (*Registry)(nil).hedge(nil, k) != nil; got != test.want {
+			if got := (&Registry{metrics: new(instrumentation)}).hedge(nil, k) != nil; got != test.want {
 				t.Errorf("may be made twice: %t", got)
 			}
 		})
@@ -437,11 +438,11 @@ func TestTheBudgetOfExtraCallsIsKept(t *testing.T) {
 			}
 			got.want("a", "allowed")
 		}
-		sent := testutil.ToFloat64(m.registry.metrics.hedgeWon) + testutil.ToFloat64(m.registry.metrics.hedgeLost)
+		sent := testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("won")) + testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("lost"))
 		if sent != calls/10 {
 			t.Errorf("%v extra calls of %d, want %d", sent, calls, calls/10)
 		}
-		if n := testutil.ToFloat64(m.registry.metrics.hedgeDenied); n != calls-calls/10 {
+		if n := testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("denied_budget")); n != calls-calls/10 {
 			t.Errorf("%v are counted as denied, want %d", n, calls-calls/10)
 		}
 	})
@@ -453,7 +454,7 @@ func TestTheDelayIsMeasuredWhenTheRouteDoesNotSay(t *testing.T) {
 		m.configure("a")
 		one, two := m.connect("one", &hostv1.Hello{}, "a"), m.connect("two", &hostv1.Hello{}, "a")
 		const usual = 8 * time.Millisecond
-		for range HedgeSamples {
+		for range hedge.Samples {
 			got := m.review("a")
 			h, other, r := either(t, one, two)
 			elapse(usual)

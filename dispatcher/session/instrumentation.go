@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
 )
 
 // instrumentation is what operators see of the sessions.
@@ -11,9 +13,7 @@ type instrumentation struct {
 	frames  prometheus.Counter
 	retries prometheus.Counter
 	ended   *prometheus.CounterVec // cause
-	hedges  *prometheus.CounterVec // outcome
-
-	hedgeWon, hedgeLost, hedgeDenied, hedgeNoCapacity prometheus.Counter // of hedges
+	hedges  *hedge.Metrics
 }
 
 // newInstrumentation makes the instruments and registers them if there is a registry for them.
@@ -28,14 +28,8 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portcullis_host_sessions_ended_total", Help: "Host sessions that ended, by cause.",
 		}, []string{"cause"}),
-		hedges: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portcullis_host_hedges_total",
-			Help: "Calls that had not answered after the delay of their route: sent to a second replica, whose verdict " +
-				"came first or not, or not sent there for want of budget or of a replica with spare capacity.",
-		}, []string{"outcome"}),
+		hedges: hedge.NewMetrics(),
 	}
-	i.hedgeWon, i.hedgeLost = i.hedges.WithLabelValues("won"), i.hedges.WithLabelValues("lost")
-	i.hedgeDenied, i.hedgeNoCapacity = i.hedges.WithLabelValues("denied_budget"), i.hedges.WithLabelValues("no_capacity")
 	if m == nil {
 		return i, nil
 	}
@@ -57,7 +51,7 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 		}
 		return n
 	})
-	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(i.hedges),
+	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(i.hedges.Vec),
 		m.Register(sessions), m.Register(waiting), m.Register(pending), m.Register(leaked),
 		m.Register(newHookHosts(r)))
 }

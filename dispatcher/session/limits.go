@@ -120,14 +120,6 @@ const (
 	RefusalPause = 100 * time.Millisecond
 	// MaxRefusalPause is the longest such pause.
 	MaxRefusalPause = 2 * time.Second
-	// DefaultHedgePercent is the most extra calls, of all calls of a hook, that a route allows which does not say.
-	DefaultHedgePercent = 5
-	// HedgeBurst is the most extra calls that a hook may have saved up: what it made in quiet times does not become a burst.
-	HedgeBurst = 10
-	// HedgeSamples is how many calls of a hook have to be seen before what they take says when another one is late.
-	HedgeSamples = 32
-	// HedgeWindow is about how many calls of a hook count as its latest.
-	HedgeWindow = 1024
 	// SpareLooks is how many replicas are looked at for one that is idle enough for a call that nobody needs to be made.
 	SpareLooks = 8
 

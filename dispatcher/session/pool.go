@@ -10,6 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
 )
 
 // noHost is why a call of a hook without hosts fails.
@@ -22,7 +23,7 @@ type pool struct {
 	hook     atomic.Pointer[match.Hook]
 	members  members
 	health   atomic.Pointer[health]
-	hedging  atomic.Pointer[hedging]     // nil unless the hook's route asks for it
+	hedging  atomic.Pointer[hedge.Hook]  // nil unless the hook's route asks for it
 	report   atomic.Pointer[probeReport] // of the host that counts; nil before one has answered the hook's probe
 
 	mu         sync.Mutex               // taken after the registry's and before a session's
@@ -46,7 +47,7 @@ func (p *pool) configure(h *match.Hook) {
 	case !h.Route.Hedge.Enabled:
 		p.hedging.Store(nil)
 	case p.hedging.Load() == nil:
-		p.hedging.Store(new(hedging))
+		p.hedging.Store(new(hedge.Hook))
 	}
 }
 

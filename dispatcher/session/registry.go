@@ -22,6 +22,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
 )
 
 // ErrClosed is the error of sessions that come after the registry began to drain.
@@ -155,19 +156,39 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 	todo := few[:0]
 	body := newBody(b)
 	body.parent = trace.SpanContextFromContext(ctx)
-	var twice *hedger
+	var hedged *hedge.Batch
 	for i := range tickets {
 		t := &tickets[i]
 		t.batch, t.body, t.index, t.done, t.begun = b, body, i, done, now
 		t.pool = v.pool(t.call().Hook)
-		twice = r.hedge(twice, t)
+		hedged = r.hedge(hedged, t)
 		todo = append(todo, t)
 	}
 	r.place(todo, now)
-	if twice != nil {
-		twice.arm()
+	if hedged != nil {
+		hedged.Arm()
 	}
 	return func(i int) { tickets[i].cancel() }
+}
+
+// hedge lets a ticket that has not been placed have a second attempt, if the route of its hook asks for that.
+func (r *Registry) hedge(b *hedge.Batch, t *ticket) *hedge.Batch {
+	o := t.call().Hook.Route.Hedge
+	if !o.Enabled || t.pool == nil || t.call().Mode != review.Decide || !withoutSideEffects(t) {
+		return b
+	}
+	if t.hook = t.pool.hedging.Load(); t.hook == nil { // the configuration has just said no
+		return b
+	}
+	delay := t.hook.Earn(o)
+	if delay == 0 {
+		return b
+	}
+	if b == nil {
+		b = hedge.NewBatch(r.metrics.hedges)
+	}
+	t.hedged = b.Add(t, t.hook, t.begun.Add(delay))
+	return b
 }
 
 // place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no
@@ -234,27 +255,6 @@ func (r *Registry) waitForSlot(p *pool, t *ticket) {
 	case first: // a slot may have become free in between; who waits in another line is found by who frees one
 		p.drainLine(t.cluster(), now)
 	}
-}
-
-// retryOrFinish ends a call, or hands it to another replica.
-func (r *Registry) retryOrFinish(s *Session, t *ticket, result review.Result) {
-	result.Timing.Instance = s.instance
-	if x := (*s.pools.Load())[t.pool]; x != nil {
-		x.learn(result, time.Unix(0, s.heard.Load()))
-	}
-	f := result.Failure
-	if f == nil {
-		t.finish(result)
-		return
-	}
-	now := time.Now()
-	if !t.mayRetry(f, now) {
-		t.finish(result)
-		return
-	}
-	t.failedOn(s)
-	r.metrics.retries.Inc()
-	r.place([]*ticket{t}, now)
 }
 
 // openChanged has pools know that a session takes new calls, or none any more.

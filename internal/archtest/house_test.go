@@ -45,6 +45,12 @@ func layerEdges() []archtest.Edges {
 			Reason:   "how hosts are reached is behind the dispatcher's Backend and Router",
 		},
 		{
+			From:     []string{"./dispatcher/session/hedge"},
+			Deny:     []string{"./dispatcher", "./dispatcher/session", "./internal/wire"},
+			Indirect: true,
+			Reason:   "hedging decorates attempts by an interface of its own, and the sessions implement it",
+		},
+		{
 			From:     []string{"./dispatcher/match/...", "./dispatcher/chain/...", "./dispatcher/review/..."},
 			Deny:     []string{"./dispatcher"},
 			Indirect: true,
@@ -197,7 +203,7 @@ func housePurity() []archtest.Purity {
 		},
 		{
 			From:   []string{"./dispatcher/session/..."},
-			Files:  []string{"state*.go"},
+			Files:  []string{"state*.go", "credit.go", "leaked_slots.go", "probing.go", "race.go", "budget.go", "latencies.go"},
 			Reason: "a session's state is a pure machine: time comes in with each event, and the shell owns the goroutines",
 		},
 		{

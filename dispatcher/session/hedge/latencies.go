@@ -1,4 +1,4 @@
-package session
+package hedge
 
 import (
 	"math/bits"
@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// latencies estimates what 95 of 100 of the latest calls have taken, in a fixed size: counts by magnitude, eight to a
-// power of two, so that the estimate is at most an eighth above the exact value and never below it. Old calls fade: when
-// [HedgeWindow] calls are counted twice over, all counts are halved. All methods may be called concurrently; a call that
-// is counted while others are halved may weigh a little more or less.
+// latencies estimates the 95th percentile of the latest calls, in a fixed size: counts by magnitude, eight to a power of
+// two. The estimate is never below the exact value, and at most an eighth above it. Old calls fade: when [Window] calls are
+// counted twice over, all counts are halved. All methods may be called concurrently; a call that is counted while others
+// are halved may weigh a little more or less.
 type latencies struct {
 	counts  [magnitudes]atomic.Uint32
 	seen    atomic.Uint64
@@ -20,10 +20,9 @@ const (
 	magnitudeBits = 3  // eight counts to a power of two
 	longestBits   = 26 // of a time in us: a minute
 	magnitudes    = (longestBits - magnitudeBits + 1) << magnitudeBits
-	recountEvery  = HedgeSamples // calls between two estimates
+	recountEvery  = Samples // calls between two estimates
 )
 
-// observe takes note of what a call has taken.
 func (l *latencies) observe(d time.Duration) {
 	l.counts[magnitude(d)].Add(1)
 	if l.seen.Add(1)%recountEvery == 0 {
@@ -31,10 +30,9 @@ func (l *latencies) observe(d time.Duration) {
 	}
 }
 
-// p95 is the estimate; 0 while fewer than [HedgeSamples] calls have been seen.
+// p95 is the estimate; 0 while fewer than [Samples] calls have been seen.
 func (l *latencies) p95() time.Duration { return time.Duration(l.percent.Load()) }
 
-// recount makes the estimate anew.
 func (l *latencies) recount() {
 	var counts [magnitudes]uint32
 	var sum uint64
@@ -49,7 +47,7 @@ func (l *latencies) recount() {
 			break
 		}
 	}
-	if sum < 2*HedgeWindow {
+	if sum < 2*Window {
 		return
 	}
 	for i, n := range counts {
@@ -57,7 +55,7 @@ func (l *latencies) recount() {
 	}
 }
 
-// magnitude is the place of a time among the counts.
+// magnitude is the index of a duration in the counts.
 func magnitude(d time.Duration) int {
 	us := uint64(min(max(0, d.Microseconds()), 1<<longestBits-1))
 	if us < 1<<magnitudeBits {
@@ -67,7 +65,7 @@ func magnitude(d time.Duration) int {
 	return (shift+1)<<magnitudeBits | int(us>>shift)&(1<<magnitudeBits-1)
 }
 
-// longest is the longest time that is counted at a place.
+// longest is the longest duration that is counted at an index.
 func longest(place int) time.Duration {
 	us, shift := uint64(place), place>>magnitudeBits-1
 	if shift >= 0 {

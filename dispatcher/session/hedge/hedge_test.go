@@ -1,4 +1,4 @@
-package session
+package hedge
 
 import (
 	"math/rand/v2"
@@ -76,7 +76,7 @@ func raceEvent(t *testing.T, r *race, event string) string {
 	case "abort":
 		return answer[r.abort()]
 	case "lose":
-		return answer[r.noteLost()]
+		return answer[r.mayRetryLost()]
 	case "leave":
 		end, ends = r.withdraw()
 	case "allowed", "denied":
@@ -113,7 +113,7 @@ func TestOfACallThatIsMadeTwiceNoVerdictIsLost(t *testing.T) {
 
 func TestExtraCallsAreAtMostTheirShareOfAllCalls(t *testing.T) {
 	for _, percent := range []int{1, 5, 30, 100} {
-		var b hedgeBudget
+		var b budget
 		extra := 0
 		for call := 1; call <= 10_000; call++ {
 			b.earn(percent)
@@ -131,7 +131,7 @@ func TestExtraCallsAreAtMostTheirShareOfAllCalls(t *testing.T) {
 }
 
 func TestExtraCallsAreNotSavedUp(t *testing.T) {
-	var b hedgeBudget
+	var b budget
 	if b.spend() {
 		t.Error("spent what nobody earned")
 	}
@@ -143,8 +143,8 @@ func TestExtraCallsAreNotSavedUp(t *testing.T) {
 	for b.spend() {
 		burst++
 	}
-	if burst != HedgeBurst {
-		t.Errorf("a burst of %d extra calls, want %d", burst, HedgeBurst)
+	if burst != Burst {
+		t.Errorf("a burst of %d extra calls, want %d", burst, Burst)
 	}
 	b.refund()
 	if !b.spend() || b.spend() {
@@ -168,7 +168,7 @@ func TestTheEstimateIsAtMostAnEighthAboveTheExactPercentile(t *testing.T) {
 		"tiny":         func() time.Duration { return time.Duration(random.IntN(9000)) },
 	}
 	for name, shape := range shapes {
-		for _, n := range []int{HedgeSamples, 5 * HedgeSamples, 2*HedgeWindow - HedgeSamples} {
+		for _, n := range []int{Samples, 5 * Samples, 2*Window - Samples} {
 			var l latencies
 			seen := make([]time.Duration, n)
 			for i := range seen {
@@ -186,22 +186,22 @@ func TestTheEstimateIsAtMostAnEighthAboveTheExactPercentile(t *testing.T) {
 
 func TestTheEstimateForgets(t *testing.T) {
 	var l latencies
-	for range HedgeSamples - 1 {
+	for range Samples - 1 {
 		l.observe(time.Second)
 	}
 	if l.p95() != 0 {
-		t.Errorf("an estimate of %s after %d calls", l.p95(), HedgeSamples-1)
+		t.Errorf("an estimate of %s after %d calls", l.p95(), Samples-1)
 	}
-	for range 10 * HedgeWindow {
+	for range 10 * Window {
 		l.observe(time.Second)
 	}
-	for range 8 * HedgeWindow {
+	for range 8 * Window {
 		l.observe(time.Millisecond)
 	}
 	if got := l.p95(); got > 2*time.Millisecond {
 		t.Errorf("estimated %s long after calls have become quick", got)
 	}
-	for range HedgeWindow {
+	for range Window {
 		l.observe(time.Second)
 	}
 	if got := l.p95(); got < time.Second {
@@ -242,7 +242,7 @@ func TestARaceThatEndsWhenASecondTicketIsTakenBackIsOver(t *testing.T) {
 	if r.abort() {
 		t.Error("it can be cancelled although it has ended")
 	}
-	if _, ends := r.arrive(review.Fail(review.FailureLost, "the session ended")); ends || r.join() || r.noteLost() {
+	if _, ends := r.arrive(review.Fail(review.FailureLost, "the session ended")); ends || r.join() || r.mayRetryLost() {
 		t.Error("it goes on although it has ended")
 	}
 }

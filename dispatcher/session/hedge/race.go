@@ -1,21 +1,20 @@
-package session
+package hedge
 
 import "github.com/portcullis-mesh/portcullis/dispatcher/review"
 
-// race is one call with up to two tickets, and decides which of their results is the call's: the first verdict, or, when
-// both have failed, the failure that says more. It has no lock and no clock.
+// race decides which result of up to two attempts is the call's: the first verdict, or, when both have failed, the more
+// telling failure. It has no lock and no clock.
 type race struct {
-	out    int            // tickets whose results are awaited
-	failed *review.Result // of the one that came to nothing
+	out    int            // attempts without a result
+	failed *review.Result // the failure of the attempt that ended
 	lost   bool           // a session ended while a handler may have had the call
 	over   bool
 }
 
-// newRace is a race with one ticket.
 func newRace() race { return race{out: 1} }
 
-// join lets a second ticket in. A call that is over needs none, and one that has already been on a session that ended
-// is not tried on a third.
+// join adds a second attempt. A call that is over needs none, and one that was on a session that ended does not go to a
+// third.
 func (r *race) join() bool {
 	if r.over || r.lost {
 		return false
@@ -24,7 +23,7 @@ func (r *race) join() bool {
 	return true
 }
 
-// arrive takes the result of a ticket. It returns the result of the call, if that has one now.
+// arrive takes the result of an attempt. It returns the result of the call, if that has one now.
 func (r *race) arrive(x review.Result) (end review.Result, ends bool) {
 	if r.over {
 		return review.Result{}, false
@@ -43,7 +42,7 @@ func (r *race) arrive(x review.Result) (end review.Result, ends bool) {
 	return x, true
 }
 
-// withdraw takes back the ticket that joined and was never sent. It returns the result of the call, if the other ticket has
+// withdraw removes the attempt that joined and was never sent. It returns the result of the call, if the other attempt has
 // failed meanwhile.
 func (r *race) withdraw() (end review.Result, ends bool) {
 	if r.over {
@@ -66,9 +65,9 @@ func (r *race) abort() bool {
 	return true
 }
 
-// noteLost reports whether a ticket that was lost with its session may go to another one: not if that happened before, and
-// not while the other ticket is out, which is that other session.
-func (r *race) noteLost() bool {
+// mayRetryLost reports whether an attempt that was lost with its session may go to another one: not if that happened
+// before, and not while the other attempt is out, which is on another one.
+func (r *race) mayRetryLost() bool {
 	if r.over || r.lost || r.out > 1 {
 		return false
 	}
@@ -76,8 +75,8 @@ func (r *race) noteLost() bool {
 	return true
 }
 
-// moreTelling sorts failures by what they tell an operator about the hook: most what the host said of the call, then what
-// became of it, least that nobody took it.
+// moreTelling ranks failures by what an operator learns about the hook: an answer of the host first, then a call that was
+// sent, then a call that no replica took.
 func moreTelling(f *review.Failure) int {
 	switch f.Kind {
 	case review.FailureHandler, review.FailurePanic, review.FailureBadAnswer:

@@ -1,0 +1,81 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// retryOrFinish ends a call, or hands it to another replica.
+func (r *Registry) retryOrFinish(s *Session, t *ticket, result review.Result) {
+	result.Timing.Instance = s.instance
+	if x := (*s.pools.Load())[t.pool]; x != nil {
+		x.learn(result, time.Unix(0, s.heard.Load()))
+	}
+	f := result.Failure
+	if f == nil {
+		t.finish(result)
+		return
+	}
+	now := time.Now()
+	if !t.mayRetry(f, now) {
+		t.finish(result)
+		return
+	}
+	t.failedOn(s)
+	r.metrics.retries.Inc()
+	r.place([]*ticket{t}, now)
+}
+
+// mayRetry reports whether a failed call may go to another replica. The rules:
+//
+//   - never past its deadline, never when nobody waits for it, and at most [MaxAttempts] times in all;
+//   - what no handler has seen, because it was never handed over or was refused as not started, may go whatever its side
+//     effects;
+//   - what a handler may have seen may go when its session ended, if the hook has no side effects, and once: a review that
+//     ends the session it is delivered on must not end a third. All calls that the session had are under suspicion, and
+//     each goes alone;
+//   - what a host has answered, be it that its handler failed, is its answer;
+//   - a second ticket of a call never goes again: the first one is still there.
+//
+// An instance that has not had it is preferred.
+func (t *ticket) mayRetry(f *review.Failure, now time.Time) bool {
+	if t.ended.Load() || t.second || t.attempts >= MaxAttempts || !now.Before(t.call().Deadline) {
+		return false
+	}
+	return f.NotStarted || f.Kind == review.FailureLost && withoutSideEffects(t) && t.mayRetryLost()
+}
+
+// tried reports whether the process behind a session has had the ticket before.
+func (t *ticket) tried(s *Session) bool {
+	return t.attempts > 0 && slices.Contains(t.had[:t.attempts], s.instance)
+}
+
+// failedOn takes note of who had the ticket last.
+func (t *ticket) failedOn(s *Session) { t.had[t.attempts-1] = s.instance }
+
+// mayRetryLost takes note that a session ended that may have been ended by the ticket. It reports whether another one may be
+// tried.
+func (t *ticket) mayRetryLost() bool {
+	if t.hedged != nil {
+		return t.hedged.MayRetryLost()
+	}
+	before := t.lost
+	t.lost = true
+	return !before
+}
+
+// withoutSideEffects reports whether the hook may see the same request twice.
+func withoutSideEffects(t *ticket) bool {
+	switch t.call().Hook.SideEffects {
+	case admissionregistrationv1.SideEffectClassNone:
+		return true
+	case admissionregistrationv1.SideEffectClassNoneOnDryRun:
+		return t.batch.Request.GetDryRun()
+	case admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown:
+	}
+	return false
+}
