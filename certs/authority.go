@@ -1,7 +1,7 @@
 // Package certs makes and serves the certificates of the mesh: a small certificate authority (Authority) with the PEM
 // files it leaves behind, and a Reloader that hands a server or a client the newest good files at every handshake.
 //
-// It does not decide who may do what (package identity reads a certificate, configuration grants), it does not renew
+// It does not authorize (package identity reads a certificate, configuration grants), it does not renew
 // anything by itself, and it keeps no state besides the files. All keys are ECDSA P-256. An Authority and a Reloader may
 // be used from any goroutine.
 package certs
@@ -94,14 +94,13 @@ func newAuthority(pair Pair) (*Authority, error) {
 	return &Authority{cert: loaded.Leaf, key: key, pair: pair}, nil
 }
 
-// CA returns the authority's own certificate and key. The certificate is what peers are given to trust; the key stays
-// with whoever issues.
+// CA returns the authority's own certificate and key. Peers get the certificate, to trust it; the issuer keeps the key.
 func (a *Authority) CA() Pair { return a.pair }
 
-// Spec says what a certificate is for.
+// Spec is the content of a certificate.
 type Spec struct {
-	// Identity is who the holder is: a URI such as "spiffe://mesh/imagepolicy" becomes the URI name, anything else the
-	// common name. Empty for a server that only has addresses. See package identity.
+	// Identity names the holder: a URI such as "spiffe://mesh/imagepolicy" becomes the URI name, anything else the common
+	// name. Empty for a server that only has addresses. See package identity.
 	Identity string
 	// DNSNames are the names that clients dial a server by.
 	DNSNames []string

@@ -9,8 +9,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// Channel is what the certificate of the peer of one connection proves, for as long as that holds. It is worked out once for a
-// connection; to ask it costs a look at the clock. It may be used concurrently.
+// Channel is the identity of the peer of one connection, for as long as its certificate is valid and trusted. It is computed once for
+// a connection; Identity costs a look at the clock. It may be used concurrently.
 type Channel struct {
 	files    *Reloader
 	peer     identity.Peer
@@ -29,7 +29,7 @@ func (r *Reloader) Channel(state *tls.ConnectionState) *Channel {
 	return newChannel(r, state.VerifiedChains)
 }
 
-// Verify returns what a connection of another listener proves by the authorities that are trusted here and now: nobody's
+// Verify returns the channel of a connection of another listener, by the authorities that are trusted here and now. It has no
 // identity when none of them vouches for a client of its certificate.
 func (r *Reloader) Verify(state *tls.ConnectionState) *Channel {
 	authorities := r.fresh().authorities
@@ -63,8 +63,8 @@ func newChannel(r *Reloader, chains [][]*x509.Certificate) *Channel {
 	return c
 }
 
-// Identity implements [identity.Channel]. The peer is known while everything holds that it was known by: every certificate of
-// every chain, and every authority at the end of one. Whoever has another chain connects again.
+// Identity implements [identity.Channel]. The peer has its identity while every certificate of every chain is valid, and every
+// authority at the end of one is trusted. A peer with another chain connects again.
 func (c *Channel) Identity() (identity.Peer, error) {
 	if _, err := c.peer.Identity(); err != nil {
 		return identity.Peer{}, err

@@ -43,7 +43,7 @@ type ReloaderOptions struct {
 type Reloader struct {
 	options ReloaderOptions
 
-	// current is what handshakes use.
+	// current is used by handshakes.
 	current atomic.Pointer[material]
 	// nextLook is the time of the next read of the files, in nanoseconds since 1970.
 	nextLook atomic.Int64
@@ -143,7 +143,7 @@ func (r *Reloader) fresh() *material {
 	return r.current.Load()
 }
 
-// readLocked replaces what has changed in the files and is valid.
+// readLocked takes over the changed files that are valid.
 func (r *Reloader) readLocked() error {
 	r.nextLook.Store(r.options.Now().Add(reloadInterval).UnixNano())
 	current := r.current.Load()

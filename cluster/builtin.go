@@ -16,7 +16,7 @@ type Builtin interface {
 	Discovered(lists []*metav1.APIResourceList) Equivalents
 	// Served is Discovered by the group versions that an API server serves.
 	Served(versions []schema.GroupVersion) Equivalents
-	// Known returns what is equivalent in a cluster of which nothing is known.
+	// Known returns the equivalents of a cluster whose discovery is unknown.
 	Known() Equivalents
 	// Knows reports whether a kind is built in.
 	Knows(kind schema.GroupVersionKind) bool

@@ -98,7 +98,7 @@ func (c *clusterConn) seedFrom(other *clusterConn) {
 	c.discovery.seedFrom(other.discovery)
 }
 
-// watch keeps what is known of the cluster fresh until ctx ends: the namespaces alone, unless whole is set.
+// watch keeps the caches of the cluster fresh until ctx ends: the namespaces alone, unless whole is set.
 func (c *clusterConn) watch(ctx context.Context, whole bool) {
 	ctx = logr.NewContextWithSlogLogger(ctx, c.logger)
 	var wg sync.WaitGroup

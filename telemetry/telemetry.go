@@ -23,7 +23,7 @@ import (
 // DefaultServiceName is the service.name of traces when neither Options, OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES sets one.
 const DefaultServiceName = "portcullis"
 
-// Options is what a Telemetry needs besides the environment.
+// Options configure a Telemetry, besides the environment.
 type Options struct {
 	// ServiceName is the service.name of traces unless the environment names one; empty means DefaultServiceName.
 	ServiceName string
@@ -73,7 +73,7 @@ func New(ctx context.Context, o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// Shutdown exports what is queued and ends the background work of the exporters, or gives up when ctx ends. Later calls
+// Shutdown exports the queued spans and ends the background work of the exporters, or gives up when ctx ends. Later calls
 // do nothing.
 func (t *Telemetry) Shutdown(ctx context.Context) error { return t.shutdown(ctx) }
 

@@ -37,7 +37,7 @@ func exclusions() []exclusion {
 	}
 }
 
-// excluded reports whether no request of the atom comes to the mesh, whoever names it.
+// excluded reports whether no request of the atom comes to the mesh, also if a rule names it.
 func excluded(a atom) bool {
 	resource, _ := splitResource(a[dimResource])
 	return slices.ContainsFunc(exclusions(), func(x exclusion) bool {
@@ -117,7 +117,7 @@ func rulesExpression(list []atom) string {
 	return strings.Join(each, " || ")
 }
 
-// ruleExpression is a rule in CEL. What Kubernetes gives to a condition is an AdmissionRequest, in which an empty
+// ruleExpression is a rule in CEL. A condition gets an AdmissionRequest of Kubernetes, in which an empty
 // namespace or subresource is not there at all, and request.resource is what the client asked for, whatever the version in
 // which the entry sees it (matcher.Match of k8s.io/apiserver's webhook/matchconditions).
 func ruleExpression(r admissionregistrationv1.RuleWithOperations) string {

@@ -19,7 +19,7 @@ type entry struct {
 	hooks []*match.Hook
 	// atoms are the requests of the entry, in the versions that its hooks name.
 	atoms []atom
-	// equivalent says that the API server brings these requests in other versions too.
+	// equivalent means that the API server sends these requests in other versions too.
 	equivalent bool
 	// except are requests among them that belong to another entry.
 	except []atom
@@ -99,7 +99,7 @@ func partition(hooks []*match.Hook) (closed, open []*match.Hook) {
 	return closed, open
 }
 
-// keep is what of a list passes; the list stays as it is.
+// keep returns the elements that pass; the list stays as it is.
 func keep[T any](list []T, passes func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !passes(x) })
 }
@@ -159,7 +159,7 @@ func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook 
 	}
 }
 
-// sideEffects is what all hooks of the entry declare together. The dispatcher refuses dry runs for the single hook.
+// sideEffects combines the declarations of all hooks of the entry. The dispatcher refuses dry runs for the single hook.
 func (e entry) sideEffects() admissionregistrationv1.SideEffectClass {
 	for _, h := range e.hooks {
 		if h.SideEffects != admissionregistrationv1.SideEffectClassNone {
@@ -190,7 +190,7 @@ func (p *planner) timeoutSeconds(e entry) int32 {
 }
 
 // need is the longest that hooks of one request may take one after the other, or at the same time when they validate.
-// Hooks that cannot meet in a request do not count together, and nobody waits for hooks in shadow.
+// Hooks that cannot meet in a request do not count together, and the caller does not wait for hooks in shadow.
 func (p *planner) need(e entry) time.Duration {
 	var need time.Duration
 	waited := keep(e.hooks, func(h *match.Hook) bool { return !h.Route.Shadow })

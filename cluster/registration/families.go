@@ -51,7 +51,7 @@ func pathsOf(known Equivalents) [][]atom {
 	return all
 }
 
-// withNamed adds versions that hooks name and that nobody said are served: of resources of which nothing is known, since in
+// withNamed adds versions that hooks name and that discovery does not list: of unknown resources, since in
 // one group a name is one resource in whatever version; and of those that hooks of both match policies name, so that a
 // cluster that learns to serve one more version sends it to where a hook waits for it.
 func withNamed(all [][]atom, hooks []*match.Hook) [][]atom {
@@ -119,8 +119,8 @@ func (f families) of(set atomSet) []atom {
 	return slices.DeleteFunc(all, excluded)
 }
 
-// reach are the requests that a hook is called for: those that its rules name and, with matchPolicy Equivalent, what is the
-// same as one of them (SEMANTICS C13).
+// reach are the requests that a hook is called for: those that its rules name and, with matchPolicy Equivalent, the
+// equivalents of those (SEMANTICS C13).
 func (f families) reach(h *match.Hook) []atom {
 	all := written(h)
 	if isEquivalent(h) {

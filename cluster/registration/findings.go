@@ -28,7 +28,7 @@ const (
 	CodeTimeout = "timeout-budget"
 )
 
-// inspect reports what is dangerous about the hooks.
+// inspect reports the dangers of the hooks.
 func (p *planner) inspect(hooks []*match.Hook) {
 	for _, h := range hooks {
 		all := atoms(h.Rules())
@@ -98,7 +98,7 @@ func (p *planner) excluded(h *match.Hook, all []atom) {
 	}
 }
 
-// kubeSystem reports an entry that fails closed and brings what is in kube-system, though none of its hooks need be about that:
+// kubeSystem reports an entry that fails closed and brings requests of kube-system, though none of its hooks need select them:
 // selectors that differ between hooks are none of the entry, and a condition of a hook never is. What a hook selects by itself
 // is for package danger.
 func (p *planner) kubeSystem(e entry) {

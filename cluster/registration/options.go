@@ -32,7 +32,7 @@ const (
 	maxBudget = 30*time.Second - Overhead
 )
 
-// Options say how the cluster reaches the mesh.
+// Options describe the way from the cluster to the mesh.
 type Options struct {
 	// Name is metadata.name of both objects, and what the names of the entries end with; empty is DefaultName. API
 	// servers call mutating webhooks in the order of such names.
@@ -69,7 +69,7 @@ type Budget struct {
 	Validate time.Duration
 }
 
-// complete fills in defaults and says what is wrong.
+// complete fills in defaults and checks the options.
 func (o Options) complete(cluster string) (Options, error) {
 	o.Name = cmp.Or(o.Name, DefaultName)
 	o.URL = strings.TrimRight(o.URL, "/")

@@ -17,10 +17,10 @@ func MadeFor(m *metav1.ObjectMeta) (cluster string, ok bool) {
 	return cluster, ok
 }
 
-// Reviews is the cluster whose reviews the mesh takes at an address, whoever wrote it; empty for an address that is none
-// of a bridge. Which host it leads to is not looked at.
+// Reviews is the cluster whose reviews the mesh takes at an address, also if registration did not write it; empty for an address
+// that is none of a bridge. The host of the address does not matter.
 func Reviews(c *admissionregistrationv1.WebhookClientConfig) (cluster string) {
-	_, rest, _ := strings.Cut(pathOf(c), "/v1/clusters/") // what is before is a prefix, as Options.URL may have one
+	_, rest, _ := strings.Cut(pathOf(c), "/v1/clusters/") // a prefix before it may come from Options.URL
 	segments := strings.Split(rest, "/")                  // cluster, stage, and perhaps an entry and its plan
 	if len(segments) < 2 || len(segments) > 4 {
 		return ""

@@ -38,8 +38,8 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Registration is what a cluster's API server has to hold. Both objects are always there, so that applying them also
-// takes away entries that no hook needs any more. They belong to the caller.
+// Registration has the objects for a cluster's API server. Both are always there, so that applying them also removes
+// entries that no hook needs any more. They belong to the caller.
 type Registration struct {
 	// Mutating has the entries of mutating hooks, in the order in which they must be called.
 	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
@@ -79,7 +79,7 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 	return r, nil
 }
 
-// planner makes one registration, and collects what is worth telling about it.
+// planner makes one registration, and collects its findings.
 type planner struct {
 	options  Options
 	cluster  string

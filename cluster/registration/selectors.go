@@ -10,8 +10,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// namespaceSelector is what all hooks of an entry ask of a namespace, or else that it is none that all of them leave out by
-// name, and that it is not the mesh's own.
+// namespaceSelector is the selector that all hooks of an entry share, or else one without the namespaces that all of them leave out
+// by name, and without the mesh's own.
 func (p *planner) namespaceSelector(hooks []*match.Hook) *metav1.LabelSelector {
 	s := shared(hooks, (*match.Hook).NamespaceSelector)
 	if names := leftOut(hooks); len(s.MatchLabels)+len(s.MatchExpressions) == 0 && len(names) > 0 {

@@ -43,7 +43,7 @@ func packageComments(p *Package) ([]string, error) {
 	return comments, nil
 }
 
-// judgeComments says what is wrong with a package's comments; empty when nothing is.
+// judgeComments returns the problem of a package's comments, or "".
 func judgeComments(p *Package, comments []string) string {
 	if len(comments) != 1 {
 		return fmt.Sprintf("has %d package comments, want one", len(comments))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Edges says what some packages may not import, and why.
+// Edges forbids imports of some packages, with the reason.
 type Edges struct {
 	// From are the importing packages, as patterns: "./x" is a package of the module, "x/..." is x and all below.
 	From []string

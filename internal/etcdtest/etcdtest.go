@@ -22,7 +22,7 @@ import (
 const (
 	// Root may do everything.
 	Root = "root"
-	// User may read and write what is below etcdstore.DefaultPrefix.
+	// User may read and write the keys below etcdstore.DefaultPrefix.
 	User = "portcullis"
 	// Stranger has a certificate and a password, and may do nothing.
 	Stranger = "stranger"
@@ -91,7 +91,7 @@ func (c *Cluster) Options(user string) etcdstore.DialOptions {
 	return o
 }
 
-// WithPassword reach the cluster as a user with a password; the certificate is that of nobody.
+// WithPassword reach the cluster as a user with a password; the certificate is of no user.
 func (c *Cluster) WithPassword(user string) etcdstore.DialOptions {
 	o := c.Options("nobody")
 	o.User, o.PasswordFile = user, c.file("password")
@@ -178,7 +178,7 @@ func (c *Cluster) certificates() {
 	}
 }
 
-// users makes the users, and etcd ask who somebody is.
+// users makes the users, and turns authentication on.
 func (c *Cluster) users() {
 	c.t.Helper()
 	c.Leader()

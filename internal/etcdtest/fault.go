@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Gate is what connections pass through. It may be turned at any time, from any goroutine.
+// Gate cuts, delays or stops the connections that pass through it. It may be turned at any time, from any goroutine.
 type Gate struct {
 	mu    sync.Mutex
 	now   passage
 	sweep func() // ends the connections that a cut gate is in the way of
 }
 
-// passage is what happens to bytes, until it is over.
+// passage is one state of a gate, until it is over.
 type passage struct {
 	cut, hung bool
 	delay     time.Duration

@@ -71,14 +71,14 @@ func (m *Member) Heal() { m.Peers.Heal(); m.Clients.Heal() }
 // Runs reports whether it was not killed.
 func (m *Member) Runs() bool { return m.etcd != nil }
 
-// Kill ends it without a word to anybody. What it has written stays.
+// Kill ends it without a shutdown. Its data stay.
 func (m *Member) Kill() {
 	m.CutOff() // it would hand over what it leads
 	m.etcd.Server.HardStop()
 	m.stop()
 }
 
-// Restart starts what was killed, and returns when it takes part.
+// Restart starts a killed member, and returns when it takes part.
 func (m *Member) Restart() {
 	m.cluster.t.Helper()
 	m.Heal()
@@ -103,7 +103,7 @@ func (m *Member) start() {
 		peers, clients := freeAddress(), freeAddress()
 		etcd, err := embed.StartEtcd(m.settings(peers, clients))
 		if errors.Is(err, syscall.EADDRINUSE) || err != nil && strings.Contains(err.Error(), "address already in use") {
-			continue // somebody was faster
+			continue // another process was faster
 		}
 		if err != nil {
 			t.Errorf("starting %s: %v", m.name, err)
@@ -154,7 +154,7 @@ func at(scheme, addr string) []url.URL { return []url.URL{{Scheme: scheme, Host:
 
 func loopback() []net.IP { return []net.IP{net.IPv4(127, 0, 0, 1)} }
 
-// freeAddress is one that nobody listened at a moment ago.
+// freeAddress had no listener a moment ago.
 func freeAddress() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

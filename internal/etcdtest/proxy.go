@@ -25,7 +25,7 @@ func newProxy(t *testing.T, all *links, gates func(first []byte) []*Gate) *proxy
 		t.Fatal(err)
 	}
 	p := &proxy{listener: listener, links: all, gates: gates}
-	p.to("127.0.0.1:1") // nobody
+	p.to("127.0.0.1:1") // no listener
 	all.running.Go(p.accept)
 	return p
 }
@@ -88,7 +88,7 @@ func (l *link) end() {
 	l.once.Do(func() { close(l.gone); _ = l.client.Close() })
 }
 
-// carry moves what comes from one end to the other.
+// carry moves bytes from one end to the other.
 func (l *link) carry(to io.Writer, from io.Reader) {
 	defer l.end()
 	buffer := make([]byte, 32<<10)
@@ -127,7 +127,7 @@ func (s *links) add(l *link) {
 	s.open[l] = true
 }
 
-// heard says how a connection begins.
+// heard notes the first bytes of a connection.
 func (s *links) heard(l *link, first []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *links) remove(l *link) {
 	delete(s.open, l)
 }
 
-// end ends those that something is said of.
+// end ends the links that match.
 func (s *links) end(which func(*link) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

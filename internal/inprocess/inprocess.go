@@ -65,7 +65,7 @@ func (b *Backend) Start(ctx context.Context, batch *dispatcher.Batch, done func(
 	}
 }
 
-// call is one running handler. Whoever finishes it first decides its result.
+// call is one running handler. The first to finish it decides its result.
 type call struct {
 	cancel context.CancelFunc
 	once   sync.Once

@@ -54,7 +54,7 @@ func newChain(t testing.TB, o Options, hooks *hooks) (admission.Interface, error
 	return chain, nil
 }
 
-// stored is what the API server's storage holds.
+// stored has the objects in the API server's storage.
 func stored(o Options, hooks *hooks) []runtime.Object {
 	var all []runtime.Object
 	for name, labels := range o.Namespaces {

@@ -1,14 +1,14 @@
 // Package oracle is kube-apiserver's own webhook admission, run in process: the validating and mutating plugins of
 // k8s.io/apiserver behind its own reinvocation chain, configured from ordinary webhook configurations, calling hooks
-// over real HTTPS whose answers are scripts. What it answers is what Portcullis has to answer.
+// over real HTTPS whose answers are scripts. Portcullis has to give the same answers.
 //
-// What is real: matching, order, the calls with their AdmissionReviews, timeouts and TLS, the reading of answers,
+// Real are matching, order, the calls with their AdmissionReviews, timeouts and TLS, the reading of answers,
 // failure policies, patches, reinvocation, and, for built-in kinds, decoding, conversion and defaulting through
 // Kubernetes' own internal types (k8s.io/kubernetes' scheme). Objects of other kinds are unstructured, as custom
 // resources are in a real API server, without pruning and without a schema's defaults; the definitions that there are
 // convert them.
 //
-// What is missing: everything around admission. Nothing is authenticated, validated or stored; there are no in-tree
+// Missing is everything around admission. Nothing is authenticated, validated or stored; there are no in-tree
 // plugins between the rounds, no field managers, no audit levels, and the limits that the API server puts on
 // warnings are not applied.
 //
@@ -73,7 +73,7 @@ type Oracle struct {
 	custom  bool
 	hooks   *hooks
 
-	mu sync.Mutex // one review at a time, so that calls can be told apart
+	mu sync.Mutex // one review at a time, so that each call belongs to a known review
 }
 
 // New starts an oracle. It ends with the test.

@@ -18,7 +18,7 @@ import (
 
 // Outcome is how admission ended.
 type Outcome struct {
-	// Allowed says whether the request goes on.
+	// Allowed reports whether the request goes on.
 	Allowed bool
 	// Code, Reason, Message and Details are the status that the client gets when it does not.
 	Code    int32
@@ -28,7 +28,7 @@ type Outcome struct {
 	// FinalObject is the object after mutation, defaulted and in the version of the request, as JSON; nil when
 	// there is none or the request was refused.
 	FinalObject []byte
-	// Warnings are what hooks said to the client, in the order in which it was said.
+	// Warnings are those of the hooks for the client, in their order.
 	Warnings []string
 	// Audit are the annotations of hooks and of the plugins themselves, as far as their keys were accepted.
 	Audit map[string]string
@@ -52,7 +52,7 @@ func (r *recorder) AddAnnotation(key, value string) error {
 	return r.AddAnnotationWithLevel(key, value, auditinternal.LevelMetadata)
 }
 
-// AddAnnotationWithLevel implements admission.Attributes. The real attributes decide what is acceptable.
+// AddAnnotationWithLevel implements admission.Attributes. The real attributes decide which keys are valid.
 func (r *recorder) AddAnnotationWithLevel(key, value string, level auditinternal.Level) error {
 	if err := r.Attributes.AddAnnotationWithLevel(key, value, level); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (r *recorder) outcome(refusal error, called []string, kind schema.GroupVers
 	return out, err
 }
 
-// statusOf is what the API server's handlers make of an error of admission.
+// statusOf is the status of an error of admission, as the API server's handlers make it.
 func statusOf(err error) metav1.Status {
 	var known apierrors.APIStatus
 	if errors.As(err, &known) {

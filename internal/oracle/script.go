@@ -13,7 +13,7 @@ import (
 // Script is a hook: it answers one attempt at a call. ctx ends when the caller gives up, and knows the Call.
 type Script func(ctx context.Context, request *admissionv1.AdmissionRequest) Answer
 
-// Answer is what a hook sends back. The zero Answer is an AdmissionReview without a response.
+// Answer is the answer of a hook. The zero Answer is an AdmissionReview without a response.
 type Answer struct {
 	// Response is the verdict. Its uid is that of the request unless it has one.
 	Response *admissionv1.AdmissionResponse
@@ -25,7 +25,7 @@ type Answer struct {
 	Cut int
 	// Code is the HTTP status; 0 means 200.
 	Code int
-	// Header is added to the answer, or replaces what is in it.
+	// Header is added to the answer, or replaces a header in it.
 	Header http.Header
 	// Delay is how long the hook takes.
 	Delay time.Duration
@@ -50,7 +50,7 @@ func (a Answer) attempt(n int) Answer {
 type Call struct {
 	// Version is the apiVersion of the AdmissionReview.
 	Version string
-	// Timeout is what the caller said about its patience: a duration in whole seconds.
+	// Timeout is the timeout that the caller announced: a duration in whole seconds.
 	Timeout string
 }
 
