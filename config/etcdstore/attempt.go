@@ -11,26 +11,23 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// How etcd is asked.
 const (
-	// attemptAfter is after what silence the same is asked once more beside the first time. The client takes turns between
-	// the members, so that one that hangs costs this much and not the age that a configuration may have: gRPC notices it
-	// after 11 s at best.
+	// attemptAfter is the time without an answer after which another attempt begins beside the first. The client alternates
+	// between the members, so a member that hangs costs this much; gRPC notices it after 11 s at best.
 	attemptAfter = 500 * time.Millisecond
-	// maxAttempts bounds how often the same is asked.
+	// maxAttempts bounds the attempts of one request.
 	maxAttempts = 4
 )
 
-// answer is how an attempt ended.
+// answer is the result of an attempt.
 type answer[T any] struct {
 	value T
 	err   error
 }
 
-// attempt asks, and asks again beside that when nothing was heard for a while, or when a member could not answer. The first
-// answer counts; the other attempts are ended and waited for. A refusal counts when no attempt is left that may yet be
-// answered: a commit that comes beside one which has filled the store is refused, and has been made. What is asked must come to
-// the same however often it is done.
+// attempt sends an idempotent request, and sends it again if there is no answer for a while, or if a member was unavailable. It
+// returns the first success, and cancels and waits for the other attempts. It returns a refusal only when no other attempt is
+// left that may succeed: a commit is refused if an earlier attempt of the same one has filled the store.
 func attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -69,10 +66,10 @@ func attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (
 	}
 }
 
-// transient reports whether another member may answer what one has not, or the same one a little later.
+// transient reports whether another attempt may succeed.
 func transient(err error) bool { return codeOf(err) == codes.Unavailable }
 
-// codeOf is the code of an error of etcd, which has two forms.
+// codeOf returns the code of an error of etcd, which has two forms.
 func codeOf(err error) codes.Code {
 	var told rpctypes.EtcdError
 	if errors.As(err, &told) {

@@ -17,21 +17,20 @@ import (
 
 // Times of the client of an external etcd.
 const (
-	// dialTimeout bounds the dial of one member; others are asked meanwhile.
+	// dialTimeout bounds the dial of one member, beside those of others.
 	dialTimeout = 2 * time.Second
-	// keepAlive is after what silence a member is asked whether it lives. gRPC asks no sooner than this; [attempt] does not
-	// wait for it.
+	// keepAlive is the time without traffic after which gRPC pings a member, and the shortest it allows.
 	keepAlive = 10 * time.Second
-	// keepAliveTimeout is how long it may take to say so, and how long bytes may be on their way to a member that is cut off.
+	// keepAliveTimeout bounds the answer to a ping, and the time that bytes to a member stay unacknowledged.
 	keepAliveTimeout = time.Second
-	// redialAfter bounds the pause between two dials of a member that is not there.
+	// redialAfter bounds the pause between two dials of a member.
 	redialAfter = time.Second
 )
 
-// requestHeadroom is what a message may have beside the request that etcd bounds, in bytes.
+// requestHeadroom is the size that a message may have beyond the request that etcd bounds, in bytes.
 const requestHeadroom = 512 << 10
 
-// DialOptions say how an external etcd is reached.
+// DialOptions configure the client of an external etcd.
 type DialOptions struct {
 	// Endpoints are the URLs of its members; at least one.
 	Endpoints []string
@@ -42,8 +41,8 @@ type DialOptions struct {
 	User, PasswordFile string
 }
 
-// Dial returns a client of an external etcd, which the caller closes. Without a user nothing is asked yet, and etcd need
-// not be there; with one it has to be, since it gives a token for the password.
+// Dial returns a client of an external etcd, which the caller closes. Only with a user does it need etcd to be available, for the
+// token.
 func Dial(o DialOptions) (*clientv3.Client, error) {
 	c := clientv3.Config{
 		Endpoints: o.Endpoints, DialTimeout: dialTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
@@ -74,15 +73,13 @@ func Dial(o DialOptions) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// failFast has a call fail when no member can be reached, with the reason why. etcd's client would wait for one instead, and
-// know nothing in the end but that the time is over.
+// failFast makes a call fail with the reason if no member can be reached. etcd's client would wait for one until the deadline.
 //
 //nolint:revive // the arguments are those that gRPC has for interceptors
 func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
-// password reads the password.
 func (o *DialOptions) password() (string, error) {
 	if o.PasswordFile == "" {
 		return "", nil

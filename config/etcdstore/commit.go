@@ -15,22 +15,20 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 )
 
-// Edit is what one transaction does.
+// Edit is the writes of one transaction.
 type Edit struct {
-	// Put are the objects to be there, each in place of the one that has its key.
+	// Put are the objects to write, each in place of the one with its key.
 	Put []*Record
-	// Delete are the objects to be gone.
+	// Delete are the objects to delete.
 	Delete []config.Key
-	// Change tells about it.
+	// Change describes it.
 	Change Change
 }
 
-// Commit makes a change, whole or not at all, if the store still is as base says, and returns the revision of the
-// configuration that it makes.
+// Commit makes a change atomically if the store is still in the state base, and returns the revision of the configuration that
+// it makes. If a member does not answer, Commit repeats the transaction, which recognises the first one in the history.
 //
-// It is asked for again where a member does not answer: the second time it finds the first one in the history.
-//
-// Errors: ErrMoved, ErrTooLarge, ErrFull, ErrUnknown, or what etcd says of a change that it has not made.
+// Errors: ErrMoved, ErrTooLarge, ErrFull, ErrUnknown, or the refusal of etcd.
 func (s *Store) Commit(ctx context.Context, base *State, e Edit) (revision int64, err error) {
 	n := base.Changes + 1
 	e.Change.ID = uuid.NewString()
@@ -57,8 +55,8 @@ func (s *Store) Commit(ctx context.Context, base *State, e Edit) (revision int64
 	return made(answer.Responses[0].GetResponseRange().Kvs, e.Change.ID)
 }
 
-// madeAnyway looks for a change that was refused since the store is full: etcd says so of the one that fills it too, which
-// it has made.
+// madeAnyway looks for a change that was refused because the store is full: etcd also refuses the one that fills it, after it has
+// made it.
 func (s *Store) madeAnyway(ctx context.Context, n int64, id string, refused error) (revision int64, err error) {
 	if !errors.Is(refused, ErrFull) {
 		return 0, refused
@@ -73,7 +71,7 @@ func (s *Store) madeAnyway(ctx context.Context, n int64, id string, refused erro
 	return 0, refused
 }
 
-// made is the revision of a change that an earlier attempt has made, if it is the one in the history.
+// made returns the revision of a change if it is the one in the history.
 func made(history []*mvccpb.KeyValue, id string) (revision int64, err error) {
 	var c Change
 	if len(history) == 1 && json.Unmarshal(history[0].Value, &c) == nil && c.ID == id {
@@ -82,7 +80,6 @@ func made(history []*mvccpb.KeyValue, id string) (revision int64, err error) {
 	return 0, ErrMoved
 }
 
-// operations are the writes of the n-th change.
 func (s *Store) operations(n int64, e Edit) ([]clientv3.Op, error) {
 	ops := make([]clientv3.Op, 0, len(e.Put)+len(e.Delete)+3)
 	ops = append(ops, clientv3.OpPut(s.keys.generation(), strconv.FormatInt(n, 10)))
@@ -107,8 +104,8 @@ func (s *Store) operations(n int64, e Edit) ([]clientv3.Op, error) {
 	return ops, nil
 }
 
-// Restored makes the generation move in a store that was restored from a backup, and notes who did that: who knows what was
-// lost, and knows that revisions only grow, looks again. The revision of etcd has to be past whatever they know.
+// Restored moves the generation of a store that was restored from a backup, and records the actor. Readers that knew later
+// changes then read again. The revision of etcd has to be past all that were ever read.
 func (s *Store) Restored(ctx context.Context, actor string) error {
 	state, err := s.Read(ctx, nil)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Decoder reads the manifests of states. It keeps what it has read, so that the next state costs what has changed, and the
-// same one nothing. The zero value is ready; it is not for concurrent use.
+// Decoder reads the manifests of states. It caches what it has read, so that a state costs only the changes since the last one.
+// The zero value is ready; it is not for concurrent use.
 type Decoder struct {
-	// Documents reads the manifests; nil means one of its own.
+	// Documents reads the manifests; nil means a new one.
 	Documents *config.Decoder
 
 	state    *State
@@ -21,15 +21,14 @@ type Decoder struct {
 	problems config.Problems // of known
 }
 
-// decoded is what a version of a record says.
+// decoded is a version of a record, decoded.
 type decoded struct {
 	record   *Record
 	objects  []config.Object // at most one
 	problems config.Problems
 }
 
-// Decode returns the objects of a state that are not being removed, and what is wrong with them. The caller must not write
-// to either.
+// Decode returns the objects of a state that are not being removed, and their problems. The caller must not change either.
 func (d *Decoder) Decode(state *State) (objects []config.Object, problems config.Problems) {
 	if state != d.state {
 		d.read(state)
@@ -37,7 +36,6 @@ func (d *Decoder) Decode(state *State) (objects []config.Object, problems config
 	return d.objects, d.problems
 }
 
-// read reads what has changed.
 func (d *Decoder) read(state *State) {
 	if d.Documents == nil {
 		d.Documents = config.NewDecoder()
@@ -68,14 +66,14 @@ func (d *Decoder) read(state *State) {
 	for _, known := range next {
 		d.objects, d.problems = append(d.objects, known.objects...), append(d.problems, known.problems...)
 	}
-	for _, key := range refused { // there may be room the next time
+	for _, key := range refused { // the next state may leave room in the budget
 		delete(next, key)
 	}
 	d.state, d.known = state, next
 }
 
-// decodeManifest reads what an author wrote. It was valid when it was written: only another program, or a version that
-// knows more, can have made it otherwise.
+// decodeManifest reads the manifest of an author. It was valid when ConfigService wrote it; another program or a newer version
+// may have written an invalid one.
 func decodeManifest(documents *config.Decoder, budget *config.Budget, r *Record) decoded {
 	d := decoded{record: r}
 	switch {
@@ -88,13 +86,13 @@ func decodeManifest(documents *config.Decoder, budget *config.Budget, r *Record)
 		d.problems = config.Problems{fault(r, config.CodeSyntax, r.Fault.Error())}
 	default:
 		d.objects, d.problems = documents.DecodeWithin(budget, "", r.Manifest)
-		d.settle()
+		d.bindRecord()
 	}
 	return d
 }
 
-// settle makes the one object of a manifest what its record says that it is.
-func (d *decoded) settle() {
+// bindRecord checks that the manifest holds the one object of its record.
+func (d *decoded) bindRecord() {
 	for i := range d.problems {
 		d.problems[i].Key, d.problems[i].Line = d.record.Key, 0
 	}

@@ -1,9 +1,9 @@
 // Package etcdstore keeps the objects of the configuration in etcd, one key an object, whether etcd is embedded or a
 // cluster of its own.
 //
-// Every transaction that changes anything moves one key, the generation. A reader asks for that key alone, linearizably,
-// and for the rest only when it has moved; a writer commits only what was checked against the generation that is still
-// there. [Store] has no state of its own: what was read is a [State], immutable, and handed back to be brought up to date.
+// Every transaction that changes something also changes one key, the generation. A reader reads that key, linearizably, and the
+// objects only after a change; a writer commits only if the generation is still the one that it has checked. [Store] has no
+// state: Read returns an immutable [State], and takes the last one to return the next.
 package etcdstore
 
 import (
@@ -42,15 +42,15 @@ var (
 	ErrMissing = errors.New("etcd holds no configuration below this prefix, not even an empty one")
 	// ErrReplaced: the store is not the one that was read before, or an older state of it.
 	ErrReplaced = errors.New("etcd holds another store than before, or an older state of it")
-	// ErrMoved: something else was committed since the state that a change was checked against. Read, check and try again.
+	// ErrMoved: another change was committed since the state that this one was checked against. Read, check and try again.
 	ErrMoved = errors.New("the configuration has changed meanwhile")
 	// ErrTooLarge: the change is more than etcd takes in one transaction. Nothing was changed.
 	ErrTooLarge = errors.New("the change is too large for one transaction")
-	// ErrFull: the database has reached its quota. Nothing was changed, and what is there is read on.
+	// ErrFull: the database has reached its quota. Nothing was changed; reads still work.
 	ErrFull = errors.New("the store is full")
-	// ErrUnknown: etcd has not said what became of a commit. It may or may not have happened.
+	// ErrUnknown: a commit was not answered. It may or may not have happened.
 	ErrUnknown = errors.New("etcd has not said whether it made the change")
-	// ErrUnannounced: others do not know yet of the dispatcher that asks, or no more for long enough.
+	// ErrUnannounced: the lease of the dispatcher does not last long enough, or there is none yet.
 	ErrUnannounced = errors.New("other dispatchers cannot be told that this one judges")
 )
 
@@ -60,7 +60,7 @@ type Options struct {
 	Client *clientv3.Client
 	// Prefix is in front of all keys; empty means DefaultPrefix. It ends with a slash.
 	Prefix string
-	// Decoder reads the manifests of a Source; nil means one of its own.
+	// Decoder reads the manifests of a Source; nil means a new one.
 	Decoder *config.Decoder
 }
 
@@ -73,7 +73,7 @@ type Store struct {
 	decoder *config.Decoder
 }
 
-// New returns the store of a prefix. It does not look whether there is one.
+// New returns the store of a prefix, which need not exist yet.
 func New(o Options) (*Store, error) {
 	if o.Client == nil {
 		return nil, errors.New("etcdstore: no etcd to keep anything in")
@@ -101,7 +101,7 @@ func (s *Store) Init(ctx context.Context) error {
 	return nil
 }
 
-// commitError is what the error of a transaction means for who asked for it.
+// commitError maps the error of a transaction.
 func commitError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrTooManyOps):
@@ -117,12 +117,12 @@ func commitError(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// oversized reports whether gRPC has not let a message pass, at either end, before etcd could look at it.
+// oversized reports whether gRPC refused a message for its size, at either end.
 func oversized(err error) bool {
 	return codeOf(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "message larger than max")
 }
 
-// refused reports whether etcd has surely not made the change.
+// refused reports whether etcd has certainly not made the change.
 func refused(err error) bool {
 	return slices.Contains([]codes.Code{
 		codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted, codes.FailedPrecondition,

@@ -14,15 +14,14 @@ import (
 // maxKnownBytes bounds the name of a store in a file.
 const maxKnownBytes = 256
 
-// known is the store that a source has listed, as a file remembers it.
+// known is the identity of the store that a source has listed, kept in a file.
 type known struct {
-	file string // empty: nothing is remembered
+	file string // empty: it is not kept
 	id   string // empty before the first listing
 }
 
-// Remember has the source list the store alone that a file names, so that one which was wiped, or is another one, is a
-// failure also for a process that was started anew. A file that is not there is written with the first listing; found reports
-// whether it was there. It is called before List.
+// Remember makes List fail unless the store is the one that a file names, so that a new process detects a store that was wiped
+// or replaced. The first listing writes a missing file; found reports whether it exists. Remember is called before List.
 func (s *Source) Remember(file string) (found bool, err error) {
 	s.known.file = file
 	data, err := os.ReadFile(file)
@@ -39,7 +38,7 @@ func (s *Source) Remember(file string) (found bool, err error) {
 	return true, nil
 }
 
-// check compares a store with the one that is known, and makes it known if there is none.
+// check compares a store with the known one, and remembers it if there is none.
 func (k *known) check(id string) error {
 	switch {
 	case k.file == "" || k.id == id:
@@ -58,7 +57,7 @@ func (k *known) check(id string) error {
 	return nil
 }
 
-// missing says of a store that is not there what can be done, if there was one.
+// missing adds the remedy to ErrMissing if there was a store.
 func (k *known) missing(err error) error {
 	if k.id == "" || !errors.Is(err, ErrMissing) {
 		return err

@@ -19,52 +19,48 @@ import (
 
 // Times of a Presence.
 const (
-	// DefaultLeaseTTL is how long what a dispatcher has said of itself counts after it was said last. It is leasePerAge times
-	// as long as a configuration may be old: a dispatcher whose lease has lapsed could not list either, and judges nothing.
-	DefaultLeaseTTL = leasePerAge * config.DefaultMaxAge
-	// leasePerAge is how many times the maximum age of a configuration a lease lives. It is renewed three times in its life:
-	// of a dispatcher that is cut off at the worst moment it lives a third of that longer than anything is judged.
+	// defaultLeaseTTL is how long the status of a dispatcher counts after it was last renewed. A dispatcher whose lease has
+	// lapsed could not list for longer than a configuration may be old, so it judges nothing.
+	defaultLeaseTTL = leasePerAge * config.DefaultMaxAge
+	// leasePerAge is the lease's time to live divided by the maximum age of a configuration. A lease is renewed three times in
+	// its life: if a dispatcher is cut off, its lease outlives its last review by a third of the lease at most.
 	leasePerAge = 2
 	// retryAfter is the pause after etcd did not answer.
 	retryAfter = 500 * time.Millisecond
-	// sayTimeout bounds what is asked of etcd, so that it is asked again while the lease lasts.
-	sayTimeout = 2 * time.Second
-	// leaveTimeout bounds the farewell.
-	leaveTimeout = 2 * time.Second
+	// requestTimeout bounds a request of etcd, so that it can be repeated while the lease lasts.
+	requestTimeout = 2 * time.Second
 )
 
-// Status is what a dispatcher says of itself.
+// Status is the report of a dispatcher about itself.
 type Status struct {
 	// ID is the dispatcher's, unique per process start.
 	ID string `json:"id"`
 	// Version is that of the program.
 	Version string `json:"version"`
-	// Digest names the configuration that new reviews are judged by, and Sources what each source calls it.
+	// Digest names the configuration of new reviews, and Sources its revision in each source.
 	Digest  string            `json:"digest"`
 	Sources map[string]string `json:"sources"`
-	// Held is the oldest revision of etcd that a review is still judged by.
+	// Held is the oldest revision of etcd that a running review uses.
 	Held int64 `json:"held"`
 	// Begun is when the oldest of the listings began that show the configuration to be in force.
 	Begun time.Time `json:"begun"`
-	// Judging is false while that is too long ago.
+	// Judging is false while Begun is too long ago.
 	Judging bool `json:"judging"`
-	// Diverging are the objects, as KIND/NAME, of which an older version is in force here.
+	// Diverging lists the objects, as KIND/NAME, whose older version is in force here.
 	Diverging []string `json:"diverging,omitempty"`
-	// MaxAge is how old the configuration may be that the reviews of some cluster are judged by; zero is the usual age. The
-	// lease becomes as long as that takes.
+	// MaxAge is the largest maximum age of the configuration for any cluster; zero is the default. The lease covers it.
 	MaxAge time.Duration `json:"maxAge,omitzero"`
-	// Pending are hooks that wait for a host, and why, as far as there is room.
+	// Pending lists hooks that wait for a host, up to a limit.
 	Pending []PendingHook `json:"pending,omitempty"`
-	// Unserved are hooks that no host of this dispatcher serves, as far as there is room, and UnservedMore how many others there
-	// are.
+	// Unserved lists hooks that no host of this dispatcher serves, up to a limit; UnservedMore is the number of the others.
 	Unserved     []HookName `json:"unserved,omitempty"`
 	UnservedMore int        `json:"unservedMore,omitempty"`
-	// EntryDrifts are the clusters whose API servers call this dispatcher by entries that were made from another configuration than
-	// the one in force here, as far as there is room.
+	// EntryDrifts lists the clusters whose entries were generated from another configuration than the one in force here, up to a
+	// limit.
 	EntryDrifts []EntryDrift `json:"entryDrifts,omitempty"`
-	// StaleUntil is until when reviews are judged by a configuration that is too old; zero is the usual case.
+	// StaleUntil is the end of a permit to judge by a stale configuration; zero without one.
 	StaleUntil time.Time `json:"staleUntil,omitzero"`
-	// Said is when it said so.
+	// Said is the time of the report.
 	Said time.Time `json:"said"`
 }
 
@@ -75,18 +71,18 @@ type HookName struct {
 	Hook   string `json:"hook"`
 }
 
-// EntryDrift is how the entries of a cluster differ from the configuration.
+// EntryDrift describes how the entries of a cluster differ from the configuration.
 type EntryDrift struct {
 	// Cluster is its name.
 	Cluster string `json:"cluster"`
-	// Unplanned are hooks that the entries were not made from, as far as there is room, and UnplannedMore how many others there are.
+	// Unplanned lists hooks that the entries were not generated from, up to a limit; UnplannedMore is the number of the others.
 	Unplanned     []HookName `json:"unplanned,omitempty"`
 	UnplannedMore int        `json:"unplannedMore,omitempty"`
-	// Gone is how many hooks the entries were made from that are no longer there as they were.
+	// Gone is the number of hooks that the entries were generated from and that have changed or gone.
 	Gone int `json:"gone,omitempty"`
 }
 
-// What a pending hook waits for, as a dispatcher knows it.
+// The reasons of a pending hook.
 const (
 	// PendingNobody: no route grants the hook to a host.
 	PendingNobody = "NobodyGranted"
@@ -94,9 +90,9 @@ const (
 	PendingMissing = "HostsMissing"
 	// PendingUnanswered: no host has answered its probe yet.
 	PendingUnanswered = "Unanswered"
-	// PendingNotReady: the host that answered last is not ready; it has said why.
+	// PendingNotReady: the host that answered last is not ready; the message is the host's.
 	PendingNotReady = "HostNotReady"
-	// PendingReady: a host is ready, and the store has not been told yet.
+	// PendingReady: a host is ready, and the store does not have that yet.
 	PendingReady = "HostReady"
 )
 
@@ -114,65 +110,55 @@ type PendingHook struct {
 type PresenceOptions struct {
 	// ID is the dispatcher's; required.
 	ID string
-	// TTL is how long a status counts; 0 means DefaultLeaseTTL. Whole seconds, at least as long as a configuration may be old.
-	TTL time.Duration
-	// Logger is told when the others cannot be told; nil means nobody is.
+	// Logger receives failures to reach etcd; nil logs nothing.
 	Logger *slog.Logger
 }
 
-// Presence tells the other dispatchers and ConfigService what this one has in force, for as long as it lives. Tell may be
-// called concurrently; Run is called once.
+// Presence publishes the status of this dispatcher in etcd, under a lease, for other dispatchers and ConfigService. Its methods
+// may be called concurrently; Run is called once.
 type Presence struct {
 	store   *Store
 	options PresenceOptions
-	said    string // last; of the goroutine of Run
+	said    string // the status that was written last; owned by the goroutine of Run
 
 	mu       sync.Mutex
-	next     *Status       // what is to be said
-	until    time.Time     // when what was said counts no more; zero while nothing is said
-	extended chan struct{} // closed when until is another one
+	next     *Status       // to be written
+	until    time.Time     // end of the lease under which the status is written; zero while there is none
+	extended chan struct{} // closed when until changes
 
-	news chan struct{} // holds one token while what is next has not been said
-	ttl  atomic.Int64  // of the lease under which it is said, in ns
+	news chan struct{} // holds one token while next has to be written
+	ttl  atomic.Int64  // of the lease, in ns
 }
 
-// Presence returns a presence that has said nothing yet.
+// Presence returns a presence that has published nothing yet.
 func (s *Store) Presence(o PresenceOptions) (*Presence, error) {
 	if o.ID == "" {
 		return nil, errors.New("etcdstore: a dispatcher needs an id to be known by")
-	}
-	if o.TTL == 0 {
-		o.TTL = DefaultLeaseTTL
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Presence{store: s, options: o, news: make(chan struct{}, 1), extended: make(chan struct{})}
-	p.ttl.Store(int64(o.TTL))
+	p.ttl.Store(int64(defaultLeaseTTL))
 	return p, nil
 }
 
-// Covers is how old a configuration may be, at most, that this dispatcher judges by: others wait for it until it judges by
-// none that is older. It grows with Status.MaxAge once etcd has granted a longer lease, and never shrinks: who has been told
-// of the longer one goes on waiting.
-func (p *Presence) Covers() time.Duration { return time.Duration(p.ttl.Load()) / leasePerAge }
+// LeaseCoverage is the maximum age of a configuration for which other dispatchers still count this one as alive. It grows with
+// Status.MaxAge once etcd has granted a longer lease. It never shrinks, since others may have seen the longer one.
+func (p *Presence) LeaseCoverage() time.Duration { return time.Duration(p.ttl.Load()) / leasePerAge }
 
-// Tell replaces what is said. It does not wait; of several the last one counts.
+// Tell replaces the status. It does not wait for etcd.
 func (p *Presence) Tell(status Status) {
 	p.mu.Lock()
 	p.next = &status
 	p.mu.Unlock()
-	select {
-	case p.news <- struct{}{}:
-	default:
-	}
+	p.rewrite()
 }
 
-// Run says what was told, and that this dispatcher lives, until ctx ends; then it says that it has left. While etcd does
-// not answer it tries on.
+// Run publishes the status until ctx ends, and then revokes the lease. While etcd does not answer, it retries.
 func (p *Presence) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := p.live(ctx); err != nil && ctx.Err() == nil {
+		if err := p.publish(ctx); err != nil && ctx.Err() == nil {
 			p.options.Logger.Warn("other dispatchers cannot be told what is in force here", "error", err)
 		}
 		clock.Sleep(ctx, retryAfter)
@@ -180,26 +166,25 @@ func (p *Presence) Run(ctx context.Context) error {
 	return nil
 }
 
-// live says what there is to say under a lease, and under a longer one when that is needed, until etcd knows the lease no
-// more.
-func (p *Presence) live(ctx context.Context) error {
-	held, err := p.begin(ctx)
+// publish keeps the status in etcd under a lease until the lease lapses.
+func (p *Presence) publish(ctx context.Context) error {
+	held, err := p.beginLease(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		p.extend(time.Time{})
-		p.leave(ctx, held.id)
+		p.revoke(ctx, held.id)
 	}()
-	beat := time.NewTimer(held.beat())
-	defer beat.Stop()
+	renewal := time.NewTimer(held.untilRenewal())
+	defer renewal.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.news:
-			held, err = p.tell(ctx, held)
-		case <-beat.C:
+			held, err = p.update(ctx, held)
+		case <-renewal.C:
 			held, err = p.renew(ctx, held)
 		}
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -208,23 +193,23 @@ func (p *Presence) live(ctx context.Context) error {
 		if err != nil {
 			p.options.Logger.Warn("other dispatchers cannot be told what is in force here", "error", err)
 			clock.Sleep(ctx, retryAfter)
-			p.again()
+			p.rewrite()
 		}
-		beat.Reset(held.beat())
+		renewal.Reset(held.untilRenewal())
 	}
 }
 
-// lease is a lease of etcd, and when it lapses at the earliest.
+// lease is a lease of etcd, with the earliest time at which it lapses.
 type lease struct {
 	id    clientv3.LeaseID
 	ttl   time.Duration
 	until time.Time
 }
 
-// beat is how long it is until a lease has to be renewed, which is when a third of its life has gone.
-func (l lease) beat() time.Duration { return max(retryAfter, time.Until(l.until)-2*l.ttl/3) }
+// untilRenewal is the time until a third of the lease is over.
+func (l lease) untilRenewal() time.Duration { return max(retryAfter, time.Until(l.until)-2*l.ttl/3) }
 
-// extend sets until when others know of this dispatcher.
+// extend sets the end of the lease under which the status is written.
 func (p *Presence) extend(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,14 +218,14 @@ func (p *Presence) extend(until time.Time) {
 	p.extended = make(chan struct{})
 }
 
-// Known waits until others know of this dispatcher for as long as it may judge by what it lists from now on. Who waits for
-// all live dispatchers must not miss one that judges. The error is ErrUnannounced, and why ctx has ended.
-func (p *Presence) Known(ctx context.Context) error {
+// WaitRegistered waits until the lease lasts for as long as this dispatcher may judge by a listing that begins now, so that a
+// caller that waits for all live dispatchers does not miss this one. The error wraps ErrUnannounced and the cause of ctx.
+func (p *Presence) WaitRegistered(ctx context.Context) error {
 	for {
 		p.mu.Lock()
 		left, extended := -config.Since(p.until), p.extended // a lease goes on while a machine is suspended
 		p.mu.Unlock()
-		if left >= p.Covers() {
+		if left >= p.LeaseCoverage() {
 			return nil
 		}
 		select {
@@ -251,8 +236,8 @@ func (p *Presence) Known(ctx context.Context) error {
 	}
 }
 
-// needed is how long a lease has to be for what is to be said.
-func (p *Presence) needed() time.Duration {
+// neededTTL returns the time to live of a lease that covers the status.
+func (p *Presence) neededTTL() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ttl := time.Duration(p.ttl.Load())
@@ -262,56 +247,56 @@ func (p *Presence) needed() time.Duration {
 	return ttl
 }
 
-// begin says what there is to say under a new lease.
-func (p *Presence) begin(ctx context.Context) (lease, error) {
-	ttl, begun := p.needed(), time.Now()
+// beginLease writes the status under a new lease.
+func (p *Presence) beginLease(ctx context.Context) (lease, error) {
+	ttl, begun := p.neededTTL(), time.Now()
 	granted, err := p.grant(ctx, ttl)
 	if err != nil {
 		return lease{}, fmt.Errorf("a lease of etcd: %w", err)
 	}
 	held := lease{granted.ID, ttl, begun.Add(ttl)}
-	if err := p.say(ctx, held); err != nil {
-		p.leave(ctx, granted.ID)
+	if err := p.write(ctx, held); err != nil {
+		p.revoke(ctx, granted.ID)
 		return lease{}, err
 	}
 	p.ttl.Store(int64(ttl))
 	return held, nil
 }
 
-// tell says what there is to say, under a longer lease if that is needed. The old one ends once it is said under the new
-// one: at no moment does nobody know of this dispatcher.
-func (p *Presence) tell(ctx context.Context, held lease) (lease, error) {
-	if p.needed() == held.ttl {
-		return held, p.say(ctx, held)
+// update writes the status, under a longer lease if it needs one. The old lease ends after the status is written under the new
+// one, so that this dispatcher is visible at all times.
+func (p *Presence) update(ctx context.Context, held lease) (lease, error) {
+	if p.neededTTL() == held.ttl {
+		return held, p.write(ctx, held)
 	}
-	longer, err := p.begin(ctx)
+	longer, err := p.beginLease(ctx)
 	if err != nil {
 		return held, err
 	}
-	p.leave(ctx, held.id)
+	p.revoke(ctx, held.id)
 	return longer, nil
 }
 
-// grant returns a lease. One that was granted and not told of lapses by itself.
+// grant returns a lease. If its answer is lost, the lease lapses by itself.
 func (p *Presence) grant(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, sayTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return attempt(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 		return p.store.leases.Grant(ctx, int64((ttl+time.Second-1)/time.Second)) // etcd counts whole seconds
 	})
 }
 
-// renew has a lease live on. It looks first at what is said there: a member that hung may have written something older, and
-// while none answers the client would ask for the lease without a pause.
+// renew renews a lease. It reads the status first: a member that hung may have written an older one, and while no member
+// answers, the client would repeat the renewal without a pause.
 func (p *Presence) renew(ctx context.Context, held lease) (lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, sayTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	there, err := p.store.get(ctx, p.store.keys.dispatcher(p.options.ID))
 	if err != nil {
 		return held, err
 	}
 	if p.said != "" && (len(there.Kvs) == 0 || string(there.Kvs[0].Value) != p.said) {
-		p.again()
+		p.rewrite()
 	}
 	begun := time.Now()
 	_, err = attempt(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
@@ -327,8 +312,8 @@ func (p *Presence) renew(ctx context.Context, held lease) (lease, error) {
 	return held, nil
 }
 
-// say writes the status under the lease, if there is one to be said.
-func (p *Presence) say(ctx context.Context, held lease) error {
+// write writes the status, if there is one, under a lease.
+func (p *Presence) write(ctx context.Context, held lease) error {
 	p.mu.Lock()
 	status := p.next
 	p.mu.Unlock()
@@ -341,7 +326,7 @@ func (p *Presence) say(ctx context.Context, held lease) error {
 		return fmt.Errorf("a status that cannot be stored: %w", err)
 	}
 	p.said = string(value)
-	ctx, cancel := context.WithTimeout(ctx, sayTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err = attempt(ctx, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return p.store.kv.Put(ctx, p.store.keys.dispatcher(p.options.ID), p.said, clientv3.WithLease(held.id))
@@ -352,34 +337,37 @@ func (p *Presence) say(ctx context.Context, held lease) error {
 	return err
 }
 
-// again makes what could not be said due again.
-func (p *Presence) again() {
+// rewrite has Run write the status again.
+func (p *Presence) rewrite() {
 	select {
 	case p.news <- struct{}{}:
 	default:
 	}
 }
 
-// leave gives the lease back, so that nobody waits for a dispatcher that has gone.
-func (p *Presence) leave(ctx context.Context, lease clientv3.LeaseID) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+// revoke ends a lease, so that nothing waits for a dispatcher that has stopped.
+func (p *Presence) revoke(ctx context.Context, lease clientv3.LeaseID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	_, _ = p.store.leases.Revoke(ctx, lease)
 }
 
-// Dispatchers are what the live dispatchers say of themselves, in the order of their ids.
+// Dispatchers returns the status of each live dispatcher, in the order of their ids.
 func (s *Store) Dispatchers(ctx context.Context) ([]Status, error) {
 	answer, err := s.get(ctx, s.keys.dispatchers(), clientv3.WithPrefix())
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Status, 0, len(answer.Kvs))
-	for _, kv := range answer.Kvs {
-		status := Status{}
-		if err := json.Unmarshal(kv.Value, &status); err != nil {
-			return nil, fmt.Errorf("etcd holds the status of a dispatcher in a form that cannot be read: %w", err)
+	return decodeAll[Status](answer, "the status of a dispatcher")
+}
+
+// decodeAll reads the JSON values of an answer.
+func decodeAll[T any](answer *clientv3.GetResponse, what string) ([]T, error) {
+	out := make([]T, len(answer.Kvs))
+	for i, kv := range answer.Kvs {
+		if err := json.Unmarshal(kv.Value, &out[i]); err != nil {
+			return nil, fmt.Errorf("etcd holds %s in a form that cannot be read: %w", what, err)
 		}
-		out = append(out, status)
 	}
 	return out, nil
 }

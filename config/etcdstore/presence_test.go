@@ -122,7 +122,7 @@ func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {
 	})
 	p.Tell(etcdstore.Status{Digest: "usual"})
 	<-seen
-	if got := p.Covers(); got != 5*time.Second {
+	if got := p.LeaseCoverage(); got != 5*time.Second {
 		t.Errorf("it covers %s", got)
 	}
 	var before clientv3.LeaseID
@@ -131,7 +131,7 @@ func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {
 	}{{time.Minute, time.Minute}, {0, time.Minute}, {2 * time.Minute, 2 * time.Minute}} {
 		p.Tell(etcdstore.Status{Digest: told.age.String(), MaxAge: told.age})
 		e.dispatchers(func(all []etcdstore.Status) bool {
-			return len(all) == 1 && all[0].Digest == told.age.String() && p.Covers() == told.covers
+			return len(all) == 1 && all[0].Digest == told.age.String() && p.LeaseCoverage() == told.covers
 		})
 		lease := e.lease(told.covers * 2)
 		for deadline := time.Now().Add(2 * time.Minute); before != lease && e.length(before) > 0; <-time.After(5 * time.Millisecond) {
@@ -198,10 +198,11 @@ func (e *etcd) length(id clientv3.LeaseID) time.Duration {
 
 func TestWhatSomethingElseHasWrittenIsSaidAgain(t *testing.T) {
 	e := newEtcd(t)
-	p, err := e.Presence(etcdstore.PresenceOptions{ID: "d1", TTL: 3 * time.Second})
+	p, err := e.Presence(etcdstore.PresenceOptions{ID: "d1"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.SetTTL(3 * time.Second)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = p.Run(ctx) })

@@ -2,9 +2,7 @@ package etcdstore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -13,8 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 )
 
-// State is everything that the store held at one revision. It is immutable, and shares what has not changed with the
-// states before it.
+// State is the content of the store at one revision. It is immutable, and shares unchanged records with earlier states.
 type State struct {
 	// ID tells one store from another.
 	ID string
@@ -26,10 +23,10 @@ type State struct {
 	Records map[config.Key]*Record
 }
 
-// Read returns what the store holds now, linearizably. last is what an earlier Read returned: when nothing has changed
-// since, Read asks for two keys and returns last itself. nil reads everything. What was read stays the caller's.
+// Read returns the content of the store, linearizably. last is the result of an earlier Read: if nothing has changed since,
+// Read reads two keys and returns last itself. With nil it reads everything.
 //
-// Errors: ErrMissing, ErrReplaced, or what etcd says. None of them means that the configuration is empty.
+// Errors: ErrMissing, ErrReplaced, or those of etcd. None of them means that the configuration is empty.
 func (s *Store) Read(ctx context.Context, last *State) (*State, error) {
 	if last == nil {
 		return s.readAll(ctx)
@@ -51,7 +48,7 @@ func (s *Store) Read(ctx context.Context, last *State) (*State, error) {
 	return s.readSince(ctx, last)
 }
 
-// head is what every reading begins with.
+// head is the beginning of every read; readHead decodes it.
 func (s *Store) head() []clientv3.Op {
 	return []clientv3.Op{clientv3.OpGet(s.keys.id()), clientv3.OpGet(s.keys.generation())}
 }
@@ -71,8 +68,8 @@ func (s *Store) readAll(ctx context.Context) (*State, error) {
 	return state, nil
 }
 
-// readSince reads what was changed since last, and the names of what is still there. A store that was restored from a backup
-// may hold older versions than last does; then everything is read.
+// readSince reads the objects that have changed since last, and the names of the others. A restored store may hold older
+// versions than last; then it reads everything.
 func (s *Store) readSince(ctx context.Context, last *State) (*State, error) {
 	answer, err := s.txn(ctx, append(s.head(),
 		clientv3.OpGet(s.keys.objects(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
@@ -99,7 +96,6 @@ func (s *Store) readSince(ctx context.Context, last *State) (*State, error) {
 	return state, nil
 }
 
-// add adds the objects of an answer.
 func (s *Store) add(state *State, answer *etcdserverpb.RangeResponse) {
 	for _, kv := range answer.Kvs {
 		key := s.keys.objectOf(string(kv.Key))
@@ -131,7 +127,6 @@ func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 	return answer, nil
 }
 
-// readHead reads what the store is, and where it stands.
 func readHead(answer []*etcdserverpb.RangeResponse) (*State, error) {
 	id, generation := answer[0].Kvs, answer[1].Kvs
 	if len(id) == 0 || len(generation) == 0 {
@@ -151,14 +146,9 @@ func (s *Store) Changes(ctx context.Context, limit int) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Change, 0, len(answer.Kvs))
-	for _, kv := range answer.Kvs {
-		c := Change{}
-		if err := json.Unmarshal(kv.Value, &c); err != nil {
-			return nil, fmt.Errorf("etcd holds a change in a form that cannot be read: %w", err)
-		}
-		c.Revision = kv.ModRevision
-		out = append(out, c)
+	changes, err := decodeAll[Change](answer, "a change")
+	for i := range changes {
+		changes[i].Revision = answer.Kvs[i].ModRevision
 	}
-	return slices.Clip(out), nil
+	return changes, err
 }

@@ -14,7 +14,7 @@ import (
 // SourceName is the name of the source.
 const SourceName = "etcd"
 
-// Source is the store as a place that configuration comes from. Its methods may be called concurrently.
+// Source is the store as a source of configuration. Its methods may be called concurrently.
 type Source struct {
 	store *Store
 
@@ -34,8 +34,8 @@ func (s *Store) Source() *Source { return &Source{store: s, decoder: Decoder{Doc
 // Name implements config.Source.
 func (s *Source) Name() string { return SourceName }
 
-// List implements config.Source. It is linearizable, and while nothing changes it asks for two keys. The revision is
-// etcd's, a number. What is being removed is not in it.
+// List implements config.Source. It is linearizable, and reads two keys while nothing changes. The revision is etcd's number.
+// Objects that are being removed are left out.
 func (s *Source) List(ctx context.Context) (config.Listing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,15 +53,13 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 	}, nil
 }
 
-// decode reads the manifests of a state.
 func (s *Source) decode(state *State) ([]config.Object, config.Problems) {
 	s.decoding.Lock()
 	defer s.decoding.Unlock()
 	return s.decoder.Decode(state)
 }
 
-// Watch implements config.Source: it tells of every transaction as soon as etcd has committed it. A watch that ends is
-// begun anew.
+// Watch implements config.Source. It notifies of each transaction, and begins a new watch when one ends.
 func (s *Source) Watch(ctx context.Context, notify func()) error {
 	for ctx.Err() == nil {
 		s.watch(ctx, notify)
@@ -70,7 +68,7 @@ func (s *Source) Watch(ctx context.Context, notify func()) error {
 	return nil
 }
 
-// watch is one watch. Why it ends does not matter: what lists says so too.
+// watch is one watch. It returns no error, since a listing fails for the same reason.
 func (s *Source) watch(ctx context.Context, notify func()) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -84,9 +82,8 @@ func (s *Source) watch(ctx context.Context, notify func()) {
 	}
 }
 
-// Announced is the source for a dispatcher that judges by it: a listing begins once others know of the dispatcher, and fails
-// with ErrUnannounced while they do not. A change that comes later waits for the dispatcher, one that came before is in
-// the listing.
+// Announced returns the source for a dispatcher that judges by it. A listing begins once the dispatcher is visible to others,
+// and fails with ErrUnannounced before. A later change waits for the dispatcher, and an earlier one is in the listing.
 func (s *Source) Announced(p *Presence) config.Source { return announced{s, p} }
 
 type announced struct {
@@ -97,7 +94,7 @@ type announced struct {
 
 // List implements config.Source.
 func (a announced) List(ctx context.Context) (config.Listing, error) {
-	if err := a.presence.Known(ctx); err != nil {
+	if err := a.presence.WaitRegistered(ctx); err != nil {
 		return config.Listing{}, err
 	}
 	return a.Source.List(ctx)

@@ -224,7 +224,7 @@ func TestReviewsWaitForAStoreThatComesBack(t *testing.T) {
 
 func TestAClusterMayBeJudgedByAnOlderConfigurationThanOthers(t *testing.T) {
 	o := newOutage(t, "identities:", "maxConfigurationAge: 10m\n  identities:")
-	o.becomes("the lease is long enough", func() bool { return o.app.control.presence.Covers() == 10*time.Minute })
+	o.becomes("the lease is long enough", func() bool { return o.app.control.presence.LeaseCoverage() == 10*time.Minute })
 	o.begin()
 	o.becomes("it is too old for others", func() bool {
 		code, text := o.readyz()

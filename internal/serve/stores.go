@@ -228,7 +228,7 @@ func (s *stores) cover() func() time.Duration {
 	if s.presence == nil {
 		return nil
 	}
-	return s.presence.Covers
+	return s.presence.LeaseCoverage
 }
 
 // watch keeps an embedded etcd in order, and returns an error when it cannot go on, and else when ctx ends. A process whose
