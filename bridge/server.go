@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// headerTimeout bounds the TLS handshake and a request's headers. API servers send both at once.
+	// headerTimeout bounds the arrival of a request's headers. API servers send them at once.
 	headerTimeout = 5 * time.Second
 	// idleTimeout is longer than the 90 s after which API servers close an unused connection (SetTransportDefaults in
 	// k8s.io/apimachinery/pkg/util/net): the side that closes second never closes on a request that is on its way.
@@ -106,7 +106,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	s.http.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	served := make(chan error, 1)
 	secured := handshake.NewListener(listener, handshake.Options{
-		TLS: s.options.TLS, Timeout: headerTimeout, Logger: s.options.Logger,
+		TLS: s.options.TLS, Logger: s.options.Logger,
 	})
 	var shaking sync.WaitGroup
 	shaking.Go(func() { secured.Run(context.WithoutCancel(ctx)) })

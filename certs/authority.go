@@ -108,9 +108,8 @@ type Spec struct {
 	IPs []net.IP
 	// Server allows the holder to accept connections, Client to open them. At least one is needed.
 	Server, Client bool
-	// Start is when the certificate begins to hold; zero is now. It is dated back by five minutes for slow clocks.
-	Start time.Time
-	// TTL is counted from Start; 0 is DefaultLeafTTL. A certificate never outlives its authority.
+	// TTL is counted from now; 0 is DefaultLeafTTL. A certificate never outlives its authority, and is dated back by five minutes
+	// for slow clocks.
 	TTL time.Duration
 }
 
@@ -135,10 +134,7 @@ func (a *Authority) Issue(spec Spec) (Pair, error) {
 }
 
 func (s Spec) template() (*x509.Certificate, error) {
-	start := s.Start
-	if start.IsZero() {
-		start = time.Now()
-	}
+	start := time.Now()
 	template := &x509.Certificate{
 		NotBefore:   start.Add(-clockSkew),
 		NotAfter:    start.Add(cmp.Or(s.TTL, DefaultLeafTTL)),

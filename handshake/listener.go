@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// DefaultMax is how many connections may be in their handshake at a time. Those behind them are not taken yet: they wait
-	// in the kernel, as long as their callers like. One in its handshake costs some 30 kB.
-	DefaultMax = 4096
-	// DefaultTimeout bounds a handshake.
-	DefaultTimeout = 5 * time.Second
+	// maxHandshakes is the number of connections that may be in their handshake at a time. Those behind them are not accepted
+	// yet: they wait in the kernel, as long as their callers like. One in its handshake costs some 30 kB.
+	maxHandshakes = 4096
+	// timeout bounds a handshake.
+	timeout = 5 * time.Second
 )
 
 // DefaultComputing is how many handshakes may compute at a time where so large a part of the processors is left to them:
@@ -33,20 +33,19 @@ func DefaultComputing(part int) int { return max(1, runtime.GOMAXPROCS(0)/part) 
 type Options struct {
 	// TLS is the configuration of the server. Required.
 	TLS *tls.Config
-	// Timeout bounds a handshake; 0 is DefaultTimeout.
-	Timeout time.Duration
-	// Max is how many connections may be in their handshake at a time; 0 is DefaultMax.
-	Max int
 	// MaxComputing is how many of them may compute at a time. When thousands of connections come at once, as after a
 	// restart, the others have to wait: open connections go on with the rest of the processors. 0 is half of the processors, and
 	// one at least.
 	MaxComputing int
-	// ShareSources bounds the connections of a source, an IPv4 address or an IPv6 network of 64 bits, to as many as it leaves
-	// free of Max: half, if no other one has any. Past that its connections are closed at once, so that others wait behind
-	// few of them.
+	// ShareSources bounds the connections of a source, an IPv4 address or an IPv6 network of 64 bits, to as many of the
+	// handshakes as it leaves free: half, if no other one has any. Past that its connections are closed at once, so that others
+	// wait behind few of them.
 	ShareSources bool
 	// Logger gets handshakes that fail, at debug level; nil logs nothing.
 	Logger *slog.Logger
+
+	max     int           // of tests
+	timeout time.Duration // of tests
 }
 
 // Listener accepts connections whose handshake is done; they are of type [tls.Conn]. [Listener.Run] has to run. Waiting for
@@ -74,9 +73,9 @@ type accepted struct {
 // NewListener makes a listener of another one, which it closes. It starts nothing.
 func NewListener(inner net.Listener, o Options) *Listener {
 	l := &Listener{
-		Listener: inner, tls: o.TLS, timeout: cmp.Or(o.Timeout, DefaultTimeout), logger: o.Logger,
+		Listener: inner, tls: o.TLS, timeout: cmp.Or(o.timeout, timeout), logger: o.Logger,
 		limit:   newHandshakeLimit(cmp.Or(o.MaxComputing, DefaultComputing(2))),
-		pending: make(chan struct{}, cmp.Or(o.Max, DefaultMax)),
+		pending: make(chan struct{}, cmp.Or(o.max, maxHandshakes)),
 		done:    make(chan accepted),
 		closed:  make(chan struct{}),
 	}

@@ -57,7 +57,7 @@ func shake(t *testing.T, options Options, hello func()) *shaker {
 		hello()
 		return inner, nil
 	}
-	options.Timeout = patience
+	options.timeout = patience
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestHandshakesComputeWithinTheirLimit(t *testing.T) {
 	var computing, most atomic.Int32
 	held := make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })
-	s := shake(t, Options{Max: callers, MaxComputing: limit}, func() {
+	s := shake(t, Options{max: callers, MaxComputing: limit}, func() {
 		n := computing.Add(1)
 		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
 		}
@@ -190,7 +190,7 @@ func TestHandshakesComputeWithinTheirLimit(t *testing.T) {
 // Who stalls its handshake, before its first word or in the middle of it, keeps nobody from computing.
 func TestStalledHandshakesDoNotCompute(t *testing.T) {
 	var hellos atomic.Int32
-	s := shake(t, Options{Max: 8, MaxComputing: 1}, func() { hellos.Add(1) })
+	s := shake(t, Options{max: 8, MaxComputing: 1}, func() { hellos.Add(1) })
 	s.silent(t, "")
 	s.silent(t, "\x16\x03\x01\x00\xff") // a record that is announced
 	// One that gets an answer to its hello, and never goes on.
@@ -216,7 +216,7 @@ func TestStalledHandshakesDoNotCompute(t *testing.T) {
 
 // Past the bound on their number connections are left to the kernel, until one before them is done.
 func TestTheNumberOfHandshakesIsBounded(t *testing.T) {
-	s := shake(t, Options{Max: 2, MaxComputing: 1}, func() {})
+	s := shake(t, Options{max: 2, MaxComputing: 1}, func() {})
 	first := s.silent(t, "")
 	s.silent(t, "")
 	eventually(t, "both are taken", func() bool { return s.taken.Load() == 2 })
@@ -272,7 +272,7 @@ func TestClosingEndsHandshakes(t *testing.T) {
 	held := make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })
 	var hellos atomic.Int32
-	s := shake(t, Options{Max: 3, MaxComputing: 1}, func() { hellos.Add(1); <-held })
+	s := shake(t, Options{max: 3, MaxComputing: 1}, func() { hellos.Add(1); <-held })
 	t.Cleanup(release) // before the listener's, which waits for what computes
 	s.silent(t, "")
 	for range 2 {
@@ -317,7 +317,7 @@ func TestTheTimeOfAHandshakeIsKnown(t *testing.T) {
 // A source that floods the listener has the rest of its connections closed, and another one does not wait behind them.
 func TestASourceHasNoMoreHandshakesThanItLeavesFree(t *testing.T) {
 	const most = 8
-	s := shake(t, Options{Max: most, ShareSources: true}, func() {})
+	s := shake(t, Options{max: most, ShareSources: true}, func() {})
 	var silent []net.Conn
 	for range most / 2 {
 		silent = append(silent, s.silent(t, ""))
