@@ -21,7 +21,6 @@ type Allowance interface {
 // ErrStopped means that the time of a review was over before a patch was applied: the hook gave its answer too late to be used.
 var ErrStopped = errors.New("conversion: no time left to apply the patch")
 
-// stopped is why work has to stop.
 func stopped(a Allowance) error {
 	if a == nil {
 		return nil
@@ -32,7 +31,6 @@ func stopped(a Allowance) error {
 	return nil
 }
 
-// grow books memory.
 func grow(a Allowance, n int64) error {
 	if a == nil {
 		return nil
@@ -40,7 +38,6 @@ func grow(a Allowance, n int64) error {
 	return a.Grow(n)
 }
 
-// shrink gives back what grow has booked.
 func shrink(a Allowance, n int64) {
 	if a != nil {
 		a.Shrink(n)

@@ -30,7 +30,6 @@ func CheckObject(raw []byte) error {
 	return nil
 }
 
-// duplicates looks for members that come twice.
 type duplicates struct {
 	Scanner
 	names [][]byte // of the objects that are open, outermost first
@@ -48,7 +47,6 @@ type step struct {
 // manyNames is from how many members on an object's names are looked up rather than compared.
 const manyNames = 32
 
-// visit reads one value.
 func (d *duplicates) visit() {
 	switch d.Next() {
 	case '{':
@@ -88,7 +86,6 @@ func (d *duplicates) object() {
 	d.names = d.names[:first]
 }
 
-// has reports whether a name is among others.
 func has(names [][]byte, known map[string]struct{}, name []byte) bool {
 	if known != nil {
 		_, ok := known[string(name)]
@@ -97,7 +94,6 @@ func has(names [][]byte, known map[string]struct{}, name []byte) bool {
 	return slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) })
 }
 
-// pathOf writes the steps to a value.
 func pathOf(steps []step) string {
 	var b []byte
 	for _, s := range steps {

@@ -70,7 +70,6 @@ func decode(body []byte) *decoder {
 	return d
 }
 
-// answerable returns what an answer needs, and whether it is there.
 func (d *decoder) answerable() (uid, apiVersion string, ok bool) {
 	if d.kind != reviewKind || !supported(d.apiVersion) || d.request == nil || d.request.Uid == "" && !d.alpha {
 		return "", "", false
@@ -135,14 +134,12 @@ func (d *decoder) unmarshal(raw []byte, into any, path ...string) {
 	}
 }
 
-// wrongf remembers the first field of a wrong type.
 func (d *decoder) wrongf(format string, args ...any) {
 	if d.wrongType == "" {
 		d.wrongType = fmt.Sprintf(format, args...)
 	}
 }
 
-// null consumes a null, and says whether there was one.
 func (d *decoder) null() bool {
 	if d.Next() != 'n' {
 		return false
@@ -215,7 +212,6 @@ func readMap[V any](d *decoder, into map[string]V, read func() V, path ...string
 	return into
 }
 
-// typeName names the type of the JSON value that begins with c.
 func typeName(c byte) string {
 	switch c {
 	case '{':

@@ -54,10 +54,22 @@ func (d *decoder) readRequestField(r *request, name []byte) {
 		}
 	case "subResource":
 		d.readString(&r.SubResource, d.asked(), "subResource")
-	case "requestKind":
-		d.readRequestKind(r)
-	case "requestResource":
-		d.readRequestResource(r)
+	case "requestKind": // a pointer in Kubernetes' type: null takes back what was read before
+		if d.Next() == 'n' {
+			r.RequestKind = nil
+			r.parts.requestKind.Reset()
+		}
+		if d.readKind(&r.parts.requestKind, "requestKind") {
+			r.RequestKind = &r.parts.requestKind
+		}
+	case "requestResource": // likewise
+		if d.Next() == 'n' {
+			r.RequestResource = nil
+			r.parts.requestResource.Reset()
+		}
+		if d.readResource(&r.parts.requestResource, "requestResource") {
+			r.RequestResource = &r.parts.requestResource
+		}
 	case "requestSubResource":
 		d.readString(&r.RequestSubResource, d.asked(), "requestSubResource")
 	case "name":
@@ -78,28 +90,6 @@ func (d *decoder) readRequestField(r *request, name []byte) {
 		d.readObject(&r.Options, &r.parts.options)
 	default:
 		d.Skip()
-	}
-}
-
-// readRequestKind reads a field that is a pointer in Kubernetes' type: null takes back what was read before.
-func (d *decoder) readRequestKind(r *request) {
-	switch {
-	case d.null():
-		r.RequestKind = nil
-		r.parts.requestKind.Reset()
-	case d.readKind(&r.parts.requestKind, "requestKind"):
-		r.RequestKind = &r.parts.requestKind
-	}
-}
-
-// readRequestResource is as readRequestKind.
-func (d *decoder) readRequestResource(r *request) {
-	switch {
-	case d.null():
-		r.RequestResource = nil
-		r.parts.requestResource.Reset()
-	case d.readResource(&r.parts.requestResource, "requestResource"):
-		r.RequestResource = &r.parts.requestResource
 	}
 }
 

@@ -184,7 +184,6 @@ func (d *responseDecoder) readPatch(r *response) {
 	r.Patch = patch[:n]
 }
 
-// rejection says why the answer is none; nil when it is one.
 func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
 	switch {
 	case len(d.data) == 0:
@@ -224,7 +223,6 @@ func (d *responseDecoder) inVersion(apiVersion string) bool {
 	return false
 }
 
-// denies says whether the answer says of its own that it denies.
 func (d *responseDecoder) denies(apiVersion, uid string) bool {
 	r := d.response
 	return r != nil && r.said && !r.Allowed && (apiVersion != versionV1 || string(r.UID) == uid)

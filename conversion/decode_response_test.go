@@ -378,10 +378,9 @@ func TestEncodeSharedReviewCopiesNoObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joined := append(bytes.Clone(shared.Head()), `"`+review.GetRequest().GetUid()+`"`...)
-	aliases := 0
-	for _, piece := range shared.Tail() {
-		joined = append(joined, piece...)
+	head, tail := shared.Pieces(review.GetRequest().GetUid())
+	joined, aliases := append(head, bytes.Join(tail, nil)...), 0
+	for _, piece := range tail {
 		if &piece[0] == &review.GetRequest().GetObject().GetRaw()[0] {
 			aliases++
 		}

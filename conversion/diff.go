@@ -65,7 +65,6 @@ func (d *differ) value(a, b *node) {
 	}
 }
 
-// at walks one step down for the time of visit.
 func (d *differ) at(token string, visit func()) {
 	d.path = append(d.path, token)
 	visit()

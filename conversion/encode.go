@@ -56,22 +56,10 @@ func (w *jsonWriter) response(r *admissionv1.AdmissionResponse) {
 		w.raw('"')
 	}
 	w.optional("patchType", r.GetPatchType())
-	if len(r.GetAuditAnnotations()) > 0 {
-		w.annotations(r.GetAuditAnnotations())
-	}
+	writeMap(w, "auditAnnotations", r.GetAuditAnnotations(), func(text string) { *w = appendString(*w, text) })
 	if len(r.GetWarnings()) > 0 {
 		w.name("warnings")
 		w.texts(r.GetWarnings())
-	}
-	w.close('}')
-}
-
-func (w *jsonWriter) annotations(annotations map[string]string) {
-	w.name("auditAnnotations")
-	w.open('{')
-	for _, key := range sortedKeys(annotations) {
-		w.key(key)
-		*w = appendString(*w, annotations[key])
 	}
 	w.close('}')
 }

@@ -9,26 +9,6 @@ import (
 // contentTypeJSON is what an empty Object.content_type means.
 const contentTypeJSON = "application/json"
 
-// EncodeReviewRequest appends to dst the AdmissionReview that asks what req asks, in req.api_version; empty means v1. It is
-// what an API server would send, and DecodeReview reads it back. What only the mesh knows (the cluster, the revision of the
-// object) has no place in it; v1alpha1 has none for the uid, options, dryRun and what the client asked for either. Objects
-// are written as they are, unchecked. The error is an *Error: there is no request, api_version is none that DecodeReview
-// reads, or an object is not JSON.
-func EncodeReviewRequest(dst []byte, req *admissionv1.ReviewRequest) ([]byte, error) {
-	shared, err := EncodeSharedReview(req)
-	if err != nil {
-		return dst, err
-	}
-	dst = append(dst, shared.head...)
-	if shared.HasUID() {
-		dst = appendString(dst, req.GetRequest().GetUid())
-	}
-	for _, piece := range shared.tail {
-		dst = append(dst, piece...)
-	}
-	return dst, nil
-}
-
 // SharedReview is an AdmissionReview that asks, written once for all webhooks that take its version: what one of them is
 // sent differs from what another is sent in the uid alone. Immutable.
 type SharedReview struct {
@@ -37,18 +17,21 @@ type SharedReview struct {
 	noUID bool
 }
 
-// Head is what stands before the uid, which follows as a JSON string with its quotes. It may not be changed.
-func (s *SharedReview) Head() []byte { return s.head }
+// Pieces is the review under a uid, which v1alpha1 has no place for: a head of its own, and a tail that all reviews share. Pieces of
+// the tail that are objects are those of the request, not copies. None of it may be changed.
+func (s *SharedReview) Pieces(uid string) (head []byte, tail [][]byte) {
+	if s.noUID {
+		return s.head, s.tail
+	}
+	head = make([]byte, 0, len(s.head)+len(uid)+len(`""`))
+	return appendString(append(head, s.head...), uid), s.tail
+}
 
-// HasUID says whether there is a uid between head and tail. v1alpha1 has none: all webhooks are sent the same.
-func (s *SharedReview) HasUID() bool { return !s.noUID }
-
-// Tail is what stands behind the uid, in pieces. Those that are objects are those of the request, not copies. Neither the
-// list nor the pieces may be changed.
-func (s *SharedReview) Tail() [][]byte { return s.tail }
-
-// EncodeSharedReview writes the AdmissionReview of EncodeReviewRequest but for its uid. req must not change as long as the
-// review is in use.
+// EncodeSharedReview writes the AdmissionReview that asks what req asks, in req.api_version; empty means v1. It is what an API server
+// would send, and DecodeReview reads it back. What only the mesh knows (the cluster, the revision of the object) has no place in it;
+// v1alpha1 has none for the uid, options, dryRun and what the client asked for either. Objects are written as they are, unchecked.
+// req must not change as long as the review is in use. The error is an *Error: there is no request, api_version is none that
+// DecodeReview reads, or an object is not JSON.
 func EncodeSharedReview(req *admissionv1.ReviewRequest) (*SharedReview, error) {
 	apiVersion, err := encodable(req)
 	if err != nil {
@@ -79,7 +62,6 @@ func EncodeSharedReview(req *admissionv1.ReviewRequest) (*SharedReview, error) {
 	return s, nil
 }
 
-// encodable says in which version a review can be written.
 func encodable(req *admissionv1.ReviewRequest) (apiVersion string, err error) {
 	apiVersion = req.GetApiVersion()
 	if apiVersion == "" {
@@ -134,7 +116,6 @@ func (w *jsonWriter) attributes(r *admissionv1.AdmissionRequest) {
 	w.user(r.GetUserInfo())
 }
 
-// names writes a GroupVersionKind or a GroupVersionResource.
 func (w *jsonWriter) names(field, third, group, version, name string) {
 	w.name(field)
 	w.open('{')
@@ -154,14 +135,6 @@ func (w *jsonWriter) user(u *admissionv1.UserInfo) {
 		w.name("groups")
 		w.texts(u.GetGroups())
 	}
-	if len(u.GetExtra()) > 0 {
-		w.name("extra")
-		w.open('{')
-		for _, key := range sortedKeys(u.GetExtra()) {
-			w.key(key)
-			w.texts(u.GetExtra()[key].GetItems())
-		}
-		w.close('}')
-	}
+	writeMap(w, "extra", u.GetExtra(), func(v *admissionv1.ExtraValue) { w.texts(v.GetItems()) })
 	w.close('}')
 }

@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -20,7 +21,6 @@ func (w *jsonWriter) open(bracket byte) {
 
 func (w *jsonWriter) close(bracket byte) { w.raw(bracket) }
 
-// element separates what follows from the element before, if there is one.
 func (w *jsonWriter) element() {
 	switch (*w)[len(*w)-1] {
 	case '{', '[', ':':
@@ -37,20 +37,17 @@ func (w *jsonWriter) name(name string) {
 	w.raw('"', ':')
 }
 
-// key begins a member of any name.
 func (w *jsonWriter) key(name string) {
 	w.element()
 	*w = appendString(*w, name)
 	w.raw(':')
 }
 
-// text writes a member.
 func (w *jsonWriter) text(name, text string) {
 	w.name(name)
 	*w = appendString(*w, text)
 }
 
-// optional writes a member unless it is empty.
 func (w *jsonWriter) optional(name, text string) {
 	if text != "" {
 		w.text(name, text)
@@ -62,7 +59,6 @@ func (w *jsonWriter) boolean(name string, v bool) {
 	*w = strconv.AppendBool(*w, v)
 }
 
-// integer writes a member unless it is 0.
 func (w *jsonWriter) integer(name string, v int32) {
 	if v != 0 {
 		w.name(name)
@@ -105,7 +101,6 @@ func appendString(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// appendEscape appends one byte that cannot stand for itself.
 func appendEscape(dst []byte, c byte) []byte {
 	const hex = "0123456789abcdef"
 	switch {
@@ -124,12 +119,18 @@ func appendEscape(dst []byte, c byte) []byte {
 	}
 }
 
-// sortedKeys returns the keys of a map in an order that is the same each time.
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
+// writeMap writes a member whose value is an object, with its keys in order, unless it is empty.
+func writeMap[V any](w *jsonWriter, name string, m map[string]V, value func(V)) {
+	if len(m) == 0 {
+		return
 	}
+	keys := slices.AppendSeq(make([]string, 0, len(m)), maps.Keys(m))
 	slices.Sort(keys)
-	return keys
+	w.name(name)
+	w.open('{')
+	for _, key := range keys {
+		w.key(key)
+		value(m[key])
+	}
+	w.close('}')
 }

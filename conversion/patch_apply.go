@@ -105,7 +105,6 @@ type patchTarget struct {
 	path string     // the pointer
 }
 
-// target is find for one of the pointers of an operation.
 func (p *patcher) target(pointer []byte, name, kind, what string) (patchTarget, error) {
 	path, err := stringOf(pointer, name)
 	if err != nil {
@@ -118,7 +117,6 @@ func (p *patcher) target(pointer []byte, name, kind, what string) (patchTarget, 
 	return patchTarget{in, key, path}, nil
 }
 
-// edit changes what the path of an operation leads to.
 func (p *patcher) edit(o *operation, kind, what string, change func(in *patchNode, key string) error) error {
 	to, err := p.target(o.path, "path", kind, what)
 	if err != nil {
@@ -212,7 +210,6 @@ func (p *patcher) doCopy(o *operation) error {
 	return nil
 }
 
-// copyOf is a copy of a value, within what all copies may add.
 func (p *patcher) copyOf(v *patchNode) (*patchNode, error) {
 	if v == nil {
 		return nil, nil //nolint:nilnil // a null

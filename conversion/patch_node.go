@@ -43,7 +43,6 @@ func (p *patcher) open(n *patchNode) bool {
 	return false
 }
 
-// read reads the level of a node that is not open.
 func (p *patcher) read(n *patchNode) {
 	if p.spend(len(n.raw)); p.err != nil {
 		return
@@ -93,7 +92,6 @@ func (n *patchNode) get(key string) (*patchNode, error) {
 	return n.items[at], nil
 }
 
-// set replaces a member or an item that get has found.
 func (n *patchNode) set(key string, v *patchNode) error {
 	if n.kind == '{' {
 		return n.setMember(key, v)
@@ -113,7 +111,6 @@ func (n *patchNode) setMember(key string, v *patchNode) error {
 	return nil
 }
 
-// add adds a member, or puts an item in front of another.
 func (p *patcher) add(n *patchNode, key string, v *patchNode) error {
 	switch {
 	case n.kind == '{':
@@ -134,7 +131,6 @@ func (p *patcher) add(n *patchNode, key string, v *patchNode) error {
 	return nil
 }
 
-// remove removes a member or an item.
 func (p *patcher) remove(n *patchNode, key string) error {
 	if n.kind == '{' {
 		if _, ok := n.members[key]; !ok {
@@ -199,7 +195,6 @@ func (p *patcher) equal(a, b *patchNode) bool {
 	return true
 }
 
-// appendNode appends a value without white space.
 func appendNode(dst []byte, n *patchNode) []byte {
 	switch {
 	case n == nil, n.kind == 0 && n.raw == nil, n.kind == '{' && n.members == nil:
@@ -227,7 +222,6 @@ func appendNode(dst []byte, n *patchNode) []byte {
 	return append(dst, '}')
 }
 
-// appendName appends a name as encoding/json writes it.
 func appendName(dst []byte, name string) []byte {
 	quoted, _ := json.Marshal(name) //nolint:errchkjson // a string can always be written
 	return append(dst, quoted...)

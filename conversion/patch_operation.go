@@ -44,7 +44,6 @@ func decodePatch(patch []byte) ([]operation, error) {
 	return operations, nil
 }
 
-// readOperation reads one item of a patch.
 func readOperation(s *Scanner) operation {
 	var o operation
 	if s.Next() == 'n' {
@@ -70,7 +69,6 @@ func readOperation(s *Scanner) operation {
 	return o
 }
 
-// kind is the name of the operation.
 func (o *operation) kind() string {
 	kind, err := stringOf(o.op, "op")
 	if err != nil {
@@ -79,7 +77,6 @@ func (o *operation) kind() string {
 	return kind
 }
 
-// node is the value; nil when there is none.
 func (o *operation) node() *patchNode {
 	if !o.hasValue {
 		return nil
@@ -87,7 +84,6 @@ func (o *operation) node() *patchNode {
 	return &patchNode{raw: o.value}
 }
 
-// stringOf is the text of a member of an operation.
 func stringOf(raw []byte, name string) (string, error) {
 	switch {
 	case raw == nil:

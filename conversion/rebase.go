@@ -105,7 +105,6 @@ func (m *merger) align(base, from []node) ([]node, bool) {
 	return aligned, true
 }
 
-// find is the place of an item in base that is not taken; mostly it is where it was.
 func (m *merger) find(item *node, i int, base []node, taken []bool) int {
 	for step := range base {
 		at := (i + step) % len(base)

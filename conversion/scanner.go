@@ -51,7 +51,6 @@ func (s *Scanner) failf(at int, format string, args ...any) {
 	s.pos = len(s.data)
 }
 
-// unexpected fails with the token at pos.
 func (s *Scanner) unexpected(want string) {
 	if s.pos >= len(s.data) {
 		s.failf(s.pos, "unexpected end of the document, want %s,", want)
@@ -111,7 +110,6 @@ func (s *Scanner) Skip() []byte {
 	return s.data[start:s.pos:s.pos]
 }
 
-// value reads one value of any type.
 func (s *Scanner) value() {
 	switch c := s.Next(); c {
 	case '"':
@@ -264,7 +262,6 @@ func (s *Scanner) number() {
 	s.pos += i
 }
 
-// digits counts the digits that d begins with.
 func digits(d []byte) int {
 	i := 0
 	for i < len(d) && '0' <= d[i] && d[i] <= '9' {

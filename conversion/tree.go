@@ -29,7 +29,6 @@ type node struct {
 // What lies deeper is parsed at once.
 const maxLazyDepth = 64
 
-// elements returns the children.
 func (n *node) elements() []node {
 	if n.parsed || n.kind != '{' && n.kind != '[' {
 		return n.children
@@ -42,7 +41,6 @@ func (n *node) elements() []node {
 	return n.children
 }
 
-// member finds a member of an object by its name; nil when there is none.
 func (n *node) member(name []byte) *node {
 	members := n.elements()
 	at, found := slices.BinarySearchFunc(members, name, func(m node, name []byte) int { return bytes.Compare(m.name, name) })
@@ -54,7 +52,6 @@ func (n *node) member(name []byte) *node {
 
 var errNoObject = errors.New("not a JSON object")
 
-// parseObject reads a document that is one object.
 func parseObject(raw []byte) (node, error) {
 	p := parser{Scanner: Scanner{data: raw}, stack: make([]node, 0, 16), levels: 1}
 	if p.Next() != '{' {
@@ -91,7 +88,6 @@ func (p *parser) parse(name []byte, depth uint16) node {
 	return n
 }
 
-// elements parses what is in an array or an object.
 func (p *parser) elements(kind byte, depth uint16) []node {
 	base := len(p.stack)
 	p.levels--
@@ -108,7 +104,6 @@ func (p *parser) elements(kind byte, depth uint16) []node {
 	return lastByName(p.pop(base))
 }
 
-// pop takes the nodes above base off the stack.
 func (p *parser) pop(base int) []node {
 	children := slices.Clone(p.stack[base:])
 	p.stack = p.stack[:base]
@@ -162,7 +157,6 @@ func equalElements(a, b []node) bool {
 	return true
 }
 
-// sameString compares strings by their text.
 func sameString(a, b []byte) bool {
 	return bytes.Equal(a, b) || bytes.Equal(unescaped(a[1:len(a)-1]), unescaped(b[1:len(b)-1]))
 }
@@ -182,10 +176,8 @@ func sameNumber(a, b []byte) bool {
 	return errX == nil && errY == nil && x == y
 }
 
-// isInteger says whether a number has neither fraction nor exponent.
 func isInteger(number []byte) bool { return !bytes.ContainsAny(number, ".eE") }
 
-// node writes a value.
 func (w *jsonWriter) node(n *node) {
 	switch {
 	case n.raw != nil:

@@ -14,7 +14,6 @@ type reviewStatus struct {
 	Result  *metav1.Status `json:"status,omitempty"`
 }
 
-// asked is the member of a review that holds what is asked.
 func (d *decoder) asked() string {
 	if d.alpha {
 		return "spec"
@@ -22,7 +21,6 @@ func (d *decoder) asked() string {
 	return "request"
 }
 
-// answered is the member of a review that holds the verdict.
 func (d *decoder) answered() string {
 	if d.alpha {
 		return "status"
@@ -39,7 +37,6 @@ func inV1alpha1(name []byte) bool {
 	return false
 }
 
-// reviewStatus writes AdmissionReviewStatus.
 func (w *jsonWriter) reviewStatus(r *admissionv1.AdmissionResponse) {
 	w.name("status")
 	w.open('{')

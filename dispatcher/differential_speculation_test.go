@@ -1,6 +1,7 @@
 package dispatcher_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -97,12 +98,13 @@ func (b traced) Start(ctx context.Context, batch *dispatcher.Batch, done func(in
 
 // seenBy is a request as an ordinary webhook would see it.
 func seenBy(r *admissionv1.AdmissionRequest) (*k8sadmissionv1.AdmissionRequest, error) {
-	raw, err := conversion.EncodeReviewRequest(nil, &admissionv1.ReviewRequest{Request: r})
+	shared, err := conversion.EncodeSharedReview(&admissionv1.ReviewRequest{Request: r})
 	if err != nil {
 		return nil, err
 	}
+	head, tail := shared.Pieces(r.GetUid())
 	var seen k8sadmissionv1.AdmissionReview
-	err = json.Unmarshal(raw, &seen)
+	err = json.Unmarshal(append(head, bytes.Join(tail, nil)...), &seen)
 	return seen.Request, err
 }
 

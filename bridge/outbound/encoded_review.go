@@ -82,12 +82,10 @@ type pieces struct {
 	tail [][]byte
 }
 
-// reviewBody is the shared review with a uid of its own, which needs no escaping.
+// reviewBody is the shared review with a uid of its own.
 func reviewBody(r *conversion.SharedReview, uid string) pieces {
-	if !r.HasUID() {
-		return pieces{r.Head(), r.Tail()}
-	}
-	return pieces{slices.Concat(r.Head(), []byte(`"`), []byte(uid), []byte(`"`)), r.Tail()}
+	head, tail := r.Pieces(uid)
+	return pieces{head, tail}
 }
 
 func (p pieces) len() int64 {

@@ -61,7 +61,6 @@ func whyNot(err error) string {
 	return ReasonUndecodable
 }
 
-// differ reports whether two objects of a kind are not the same.
 func differ(before, after typed) bool {
 	return !apiequality.Semantic.DeepEqual(before.object, after.object) || !reflect.DeepEqual(before.rest, after.rest)
 }

@@ -74,7 +74,6 @@ func (e *Equivalents) Families() [][]conversion.ResourceKind {
 	return all
 }
 
-// inInstallOrder sorts by group, and drops the groups that are not built in.
 func inInstallOrder(lists []*metav1.APIResourceList) []*metav1.APIResourceList {
 	groups := installOrder()
 	rank := func(l *metav1.APIResourceList) int {

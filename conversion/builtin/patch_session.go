@@ -27,7 +27,6 @@ type kept struct {
 	typed
 }
 
-// is reports whether an object is the one that is kept.
 func (k *kept) is(raw []byte) bool {
 	return len(raw) > 0 && len(raw) == len(k.raw) && &raw[0] == &k.raw[0]
 }
@@ -202,7 +201,6 @@ func (s *PatchSession) Diff(from, to []byte) ([]byte, error) {
 	return conversion.DiffPatch(from, target)
 }
 
-// normal returns an object decoded, defaulted and encoded; false when it stays JSON.
 func (s *PatchSession) normal(raw []byte) ([]byte, bool) {
 	d, err := s.take(raw)
 	if err != nil {

@@ -129,7 +129,6 @@ func pickItems(items []any, at string, wanted func(path string, v any) bool) any
 	return picked
 }
 
-// join adds a rest to an object.
 func join(object, rest any) any {
 	switch rest := rest.(type) {
 	case whole:

@@ -65,7 +65,6 @@ func (t types) scheme(k schema.GroupVersionKind) *runtime.Scheme {
 	return nil
 }
 
-// hasGroup says whether a group is one of the built-in ones.
 func (t types) hasGroup(name string) bool {
 	for _, s := range t {
 		if s.IsGroupRegistered(name) {
@@ -115,7 +114,6 @@ func (t types) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 	return d, nil
 }
 
-// setDefaults sets the defaults of the kind.
 func (d typed) setDefaults() { d.scheme.Default(d.object) }
 
 // as returns the object in another version, by way of the internal one, as ConvertToGVK of
@@ -162,5 +160,4 @@ func unknownKind(k schema.GroupVersionKind) error {
 	return fmt.Errorf("%w %s: it is not among the built-in types of Kubernetes v1.36", ErrUnknownKind, name(k))
 }
 
-// name is how people write a kind.
 func name(k schema.GroupVersionKind) string { return k.GroupVersion().String() + " " + k.Kind }

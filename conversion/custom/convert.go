@@ -50,7 +50,6 @@ func (d *Definition) convert(ctx context.Context, o *object, from, to schema.Gro
 	return converted, nil
 }
 
-// check says what is wrong with a kind that is none of the definition.
 func (d *Definition) check(kind schema.GroupVersionKind) error {
 	switch {
 	case kind == scaleKind() && len(d.ways[subresourceScale]) > 0:

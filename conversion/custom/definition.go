@@ -137,7 +137,6 @@ func webhookOf(c *apiextensionsv1.CustomResourceConversion) (*webhook, error) {
 	return w, nil
 }
 
-// scaleKind is what the scale subresource of every custom resource is.
 func scaleKind() schema.GroupVersionKind { return autoscalingv1.SchemeGroupVersion.WithKind("Scale") }
 
 // Group is the API group.

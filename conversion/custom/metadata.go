@@ -120,10 +120,8 @@ func checkTexts(name string, ours, theirs []byte) error {
 	}
 }
 
-// isAbsent says whether a value is none, or null.
 func isAbsent(value []byte) bool { return len(value) == 0 || string(value) == "null" }
 
-// appendMember adds a member to an object that is not closed yet.
 func appendMember(out []byte, name string, value []byte) []byte {
 	if len(out) > 1 {
 		out = append(out, ',')

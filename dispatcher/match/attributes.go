@@ -147,7 +147,6 @@ func (r *request) ways() ([]conversion.ResourceKind, error) {
 	return r.equivalents.ways, r.equivalents.err
 }
 
-// isCame reports whether the objects came that way.
 func (r *request) isCame(way conversion.ResourceKind) bool { return way.Resource == r.came.Resource }
 
 // converted reports whether the API server has converted the object to another version than the client asked for.

@@ -88,7 +88,6 @@ func timeout(seconds *int32) time.Duration {
 	return time.Duration(*seconds) * time.Second
 }
 
-// value is what p points to, or what its absence means.
 func value[T any](p *T, absent T) T {
 	if p == nil {
 		return absent

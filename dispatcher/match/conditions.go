@@ -160,7 +160,6 @@ func userInfo(u *admissionv1.UserInfo) user.Info {
 	return info
 }
 
-// conditionPolicy is what a failed condition means to the hook, in words.
 func conditionPolicy(p admissionregistrationv1.FailurePolicyType) string {
 	if p == admissionregistrationv1.Ignore {
 		return "failurePolicy Ignore leaves the hook out of every review that reaches it"

@@ -12,14 +12,12 @@ import (
 // call which one of them wants made.
 type conflict []RouteBinding
 
-// sort makes everything else independent of the order of the input.
 func (c conflict) sort() {
 	slices.SortFunc(c, func(a, b RouteBinding) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Digest, b.Digest))
 	})
 }
 
-// binding is what the conflict counts as. It has the name of the first.
 func (c conflict) binding() RouteBinding {
 	b := c[0]
 	b.Digest, b.Route = c.digest(), c.route()
@@ -128,8 +126,6 @@ func union(a, b []string) []string {
 	return sorted(slices.Concat(a, b))
 }
 
-// sameSet reports whether two lists have the same elements.
 func sameSet(a, b []string) bool { return slices.Equal(sorted(a), sorted(b)) }
 
-// sorted are the elements of a list in order, each once.
 func sorted(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }

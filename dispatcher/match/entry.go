@@ -85,7 +85,6 @@ func (e Entry) String() string {
 // SamePlan reports whether two entries were made from the same hooks.
 func (e Entry) SamePlan(other Entry) bool { return e.planned == other.planned }
 
-// plans reports whether the entries of the cluster were made from a hook as it is now.
 func (e Entry) plans(f fingerprint) bool {
 	at := func(i int) string { return e.planned[i*fingerprintLength:][:fingerprintLength] }
 	n := len(e.planned) / fingerprintLength

@@ -79,14 +79,12 @@ func newCompiler() cel.Compiler {
 	return cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 }
 
-// find is an expression that somebody keeps; nil when nobody does.
 func (e *Expressions) find(expression string) *Expression {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.known[expression].Value()
 }
 
-// keep makes an expression known until nobody keeps it any more.
 func (e *Expressions) keep(expression string, x *Expression) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -59,7 +59,6 @@ type Finding struct {
 	Message string
 }
 
-// compare orders findings by the object that they are about.
 func (f Finding) compare(other Finding) int {
 	return cmp.Or(cmp.Compare(f.Path, other.Path), cmp.Compare(f.Source, other.Source), cmp.Compare(f.Message, other.Message))
 }

@@ -60,7 +60,6 @@ func unlessNone(effects admissionregistrationv1.SideEffectClass) string {
 	return fmt.Sprintf(", since its sideEffects are %s and not None: this has no effect", written(effects))
 }
 
-// written is what a hook declares, for people.
 func written(effects admissionregistrationv1.SideEffectClass) admissionregistrationv1.SideEffectClass {
 	return cmp.Or(effects, "not declared")
 }

@@ -89,7 +89,6 @@ func (k ruleKey) shape() shape {
 	return shape{group: k.group == wildcard, resource: k.resource == wildcard, subresource: k.subresource == wildcard}
 }
 
-// blank is k with the wildcards of s.
 func (k ruleKey) blank(s shape) ruleKey {
 	if s.group {
 		k.group = wildcard
@@ -174,7 +173,6 @@ func (h *Hook) clusters() []string {
 	return nil
 }
 
-// stages are the stages in which the hook may be called.
 func (h *Hook) stages() []admissionv1.Stage {
 	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
 		return []admissionv1.Stage{h.ID.Stage, admissionv1.Stage_STAGE_REINVOKE}
@@ -256,7 +254,6 @@ func (t *ruleTable) collect(lists [][]*Hook, k ruleKey) [][]*Hook {
 	return lists
 }
 
-// key is what a rule without wildcards names to cover the request on a resource.
 func (r *request) key(on schema.GroupVersionResource) ruleKey {
 	return ruleKey{group: on.Group, resource: on.Resource, subresource: r.req.GetSubResource()}
 }

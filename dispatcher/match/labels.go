@@ -42,7 +42,6 @@ func metadataLabels(raw []byte, book func(bytes int) error) (found bool, labels 
 	return found, stringMap(written), nil
 }
 
-// labelsOf returns the labels in the metadata that follows; nil when there are none.
 func labelsOf(s *conversion.Scanner) (written []byte) {
 	if s.Next() != '{' {
 		s.Skip()

@@ -61,7 +61,6 @@ func memoryStatus(err error) *apierrors.StatusError {
 	return nil
 }
 
-// book books what the object takes decoded in some form.
 func (o *object) book(m Memory, n int64) error {
 	if err := m.Grow(n); err != nil {
 		return &memoryError{err}

@@ -48,7 +48,6 @@ func newRoutes(bindings []RouteBinding) (*routes, []Finding) {
 	return r, findings
 }
 
-// of returns the binding that names most of a hook; nil when none names it.
 func (r *routes) of(id HookID) *RouteBinding {
 	for _, k := range keysTo(id) {
 		if i, ok := r.byKey[k]; ok {

@@ -62,7 +62,6 @@ func (h *Hook) mayCover(r *request) bool {
 	})
 }
 
-// coversResource reports whether any rule covers the operation of the request on resource.
 func (h *Hook) coversResource(r *request, resource schema.GroupVersionResource) bool {
 	for i := range h.rules {
 		if mismatch(&h.rules[i], r, resource) == "" {

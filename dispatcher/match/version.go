@@ -26,7 +26,6 @@ func (a *Attributes) In(ctx context.Context, as *conversion.ResourceKind) (objec
 	return object, oldObject, nil
 }
 
-// seenKind is the kind in which a hook sees the objects whose Decision says as.
 func (r *request) seenKind(as *conversion.ResourceKind) schema.GroupVersionKind {
 	if as == nil {
 		return r.came.Kind
@@ -34,7 +33,6 @@ func (r *request) seenKind(as *conversion.ResourceKind) schema.GroupVersionKind 
 	return as.Kind
 }
 
-// in returns the object in a version of its kind; nil when there is none.
 func (o *object) in(ctx context.Context, r *request, kind schema.GroupVersionKind) ([]byte, error) {
 	if o == nil {
 		return nil, nil

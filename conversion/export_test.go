@@ -1,0 +1,17 @@
+package conversion
+
+import (
+	"bytes"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// EncodeReviewRequest appends to dst the AdmissionReview that asks what req asks.
+func EncodeReviewRequest(dst []byte, req *admissionv1.ReviewRequest) ([]byte, error) {
+	shared, err := EncodeSharedReview(req)
+	if err != nil {
+		return dst, err
+	}
+	head, tail := shared.Pieces(req.GetRequest().GetUid())
+	return append(append(dst, head...), bytes.Join(tail, nil)...), nil
+}
