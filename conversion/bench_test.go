@@ -78,11 +78,16 @@ func BenchmarkEncodeBody(b *testing.B) {
 	})
 }
 
-func BenchmarkEncodeReviewRequest(b *testing.B) {
+func BenchmarkEncodeSharedReview(b *testing.B) {
 	forSizes(b, func(body []byte) func() error {
 		review := decodeForBenchmark(b, body)
-		dst := make([]byte, 0, 2*len(body))
-		return func() error { _, err := conversion.EncodeReviewRequest(dst, review); return err }
+		return func() error {
+			shared, err := conversion.EncodeSharedReview(review)
+			if err == nil {
+				shared.Pieces(review.GetRequest().GetUid())
+			}
+			return err
+		}
 	})
 }
 

@@ -55,19 +55,20 @@ type decoder struct {
 	wrongType        string   // The first field of a wrong type, in words.
 }
 
+func newDecoder(body []byte, alpha bool) decoder {
+	return decoder{Scanner: Scanner{data: body}, alpha: alpha}
+}
+
 // decode reads a review in the layout of today. One that turns out to be of v1alpha1 is read once more, in its own: what
 // another layout holds is unknown to each, and may be anything.
 func decode(body []byte) *decoder {
-	d := &decoder{Scanner: Scanner{data: body}}
+	d := newDecoder(body, false)
 	d.review()
-	d.End()
-	if d.kind != reviewKind || d.apiVersion != versionV1alpha1 {
-		return d
+	if d.kind == reviewKind && d.apiVersion == versionV1alpha1 {
+		d = newDecoder(body, true)
+		d.review()
 	}
-	d = &decoder{Scanner: Scanner{data: body}, alpha: true}
-	d.review()
-	d.End()
-	return d
+	return &d
 }
 
 func (d *decoder) answerable() (uid, apiVersion string, ok bool) {
@@ -114,6 +115,7 @@ func (d *decoder) review() {
 			d.Skip()
 		}
 	}
+	d.End()
 }
 
 // readResponse checks the types in a response, which a review that asks should not have.

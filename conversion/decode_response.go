@@ -71,7 +71,7 @@ type response struct {
 
 // decodeResponse reads an answer in the layout of the version that was asked in.
 func decodeResponse(body []byte, apiVersion string) *responseDecoder {
-	d := &responseDecoder{decoder: decoder{Scanner: Scanner{data: body}, alpha: apiVersion == versionV1alpha1}}
+	d := &responseDecoder{decoder: newDecoder(body, apiVersion == versionV1alpha1)}
 	for name := range d.Members {
 		switch {
 		// As encoding/json, with which Kubernetes finds kind and apiVersion, whatever their case.

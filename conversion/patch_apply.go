@@ -44,7 +44,9 @@ func applyOperations(a Allowance, object []byte, operations []operation) ([]byte
 	if p.err != nil {
 		return nil, p.err
 	}
-	return escapeHTML(appendNode(make([]byte, 0, len(object)+len(object)/8), p.root)), nil
+	w := make(jsonWriter, 0, len(object)+len(object)/8)
+	w.patchNode(p.root)
+	return escapeHTML(w), nil
 }
 
 // spend counts bytes that are about to be read or moved, and ends the work when they are too many, or its time is over.
@@ -214,7 +216,9 @@ func (p *patcher) copyOf(v *patchNode) (*patchNode, error) {
 	if v == nil {
 		return nil, nil //nolint:nilnil // a null
 	}
-	raw := escapeHTML(appendNode(nil, v))
+	var w jsonWriter
+	w.patchNode(v)
+	raw := escapeHTML(w)
 	p.spend(len(raw))
 	if p.copied += int64(len(raw)); p.copied > maxCopiedBytes {
 		//nolint:staticcheck // as the library says it

@@ -195,36 +195,30 @@ func (p *patcher) equal(a, b *patchNode) bool {
 	return true
 }
 
-func appendNode(dst []byte, n *patchNode) []byte {
+// patchNode writes a value without white space.
+func (w *jsonWriter) patchNode(n *patchNode) {
 	switch {
 	case n == nil, n.kind == 0 && n.raw == nil, n.kind == '{' && n.members == nil:
-		return append(dst, "null"...)
+		*w = append(*w, "null"...)
 	case n.kind == 0:
-		return appendCompact(dst, n.raw)
+		*w = appendCompact(*w, n.raw)
 	case n.kind == '[':
-		dst = append(dst, '[')
-		for i, item := range n.items {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendNode(dst, item)
+		w.raw('[')
+		for _, item := range n.items {
+			w.element()
+			w.patchNode(item)
 		}
-		return append(dst, ']')
-	}
-	dst = append(dst, '{')
-	for i, name := range slices.Sorted(maps.Keys(n.members)) {
-		if i > 0 {
-			dst = append(dst, ',')
+		w.raw(']')
+	default:
+		w.raw('{')
+		for _, name := range slices.Sorted(maps.Keys(n.members)) {
+			w.element()
+			quoted, _ := json.Marshal(name) //nolint:errchkjson // a string can always be written
+			*w = append(append(*w, quoted...), ':')
+			w.patchNode(n.members[name])
 		}
-		dst = append(appendName(dst, name), ':')
-		dst = appendNode(dst, n.members[name])
+		w.raw('}')
 	}
-	return append(dst, '}')
-}
-
-func appendName(dst []byte, name string) []byte {
-	quoted, _ := json.Marshal(name) //nolint:errchkjson // a string can always be written
-	return append(dst, quoted...)
 }
 
 // appendCompact appends a valid document without the white space between its tokens.

@@ -192,9 +192,7 @@ func (w *jsonWriter) node(n *node) {
 	default:
 		w.raw('[')
 		for i := range n.children {
-			if i > 0 {
-				w.raw(',')
-			}
+			w.element()
 			w.node(&n.children[i])
 		}
 		w.close(']')

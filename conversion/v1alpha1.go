@@ -14,18 +14,15 @@ type reviewStatus struct {
 	Result  *metav1.Status `json:"status,omitempty"`
 }
 
-func (d *decoder) asked() string {
-	if d.alpha {
-		return "spec"
-	}
-	return "request"
-}
+// asked is the member of a review that holds what is asked, and answered the one that holds the verdict.
+func (d *decoder) asked() string    { return d.layout("request", "spec") }
+func (d *decoder) answered() string { return d.layout("response", "status") }
 
-func (d *decoder) answered() string {
+func (d *decoder) layout(today, alpha string) string {
 	if d.alpha {
-		return "status"
+		return alpha
 	}
-	return "response"
+	return today
 }
 
 // inV1alpha1 says whether a member of a request is one in v1alpha1 too: of AdmissionReviewSpec.

@@ -77,7 +77,7 @@ type compiler struct {
 	newExpressions func() *Expressions
 	expressions    *Expressions // nil until needed
 	last           *Snapshot    // nil for the first
-	routes         *routes
+	routes         routes
 	objects        map[objectKey]*compiled
 	hooks          []*Hook
 	findings       []Finding

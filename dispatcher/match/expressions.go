@@ -6,7 +6,8 @@ import (
 	"sync"
 	"weak"
 
-	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"github.com/google/cel-go/cel"
+	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -18,8 +19,8 @@ import (
 // Compiling takes a processor for long, beside reviews: one expression is compiled at a time, and others get to run between
 // two of them. Its methods may be called concurrently.
 type Expressions struct {
-	turn        sync.Mutex   // held while an expression is compiled
-	compiler    cel.Compiler // nil before the first; held by turn, as the next one
+	turn        sync.Mutex            // held while an expression is compiled
+	compiler    admissioncel.Compiler // nil before the first; held by turn, as the next one
 	requestOnly requestOnly
 
 	mu    sync.Mutex
@@ -28,7 +29,7 @@ type Expressions struct {
 
 // Expression is a compiled expression. It is immutable. One takes some 50 kB.
 type Expression struct {
-	result cel.CompilationResult
+	result admissioncel.CompilationResult
 	// requestOnly: it reads no object, so that none need be decoded.
 	requestOnly bool
 }
@@ -57,7 +58,7 @@ func (e *Expressions) Compile(expression string) (compiled *Expression, fresh bo
 func (x *Expression) Err() *apiservercel.Error { return x.result.Error }
 
 // as is the expression as a condition that has a name and was written so.
-func (x *Expression) as(c *matchconditions.MatchCondition) cel.CompilationResult {
+func (x *Expression) as(c *matchconditions.MatchCondition) admissioncel.CompilationResult {
 	result := x.result
 	result.ExpressionAccessor = c
 	return result
@@ -70,13 +71,13 @@ func (e *Expressions) compile(expression string) *Expression {
 		e.compiler = newCompiler()
 	}
 	result := e.compiler.CompileCELExpression(&matchconditions.MatchCondition{Expression: expression},
-		cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
+		admissioncel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
 	return &Expression{result: result, requestOnly: result.Error == nil && e.requestOnly.holds(expression)}
 }
 
 // newCompiler is a compiler as Kubernetes' validation has it. It is costly.
-func newCompiler() cel.Compiler {
-	return cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+func newCompiler() admissioncel.Compiler {
+	return admissioncel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 }
 
 func (e *Expressions) find(expression string) *Expression {
@@ -99,4 +100,37 @@ func (e *Expressions) forget(expression string) {
 	if e.known[expression].Value() == nil {
 		delete(e.known, expression)
 	}
+}
+
+// requestOnly tells the expressions that look at the request alone: those that compile where there is neither object nor
+// oldObject. What a later Kubernetes may add is not there either, and counts as the object.
+type requestOnly struct {
+	env *cel.Env // nil until needed
+}
+
+// holds reports whether an expression, which compiles, can see no object. An answer of false is always right.
+func (r *requestOnly) holds(expression string) bool {
+	if r.env == nil {
+		env, err := newRequestEnv()
+		if err != nil {
+			return false
+		}
+		r.env = env
+	}
+	_, issues := r.env.Compile(expression)
+	return issues.Err() == nil
+}
+
+// newRequestEnv is the environment of matchConditions without the objects. The compiler that counts has seen the types of
+// the others; here it is their names that matter.
+func newRequestEnv() (*cel.Env, error) {
+	base, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Env(environment.StoredExpressions)
+	if err != nil {
+		return nil, err
+	}
+	return base.Extend(
+		cel.Variable(admissioncel.RequestVarName, cel.DynType),
+		cel.Variable(admissioncel.NamespaceVarName, cel.DynType),
+		cel.Variable(admissioncel.AuthorizerVarName, cel.DynType),
+	)
 }

@@ -2,16 +2,20 @@ package match
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // routes finds the route of a hook, and remembers which bindings were used.
-type routes struct {
-	bindings []RouteBinding
-	byKey    map[routeKey]int
-	used     []bool
+type routes map[routeKey]*filedBinding
+
+// filedBinding is what all bindings of one key say.
+type filedBinding struct {
+	RouteBinding
+
+	used bool // by a hook, or reported as a conflict
 }
 
 // routeKey is what a binding names. hook is empty and stage is unspecified where it leaves them open.
@@ -20,39 +24,35 @@ type routeKey struct {
 	stage               admissionv1.Stage
 }
 
+func (b *RouteBinding) key() routeKey { return routeKey{b.Configuration, b.Hook, b.Stage} }
+
 // newRoutes files bindings. Those of one key become one binding, and a conflict that is reported.
-func newRoutes(bindings []RouteBinding) (*routes, []Finding) {
-	r := &routes{bindings: make([]RouteBinding, 0, len(bindings)), byKey: make(map[routeKey]int, len(bindings))}
-	conflicts := map[int]conflict{} // by position in r.bindings
+func newRoutes(bindings []RouteBinding) (routes, []Finding) {
+	byKey := make(map[routeKey]conflict, len(bindings))
 	for _, b := range bindings {
-		k := routeKey{b.Configuration, b.Hook, b.Stage}
-		i, taken := r.byKey[k]
-		switch {
-		case !taken:
-			r.byKey[k] = len(r.bindings)
-			r.bindings = append(r.bindings, b)
-		case conflicts[i] == nil:
-			conflicts[i] = conflict{r.bindings[i], b}
-		default:
-			conflicts[i] = append(conflicts[i], b)
-		}
+		byKey[b.key()] = append(byKey[b.key()], b)
 	}
-	r.used = make([]bool, len(r.bindings))
+	r := make(routes, len(byKey))
 	var findings []Finding
-	for i, c := range conflicts {
+	for k, c := range byKey {
+		if len(c) == 1 {
+			r[k] = &filedBinding{RouteBinding: c[0]}
+			continue
+		}
 		c.sort()
-		r.bindings[i], r.used[i] = c.binding(), true
+		r[k] = &filedBinding{RouteBinding: c.binding(), used: true}
 		findings = append(findings, c.findings()...)
 	}
 	slices.SortFunc(findings, Finding.compare)
 	return r, findings
 }
 
-func (r *routes) of(id HookID) *RouteBinding {
+// of returns the binding that names most of a hook; nil when none names it.
+func (r routes) of(id HookID) *RouteBinding {
 	for _, k := range keysTo(id) {
-		if i, ok := r.byKey[k]; ok {
-			r.used[i] = true
-			return &r.bindings[i]
+		if b := r[k]; b != nil {
+			b.used = true
+			return &b.RouteBinding
 		}
 	}
 	return nil
@@ -69,8 +69,9 @@ func keysTo(id HookID) [4]routeKey {
 }
 
 // unused reports the bindings that no hook has asked for, and why none has.
-func (r *routes) unused(hooks []*Hook) []Finding {
-	if !slices.Contains(r.used, false) {
+func (r routes) unused(hooks []*Hook) []Finding {
+	unused := slices.DeleteFunc(slices.Collect(maps.Values(r)), func(b *filedBinding) bool { return b.used })
+	if len(unused) == 0 {
 		return nil
 	}
 	named := map[routeKey]bool{}
@@ -80,10 +81,8 @@ func (r *routes) unused(hooks []*Hook) []Finding {
 		}
 	}
 	var findings []Finding
-	for i := range r.bindings {
-		if b := &r.bindings[i]; !r.used[i] {
-			findings = append(findings, b.unused(named))
-		}
+	for _, b := range unused {
+		findings = append(findings, b.RouteBinding.unused(named))
 	}
 	slices.SortFunc(findings, Finding.compare)
 	return findings
@@ -91,10 +90,9 @@ func (r *routes) unused(hooks []*Hook) []Finding {
 
 // unused says why no hook has asked for the binding, given what can be named.
 func (b *RouteBinding) unused(named map[routeKey]bool) Finding {
-	k := routeKey{b.Configuration, b.Hook, b.Stage}
 	anyStage := routeKey{b.Configuration, b.Hook, admissionv1.Stage_STAGE_UNSPECIFIED}
 	switch {
-	case named[k]:
+	case named[b.key()]:
 		return b.finding(SeverityWarning, CodeRouteOverridden, "",
 			"every hook that it names has a more precise HookRoute, so that this one says nothing: remove it")
 	case !named[routeKey{configuration: b.Configuration}]:
