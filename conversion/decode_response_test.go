@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -379,7 +380,7 @@ func TestEncodeSharedReviewCopiesNoObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, tail := shared.Pieces(review.GetRequest().GetUid())
-	joined, aliases := append(head, bytes.Join(tail, nil)...), 0
+	joined, aliases := slices.Concat(head, bytes.Join(tail, nil)), 0
 	for _, piece := range tail {
 		if &piece[0] == &review.GetRequest().GetObject().GetRaw()[0] {
 			aliases++
