@@ -25,7 +25,7 @@ func (d discard) SetWriteDeadline(time.Time) error { return nil }
 func BenchmarkHandler(b *testing.B) {
 	for _, size := range []int{2_000, 20_000} {
 		b.Run(fmt.Sprintf("%dkB", size/1000), func(b *testing.B) {
-			handler := newBridge(b, testOptions(allow)).Handler()
+			handler := newBridge(b, testOptions(allow))
 			body := []byte(reviewOf("0f8d3b5e-5a5e-4f0e-9d53-4c5d7c3f2b11", size))
 			reader := bytes.NewReader(body)
 			request := &http.Request{

@@ -83,9 +83,7 @@ func (o *Options) defaults() error {
 		return fmt.Errorf("bridge: of the memory budget one cluster may hold %d bytes, and a review with a body of %d may take %d: "+
 			"make the budget larger, or the largest body smaller", share, o.MaxBodyBytes, largest)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return nil
 }
 
@@ -123,10 +121,6 @@ func New(options Options) (*Bridge, error) {
 	return b, nil
 }
 
-// Handler returns the JSON edge: POST /v1/clusters/{cluster}/{stage} and /v1/clusters/{cluster}/{stage}/{entry}, and the
-// same with enforce for a stage (enforce.go).
-func (b *Bridge) Handler() http.Handler { return b }
-
 // AdmissionService returns the gRPC edge, for a listener with TLS. It takes the caller from the AuthInfo of the channel, if that
 // is an identity.Channel, and else from the handshake.
 func (b *Bridge) AdmissionService() admissionv1.AdmissionServiceServer { return &service{bridge: b} }
@@ -138,5 +132,6 @@ func (b *Bridge) Drain() { b.draining.Store(true) }
 // Ready is true until Drain.
 func (b *Bridge) Ready() bool { return !b.draining.Load() }
 
-// ServeHTTP answers one request. It always answers, and never panics.
+// ServeHTTP is the JSON edge: POST /v1/clusters/{cluster}/{stage} and /v1/clusters/{cluster}/{stage}/{entry}, and the same with
+// enforce for a stage (enforce.go). It always answers, and never panics.
 func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.mux.ServeHTTP(w, r) }

@@ -75,9 +75,7 @@ func NewServer(options ServerOptions) (*Server, error) {
 	if options.Channel == nil {
 		options.Channel = verified
 	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	return &Server{options: options, http: &http.Server{
 		Handler:           options.Handler,
 		TLSConfig:         options.TLS.Clone(), // for HTTP/2 alone; package handshake does the handshakes

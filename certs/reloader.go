@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -71,9 +72,7 @@ func OpenReloader(options ReloaderOptions) (*Reloader, error) {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	r := &Reloader{options: options}
 	r.current.Store(&material{})
 	r.mu.Lock()

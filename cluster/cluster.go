@@ -10,6 +10,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,9 +109,7 @@ func New(opts Options) *Registry {
 		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions,
 		reload: reloadInterval, changed: make(chan struct{}, 1),
 	}
-	if r.logger == nil {
-		r.logger = slog.New(slog.DiscardHandler)
-	}
+	r.logger = cmp.Or(r.logger, slog.New(slog.DiscardHandler))
 	if r.builtin == nil {
 		r.builtin = nothingBuiltin{}
 	}

@@ -80,9 +80,7 @@ func (o *StoreOptions) defaults() error {
 	}
 	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
 	o.MaxHeldBytes = cmp.Or(o.MaxHeldBytes, DefaultMaxHeldBytes)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.clock == nil {
 		o.clock = elapsedNow
 	}

@@ -8,6 +8,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,9 +144,7 @@ func New(o Options) (*Dispatcher, error) {
 	if o.Codec == nil {
 		o.Codec = func(a conversion.Allowance) chain.Codec { return conversion.Raw{Allowance: a} }
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	metrics, err := newInstrumentation(o.Metrics, o.TracerProvider)
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)

@@ -50,9 +50,7 @@ type Telemetry struct {
 // The SDK itself reads the variables of sampler, limits, batching and resource. A value that is not understood is
 // logged and ignored. Nothing is dialled: a missing collector shows when spans are exported.
 func New(ctx context.Context, o Options) (*Telemetry, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	t := &Telemetry{
 		TracerProvider: noop.NewTracerProvider(),
 		shutdown:       func(context.Context) error { return nil },

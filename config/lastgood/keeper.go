@@ -1,6 +1,7 @@
 package lastgood
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,9 +77,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	if o.Live == nil || o.File == "" {
 		return nil, errors.New("lastgood: Live and File are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Keeper{o: o}, nil
 }
 

@@ -4,6 +4,7 @@
 package permit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,9 +66,7 @@ func New(o Options) (*Keeper, error) {
 	if o.Live == nil {
 		return nil, errors.New("permit: Live is required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Keeper{o: o, changed: make(chan struct{}, 1)}, nil
 }
 

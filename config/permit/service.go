@@ -1,6 +1,7 @@
 package permit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -40,9 +41,7 @@ func NewService(o ServiceOptions) (*Service, error) {
 	if o.Keeper == nil || o.Identity == nil {
 		return nil, errors.New("permit: Keeper and Identity are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Service{o: o}, nil
 }
 

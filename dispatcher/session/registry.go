@@ -7,6 +7,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -64,9 +65,7 @@ func New(o Options) (*Registry, error) {
 	if o.ID == "" {
 		o.ID = uuid.NewString()
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	r := &Registry{id: o.ID, log: o.Logger, readied: make(chan struct{}, 1), digests: newDigests(), index: newSessionIndex()}
 	r.hooks.Store(newHookTable(r.digests))
 	var err error
