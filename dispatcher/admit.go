@@ -22,7 +22,7 @@ func (d *Dispatcher) admit(
 	ctx context.Context, gone <-chan struct{}, snapshot *match.Snapshot, r *review.Request,
 ) (review.Answer, error) {
 	first, second := inStage(r, admissionv1.Stage_STAGE_MUTATE), inStage(r, admissionv1.Stage_STAGE_VALIDATE)
-	attributes := match.NewAttributes(r.Admission, d.clusters.Cluster(r.Admission.GetCluster()))
+	attributes := match.NewAttributes(r.Admission, d.clusterOf(r))
 	validating := candidates(snapshot, second, attributes) // the rules do not depend on the object
 
 	early := &bounded{Context: ctx, deadline: mutateBy(ctx, time.Now(), validating)}
@@ -47,7 +47,6 @@ func (d *Dispatcher) admit(
 	return joined(mutated, validated), nil
 }
 
-// inStage returns a copy of a request for one stage.
 func inStage(r *review.Request, stage admissionv1.Stage) *review.Request {
 	one := *r
 	one.Stage = stage
@@ -72,10 +71,7 @@ func mutateBy(ctx context.Context, now time.Time, validating []*match.Hook) time
 func notReached(hooks []*match.Hook) []*admissionv1.HookOutcome {
 	outcomes := make([]*admissionv1.HookOutcome, 0, len(hooks))
 	for _, h := range hooks {
-		outcomes = append(outcomes, &admissionv1.HookOutcome{
-			Configuration: h.ID.Configuration, Hook: h.ID.Name,
-			Outcome: chain.Skipped.String(), Reason: "the mutating hooks have refused the request",
-		})
+		outcomes = append(outcomes, skippedOutcome(h, "the mutating hooks have refused the request"))
 	}
 	return outcomes
 }

@@ -38,7 +38,6 @@ func (conditionMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// describe returns the description of a gathered metric under another name.
 func describe(name, help string, m *dto.Metric) *prometheus.Desc {
 	var labels []string
 	for _, l := range m.GetLabel() {

@@ -46,7 +46,6 @@ func (b *bounded) Value(key any) any {
 	return b.Context.Value(key)
 }
 
-// loadMade returns the context with the timer; nil before Done.
 func (b *bounded) loadMade() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()

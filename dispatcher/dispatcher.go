@@ -118,19 +118,13 @@ type Options struct {
 
 // Dispatcher judges reviews.
 type Dispatcher struct {
-	snapshots     Snapshots
-	clusters      Clusters
-	streams       Backend
-	webhooks      Backend
-	capacity      Capacity
+	options       Options // only Capacity, TracerProvider and Metrics may be nil
 	shadows       *shadows
 	speculator    *speculator
-	codec         func(conversion.Allowance) chain.Codec
 	reinvocations *reinvocationCache
 	entries       entries
 	metrics       *instrumentation
 	failures      *failureLog
-	log           *slog.Logger
 }
 
 // New makes a dispatcher. It does no I/O.
@@ -150,9 +144,8 @@ func New(o Options) (*Dispatcher, error) {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
 	return &Dispatcher{
-		snapshots: o.Snapshots, clusters: o.Clusters, streams: o.Streams, webhooks: o.Webhooks,
-		capacity: o.Capacity, shadows: newShadows(), speculator: &speculator{capacity: o.Capacity}, codec: o.Codec,
-		reinvocations: newReinvocationCache(), metrics: metrics, failures: newFailureLog(), log: o.Logger,
+		options: o, shadows: newShadows(), speculator: &speculator{capacity: o.Capacity},
+		reinvocations: newReinvocationCache(), metrics: metrics, failures: newFailureLog(),
 	}, nil
 }
 
@@ -168,18 +161,18 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	var snapshot *match.Snapshot // nil until Take has returned
 	defer func() {
 		if p := recover(); p != nil {
-			d.log.ErrorContext(ctx, "panic while judging a review", "uid", r.Admission.GetUid(), "panic", p,
+			d.options.Logger.ErrorContext(ctx, "panic while judging a review", "uid", r.Admission.GetUid(), "panic", p,
 				"stack", string(debug.Stack()))
 			answer, err = internalError(r, snapshot), nil
 		}
 		d.metrics.endReview(span, r, answer, err, time.Since(begun))
 	}()
 	var stale string
-	snapshot, stale, err = d.snapshots.Take(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())
+	snapshot, stale, err = d.options.Snapshots.Take(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
-	defer d.snapshots.Release(snapshot)
+	defer d.options.Snapshots.Release(snapshot)
 	d.entries.recordUse(r.Admission.GetCluster(), r.Entry, begun)
 	if r.Stage == admissionv1.Stage_STAGE_ADMIT {
 		answer, err = d.admit(ctx, gone, snapshot, r)
@@ -197,7 +190,7 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request) *run {
 	deadline, validates := answerBy(ctx, time.Now(), r), r.Stage == admissionv1.Stage_STAGE_VALIDATE
 	x := &run{dispatcher: d, request: r, snapshot: snapshot, lookups: bounded{Context: ctx, deadline: deadline}}
-	x.reviewContext.init(&x.lookups, r, d.clusters.Cluster(r.Admission.GetCluster()))
+	x.reviewContext.init(&x.lookups, r, d.clusterOf(r))
 	x.hooks = candidates(snapshot, r, x.reviewContext.attributes)
 	x.results.init(len(x.hooks), !validates)
 	x.calls = make([]callState, 0, len(x.hooks))
@@ -216,9 +209,20 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	}
 	x.changeRates = d.speculator.ratesOf(snapshot)
 	options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
-	options.Codec = d.codec(allowance{&x.lookups, r.Reservation})
+	options.Codec = d.options.Codec(allowance{&x.lookups, r.Reservation})
 	x.machine = chain.NewMutate(options)
 	return x
+}
+
+func (d *Dispatcher) clusterOf(r *review.Request) match.Cluster {
+	return d.options.Clusters.Cluster(r.Admission.GetCluster())
+}
+
+func (d *Dispatcher) backendOf(h *match.Hook) Backend {
+	if h.Route.Stream {
+		return d.options.Streams
+	}
+	return d.options.Webhooks
 }
 
 // candidates returns the hooks whose rules match the request and that belong to its entry.
@@ -244,7 +248,6 @@ func answerBy(ctx context.Context, now time.Time, r *review.Request) time.Time {
 	return deadline.Add(-min(answerReserve(r), deadline.Sub(now)/10))
 }
 
-// answerReserve returns the time that is needed to make the answer.
 func answerReserve(r *review.Request) time.Duration {
 	if r.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		return minAnswerReserve

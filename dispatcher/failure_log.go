@@ -115,5 +115,5 @@ func (x *run) logFailure(ctx context.Context, o chain.Outcome, c *callState) {
 	if more > 0 {
 		attrs = append(attrs, slog.Int("more", more))
 	}
-	d.log.LogAttrs(ctx, slog.LevelWarn, "hook failed", attrs...)
+	d.options.Logger.LogAttrs(ctx, slog.LevelWarn, "hook failed", attrs...)
 }

@@ -49,7 +49,6 @@ type instrumentation struct {
 	bytes        prometheus.Counter
 }
 
-// newInstrumentation makes the instruments and registers them if there is a registry.
 func newInstrumentation(registry prometheus.Registerer, provider trace.TracerProvider) (*instrumentation, error) {
 	if provider == nil {
 		provider = noop.NewTracerProvider()
@@ -111,7 +110,6 @@ func observe(o prometheus.Observer, took time.Duration, span trace.SpanContext) 
 	o.Observe(took.Seconds())
 }
 
-// beginReview starts the span of a review.
 func (i *instrumentation) beginReview(ctx context.Context, r *review.Request) (context.Context, trace.Span) {
 	ctx, span := i.tracer.Start(ctx, "portcullis.review")
 	if span.IsRecording() {
@@ -151,13 +149,11 @@ func (i *instrumentation) endReview(
 	span.End()
 }
 
-// countEncoding counts an encoding of a request.
 func (i *instrumentation) countEncoding(bytes int) {
 	i.encodes.Inc()
 	i.bytes.Add(float64(bytes))
 }
 
-// countShadow counts a shadow call.
 func (i *instrumentation) countShadow(h *match.Hook, outcome string) {
 	i.shadowCalls.WithLabelValues(h.ID.Name, typeLabel(h), outcome).Inc()
 }

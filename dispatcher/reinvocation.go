@@ -37,7 +37,6 @@ func newReinvocationCache() *reinvocationCache {
 	return &reinvocationCache{until: make(map[outputDigest]time.Time), order: make([]outputDigest, 0, maxOutputs)}
 }
 
-// addOutput adds an output, or extends its lifetime.
 func (c *reinvocationCache) addOutput(x outputDigest, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -72,7 +72,6 @@ func (i *instrumentation) endCall(c *callState, o chain.Outcome) {
 	c.span.End(trace.WithTimestamp(c.ended))
 }
 
-// spanOutcome returns the effect of a call, or the kind of its failure.
 func spanOutcome(o chain.Outcome) string {
 	switch {
 	case o.Effect == chain.Undecided:
@@ -135,5 +134,4 @@ func (i *instrumentation) countOutcome(series *allowedSeries, r *review.Request,
 	}
 }
 
-// duration returns the time of a completed call.
 func (c *callState) duration() time.Duration { return c.ended.Sub(c.begun) }

@@ -27,7 +27,6 @@ type resultQueue struct {
 	outstanding int // calls without a result
 }
 
-// init makes the queue, with memory for n results.
 func (q *resultQueue) init(n int, wakeEach bool) {
 	q.wakeups, q.wakeEach, q.results = make(chan struct{}, 1), wakeEach, make([]callResult, 0, n)
 }
@@ -52,7 +51,6 @@ func (q *resultQueue) addResult(id int, r review.Result) {
 	}
 }
 
-// wake wakes the goroutine of the review.
 func (q *resultQueue) wake() {
 	select {
 	case q.wakeups <- struct{}{}:
@@ -73,7 +71,6 @@ func (q *resultQueue) wakeAfter(d time.Duration) {
 	q.timer.Reset(d)
 }
 
-// stopTimer stops the timer of wakeAfter.
 func (q *resultQueue) stopTimer() {
 	if q.timer != nil {
 		q.timer.Stop()

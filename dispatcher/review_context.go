@@ -136,7 +136,6 @@ func message(r *admissionv1.AdmissionRequest, o chain.Object, v *chain.View) *ad
 	return m
 }
 
-// withRaw returns a copy of o with other content; nil for nil.
 func withRaw(o *admissionv1.Object, raw []byte) *admissionv1.Object {
 	if o == nil {
 		return nil

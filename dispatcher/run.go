@@ -80,7 +80,6 @@ func (x *run) judge(ctx context.Context, gone <-chan struct{}) (review.Answer, e
 	return answer, err
 }
 
-// digestOf returns the key of an object in the reinvocation cache.
 func (x *run) digestOf(object []byte) outputDigest {
 	return digestOutput(x.snapshot.Revision(), x.request.Admission, object)
 }
@@ -165,11 +164,11 @@ func (x *run) startCalls(ctx context.Context, calls []chain.Start) {
 }
 
 // startTogether groups calls by backend and version, and passes each group to start.
-func (x *run) startTogether(ctx context.Context, calls []chain.Start, start func(context.Context, *versionedRequest, []chain.Start, bool)) {
+func (x *run) startTogether(ctx context.Context, calls []chain.Start, start func(context.Context, *versionedRequest, []chain.Start)) {
 	for len(calls) > 0 {
 		v, stream := x.versionFor(calls[0]), calls[0].Hook.Route.Stream
 		together, others := split(calls, func(c chain.Start) bool { return c.Hook.Route.Stream != stream || x.versionFor(c) != v })
-		start(ctx, v, together, stream)
+		start(ctx, v, together)
 		calls = others
 	}
 }
@@ -190,10 +189,8 @@ func split(calls []chain.Start, apart func(chain.Start) bool) (together, others 
 }
 
 // startOnBackend starts calls that take the same version on one backend, in one batch.
-func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []chain.Start, stream bool) {
-	backend := x.dispatcher.webhooks
-	if stream {
-		backend = x.dispatcher.streams
+func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []chain.Start) {
+	if calls[0].Hook.Route.Stream {
 		x.encode(v)
 	}
 	batch := &Batch{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
@@ -205,7 +202,7 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 		x.addCall(c.ID, callState{index: i, begun: begun, span: span})
 	}
 	x.results.addCalls(len(calls))
-	cancel := backend.Start(ctx, batch, func(i int, r review.Result) { x.results.addResult(batch.Calls[i].ID, x.accountVerdict(r)) })
+	cancel := x.dispatcher.backendOf(calls[0].Hook).Start(ctx, batch, func(i int, r review.Result) { x.results.addResult(batch.Calls[i].ID, x.accountVerdict(r)) })
 	for _, c := range calls {
 		x.calls[c.ID].cancel = cancel
 	}
@@ -228,7 +225,6 @@ func (x *run) versionFor(c chain.Start) *versionedRequest {
 	return x.versions
 }
 
-// encode encodes a request for streams, once.
 func (x *run) encode(v *versionedRequest) {
 	if v.body.Len() == 0 {
 		v.body = wire.EncodeBody(v.message)
@@ -236,7 +232,6 @@ func (x *run) encode(v *versionedRequest) {
 	}
 }
 
-// addCall stores the state of a call under its id.
 func (x *run) addCall(id int, c callState) {
 	for len(x.calls) <= id {
 		x.calls = append(x.calls, callState{})
@@ -251,7 +246,6 @@ func (x *run) completeCall(id int, at time.Time) {
 	}
 }
 
-// cancelCall cancels a call if it is outstanding.
 func (x *run) cancelCall(id int) {
 	if c := &x.calls[id]; c.outstanding() {
 		c.cancel(c.index)
@@ -259,7 +253,6 @@ func (x *run) cancelCall(id int) {
 	}
 }
 
-// cancelOutstanding cancels all outstanding calls, at the end of the review.
 func (x *run) cancelOutstanding() {
 	for id := range x.calls {
 		x.cancelCall(id)
@@ -269,8 +262,12 @@ func (x *run) cancelOutstanding() {
 // addSkipped adds the hooks that were not candidates to the outcomes of an answer.
 func (x *run) addSkipped(a *review.Answer) {
 	for _, s := range x.skipped {
-		a.Outcomes = append(a.Outcomes, &admissionv1.HookOutcome{
-			Configuration: s.Hook.ID.Configuration, Hook: s.Hook.ID.Name, Outcome: "skipped", Reason: s.Reason,
-		})
+		a.Outcomes = append(a.Outcomes, skippedOutcome(s.Hook, s.Reason))
+	}
+}
+
+func skippedOutcome(h *match.Hook, reason string) *admissionv1.HookOutcome {
+	return &admissionv1.HookOutcome{
+		Configuration: h.ID.Configuration, Hook: h.ID.Name, Outcome: chain.Skipped.String(), Reason: reason,
 	}
 }

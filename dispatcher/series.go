@@ -37,7 +37,6 @@ func (i *instrumentation) seriesOf(s *match.Snapshot) *allowedSeries {
 	return made
 }
 
-// seriesFor returns the metrics of a hook for an operation.
 func (a *allowedSeries) seriesFor(i *instrumentation, h *match.Hook, operation string) *callSeries {
 	index, label := operationLabel(operation)
 	slot := &a.hooks[h.Ordinal()][index]

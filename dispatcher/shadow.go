@@ -64,7 +64,6 @@ func (s *shadows) addShadow(c *shadowCall) bool {
 	return true
 }
 
-// removeShadow removes a call that has ended and was counted.
 func (s *shadows) removeShadow(c *shadowCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +86,6 @@ func (s *shadows) refuseMore() {
 	s.closed = true
 }
 
-// cancelAll ends all calls in flight.
 func (s *shadows) cancelAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,11 +121,11 @@ type shadowCall struct {
 
 // startShadows starts shadow calls that take the same version on one backend. Each has the whole timeout of its hook, since
 // the review does not wait. A panic ends the shadow calls and not the review.
-func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []chain.Start, stream bool) {
+func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []chain.Start) {
 	defer x.dispatcher.recoverShadow(ctx, x.request)
 	d, bytes := x.dispatcher, len(v.message.GetObject().GetRaw())+len(v.message.GetOldObject().GetRaw())
 	bytes = max(bytes, int(x.request.Reservation.Bytes()))
-	if stream {
+	if calls[0].Hook.Route.Stream {
 		x.encode(v) // shared with the calls that decide
 	}
 	version, parent := *v, trace.SpanFromContext(ctx)
@@ -146,12 +144,10 @@ func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []cha
 	}
 }
 
-// hasSpareReplica reports whether a replica has room for a shadow call beyond the calls that decide.
 func (d *Dispatcher) hasSpareReplica(h *match.Hook, r *review.Request) bool {
-	return d.capacity == nil || !h.Route.Stream || d.capacity.Spare(h, review.Shadow, r.Admission.GetCluster())
+	return d.options.Capacity == nil || !h.Route.Stream || d.options.Capacity.Spare(h, review.Shadow, r.Admission.GetCluster())
 }
 
-// run is the goroutine of the call.
 func (s *shadowCall) run(ctx context.Context) {
 	defer s.dispatcher.shadows.removeShadow(s)
 	defer s.dispatcher.recoverShadow(ctx, s.request)
@@ -174,14 +170,10 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 		s.skipCall(ctx, decision, err)
 		return true
 	}
-	backend := s.dispatcher.webhooks
-	if s.Hook.Route.Stream {
-		backend = s.dispatcher.streams
-		if version.body.Len() == 0 {
-			version.body = wire.EncodeBody(version.message)
-		}
+	if s.Hook.Route.Stream && version.body.Len() == 0 {
+		version.body = wire.EncodeBody(version.message)
 	}
-	s.cancel = backend.Start(ctx, &Batch{
+	s.cancel = s.dispatcher.backendOf(s.Hook).Start(ctx, &Batch{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},
 	}, func(_ int, r review.Result) {
 		select {
@@ -216,7 +208,7 @@ func (s *shadowCall) awaitResult(ctx context.Context, results <-chan callResult)
 // that of the review belongs to another goroutine.
 func (s *shadowCall) convert(ctx context.Context) (*versionedRequest, match.Decision, error) {
 	var reviewContext reviewContext
-	reviewContext.init(ctx, s.request, s.dispatcher.clusters.Cluster(s.request.Admission.GetCluster()))
+	reviewContext.init(ctx, s.request, s.dispatcher.clusterOf(s.request))
 	decision := reviewContext.matchHook(s.Hook, s.Object)
 	switch {
 	case decision.Err != nil:
@@ -269,9 +261,8 @@ func notStarted(f *review.Failure) bool {
 	return f.Kind == review.FailureCancelled || f.Kind == review.FailureOverload && f.NotStarted
 }
 
-// log writes a line at level debug.
 func (s *shadowCall) log(ctx context.Context, outcome, reason, instance string) {
-	s.dispatcher.log.LogAttrs(ctx, slog.LevelDebug, "hook in shadow",
+	s.dispatcher.options.Logger.LogAttrs(ctx, slog.LevelDebug, "hook in shadow",
 		slog.String("uid", s.request.Admission.GetUid()),
 		slog.String("cluster", s.request.Admission.GetCluster()),
 		slog.String("configuration", s.Hook.ID.Configuration),
@@ -281,7 +272,6 @@ func (s *shadowCall) log(ctx context.Context, outcome, reason, instance string) 
 		slog.String("instance", instance))
 }
 
-// cut returns the first n bytes of a text, as valid UTF-8.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -292,6 +282,6 @@ func cut(text string, n int) string {
 // recoverShadow is deferred around shadow calls: a panic there is logged and ends nothing else.
 func (d *Dispatcher) recoverShadow(ctx context.Context, r *review.Request) {
 	if p := recover(); p != nil {
-		d.log.ErrorContext(ctx, "panic while calling a hook in shadow", "uid", r.Admission.GetUid(), "panic", p, "stack", string(debug.Stack()))
+		d.options.Logger.ErrorContext(ctx, "panic while calling a hook in shadow", "uid", r.Admission.GetUid(), "panic", p, "stack", string(debug.Stack()))
 	}
 }

@@ -69,7 +69,6 @@ func newChangeRates(s *match.Snapshot, before *changeRates) *changeRates {
 	return made
 }
 
-// ratesByHook returns the rates for the next snapshot.
 func (r *changeRates) ratesByHook() map[match.HookID]float32 {
 	if r == nil || r.rates == nil {
 		return nil
@@ -81,7 +80,6 @@ func (r *changeRates) ratesByHook() map[match.HookID]float32 {
 	return all
 }
 
-// rateOf returns the change rate of a hook.
 func (r *changeRates) rateOf(h *match.Hook) float32 {
 	return math.Float32frombits(r.rates[h.Ordinal()].Load())
 }
@@ -133,7 +131,6 @@ const (
 	speculationFailed    = "failed"    // no verdict: the hook was called again if its turn came
 )
 
-// countSpeculation counts a speculative call.
 func (i *instrumentation) countSpeculation(o chain.Outcome) {
 	outcome := speculationCounted
 	switch {

@@ -174,7 +174,6 @@ func (a *annotations) add(key, value string) bool {
 	return true
 }
 
-// patchOf returns the annotation about the patch of a call.
 func patchOf(c *call) patchAudit {
 	patch := c.result.Verdict.GetPatch()
 	sum := sha256.Sum256(patch)

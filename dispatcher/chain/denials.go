@@ -54,7 +54,6 @@ func denials(calls []*call) *admissionv1.Status {
 	return out
 }
 
-// shortened cuts a text to n bytes.
 func shortened(text string, n int) string {
 	const ellipsis = "..."
 	if len(text) <= n {

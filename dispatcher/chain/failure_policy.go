@@ -51,7 +51,6 @@ func (c *call) failPatch(kind review.FailureKind, err error) {
 	c.fail(kind, err)
 }
 
-// fail replaces the verdict of a call by a failure.
 func (c *call) fail(kind review.FailureKind, err error) {
 	c.result.Verdict = nil
 	c.result.Failure = &review.Failure{Kind: kind, Err: err}

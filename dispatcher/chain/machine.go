@@ -20,7 +20,6 @@ type machine struct {
 	done    bool
 }
 
-// fail makes the answer of a request that was refused by a failure or an error.
 func (m *machine) fail(status *admissionv1.Status) {
 	m.finish(status, nil)
 	m.answer.Failed = true
@@ -56,7 +55,6 @@ func (c *call) reportedVerdict() *admissionv1.AdmissionResponse {
 	return cmp.Or(c.result.Verdict, c.replacedVerdict)
 }
 
-// earliestDeadline returns the first deadline of the started calls; zero if there is none.
 func earliestDeadline(calls iter.Seq[*call]) (first time.Time) {
 	for c := range calls {
 		if c.state == started && (first.IsZero() || c.Deadline.Before(first)) {

@@ -67,7 +67,6 @@ func (m *Mutate) Next(now time.Time) ([]Start, []int) {
 	return m.toStart, m.cancel
 }
 
-// expireCalls ends the calls whose deadlines have passed.
 func (m *Mutate) expireCalls() {
 	for c := range m.outstanding() {
 		if c.expire(m.now) {
@@ -113,13 +112,11 @@ func (m *Mutate) nextTurn() {
 	}
 }
 
-// addCall adds a call to those that count.
 func (m *Mutate) addCall(c *call) {
 	m.assignID(c)
 	m.calls = append(m.calls, c)
 }
 
-// assignID gives a call an id, unless it has one.
 func (m *Mutate) assignID(c *call) {
 	if c.ID < 0 {
 		c.ID = m.nextID
@@ -156,7 +153,6 @@ func (m *Mutate) startTurn(c *call, at int) {
 	}
 }
 
-// startCall adds a call to those that Next returns.
 func (m *Mutate) startCall(c *call) {
 	m.assignID(c)
 	m.toStart = append(m.toStart, c.start(m.object))

@@ -64,7 +64,6 @@ type Outcome struct {
 	Applying time.Duration
 }
 
-// outcomesOf yields the outcomes of calls, in order.
 func outcomesOf(calls []*call) iter.Seq[Outcome] {
 	return func(yield func(Outcome) bool) {
 		for _, c := range calls {
@@ -104,7 +103,6 @@ func (c *call) effect() (Effect, string) {
 	return Allowed, ""
 }
 
-// hookOutcomes returns the outcomes of calls as messages.
 func hookOutcomes(calls []*call) []*admissionv1.HookOutcome {
 	out := make([]*admissionv1.HookOutcome, 0, len(calls))
 	for o := range outcomesOf(calls) {

@@ -86,7 +86,6 @@ func (m *Mutate) failPatch(c *call, kind review.FailureKind, err error) {
 	m.applyResult(c)
 }
 
-// emptyPatch reports whether a patch that can be decoded has no operations.
 func emptyPatch(patch []byte) bool {
 	var operations []json.RawMessage
 	return json.Unmarshal(patch, &operations) == nil && len(operations) == 0

@@ -29,10 +29,8 @@ func (r *reinvocation) hookCalled(h *match.Hook) {
 	}
 }
 
-// mustReinvoke reports whether a hook is called in the second round.
 func (r *reinvocation) mustReinvoke(h *match.Hook) bool { return slices.Contains(r.toReinvoke, h) }
 
-// skipReason returns why a hook is not called in the second round.
 func (r *reinvocation) skipReason(h *match.Hook) string {
 	switch {
 	case h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy:

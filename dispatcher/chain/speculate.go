@@ -23,7 +23,6 @@ type speculation struct {
 	matchAheadDue bool          // the next step calls matchAhead
 }
 
-// takeAhead removes and returns the call of the hook at a position; nil if there is none.
 func (s *speculation) takeAhead(at int) *call {
 	if s.ahead == nil {
 		return nil
@@ -151,7 +150,6 @@ func (m *Mutate) callAgain(c *call) {
 	}
 }
 
-// withoutSideEffects reports whether a hook has no side effects for a request.
 func withoutSideEffects(h *match.Hook, r *admissionv1.AdmissionRequest) bool {
 	return h.SideEffects == admissionregistrationv1.SideEffectClassNone ||
 		(h.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun && r.GetDryRun())

@@ -108,7 +108,6 @@ func matchError(h *match.Hook, err *apierrors.StatusError) *admissionv1.Status {
 	}
 }
 
-// details converts the details of a Kubernetes status.
 func details(d *metav1.StatusDetails) *admissionv1.StatusDetails {
 	if d == nil {
 		return nil

@@ -57,7 +57,6 @@ func (v *Validate) Next(now time.Time) ([]Start, []int) {
 	return v.toStart, v.cancel
 }
 
-// startCalls matches all candidates and starts the calls of those that apply.
 func (v *Validate) startCalls(now time.Time) {
 	v.started = true
 	object := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}
@@ -122,7 +121,6 @@ func (v *Validate) Deliver(id int, r review.Result) {
 	v.countEnded(c)
 }
 
-// countEnded counts a call that has ended.
 func (v *Validate) countEnded(c *call) {
 	v.outstanding--
 	v.denied = c.interpret() == Denied || v.denied

@@ -46,7 +46,6 @@ func warningsOf(calls []*call) []string {
 	return kept
 }
 
-// failOpenNotices returns a notice for each call that failed open.
 func failOpenNotices(calls []*call) []warning {
 	var notices []warning
 	more := 0
@@ -112,7 +111,6 @@ func fitWarnings(all []warning, item int) (kept []string, whole bool) {
 	return kept, whole
 }
 
-// firstRunes returns the first n characters of a text.
 func firstRunes(text string, n int) string {
 	if len(text) <= n {
 		return text

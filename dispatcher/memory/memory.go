@@ -193,7 +193,6 @@ func (a *account) addReservation() bool {
 	return false
 }
 
-// removeReservation ends a reservation.
 func (l *Ledger) removeReservation(a *account) {
 	if a.reservations.Add(-1) == 0 && a.reservations.CompareAndSwap(0, closed) {
 		l.accounts.CompareAndDelete(a.cluster, a)
