@@ -12,7 +12,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// choice is a flag that takes one of a few words.
 type choice struct {
 	into  *string
 	words []string

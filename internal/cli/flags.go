@@ -13,10 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// envPrefix is what the variables of flags begin with.
 const envPrefix = "PORTCULLIS_"
 
-// settingsFlag names the file of flags.
 const settingsFlag = "settings"
 
 // readyFileFlag names the file that a mesh writes and tools read.
@@ -54,7 +52,6 @@ func bindSettings(cmd *cobra.Command, hasVariable func(flag string) bool) *cobra
 	return cmd
 }
 
-// variable is the name of a flag's variable.
 func variable(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -80,7 +77,6 @@ func applySettings(cmd *cobra.Command, hasVariable func(string) bool, lookup fun
 	return errors.Join(append(errs, applyFile(cmd, file.Value.String()))...)
 }
 
-// anyCommandHas reports whether a command of the tree has a flag of that name.
 func anyCommandHas(root *cobra.Command, flag string) bool {
 	return root.Flags().Lookup(flag) != nil ||
 		slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return anyCommandHas(c, flag) })
@@ -119,7 +115,6 @@ func applyFile(cmd *cobra.Command, file string) error {
 	return errors.Join(errs...)
 }
 
-// setAny sets a flag to a value of a YAML document.
 func setAny(f *pflag.Flag, value any) error {
 	switch value.(type) {
 	case nil:

@@ -11,10 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// unknownVersion stands for what a build does not know of itself.
 const unknownVersion = "(devel)"
 
-// build is what a program knows of where it comes from.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -24,7 +22,6 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-// readBuild reads what the go command wrote into a program.
 func readBuild(info *debug.BuildInfo) build {
 	b := build{Version: unknownVersion, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
@@ -33,6 +34,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/lastgood"
+	"github.com/portcullis-mesh/portcullis/config/permit"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
@@ -40,6 +42,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -66,7 +69,7 @@ type app struct {
 	telemetry *telemetry.Telemetry
 	store     *config.Store
 	control   *controlPlane
-	permits   *permits
+	permits   *permit.Keeper
 	lastGood  *lastgood.Keeper // nil without a directory for it
 	clusters  *cluster.Registry
 	registry  *session.Registry
@@ -107,7 +110,6 @@ func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(re
 	return a.run(ctx, started)
 }
 
-// shutdownTelemetry exports the traces that are left.
 func shutdownTelemetry(ctx context.Context, seeing *telemetry.Telemetry, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -159,7 +161,9 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.T
 	if a.control, err = a.newControlPlane(stores); err != nil {
 		return nil, err
 	}
-	a.grpc = a.newGRPC()
+	if a.grpc, err = a.newGRPC(); err != nil {
+		return nil, err
+	}
 	a.admin = &http.Server{
 		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Logger: log}),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -200,9 +204,10 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 			return err
 		}
 	}
-	if a.permits, err = a.config.stores.permits(a.store, a.config.id, a.log); err != nil {
+	if a.permits, err = permit.New(permit.Options{Live: a.store, File: a.config.stores.stateFile(permit.FileName), Logger: a.log}); err != nil {
 		return err
 	}
+	a.permits.Restore() // one that was given before the start is in force again
 	return metrics.Register(a.store.Collector())
 }
 
@@ -253,9 +258,15 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 }
 
 // newGRPC is the server for hosts, and for direct callers.
-func (a *app) newGRPC() *grpc.Server {
+func (a *app) newGRPC() (*grpc.Server, error) {
+	permits, err := permit.NewService(permit.ServiceOptions{
+		Keeper: a.permits, ID: a.config.id, Identity: caller, Operators: a.config.stores.operator, Logger: a.log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	s := grpc.NewServer(append(session.ServerOptions(),
-		grpc.Creds(channelCredentials{newHandshaken(), a.hostsEdge}),
+		grpc.Creds(hostCredentials{credentials.NewTLS(nil), a.hostsEdge}),
 		// Direct callers send reviews, which are bounded by themselves, and operators objects; what hosts may send, the codec bounds.
 		grpc.MaxRecvMsgSize(int(max(a.config.maxBody, service.MaxApplyBytes))+reviewHeadroom),
 		grpc.StreamInterceptor(a.channels.stream),
@@ -264,12 +275,12 @@ func (a *app) newGRPC() *grpc.Server {
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
 	a.control.register(s)
-	a.permits.register(s)
+	adminv1.RegisterAdminServiceServer(s, permits)
 	grpc_health_v1.RegisterHealthServer(s, a.health)
 	if a.config.reflection {
 		reflection.Register(s)
 	}
-	return s
+	return s, nil
 }
 
 // openTLS reads the certificates of one listener and shows when they lapse.
@@ -325,7 +336,6 @@ func caller(ctx context.Context) identity.Peer {
 	return who
 }
 
-// missing is what keeps the dispatcher from being ready.
 func (a *app) missing() []string {
 	var out []string
 	if err := a.store.Ready(); err != nil {
@@ -355,10 +365,8 @@ func (a *app) notes() []string {
 	return out
 }
 
-// listeners are the three sockets.
 type listeners struct{ bridge, hosts, admin net.Listener }
 
-// listen opens the sockets, or none.
 func (a *app) listen(ctx context.Context) (l listeners, err error) {
 	var lc net.ListenConfig
 	for _, s := range []struct {
@@ -378,7 +386,6 @@ func (a *app) listen(ctx context.Context) (l listeners, err error) {
 	return l, nil
 }
 
-// close closes what is open.
 func (l listeners) close() {
 	for _, x := range []net.Listener{l.bridge, l.hosts, l.admin} {
 		if x != nil {
@@ -417,14 +424,11 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	defer takeBack()
 	context.AfterFunc(failed, stopServing) // a part that fails ends the others
 
-	g.Go(func() error { return a.store.Run(background) })
-	g.Go(func() error { return a.control.run(background) })
-	g.Go(func() error { return a.permits.run(background) })
-	g.Go(func() error { return a.clusters.Run(background) })
-	g.Go(func() error { return a.registry.Run(background) })
-	g.Go(func() error { return a.edge.Run(background) })
-	g.Go(func() error { return a.hostsEdge.Run(background) })
-	g.Go(func() error { return a.channels.run(background) })
+	for _, part := range []func(context.Context) error{
+		a.store.Run, a.control.run, a.permits.Run, a.clusters.Run, a.registry.Run, a.edge.Run, a.hostsEdge.Run, a.channels.run,
+	} {
+		g.Go(func() error { return part(background) })
+	}
 	g.Go(func() error {
 		if err := a.admin.Serve(l.admin); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -545,7 +549,6 @@ func loadLastGood(file string, documents *config.Decoder, log *slog.Logger) []co
 	return objects
 }
 
-// info is where the edges are.
 func (a *app) info(l listeners) readyInfo {
 	return readyInfo{
 		Bridge: "https://" + l.bridge.Addr().String(),

@@ -12,7 +12,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 )
 
-// newCodec makes what changes, compares and converts objects, and counts those that it does not wholly know.
 func newCodec(metrics prometheus.Registerer) (*builtin.Codec, error) {
 	unknown := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "portcullis_objects_not_known_total",

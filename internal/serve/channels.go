@@ -39,7 +39,6 @@ func newChannels() *channels {
 	return &channels{changed: make(chan struct{}, 1), open: make(map[channel]*channelConn)}
 }
 
-// listen has the connections of a listener known.
 func (c *channels) listen(l net.Listener) net.Listener { return channelListener{l, c} }
 
 // unary is an interceptor: calls come from who is known still.
@@ -84,7 +83,6 @@ func streamWhile(known identity.Channel, srv any, stream grpc.ServerStream, hand
 	return err
 }
 
-// contextStream is a stream with a context of its own.
 type contextStream struct {
 	grpc.ServerStream
 
@@ -190,7 +188,6 @@ func (c *channels) lapsed(now time.Time) []*channelConn {
 	return out
 }
 
-// channelListener is a listener whose connections are known while they are open.
 type channelListener struct {
 	net.Listener
 

@@ -43,10 +43,8 @@ type serveConfig struct {
 // ignoreBadUsage describes a flag that serve and dev share.
 const ignoreBadUsage = "start although documents of the configuration are bad: their hooks are not called"
 
-// memoryBudget is how many bytes reviews may hold.
 func (c *serveConfig) memoryBudget() int64 { return cmp.Or(c.memory, bridge.DefaultMemoryBudget) }
 
-// heldBytes is how many of them reviews may hold that wait for a fresh configuration.
 func (c *serveConfig) heldBytes() int64 { return cmp.Or(c.maxHeld, c.memoryBudget()/2) }
 
 // tlsFiles are the PEM files of one listener.
@@ -114,7 +112,6 @@ connections as they become idle, tells the hosts, and stops when the last review
 	return cli.WithServerSettings(cmd)
 }
 
-// missing are the flags that serve cannot do without and that nobody gave.
 func (c *serveConfig) missing() []string {
 	var out []string
 	for _, f := range []struct {
@@ -143,7 +140,6 @@ func findAll(paths []string) error {
 	return errors.Join(errs...)
 }
 
-// bind makes the flags.
 func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.id, "id", "", "name of this dispatcher, unique per process start (default: random)")
 	c.stores.bind(f)

@@ -61,7 +61,6 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	return c, err
 }
 
-// register serves ConfigService.
 func (a *controlPlane) register(s *grpc.Server) {
 	if a.service != nil {
 		configv1.RegisterConfigServiceServer(s, a.service)
@@ -105,7 +104,6 @@ func (a *controlPlane) tell(ctx context.Context) {
 	}
 }
 
-// status is what is in force.
 func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 	s := etcdstore.Status{
 		Version: cli.Version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
@@ -125,7 +123,6 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 	return s
 }
 
-// sameStatus reports whether two statuses say the same, whenever they were said.
 func sameStatus(a, b *etcdstore.Status) bool {
 	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&

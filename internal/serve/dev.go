@@ -89,7 +89,6 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 	return cli.WithServerSettings(cmd)
 }
 
-// devDir is the data directory, and what to do with it at the end.
 func devDir(dir string) (string, func(), error) {
 	if dir != "" {
 		abs, err := filepath.Abs(dir)
@@ -99,7 +98,6 @@ func devDir(dir string) (string, func(), error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, err
 }
 
-// dev is everything in one process.
 type dev struct {
 	dir       string
 	out, logs io.Writer
@@ -141,12 +139,10 @@ func (d *dev) run(ctx context.Context, c serveConfig) error {
 	return g.Wait()
 }
 
-// clientFiles are the certificates of somebody who may send reviews.
 func (d *dev) clientFiles() (ca, cert, key string) {
 	return d.path("certs/ca.crt"), d.path("certs/client.crt"), d.path("certs/client.key")
 }
 
-// hostFiles are the certificate of the sample host and its key.
 func (d *dev) hostFiles() (cert, key string) {
 	return d.path("certs/host.crt"), d.path("certs/host.key")
 }
@@ -183,7 +179,6 @@ func (d *dev) prepare() error {
 	return ca.CA().Write(d.path("certs/ca.crt"), d.path("certs/ca.key"))
 }
 
-// writeSamples writes the sample files that are not there yet.
 func (d *dev) writeSamples() error {
 	for _, name := range []string{"config/hooks.yaml", "config/mesh.yaml", "pod.json"} {
 		file := d.path(name)
@@ -243,7 +238,6 @@ func (d *dev) host(ctx context.Context, info readyInfo) error {
 	return g.Wait()
 }
 
-// explain prints what there is and how to use it.
 func (d *dev) explain(info readyInfo) {
 	cert, key := d.hostFiles()
 	review := func(stage, more string) string {

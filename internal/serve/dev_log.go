@@ -44,7 +44,6 @@ func (l *devLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// attribute is the text of an attribute of a record; empty when it has none of that name.
 func attribute(r slog.Record, name string) (text string) {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == name {

@@ -15,7 +15,6 @@ const (
 	maxUnplannedTold = 4
 )
 
-// entryDrifts are the clusters whose reviews came of late, and how their entries differ from the configuration in force.
 func (a *app) entryDrifts() []dispatcher.EntryDrift {
 	c := a.store.Configuration()
 	return a.judge.EntryDrifts(c.Snapshot())
@@ -38,7 +37,6 @@ func toldDrifts(all []dispatcher.EntryDrift) []etcdstore.EntryDrift {
 	return told
 }
 
-// driftMetric says of each cluster whether its entries fit.
 type driftMetric struct {
 	drifts func() []dispatcher.EntryDrift
 	desc   *prometheus.Desc

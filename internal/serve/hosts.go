@@ -13,7 +13,6 @@ import (
 // maxUnservedTold bounds the hooks without a host that a dispatcher names to the others; the rest is counted.
 const maxUnservedTold = 64
 
-// hookHosts is how the hosts of this dispatcher serve the hooks.
 func (a *app) hookHosts() []service.HookHosts {
 	all := a.registry.HookHosts()
 	out := make([]service.HookHosts, len(all))
@@ -32,7 +31,6 @@ func unservedHooks(all []*match.Hook) (told []etcdstore.HookName, more int) {
 	return told, len(all) - len(told)
 }
 
-// rank is the place of a hook without a host: one that refuses requests comes before others.
 func rank(h *match.Hook) int {
 	if h.FailsClosed() {
 		return 0

@@ -11,8 +11,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/handshake"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // hostHandshakesPart is the part of the processors that handshakes of hosts and direct callers may compute on:
@@ -35,24 +37,30 @@ func (a *app) serveHosts(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// handshaken are the credentials of connections whose handshake a [handshake.Listener] has done.
-type handshaken struct {
+// hostCredentials are the credentials of connections whose handshake a [handshake.Listener] has done. Calls learn the identity
+// at the other end of their channel, for as long as that holds.
+type hostCredentials struct {
 	credentials.TransportCredentials
+
+	files *certs.Reloader
 }
 
-// newHandshaken are credentials of a server alone.
-func newHandshaken() handshaken { return handshaken{credentials.NewTLS(nil)} }
+// channelInfo is the AuthInfo of a channel. What its certificate proves is worked out once.
+type channelInfo struct {
+	credentials.TLSInfo
+	identity.Channel
+}
 
 // Clone is part of credentials.TransportCredentials.
-func (c handshaken) Clone() credentials.TransportCredentials {
-	return handshaken{c.TransportCredentials.Clone()}
+func (c hostCredentials) Clone() credentials.TransportCredentials {
+	return hostCredentials{c.TransportCredentials.Clone(), c.files}
 }
 
-// ServerHandshake is part of credentials.TransportCredentials: it says what the handshake has found, as that of
-// credentials.NewTLS does.
-func (handshaken) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ServerHandshake is part of credentials.TransportCredentials.
+func (c hostCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	under := conn
-	if open, ok := conn.(*channelConn); ok {
+	open, tracked := conn.(*channelConn)
+	if tracked {
 		under = open.Conn
 	}
 	secure, ok := under.(*tls.Conn)
@@ -63,7 +71,10 @@ func (handshaken) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 	if !state.HandshakeComplete || state.NegotiatedProtocol != "h2" {
 		return nil, nil, errors.New("the client does not offer HTTP/2 by ALPN")
 	}
-	return conn, credentials.TLSInfo{
-		State: state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-	}, nil
+	known := c.files.Channel(&state)
+	if tracked {
+		open.secured(known)
+	}
+	info := credentials.TLSInfo{State: state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	return conn, channelInfo{info, known}, nil
 }

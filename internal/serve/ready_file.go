@@ -38,7 +38,6 @@ type readyFile struct {
 	content []byte // as it was written last
 }
 
-// write writes the file whole or not at all.
 func (f *readyFile) write(info readyInfo) error {
 	if f.name == "" {
 		return nil

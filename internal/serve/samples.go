@@ -19,7 +19,6 @@ func addSampleHooks(h *hostsdk.Host) {
 	h.Mutate("cost-center.portcullis.dev", kube.Mutate(costCenter))
 }
 
-// pinnedImages denies Pods whose images may change under their name.
 func pinnedImages(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
 	if pod == nil {
 		return hostsdk.Allow(), nil
@@ -35,7 +34,6 @@ func pinnedImages(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*host
 	return hostsdk.Allow(), nil
 }
 
-// owner labels a Pod with who made it.
 func owner(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
 	if pod == nil {
 		return hostsdk.Allow(), nil
@@ -63,7 +61,6 @@ func label(pod *corev1.Pod, key, value string) {
 	pod.Labels[key] = strings.Trim(value, "-_.")
 }
 
-// labelRune makes text fit for the value of a label.
 func labelRune(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.':

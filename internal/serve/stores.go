@@ -40,7 +40,6 @@ type storeConfig struct {
 	operator   identity.Grant
 }
 
-// etcdConfig is how an external etcd is reached.
 type etcdConfig struct {
 	endpoints    []string
 	prefix       string
@@ -50,7 +49,6 @@ type etcdConfig struct {
 	create       bool
 }
 
-// bind makes the flags.
 func (c *storeConfig) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&c.paths, "config", nil, "file or directory of configuration; may be given several times")
 	f.StringVar(&c.dataDir, "data-dir", "", "directory of an etcd in this process, for what is applied through ConfigService")
@@ -75,7 +73,6 @@ func (c *storeConfig) bind(f *pflag.FlagSet) {
 			"may be given several times (default: every authority of --hosts-tls-ca)")
 }
 
-// missing is what has to be said still.
 func (c *storeConfig) missing() string {
 	if len(c.paths) == 0 && c.dataDir == "" && len(c.etcd.endpoints) == 0 && c.namespace == "" {
 		return "--config, --data-dir, --etcd or --config-namespace"
@@ -83,7 +80,6 @@ func (c *storeConfig) missing() string {
 	return ""
 }
 
-// validate says what does not go together.
 func (c *storeConfig) validate() error {
 	switch {
 	case c.dataDir != "" && len(c.etcd.endpoints) > 0:
@@ -103,7 +99,6 @@ func (c *storeConfig) validate() error {
 	return findAll(c.paths)
 }
 
-// stores is where the configuration comes from, open.
 type stores struct {
 	decoder  *config.Decoder // of all
 	sources  []config.Source
@@ -188,7 +183,6 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 // knownFile is the name of the file in the state directory that says which store it was.
 const knownFile = "store-id"
 
-// stateFile is a file of what this process alone has to remember; empty without a directory for it.
 func (c *storeConfig) stateFile(name string) string {
 	dir := cmp.Or(c.stateDir, c.dataDir)
 	if dir == "" {
@@ -197,14 +191,12 @@ func (c *storeConfig) stateFile(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// client reaches an external etcd.
 func (c *etcdConfig) client() (*clientv3.Client, error) {
 	return etcdstore.Dial(etcdstore.DialOptions{
 		Endpoints: c.endpoints, CAFile: c.tls.ca, CertFile: c.tls.cert, KeyFile: c.tls.key, User: c.user, PasswordFile: c.passwordFile,
 	})
 }
 
-// configMaps is the source in a cluster.
 func (c *storeConfig) configMaps(decoder *config.Decoder) (*configkubernetes.Source, error) {
 	var restConfig *rest.Config
 	var err error
@@ -258,7 +250,6 @@ func (s *stores) backup() func(io.Writer) error {
 	return s.embedded.Backup
 }
 
-// close closes what is open.
 func (s *stores) close() {
 	if s.embedded != nil {
 		s.embedded.Close()

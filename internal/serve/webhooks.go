@@ -18,13 +18,11 @@ import (
 // serviceForm is how an operator writes an entry of the table of services.
 const serviceForm = "[CLUSTER/]NAMESPACE/NAME[:PORT]=HOST:PORT"
 
-// webhookConfig is what an operator says about calling hooks that are ordinary webhooks.
 type webhookConfig struct {
 	kubeconfig string
 	services   []string
 }
 
-// bind makes the flags.
 func (c *webhookConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.kubeconfig, "webhook-kubeconfig", "",
 		"file of who webhooks are called as, in the form of the kubeConfigFile of kube-apiserver's webhook plugins; "+
@@ -33,7 +31,6 @@ func (c *webhookConfig) bind(f *pflag.FlagSet) {
 		"address of a service that a clientConfig names: "+serviceForm+"; may be given several times (default: its name in DNS)")
 }
 
-// client makes what calls webhooks. It warns of credentials that will not be used.
 func (c *webhookConfig) client(metrics prometheus.Registerer, log *slog.Logger) (*outbound.Client, error) {
 	o := outbound.Options{Metrics: metrics}
 	if c.kubeconfig != "" {
@@ -55,7 +52,6 @@ func (c *webhookConfig) client(metrics prometheus.Registerer, log *slog.Logger) 
 	return outbound.New(o)
 }
 
-// parseServices reads the table of services, and tells all that is wrong with it.
 func parseServices(entries []string) (map[outbound.Service]string, error) {
 	table := make(map[outbound.Service]string, len(entries))
 	var errs []error
@@ -101,7 +97,6 @@ func parseService(entry string) (s outbound.Service, address string, err error) 
 	return s, address, checkAddress(address)
 }
 
-// checkAddress refuses what cannot be dialled.
 func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" {

@@ -88,7 +88,6 @@ func makeAuthority(out io.Writer, dir, name string, ttl time.Duration) error {
 	return writePair(out, authority.CA(), cert, key)
 }
 
-// issueCommand is what the flags of certs issue say.
 type issueCommand struct {
 	dir, out, name string
 	spec           certs.Spec
@@ -174,12 +173,10 @@ func (c *issueCommand) mayReplace(file string) error {
 	return fmt.Errorf("%s is of another identity, %q: name the files of this one with --name, or remove it", file, there[0].Identity)
 }
 
-// pairFiles are the files of a certificate and its key.
 func pairFiles(dir, name string) (cert, key string) {
 	return filepath.Join(dir, name+certSuffix), filepath.Join(dir, name+keySuffix)
 }
 
-// writePair writes a pair and says what it is.
 func writePair(out io.Writer, pair certs.Pair, cert, key string) error {
 	if err := pair.Write(cert, key); err != nil {
 		return err

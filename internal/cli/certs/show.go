@@ -73,7 +73,6 @@ HookRoutes and Roles and --operator-authority of serve take it.`,
 	return cmd
 }
 
-// readCertificates reads the certificates of a PEM file, as they are at a time.
 func readCertificates(file string, now time.Time) ([]certificate, error) {
 	rest, err := os.ReadFile(file)
 	if err != nil {
@@ -123,7 +122,6 @@ func describe(file string, cert *x509.Certificate, now time.Time) certificate {
 	return c
 }
 
-// uses are what a certificate is for, in the words of this command.
 func uses(cert *x509.Certificate) []string {
 	var all []string
 	if cert.IsCA {
@@ -156,7 +154,6 @@ func writeCertificates(out io.Writer, all []certificate) error {
 	return writeFingerprints(out, all)
 }
 
-// writeFingerprints prints how documents name the authorities among certificates.
 func writeFingerprints(out io.Writer, all []certificate) error {
 	rows := [][]string{{"AUTHORITY", "FINGERPRINT"}}
 	for _, c := range all {
@@ -173,7 +170,6 @@ func writeFingerprints(out io.Writer, all []certificate) error {
 	return printer.WriteRows(out, "", rows)
 }
 
-// expiry is when the certificate expires, and how long that is.
 func (c certificate) expiry() string {
 	at := c.Until.Format(time.RFC3339)
 	switch {

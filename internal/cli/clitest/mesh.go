@@ -25,7 +25,6 @@ const Review = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","re
 // Judge is a mesh of one function.
 type Judge func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error)
 
-// judgeService is a judge behind gRPC.
 type judgeService struct {
 	admissionv1.UnimplementedAdmissionServiceServer
 	judge Judge

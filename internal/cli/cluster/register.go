@@ -38,7 +38,6 @@ func NewCommand() *cobra.Command {
 	return cli.Group(cmd, newClusterRegisterCommand())
 }
 
-// registerCommand is what the flags of cluster register say.
 type registerCommand struct {
 	config  []string
 	mesh    connect.MeshAddress
@@ -172,7 +171,6 @@ func objectsOf(list []*configv1.ConfigObject) ([]config.Object, error) {
 	return objects, problems.Err()
 }
 
-// objectsIn reads files.
 func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
 	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: paths})
 	if err != nil {
@@ -185,7 +183,6 @@ func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
 	return listing.Objects, append(listing.Problems, configcli.Duplicates(listing.Objects)...).Err()
 }
 
-// print writes the objects, for kubectl.
 func (c *registerCommand) print(out io.Writer, r *registration.Registration) error {
 	objects := []any{r.Mutating, r.Validating}
 	if c.output == printer.JSON {

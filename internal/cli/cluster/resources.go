@@ -69,7 +69,6 @@ func familiesOf(ctx context.Context, c *kinds.Cluster) (resourceFamilies, error)
 	return families, nil
 }
 
-// discovered asks a cluster what it serves.
 func discovered(ctx context.Context, kubeconfig string) ([]*metav1.APIResourceList, error) {
 	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -93,7 +92,6 @@ func discovered(ctx context.Context, kubeconfig string) ([]*metav1.APIResourceLi
 	return lists, nil
 }
 
-// transport makes a function an http.RoundTripper.
 type transport func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.

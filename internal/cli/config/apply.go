@@ -19,7 +19,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// applyCommand is what the flags of apply say.
 type applyCommand struct {
 	files       []string
 	dryRun      bool
@@ -132,7 +131,6 @@ func tellEntryDrift(ctx context.Context, client configv1.ConfigServiceClient, no
 	return nil
 }
 
-// print says what was done.
 func (c *applyCommand) print(out, notes io.Writer, answer *configv1.ApplyResponse) error {
 	return printer.Print(out, c.output, printer.Message{Message: answer}, func() error {
 		printFindings(notes, answer.GetFindings())

@@ -20,7 +20,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// diffCommand is what the flags of diff say.
 type diffCommand struct {
 	files       []string
 	timeout     time.Duration
@@ -102,7 +101,6 @@ func (c *diffCommand) run(cmd *cobra.Command) (differs bool, err error) {
 	return d.some(), err
 }
 
-// print shows the differences, and what has to be known about the objects.
 func (c *diffCommand) print(cmd *cobra.Command, d differences, findings []*configv1.Finding) error {
 	out := cmd.OutOrStdout()
 	if c.output == printer.JSON {
@@ -136,7 +134,6 @@ type difference struct {
 	Diff string `json:"diff,omitempty"`
 }
 
-// some reports whether there are any.
 func (d *differences) some() bool {
 	for _, o := range d.Objects {
 		if o.Diff != "" {
@@ -146,7 +143,6 @@ func (d *differences) some() bool {
 	return false
 }
 
-// differencesOf compares what is stored with what is to be.
 func differencesOf(stored []*configv1.ConfigObject, wanted []config.Object) (differences, error) {
 	known := make(map[string]*configv1.ConfigObject, len(stored))
 	for _, o := range stored {

@@ -20,7 +20,6 @@ import (
 // configureUsage says where the commands find the mesh and how they end.
 const configureUsage = connect.Usage + cli.ExitUsage
 
-// expectations are the versions that objects must still have, from KIND/NAME=VERSION.
 func expectations(texts []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, text := range texts {
@@ -37,7 +36,6 @@ func expectations(texts []string) (map[string]string, error) {
 	return out, nil
 }
 
-// documents reads manifests: of files and directories, and of standard input, which is "-".
 func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 	var objects []config.Object
 	var problems config.Problems
@@ -86,7 +84,6 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 	return objects, nil
 }
 
-// manifests are objects as requests have them.
 func manifests(objects []config.Object) []*admissionv1.Object {
 	out := make([]*admissionv1.Object, 0, len(objects))
 	for i := range objects {

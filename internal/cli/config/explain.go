@@ -16,7 +16,6 @@ import (
 // explainedChanges is how many changes of an object are told.
 const explainedChanges = 5
 
-// explainCommand is what the flags of explain say.
 type explainCommand struct {
 	timeout time.Duration
 	mesh    connect.MeshAddress
@@ -66,14 +65,12 @@ func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// explained is all that is told of an object.
 type explained struct {
 	object      *configv1.ConfigObject
 	dispatchers []*configv1.DispatcherStatus
 	changes     []*configv1.Change // of the object, the latest first
 }
 
-// explain asks for all that is told of an object.
 func explain(ctx context.Context, client configv1.ConfigServiceClient, key *configv1.ConfigKey) (*explained, error) {
 	object, err := client.Get(ctx, &configv1.GetRequest{Key: key})
 	if err != nil {
@@ -90,7 +87,6 @@ func explain(ctx context.Context, client configv1.ConfigServiceClient, key *conf
 	return &explained{object.GetObject(), dispatchers.GetDispatchers(), changes.GetChanges()}, nil
 }
 
-// messages are what programs read.
 func (e *explained) messages() map[string]any {
 	return map[string]any{
 		"object": printer.Message{Message: e.object}, "verdict": e.verdict(), "dispatchers": printer.Messages(e.dispatchers), "changes": printer.Messages(e.changes),

@@ -13,7 +13,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// condition is a condition of an object; one without a status when it has none of that type.
 func condition(o *configv1.ConfigObject, kind string) *configv1.Condition {
 	for _, c := range o.GetConditions() {
 		if c.GetType() == kind {
@@ -45,7 +44,6 @@ func (e *explained) verdict() string {
 	return "is in force everywhere"
 }
 
-// text is what people read.
 func (e *explained) text(now time.Time) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s %s\n\n", Name(e.object.GetKey()), printer.Text(e.verdict()))
@@ -63,7 +61,6 @@ func (e *explained) text(now time.Time) string {
 	return out.String()
 }
 
-// facts are what it is, where from, and whose.
 func (e *explained) facts(now time.Time) [][]string {
 	o := e.object
 	if o.GetActor() == "" {
@@ -79,7 +76,6 @@ func (e *explained) facts(now time.Time) [][]string {
 	return rows
 }
 
-// conditions are its conditions, with what to do.
 func (e *explained) conditions() [][]string {
 	var rows [][]string
 	for _, c := range e.object.GetConditions() {
@@ -88,7 +84,6 @@ func (e *explained) conditions() [][]string {
 	return rows
 }
 
-// standings are how far each dispatcher is with the object.
 func (e *explained) standings(now time.Time) [][]string {
 	if len(e.dispatchers) == 0 {
 		return [][]string{{"none says that it lives: look whether any runs and reaches the store"}}
@@ -108,7 +103,6 @@ func (e *explained) standings(now time.Time) [][]string {
 	return rows
 }
 
-// findings are what has to be known about it.
 func (e *explained) findings() [][]string {
 	rows := make([][]string, 0, 1)
 	for _, f := range e.object.GetFindings() {

@@ -31,7 +31,6 @@ func (e *refusedError) Error() string {
 	return text.String()
 }
 
-// invalidError is why files cannot be applied.
 type invalidError struct {
 	error
 
@@ -96,7 +95,6 @@ func placeFindings(findings []*configv1.Finding, objects []config.Object) {
 	}
 }
 
-// problemOf is a finding as findings in files are written.
 func problemOf(f *configv1.Finding) config.Problem {
 	return config.Problem{
 		File: f.GetFile(), Line: int(f.GetLine()), Key: config.Key{Kind: f.GetKey().GetKind(), Name: f.GetKey().GetName()},
@@ -104,7 +102,6 @@ func problemOf(f *configv1.Finding) config.Problem {
 	}
 }
 
-// printFindings says what has to be known.
 func printFindings(w io.Writer, findings []*configv1.Finding) {
 	for _, f := range findings {
 		where := ""

@@ -18,7 +18,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// getCommand is what the flags of get say.
 type getCommand struct {
 	watch   bool
 	timeout time.Duration
@@ -91,7 +90,6 @@ func (c *getCommand) show(cmd *cobra.Command, client configv1.ConfigServiceClien
 	}
 }
 
-// one shows one object.
 func (c *getCommand) one(ctx context.Context, show *mesh.Show, args []string) error {
 	key, err := keyNamed(args)
 	if err != nil {
@@ -107,7 +105,6 @@ func (c *getCommand) one(ctx context.Context, show *mesh.Show, args []string) er
 	return printObjects(show, answer.GetObject(), answer.GetObject())
 }
 
-// list shows all objects, or those of a kind.
 func (c *getCommand) list(ctx context.Context, show *mesh.Show, args []string) error {
 	kind := ""
 	if len(args) == 1 {

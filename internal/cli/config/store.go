@@ -34,7 +34,6 @@ backup. A store in an etcd of its own is backed up with etcd's tools: docs/confi
 	return cli.Group(cmd, newStoreBackupCommand(), newStoreRestoreCommand())
 }
 
-// backupCommand is what the flags of store backup say.
 type backupCommand struct {
 	file  string
 	force bool
@@ -94,7 +93,6 @@ func (c *backupCommand) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// receive writes a backup as it comes.
 func receive(ctx context.Context, client configv1.ConfigServiceClient, w io.Writer) error {
 	stream, err := client.Backup(ctx, &configv1.BackupRequest{})
 	if err != nil {
@@ -139,7 +137,6 @@ after the backup is gone; revisions go on far past all that were ever seen, and 
 	return cli.WithSettings(cmd)
 }
 
-// restore restores a store, and says what there is now.
 func restore(ctx context.Context, out io.Writer, dataDir, file string) error {
 	var state *etcdstore.State
 	err := embedded.Restore(ctx, embedded.RestoreOptions{

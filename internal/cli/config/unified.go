@@ -38,7 +38,6 @@ func unified(object, before, after string) (string, error) {
 	})
 }
 
-// same is how many lines two texts begin and end with alike.
 func same(a, b []string) (n int) {
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++

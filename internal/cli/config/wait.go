@@ -61,7 +61,6 @@ func (w *wait) stream(ctx context.Context, client configv1.ConfigServiceClient, 
 	}
 }
 
-// progress is how far it is, in a line.
 func (w *wait) progress(r *configv1.WaitResponse) string {
 	all := len(r.GetDispatchers())
 	text := fmt.Sprintf("%d of %d dispatchers %s", all-len(r.GetBehind()), all, w.done)
@@ -71,7 +70,6 @@ func (w *wait) progress(r *configv1.WaitResponse) string {
 	return text
 }
 
-// overdue says what was not reached in time, and who is in the way.
 func (w *wait) overdue(last *configv1.WaitResponse) string {
 	begin := fmt.Sprintf("it is stored, but after %v ", w.timeout)
 	switch {

@@ -18,7 +18,6 @@ import (
 // askAgainAfter is the pause after a dispatcher that answered has stopped to: another one may answer.
 const askAgainAfter = 500 * time.Millisecond
 
-// objectWatch is what was shown of a watch.
 type objectWatch struct {
 	*mesh.Show
 
@@ -88,7 +87,6 @@ func (w *objectWatch) gone(all []*configv1.WatchResponse) (gone []*configv1.Watc
 	return gone
 }
 
-// changed are the changes that have not been shown yet.
 func (w *objectWatch) changed(all []*configv1.WatchResponse) (changed []*configv1.WatchResponse) {
 	for _, r := range all {
 		key, put := Name(r.GetObject().GetKey()), r.GetType() == configv1.WatchResponse_TYPE_PUT
@@ -99,7 +97,6 @@ func (w *objectWatch) changed(all []*configv1.WatchResponse) (changed []*configv
 	return changed
 }
 
-// print prints changes: a line of JSON each, or rows.
 func (w *objectWatch) print(changes []*configv1.WatchResponse) error {
 	var rows [][]string
 	for _, r := range changes {

@@ -46,7 +46,6 @@ func (t *MeshAddress) Bind(f *pflag.FlagSet) {
 // Given reports whether a flag names the mesh.
 func (t *MeshAddress) Given() bool { return t.readyFile != "" || t.Server != "" }
 
-// complete fills in what the ready file knows, and says what is missing.
 func (t *MeshAddress) complete() error {
 	if t.readyFile != "" {
 		if err := t.fromReadyFile(); err != nil {
@@ -68,7 +67,6 @@ func (t *MeshAddress) complete() error {
 	return nil
 }
 
-// fromReadyFile fills what no flag said.
 func (t *MeshAddress) fromReadyFile() error {
 	data, err := os.ReadFile(t.readyFile)
 	if err != nil {
@@ -94,7 +92,6 @@ func (t *MeshAddress) fromReadyFile() error {
 	return nil
 }
 
-// serverName is what the mesh's certificate has to name.
 func (t *MeshAddress) serverName() string {
 	host, _, _ := net.SplitHostPort(t.Server)
 	return host

@@ -29,7 +29,6 @@ func (s *Show) Changes(ctx context.Context) error {
 	return s.print(answer, columns, ChangeRows(answer.GetChanges(), ""))
 }
 
-// changesShown is what was shown of the changes.
 type changesShown struct {
 	*Show
 

@@ -91,7 +91,6 @@ func (s *Show) dispatcherRows(r *configv1.ListDispatchersResponse, now time.Time
 	return rows
 }
 
-// servesStale is until when a dispatcher may judge by a stale configuration.
 func servesStale(d *configv1.DispatcherStatus) string {
 	if d.GetServesStaleUntil() == nil {
 		return "-"
@@ -132,7 +131,6 @@ func Standing(d *configv1.DispatcherStatus) string {
 	return strings.Join(parts, ", ")
 }
 
-// applied is the revision of etcd that a dispatcher has applied.
 func applied(d *configv1.DispatcherStatus) string {
 	return cmp.Or(d.GetApplied().GetSources()["etcd"], "-")
 }

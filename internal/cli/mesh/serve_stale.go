@@ -19,7 +19,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// serveStaleCommand is what the flags of serve-stale say.
 type serveStaleCommand struct {
 	life    time.Duration
 	reason  string
@@ -85,7 +84,6 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 	return printer.Print(out, c.output, printer.Message{Message: answer}, func() error { return printStale(out, answer) })
 }
 
-// ask does what the flags say.
 func (c *serveStaleCommand) ask(ctx context.Context, client adminv1.AdminServiceClient, give bool) (proto.Message, error) {
 	switch {
 	case give:
@@ -123,7 +121,6 @@ func printStale(out io.Writer, answer proto.Message) error {
 	return err
 }
 
-// permitText says what a dispatcher may do.
 func permitText(id string, p *adminv1.StalePermit) string {
 	if p == nil {
 		return fmt.Sprintf("dispatcher %s has no permit: it judges by a fresh configuration alone\n", id)
@@ -136,7 +133,6 @@ func permitText(id string, p *adminv1.StalePermit) string {
 		id, p.GetUntil().AsTime().Format(time.RFC3339), restart, printer.Text(p.GetActor()), printer.Text(p.GetReason()))
 }
 
-// ageText says how old its configuration is.
 func ageText(a *adminv1.GetStaleResponse) string {
 	var how string
 	switch listed := a.GetListed().AsTime().Format(time.RFC3339); {

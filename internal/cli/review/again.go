@@ -31,7 +31,6 @@ type idempotencyReport struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// hookName says which hook.
 type hookName struct {
 	Configuration string `json:"configuration"`
 	Hook          string `json:"hook"`
@@ -63,7 +62,6 @@ func (c *command) again(
 	return twice(nil)
 }
 
-// twice is a report by the hooks that changed something the second time.
 func twice(hooks []hookName) *idempotencyReport {
 	return &idempotencyReport{Idempotent: proto.Bool(len(hooks) == 0), Hooks: hooks}
 }
@@ -79,7 +77,6 @@ func hooksThat(outcome string, answer *admissionv1.ReviewResponse) []hookName {
 	return hooks
 }
 
-// names are hooks in one line.
 func names(hooks []hookName) string {
 	out := make([]string, len(hooks))
 	for i, h := range hooks {

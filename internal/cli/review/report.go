@@ -25,7 +25,6 @@ type report struct {
 	Stages  []stageReport `json:"stages"`
 }
 
-// stageReport is the answer of one stage.
 type stageReport struct {
 	Stage   string `json:"stage"`
 	Allowed bool   `json:"allowed"`
@@ -44,14 +43,12 @@ type stageReport struct {
 	Idempotency *idempotencyReport `json:"idempotency,omitempty"`
 }
 
-// causeReport is one cause of a denial.
 type causeReport struct {
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 }
 
-// hookReport is what happened to one hook.
 type hookReport struct {
 	Configuration string `json:"configuration"`
 	Hook          string `json:"hook"`
@@ -73,7 +70,6 @@ const (
 	outcomeSkipped = "skipped"
 )
 
-// add takes in the answer of a stage; hooks that were not called only if they are asked for.
 func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse, uncalled bool) {
 	response := answer.GetResponse()
 	s := stageReport{
@@ -101,7 +97,6 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 	r.Stages = append(r.Stages, s)
 }
 
-// outcomeOf sorts an answer.
 func outcomeOf(answer *admissionv1.ReviewResponse) string {
 	switch {
 	case answer.GetResponse().GetAllowed():
@@ -112,7 +107,6 @@ func outcomeOf(answer *admissionv1.ReviewResponse) string {
 	return outcomeDenied
 }
 
-// err is what the process ends with.
 func (r *report) err() error {
 	switch {
 	case r.Allowed:
@@ -139,7 +133,6 @@ func patchReport(patch []byte) json.RawMessage {
 	return quoted
 }
 
-// write prints the report.
 func (r *report) write(w io.Writer, format string) error {
 	return printer.Print(w, format, r, func() error {
 		for _, s := range r.Stages {
@@ -194,7 +187,6 @@ func (c causeReport) String() string {
 	return c.Field + ": " + text
 }
 
-// operation is one step of a JSON patch.
 type operation struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
@@ -237,7 +229,6 @@ func (s *stageReport) writeHooks(w io.Writer) error {
 	return printer.WriteRows(w, "  ", rows)
 }
 
-// micros is a time for people; none for a hook that took none.
 func micros(us uint32) string {
 	if us == 0 {
 		return "-"

@@ -26,7 +26,6 @@ import (
 // defaultCluster is the cluster of the samples of dev.
 const defaultCluster = "dev"
 
-// command is what the flags of review say.
 type command struct {
 	file, cluster string
 	explain       bool
@@ -148,7 +147,6 @@ func (c *command) read(in io.Reader) (*admissionv1.AdmissionRequest, error) {
 	return request, nil
 }
 
-// stages are what to ask for, in order.
 func (c *command) stages() []admissionv1.Stage {
 	if c.stage == stageWord(admissionv1.Stage_STAGE_ADMIT) {
 		return []admissionv1.Stage{admissionv1.Stage_STAGE_ADMIT}
@@ -157,7 +155,6 @@ func (c *command) stages() []admissionv1.Stage {
 	return slices.DeleteFunc(all, func(s admissionv1.Stage) bool { return c.stage != "" && c.stage != stageWord(s) })
 }
 
-// ask sends one review.
 func (c *command) ask(
 	ctx context.Context, client admissionv1.AdmissionServiceClient, request *admissionv1.AdmissionRequest, stage admissionv1.Stage,
 ) (*admissionv1.ReviewResponse, error) {
@@ -188,7 +185,6 @@ func (c *command) advise(err error) error {
 	return err
 }
 
-// patched is the request as the next stage sees it.
 func patched(request *admissionv1.AdmissionRequest, patch []byte) (*admissionv1.AdmissionRequest, error) {
 	if len(patch) == 0 {
 		return request, nil
@@ -202,7 +198,6 @@ func patched(request *admissionv1.AdmissionRequest, patch []byte) (*admissionv1.
 	return request, nil
 }
 
-// stageWord is a stage as flags and output have it.
 func stageWord(s admissionv1.Stage) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "STAGE_"))
 }
