@@ -143,10 +143,8 @@ func (c *registerCommand) objects(ctx context.Context) ([]config.Object, error) 
 		return nil, errors.New("say which configuration is in force: that of a mesh with a store, by --ready-file or --server, " +
 			"or --config PATH, as for portcullis serve")
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
 	var objects []config.Object
-	err := c.mesh.Config(func(client configv1.ConfigServiceClient) error {
+	err := c.mesh.Config(ctx, c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		answer, err := client.List(ctx, &configv1.ListRequest{})
 		if err != nil {
 			return err

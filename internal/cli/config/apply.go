@@ -79,9 +79,7 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	if err != nil {
 		return c.refuse(cmd.OutOrStdout(), err)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
-	defer cancel()
-	return c.mesh.Config(func(client configv1.ConfigServiceClient) error {
+	return c.mesh.Config(cmd.Context(), c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		tell.Sayf("checking and storing %d objects", len(objects))
 		answer, err := client.Apply(ctx, &configv1.ApplyRequest{
 			Manifests: manifests(objects), DryRun: c.dryRun, Acknowledge: c.acknowledge, ExpectedResourceVersions: expected,

@@ -35,9 +35,7 @@ gone. With --wait it returns when no dispatcher judges a review by it any more: 
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			return mesh.Config(func(client configv1.ConfigServiceClient) error {
+			return mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 				answer, err := client.Delete(ctx, &configv1.DeleteRequest{Key: key, DryRun: dryRun, ExpectedResourceVersion: expect})
 				if err != nil {
 					return err

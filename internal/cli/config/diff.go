@@ -71,15 +71,13 @@ func (c *diffCommand) run(cmd *cobra.Command) (differs bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
-	defer cancel()
 	var d differences
-	err = c.mesh.Config(func(client configv1.ConfigServiceClient) error {
-		answer, refusal := client.Apply(ctx, &configv1.ApplyRequest{Manifests: manifests(objects), DryRun: true, Acknowledge: c.acknowledge})
-		code := status.Code(refusal)
-		refusal = refusalOf(refusal, objects)
-		if refusal != nil && code != codes.FailedPrecondition { // which says nothing against what the objects are
-			return refusal
+	err = c.mesh.Config(cmd.Context(), c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
+		answer, refused := client.Apply(ctx, &configv1.ApplyRequest{Manifests: manifests(objects), DryRun: true, Acknowledge: c.acknowledge})
+		code := status.Code(refused)
+		refused = refusalOf(refused, objects)
+		if refused != nil && code != codes.FailedPrecondition { // which says nothing against what the objects are
+			return refused
 		}
 		placeFindings(answer.GetFindings(), objects)
 		stored, err := client.List(ctx, &configv1.ListRequest{})
@@ -90,13 +88,13 @@ func (c *diffCommand) run(cmd *cobra.Command) (differs bool, err error) {
 			return err
 		}
 		findings := answer.GetFindings()
-		if told := (*refusedError)(nil); errors.As(refusal, &told) && c.output == printer.JSON {
-			findings = told.findings
+		if r := (*refusal)(nil); errors.As(refused, &r) && c.output == printer.JSON {
+			findings = r.findings
 		}
 		if err := c.print(cmd, d, findings); err != nil {
 			return err
 		}
-		return refusal
+		return refused
 	})
 	return d.some(), err
 }

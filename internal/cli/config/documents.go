@@ -68,8 +68,8 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
 	}
 	problems = append(problems, Duplicates(objects)...)
-	if err := problems.Err(); err != nil {
-		return nil, cli.Refused(&invalidError{err, problems})
+	if err := invalid(problems); err != nil {
+		return nil, err
 	}
 	size := 0
 	for i := range objects {

@@ -51,9 +51,7 @@ func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
-	defer cancel()
-	return c.mesh.Config(func(client configv1.ConfigServiceClient) error {
+	return c.mesh.Config(cmd.Context(), c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		e, err := explain(ctx, client, key)
 		if err != nil {
 			return err

@@ -15,47 +15,36 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// refusedError is why an apply is refused, with the findings that stand against it.
-type refusedError struct {
-	message  string
+// refusal is why objects are not applied, by the mesh or since their files are not valid.
+type refusal struct {
+	text     string // for people, with the findings
+	message  string // without them
 	findings []*configv1.Finding
 }
 
-// Error is the message and a line for each finding.
-func (e *refusedError) Error() string {
-	var text strings.Builder
-	text.WriteString(e.message)
-	for _, f := range e.findings {
-		text.WriteString("\n  " + problemOf(f).String())
-	}
-	return text.String()
-}
+// Error is the text for people.
+func (r *refusal) Error() string { return r.text }
 
-type invalidError struct {
-	error
-
-	problems config.Problems
-}
-
-// printRefusal writes why an apply is refused as JSON; nothing when the error is none of those that say it.
+// printRefusal writes a refusal as JSON, and nothing for another error.
 func printRefusal(w io.Writer, err error) error {
-	var out struct {
-		Error    string            `json:"error"`
-		Findings []printer.Message `json:"findings"`
-	}
-	var findings []*configv1.Finding
-	if told := (*refusedError)(nil); errors.As(err, &told) {
-		out.Error, findings = told.message, told.findings
-	} else if invalid := (*invalidError)(nil); errors.As(err, &invalid) {
-		out.Error = "the files are not valid"
-		for _, p := range invalid.problems {
-			findings = append(findings, service.FindingOf(p))
-		}
-	} else {
+	r := (*refusal)(nil)
+	if !errors.As(err, &r) {
 		return nil
 	}
-	out.Findings = printer.Messages(findings)
-	return printer.WriteJSON(w, out)
+	return printer.WriteJSON(w, map[string]any{"error": r.message, "findings": printer.Messages(r.findings)})
+}
+
+// invalid is the refusal of files with problems; nil without any.
+func invalid(problems config.Problems) error {
+	err := problems.Err()
+	if err == nil {
+		return nil
+	}
+	r := &refusal{text: err.Error(), message: "the files are not valid"}
+	for _, p := range problems {
+		r.findings = append(r.findings, service.FindingOf(p))
+	}
+	return cli.Refused(r)
 }
 
 // refusalOf is the error of an apply with its findings at their places in the files of the objects; err itself when it has none.
@@ -64,22 +53,26 @@ func refusalOf(err error, objects []config.Object) error {
 	if err == nil || !ok {
 		return err
 	}
-	var refusal refusedError
+	r := &refusal{}
 	for _, detail := range s.Details() {
 		if f, ok := detail.(*configv1.Finding); ok {
-			refusal.findings = append(refusal.findings, f)
+			r.findings = append(r.findings, f)
 		}
 	}
-	if len(refusal.findings) == 0 {
+	if len(r.findings) == 0 {
 		return err
 	}
-	placeFindings(refusal.findings, objects)
+	placeFindings(r.findings, objects)
 	lines := strings.Split(s.Message(), "\n  ") // the message itself, its findings, and whether there are more
-	refusal.message = lines[0]
-	if len(lines) > 1+len(refusal.findings) {
-		refusal.message += fmt.Sprintf(" (of the findings these are the first %d)", len(refusal.findings))
+	r.message = lines[0]
+	if len(lines) > 1+len(r.findings) {
+		r.message += fmt.Sprintf(" (of the findings these are the first %d)", len(r.findings))
 	}
-	return cli.Refused(&refusal)
+	r.text = r.message
+	for _, f := range r.findings {
+		r.text += "\n  " + problemOf(f).String()
+	}
+	return cli.Refused(r)
 }
 
 // placeFindings says of findings about objects where these stand in their files.

@@ -61,13 +61,11 @@ about it but its age, and a change when it has been made, the latest last; with 
 }
 
 func (c *getCommand) run(cmd *cobra.Command, args []string) error {
-	ctx := cmd.Context()
-	if !c.watch {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
+	timeout := c.timeout
+	if c.watch {
+		timeout = 0
 	}
-	return c.mesh.Config(func(client configv1.ConfigServiceClient) error {
+	return c.mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		show := c.show(cmd, client)
 		if len(args) == 1 {
 			switch strings.TrimSuffix(strings.ToLower(args[0]), "s") {

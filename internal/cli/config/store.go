@@ -76,7 +76,10 @@ func (c *backupCommand) run(ctx context.Context, out io.Writer) error {
 	}
 	defer func() { _ = os.Remove(part.Name()) }() // nothing, once it is renamed
 	defer part.Close()
-	if err := c.mesh.Config(func(client configv1.ConfigServiceClient) error { return receive(ctx, client, part) }); err != nil {
+	err = c.mesh.Config(ctx, 0, func(ctx context.Context, client configv1.ConfigServiceClient) error {
+		return receive(ctx, client, part)
+	})
+	if err != nil {
 		return err
 	}
 	if err := errors.Join(part.Sync(), part.Close(), embedded.Verify(part.Name())); err != nil {

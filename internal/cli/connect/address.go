@@ -2,12 +2,14 @@ package connect
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
@@ -124,14 +126,22 @@ const MaxAnswerBytes = 32 << 20
 // maxConfigurationBytes is the largest answer about the configuration that is read: all objects at once.
 const maxConfigurationBytes = 1 << 30
 
-// Config calls use with a client of ConfigService, and returns its error in the words of the command line.
-func (t *MeshAddress) Config(use func(configv1.ConfigServiceClient) error) error {
+// Config calls use with a client of ConfigService and a context that lasts for the timeout; 0 sets none. It returns the error of use
+// in the words of the command line.
+func (t *MeshAddress) Config(
+	ctx context.Context, timeout time.Duration, use func(context.Context, configv1.ConfigServiceClient) error,
+) error {
 	conn, err := t.Dial(maxConfigurationBytes)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	err = use(configv1.NewConfigServiceClient(conn))
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	err = use(ctx, configv1.NewConfigServiceClient(conn))
 	s, ok := status.FromError(err)
 	switch {
 	case err == nil || !ok:
