@@ -5,26 +5,19 @@ package serve
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
@@ -45,19 +38,12 @@ import (
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
 // reviewHeadroom is what a review may take as a message beyond its JSON: tags, lengths, and what the caller adds.
 const reviewHeadroom = 64 << 10
-
-// hangUpTimeout bounds the end of calls to webhooks for which nobody waits any more, and of their connections.
-const hangUpTimeout = 5 * time.Second
-
-// shadowTimeout bounds the wait for calls of hooks in shadow, which decide nothing, when the process stops.
-const shadowTimeout = time.Second
 
 // maxHooksNoted is how many hooks without a host /readyz names once the dispatcher is ready.
 const maxHooksNoted = 8
@@ -91,38 +77,38 @@ type app struct {
 // serves.
 func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(readyInfo) error) error {
 	c.id = cmp.Or(c.id, uuid.NewString())
-	seeing, err := telemetry.New(ctx, telemetry.Options{
+	tracing, err := telemetry.New(ctx, telemetry.Options{
 		ServiceVersion: cli.Version(), ServiceInstance: c.id, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
-	defer shutdownTelemetry(ctx, seeing, log)
+	defer shutdownTelemetry(ctx, tracing, log)
 	stores, err := c.stores.open(ctx, c.id, log)
 	if err != nil {
 		return err
 	}
 	defer stores.close()
-	a, err := newApp(c, stores, log, seeing)
+	a, err := newApp(c, stores, log, tracing)
 	if err != nil {
 		return err
 	}
 	return a.run(ctx, started)
 }
 
-func shutdownTelemetry(ctx context.Context, seeing *telemetry.Telemetry, log *slog.Logger) {
+func shutdownTelemetry(ctx context.Context, tracing *telemetry.Telemetry, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := seeing.Shutdown(ctx); err != nil {
+	if err := tracing.Shutdown(ctx); err != nil {
 		log.Warn("the last traces are lost", "error", err)
 	}
 }
 
 // newApp wires a dispatcher. This is the one place that knows all parts.
-func newApp(c serveConfig, stores *stores, log *slog.Logger, seeing *telemetry.Telemetry) (*app, error) {
+func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.Telemetry) (*app, error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a := &app{config: c, log: log, telemetry: seeing, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
+	a := &app{config: c, log: log, telemetry: tracing, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
 
 	var err error
 	a.edge, err = openTLS(c.tls, "bridge", metrics, log)
@@ -283,59 +269,6 @@ func (a *app) newGRPC() (*grpc.Server, error) {
 	return s, nil
 }
 
-// openTLS reads the certificates of one listener and shows when they lapse.
-func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *slog.Logger) (*certs.Reloader, error) {
-	r, err := certs.OpenReloader(certs.ReloaderOptions{
-		CertFile: f.cert, KeyFile: f.key, CAFile: f.ca, Logger: log.With("listener", listener),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
-	}
-	if err := checkServes(f); err != nil {
-		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
-	}
-	labels := prometheus.Labels{"listener": listener}
-	return r, errors.Join(
-		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "portcullis_certificate_expiry_seconds", ConstLabels: labels,
-			Help: "Time until our own certificate lapses, in seconds.",
-		}, r.SecondsToExpiry)),
-		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "portcullis_ca_expiry_seconds", ConstLabels: labels,
-			Help: "Time until the first of the trusted authorities lapses, in seconds.",
-		}, r.CASecondsToExpiry)),
-	)
-}
-
-// checkServes refuses a certificate that every client would refuse, where the operator sees it rather than each of them.
-func checkServes(f tlsFiles) error {
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err != nil {
-		return err
-	}
-	may := func(use x509.ExtKeyUsage) bool { return slices.Contains(pair.Leaf.ExtKeyUsage, use) }
-	if may(x509.ExtKeyUsageClientAuth) && !may(x509.ExtKeyUsageServerAuth) && !may(x509.ExtKeyUsageAny) {
-		return fmt.Errorf("%s is for clients only: name that of a server (`portcullis certs issue server` makes one)", f.cert)
-	}
-	return nil
-}
-
-// channelOfCall is the channel that a call of gRPC came over; one of nobody where that is not known.
-func channelOfCall(ctx context.Context) identity.Channel {
-	if p, ok := peer.FromContext(ctx); ok {
-		if channel, ok := p.AuthInfo.(identity.Channel); ok {
-			return channel
-		}
-	}
-	return identity.Peer{}
-}
-
-// caller is who is at the other end of a gRPC channel now; nobody where that is not known.
-func caller(ctx context.Context) identity.Peer {
-	who, _ := channelOfCall(ctx).Identity()
-	return who
-}
-
 func (a *app) missing() []string {
 	var out []string
 	if err := a.store.Ready(); err != nil {
@@ -365,161 +298,6 @@ func (a *app) notes() []string {
 	return out
 }
 
-type listeners struct{ bridge, hosts, admin net.Listener }
-
-func (a *app) listen(ctx context.Context) (l listeners, err error) {
-	var lc net.ListenConfig
-	for _, s := range []struct {
-		to      *net.Listener
-		flag    string
-		address string
-	}{
-		{&l.bridge, "listen", a.config.listen},
-		{&l.hosts, "listen-hosts", a.config.listenHosts},
-		{&l.admin, "listen-admin", a.config.listenAdmin},
-	} {
-		if *s.to, err = lc.Listen(ctx, "tcp", s.address); err != nil {
-			l.close()
-			return listeners{}, fmt.Errorf("--%s: %w", s.flag, err)
-		}
-	}
-	return l, nil
-}
-
-func (l listeners) close() {
-	for _, x := range []net.Listener{l.bridge, l.hosts, l.admin} {
-		if x != nil {
-			_ = x.Close()
-		}
-	}
-}
-
-// run serves until ctx ends, and then stops in the order in which nothing is lost: API servers first, then direct callers, hosts last.
-func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
-	l, err := a.listen(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	return a.serve(ctx, l, started)
-}
-
-// serve is run, on open listeners.
-func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) error) error {
-	server, err := bridge.NewServer(bridge.ServerOptions{
-		Handler: edge{a.bridge, a.control}, TLS: a.edge.ServerTLS(tls.VersionTLS12, tls.VerifyClientCertIfGiven), Logger: a.log,
-		Channel:          func(state *tls.ConnectionState) identity.Channel { return a.edge.Channel(state) },
-		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
-	})
-	if err != nil {
-		return err
-	}
-	// What reviews depend on lives until the last of them is answered, also when a part fails.
-	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopBackground()
-	g, failed := errgroup.WithContext(background)
-	serving, stopServing := context.WithCancel(ctx)
-	defer stopServing()
-	takeBack := a.logStop(ctx)
-	defer takeBack()
-	context.AfterFunc(failed, stopServing) // a part that fails ends the others
-
-	for _, part := range []func(context.Context) error{
-		a.store.Run, a.control.run, a.permits.Run, a.clusters.Run, a.registry.Run, a.edge.Run, a.hostsEdge.Run, a.channels.run,
-	} {
-		g.Go(func() error { return part(background) })
-	}
-	g.Go(func() error {
-		if err := a.admin.Serve(l.admin); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	if !a.awaitConfiguration(serving) {
-		a.stop(background, stopBackground)
-		return g.Wait()
-	}
-	if a.lastGood != nil {
-		g.Go(func() error { return a.lastGood.Run(background) })
-	}
-	context.AfterFunc(serving, a.health.Shutdown)
-	g.Go(func() error { return a.serveHosts(background, l.hosts) })
-	g.Go(func() error {
-		defer a.stop(background, stopBackground)
-		return server.Serve(serving, l.bridge)
-	})
-	info := a.info(l)
-	a.log.Info("serving", "bridge", info.Bridge, "hosts", info.Hosts, "admin", info.Admin)
-	if err := started(info); err != nil {
-		stopServing()
-		return errors.Join(err, g.Wait())
-	}
-	err = g.Wait()
-	a.hosts.Wait()
-	a.log.Info("stopped")
-	return err
-}
-
-// logStop has the log say what is waited for when ctx ends. The function that it returns takes that back.
-func (a *app) logStop(ctx context.Context) func() {
-	cancel := context.AfterFunc(ctx, func() {
-		a.log.Info("stopping; a second signal ends the process at once",
-			"load_balancers_notice_within", a.config.stopDelay, "reviews_end_within", a.config.drainTimeout)
-	})
-	return func() { cancel() }
-}
-
-// stop ends what is behind the bridge, once that has drained: direct callers are told to go elsewhere and are answered what
-// they have asked, then hosts, which are needed for that, then everything else.
-func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, a.config.drainTimeout)
-	defer cancel()
-	var graceful sync.WaitGroup
-	graceful.Go(a.grpc.GracefulStop) // ends with the last stream of a host, or with Stop
-	a.channels.drained(ctx)
-	a.leaveShadows(ctx)
-	deadline, _ := ctx.Deadline()
-	a.registry.Drain(ctx, time.Until(deadline))
-	a.grpc.Stop()
-	graceful.Wait()
-	a.hangUp(context.WithoutCancel(ctx))
-	_ = a.admin.Close()
-	stopBackground()
-}
-
-// leaveShadows ends the calls of hooks in shadow, so that nothing else waits for them.
-func (a *app) leaveShadows(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, shadowTimeout)
-	defer cancel()
-	a.judge.Close(ctx)
-}
-
-// hangUp closes the connections to webhooks, once nobody waits for a call any more.
-func (a *app) hangUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
-	defer cancel()
-	if err := a.webhooks.Close(ctx); err != nil {
-		a.log.Warn("connections to webhooks are left open", "error", err)
-	}
-}
-
-// awaitConfiguration waits for the first configuration, --ready-timeout at most: until there is one reviews are answered 503. It
-// reports false when the first one was refused, which is the error of the store.
-func (a *app) awaitConfiguration(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, a.config.readyTimeout)
-	defer cancel()
-	first, err := a.store.Fresh(ctx)
-	if err == nil {
-		a.store.Release(first)
-		return true
-	}
-	if errors.Is(err, config.ErrStopped) {
-		return false
-	}
-	a.log.Warn("serving without a configuration: reviews are answered 503 until there is one", "error", err)
-	return true
-}
-
 // checkConfiguration refuses a first configuration with a document that is bad and has no last good version: its hooks would not
 // be called, and what they refuse would pass. The process ends, so that the replicas that know a good version go on.
 func (a *app) checkConfiguration(first config.Configuration) error {
@@ -547,13 +325,4 @@ func loadLastGood(file string, documents *config.Decoder, log *slog.Logger) []co
 			"file", file, "objects_used", len(objects), "error", err)
 	}
 	return objects
-}
-
-func (a *app) info(l listeners) readyInfo {
-	return readyInfo{
-		Bridge: "https://" + l.bridge.Addr().String(),
-		Hosts:  l.hosts.Addr().String(),
-		Admin:  "http://" + l.admin.Addr().String(),
-		CA:     a.config.tls.ca,
-	}
 }

@@ -35,7 +35,7 @@ func sampleApp(t *testing.T, change func(d *dev, c *serveConfig)) (*app, *dev) {
 	}
 	change(d, &c)
 	log := slog.New(slog.DiscardHandler)
-	seeing, err := telemetry.New(t.Context(), telemetry.Options{Logger: log})
+	tracing, err := telemetry.New(t.Context(), telemetry.Options{Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func sampleApp(t *testing.T, change func(d *dev, c *serveConfig)) (*app, *dev) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stores.close)
-	a, err := newApp(c, stores, log, seeing)
+	a, err := newApp(c, stores, log, tracing)
 	if err != nil {
 		t.Fatal(err)
 	}

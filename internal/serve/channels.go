@@ -231,3 +231,19 @@ func (c *channelConn) Close() error {
 	c.closed() // first: what is closed may come again with the same address
 	return c.Conn.Close()
 }
+
+// channelOfCall is the channel that a call of gRPC came over; one of nobody where that is not known.
+func channelOfCall(ctx context.Context) identity.Channel {
+	if p, ok := peer.FromContext(ctx); ok {
+		if channel, ok := p.AuthInfo.(identity.Channel); ok {
+			return channel
+		}
+	}
+	return identity.Peer{}
+}
+
+// caller is who is at the other end of a gRPC channel now; nobody where that is not known.
+func caller(ctx context.Context) identity.Peer {
+	who, _ := channelOfCall(ctx).Identity()
+	return who
+}

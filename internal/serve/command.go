@@ -47,19 +47,6 @@ func (c *serveConfig) memoryBudget() int64 { return cmp.Or(c.memory, bridge.Defa
 
 func (c *serveConfig) heldBytes() int64 { return cmp.Or(c.maxHeld, c.memoryBudget()/2) }
 
-// tlsFiles are the PEM files of one listener.
-type tlsFiles struct{ cert, key, ca string }
-
-// orElse fills what is missing from another listener's files: the authorities, and the certificate with its key, which
-// belong together.
-func (f tlsFiles) orElse(other tlsFiles) tlsFiles {
-	if f.cert == "" && f.key == "" {
-		f.cert, f.key = other.cert, other.key
-	}
-	f.ca = cmp.Or(f.ca, other.ca)
-	return f
-}
-
 // NewCommand returns "serve".
 func NewCommand() *cobra.Command {
 	var c serveConfig

@@ -4,11 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"maps"
 	"os"
-	"reflect"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +21,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
-	"github.com/portcullis-mesh/portcullis/internal/cli"
 )
 
 // controlPlane is what a dispatcher with a store does beside judging: it lets operators write, and tells the other
@@ -104,32 +99,6 @@ func (a *controlPlane) tell(ctx context.Context) {
 	}
 }
 
-func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
-	s := etcdstore.Status{
-		Version: cli.Version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
-		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
-	}
-	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
-	s.EntryDrifts = toldDrifts(a.judge.EntryDrifts(c.Snapshot()))
-	if p := a.live.Permitted(); p != nil {
-		s.StaleUntil = p.Until
-	}
-	for _, key := range c.Diverging() {
-		s.Diverging = append(s.Diverging, key.String())
-	}
-	if held, err := strconv.ParseInt(a.live.Held()[etcdstore.SourceName], 10, 64); err == nil {
-		s.Held = held
-	}
-	return s
-}
-
-func sameStatus(a, b *etcdstore.Status) bool {
-	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
-		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
-		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
-		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts)
-}
-
 // inspection is what the configuration is looked through for.
 func inspection() lint.Options {
 	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget}
@@ -154,4 +123,14 @@ func ownNamespace() string {
 		return ""
 	}
 	return strings.TrimSpace(string(data))
+}
+
+// hookHosts is how the hosts of this dispatcher serve the hooks.
+func (a *app) hookHosts() []service.HookHosts {
+	all := a.registry.HookHosts()
+	out := make([]service.HookHosts, len(all))
+	for i, h := range all {
+		out[i] = service.HookHosts(h)
+	}
+	return out
 }

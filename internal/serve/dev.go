@@ -201,17 +201,17 @@ func (d *dev) writeSamples() error {
 
 // host runs the sample host until ctx ends, and says that everything serves once its hooks are in rotation.
 func (d *dev) host(ctx context.Context, info readyInfo) error {
-	seeing, err := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
+	tracing, err := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
 	if err != nil {
 		return err
 	}
-	defer shutdownTelemetry(ctx, seeing, d.log)
+	defer shutdownTelemetry(ctx, tracing, d.log)
 	cert, key := d.hostFiles()
 	h, err := hostsdk.New(hostsdk.Options{
 		Name:           devHostName,
 		Dispatchers:    []string{info.Hosts},
 		TLS:            hostsdk.TLSFiles(cert, key, d.path("certs/ca.crt")),
-		TracerProvider: seeing.TracerProvider,
+		TracerProvider: tracing.TracerProvider,
 		Logger:         d.log,
 	})
 	if err != nil {

@@ -1,0 +1,65 @@
+package serve
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+)
+
+// tlsFiles are the PEM files of one listener.
+type tlsFiles struct{ cert, key, ca string }
+
+// orElse fills what is missing from another listener's files: the authorities, and the certificate with its key, which
+// belong together.
+func (f tlsFiles) orElse(other tlsFiles) tlsFiles {
+	if f.cert == "" && f.key == "" {
+		f.cert, f.key = other.cert, other.key
+	}
+	f.ca = cmp.Or(f.ca, other.ca)
+	return f
+}
+
+// openTLS reads the certificates of one listener and shows when they lapse.
+func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *slog.Logger) (*certs.Reloader, error) {
+	r, err := certs.OpenReloader(certs.ReloaderOptions{
+		CertFile: f.cert, KeyFile: f.key, CAFile: f.ca, Logger: log.With("listener", listener),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
+	}
+	if err := checkServes(f); err != nil {
+		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
+	}
+	labels := prometheus.Labels{"listener": listener}
+	return r, errors.Join(
+		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "portcullis_certificate_expiry_seconds", ConstLabels: labels,
+			Help: "Time until our own certificate lapses, in seconds.",
+		}, r.SecondsToExpiry)),
+		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "portcullis_ca_expiry_seconds", ConstLabels: labels,
+			Help: "Time until the first of the trusted authorities lapses, in seconds.",
+		}, r.CASecondsToExpiry)),
+	)
+}
+
+// checkServes refuses a certificate that every client would refuse, where the operator sees it rather than each of them.
+func checkServes(f tlsFiles) error {
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return err
+	}
+	may := func(use x509.ExtKeyUsage) bool { return slices.Contains(pair.Leaf.ExtKeyUsage, use) }
+	if may(x509.ExtKeyUsageClientAuth) && !may(x509.ExtKeyUsageServerAuth) && !may(x509.ExtKeyUsageAny) {
+		return fmt.Errorf("%s is for clients only: name that of a server (`portcullis certs issue server` makes one)", f.cert)
+	}
+	return nil
+}
