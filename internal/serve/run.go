@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/gateway"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -185,4 +187,28 @@ func (a *app) hangUp(ctx context.Context) {
 	if err := a.webhooks.Close(ctx); err != nil {
 		a.log.Warn("connections to webhooks are left open", "error", err)
 	}
+}
+
+// edge is what the listener for API servers serves: reviews, and beside them ConfigService as JSON where there is a store.
+type edge struct {
+	*bridge.Bridge
+
+	control *controlPlane
+}
+
+// ServeHTTP is part of http.Handler.
+func (e edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if e.control.gateway != nil && strings.HasPrefix(r.URL.Path, gateway.Prefix) {
+		e.control.gateway.ServeHTTP(w, r)
+		return
+	}
+	e.Bridge.ServeHTTP(w, r)
+}
+
+// Drain begins the stop. Streams of operators end first, on both listeners: nothing has to wait for them.
+func (e edge) Drain() {
+	if e.control.service != nil {
+		e.control.service.Drain()
+	}
+	e.Bridge.Drain()
 }
