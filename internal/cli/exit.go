@@ -12,11 +12,11 @@ import (
 // Exit codes.
 const (
 	ExitDenied = 1 // the answer is no: a review was denied, a change refused, an object is not there, diff found differences
-	ExitError  = 2 // the command failed: it was called wrongly, or nobody answered
+	ExitError  = 2 // the command failed: wrong arguments, or no answer
 	ExitBehind = 3 // it is stored, and was not in force everywhere in time
 )
 
-// ExitUsage says them in the help of commands that change and show the configuration.
+// ExitUsage is the part of help texts about exit codes.
 const ExitUsage = `
 Exit codes: 0 when it is done; 1 when the mesh says no (invalid, refused, not there); 2 when the command failed (called wrongly,
 nobody answers): trying again may help; 3 when it is stored and, with --wait, was not in force everywhere in time.`

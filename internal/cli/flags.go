@@ -28,7 +28,7 @@ func WithSettings(cmd *cobra.Command) *cobra.Command {
 }
 
 // WithServerSettings is withSettings for a command that serves: its flags are the configuration of a process, so that all of
-// them have a variable. The ready file has none: the same variable tells the tools which mesh they talk to.
+// them have a variable. The ready file has none: the same variable names the mesh for the tools.
 func WithServerSettings(cmd *cobra.Command) *cobra.Command {
 	return bindSettings(cmd, func(flag string) bool { return flag != readyFileFlag })
 }
@@ -38,7 +38,7 @@ func connectionFlags() []string {
 	return []string{settingsFlag, readyFileFlag, "server", "ca", "cert", "key", "cluster"}
 }
 
-// bindSettings adds --settings and has the flags set before the command runs. hasVariable says which flags have a variable.
+// bindSettings adds --settings and has the flags set before the command runs. hasVariable reports whether a flag has a variable.
 func bindSettings(cmd *cobra.Command, hasVariable func(flag string) bool) *cobra.Command {
 	cmd.Flags().String(settingsFlag, "",
 		"YAML file of flags, by name without the dashes; lists for flags that may be given several times; "+

@@ -42,7 +42,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
-// reviewHeadroom is what a review may take as a message beyond its JSON: tags, lengths, and what the caller adds.
+// reviewHeadroom is the size of a review as a message beyond its JSON: tags, lengths, and additions of the caller.
 const reviewHeadroom = 64 << 10
 
 // maxHooksNoted is how many hooks without a host /readyz names once the dispatcher is ready.
@@ -73,8 +73,8 @@ type app struct {
 	begun     time.Time
 }
 
-// serve runs a dispatcher until ctx ends and everything has drained. started is told the addresses once every listener
-// serves.
+// serve runs a dispatcher until ctx ends and everything has drained. It calls started with the addresses once every
+// listener serves.
 func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(readyInfo) error) error {
 	c.id = cmp.Or(c.id, uuid.NewString())
 	tracing, err := telemetry.New(ctx, telemetry.Options{
@@ -158,7 +158,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	return a, nil
 }
 
-// warnOfOperators says when those who issue for hosts can issue operators too.
+// warnOfOperators logs a warning if the authorities of hosts can issue certificates of operators too.
 func (a *app) warnOfOperators() {
 	operators, n := a.config.stores.operator, a.hostsEdge.Authorities()
 	if len(operators.Names) > 0 && len(operators.Authorities) == 0 && n > 1 {
@@ -286,7 +286,7 @@ func (a *app) missing() []string {
 	return out
 }
 
-// notes are what is to be known of a dispatcher that is ready.
+// notes are remarks about a dispatcher that is ready.
 func (a *app) notes() []string {
 	out, missing := a.store.Notes(), a.registry.Ready()
 	for _, hook := range missing[:min(len(missing), maxHooksNoted)] {

@@ -31,7 +31,7 @@ func newCodec(metrics prometheus.Registerer) (*builtin.Codec, error) {
 	}), nil
 }
 
-// builtinKinds tells clusters of the kinds that are built into kube-apiserver.
+// builtinKinds are the kinds that are built into kube-apiserver, for clusters.
 type builtinKinds struct{ codec *builtin.Codec }
 
 var _ cluster.Builtin = builtinKinds{}

@@ -41,7 +41,7 @@ func newChannels() *channels {
 
 func (c *channels) listen(l net.Listener) net.Listener { return channelListener{l, c} }
 
-// unary is an interceptor: calls come from who is known still.
+// unary is an interceptor that refuses calls over a channel whose identity has lapsed.
 func (c *channels) unary(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if _, err := channelOfCall(ctx).Identity(); lapsed(err) {
 		return nil, status.Error(codes.Unauthenticated, err.Error())
@@ -71,7 +71,7 @@ func streamWhile(known identity.Channel, srv any, stream grpc.ServerStream, hand
 	switch {
 	case lapsed(err):
 		return status.Error(codes.Unauthenticated, err.Error())
-	case err != nil: // nobody, who may ask for the health of the process
+	case err != nil: // a caller without an identity may ask for the health of the process
 		return handler(srv, stream)
 	}
 	ctx, stop := identity.While(stream.Context(), known)
@@ -206,7 +206,7 @@ func (l channelListener) Accept() (net.Conn, error) {
 	return known, nil
 }
 
-// channelConn is a connection that says when it is closed.
+// channelConn is a connection that reports its end.
 type channelConn struct {
 	net.Conn
 
@@ -219,7 +219,7 @@ type channelConn struct {
 	lapsed  time.Time        // when it was first seen that known does not hold; zero while it does
 }
 
-// secured notes who is at the other end.
+// secured notes the identity at the other end.
 func (c *channelConn) secured(known identity.Channel) {
 	c.channels.mu.Lock()
 	defer c.channels.mu.Unlock()
@@ -228,11 +228,11 @@ func (c *channelConn) secured(known identity.Channel) {
 
 // Close is part of net.Conn.
 func (c *channelConn) Close() error {
-	c.closed() // first: what is closed may come again with the same address
+	c.closed() // first: the next connection may have the same address
 	return c.Conn.Close()
 }
 
-// channelOfCall is the channel that a call of gRPC came over; one of nobody where that is not known.
+// channelOfCall is the channel that a call of gRPC came over; without an identity if the channel is not known.
 func channelOfCall(ctx context.Context) identity.Channel {
 	if p, ok := peer.FromContext(ctx); ok {
 		if channel, ok := p.AuthInfo.(identity.Channel); ok {
@@ -242,7 +242,7 @@ func channelOfCall(ctx context.Context) identity.Channel {
 	return identity.Peer{}
 }
 
-// caller is who is at the other end of a gRPC channel now; nobody where that is not known.
+// caller is the identity at the other end of a gRPC channel now; none if the channel is not known.
 func caller(ctx context.Context) identity.Peer {
 	who, _ := channelOfCall(ctx).Identity()
 	return who

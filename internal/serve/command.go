@@ -16,7 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
-// serveConfig is what an operator says about a dispatcher.
+// serveConfig are the flags of serve.
 type serveConfig struct {
 	id            string
 	stores        storeConfig

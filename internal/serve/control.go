@@ -23,8 +23,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// controlPlane is what a dispatcher with a store does beside judging: it lets operators write, and tells the other
-// dispatchers what is in force here. Without a store it does nothing.
+// controlPlane is the part of a dispatcher with a store: it lets operators write, puts hooks in rotation, and reports to the other
+// dispatchers the configuration that is in force here. Without a store it does nothing.
 type controlPlane struct {
 	stores   *stores
 	service  *service.Service
@@ -36,7 +36,7 @@ type controlPlane struct {
 	log      *slog.Logger
 }
 
-// newControlPlane makes it. Who speaks for operators, on whichever listener, says the bundle of that for hosts.
+// newControlPlane makes it. The authorities of the listener for hosts vouch for operators, on both listeners.
 func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	if s.objects == nil {
 		return &controlPlane{}, nil
@@ -70,18 +70,18 @@ func (a *controlPlane) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.service.Run(ctx) })
 	g.Go(func() error { return a.presence.Run(ctx) })
-	g.Go(func() error { a.tell(ctx); return nil })
+	g.Go(func() error { a.report(ctx); return nil })
 	g.Go(func() error { a.rotate(ctx); return nil })
 	g.Go(func() error { return a.stores.watch(ctx) })
 	return g.Wait()
 }
 
-// tellInterval is how often it is looked whether an older configuration is released: reviews end without a word.
-const tellInterval = 200 * time.Millisecond
+// reportInterval is how often it is looked whether an older configuration is released: reviews end without a word.
+const reportInterval = 200 * time.Millisecond
 
-// tell tells what is in force here, whenever that changes.
-func (a *controlPlane) tell(ctx context.Context) {
-	t := time.NewTicker(tellInterval)
+// report reports the configuration in force here whenever it changes.
+func (a *controlPlane) report(ctx context.Context) {
+	t := time.NewTicker(reportInterval)
 	defer t.Stop()
 	var last *etcdstore.Status
 	for {
@@ -99,7 +99,7 @@ func (a *controlPlane) tell(ctx context.Context) {
 	}
 }
 
-// inspection is what the configuration is looked through for.
+// inspection has the options of the lint.
 func inspection() lint.Options {
 	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget}
 }
@@ -113,7 +113,7 @@ func (a *app) inspection() lint.Options {
 	return look
 }
 
-// namespaceFile is where Kubernetes tells a Pod its namespace.
+// namespaceFile has the namespace of a Pod.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // ownNamespace is the namespace that this process runs in; empty outside of a cluster.

@@ -199,7 +199,7 @@ func (d *dev) writeSamples() error {
 	return nil
 }
 
-// host runs the sample host until ctx ends, and says that everything serves once its hooks are in rotation.
+// host runs the sample host until ctx ends, and prints the guide once its hooks are in rotation.
 func (d *dev) host(ctx context.Context, info readyInfo) error {
 	tracing, err := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
 	if err != nil {

@@ -28,12 +28,12 @@ func hooksWithout(n int) []*match.Hook {
 }
 
 func TestADispatcherNamesHooksWithoutAHostThatRefuseRequestsFirst(t *testing.T) {
-	told, more := unservedHooks(hooksWithout(maxUnservedTold + 3))
-	if len(told) != maxUnservedTold || more != 3 || told[0].Hook != fmt.Sprint("h", maxUnservedTold+2) || told[1].Hook != "h0" ||
+	told, more := unservedHooks(hooksWithout(maxUnserved + 3))
+	if len(told) != maxUnserved || more != 3 || told[0].Hook != fmt.Sprint("h", maxUnserved+2) || told[1].Hook != "h0" ||
 		told[0].Object != "ValidatingWebhookConfiguration/c" {
 		t.Errorf("told %v and %d more", told, more)
 	}
-	if told, more := unservedHooks(hooksWithout(maxUnservedTold)); len(told) != maxUnservedTold || more != 0 {
+	if told, more := unservedHooks(hooksWithout(maxUnserved)); len(told) != maxUnserved || more != 0 {
 		t.Errorf("told %d and %d more", len(told), more)
 	}
 	if told, more := unservedHooks(nil); told != nil || more != 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/certs"
 )
 
-// readyInfo is what the ready file says: where to find the process, and with which certificates.
+// readyInfo is the content of the ready file: the addresses of the process, and certificates for it.
 type readyInfo struct {
 	Bridge     string `json:"bridge"`
 	Hosts      string `json:"hosts"`
@@ -21,7 +21,7 @@ type readyInfo struct {
 	ClientKey  string `json:"clientKey,omitempty"`
 }
 
-// removeReadyFile removes what an earlier process wrote: whoever waits for the file must not find that.
+// removeReadyFile removes the file of an earlier process: a tool that waits for the file must not find that one.
 func removeReadyFile(file string) error {
 	if file == "" {
 		return nil

@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// rotateInterval is how often it is looked for hooks whose hosts are ready, beside when one says so: what went wrong is
-	// tried again.
+	// rotateInterval is the pause before a failed rotation is tried again. A host that turns ready ends it early.
 	rotateInterval = time.Second
 	// rotateTimeout bounds one try.
 	rotateTimeout = 5 * time.Second

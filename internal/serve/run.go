@@ -19,7 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// hangUpTimeout bounds the end of calls to webhooks for which nobody waits any more, and of their connections.
+// hangUpTimeout bounds the end of calls to webhooks after the last review, and of their connections.
 const hangUpTimeout = 5 * time.Second
 
 // shadowTimeout bounds the wait for calls of hooks in shadow, which decide nothing, when the process stops.
@@ -120,7 +120,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	return err
 }
 
-// logStop has the log say what is waited for when ctx ends. The function that it returns takes that back.
+// logStop logs the limits of the stop when ctx ends. The function that it returns cancels that.
 func (a *app) logStop(ctx context.Context) func() {
 	cancel := context.AfterFunc(ctx, func() {
 		a.log.Info("stopping; a second signal ends the process at once",
@@ -155,8 +155,8 @@ func (a *app) info(l listeners) readyInfo {
 	}
 }
 
-// stop ends what is behind the bridge, once that has drained: direct callers are told to go elsewhere and are answered what
-// they have asked, then hosts, which are needed for that, then everything else.
+// stop ends everything behind the bridge once the bridge has drained: first direct callers, after the answers to their reviews, then
+// the hosts, which those answers need, then the rest.
 func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, a.config.drainTimeout)
 	defer cancel()
@@ -180,7 +180,7 @@ func (a *app) leaveShadows(ctx context.Context) {
 	a.judge.Close(ctx)
 }
 
-// hangUp closes the connections to webhooks, once nobody waits for a call any more.
+// hangUp closes the connections to webhooks after the last review.
 func (a *app) hangUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
 	defer cancel()
@@ -189,7 +189,7 @@ func (a *app) hangUp(ctx context.Context) {
 	}
 }
 
-// edge is what the listener for API servers serves: reviews, and beside them ConfigService as JSON where there is a store.
+// edge serves the listener for API servers: reviews, and with a store ConfigService as JSON.
 type edge struct {
 	*bridge.Bridge
 

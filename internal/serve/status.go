@@ -21,13 +21,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// What one dispatcher tells the others is bounded; the rest is counted.
+// Bounds on the report of one dispatcher to the others. The rest is counted.
 const (
-	maxPendingTold    = 64  // pending hooks
-	maxPendingMessage = 256 // bytes of what a host says about one
-	maxUnservedTold   = 64  // hooks without a host
-	maxDriftsTold     = 64  // clusters whose entries do not fit
-	maxUnplannedTold  = 4   // hooks of each of them
+	maxPending        = 64  // pending hooks
+	maxPendingMessage = 256 // bytes of the message of a host about one
+	maxUnserved       = 64  // hooks without a host
+	maxDrifts         = 64  // clusters whose entries do not fit
+	maxUnplanned      = 4   // hooks of each of them
 )
 
 func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
@@ -36,7 +36,7 @@ func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
 		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
 	}
 	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
-	s.EntryDrifts = toldDrifts(a.judge.EntryDrifts(c.Snapshot()))
+	s.EntryDrifts = reportDrifts(a.judge.EntryDrifts(c.Snapshot()))
 	if p := a.live.Permitted(); p != nil {
 		s.StaleUntil = p.Until
 	}
@@ -56,16 +56,16 @@ func sameStatus(a, b *etcdstore.Status) bool {
 		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts)
 }
 
-// pendingHooks is what the other dispatchers are told of the hooks that are pending.
+// pendingHooks are the pending hooks for the report.
 func pendingHooks(all []session.Pending) []etcdstore.PendingHook {
 	var out []etcdstore.PendingHook
-	for _, p := range all[:min(len(all), maxPendingTold)] {
+	for _, p := range all[:min(len(all), maxPending)] {
 		x := etcdstore.PendingHook{Object: config.KeyOf(p.Hook).String(), Hook: p.Hook.ID.Name}
 		switch {
 		case p.Ready:
 			x.Reason, x.Message = etcdstore.PendingReady, p.Host+" is ready, and the store is about to be told"
 		case p.Host != "":
-			x.Reason, x.Message = etcdstore.PendingNotReady, fmt.Sprintf("%s is not ready: %s", p.Host, saying(p.Message))
+			x.Reason, x.Message = etcdstore.PendingNotReady, fmt.Sprintf("%s is not ready: %s", p.Host, hostMessage(p.Message))
 		case p.Hosts > 0:
 			x.Reason, x.Message = etcdstore.PendingUnanswered, "the host has not answered yet"
 		case len(p.Hook.Route.Hosts) == 0:
@@ -78,19 +78,19 @@ func pendingHooks(all []session.Pending) []etcdstore.PendingHook {
 	return out
 }
 
-// saying is what a host says, for people, within bounds.
-func saying(message string) string {
+// hostMessage is the message of a host, safe to print and within its bound.
+func hostMessage(message string) string {
 	message = printer.Text(message)
 	return strings.ToValidUTF8(message[:min(len(message), maxPendingMessage)], "")
 }
 
-// unservedHooks is what the other dispatchers are told of hooks without a host: those that refuse requests first.
-func unservedHooks(all []*match.Hook) (told []etcdstore.HookName, more int) {
+// unservedHooks are the hooks without a host for the report, those that refuse requests first.
+func unservedHooks(all []*match.Hook) (reported []etcdstore.HookName, more int) {
 	slices.SortStableFunc(all, func(a, b *match.Hook) int { return cmp.Compare(rank(a), rank(b)) })
-	for _, h := range all[:min(len(all), maxUnservedTold)] {
-		told = append(told, etcdstore.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
+	for _, h := range all[:min(len(all), maxUnserved)] {
+		reported = append(reported, etcdstore.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
 	}
-	return told, len(all) - len(told)
+	return reported, len(all) - len(reported)
 }
 
 func rank(h *match.Hook) int {
@@ -100,21 +100,21 @@ func rank(h *match.Hook) int {
 	return 1
 }
 
-// toldDrifts is what the other dispatchers are told of entries that do not fit.
-func toldDrifts(all []dispatcher.EntryDrift) []etcdstore.EntryDrift {
-	var told []etcdstore.EntryDrift
+// reportDrifts are the entries that do not fit for the report.
+func reportDrifts(all []dispatcher.EntryDrift) []etcdstore.EntryDrift {
+	var reported []etcdstore.EntryDrift
 	for _, d := range all {
-		if !d.Any() || len(told) == maxDriftsTold {
+		if !d.Any() || len(reported) == maxDrifts {
 			continue
 		}
 		t := etcdstore.EntryDrift{Cluster: d.Cluster, Gone: d.Gone}
-		for _, h := range d.Unplanned[:min(len(d.Unplanned), maxUnplannedTold)] {
+		for _, h := range d.Unplanned[:min(len(d.Unplanned), maxUnplanned)] {
 			t.Unplanned = append(t.Unplanned, etcdstore.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
 		}
 		t.UnplannedMore = len(d.Unplanned) - len(t.Unplanned)
-		told = append(told, t)
+		reported = append(reported, t)
 	}
-	return told
+	return reported
 }
 
 func (a *app) entryDrifts() []dispatcher.EntryDrift {

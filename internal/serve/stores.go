@@ -28,7 +28,7 @@ import (
 // minQuota is the least that --store-quota may be, in bytes: four transactions as large as they may be.
 const minQuota = 4 * etcdstore.MaxRequestBytes
 
-// storeConfig is where the configuration comes from, as an operator says it.
+// storeConfig are the flags about the sources of the configuration.
 type storeConfig struct {
 	paths      []string
 	dataDir    string
@@ -180,7 +180,7 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 	return objects.Init(ctx)
 }
 
-// knownFile is the name of the file in the state directory that says which store it was.
+// knownFile is the name of the file in the state directory with the identity of the store.
 const knownFile = "store-id"
 
 func (c *storeConfig) stateFile(name string) string {

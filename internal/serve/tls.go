@@ -17,7 +17,7 @@ import (
 // tlsFiles are the PEM files of one listener.
 type tlsFiles struct{ cert, key, ca string }
 
-// orElse fills what is missing from another listener's files: the authorities, and the certificate with its key, which
+// orElse fills the gaps from another listener's files: the authorities, and the certificate with its key, which
 // belong together.
 func (f tlsFiles) orElse(other tlsFiles) tlsFiles {
 	if f.cert == "" && f.key == "" {

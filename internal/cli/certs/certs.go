@@ -164,11 +164,11 @@ func (c *issueCommand) run(out io.Writer, role string) error {
 	return writePair(out, pair, cert, key)
 }
 
-// mayReplace says whether a certificate may be written to the file: a renewal may, another holder's key must not get lost.
+// mayReplace returns an error if the file has the certificate of another identity, whose key would be lost.
 func (c *issueCommand) mayReplace(file string) error {
 	there, err := readCertificates(file, time.Now())
 	if err != nil || there[0].Identity == c.spec.Identity {
-		return nil //nolint:nilerr // what is no certificate is nobody's
+		return nil //nolint:nilerr // no certificate would be lost
 	}
 	return fmt.Errorf("%s is of another identity, %q: name the files of this one with --name, or remove it", file, there[0].Identity)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// certificate is what there is to know of a certificate.
+// certificate is the description of a certificate.
 type certificate struct {
 	File     string `json:"file"`
 	Identity string `json:"identity"`

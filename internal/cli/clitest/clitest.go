@@ -66,7 +66,7 @@ func Write(t *testing.T, name, text string) string {
 	return file
 }
 
-// Fails checks that a command failed with exit code 2 and a message that says what is wanted.
+// Fails checks that a command failed with exit code 2 and a message with the wanted texts.
 func (r Result) Fails(t *testing.T, want ...string) {
 	t.Helper()
 	r.Ends(t, cli.ExitError, want...)

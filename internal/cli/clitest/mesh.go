@@ -34,7 +34,7 @@ func (s judgeService) Review(_ context.Context, r *admissionv1.ReviewRequest) (*
 	return s.judge(r)
 }
 
-// MeshFiles is what the ready file of a mesh says.
+// MeshFiles is the content of the ready file of a mesh.
 type MeshFiles struct {
 	Hosts      string `json:"hosts"`
 	CA         string `json:"ca"`
@@ -42,7 +42,7 @@ type MeshFiles struct {
 	ClientKey  string `json:"clientKey"`
 }
 
-// StartMesh serves a judge over mutual TLS and returns what its ready file says. Without a judge it serves nothing.
+// StartMesh serves a judge over mutual TLS and returns the content of its ready file. Without a judge it serves nothing.
 func StartMesh(t *testing.T, j Judge) MeshFiles {
 	t.Helper()
 	dir := t.TempDir()
@@ -123,7 +123,7 @@ func Sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 	return answer, nil
 }
 
-// readyFile writes what a mesh says of itself.
+// File writes the ready file and returns its name.
 func (f MeshFiles) File(t *testing.T) string {
 	t.Helper()
 	data, err := json.Marshal(f)

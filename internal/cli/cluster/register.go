@@ -155,7 +155,7 @@ func (c *registerCommand) objects(ctx context.Context) ([]config.Object, error) 
 	return objects, err
 }
 
-// objectsOf reads what a mesh has, but for what is being removed.
+// objectsOf decodes the objects of a mesh, except those that are being removed.
 func objectsOf(list []*configv1.ConfigObject) ([]config.Object, error) {
 	var objects []config.Object
 	var problems config.Problems
@@ -197,7 +197,7 @@ type inForce struct {
 	objects  []config.Object
 }
 
-// place is the finding with the document that it is about, under the kind that this says it is.
+// place adds the document to a finding about it, with the kind that the document has.
 func (c *inForce) place(f match.Finding) match.Finding {
 	name, field, _ := strings.Cut(f.Path, " ")
 	for i := range c.objects {

@@ -32,8 +32,8 @@ var _ registration.Equivalents = resourceFamilies(nil)
 // Families implements registration.Equivalents.
 func (f resourceFamilies) Families() [][]conversion.ResourceKind { return f }
 
-// familiesOf are the resources that the cluster of a document serves, as a dispatcher would know them. Those of a cluster
-// that should be asked and cannot be are all that there ever were, which does no harm, and the error says why.
+// familiesOf are the resources that the cluster of a document serves, as a dispatcher would know them. If a cluster
+// does not answer, it returns all resources that Kubernetes ever served, which does no harm, and the reason as the error.
 func familiesOf(ctx context.Context, c *kinds.Cluster) (resourceFamilies, error) {
 	if c.Spec.Kubeconfig != "" {
 		lists, err := discovered(ctx, c.Spec.Kubeconfig)

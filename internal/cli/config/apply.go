@@ -99,11 +99,11 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 		if err := w.until(ctx, client); err != nil {
 			return err
 		}
-		return tellEntryDrift(ctx, client, cmd.ErrOrStderr())
+		return printEntryDrift(ctx, client, cmd.ErrOrStderr())
 	})
 }
 
-// refuse says why nothing is done: for tools on standard output too.
+// refuse returns the error, and with -o json prints it for tools too.
 func (c *applyCommand) refuse(out io.Writer, err error) error {
 	if c.output == printer.JSON {
 		return errors.Join(err, printRefusal(out, err))
@@ -111,8 +111,8 @@ func (c *applyCommand) refuse(out io.Writer, err error) error {
 	return err
 }
 
-// tellEntryDrift says which clusters call the mesh by entries that were made from another configuration.
-func tellEntryDrift(ctx context.Context, client configv1.ConfigServiceClient, notes io.Writer) error {
+// printEntryDrift prints findings about clusters whose entries were made from another configuration.
+func printEntryDrift(ctx context.Context, client configv1.ConfigServiceClient, notes io.Writer) error {
 	answer, err := client.List(ctx, &configv1.ListRequest{Kind: kinds.ClusterKind})
 	if err != nil {
 		return err

@@ -79,7 +79,7 @@ func (c *diffCommand) run(cmd *cobra.Command) (differs bool, err error) {
 		answer, refused := client.Apply(ctx, &configv1.ApplyRequest{Manifests: manifests(objects), DryRun: true, Acknowledge: c.acknowledge})
 		code := status.Code(refused)
 		refused = refusalOf(refused, objects)
-		if refused != nil && code != codes.FailedPrecondition { // which says nothing against what the objects are
+		if refused != nil && code != codes.FailedPrecondition { // a missing acknowledgement is not about the objects
 			return refused
 		}
 		placeFindings(answer.GetFindings(), objects)
@@ -125,7 +125,7 @@ type differences struct {
 	Findings []printer.Message `json:"findings,omitempty"`
 }
 
-// difference is what it would change of one object.
+// difference is the change of one object.
 type difference struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
@@ -185,7 +185,7 @@ func storedMeaning(o *configv1.ConfigObject) (string, error) {
 	return string(text), err
 }
 
-// meaning is what an object says with its defaults, as YAML whose fields stand in the order of their names.
+// meaning is an object with its defaults, as YAML with its fields in alphabetical order.
 func meaning(o *config.Object) (string, error) {
 	var fields map[string]any
 	data, err := json.Marshal(o.Content())

@@ -20,7 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 )
 
-// configureUsage says where the commands find the mesh and how they end.
+// configureUsage is the part of help texts about the mesh and the exit codes.
 const configureUsage = connect.Usage + cli.ExitUsage
 
 func expectations(texts []string) (map[string]string, error) {
@@ -126,7 +126,7 @@ func completeKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// keyNamed is an object by what was typed: KIND NAME or KIND/NAME.
+// keyNamed parses KIND NAME or KIND/NAME.
 func keyNamed(args []string) (*configv1.ConfigKey, error) {
 	if len(args) == 1 {
 		args = strings.SplitN(args[0], "/", 2)

@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// explainedChanges is how many changes of an object are told.
+// explainedChanges is the number of changes of an object that explain prints.
 const explainedChanges = 5
 
 type explainCommand struct {
@@ -105,7 +105,7 @@ func condition(o *configv1.ConfigObject, kind string) *configv1.Condition {
 	return &configv1.Condition{}
 }
 
-// verdict is the first thing that is in the way of an object, in a sentence: what is not valid is not called, what is not
+// verdict names the first obstacle of an object in a sentence: an object that is not valid is not called, and one that is not
 // called is not in force.
 func (e *explained) verdict() string {
 	o := e.object

@@ -75,7 +75,7 @@ func refusalOf(err error, objects []config.Object) error {
 	return cli.Refused(r)
 }
 
-// placeFindings says of findings about objects where these stand in their files.
+// placeFindings adds file and line to findings about objects of files.
 func placeFindings(findings []*configv1.Finding, objects []config.Object) {
 	places := make(map[string]*config.Object, len(objects))
 	for i := range objects {

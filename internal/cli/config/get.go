@@ -128,7 +128,7 @@ func (c *getCommand) list(ctx context.Context, show *mesh.Show, args []string) e
 	return printObjects(show, answer, answer.GetObjects()...)
 }
 
-// printObjects prints an answer with objects. As YAML it is what their authors wrote.
+// printObjects prints an answer with objects. YAML has their manifests as the authors wrote them.
 func printObjects(show *mesh.Show, answer proto.Message, objects ...*configv1.ConfigObject) error {
 	if show.Format == printer.YAML {
 		manifests := make([]any, len(objects))

@@ -167,7 +167,7 @@ func restore(ctx context.Context, out io.Writer, dataDir, file string) error {
 	return err
 }
 
-// restoreActor is who restores: nobody with a certificate, but whoever may write the data directory.
+// restoreActor is the actor of the change that a restore makes. It has no certificate: it may write the data directory.
 func restoreActor() string {
 	if u, err := user.Current(); err == nil {
 		return "store restore by " + u.Username

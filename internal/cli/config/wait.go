@@ -19,7 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// wait is what a command with --wait waits for.
+// wait is a wait for all dispatchers (--wait).
 type wait struct {
 	request *configv1.WaitRequest
 	timeout time.Duration // of the command, for messages
@@ -27,7 +27,7 @@ type wait struct {
 	tell    *printer.Progress
 }
 
-// until waits until every live dispatcher has it. It goes on when the one that is asked stops.
+// until waits until every live dispatcher has it. It asks another dispatcher when the one that it asks stops.
 func (w *wait) until(ctx context.Context, client configv1.ConfigServiceClient) error {
 	defer w.tell.Done()
 	var last *configv1.WaitResponse

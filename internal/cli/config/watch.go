@@ -26,8 +26,8 @@ type objectWatch struct {
 	begun bool // all that was there at the beginning has been shown
 }
 
-// watchObjects shows objects, and their changes until ctx ends. A stream that ends is begun again, and what was shown already is
-// not shown twice.
+// watchObjects shows objects, and their changes until ctx ends. It begins a stream that ends again, and shows
+// nothing twice.
 func watchObjects(ctx context.Context, show *mesh.Show, r *configv1.WatchRequest) error {
 	if show.Format == printer.YAML {
 		return mesh.ErrNoYAML
@@ -43,7 +43,7 @@ func watchObjects(ctx context.Context, show *mesh.Show, r *configv1.WatchRequest
 		return true
 	})
 	if ctx.Err() != nil {
-		return nil // who watched has seen enough
+		return nil // an interrupt is no error
 	}
 	return err
 }

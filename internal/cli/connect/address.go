@@ -22,7 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 )
 
-// Usage is the part of a help text that says how a command finds the mesh.
+// Usage is the part of a help text about finding the mesh.
 const Usage = `
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity has a role: --operator of serve names the first one, and
@@ -74,7 +74,7 @@ func (t *MeshAddress) fromReadyFile() error {
 	if err != nil {
 		return fmt.Errorf("ready file: %w: is the mesh running, and was it told to write the file?", err)
 	}
-	var info struct { // what is read of it
+	var info struct { // the part that commands read
 		Hosts      string `json:"hosts"`
 		CA         string `json:"ca"`
 		ClientCert string `json:"clientCert"`

@@ -63,7 +63,7 @@ func (s *Show) changedRows(answer *configv1.ListDispatchersResponse, shown *Show
 	return rows
 }
 
-// timeless is what the dispatchers say, without when they said it and how old their configuration was then.
+// timeless is an answer without the times of its reports and the ages of configurations.
 func timeless(r *configv1.ListDispatchersResponse) *configv1.ListDispatchersResponse {
 	r = proto.CloneOf(r)
 	for _, d := range r.GetDispatchers() {

@@ -17,7 +17,7 @@ import (
 // ErrNoYAML is why -w and -o yaml do not go together.
 var ErrNoYAML = errors.New("-w and -o yaml: a change is more than a manifest, use -o json")
 
-// Show prints what a mesh is asked for. It is for one goroutine.
+// Show prints answers of a mesh. It is for one goroutine.
 type Show struct {
 	Client  configv1.ConfigServiceClient
 	Out     io.Writer
@@ -34,15 +34,15 @@ func (s *Show) print(answer proto.Message, columns printer.Columns, rows [][]str
 	})
 }
 
-// Shown is what a watch has shown, by name. Its zero value with a Same has shown nothing.
+// Shown keeps the states that a watch has printed, by name. With a Same alone it is empty. It is for one goroutine.
 type Shown[T any] struct {
-	// Same reports whether two states look the same to who watches.
+	// Same reports whether two states would print the same.
 	Same func(a, b T) bool
 
 	last map[string]T
 }
 
-// Put notes the state of what has a name, and reports whether it differs from the one before.
+// Put keeps the state for a name, and reports whether it differs from the one before.
 func (s *Shown[T]) Put(name string, state T) bool {
 	before, known := s.last[name]
 	if known && s.Same(before, state) {
@@ -55,14 +55,14 @@ func (s *Shown[T]) Put(name string, state T) bool {
 	return true
 }
 
-// Drop forgets what has a name, and reports whether it was known.
+// Drop forgets a name, and reports whether it was known.
 func (s *Shown[T]) Drop(name string) bool {
 	_, known := s.last[name]
 	delete(s.last, name)
 	return known
 }
 
-// Gone are the last states of all that is not there any more, in the order of their names. They stay known until they are dropped.
+// Gone returns the last states of the names that are not there any more, in the order of the names. Drop forgets them.
 func (s *Shown[T]) Gone(there map[string]bool) (gone []T) {
 	for _, name := range slices.Sorted(maps.Keys(s.last)) {
 		if !there[name] {

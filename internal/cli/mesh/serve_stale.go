@@ -78,7 +78,7 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 	defer cancel()
 	answer, err := c.ask(ctx, adminv1.NewAdminServiceClient(conn), cmd.Flags().Changed("for"))
 	if err != nil {
-		return c.said(err)
+		return c.advise(err)
 	}
 	out := cmd.OutOrStdout()
 	return printer.Print(out, c.output, printer.Message{Message: answer}, func() error { return printStale(out, answer) })
@@ -94,8 +94,8 @@ func (c *serveStaleCommand) ask(ctx context.Context, client adminv1.AdminService
 	return client.GetStale(ctx, &adminv1.GetStaleRequest{})
 }
 
-// said says what an error means for who typed the command.
-func (c *serveStaleCommand) said(err error) error {
+// advise puts an error in the words of the command line.
+func (c *serveStaleCommand) advise(err error) error {
 	s, ok := status.FromError(err)
 	switch {
 	case err == nil || !ok:
@@ -106,7 +106,7 @@ func (c *serveStaleCommand) said(err error) error {
 	return errors.New(s.Message())
 }
 
-// printStale says for people what a dispatcher has answered.
+// printStale prints an answer as sentences.
 func printStale(out io.Writer, answer proto.Message) error {
 	var text string
 	switch a := answer.(type) {

@@ -12,11 +12,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// lookInterval is the pause between two looks at what has no stream of its own.
+// lookInterval is the pause between two calls for answers that have no stream.
 const lookInterval = time.Second
 
-// poll asks again and again until ctx ends. Once a dispatcher has answered, one that does not is asked again: another one may
-// answer. It is said once.
+// poll asks again and again until ctx ends. Once a dispatcher has answered, it also asks again after a call without an answer, since
+// another one may answer; it notes that once.
 func (s *Show) poll(ctx context.Context, ask func(context.Context) error) error {
 	if s.Format == printer.YAML {
 		return ErrNoYAML
@@ -44,7 +44,7 @@ func (s *Show) poll(ctx context.Context, ask func(context.Context) error) error 
 		return true
 	})
 	if ctx.Err() != nil {
-		return nil // who watched has seen enough
+		return nil // an interrupt is no error
 	}
 	return err
 }

@@ -59,7 +59,7 @@ func (p *Progress) Done() {
 	p.last = ""
 }
 
-// over writes over what was said last.
+// over writes over the last line.
 func (p *Progress) over(text string) {
 	rest := max(0, utf8.RuneCountInString(p.last)-utf8.RuneCountInString(text))
 	fmt.Fprintf(p.out, "\r%s%s", text, strings.Repeat(" ", rest))

@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// report is what came of a review. Its JSON form is stable: fields may be added.
+// report is the result of a review. Its JSON form is stable: fields may be added.
 type report struct {
 	Cluster string        `json:"cluster"`
 	UID     string        `json:"uid"`

@@ -167,13 +167,13 @@ func (c *command) ask(
 	return answer, nil
 }
 
-// advise says what to do about a call without an answer.
+// advise turns the error of a call without an answer into advice.
 func (c *command) advise(err error) error {
 	s, address := status.Convert(err), c.mesh.Server
 	message := strings.TrimPrefix(s.Message(), "portcullis: ")
 	switch {
 	case message != s.Message():
-		return errors.New(message) // the mesh itself says what to do
+		return errors.New(message) // the mesh itself gives advice
 	case s.Code() == codes.Unavailable:
 		return fmt.Errorf("no mesh answers at %s: check that it runs, that this is its listener for hosts, "+
 			"and that --ca, --cert and --key are those it trusts (%s)", address, message)
