@@ -131,7 +131,7 @@ func BenchmarkBatchKubernetes(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		cm.SetAuthenticationInfoResolver(anonymous{})
+		cm.SetAuthenticationInfoResolver(noIdentities())
 		cm.SetServiceResolver(webhookutil.NewDefaultServiceResolver())
 		return func() {
 			var all sync.WaitGroup

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,10 +76,7 @@ func (e *endpoint) isService() bool { return e.service.Name != "" }
 
 // hostPort names a webhook with a URL to an identity resolver.
 func (e *endpoint) hostPort() string {
-	if e.url.Port() == "" {
-		return net.JoinHostPort(e.url.Hostname(), strconv.Itoa(defaultPort))
-	}
-	return e.url.Host
+	return net.JoinHostPort(e.url.Hostname(), cmp.Or(e.url.Port(), strconv.Itoa(defaultPort)))
 }
 
 // takesHTTP2 reports whether HTTP/2 may be spoken: only to this machine. To others HTTP/1.1 is spoken, as by kube-apiserver,

@@ -36,6 +36,9 @@ type Identities struct {
 
 var _ webhookutil.AuthenticationInfoResolver = (*Identities)(nil)
 
+// noIdentities has no credentials.
+func noIdentities() *Identities { return &Identities{others: &rest.Config{}} }
+
 // Kubeconfig reads a file of credentials, once. Certificates, keys and tokens that it names as files are read again when they
 // change.
 func Kubeconfig(file string) (*Identities, error) {
@@ -116,15 +119,4 @@ func (i *Identities) fits(target string) bool {
 		}
 	}
 	return false
-}
-
-// anonymous has no credentials.
-type anonymous struct{}
-
-// ClientConfigFor implements webhookutil.AuthenticationInfoResolver.
-func (anonymous) ClientConfigFor(string) (*rest.Config, error) { return &rest.Config{}, nil }
-
-// ClientConfigForService implements webhookutil.AuthenticationInfoResolver.
-func (anonymous) ClientConfigForService(string, string, int) (*rest.Config, error) {
-	return &rest.Config{}, nil
 }

@@ -51,7 +51,7 @@ func (o *Options) defaults() {
 		o.Resolver = ClusterDNS{}
 	}
 	if o.Identities == nil {
-		o.Identities = anonymous{}
+		o.Identities = noIdentities()
 	}
 	if o.proxy == nil {
 		o.proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
