@@ -118,8 +118,8 @@ func rulesExpression(list []atom) string {
 }
 
 // ruleExpression is a rule in CEL. A condition gets an AdmissionRequest of Kubernetes, in which an empty
-// namespace or subresource is not there at all, and request.resource is what the client asked for, whatever the version in
-// which the entry sees it (matcher.Match of k8s.io/apiserver's webhook/matchconditions).
+// namespace or subresource is not there at all, and request.resource is the resource that the client asked for, also if
+// the entry sees another version (matcher.Match of k8s.io/apiserver's webhook/matchconditions).
 func ruleExpression(r admissionregistrationv1.RuleWithOperations) string {
 	var all []string
 	if len(r.Operations) < len(operations()) {
