@@ -21,7 +21,7 @@ func (r *Registry) Spare(h *match.Hook, mode review.Mode, cluster string) bool {
 
 // spare is a session with room for a call that nobody needs to be made; nil when there is none. Calls that decide keep a
 // reserve of half of every session's slots, and come first where any of them waits. unfit excludes members.
-func (p *pool) spare(cluster string, now time.Time, unfit func(*poolMember) bool) *Session {
+func (p *pool) spare(cluster string, now time.Time, unfit func(*poolMember) bool) *replica {
 	n := p.members.len()
 	if n == 0 || p.waits.Load() > 0 {
 		return nil
@@ -32,7 +32,7 @@ func (p *pool) spare(cluster string, now time.Time, unfit func(*poolMember) bool
 		if x == nil || x.refuses.pauses(now) {
 			continue
 		}
-		s := x.session
+		s := x.replica
 		if s.spare() && s.hasSlotFor(cluster) && !s.unresponsive(now) && !unfit(x) {
 			return s
 		}

@@ -87,7 +87,7 @@ func TestSpareLooksAtFewReplicasOnly(t *testing.T) {
 		p := m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
 		looks := 0
 		for range 2 * SpareLooks {
-			p.members.insert(&poolMember{session: newSession(m.registry, "s", identity.Named("host"), hello("one", "a").GetHello())})
+			p.members.insert(&poolMember{replica: &newSession(m.registry, "s", identity.Named("host"), hello("one", "a").GetHello()).replica})
 		}
 		refuse := func(*poolMember) bool { looks++; return true }
 		if p.spare("east", time.Now(), refuse) != nil || looks != SpareLooks {

@@ -49,12 +49,13 @@ type offered struct {
 
 // helloDigest is what a session keeps of what its host asks for: 24 kB at most.
 type helloDigest struct {
+	digests
 	clusters []digest  // sorted; none means all
 	offers   []offered // sorted
 }
 
-// helloDigest is what a host asks for. Of two offers of one hook the first one counts.
-func (d digests) helloDigest(hello *hostv1.Hello) (w helloDigest) {
+// ofHello is what a host asks for. Of two offers of one hook the first one counts.
+func (d digests) ofHello(hello *hostv1.Hello) (w helloDigest) {
 	for _, name := range hello.GetClusters() {
 		w.clusters = append(w.clusters, d.cluster(name))
 	}
@@ -63,12 +64,15 @@ func (d digests) helloDigest(hello *hostv1.Hello) (w helloDigest) {
 		w.offers = append(w.offers, offered{d.offer(o), hello.GetHooks()[i].GetSpeculate()})
 	}
 	slices.SortStableFunc(w.offers, func(a, b offered) int { return cmp.Compare(a.digest, b.digest) })
-	return helloDigest{slices.Clip(w.clusters), slices.Clip(w.offers)}
+	return helloDigest{d, slices.Clip(w.clusters), slices.Clip(w.offers)}
 }
 
-// takes reports whether the host names a cluster.
-func (w *helloDigest) takes(cluster digest) bool {
-	_, found := slices.BinarySearch(w.clusters, cluster)
+// takes reports whether the host takes reviews of a cluster: it names it, or none.
+func (w *helloDigest) takes(cluster string) bool {
+	if len(w.clusters) == 0 {
+		return true
+	}
+	_, found := slices.BinarySearch(w.clusters, w.cluster(cluster))
 	return found
 }
 

@@ -136,7 +136,7 @@ func (h *history) settled(t *testing.T) {
 }
 
 // audit checks what clusters hold of the slots of a session.
-func (h *history) audit(s *Session) {
+func (h *history) audit(s *hostSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, open, held := s.state, map[string]int64{}, int64(0)

@@ -3,6 +3,7 @@ package session
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -80,7 +81,7 @@ func (v *hookTable) offered(o offer) []*pool {
 }
 
 // severalClusters reports whether reviews of more than one cluster may come to a session.
-func (v *hookTable) severalClusters(s *Session) bool {
+func (v *hookTable) severalClusters(s *replica) bool {
 	n := 0
 	for _, cluster := range v.clusters {
 		if s.takes(cluster) && s.serves(cluster) {
@@ -180,11 +181,11 @@ func (c *tableUpdate) dropPool(h *match.Hook, p *pool) {
 }
 
 // serveHook takes in a hook of the snapshot.
-func (c *tableUpdate) serveHook(r *Registry, h *match.Hook) {
+func (c *tableUpdate) serveHook(h *match.Hook, allWaits *atomic.Int64) {
 	p := c.old.pools[h.ID]
 	_, back := c.old.removed[h.ID]
 	if p == nil {
-		p = newPool(r, c.now)
+		p = newPool(allWaits, c.now)
 		c.addPool(h, p)
 	}
 	before := p.hook.Load()

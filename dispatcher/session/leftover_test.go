@@ -79,12 +79,12 @@ func TestATicketThatEndsOnItsWayToASeatHasNone(t *testing.T) {
 			k.ended.Store(true)
 			return k
 		}
-		m.registry.place([]*ticket{ended()}, time.Now())
+		place([]*ticket{ended()}, time.Now())
 		if n := m.registry.all()[0].load.Load(); n != 2 {
 			t.Errorf("%d slots are taken, want 2", n)
 		}
 		calls = append(calls, m.review("a")) // no room is left
-		m.registry.place([]*ticket{ended()}, time.Now())
+		place([]*ticket{ended()}, time.Now())
 		if n := m.registry.queued.Load(); n != 0 {
 			t.Errorf("%d calls wait", n)
 		}

@@ -8,13 +8,43 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// poolMember is a session as it serves one hook. Everything but its place may be read and changed concurrently.
+// replica is a session as pools know it.
+type replica struct {
+	Session
+
+	pools atomic.Pointer[map[*pool]*poolMember] // that it is or will be in; the registry's lock guards changes
+}
+
+// serves reports whether any hook of the replica is for a cluster.
+func (s *replica) serves(cluster string) bool {
+	for p := range *s.pools.Load() {
+		if p.hook.Load().Serves(cluster) {
+			return true
+		}
+	}
+	return false
+}
+
+// silenceLimit is how long the replica may be silent: longer while most of a pool is, since it may be us who paused.
+func (s *replica) silenceLimit(now time.Time) time.Duration {
+	if s.unresponsive(now) {
+		for p := range *s.pools.Load() {
+			if !p.mostlyAlive(now) {
+				return HostSilence
+			}
+		}
+	}
+	return LostAfter
+}
+
+// poolMember is a replica as it serves one hook. The registry's lock guards place, joined and open; everything else may be
+// read and changed concurrently.
 type poolMember struct {
-	pool       *pool
-	session    *Session
+	replica    *replica
 	speculates bool // the host agrees to calls that may be discarded: set once
-	place      int  // in the pool; the registry's lock guards it
-	open       bool // it counts among those that take new calls; likewise
+	place      int  // among the members of the pool
+	joined     bool // it is among them
+	open       bool // it counts among those that take new calls
 	pace       pace
 	refuses    refusals
 }
@@ -92,10 +122,10 @@ func (m *members) delete(x *poolMember) {
 	}
 }
 
-// some reports whether any session is such.
-func (m *members) some(such func(*Session) bool) bool {
+// some reports whether such holds for any member.
+func (m *members) some(such func(*replica) bool) bool {
 	for i := range m.len() {
-		if x := m.at(i); x != nil && such(x.session) {
+		if x := m.at(i); x != nil && such(x.replica) {
 			return true
 		}
 	}

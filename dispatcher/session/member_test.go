@@ -139,9 +139,9 @@ func TestAReplicaThatRefusesIsPassedOverForAWhile(t *testing.T) {
 	}
 }
 
-// fakeSession is a session with the numbers that picks look at.
-func fakeSession(instance string, load, room int64, heard time.Time) *Session {
-	s := &Session{instance: instance}
+// fakeReplica is a replica with the numbers that picks look at.
+func fakeReplica(instance string, load, room int64, heard time.Time) *replica {
+	s := &replica{Session: Session{instance: instance}}
 	s.load.Store(load)
 	s.freeSlots.Store(room)
 	s.heard.Store(heard.UnixNano())
@@ -194,7 +194,7 @@ func TestWhoIsPicked(t *testing.T) {
 				if r.silent {
 					heard = epoch.Add(-2 * SuspectAfter)
 				}
-				x := &poolMember{session: fakeSession(r.instance, r.load, r.room, heard)}
+				x := &poolMember{replica: fakeReplica(r.instance, r.load, r.room, heard)}
 				if r.pace > 0 {
 					x.pace.record(r.pace, epoch)
 				}
@@ -207,7 +207,7 @@ func TestWhoIsPicked(t *testing.T) {
 			k.attempts, k.had[0] = 1, "had"
 			var got string
 			if x := m.pick(k, epoch, rand.IntN); x != nil {
-				got = x.session.instance
+				got = x.replica.instance
 			}
 			if got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
@@ -238,7 +238,7 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 			takes, got := map[*poolMember]time.Duration{}, map[*poolMember]int{}
 			var slow *poolMember
 			for i := range 3 {
-				x := &poolMember{session: fakeSession(string('a'+rune(i)), 0, 1<<20, now.Add(time.Hour))}
+				x := &poolMember{replica: fakeReplica(string('a'+rune(i)), 0, 1<<20, now.Add(time.Hour))}
 				takes[x] = 5 * time.Millisecond
 				if i == 0 {
 					slow, takes[x] = x, 50*time.Millisecond
@@ -259,13 +259,13 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 				}
 				if next.at != nil {
 					now = next.end
-					next.at.session.load.Add(-1)
+					next.at.replica.load.Add(-1)
 					if test.learns {
 						next.at.pace.record(takes[next.at], now)
 					}
 				}
 				x := m.pick(waitingTicket(""), now, random.IntN)
-				x.session.load.Add(1)
+				x.replica.load.Add(1)
 				got[x]++
 				*next = call{x, now.Add(takes[x] + time.Duration(random.Int64N(int64(time.Millisecond))))}
 			}

@@ -21,7 +21,7 @@ func (r *Registry) Update(snapshot *match.Snapshot) {
 		c.next.revision, c.next.hosts = snapshot.Revision(), make(map[grantKey]bool, len(c.old.hosts))
 		for _, h := range snapshot.Hooks() {
 			if h.Route.Stream {
-				c.serveHook(r, h)
+				c.serveHook(h, &r.queued)
 			}
 		}
 	})
@@ -55,9 +55,8 @@ func (r *Registry) updateTable(hooks func(*tableUpdate)) {
 	r.hooks.Store(c.next)
 	concerned := r.index.offering(c.offers)
 	for s := range concerned {
-		for _, x := range r.assignPools(s, c.next, c.now) {
-			x.pool.addMember(x, c.now)
-		}
+		r.assignPools(s, c.next, c.now)
+		s.joinPools()
 	}
 	if c.reaches {
 		for _, s := range r.index.sessions {
@@ -75,39 +74,46 @@ func (r *Registry) updateTable(hooks func(*tableUpdate)) {
 	}
 	for s := range concerned {
 		r.announce(s, c.offers)
-		r.probePending(s)
+		s.probePending()
 	}
 }
 
-// assignPools makes a session leave the pools that it may not serve any more, and returns its memberships of those that it may
-// serve from now on. The registry's lock is held.
-func (r *Registry) assignPools(s *Session, v *hookTable, now time.Time) (joins []*poolMember) {
+// assignPools makes a session leave the pools that it may not serve any more, and gives it memberships of those that it may
+// serve from now on: joinPools puts them in force. The registry's lock is held.
+func (r *Registry) assignPools(s *hostSession, v *hookTable, now time.Time) {
 	before, mine := *s.pools.Load(), make(map[*pool]*poolMember)
 	for _, o := range s.hello.offers {
 		for _, p := range v.byOffer[o.digest] {
-			if mine[p] != nil || !mayServe(p, s) {
+			if mine[p] != nil || !mayServe(p, s.peer) {
 				continue
 			}
 			if mine[p] = before[p]; mine[p] == nil {
-				mine[p] = &poolMember{pool: p, session: s, speculates: o.speculates}
-				joins = append(joins, mine[p])
+				mine[p] = &poolMember{replica: &s.replica, speculates: o.speculates}
 			}
 		}
 	}
 	s.pools.Store(&mine) // first: what is picked for a pool belongs to it
 	for p, x := range before {
 		if mine[p] == nil {
-			p.removeMember(x, now)
+			p.removeMember(x, r.absentFrom(now))
 		}
 	}
 	s.share(v)
-	return joins
 }
 
-// mayServe reports whether the route of a pool's hook lets a session serve it.
-func mayServe(p *pool, s *Session) bool {
+// joinPools lets calls go to the session. The registry's lock is held.
+func (s *hostSession) joinPools() {
+	for p, x := range *s.pools.Load() {
+		if !x.joined {
+			p.addMember(x)
+		}
+	}
+}
+
+// mayServe reports whether the route of a pool's hook lets a host serve it.
+func mayServe(p *pool, peer identity.Peer) bool {
 	route := &p.hook.Load().Route
-	return identity.Grant{Names: route.Hosts, Authorities: route.Authorities}.Includes(s.peer)
+	return identity.Grant{Names: route.Hosts, Authorities: route.Authorities}.Includes(peer)
 }
 
 // ungranted says why a peer may not serve any of the hooks.
@@ -120,7 +126,7 @@ func ungranted(pools []*pool, peer identity.Peer) string {
 }
 
 // hookState is how a hook stands that a session offers.
-func (r *Registry) hookState(s *Session, o offer) *hostv1.HookState {
+func (r *Registry) hookState(s *hostSession, o offer) *hostv1.HookState {
 	v, mine := r.hooks.Load(), *s.pools.Load()
 	state := &hostv1.HookState{Name: o.name, Stage: o.hostStage(), Revision: v.revision}
 	pools := v.offered(o)
@@ -148,7 +154,7 @@ func (r *Registry) hookState(s *Session, o offer) *hostv1.HookState {
 }
 
 // welcome is the first frame for a host.
-func (r *Registry) welcome(s *Session, offers []offer) *hostv1.ConnectResponse {
+func (r *Registry) welcome(s *hostSession, offers []offer) *hostv1.ConnectResponse {
 	w := &hostv1.Welcome{
 		SessionId:       s.id,
 		DispatcherId:    r.id,
@@ -166,7 +172,7 @@ func (r *Registry) welcome(s *Session, offers []offer) *hostv1.ConnectResponse {
 }
 
 // announce tells a host how those of its hooks stand that have changed.
-func (r *Registry) announce(s *Session, changed map[digest]offer) {
+func (r *Registry) announce(s *hostSession, changed map[digest]offer) {
 	for _, o := range s.hello.among(changed) {
 		state := r.hookState(s, o)
 		if state.GetState() == hostv1.State_STATE_UNKNOWN_HOOK { // which it was not before
@@ -177,7 +183,7 @@ func (r *Registry) announce(s *Session, changed map[digest]offer) {
 }
 
 // addSession takes a session in that offers hooks. A second one of the same process replaces the first, whose calls finish where they are.
-func (r *Registry) addSession(s *Session, offers []offer) error {
+func (r *Registry) addSession(s *hostSession, offers []offer) error {
 	r.mu.Lock()
 	if r.draining {
 		r.mu.Unlock()
@@ -194,25 +200,23 @@ func (r *Registry) addSession(s *Session, offers []offer) error {
 	if r.found.IsZero() {
 		r.found = now
 	}
-	joins := r.assignPools(s, v, now)
+	r.assignPools(s, v, now)
 	s.send(r.welcome(s, offers))
-	for _, x := range joins {
-		x.pool.addMember(x, now)
-	}
+	s.joinPools()
 	for _, other := range replaced {
 		r.leaveAllPools(other, now)
 	}
 	r.mu.Unlock()
-	r.probePending(s)
+	s.probePending()
 	for _, other := range replaced {
 		other.replaced()
 	}
-	r.slotsFreed(s)
+	s.slotsFreed()
 	return nil
 }
 
 // removeSession lets a session go.
-func (r *Registry) removeSession(s *Session) {
+func (r *Registry) removeSession(s *hostSession) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.index.removeSession(s) {
@@ -222,10 +226,10 @@ func (r *Registry) removeSession(s *Session) {
 }
 
 // leaveAllPools takes a session out of its pools, for good. The registry's lock is held.
-func (r *Registry) leaveAllPools(s *Session, now time.Time) {
+func (r *Registry) leaveAllPools(s *hostSession, now time.Time) {
 	before := *s.pools.Load()
 	s.pools.Store(&map[*pool]*poolMember{})
 	for p, x := range before {
-		p.removeMember(x, now)
+		p.removeMember(x, r.absentFrom(now))
 	}
 }

@@ -16,28 +16,28 @@ import (
 // noHost is why a call of a hook without hosts fails.
 const noHost = "no host serves the hook"
 
-// pool is the sessions that serve one hook, and the calls that wait for one of them. Its sessions change under the
-// registry's lock and are read without one.
+// pool is the replicas that serve one hook, and the calls that wait for one of them. Members change under the registry's
+// lock and are read without one.
 type pool struct {
-	registry *Registry
-	hook     atomic.Pointer[match.Hook]
-	members  members
-	health   atomic.Pointer[health]
-	hedging  atomic.Pointer[hedge.Hook]  // nil unless the hook's route asks for it
-	report   atomic.Pointer[probeReport] // of the host that counts; nil before one has answered the hook's probe
+	hook    atomic.Pointer[match.Hook]
+	members members
+	health  atomic.Pointer[health]
+	hedging atomic.Pointer[hedge.Hook]  // nil unless the hook's route asks for it
+	report  atomic.Pointer[probeReport] // of the host that counts; nil before one has answered the hook's probe
 
-	mu         sync.Mutex               // taken after the registry's and before a session's
+	mu         sync.Mutex               // guards the queue; see the package comment for the order of locks
 	waiting    fairqueue.Queue[*ticket] // by cluster
 	absentFrom time.Time                // until when a session is waited for; zero while one takes calls
 	gone       bool                     // the hook was removed
 
-	waits atomic.Int64 // calls in waiting, for who looks without the lock
-	open  atomic.Int64 // members that take new calls once they have a free slot; it changes under the registry's lock
+	waits    atomic.Int64  // calls in waiting, for who looks without the lock
+	allWaits *atomic.Int64 // likewise, of all pools
+	open     atomic.Int64  // members that take new calls once they have a free slot; it changes under the registry's lock
 }
 
 // newPool is a pool without sessions.
-func newPool(r *Registry, now time.Time) *pool {
-	return &pool{registry: r, absentFrom: now.Add(AbsenceGrace)}
+func newPool(allWaits *atomic.Int64, now time.Time) *pool {
+	return &pool{allWaits: allWaits, absentFrom: now.Add(AbsenceGrace)}
 }
 
 // configure makes the pool one of a hook as it is configured now.
@@ -52,9 +52,9 @@ func (p *pool) configure(h *match.Hook) {
 }
 
 // pick chooses a session with a free slot for a ticket; nil if there is none.
-func (p *pool) pick(t *ticket, now time.Time) *Session {
+func (p *pool) pick(t *ticket, now time.Time) *replica {
 	if x := p.members.pick(t, now, rand.IntN); x != nil {
-		return x.session
+		return x.replica
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (p *pool) drain(now time.Time) {
 }
 
 // drainTo gives waiting calls to one session.
-func (p *pool) drainTo(s *Session) {
+func (p *pool) drainTo(s *replica) {
 	p.serveWaiting(func() bool { return s.freeSlots.Load() > 0 }, func(t *ticket) bool {
 		return s.hasSlotFor(t.cluster()) && s.submit([]*ticket{t}) > 0
 	})
@@ -146,12 +146,12 @@ func (p *pool) serveQueue(serve func()) {
 // addWaiting takes note of how many more calls wait. The lock is held.
 func (p *pool) addWaiting(more int) {
 	p.waits.Add(int64(more))
-	p.registry.queued.Add(int64(more))
+	p.allWaits.Add(int64(more))
 }
 
 // hasFreeSlot reports whether any session has a free slot.
 func (p *pool) hasFreeSlot() bool {
-	return p.members.some(func(s *Session) bool { return s.freeSlots.Load() > 0 })
+	return p.members.some(func(s *replica) bool { return s.freeSlots.Load() > 0 })
 }
 
 // submitWaiting hands a call that waits to a session, if one takes it.
@@ -198,7 +198,7 @@ func (p *pool) expire(now time.Time) {
 
 // serves reports whether any session that takes calls wants reviews of a cluster.
 func (p *pool) serves(cluster string) bool {
-	return p.members.some(func(s *Session) bool { return s.open.Load() && s.takes(cluster) })
+	return p.members.some(func(s *replica) bool { return s.open.Load() && s.takes(cluster) })
 }
 
 // abandon fails everything that waits, and that still comes: the hook is gone.
@@ -225,40 +225,36 @@ func (p *pool) failWaiting(why func(*ticket) *review.Failure) {
 	}
 }
 
-// addMember lets a session serve the hook. The registry's lock is held, as for remove and note.
-func (p *pool) addMember(x *poolMember, now time.Time) {
+// addMember lets a replica serve the hook. The registry's lock is held, as for removeMember and noteOpen.
+func (p *pool) addMember(x *poolMember) {
+	x.joined = true
 	p.members.insert(x)
-	p.noteOpen(x, x.session.open.Load(), now)
+	p.noteOpen(x, x.replica.open.Load(), time.Time{})
 }
 
-// removeMember takes a session away.
-func (p *pool) removeMember(x *poolMember, now time.Time) {
-	p.noteOpen(x, false, now)
+// removeMember takes a replica away. Where it was the last open one, the hook is absent from a moment on.
+func (p *pool) removeMember(x *poolMember, absentFrom time.Time) {
+	p.noteOpen(x, false, absentFrom)
 	p.members.delete(x)
 }
 
-// noteOpen takes note of whether a member takes new calls. When the last one does not, another host is waited for: one that
-// restarts or, where hosts have just begun to come, one that has not found this dispatcher yet.
-func (p *pool) noteOpen(x *poolMember, open bool, now time.Time) {
+// noteOpen records whether a member takes new calls. Where the last one does not any more, the hook is absent from a moment on: until
+// then calls wait for another host.
+func (p *pool) noteOpen(x *poolMember, open bool, absentFrom time.Time) {
 	switch {
 	case open == x.open:
 		return
 	case open:
 		if p.open.Add(1) == 1 {
-			p.waitUntil(time.Time{})
+			p.setAbsentFrom(time.Time{})
 		}
 	case p.open.Add(-1) == 0:
-		patient := now.Add(AbsenceGrace)
-		if all := p.registry.found.Add(StartGrace); all.After(patient) {
-			patient = all
-		}
-		p.waitUntil(patient)
+		p.setAbsentFrom(absentFrom)
 	}
 	x.open = open
 }
 
-// waitUntil takes note of until when a session is waited for.
-func (p *pool) waitUntil(t time.Time) {
+func (p *pool) setAbsentFrom(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.absentFrom = t

@@ -22,7 +22,7 @@ func waitingTicket(cluster string) *ticket {
 
 func TestALineIsAsLongAsTheRoomThatIsLeft(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		p := newPool(m.registry, time.Now())
+		p := newPool(&m.registry.queued, time.Now())
 		defer p.abandon()
 		fill := func(cluster string) (n int) {
 			for ; ; n++ {

@@ -1,6 +1,12 @@
-// Package session serves the streams that hosts dialled. A [Session] is one live stream: a pure state in the lock of a
-// thin shell with one reader and one writer. The [Registry] knows all of them, picks one for each call, retries what may
-// be retried, and lets calls wait for a free replica, bounded in number and time. The [Server] is the gRPC edge.
+// Package session serves the streams that hosts dialled, in layers that know only what is below them:
+//
+//   - A [Session] is one live stream: a pure state behind a lock, with one reader and one writer. It reports to a sink.
+//   - A pool picks a replica for each call of one hook, and lets calls wait for a free slot, bounded in number and time.
+//     Package hedge decides about second attempts, by an interface of its own.
+//   - The [Registry] knows which sessions may serve which hooks. It is the sink of its sessions, and retries calls.
+//   - The [Server] is the gRPC edge.
+//
+// Locks are taken in the opposite order: the registry's, a pool's, a session's.
 //
 // Default deny: a host serves a hook only if a HookRoute grants it to the identity of its certificate, whatever it
 // offers.
@@ -40,7 +46,7 @@ type Options struct {
 }
 
 // Registry holds the sessions of one dispatcher and carries calls to them. It is a [dispatcher.Backend], and safe for
-// concurrent use. [Registry.Run] must be running for silence and waiting calls to be looked at.
+// concurrent use. [Registry.Run] has to be running: it ends silent sessions, and calls that have waited for too long.
 type Registry struct {
 	id      string
 	log     *slog.Logger
@@ -119,10 +125,10 @@ func (r *Registry) maintain(now time.Time, turn int) {
 }
 
 // shard are the sessions that are looked after in a turn.
-func (r *Registry) shard(turn int) []*Session {
+func (r *Registry) shard(turn int) []*hostSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.AppendSeq(make([]*Session, 0, len(r.index.shards[turn])), maps.Keys(r.index.shards[turn]))
+	return slices.AppendSeq(make([]*hostSession, 0, len(r.index.shards[turn])), maps.Keys(r.index.shards[turn]))
 }
 
 // maintainQueues ends calls that have waited for too long, and submits others: a silent session may be good enough by now.
@@ -137,10 +143,10 @@ func (r *Registry) maintainQueues(now time.Time) {
 }
 
 // all are the sessions at this moment.
-func (r *Registry) all() []*Session {
+func (r *Registry) all() []*hostSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]*Session, 0, len(r.index.sessions))
+	out := make([]*hostSession, 0, len(r.index.sessions))
 	for _, s := range r.index.sessions {
 		out = append(out, s)
 	}
@@ -163,7 +169,7 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 		hedged = r.hedge(hedged, t)
 		todo = append(todo, t)
 	}
-	r.place(todo, now)
+	place(todo, now)
 	if hedged != nil {
 		hedged.Arm()
 	}
@@ -190,94 +196,14 @@ func (r *Registry) hedge(b *hedge.Batch, t *ticket) *hedge.Batch {
 	return b
 }
 
-// place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no
-// free slot waits.
-func (r *Registry) place(todo []*ticket, now time.Time) {
-	for len(todo) > 0 {
-		t := todo[0]
-		p := t.pool
-		if p == nil {
-			t.finish(review.Result{Failure: notStarted(review.FailureUnavailable, "no route grants the hook to a host")})
-			todo = todo[1:]
-			continue
-		}
-		var s *Session
-		if p.waits.Load() == 0 { // who waits comes first
-			s = p.pick(t, now)
-		}
-		if s == nil {
-			r.waitForSlot(p, t)
-			todo = todo[1:]
-			continue
-		}
-		n := s.submit(todo[:groupByHost(todo, s)])
-		if n == 0 { // the last slot went to somebody else just now
-			r.waitForSlot(p, t)
-			todo = todo[1:]
-			continue
-		}
-		for _, t := range todo[:n] {
-			if t.ended.Load() { // cancelled before it had a slot
-				t.cancelOnSession()
-			}
-		}
-		todo = todo[n:]
+// absentFrom is until when calls wait for another host, where the last one of their hook leaves now: one that restarts or,
+// where hosts have just begun to come, one that has not found this dispatcher yet. The lock is held.
+func (r *Registry) absentFrom(now time.Time) time.Time {
+	from := now.Add(AbsenceGrace)
+	if all := r.found.Add(StartGrace); all.After(from) {
+		return all
 	}
-}
-
-// groupByHost puts the tickets that a session serves in front of the others, and returns how many they are. The first one is
-// served.
-func groupByHost(todo []*ticket, s *Session) int {
-	n, first, pools := 1, todo[0].pool, *s.pools.Load()
-	for i := 1; i < len(todo); i++ {
-		t := todo[i]
-		if (t.pool == first || len(pools) > 1 && pools[t.pool].joins(t)) && !t.tried(s) {
-			todo[n], todo[i] = t, todo[n]
-			n++
-		}
-	}
-	return n
-}
-
-// waitForSlot lets a ticket wait for a free replica, or fails it at once, as it does with one that does not decide: it must not
-// stand in the way of those that do. A call that was made ahead of its turn is made again when the turn comes.
-func (r *Registry) waitForSlot(p *pool, t *ticket) {
-	if t.mode() != review.Decide {
-		t.finish(review.Result{Failure: notStarted(review.FailureOverload, "no replica has room for a call that does not decide")})
-		return
-	}
-	now := time.Now()
-	first, why := p.enqueue(t, now)
-	switch {
-	case why != nil:
-		t.finish(review.Result{Failure: why})
-	case first: // a slot may have become free in between; who waits in another line is found by who frees one
-		p.drainLine(t.cluster(), now)
-	}
-}
-
-// openChanged has pools know that a session takes new calls, or none any more.
-func (r *Registry) openChanged(s *Session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	for p, x := range *s.pools.Load() {
-		p.noteOpen(x, s.open.Load(), now)
-	}
-}
-
-// slotsFreed lets calls that wait have the slots that became free. Those of a silent session they get when there is nothing
-// better: see lookAfterWaiting.
-func (r *Registry) slotsFreed(s *Session) {
-	if r.queued.Load() == 0 || s.unresponsive(time.Now()) {
-		return
-	}
-	for p := range *s.pools.Load() {
-		if s.freeSlots.Load() == 0 {
-			return
-		}
-		p.drainTo(s)
-	}
+	return from
 }
 
 // Ready reports whether every hook that is served over streams has a session that takes calls, and the names of those that have none. Nobody

@@ -339,7 +339,7 @@ func TestTheCallsOfAReplacedSessionFailOverWhenItEnds(t *testing.T) {
 func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 	for range 20 { // the registry holds them in a map
 		inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-			var joined []*Session
+			var joined []*hostSession
 			for range 4 {
 				s := newSession(m.registry, string('1'+rune(len(joined))), identity.Named("host"), hello("one", "a").GetHello())
 				if err := m.registry.addSession(s, nil); err != nil {

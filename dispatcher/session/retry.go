@@ -9,27 +9,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// retryOrFinish ends a call, or hands it to another replica.
-func (r *Registry) retryOrFinish(s *Session, t *ticket, result review.Result) {
-	result.Timing.Instance = s.instance
-	if x := (*s.pools.Load())[t.pool]; x != nil {
-		x.learn(result, time.Unix(0, s.heard.Load()))
-	}
-	f := result.Failure
-	if f == nil {
-		t.finish(result)
-		return
-	}
-	now := time.Now()
-	if !t.mayRetry(f, now) {
-		t.finish(result)
-		return
-	}
-	t.failedOn(s)
-	r.metrics.retries.Inc()
-	r.place([]*ticket{t}, now)
-}
-
 // mayRetry reports whether a failed call may go to another replica. The rules:
 //
 //   - never past its deadline, never when nobody waits for it, and at most [MaxAttempts] times in all;

@@ -48,7 +48,7 @@ func TestTwoSessionsOfOneInstanceAreOneReplicaForARetry(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		k := &ticket{attempts: 1}
 		s := func(instance string) *Session {
-			return newSession(m.registry, "s", identity.Named("host"), hello(instance, "a").GetHello())
+			return &newSession(m.registry, "s", identity.Named("host"), hello(instance, "a").GetHello()).Session
 		}
 		k.failedOn(s("one"))
 		if !k.tried(s("one")) || k.tried(s("two")) {

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -24,7 +23,7 @@ type Pending struct {
 
 // probeReport is what a session said of a pending hook.
 type probeReport struct {
-	session *Session
+	replica *replica
 	probed
 }
 
@@ -36,7 +35,7 @@ func (r *Registry) Pending() []Pending {
 	for p, h := range v.pending {
 		x := Pending{Hook: h, Hosts: p.members.len()}
 		if c := p.validReport(); c != nil {
-			x.Host, x.Ready, x.Message = c.session.peer.Name(), c.ready, c.message
+			x.Host, x.Ready, x.Message = c.replica.peer.Name(), c.ready, c.message
 		}
 		out = append(out, x)
 	}
@@ -47,43 +46,10 @@ func (r *Registry) Pending() []Pending {
 // Readied tells that a host has said of a pending hook that it is ready. It is told once for all that have said so since.
 func (r *Registry) Readied() <-chan struct{} { return r.readied }
 
-// probePending has a session ask its host about the pending hooks that it serves now. What these are is looked up in the session's
-// turn: two changes of the configuration may come here the other way round.
-func (r *Registry) probePending(s *Session) {
-	s.step(func(st *state) {
-		v := r.hooks.Load()
-		var names []string
-		for p := range *s.pools.Load() {
-			if h := v.pending[p]; h != nil && !slices.Contains(names, h.ID.Name) {
-				names = append(names, h.ID.Name)
-			}
-		}
-		st.pend(time.Now(), names)
-	})
-}
-
-// probesAnswered takes what a session said of its pending hooks.
-func (r *Registry) probesAnswered(s *Session, answers []probed) {
-	for _, a := range answers {
-		for p := range *s.pools.Load() {
-			if p.hook.Load().ID.Name == a.hook {
-				p.noteReport(probeReport{s, a})
-			}
-		}
-		if !a.ready {
-			continue
-		}
-		select {
-		case r.readied <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // noteReport keeps the last answer, and that of a session which is ready before others. Two at the same moment may lose one: hosts
 // are asked again.
 func (p *pool) noteReport(c probeReport) {
-	if last := p.validReport(); c.ready || last == nil || !last.ready || last.session == c.session {
+	if last := p.validReport(); c.ready || last == nil || !last.ready || last.replica == c.replica {
 		p.report.Store(&c)
 	}
 }
@@ -91,7 +57,7 @@ func (p *pool) noteReport(c probeReport) {
 // validReport is the answer that counts; nil when there is none of a session that still serves the hook.
 func (p *pool) validReport() *probeReport {
 	c := p.report.Load()
-	if c == nil || (*c.session.pools.Load())[p] == nil {
+	if c == nil || (*c.replica.pools.Load())[p] == nil {
 		return nil
 	}
 	return c

@@ -10,9 +10,11 @@ import (
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/mem"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -67,19 +69,32 @@ const (
 	resting               // one waits for wake
 )
 
-// Session is one live host stream. Its stream's own goroutine reads. Another one writes while there is something to write,
-// and waits for more as long as reviews come: of thousands of sessions most have nothing to say.
+// sink takes what happens on a session. Its methods are called without the session's lock, and may call the session.
+type sink interface {
+	// openChanged: the session takes new calls again, or none any more.
+	openChanged()
+	// slotsFreed comes before the results of the calls that had the slots, so that waiting calls come before new ones.
+	slotsFreed()
+	// callEnded takes the result of a call.
+	callEnded(t *ticket, r review.Result)
+	// callOvertaken: another replica had the verdict first, so long after the call began.
+	callOvertaken(t *ticket, after time.Duration, now time.Time)
+	// probesAnswered takes what the host said of pending hooks.
+	probesAnswered(answers []probed)
+}
+
+// Session is one live host stream. Its stream's own goroutine reads. Another one writes while frames are queued, and waits
+// for more as long as reviews come: of thousands of sessions most have nothing to say. A session knows neither hooks nor
+// other sessions: what concerns these goes to its sink.
 type Session struct {
-	registry *Registry
+	sink     sink
 	id       string
 	peer     identity.Peer
 	instance string
 	hello    helloDigest
-	tenant   *tenant   // set when the session has joined
-	joined   time.Time // likewise
 	traffic  *traffic
-	channel  identity.Channel // of the stream: it says whether peer still holds
-	shard    int              // in which the registry looks after it; the registry's lock guards it
+	channel  identity.Channel   // of the stream: it says whether peer still holds
+	frames   prometheus.Counter // of reviews
 
 	mu         sync.Mutex
 	state      *state
@@ -90,49 +105,32 @@ type Session struct {
 	used       bool // a review was written since the last tick
 	wake       chan struct{}
 
-	open        atomic.Bool  // it takes new calls once it has a free slot, for pools
-	shared      atomic.Bool  // several clusters may call, likewise
-	load        atomic.Int64 // slots in use, for picks without the lock
-	freeSlots   atomic.Int64 // calls that it takes, likewise
-	heard       atomic.Int64 // unix ns of the last frame, likewise
+	// For picks without the lock.
+	open        atomic.Bool  // it takes new calls once it has a free slot
+	shared      atomic.Bool  // several clusters may call
+	load        atomic.Int64 // slots in use
+	freeSlots   atomic.Int64 // calls that it takes
+	heard       atomic.Int64 // unix ns of the last frame
 	leakedSlots atomic.Int64 // slots of ended calls that the host never answered, for metrics
-	pools       atomic.Pointer[map[*pool]*poolMember]
 }
 
-// newSession is a session that says Welcome first.
-func newSession(r *Registry, id string, peer identity.Peer, hello *hostv1.Hello) *Session {
+// init makes a zero session one that says Welcome first.
+func (s *Session) init(id string, peer identity.Peer, hello *hostv1.Hello, d digests) {
 	now := time.Now()
-	s := &Session{
-		registry: r, id: id, peer: peer, channel: peer, traffic: &traffic{},
-		instance: hello.GetInstance(), hello: r.digests.helloDigest(hello),
-		state: newState(now, hello),
-		wake:  make(chan struct{}, 1),
-	}
+	s.id, s.peer, s.channel, s.instance = id, peer, peer, hello.GetInstance()
+	s.hello, s.traffic = d.ofHello(hello), &traffic{}
+	s.state, s.wake = newState(now, hello), make(chan struct{}, 1)
 	s.heard.Store(now.UnixNano())
 	s.open.Store(s.state.open())
 	s.publishLoad()
-	s.pools.Store(&map[*pool]*poolMember{})
-	return s
 }
 
-// takes reports whether the session wants reviews of a cluster.
-func (s *Session) takes(cluster string) bool {
-	return len(s.hello.clusters) == 0 || s.hello.takes(s.registry.digests.cluster(cluster))
-}
+// takes reports whether the host takes reviews of a cluster.
+func (s *Session) takes(cluster string) bool { return s.hello.takes(cluster) }
 
-// serves reports whether any hook of the session is for a cluster.
-func (s *Session) serves(cluster string) bool {
-	for p := range *s.pools.Load() {
-		if p.hook.Load().Serves(cluster) {
-			return true
-		}
-	}
-	return false
-}
-
-// share bounds what a cluster takes of the slots, if several may.
-func (s *Session) share(v *hookTable) {
-	if several := v.severalClusters(s); several != s.shared.Load() {
+// setShared bounds what a cluster takes of the slots, if several may use the session.
+func (s *Session) setShared(several bool) {
+	if several != s.shared.Load() {
 		s.step(func(st *state) { st.shared = several })
 		s.shared.Store(several)
 	}
@@ -161,10 +159,10 @@ func (s *Session) step(f func(*state)) {
 		s.wake <- struct{}{} // the writer rests: this does not block
 	}
 	if openChanged {
-		s.registry.openChanged(s)
+		s.sink.openChanged()
 	}
-	if freed { // first, so that who waits comes before who comes
-		s.registry.slotsFreed(s)
+	if freed {
+		s.sink.slotsFreed()
 	}
 	s.deliverResults(done)
 }
@@ -172,7 +170,7 @@ func (s *Session) step(f func(*state)) {
 // deliverResults hands out the results of calls.
 func (s *Session) deliverResults(done []finished) {
 	for _, x := range done {
-		s.registry.retryOrFinish(s, x.ticket, x.result)
+		s.sink.callEnded(x.ticket, x.result)
 	}
 }
 
@@ -275,9 +273,8 @@ func (s *Session) replaced() {
 	}
 }
 
-// tick looks at the time.
-func (s *Session) tick(now time.Time) {
-	limit := s.silenceLimit(now)
+// tick looks at the time. The host may be silent for silenceLimit; overstays ends a session whose identity has no grant.
+func (s *Session) tick(now time.Time, silenceLimit time.Duration, overstays bool) {
 	_, lapsed := s.channel.Identity()
 	var over error
 	s.step(func(st *state) {
@@ -286,10 +283,10 @@ func (s *Session) tick(now time.Time) {
 		if lapsed != nil {
 			st.lapse(now, lapsed)
 		}
-		if s.overstays(now) && st.deadline.IsZero() {
+		if overstays && st.deadline.IsZero() {
 			st.drain(now.Add(ReplacedGrace), now, errUngranted)
 		}
-		over = st.tick(now, limit)
+		over = st.tick(now, silenceLimit)
 		s.leakedSlots.Store(int64(st.leaked.n))
 	})
 	if over != nil {
@@ -303,18 +300,6 @@ func (s *Session) discountStall(now time.Time, missed time.Duration) {
 		st.discountStall(now, missed)
 		s.heard.Store(st.heard.UnixNano())
 	})
-}
-
-// silenceLimit is how long the session may be silent.
-func (s *Session) silenceLimit(now time.Time) time.Duration {
-	if s.unresponsive(now) {
-		for p := range *s.pools.Load() {
-			if !p.mostlyAlive(now) {
-				return HostSilence
-			}
-		}
-	}
-	return LostAfter
 }
 
 // read moves frames from the stream to the state until either ends.
@@ -333,7 +318,9 @@ func (s *Session) read() error {
 			s.heard.Store(now.UnixNano())
 		})
 		s.deliverResults(done)
-		s.registry.probesAnswered(s, told)
+		if len(told) > 0 {
+			s.sink.probesAnswered(told)
+		}
 		if err != nil {
 			return err
 		}
@@ -377,7 +364,7 @@ func (s *Session) next() (out *Outgoing, rest bool) {
 		}
 	})
 	if out != nil && out.Message == nil {
-		s.registry.metrics.frames.Inc()
+		s.frames.Inc()
 	}
 	return out, rest
 }

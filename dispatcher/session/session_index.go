@@ -9,12 +9,12 @@ import (
 
 // sessionIndex is the sessions of a registry, by what they are looked for.
 type sessionIndex struct {
-	sessions  map[string]*Session // by id
-	instances map[process][]*Session
+	sessions  map[string]*hostSession // by id
+	instances map[process][]*hostSession
 	tenants   map[identity.Peer]*tenant
-	shards    [shards]map[*Session]struct{} // by when they are looked after
-	joined    int                           // how many have ever been taken in
-	ungranted int                           // processes of identities that no hook is granted to
+	shards    [shards]map[*hostSession]struct{} // by when they are looked after
+	joined    int                               // how many have ever been taken in
+	ungranted int                               // processes of identities that no hook is granted to
 }
 
 // process is what may have one session at a time.
@@ -25,19 +25,19 @@ type process struct {
 
 func newSessionIndex() sessionIndex {
 	r := sessionIndex{
-		sessions: map[string]*Session{}, instances: map[process][]*Session{}, tenants: map[identity.Peer]*tenant{},
+		sessions: map[string]*hostSession{}, instances: map[process][]*hostSession{}, tenants: map[identity.Peer]*tenant{},
 	}
 	for turn := range r.shards {
-		r.shards[turn] = map[*Session]struct{}{}
+		r.shards[turn] = map[*hostSession]struct{}{}
 	}
 	return r
 }
 
 // processOf is who is at the other end of a session.
-func processOf(s *Session) process { return process{s.peer, s.instance} }
+func processOf(s *hostSession) process { return process{s.peer, s.instance} }
 
 // addSession takes a session in.
-func (r *sessionIndex) addSession(s *Session, granted bool, now time.Time) {
+func (r *sessionIndex) addSession(s *hostSession, granted bool, now time.Time) {
 	r.sessions[s.id] = s
 	s.tenant, s.joined = r.tenantOf(s.peer, granted, now), now
 	s.shard = r.joined % shards
@@ -51,14 +51,14 @@ func (r *sessionIndex) addSession(s *Session, granted bool, now time.Time) {
 }
 
 // removeSession lets a session go. It returns false if it was not there.
-func (r *sessionIndex) removeSession(s *Session) bool {
+func (r *sessionIndex) removeSession(s *hostSession) bool {
 	if r.sessions[s.id] != s {
 		return false
 	}
 	delete(r.sessions, s.id)
 	delete(r.shards[s.shard], s)
 	key := processOf(s)
-	r.instances[key] = slices.DeleteFunc(r.instances[key], func(o *Session) bool { return o == s })
+	r.instances[key] = slices.DeleteFunc(r.instances[key], func(o *hostSession) bool { return o == s })
 	if len(r.instances[key]) == 0 {
 		delete(r.instances, key)
 		r.countProcesses(s.tenant, -1)
@@ -67,14 +67,14 @@ func (r *sessionIndex) removeSession(s *Session) bool {
 }
 
 // isCurrent reports whether a session is the latest one of its process. Others finish what they have, and get nothing more.
-func (r *sessionIndex) isCurrent(s *Session) bool {
+func (r *sessionIndex) isCurrent(s *hostSession) bool {
 	all := r.instances[processOf(s)]
 	return len(all) > 0 && all[len(all)-1] == s
 }
 
 // offering are the current sessions that offer any of the hooks.
-func (r *sessionIndex) offering(offers map[digest]offer) map[*Session]struct{} {
-	out := map[*Session]struct{}{}
+func (r *sessionIndex) offering(offers map[digest]offer) map[*hostSession]struct{} {
+	out := map[*hostSession]struct{}{}
 	if len(offers) == 0 {
 		return out
 	}

@@ -74,9 +74,3 @@ func (r *sessionIndex) regrant(v *hookTable, now time.Time) {
 		}
 	}
 }
-
-// overstays reports whether a session has had its time without any grant to its identity.
-func (s *Session) overstays(now time.Time) bool {
-	since := s.tenant.ungranted.Load()
-	return since != 0 && now.UnixNano()-max(since, s.joined.UnixNano()) >= int64(UngrantedTimeout)
-}

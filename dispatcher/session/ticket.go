@@ -120,15 +120,13 @@ func (t *ticket) Overtaken(now time.Time) {
 	if at == nil || t.queue.Load() != nil { // the time in the queue is not the session's
 		return
 	}
-	if x := (*at.session.pools.Load())[t.pool]; x != nil {
-		x.pace.recordOvertaken(now.Sub(t.begun), now)
-	}
+	at.session.sink.callOvertaken(t, now.Sub(t.begun), now)
 }
 
 // triedOn reports whether the process behind a member has the ticket already.
 func (t *ticket) triedOn(x *poolMember) bool {
 	at := t.slot.Load()
-	return at != nil && at.session.instance == x.session.instance
+	return at != nil && at.session.instance == x.replica.instance
 }
 
 // cluster is the cluster of the review.

@@ -207,7 +207,7 @@ func TestACallThatComesToAQueueAfterItsHookWasRemovedFailsAtOnce(t *testing.T) {
 		m.configure("b")
 		alive(MaxReview+tick, h)
 		got := make(chan review.Result, 1)
-		m.registry.waitForSlot(former, &ticket{batch: batch, done: func(_ int, r review.Result) { got <- r }})
+		waitForSlot(former, &ticket{batch: batch, done: func(_ int, r review.Result) { got <- r }})
 		select {
 		case r := <-got:
 			if r.Failure.Kind != review.FailureUnavailable {
@@ -221,7 +221,7 @@ func TestACallThatComesToAQueueAfterItsHookWasRemovedFailsAtOnce(t *testing.T) {
 
 func TestATicketIsForgottenByTheQueueThatItIsInOnly(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		before, now := newPool(m.registry, time.Now()), newPool(m.registry, time.Now())
+		before, now := newPool(&m.registry.queued, time.Now()), newPool(&m.registry.queued, time.Now())
 		k := &ticket{batch: m.call(), done: func(int, review.Result) {}}
 		if first, f := now.enqueue(k, time.Now()); f != nil || !first {
 			t.Fatal(first, f)

@@ -38,7 +38,7 @@ func TestSessionsAreLookedAtInParts(t *testing.T) {
 		for i := range shards * part {
 			left = m.connect(fmt.Sprint(i), &hostv1.Hello{}, "a")
 		}
-		seen := map[*Session]int{}
+		seen := map[*hostSession]int{}
 		for turn := range shards {
 			for _, s := range m.registry.shard(turn) {
 				seen[s]++
