@@ -72,42 +72,23 @@ func (d *differ) at(token string, visit func()) {
 }
 
 func (d *differ) members(a, b []node) {
-	for len(a) > 0 || len(b) > 0 {
-		switch order := compareFirst(a, b); {
-		case order < 0:
-			d.at(token(a[0].name), func() { d.operation("remove", nil) })
-			a = a[1:]
-		case order > 0:
-			d.at(token(b[0].name), func() { d.operation("add", &b[0]) })
-			b = b[1:]
-		default:
-			d.at(token(a[0].name), func() { d.value(&a[0], &b[0]) })
-			a, b = a[1:], b[1:]
-		}
-	}
-}
-
-// compareFirst compares the names of the first members; no member comes after any other.
-func compareFirst(a, b []node) int {
-	switch {
-	case len(a) == 0:
-		return 1
-	case len(b) == 0:
-		return -1
-	default:
-		return bytes.Compare(a[0].name, b[0].name)
-	}
+	joinMembers(a, b, func(name []byte, x, y *node) {
+		d.at(token(name), func() {
+			switch {
+			case y == nil:
+				d.operation("remove", nil)
+			case x == nil:
+				d.operation("add", y)
+			default:
+				d.value(x, y)
+			}
+		})
+	})
 }
 
 func (d *differ) items(a, b []node) {
-	first := 0
-	for len(a) > 0 && len(b) > 0 && equal(&a[0], &b[0]) {
-		a, b = a[1:], b[1:]
-		first++
-	}
-	for len(a) > 0 && len(b) > 0 && equal(&a[len(a)-1], &b[len(b)-1]) {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
+	first, last := sameEnds(len(a), len(b), func(i, j int) bool { return equal(&a[i], &b[j]) })
+	a, b = a[first:len(a)-last], b[first:len(b)-last]
 	for i := range min(len(a), len(b)) {
 		d.at(strconv.Itoa(first+i), func() { d.value(&a[i], &b[i]) })
 	}

@@ -60,29 +60,16 @@ func same(a, b *node) bool {
 
 // members returns base itself if none of its members changes.
 func (m *merger) members(base, from, to *node) *node {
-	b, t := base.elements(), to.elements()
-	out, changed := &node{kind: '{', parsed: true, children: make([]node, 0, len(b)+1)}, false
-	for len(b) > 0 || len(t) > 0 {
-		var own, v *node
-		switch order := compareFirst(b, t); {
-		case order < 0:
-			own = &b[0]
-			v = m.value(own, from.member(own.name), nil)
-			b = b[1:]
-		case order > 0:
-			v = m.value(nil, from.member(t[0].name), &t[0])
-			t = t[1:]
-		default:
-			own = &b[0]
-			v = m.value(own, from.member(own.name), &t[0])
-			v.name = own.name
-			b, t = b[1:], t[1:]
-		}
+	own := base.elements()
+	out, changed := &node{kind: '{', parsed: true, children: make([]node, 0, len(own)+1)}, false
+	joinMembers(own, to.elements(), func(name []byte, own, to *node) {
+		v := m.value(own, from.member(name), to)
 		changed = changed || v != own
 		if v != nil {
+			v.name = name
 			out.children = append(out.children, *v)
 		}
-	}
+	})
 	if !changed {
 		return base
 	}
@@ -141,13 +128,7 @@ func (m *merger) rewritten(base, from *node) bool {
 // item i of base.
 func (m *merger) items(base, from, to []node) *node {
 	unchanged := func(i, j int) bool { return equal(&to[i], &from[j]) || equal(&to[i], &base[j]) }
-	head, tail, short := 0, 0, min(len(from), len(to))
-	for head < short && unchanged(head, head) {
-		head++
-	}
-	for tail < short-head && unchanged(len(to)-1-tail, len(from)-1-tail) {
-		tail++
-	}
+	head, tail := sameEnds(len(to), len(from), unchanged)
 	out := &node{kind: '[', parsed: true, children: make([]node, 0, len(to))}
 	out.children = append(out.children, base[:head]...)
 	for i := head; i < len(to)-tail; i++ {

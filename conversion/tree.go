@@ -161,6 +161,35 @@ func sameString(a, b []byte) bool {
 	return bytes.Equal(a, b) || bytes.Equal(unescaped(a[1:len(a)-1]), unescaped(b[1:len(b)-1]))
 }
 
+// joinMembers visits the members of two objects by name; one that is not there is nil.
+func joinMembers(a, b []node, visit func(name []byte, x, y *node)) {
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(a) > 0 && len(b) > 0 && bytes.Equal(a[0].name, b[0].name):
+			visit(a[0].name, &a[0], &b[0])
+			a, b = a[1:], b[1:]
+		case len(b) == 0 || len(a) > 0 && bytes.Compare(a[0].name, b[0].name) < 0:
+			visit(a[0].name, &a[0], nil)
+			a = a[1:]
+		default:
+			visit(b[0].name, nil, &b[0])
+			b = b[1:]
+		}
+	}
+}
+
+// sameEnds is how many items of two arrays of n and m are the same at the start, and how many of the others at the end.
+func sameEnds(n, m int, same func(i, j int) bool) (first, last int) {
+	short := min(n, m)
+	for first < short && same(first, first) {
+		first++
+	}
+	for last < short-first && same(n-1-last, m-1-last) {
+		last++
+	}
+	return first, last
+}
+
 // sameNumber compares numbers as UnmarshalCaseSensitivePreserveInts of sigs.k8s.io/json reads them: 1 and 1.0 differ,
 // since one is an int64 and the other a float64; 1.0 and 1.00 do not. Integers beyond int64 it would read as fractions:
 // here they are the same only when they are spelled the same.
