@@ -8,9 +8,9 @@ import (
 // Allowance is what the work on the objects of one review may take: a context beside a lease of package memory is one. nil is no
 // bound.
 type Allowance interface {
-	// Err says why the work has to stop, and is nil while it may go on.
+	// Err returns why the work has to stop, and is nil while it may go on.
 	Err() error
-	// Grow books n bytes of memory before they are taken, or says why they are not to be had.
+	// Grow books n bytes of memory before they are taken, or returns why there is no memory.
 	Grow(n int64) error
 	// Charge books n bytes whether they are to be had or not, for what has to be ended.
 	Charge(n int64)

@@ -10,7 +10,7 @@ import (
 // reviewDepth is how many objects an object of a request stands in, in the AdmissionReview that JSON webhooks get.
 const reviewDepth = 2
 
-// CheckObject says why bytes cannot be an object of a request (object, oldObject or options), and nil if they can: they are one
+// CheckObject returns why bytes cannot be an object of a request (object, oldObject or options), and nil if they can: they are one
 // JSON object without a duplicate field, and no deeper than a JSON decoder takes it in an AdmissionReview. The error names the
 // first duplicate field by its path, as sigs.k8s.io/json does: spec.containers[0].image. Nothing is built from the object: it
 // takes the names of the objects that are open at a time.

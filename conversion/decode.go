@@ -12,7 +12,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// What a review says that it is.
+// The kind of a review, and its versions.
 const (
 	reviewKind      = "AdmissionReview"
 	versionV1       = "admission.k8s.io/v1"
@@ -78,7 +78,7 @@ func (d *decoder) answerable() (uid, apiVersion string, ok bool) {
 	return d.request.Uid, d.apiVersion, true
 }
 
-// refusal says why the review cannot be judged; nil when it can.
+// refusal returns why the review cannot be judged; nil when it can.
 func (d *decoder) refusal() *Error {
 	switch {
 	case !bytes.HasPrefix(bytes.TrimLeft(d.data, " \t\r\n"), []byte("{")):

@@ -101,7 +101,7 @@ func (d *decoder) readResource(r *admissionv1.GroupVersionResource, field string
 	return d.readNames(field, "resource", &r.Group, &r.Version, &r.Resource)
 }
 
-// readNames reads group, version and a third member into what it is given, and says whether there was an object.
+// readNames reads group, version and a third member into what it is given, and reports whether there was an object.
 func (d *decoder) readNames(field, third string, group, version, name *string) bool {
 	if !d.enterable(field) {
 		return false
@@ -121,7 +121,7 @@ func (d *decoder) readNames(field, third string, group, version, name *string) b
 	return true
 }
 
-// enterable says whether the next value is an object; it consumes any other. null leaves a structure as it is.
+// enterable reports whether the next value is an object; it consumes any other. null leaves a structure as it is.
 func (d *decoder) enterable(field string) bool {
 	if d.null() {
 		return false

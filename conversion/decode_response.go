@@ -213,7 +213,7 @@ func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
 	return nil
 }
 
-// inVersion says whether Kubernetes would decode the answer as one in apiVersion: gvkWithDefaults of
+// inVersion reports whether Kubernetes would decode the answer as one in apiVersion: gvkWithDefaults of
 // k8s.io/apimachinery/pkg/runtime/serializer/json with apiVersion as the default, and ParseGroupVersion of its schema.
 func (d *responseDecoder) inVersion(apiVersion string) bool {
 	switch d.apiVersion {

@@ -19,7 +19,7 @@
 //   - Of duplicate keys the last one wins, but structures merge: a second "request" adds to the first. A null takes back
 //     a "request", "requestKind" or "dryRun", and leaves strings and objects (object, oldObject, options) as they were.
 //   - Unknown fields are skipped, whatever valid JSON they hold. A known field of another JSON type refuses the review,
-//     also within a "response" that nobody reads.
+//     also within a "response", which is not used.
 //   - object, oldObject and options take any JSON value, a string for example; null means absent.
 //   - Strings may hold invalid UTF-8 and lone surrogates, which are read as U+FFFD. Inside objects they stay as they are.
 //   - Arrays and objects nest at most 10,000 deep.
@@ -29,7 +29,7 @@
 //   - A body that does not begin with "{" is refused. Kubernetes' deserializer would go on to try YAML and protobuf; API
 //     servers send JSON to webhooks and nothing else, and an HTTP edge that guesses formats is an attack surface.
 //   - Kinds other than AdmissionReview, which Kubernetes' scheme also knows in the group (ListOptions, for example), are
-//     refused, and so are reviews without a request or without a uid: there would be nothing to judge or nobody to answer.
+//     refused, and so are reviews without a request or without a uid: they could not be judged or not be answered.
 //
 // # Reviews of Kubernetes 1.7 and 1.8
 //
@@ -46,6 +46,6 @@
 // its bytes, but for white space and the escaping of <, > and &. Both sides of [DiffPatch] are read as Kubernetes reads
 // untyped objects, so that numbers keep their spelling.
 //
-// [Raw] is what happens to objects of which nobody knows the type; package builtin knows those of Kubernetes. [Rebase] brings
-// what was changed in another version of an object, or by somebody who knows less of it, back to the object itself.
+// [Raw] is for objects without a Go type; package builtin knows those of Kubernetes. [Rebase] brings
+// what was changed in another version of an object, or by a program that knows fewer of its fields, back to the object itself.
 package conversion

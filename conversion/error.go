@@ -16,18 +16,18 @@ const (
 	ReasonWrongType = "WrongType"
 	// ReasonNoRequest: the review carries no request.
 	ReasonNoRequest = "NoRequest"
-	// ReasonNoUID: the request has no uid, so that no answer could be told from another.
+	// ReasonNoUID: the request has no uid, so that its answer could not be matched to it.
 	ReasonNoUID = "NoUID"
 	// ReasonUnencodable: a message cannot be written as an AdmissionReview; the caller's mistake.
 	ReasonUnencodable = "Unencodable"
 )
 
-// Error says why a document was not read, or could not be written.
+// Error is why a document was not read, or could not be written.
 type Error struct {
 	// UID is the uid of the review when the edge owes it an AdmissionReview with a denial, and in v1alpha1, which has no uid,
 	// empty all the same.
 	UID string
-	// APIVersion is the apiVersion to answer in; empty when there is nobody to answer.
+	// APIVersion is the apiVersion to answer in; empty when no answer is possible.
 	APIVersion string
 	// Code is the HTTP status that fits: 400 for documents, 500 for messages.
 	Code int32

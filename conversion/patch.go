@@ -69,7 +69,7 @@ func applyPatch(a Allowance, object, patch []byte) (e patchEffect, err error) {
 	return e, nil
 }
 
-// Patch is ApplyPatch for a caller who finds out himself what the result is, and whether it is another object. applied is
+// Patch is ApplyPatch for a caller that finds out on its own whether the result is another object. applied is
 // whether the patch has any operation; if not, the result is the object itself. The error wraps ErrStopped when the time of the
 // allowance, which may be nil, is over. Memory is the caller's to book.
 func Patch(a Allowance, object, patch []byte) (result []byte, applied bool, err error) {

@@ -106,7 +106,7 @@ func typeMeta(object *node) (found [2]*node, plain bool) {
 	return found, plain
 }
 
-// inRange says whether all numbers of a patch can be read as a float64, as Kubernetes reads those that are no int64. Where
+// inRange reports whether all numbers of a patch can be read as a float64, as Kubernetes reads those that are no int64. Where
 // an object can be read, a number that cannot comes from the patch.
 func inRange(patch []byte) bool {
 	p := parser{Scanner: Scanner{data: patch}, levels: maxDepth}

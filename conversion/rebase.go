@@ -7,8 +7,8 @@ import "fmt"
 // anew for each place where an item may be, and at each level.
 const maxAligning = 1 << 20
 
-// Rebase returns base with what is different between from and to, three JSON objects of one kind; from is base as somebody
-// else writes it: with defaults, without what is empty, without fields that he does not know, or with the items of an
+// Rebase returns base with what is different between from and to, three JSON objects of one kind; from is base as another
+// program writes it: with defaults, without what is empty, without fields that it does not know, or with the items of an
 // array in another order. What from and to have in common stays as it is in base, also what neither of them has.
 //
 // So an object of a newer cluster loses nothing on the way to a hook in another version and back: base is the object,
@@ -102,7 +102,7 @@ func (m *merger) find(item *node, i int, base []node, taken []bool) int {
 	return -1
 }
 
-// rewritten says whether from can be what somebody else makes of base.
+// rewritten reports whether from can be what another program writes for base.
 func (m *merger) rewritten(base, from *node) bool {
 	if m.left--; m.left < 0 || base.kind != from.kind {
 		return false

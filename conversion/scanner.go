@@ -136,7 +136,7 @@ func (s *Scanner) value() {
 	}
 }
 
-// enter opens an array or object and says whether it has an element.
+// enter opens an array or object and reports whether it has an element.
 func (s *Scanner) enter(open byte) bool {
 	if s.Next() != open {
 		s.unexpected(string(open))
@@ -155,7 +155,7 @@ func (s *Scanner) enter(open byte) bool {
 	return false
 }
 
-// more goes on to the next element, or consumes the closing bracket and says that there is none.
+// more goes on to the next element, or consumes the closing bracket and reports that there is none.
 func (s *Scanner) more(closing byte) bool {
 	switch s.Next() {
 	case ',':
@@ -314,7 +314,7 @@ func plain(d []byte) int {
 	return i
 }
 
-// isText says whether a string is its own text, given what stands between its quotes.
+// isText reports whether a string is its own text, given what stands between its quotes.
 func isText(quoted []byte) bool { return bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) }
 
 // unescaped is the text of a string, given what stands between its quotes. The rare string that is not its own text is

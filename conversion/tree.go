@@ -128,7 +128,7 @@ func identical(a, b *node) bool {
 	return a == b || a != nil && b != nil && a.raw != nil && a.depth < maxLazyDepth && bytes.Equal(a.raw, b.raw)
 }
 
-// equal says whether two values are the same to Kubernetes.
+// equal reports whether two values are the same to Kubernetes.
 func equal(a, b *node) bool {
 	if a.kind != b.kind {
 		return false

@@ -25,7 +25,7 @@ func (d *decoder) layout(today, alpha string) string {
 	return today
 }
 
-// inV1alpha1 says whether a member of a request is one in v1alpha1 too: of AdmissionReviewSpec.
+// inV1alpha1 reports whether a member of a request is one in v1alpha1 too: of AdmissionReviewSpec.
 func inV1alpha1(name []byte) bool {
 	switch string(name) {
 	case "kind", "object", "oldObject", "operation", "name", "namespace", "resource", "subResource", "userInfo":

@@ -26,7 +26,7 @@ const (
 // Options configure a Codec.
 type Options struct {
 	// NotKnown is called, from any goroutine, each time that an object of a built-in group is patched or converted which our
-	// types do not wholly know, with one of the Reason constants; nil: nobody is told.
+	// types do not wholly know, with one of the Reason constants; nil: nothing is called.
 	NotKnown func(reason string)
 }
 

@@ -52,7 +52,7 @@ func (c *Codec) NewPatchSession(a conversion.Allowance) *PatchSession {
 // not newer would drop such fields where a hook adds them; it still will, when it reads our answer.
 //
 // object is nil when the request has none; it takes no patch but an empty one. An error that matches
-// conversion.ErrUndecodable is the hook's (SEMANTICS C20); that of the allowance says that there is no memory for it, and any
+// conversion.ErrUndecodable is the hook's (SEMANTICS C20); that of the allowance means that there is no memory for it, and any
 // other that the patch does not fit the object (C21).
 func (s *PatchSession) Apply(object, patch []byte) (result []byte, changed bool, err error) {
 	kind, err := conversion.KindOf(object)
@@ -98,7 +98,7 @@ func (s *PatchSession) change(object, patch, patched []byte, kind schema.GroupVe
 	return result, changed, nil
 }
 
-// applyRaw is Apply for an object that stays JSON, for a reason that is empty if it need not be told.
+// applyRaw is Apply for an object that stays JSON, for a reason that is empty if it need not be reported.
 func (s *PatchSession) applyRaw(object, patch []byte, reason string) (result []byte, changed bool, err error) {
 	result, changed, err = conversion.Raw{Allowance: s.allowance}.Apply(object, patch)
 	if changed && reason != "" {

@@ -21,7 +21,7 @@ const maxStrictErrors = 100
 // 20 MB; one that nests thousands of objects in one of a long name has paths of gigabytes.
 const maxPathBytes = 256 << 20
 
-// errAmbiguous says that it cannot be told apart what a type does not know of an object.
+// errAmbiguous means that unknown content of an object cannot be separated from known content.
 var errAmbiguous = errors.New("a field twice, too many unknown ones, or one whose name reads as a path")
 
 // restOf returns what a JSON object has and its Go type has not: a tree that is as the object but for what the type knows,
@@ -57,7 +57,7 @@ func restOf(raw []byte, decoded runtime.Object, strict []error) (any, error) {
 }
 
 // hidden finds what strictness does not: the schemas of a CustomResourceDefinition decode parts of themselves on their own
-// and do not tell what they do not know. It returns the paths that such a type knows, and whether it hides anything: what
+// and do not report unknown fields. It returns the paths that such a type knows, and whether it hides anything: what
 // is not encoded again is unknown, unless it is empty.
 func hidden(raw []byte, decoded runtime.Object) (known map[string]bool, hides bool, err error) {
 	switch decoded.(type) {
@@ -70,7 +70,7 @@ func hidden(raw []byte, decoded runtime.Object) (known map[string]bool, hides bo
 		return nil, false, err
 	}
 	if patch, err := conversion.DiffPatch(encoded, raw); err == nil && patch == nil {
-		return nil, false, nil // the cheap way to tell
+		return nil, false, nil // the cheap test
 	}
 	known = map[string]bool{}
 	pick(parse(encoded), "", func(path string, _ any) bool {
@@ -153,7 +153,7 @@ func join(object, rest any) any {
 	return object
 }
 
-// isEmpty tells the values that a Go type may leave out.
+// isEmpty reports whether a Go type may leave out a value.
 func isEmpty(v any) bool {
 	switch v := v.(type) {
 	case nil:

@@ -45,7 +45,7 @@ func Known() *Equivalents {
 	return Served(all)
 }
 
-// listed is what discovery says, or said, of a group version.
+// listed is the discovery document of a group version.
 func listed(gv schema.GroupVersion) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{GroupVersion: gv.String()}
 	for line := range strings.Lines(served) {
@@ -80,7 +80,7 @@ func expand(column string) []string {
 	return versions
 }
 
-// hasOwnScale tells the group versions that have a Scale of their own; the others use that of autoscaling/v1.
+// hasOwnScale reports whether a group version has a Scale of its own; the others use that of autoscaling/v1.
 func hasOwnScale(gv string) bool {
 	return gv == "extensions/v1beta1" || gv == "apps/v1beta1" || gv == "apps/v1beta2"
 }

@@ -52,7 +52,7 @@ func newTypes() types {
 	return types{legacyscheme.Scheme, extensions}
 }
 
-// scheme returns the scheme that holds a kind; nil when none does. The internal versions are nobody's to name.
+// scheme returns the scheme that holds a kind; nil when none does. Internal versions are not for callers.
 func (t types) scheme(k schema.GroupVersionKind) *runtime.Scheme {
 	if k.Version == runtime.APIVersionInternal {
 		return nil

@@ -94,7 +94,7 @@ func defaultsOf(v *apiextensionsv1.CustomResourceDefinitionVersion, preserveUnkn
 	return slim(s), nil
 }
 
-// hasDefault says whether there may be a default in a schema. Most have none, and need not be read.
+// hasDefault reports whether there may be a default in a schema. Most have none, and need not be read.
 func hasDefault(s *apiextensionsv1.JSONSchemaProps) bool {
 	if s == nil {
 		return false

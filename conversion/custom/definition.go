@@ -17,7 +17,7 @@ import (
 // Caller calls the conversion webhooks of one cluster.
 type Caller interface {
 	// CallConversion sends the JSON of a ConversionReview to the webhook that a clientConfig describes, and returns the
-	// body of the answer if its HTTP status says success. ctx bounds the call, and so does the caller, in time and in the
+	// body of the answer if its HTTP status is a success. ctx bounds the call, and so does the caller, in time and in the
 	// length of the answer. Neither argument is changed or kept. It may be called concurrently.
 	CallConversion(ctx context.Context, at *apiextensionsv1.WebhookClientConfig, review []byte) (answer []byte, err error)
 }
@@ -28,7 +28,7 @@ const (
 	subresourceScale  = "scale"
 )
 
-// Definition is what a CustomResourceDefinition says of its versions. It never changes and may be used concurrently.
+// Definition holds the versions of a CustomResourceDefinition. It never changes and may be used concurrently.
 type Definition struct {
 	name     string // of the CustomResourceDefinition
 	group    string
@@ -50,7 +50,7 @@ type webhook struct {
 // strategy None, and where no names were accepted yet (in a file, say) those of the specification count. Of the schemas
 // only the defaults are kept.
 //
-// The error says why an API server could not serve the resource either.
+// The error is a reason for which an API server could not serve the resource either.
 func Compile(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error) {
 	d, err := compile(crd)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package custom converts custom resources between the versions of their CustomResourceDefinition, as the server of
-// custom resources does: k8s.io/apiextensions-apiserver v0.36.3, pkg/apiserver/conversion. It also says in which ways a
+// custom resources does: k8s.io/apiextensions-apiserver v0.36.3, pkg/apiserver/conversion. It also lists the ways in which a
 // custom resource can be reached, for matchPolicy Equivalent.
 //
 // A [Definition] is compiled once from a CustomResourceDefinition, never changes, and may be used concurrently. With

@@ -76,7 +76,7 @@ func (o *object) kind() schema.GroupVersionKind {
 	return gv.WithKind(o.text("kind"))
 }
 
-// isEmpty says whether the object is nothing but a kind and an apiVersion: isEmptyUnstructuredObject of
+// isEmpty reports whether the object is nothing but a kind and an apiVersion: isEmptyUnstructuredObject of
 // webhook_converter.go.
 func (o *object) isEmpty() bool {
 	for _, m := range o.members {

@@ -73,7 +73,7 @@ func decodeAnswer(body []byte, version, uid string) ([]byte, error) {
 
 // readReview reads a ConversionReview as the codec of the original's client does: Serializer.Decode of
 // k8s.io/apimachinery/pkg/runtime/serializer/json into a ConversionReview of that version. Kind and apiVersion are found
-// whatever their case and may be missing, all other fields are told by case.
+// whatever their case and may be missing, all other fields are matched by exact case.
 func readReview(body []byte, version string) (*apiextensionsv1.ConversionReview, error) {
 	kind, err := serializer.DefaultMetaFactory.Interpret(body)
 	if err != nil {

@@ -42,7 +42,7 @@ type Memory interface {
 	Shrink(n int64)
 }
 
-// unbooked is the memory of attributes that nobody accounts for.
+// unbooked is the memory of attributes without an account.
 type unbooked struct{}
 
 func (unbooked) Grow(int64) error { return nil }

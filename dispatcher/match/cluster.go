@@ -31,7 +31,7 @@ type Cluster interface {
 	// (SEMANTICS C34), if they are the cluster's to know: those of a custom resource. Objects of other kinds are returned as
 	// they are. object is not changed, and may be returned.
 	Default(kind schema.GroupVersionKind, object []byte) ([]byte, error)
-	// Authorizer decides what matchConditions ask of the cluster's permissions; nil when there is nobody to ask, which
+	// Authorizer decides what matchConditions ask of the cluster's permissions; nil when there is none, which
 	// fails the conditions that do.
 	Authorizer() authorizer.Authorizer
 }

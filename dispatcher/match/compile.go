@@ -8,15 +8,15 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Input is a configuration to compile. Objects were defaulted and validated by whoever read them; Compile keeps them,
+// Input is a configuration to compile. Objects are defaulted and validated already; Compile keeps them,
 // and they must not change afterwards.
 type Input struct {
 	// Revision is the digest of the configuration.
 	Revision string
 	// Objects are the webhook configurations, in any order.
 	Objects []Object
-	// Routes say how hooks are called, in any order. Hooks without one are called as their clientConfig says, and over
-	// streams by nobody if that is empty.
+	// Routes say how hooks are called, in any order. Hooks without one are called as their clientConfig says, and
+	// fail over streams if that is empty.
 	Routes []RouteBinding
 	// Last is a snapshot from before. What has not changed since is taken from it, and hooks may be shared with it; nothing
 	// else depends on it. nil compiles everything.

@@ -42,8 +42,8 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 	return h
 }
 
-// markShadowed lets nothing that goes wrong about a hook in shadow refuse a request. To learn what it would have said, it need
-// be asked once.
+// markShadowed lets nothing that goes wrong about a hook in shadow refuse a request. One call is enough to
+// learn its verdict.
 func (h *Hook) markShadowed() {
 	h.FailurePolicy = admissionregistrationv1.Ignore
 	h.Reinvocation = admissionregistrationv1.NeverReinvocationPolicy

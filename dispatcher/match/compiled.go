@@ -12,7 +12,7 @@ type compiled struct {
 	findings       []Finding
 }
 
-// identity tells what a binding says from what another does. The zero identity is that of no binding.
+// identity distinguishes bindings by their content. The zero identity is that of no binding.
 type identity struct{ name, source, digest string }
 
 func (b *RouteBinding) identity() identity {

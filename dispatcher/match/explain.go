@@ -50,7 +50,7 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 	case !h.Serves(cluster):
 		return SkipCluster, h.explainCluster(cluster)
 	}
-	// Kubernetes looks at the selectors first; whoever asks why wants to know about the rules first.
+	// Kubernetes looks at the selectors first; for a person the rules come first.
 	if _, ok, err := h.covers(a.request); !ok && err == nil {
 		return SkipRules, h.explainRules(a)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Expressions compiles the expressions of matchConditions in kube-apiserver's own CEL environment: each expression once, as
-// long as somebody keeps what came of it. Validation and Compile share what they compile through Object.Conditions.
+// long as the result is in use. Validation and Compile share what they compile through Object.Conditions.
 //
 // Compiling takes a processor for long, beside reviews: one expression is compiled at a time, and others get to run between
 // two of them. Its methods may be called concurrently.
@@ -37,7 +37,7 @@ type Expression struct {
 // NewExpressions returns a compiler that has compiled nothing yet.
 func NewExpressions() *Expressions { return &Expressions{known: map[string]weak.Pointer[Expression]{}} }
 
-// Compile compiles an expression, unless that is known. fresh says that it was not.
+// Compile compiles an expression, unless that is known. fresh is true if it was not.
 func (e *Expressions) Compile(expression string) (compiled *Expression, fresh bool) {
 	expression = strings.TrimSpace(expression) // as Kubernetes' validation does
 	if known := e.find(expression); known != nil {
@@ -102,7 +102,7 @@ func (e *Expressions) forget(expression string) {
 	}
 }
 
-// requestOnly tells the expressions that look at the request alone: those that compile where there is neither object nor
+// requestOnly finds the expressions that look at the request alone: those that compile where there is neither object nor
 // oldObject. What a later Kubernetes may add is not there either, and counts as the object.
 type requestOnly struct {
 	env *cel.Env // nil until needed

@@ -34,7 +34,7 @@ const (
 	CodeNoHost = "no-host"
 	// CodeRouteUnused: the route names no hook of this configuration.
 	CodeRouteUnused = "route-unused"
-	// CodeRouteOverridden: every hook that the route names has a more precise route, so that it says nothing.
+	// CodeRouteOverridden: every hook that the route names has a more precise route, so that it has no effect.
 	CodeRouteOverridden = "route-overridden"
 	// CodeRouteConflict: routes name exactly the same hooks; none of them counts where they differ.
 	CodeRouteConflict = "route-conflict"

@@ -29,11 +29,11 @@ type HookID struct {
 	Index int
 }
 
-// Route says how a hook is called. The zero Route is a JSON webhook called as the hook's ClientConfig says.
+// Route is how a hook is called. The zero Route is a JSON webhook called as the hook's ClientConfig says.
 type Route struct {
 	// Stream is true when hosts serve the hook over streams that they dialled.
 	Stream bool
-	// Hosts are the identities granted to serve the hook over streams; empty means nobody.
+	// Hosts are the identities granted to serve the hook over streams; empty means none.
 	Hosts []string
 	// Authorities may vouch for Hosts, as identity.Grant has them; empty means every authority that is trusted.
 	Authorities []string
@@ -45,7 +45,7 @@ type Route struct {
 	Timeout time.Duration
 	// Speculate allows calls before earlier mutating hooks have answered.
 	Speculate bool
-	// Hedge says whether a call that has not answered goes to a second replica too.
+	// Hedge decides whether a call that has not answered goes to a second replica too.
 	Hedge Hedge
 	// Shadow makes the verdict decide nothing: it is only recorded.
 	Shadow bool
@@ -53,7 +53,7 @@ type Route struct {
 	AllDenials bool
 }
 
-// Hedge says when a call of a hook without side effects that has not answered goes to a second replica too, so that one
+// Hedge decides when a call of a hook without side effects that has not answered goes to a second replica too, so that one
 // slow replica does not make reviews slow. The first verdict counts.
 type Hedge struct {
 	// Enabled is false unless the route asks for it.
@@ -80,7 +80,7 @@ type Hook struct {
 	MatchPolicy admissionregistrationv1.MatchPolicyType
 	// Reinvocation is Never when the configuration does not say, for validating hooks, and for those in shadow.
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
-	// Route says how the hook is called.
+	// Route is how the hook is called.
 	Route Route
 	// Pending is true until a host has answered the probe of a new hook: it is not called, and what it is not asked about
 	// is counted and annotated. Hooks that are no streams, or whose route says Immediate, never are.

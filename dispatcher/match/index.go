@@ -80,7 +80,7 @@ type ruleKey struct {
 	group, resource, subresource string
 }
 
-// shape says which fields of a ruleKey are wildcards.
+// shape marks the fields of a ruleKey that are wildcards.
 type shape struct {
 	group, resource, subresource bool
 }

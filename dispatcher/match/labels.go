@@ -12,7 +12,7 @@ var errNoObject = errors.New("not a JSON object")
 // metadataLabels reads metadata.labels of a JSON object as Kubernetes reads one without a Go type: what Unstructured.GetLabels finds
 // in what sigs.k8s.io/json decodes. Keys are case-sensitive, and of duplicate ones the last counts, as a whole. null is the empty
 // string, and what is not a map of strings is no labels at all. found is false for an object without metadata. The error is about
-// the syntax of what was looked at, or that of book, which is told the bytes of labels that are many.
+// the syntax of what was looked at, or that of book, which gets the bytes of labels that are many.
 //
 // A reader with a Go type merges duplicate metadata and labels instead. So the two may select differently, and callers whose
 // objects may have duplicate fields are refused before (checkObjects of package bridge).

@@ -11,7 +11,7 @@ import (
 // routes finds the route of a hook, and remembers which bindings were used.
 type routes map[routeKey]*filedBinding
 
-// filedBinding is what all bindings of one key say.
+// filedBinding stands for all bindings of one key.
 type filedBinding struct {
 	RouteBinding
 
@@ -88,7 +88,7 @@ func (r routes) unused(hooks []*Hook) []Finding {
 	return findings
 }
 
-// unused says why no hook has asked for the binding, given what can be named.
+// unused returns why no hook has asked for the binding, given what can be named.
 func (b *RouteBinding) unused(named map[routeKey]bool) Finding {
 	anyStage := routeKey{b.Configuration, b.Hook, admissionv1.Stage_STAGE_UNSPECIFIED}
 	switch {
