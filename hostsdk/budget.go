@@ -2,8 +2,8 @@ package hostsdk
 
 import "sync"
 
-// budget divides the calls that a host takes at a time over its sessions. The shares may add up to a little more than
-// the whole while they change; what is too much then waits for a slot. Safe for concurrent use.
+// budget divides the calls that a host takes at a time over its sessions. While shares change, their sum may exceed the total;
+// the calls beyond it wait for a slot. Safe for concurrent use.
 type budget struct {
 	total int
 
@@ -15,28 +15,27 @@ func newBudget(total int) *budget {
 	return &budget{total: total, members: map[*session]struct{}{}}
 }
 
-// join counts s in. The others are told their new share.
-func (b *budget) join(s *session) {
+func (b *budget) addSession(s *session) {
 	b.mu.Lock()
 	others := b.othersLocked(s)
 	b.members[s] = struct{}{}
 	b.mu.Unlock()
-	tell(others)
+	announceShares(others)
 }
 
-// leave counts s out: it gets no new calls. The others are told their new share. A second time does nothing.
-func (b *budget) leave(s *session) {
+// removeSession is idempotent. The session gets no new calls.
+func (b *budget) removeSession(s *session) {
 	b.mu.Lock()
 	_, member := b.members[s]
 	delete(b.members, s)
 	others := b.othersLocked(s)
 	b.mu.Unlock()
 	if member {
-		tell(others)
+		announceShares(others)
 	}
 }
 
-// share is what each session may take now; at least 1.
+// share is how many calls each session may take now; at least 1.
 func (b *budget) share() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,8 +52,8 @@ func (b *budget) othersLocked(s *session) []*session {
 	return others
 }
 
-// tell runs outside of the lock, so that news may overtake each other: a session asks for the share itself.
-func tell(sessions []*session) {
+// announceShares runs outside of the lock, so that two changes may overtake each other: a session reads the share itself.
+func announceShares(sessions []*session) {
 	for _, s := range sessions {
 		s.shareChanged()
 	}

@@ -40,7 +40,7 @@ type hook struct {
 	lastConfiguration atomic.Pointer[string]
 }
 
-// configuration is the name of a configuration as a string. It is nearly always the one of the call before.
+// configuration returns the name of a configuration as a string, which is nearly always that of the previous call.
 func (h *hook) configuration(name []byte) string {
 	if last := h.lastConfiguration.Load(); last != nil && *last == string(name) {
 		return *last
@@ -57,7 +57,7 @@ type caller struct {
 	logger  *slog.Logger
 
 	// Shared by all calls, and never written.
-	allow *hostv1.Verdict_Response // that says nothing else
+	allow *hostv1.Verdict_Response // with no other field
 	exit  *hostv1.Verdict_Error    // until the handler returns
 }
 
@@ -71,9 +71,9 @@ func newCaller(o *Options) *caller {
 	}
 }
 
-// run waits for a slot, calls the handler of an invocation and sets its verdict. It does not return when the handler ends
-// its goroutine; the verdict then says so already.
-func (c *caller) run(inv *invocation) {
+// callInSlot waits for a slot, calls the handler of an invocation and sets its verdict. It does not return when the handler
+// ends its goroutine; the verdict is that failure until the handler has returned.
+func (c *caller) callInSlot(inv *invocation) {
 	v := &inv.verdict
 	if !c.acquire(&inv.ctx) {
 		v.QueueUs = microseconds(time.Since(inv.received))
@@ -91,14 +91,14 @@ func (c *caller) run(inv *invocation) {
 func (c *caller) acquire(ctx context.Context) bool {
 	select {
 	case c.slots <- struct{}{}:
-	default: // Only who waits asks for the end of the context, which has its price.
+	default: // Done of a callContext allocates: only a call that waits needs it.
 		select {
 		case c.slots <- struct{}{}:
 		case <-ctx.Done():
 			return false
 		}
 	}
-	if ctx.Err() != nil { // Both were ready: the caller no longer waits.
+	if ctx.Err() != nil { // Both were ready.
 		c.release()
 		return false
 	}
@@ -117,12 +117,12 @@ func whyNotStarted(ctx context.Context) string {
 // handle sets the outcome of v.
 //
 //	handler returned            outcome
-//	a response                  response, also when nobody waits for it any more
+//	a response                  response, also after the end of ctx
 //	an error, ctx ended         cancelled
 //	an error                    error: its text if it is an Error, else "handler failed"
-//	neither, or no verdict      error, with what is wrong
+//	neither, or no verdict      error, with the reason
 //	a panic                     error, panicked
-//	the request is no request   error, that says so; the handler was not called
+//	the request is malformed    error, with the reason; the handler was not called
 func (c *caller) handle(inv *invocation, started time.Time) {
 	ctx, span := c.tracing.start(inv, started)
 	defer span.End()
@@ -167,20 +167,20 @@ func (c *caller) encode(b []byte, v *hostv1.Verdict) []byte {
 	return encodeVerdict(b, v)
 }
 
-// judged notes a verdict. What is not recorded costs nothing.
+// judged sets the attribute of a span that is recorded.
 func judged(span trace.Span, allowed bool) {
 	if span.IsRecording() {
 		span.SetAttributes(attribute.Bool("portcullis.allowed", allowed))
 	}
 }
 
-// guard contains a panic. When the handler ends its goroutine instead (runtime.Goexit, which is what FailNow of a test
-// does) it can only say so.
+// guard calls the handler and turns a panic into an error. It logs runtime.Goexit, as FailNow of a test calls it: that cannot be
+// stopped.
 func (c *caller) guard(ctx context.Context, inv *invocation) (response *Response, err error) {
 	if err := inv.review.request.check(); err != nil {
 		return nil, NewError("the dispatcher sent a request that cannot be decoded", err)
 	}
-	inv.show()
+	inv.fillRequest()
 	returned := false
 	defer func() {
 		if returned {
@@ -200,8 +200,7 @@ func (c *caller) guard(ctx context.Context, inv *invocation) (response *Response
 	return response, err
 }
 
-// show makes what the handler gets to see.
-func (i *invocation) show() {
+func (i *invocation) fillRequest() {
 	call := i.call()
 	r := &i.request
 	r.Hook, r.Configuration = i.hook.id.name, i.hook.configuration(call.Configuration)
@@ -209,7 +208,6 @@ func (i *invocation) show() {
 	r.request = &i.review.request
 }
 
-// panicError is a panic of a handler.
 type panicError struct {
 	value any
 	stack []byte
@@ -221,7 +219,7 @@ func panicked(message string) *hostv1.Verdict_Error {
 	return &hostv1.Verdict_Error{Error: &hostv1.HandlerError{Message: message, Panicked: true}}
 }
 
-// subject is the request, as far as it can be read.
+// subject returns the request; nil if it cannot be decoded.
 func (i *invocation) subject() *admissionv1.AdmissionRequest {
 	if i.review.request.check() != nil {
 		return nil
@@ -229,9 +227,9 @@ func (i *invocation) subject() *admissionv1.AdmissionRequest {
 	return i.review.request.message()
 }
 
-// complain logs a failure of a hook, not more often than its operator can read.
+// complain logs a failure of a hook, at most once in complaintInterval.
 func (c *caller) complain(ctx context.Context, inv *invocation, err error, more ...slog.Attr) {
-	unsaid, ok := inv.hook.complaints.allow(time.Now())
+	unlogged, ok := inv.hook.complaints.allow(time.Now())
 	if !ok {
 		return
 	}
@@ -242,28 +240,28 @@ func (c *caller) complain(ctx context.Context, inv *invocation, err error, more 
 		slog.String("cluster", subject.GetCluster()),
 		slog.String("uid", subject.GetUid()),
 		slog.Any("error", err),
-		slog.Int("unlogged", unsaid),
+		slog.Int("unlogged", unlogged),
 	}, more...)
 	c.logger.LogAttrs(ctx, slog.LevelError, "handler failed", attrs...)
 }
 
-// complaints bounds how often something is logged. Safe for concurrent use.
+// complaints bounds how often the failures of a hook are logged. Safe for concurrent use.
 type complaints struct {
-	mu     sync.Mutex
-	last   time.Time
-	unsaid int
+	mu       sync.Mutex
+	last     time.Time
+	unlogged int
 }
 
-// allow says whether now is a time to log, and how many times it was not since the last one.
-func (c *complaints) allow(now time.Time) (unsaid int, ok bool) {
+// allow reports whether to log now, and how many failures were not logged since the last one.
+func (c *complaints) allow(now time.Time) (unlogged int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.last.IsZero() && now.Sub(c.last) < complaintInterval {
-		c.unsaid++
+		c.unlogged++
 		return 0, false
 	}
-	unsaid, c.unsaid, c.last = c.unsaid, 0, now
-	return unsaid, true
+	unlogged, c.unlogged, c.last = c.unlogged, 0, now
+	return unlogged, true
 }
 
 func microseconds(d time.Duration) uint32 {

@@ -10,25 +10,23 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// assembly puts a review together that comes in chunks. It is pure; the zero value has nothing to put together.
+// assembly joins the chunks of a review. It is pure; the zero value is idle.
 type assembly struct {
 	limit int // of the size of a review
 
-	call  uint64 // that is being put together, or was the last to be
+	call  uint64 // in progress, or the last one
 	total uint64
 	hooks uint32
 	began time.Time // the review's times count from its first chunk
 	data  []byte    // nil between two reviews
 }
 
-// assembling says whether a review has come in part.
 func (a *assembly) assembling() bool { return a.data != nil }
 
-// add takes a chunk. It returns the encoded review once the chunk completes it. An error says how the dispatcher broke
-// the contract; nothing of the session can be trusted then.
-func (a *assembly) add(now time.Time, c *wire.ChunkView) (review []byte, err error) {
+// addChunk returns the encoded review if the chunk completes it. An error is a violation of the contract, and ends the session.
+func (a *assembly) addChunk(now time.Time, c *wire.ChunkView) (review []byte, err error) {
 	if !a.assembling() {
-		if err := a.begin(now, c); err != nil {
+		if err := a.startReview(now, c); err != nil {
 			return nil, err
 		}
 	}
@@ -51,8 +49,7 @@ func (a *assembly) add(now time.Time, c *wire.ChunkView) (review []byte, err err
 	return review, nil
 }
 
-// begin takes what the first chunk says of the review.
-func (a *assembly) begin(now time.Time, c *wire.ChunkView) error {
+func (a *assembly) startReview(now time.Time, c *wire.ChunkView) error {
 	switch {
 	case c.Total > uint64(a.limit):
 		return fmt.Errorf("call %d has %d bytes, this host takes %d", c.CallID, c.Total, a.limit)
@@ -66,8 +63,7 @@ func (a *assembly) begin(now time.Time, c *wire.ChunkView) error {
 	return nil
 }
 
-// append grows the buffer with what has come, not with what was said: a total costs nothing until its bytes are there.
-// It never grows past the total.
+// append grows the buffer with the bytes that have come, up to the total: a large total alone takes no memory.
 func (a *assembly) append(data []byte) {
 	if need := len(a.data) + len(data); need > cap(a.data) {
 		grown := make([]byte, len(a.data), min(int(a.total), max(need, 2*cap(a.data))))
@@ -77,13 +73,13 @@ func (a *assembly) append(data []byte) {
 	a.data = append(a.data, data...)
 }
 
-// drop forgets what came of a review, and says how many hooks it asked.
+// drop drops an incomplete review, and returns its number of hooks.
 func (a *assembly) drop() (hooks uint32) {
 	a.data = nil
 	return a.hooks
 }
 
-// covers says whether a cancellation names every hook of the review that is being put together.
+// covers reports whether a cancellation names every hook of the incomplete review.
 func (a *assembly) covers(c *hostv1.Cancel) bool {
 	if len(c.GetHookIndexes()) == 0 {
 		return true

@@ -72,7 +72,7 @@ func TestATotalCostsNothingBeforeItsBytes(t *testing.T) {
 	a := assembly{limit: total}
 	data := strings.Repeat("x", 1000)
 	for have := 0; have+len(data) < total; {
-		if _, err := a.add(start, part(1, total, 1, data)); err != nil {
+		if _, err := a.addChunk(start, part(1, total, 1, data)); err != nil {
 			t.Fatal(err)
 		}
 		have += len(data)

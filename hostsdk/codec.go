@@ -11,17 +11,16 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// codec hands frames over as the bytes that they are: the session encodes and decodes them, and decodes of a review only
-// what it needs to start handlers.
+// codec passes frames on as bytes: the session encodes and decodes them.
 type codec struct{}
 
 var _ encoding.CodecV2 = codec{}
 
-// Marshal implements [encoding.CodecV2]. v is a pointer to an encoded frame, which nobody touches any more.
+// Marshal implements [encoding.CodecV2]. v is a pointer to an encoded frame, which does not change any more.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	frame, ok := v.(*[]byte)
 	if !ok {
-		return nil, fmt.Errorf("hostsdk: %T is no frame", v)
+		return nil, fmt.Errorf("hostsdk: %T is not a frame", v)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(*frame)}, nil
 }
@@ -30,7 +29,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	frame, ok := v.(*[]byte)
 	if !ok {
-		return fmt.Errorf("hostsdk: %T is no frame", v)
+		return fmt.Errorf("hostsdk: %T is not a frame", v)
 	}
 	*frame = data.Materialize()
 	return nil

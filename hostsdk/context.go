@@ -7,24 +7,23 @@ import (
 )
 
 // callContext is the context of a handler: it ends at the deadline of the call, when the call is cancelled, and with the
-// session. What a context costs, a timer above all, it costs only if somebody waits for its end: most handlers are done
+// session. It makes a real context, with a timer, only if something waits for the end: most handlers return
 // before.
 type callContext struct {
-	// Set once, by begin.
+	// Set once, by init.
 	parent   context.Context //nolint:containedctx // this is a context
 	deadline time.Time
 
 	mu     sync.Mutex
 	over   bool            // the handler has returned
-	made   context.Context //nolint:containedctx // the real one; nil until somebody wants to know
+	made   context.Context //nolint:containedctx // the real one; nil until it is needed
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc
 }
 
 var _ context.Context = (*callContext)(nil)
 
-// begin sets what the context depends on.
-func (c *callContext) begin(parent context.Context, deadline time.Time) {
+func (c *callContext) init(parent context.Context, deadline time.Time) {
 	c.parent, c.deadline = parent, deadline
 }
 
@@ -37,10 +36,9 @@ func (c *callContext) Done() <-chan struct{} { return c.real().Done() }
 // Err implements [context.Context].
 func (c *callContext) Err() error { return c.current().Err() }
 
-// Value implements [context.Context]. The standard library finds the cause of the end here, and what to wait for.
+// Value implements [context.Context]. The standard library finds the cause of the end here, and the context to wait for.
 func (c *callContext) Value(key any) any { return c.current().Value(key) }
 
-// real is the context that stands behind this one.
 func (c *callContext) real() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +57,7 @@ func (c *callContext) realLocked() context.Context {
 	return c.made
 }
 
-// current is what says whether the context has ended: the parent, as long as nobody waits and nothing has happened.
+// current returns the context that knows whether this one has ended: the parent, until a real one is needed.
 func (c *callContext) current() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +67,6 @@ func (c *callContext) current() context.Context {
 	return c.realLocked()
 }
 
-// end ends the context for a reason.
 func (c *callContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +79,7 @@ func (c *callContext) endLocked(cause error) {
 	c.stop()
 }
 
-// finish ends the context because its handler has returned.
-func (c *callContext) finish() {
+func (c *callContext) handlerReturned() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true

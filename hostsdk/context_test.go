@@ -28,7 +28,7 @@ func newTwo(ctx context.Context, deadline time.Time) *twoContexts {
 	w := &twoContexts{}
 	parent, lost := context.WithCancelCause(context.WithValue(ctx, contextKey{}, "value"))
 	w.lost = lost
-	w.mine.begin(parent, deadline)
+	w.mine.init(parent, deadline)
 	inner, cancel := context.WithCancelCause(parent)
 	w.real, w.stopReal = context.WithDeadline(inner, deadline)
 	w.cancelReal = cancel
@@ -43,7 +43,7 @@ func TestACallsContextIsLikeTheLibrarysOwn(t *testing.T) {
 			w := newTwo(t.Context(), time.Now().Add(time.Duration(random.IntN(10))*time.Second))
 			defer w.lost(nil)
 			defer w.stopReal()
-			defer w.mine.finish()
+			defer w.mine.handlerReturned()
 			for range 10 {
 				w.happen(random)
 				synctest.Wait()
@@ -68,7 +68,7 @@ func (w *twoContexts) happen(random *rand.Rand) {
 		w.lost(errGone)
 	case 2:
 		w.several = true
-		w.mine.finish()
+		w.mine.handlerReturned()
 		w.cancelReal(nil)
 	default:
 		time.Sleep(time.Second) //nolint:forbidigo // of the fake clock
@@ -109,7 +109,7 @@ func ended(ctx context.Context) bool {
 // TestAContextMadeOfACallsEndsWithIt: also without a goroutine that waits for it, which would show up as a leak.
 func TestAContextMadeOfACallsEndsWithIt(t *testing.T) {
 	var c callContext
-	c.begin(t.Context(), time.Now().Add(time.Hour))
+	c.init(t.Context(), time.Now().Add(time.Hour))
 	child, cancel := context.WithCancel(&c)
 	defer cancel()
 	c.end(errCancelled)
@@ -123,11 +123,11 @@ func TestAContextThatNobodyWaitsForCostsNothing(t *testing.T) {
 	ctx, deadline := t.Context(), time.Now().Add(time.Hour)
 	c := &callContext{}
 	got := testing.AllocsPerRun(100, func() {
-		c.begin(ctx, deadline)
+		c.init(ctx, deadline)
 		if c.Err() != nil || c.Value(contextKey{}) != nil {
 			t.Error("it ended")
 		}
-		c.finish()
+		c.handlerReturned()
 		c.over = false
 	})
 	if got != 0 {

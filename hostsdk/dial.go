@@ -1,8 +1,6 @@
 package hostsdk
 
 import (
-	"time"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 )
@@ -12,7 +10,7 @@ import (
 // begins at 64 KiB and grows only under load, when reviews are already late.
 const window = 4 << 20
 
-// dial prepares a connection of its own to one address; opening a stream connects it.
+// dial returns a connection to one address, which connects when a stream is opened.
 func (h *Host) dial(at endpoint) (*grpc.ClientConn, error) {
 	creds, err := h.options.TLS.credentials(at.serverName)
 	if err != nil {
@@ -22,10 +20,10 @@ func (h *Host) dial(at endpoint) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+at.address,
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(h.options.Dial),
-		// Retries are the dispatcher's business: it alone knows what may be repeated.
+		// The dispatcher retries: it alone knows which calls may be repeated.
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
-		// A connection makes one attempt. The link's own back-off comes between two, gRPC's would come on top of it.
+		// A connection makes one attempt. The loop's own back-off comes between two, gRPC's would come on top of it.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		// An idle session is still a session.
 		grpc.WithIdleTimeout(0),
@@ -37,14 +35,4 @@ func (h *Host) dial(at endpoint) (*grpc.ClientConn, error) {
 		grpc.WithSharedWriteBuffer(true),
 		// No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of a session.
 	)
-}
-
-// backoffDelay is how long to wait after so many failed attempts in a row: longer each time, and by chance, so that the
-// hosts of a dispatcher that restarts do not come back all at once.
-func backoffDelay(attempts int, chance float64) time.Duration {
-	most := backoffMax
-	if attempts < 6 {
-		most = min(backoffMax, 2*backoffMin<<attempts)
-	}
-	return backoffMin + time.Duration(chance*float64(most-backoffMin))
 }

@@ -13,7 +13,6 @@ type earlyCancels struct {
 	size int           // of all in list
 }
 
-// earlyCancel is one of them.
 type earlyCancel struct {
 	call  uint64
 	hooks []uint32 // empty means all
@@ -23,8 +22,10 @@ type earlyCancel struct {
 // size counts a cancellation and each hook that it names.
 func (e *earlyCancel) size() int { return 1 + len(e.hooks) }
 
-// remember keeps a cancellation. At the bound the oldest are forgotten: their handlers run to the end of their time.
-func (l *earlyCancels) remember(now time.Time, c *hostv1.Cancel) {
+// remember adds a cancellation, after it forgot those that came before a time. At the bound it forgets the oldest: their
+// handlers run to their deadlines.
+func (l *earlyCancels) remember(now, before time.Time, c *hostv1.Cancel) {
+	l.forget(before)
 	e := earlyCancel{call: c.GetCallId(), hooks: c.GetHookIndexes(), at: now}
 	if e.size() > maxEarlyCancels {
 		return
@@ -38,8 +39,9 @@ func (l *earlyCancels) remember(now time.Time, c *hostv1.Cancel) {
 	l.size += e.size()
 }
 
-// take removes the cancellations of a call and returns them.
-func (l *earlyCancels) take(call uint64) (of []earlyCancel) {
+// takeCall removes the cancellations of a call and returns those that did not come before a time.
+func (l *earlyCancels) takeCall(before time.Time, call uint64) (of []earlyCancel) {
+	l.forget(before)
 	l.list = slices.DeleteFunc(l.list, func(e earlyCancel) bool {
 		if e.call == call {
 			l.size -= e.size()
@@ -50,7 +52,6 @@ func (l *earlyCancels) take(call uint64) (of []earlyCancel) {
 	return of
 }
 
-// forget drops those that came before a time.
 func (l *earlyCancels) forget(before time.Time) {
 	n := 0
 	for n < len(l.list) && l.list[n].at.Before(before) {
@@ -60,7 +61,7 @@ func (l *earlyCancels) forget(before time.Time) {
 	l.list = slices.Delete(l.list, 0, n)
 }
 
-// cancelled says whether one of several cancellations names a hook.
+// cancelled reports whether one of several cancellations names a hook.
 func cancelled(early []earlyCancel, hook uint32) bool {
 	return slices.ContainsFunc(early, func(e earlyCancel) bool { return len(e.hooks) == 0 || slices.Contains(e.hooks, hook) })
 }

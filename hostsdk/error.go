@@ -2,8 +2,8 @@ package hostsdk
 
 import "errors"
 
-// Error is a failure with a text for the operator of the mesh. Handlers return one, also wrapped, to say in public why
-// there is no verdict; the text of any other error stays in the process. It is no denial: failurePolicy decides.
+// Error is a failure with a text for the operator of the mesh. A handler returns one, also wrapped, to explain in public why
+// there is no verdict; the text of any other error stays in the process. It is not a denial: failurePolicy decides.
 type Error struct {
 	// Message crosses the wire, into logs, traces and explanations of the mesh, but not to the client of the cluster. It
 	// must hold no secrets.
@@ -28,13 +28,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// What the mesh is told of an error that nobody wrote for it.
+// The texts for errors that are not an Error.
 const (
 	handlerFailed = "handler failed"
 	notReadyYet   = "the hook is not ready"
 )
 
-// publicText is what may leave the process of an error: what its author wrote, else what is said of all.
+// publicText returns the message of an Error, else a text without internals.
 func publicText(err error, otherwise string) string {
 	if authored, ok := errors.AsType[*Error](err); ok && authored.Message != "" {
 		return authored.Message

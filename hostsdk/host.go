@@ -16,12 +16,11 @@ const (
 	sdkVersion = "0.1.0"
 )
 
-// The capabilities.
 const (
-	// takesBatches: a host takes several reviews in one frame, a dispatcher several verdicts.
-	takesBatches = "batches"
-	// takesChunks: a host takes large reviews in parts, so that they do not hold up what is behind them.
-	takesChunks = "chunks"
+	// capabilityBatches: a host takes several reviews in one frame, a dispatcher several verdicts.
+	capabilityBatches = "batches"
+	// capabilityChunks: a host takes large reviews in parts, so that they do not delay the frames behind them.
+	capabilityChunks = "chunks"
 )
 
 // Host serves hooks. Register them with Validate and Mutate, then call Run once. Ready and Status may be called at any
@@ -143,16 +142,12 @@ func (h *Host) Run(ctx context.Context) error {
 	if h.options.TLS.credentials == nil {
 		return errors.New("hostsdk: Options.TLS is not set: use TLSFiles, or Plaintext in tests")
 	}
-	// What is wrong from the start is said at once; later it may be mended while the host runs.
+	// A fault at the start is returned at once; a later one may be corrected while the host runs.
 	if _, err := h.options.TLS.credentials(h.options.ServerName); err != nil {
 		return err
 	}
-	fleet := newFleet(h)
-	err := fleet.run(ctx)
-	if !waitAtMost(&fleet.handlers, handlerGrace) {
-		return errors.Join(err, errors.New("hostsdk: handlers did not return although their contexts had ended"))
-	}
-	return err
+	manager := newConnManager(h)
+	return waitForHandlers(&manager.handlers, manager.serveAll(ctx))
 }
 
 // Serve serves the hooks on one session, over a stream that open opens, until the stream ends or, when ctx ends, the
@@ -162,11 +157,7 @@ func (h *Host) Serve(ctx context.Context, open OpenFunc) error {
 		return err
 	}
 	var handlers sync.WaitGroup
-	err := h.newSession(h.board, &handlers).run(ctx, open)
-	if !waitAtMost(&handlers, handlerGrace) {
-		return errors.Join(err, errors.New("hostsdk: handlers did not return although their contexts had ended"))
-	}
-	return err
+	return waitForHandlers(&handlers, h.newSession(h.board, &handlers).serveStream(ctx, open))
 }
 
 // Ready is closed once every hook is in rotation with at least one dispatcher. A readiness check of the host's Pod on it
@@ -186,7 +177,7 @@ func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
 			Sdk: sdkName, SdkVersion: sdkVersion,
 			Hooks:         h.offers,
 			MaxFrameBytes: uint32(o.MaxFrameBytes),
-			Capabilities:  []string{takesBatches, takesChunks},
+			Capabilities:  []string{capabilityBatches, capabilityChunks},
 		},
 		drain:     o.DrainTimeout,
 		caller:    h.caller,
@@ -194,31 +185,31 @@ func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
 		logger:    o.Logger,
 		listener:  l,
 		handlers:  handlers,
-		crew:      newCrew(handlers),
+		pool:      newWorkerPool(handlers),
 		forWriter: make(chan struct{}, 1),
 		forReader: make(chan struct{}, 1),
 		forTimer:  make(chan struct{}, 1),
 	}
 }
 
-// waitAtMost waits for the group, and says whether it came to its end.
-func waitAtMost(group *sync.WaitGroup, most time.Duration) bool {
+// waitForHandlers waits for handlers whose contexts have ended, and returns err. If handlers still run after handlerGrace, the
+// error also says so.
+func waitForHandlers(handlers *sync.WaitGroup, err error) error {
 	done := make(chan struct{})
-	go func() { // Ends with the last of the group.
+	go func() { // Ends with the last handler.
 		defer close(done)
-		group.Wait()
+		handlers.Wait()
 	}()
-	timer := time.NewTimer(most)
+	timer := time.NewTimer(handlerGrace)
 	defer timer.Stop()
 	select {
 	case <-done:
-		return true
+		return err
 	case <-timer.C:
-		return false
+		return errors.Join(err, errors.New("hostsdk: handlers did not return although their contexts had ended"))
 	}
 }
 
-// stageName is a stage in words.
 func stageName(stage admissionv1.Stage) string {
 	switch stage {
 	case admissionv1.Stage_STAGE_MUTATE:

@@ -60,12 +60,12 @@ func reviewBytes(t *testing.T, call uint64) []byte {
 
 // TestAsManyHooksAsThereMayBe are each refused or started, and memory follows the credit.
 func TestAsManyHooksAsThereMayBe(t *testing.T) {
-	s := welcomedState(t, 3, takesBatches)
+	s := welcomedState(t, 3, capabilityBatches)
 	out := take(s, start, reviewOf(1, maxReviewHooks))
 	if out.abort != nil || len(out.start) != 3 || cap(out.start) != 3 {
 		t.Fatalf("%v, started %d", out.abort, len(out.start))
 	}
-	sizes, calls := read(t, s.out.take(nil))
+	sizes, calls := read(t, s.out.takeFrames(nil))
 	if len(calls) != maxReviewHooks-3 || len(sizes) != maxReviewHooks/maxBatch {
 		t.Errorf("%d verdicts in %d frames", len(calls), len(sizes))
 	}
@@ -73,7 +73,7 @@ func TestAsManyHooksAsThereMayBe(t *testing.T) {
 
 // TestFloodsAreBounded: what a dispatcher can say without end costs a bounded amount of memory.
 func TestFloodsAreBounded(t *testing.T) {
-	s := welcomedState(t, 3, takesBatches)
+	s := welcomedState(t, 3, capabilityBatches)
 	for n := range uint64(4 * maxEarlyCancels) {
 		for _, m := range []*hostv1.ConnectResponse{
 			{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: n}}},
@@ -87,7 +87,7 @@ func TestFloodsAreBounded(t *testing.T) {
 			}
 		}
 		if s.out.waiting > maxOutbox {
-			s.out.take(nil) // The reader waits for the writer.
+			s.out.takeFrames(nil) // The reader waits for the writer.
 		}
 	}
 	if s.early.size > maxEarlyCancels || s.probing > maxProbes || len(s.calls) != 0 {
@@ -133,7 +133,7 @@ func TestAnUnwritableSessionKeepsNothing(t *testing.T) {
 	s.unwritable()
 	finish(s, start, pair{id: 1})
 	s.drain(start)
-	if s.toSend() || len(s.out.take(nil)) != 0 || s.outstanding != 0 {
+	if s.toSend() || len(s.out.takeFrames(nil)) != 0 || s.outstanding != 0 {
 		t.Errorf("%d wait, %d outstanding", s.out.waiting, s.outstanding)
 	}
 }
@@ -154,8 +154,8 @@ func TestARequestThatCannotBeDecoded(t *testing.T) {
 	for i := range out.start {
 		inv := &out.start[i]
 		inv.hook.handler = func(context.Context, *Request) (*Response, error) { t.Error("it was judged"); return Allow(), nil }
-		inv.ctx.begin(t.Context(), start.AddDate(1000, 0, 0))
-		c.run(inv)
+		inv.ctx.init(t.Context(), start.AddDate(1000, 0, 0))
+		c.callInSlot(inv)
 		if got := inv.verdict.GetError().GetMessage(); got != "the dispatcher sent a request that cannot be decoded" {
 			t.Errorf("verdict %v", &inv.verdict)
 		}
@@ -173,13 +173,13 @@ func TestSharesNeverAddUpToMoreThanTheBudget(t *testing.T) {
 					budget: b, forWriter: make(chan struct{}, 1), forTimer: make(chan struct{}, 1),
 					hello: &hostv1.Hello{}, hooks: map[hookID]*hook{}, drain: time.Second,
 				}
-				b.join(s)
-				s.begin()
+				b.addSession(s)
+				s.sendHello()
 				members = append(members, s)
 			} else {
 				i := (turn * 7) % len(members)
-				b.leave(members[i])
-				b.leave(members[i]) // Twice is once.
+				b.removeSession(members[i])
+				b.removeSession(members[i]) // Twice is once.
 				members = append(members[:i], members[i+1:]...)
 			}
 			sum := 0
@@ -203,10 +203,10 @@ func TestTheHelloIsTheShare(t *testing.T) {
 		s := &session{
 			budget: b, forWriter: make(chan struct{}, 1), forTimer: make(chan struct{}, 1), hello: &hostv1.Hello{}, drain: time.Second,
 		}
-		b.join(s)
-		s.begin()
+		b.addSession(s)
+		s.sendHello()
 		hello := &hostv1.ConnectRequest{}
-		if err := proto.Unmarshal(s.state.out.take(nil)[0], hello); err != nil {
+		if err := proto.Unmarshal(s.state.out.takeFrames(nil)[0], hello); err != nil {
 			t.Fatal(err)
 		}
 		if got := hello.GetHello().GetMaxOutstanding(); got != uint32(10/(want+1)) {

@@ -9,11 +9,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// outbox is what waits for the writer: encoded frames, in order. Verdicts that wait one behind the other become one frame
-// if the dispatcher takes that; none waits for others to come. It is pure; the zero value is empty.
+// outbox holds encoded frames that are to be sent, in order. Successive verdicts become one frame if the dispatcher takes
+// batches; no verdict waits for others to come. It is pure; the zero value is empty.
 type outbox struct {
-	together bool // several verdicts to a frame
-	limit    int  // size of such a frame
+	batches bool // several verdicts in a frame
+	limit   int  // size of such a frame
 
 	frames  [][]byte
 	run     []byte // verdicts behind the frames, each as a member of Verdicts
@@ -21,10 +21,9 @@ type outbox struct {
 	waiting int    // verdicts and other frames
 }
 
-// takesTogether says that the dispatcher takes several verdicts to a frame, of at most limit bytes.
-func (o *outbox) takesTogether(limit int) { o.together, o.limit = true, min(limit, maxBatchBytes) }
+// allowBatches allows several verdicts in a frame, of at most limit bytes.
+func (o *outbox) allowBatches(limit int) { o.batches, o.limit = true, min(limit, maxBatchBytes) }
 
-// message adds a frame.
 func (o *outbox) message(m *hostv1.ConnectRequest) {
 	encoded, err := proto.Marshal(m)
 	if err != nil {
@@ -37,7 +36,7 @@ func (o *outbox) message(m *hostv1.ConnectRequest) {
 
 // verdict adds an encoded Verdict, which stays the caller's.
 func (o *outbox) verdict(encoded []byte) {
-	full := !o.together || o.members == maxBatch || len(o.run)+len(encoded)+2*frameOverhead > o.limit
+	full := !o.batches || o.members == maxBatch || len(o.run)+len(encoded)+2*frameOverhead > o.limit
 	if full {
 		o.seal()
 	}
@@ -47,7 +46,7 @@ func (o *outbox) verdict(encoded []byte) {
 	o.waiting++
 }
 
-// seal makes one frame of the run. The encoding of a frame with one verdict differs from that of a member in its tag alone.
+// seal makes the run one frame. The encoding of a frame with one verdict differs from that of a member in its tag alone.
 func (o *outbox) seal() {
 	var frame []byte
 	switch o.members {
@@ -68,13 +67,12 @@ func (o *outbox) seal() {
 	}
 }
 
-// take returns what there is to write and empties the outbox. What it returned before is used for what comes next.
-func (o *outbox) take(before [][]byte) [][]byte {
+// takeFrames empties the outbox and returns its frames. It reuses the memory of the frames before.
+func (o *outbox) takeFrames(before [][]byte) [][]byte {
 	o.seal()
 	frames := o.frames
 	o.frames, o.waiting = before[:0], 0
 	return frames
 }
 
-// drop empties the outbox, and forgets what is in it.
-func (o *outbox) drop() { *o = outbox{together: o.together, limit: o.limit} }
+func (o *outbox) drop() { *o = outbox{batches: o.batches, limit: o.limit} }

@@ -56,10 +56,10 @@ func TestVerdictsThatWaitShareAFrame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var o outbox
 			if tt.limit > 0 {
-				o.takesTogether(tt.limit)
+				o.allowBatches(tt.limit)
 			}
 			tt.fill(&o)
-			frames := o.take(nil)
+			frames := o.takeFrames(nil)
 			sizes, calls := read(t, frames)
 			if len(sizes) != len(tt.want) {
 				t.Fatalf("%d frames of %v verdicts, want %v", len(frames), sizes, tt.want)
@@ -77,7 +77,7 @@ func TestVerdictsThatWaitShareAFrame(t *testing.T) {
 					t.Errorf("verdicts in the order %v", calls)
 				}
 			}
-			if o.waiting != 0 || len(o.take(nil)) != 0 {
+			if o.waiting != 0 || len(o.takeFrames(nil)) != 0 {
 				t.Error("something is left")
 			}
 		})
@@ -105,7 +105,7 @@ func TestAnOutboxLosesNothing(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		var o outbox
 		if seed%2 == 0 {
-			o.takesTogether(1 + random.IntN(2*maxBatchBytes))
+			o.allowBatches(1 + random.IntN(2*maxBatchBytes))
 		}
 		var added, got []uint64
 		for i := range uint64(500) {
@@ -113,14 +113,14 @@ func TestAnOutboxLosesNothing(t *testing.T) {
 			case 0:
 				o.message(pong(i))
 			case 1:
-				_, calls := read(t, o.take(nil))
+				_, calls := read(t, o.takeFrames(nil))
 				got = append(got, calls...)
 			default:
 				o.verdict(verdictOf(i+1, random.IntN(2000)))
 				added = append(added, i+1)
 			}
 		}
-		_, calls := read(t, o.take(nil))
+		_, calls := read(t, o.takeFrames(nil))
 		got = append(got, calls...)
 		if len(got) != len(added) {
 			t.Fatalf("seed %d: %d of %d", seed, len(got), len(added))
@@ -137,7 +137,7 @@ func TestAnOutboxLosesNothing(t *testing.T) {
 func TestALargeVerdictIsNotKept(t *testing.T) {
 	var o outbox
 	o.verdict(verdictOf(1, 1<<20))
-	o.take(nil)
+	o.takeFrames(nil)
 	if cap(o.run) > maxBatchBytes {
 		t.Errorf("%d bytes are kept", cap(o.run))
 	}

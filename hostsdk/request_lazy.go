@@ -12,8 +12,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// request is the request of a review, of which as much is decoded as its handlers ask for. It is checked before a handler
-// sees it, so that nothing that a handler asks for can fail. nil is an empty one. Safe for concurrent use.
+// request is the request of a review, decoded as far as its handlers need it. It is checked before a handler sees it, so that
+// the handler's reads cannot fail. nil is an empty request. Safe for concurrent use.
 type request struct {
 	present bool
 	encoded []byte
@@ -24,7 +24,7 @@ type request struct {
 	decoded  atomic.Pointer[admissionv1.AdmissionRequest]
 }
 
-// check says why the request can not be decoded. It is called before anything else.
+// check returns why the request cannot be decoded. It is called before any other method.
 func (r *request) check() error {
 	r.checking.Do(func() {
 		if r.decoded.Load() != nil || wire.WellFormed(r.encoded) {
@@ -37,7 +37,7 @@ func (r *request) check() error {
 	return r.wrong
 }
 
-// message is the whole request, which is shared and never written. It is decoded once.
+// message returns the whole request, which is shared and never written. It is decoded once.
 func (r *request) message() *admissionv1.AdmissionRequest {
 	if r == nil {
 		return &admissionv1.AdmissionRequest{}
@@ -49,7 +49,7 @@ func (r *request) message() *admissionv1.AdmissionRequest {
 	return r.decoded.Load()
 }
 
-// encoding is the encoded request, if that is the place to look: it is not once the whole is decoded.
+// encoding returns the encoded request, unless the whole is decoded already.
 func (r *request) encoding() (encoded []byte, ok bool) {
 	if r == nil || r.decoded.Load() != nil {
 		return nil, false
@@ -57,7 +57,7 @@ func (r *request) encoding() (encoded []byte, ok bool) {
 	return r.encoded, true
 }
 
-// text is a text of the request: the field on a path of numbers, or what get makes of the whole.
+// text returns the field at a path of numbers, or the result of get for the whole.
 func (r *request) text(get func(*admissionv1.AdmissionRequest) string, path ...protowire.Number) string {
 	encoded, ok := r.encoding()
 	if !ok {
@@ -69,7 +69,7 @@ func (r *request) text(get func(*admissionv1.AdmissionRequest) string, path ...p
 	return string(encoded)
 }
 
-// object is an object of the request as it was sent, likewise.
+// object returns an object as it was sent, likewise.
 func (r *request) object(get func(*admissionv1.AdmissionRequest) *admissionv1.Object, number protowire.Number) []byte {
 	encoded, ok := r.encoding()
 	if !ok {

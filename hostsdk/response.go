@@ -139,7 +139,7 @@ func (r *Response) status() *admissionv1.Status {
 	return s
 }
 
-// isPatch sees whether a patch can be one; the dispatcher applies it and sees the rest.
+// isPatch reports whether a patch is a JSON array; the dispatcher applies it and finds other faults.
 func isPatch(patch []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(patch, " \t\r\n"), []byte("[")) && json.Valid(patch)
 }
@@ -153,13 +153,12 @@ func validAudit(audit map[string]string) map[string]string {
 		return nil
 	}
 	out := make(map[string]string, len(audit))
-	for _, key := range slices.Sorted(maps.Keys(audit)) {
+	for _, key := range slices.Sorted(maps.Keys(audit)) { // Sorted: of two keys that become equal the same one wins each time.
 		out[valid(key)] = valid(audit[key])
 	}
 	return out
 }
 
-// encodeVerdict appends the encoding of a verdict to b.
 func encodeVerdict(b []byte, v *hostv1.Verdict) []byte {
 	encoded, err := proto.MarshalOptions{}.MarshalAppend(b, v)
 	if err != nil { // Not reached: texts are made valid before.
@@ -176,7 +175,7 @@ const (
 )
 
 // fit makes a verdict small enough for a dispatcher that takes frames of limit bytes. A denial stays a denial: it loses
-// what is beside its message, then the end of the message. Everything else becomes a failure.
+// all but its message, then the end of the message. Any other verdict becomes a failure.
 func fit(v *hostv1.Verdict, limit int) *hostv1.Verdict {
 	size := proto.Size(v) + frameOverhead
 	if size <= limit {
@@ -190,9 +189,9 @@ func fit(v *hostv1.Verdict, limit int) *hostv1.Verdict {
 	}
 	status := &admissionv1.Status{Status: "Failure", Code: response.GetStatus().GetCode()}
 	small.Outcome = &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Status: status}}
-	// The lengths of the nested messages grow with the text: leave them room.
-	room := limit - proto.Size(small) - 2*frameOverhead
-	status.Message = shorten(response.GetStatus().GetMessage(), room)
+	// The lengths of the nested messages grow with the text.
+	remaining := limit - proto.Size(small) - 2*frameOverhead
+	status.Message = shorten(response.GetStatus().GetMessage(), remaining)
 	return small
 }
 

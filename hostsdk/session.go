@@ -27,7 +27,7 @@ type Stream interface {
 // OpenFunc opens the stream of a session. The end of ctx ends the stream at once, also while it is being opened.
 type OpenFunc func(ctx context.Context) (Stream, error)
 
-// listener is told what a session learns of its dispatcher. It is called from the session's reader and must not block.
+// listener receives what a session reads of its dispatcher. The session's reader calls it, so it must not block.
 type listener interface {
 	welcomed(s *session, w *hostv1.Welcome)
 	hookChanged(s *session, h *hostv1.HookState)
@@ -36,8 +36,8 @@ type listener interface {
 }
 
 // session is the shell around the state of one session: a reader, a writer, a timer, and a goroutine for each running
-// handler. Each of them steps the state under mu and carries out the effects outside of it. Whoever finds something to send
-// and nobody sending may be the sender.
+// handler. Each of them steps the state under mu and carries out the effects outside of it. The writer and each handler that has
+// returned may send; one of them does at a time.
 type session struct {
 	// Set once, by newSession.
 	hooks    map[hookID]*hook
@@ -48,9 +48,9 @@ type session struct {
 	logger   *slog.Logger
 	listener listener
 	handlers *sync.WaitGroup // also probes
-	crew     *crew
+	pool     *workerPool
 
-	// Each holds at most one wake-up, which says that there is something to look at under mu.
+	// Each holds at most one wake-up: the state has changed.
 	forWriter, forReader, forTimer chan struct{}
 
 	// Set once, by run, before anything else starts.
@@ -59,15 +59,14 @@ type session struct {
 	stream   Stream
 
 	mu      sync.Mutex
-	state   *state // nil until the stream is open
-	sending bool   // by one goroutine, whose is what follows
-
-	frames [][]byte // that were sent last
+	state   *state   // nil until the stream is open
+	sending bool     // by one goroutine, which owns frames meanwhile
+	frames  [][]byte // that were sent last
 }
 
-// run opens the stream and serves until it ends; nil means that it ended cleanly. When ctx ends the session drains. The
+// serveStream opens the stream and serves until it ends; nil means that it ended cleanly. When ctx ends the session drains. The
 // handlers' contexts have ended on return; handlers may still run.
-func (s *session) run(ctx context.Context, open OpenFunc) error {
+func (s *session) serveStream(ctx context.Context, open OpenFunc) error {
 	lasting := context.WithoutCancel(ctx)
 	streamCtx, abort := context.WithCancelCause(lasting)
 	defer abort(errGone)
@@ -79,12 +78,12 @@ func (s *session) run(ctx context.Context, open OpenFunc) error {
 	defer stopHandling(errGone)
 	s.handling, s.abort, s.stream = handling, abort, stream
 
-	s.budget.join(s)
-	defer s.budget.leave(s)
+	s.budget.addSession(s)
+	defer s.budget.removeSession(s)
 	defer s.listener.ended(s)
-	s.begin()
+	s.sendHello()
 
-	defer s.crew.close()
+	defer s.pool.close()
 	var pumps sync.WaitGroup
 	defer pumps.Wait()
 	defer abort(errGone)
@@ -116,8 +115,8 @@ func openStream(ctx, streamCtx context.Context, abort context.CancelCauseFunc, o
 	return stream, err
 }
 
-// begin puts Hello first into the outbox. A share that changes meanwhile is told after it.
-func (s *session) begin() {
+// sendHello puts Hello first into the outbox. A share that changes meanwhile follows it.
+func (s *session) sendHello() {
 	s.hello.MaxOutstanding = uint32(s.budget.share())
 	s.mu.Lock()
 	s.state = newState(time.Now(), s.hello, s.hooks, s.drain)
@@ -184,22 +183,22 @@ func (s *session) backlog() bool {
 	return s.state.out.waiting > maxOutbox
 }
 
-// step lets the state decide, and carries out what it decided. What there is to send the writer sends.
-func (s *session) step(decide func(st *state, now time.Time) effects) {
-	if s.decide(decide) {
+// step changes the state and carries out the effects. The writer sends what is in the outbox.
+func (s *session) step(change func(st *state, now time.Time) effects) {
+	if s.stepUnsent(change) {
 		wake(s.forWriter)
 	}
 }
 
-// decide is a step, but for the sending: it says whether there is something to send.
-func (s *session) decide(decide func(st *state, now time.Time) effects) (toSend bool) {
+// stepUnsent is step without the sending. It reports whether the caller should send.
+func (s *session) stepUnsent(change func(st *state, now time.Time) effects) (toSend bool) {
 	s.mu.Lock()
 	if s.state == nil {
 		s.mu.Unlock()
 		return false
 	}
-	out := decide(s.state, time.Now())
-	sooner := s.state.hurry()
+	out := change(s.state, time.Now())
+	sooner := s.state.takeHurry()
 	toSend = s.state.toSend() && !s.sending
 	s.mu.Unlock()
 	if sooner {
@@ -209,7 +208,7 @@ func (s *session) decide(decide func(st *state, now time.Time) effects) (toSend 
 	return toSend
 }
 
-// carryOut does what a step decided, except sending. Only the reader's steps decide more than that.
+// carryOut carries out the effects of a step. Only the reader's steps have any but abort.
 func (s *session) carryOut(out *effects) {
 	if out.welcome != nil {
 		s.listener.welcomed(s, out.welcome)
@@ -218,37 +217,36 @@ func (s *session) carryOut(out *effects) {
 		s.listener.hookChanged(s, out.hookState)
 	}
 	if out.leaving != nil {
-		s.budget.leave(s)
+		s.budget.removeSession(s)
 		s.listener.leaving(s, out.leaving)
 	}
 	if len(out.start) > 0 {
-		s.start(out.start)
+		s.startHandlers(out.start)
 	}
 	for _, inv := range out.cancel {
 		inv.ctx.end(errCancelled)
 	}
 	if out.probe != nil {
-		s.probe(out.probe)
+		s.runProbe(out.probe)
 	}
 	if out.abort != nil {
 		s.abort(out.abort)
 	}
 }
 
-// shareChanged tells the dispatcher the session's share of the budget. The share is read under mu, so that of two
-// changes the later one is told last.
+// shareChanged announces the session's share of the budget. It reads the share under mu, so that the later one of two changes
+// is announced last.
 func (s *session) shareChanged() {
 	s.step(func(st *state, _ time.Time) (none effects) { st.credit(s.budget.share()); return none })
 }
 
-// wasUseful says whether the dispatcher sent anything after its welcome.
+// wasUseful reports whether the dispatcher sent anything after its welcome.
 func (s *session) wasUseful() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state != nil && s.state.useful
 }
 
-// ignoredFrames is how many frames of unknown types came.
 func (s *session) ignoredFrames() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

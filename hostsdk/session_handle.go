@@ -9,27 +9,25 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// start has handlers run, each under the deadline of its call.
-func (s *session) start(some []invocation) {
+func (s *session) startHandlers(some []invocation) {
 	for i := range some {
 		some[i].session = s
-		some[i].ctx.begin(s.handling, some[i].deadline)
+		some[i].ctx.init(s.handling, some[i].deadline)
 	}
-	s.crew.add(some)
+	s.pool.enqueue(some)
 }
 
-// run calls the handler and sends its verdict, also when the handler ends this goroutine.
-func (i *invocation) run() {
-	defer i.finish()
-	i.session.caller.run(i)
+// runHandler calls the handler and sends its verdict, also when the handler ends this goroutine.
+func (i *invocation) runHandler() {
+	defer i.sendVerdict()
+	i.session.caller.callInSlot(i)
 }
 
-// finish sends the verdict.
-func (i *invocation) finish() {
-	i.ctx.finish()
+func (i *invocation) sendVerdict() {
+	i.ctx.handlerReturned()
 	i.verdict.CallId, i.verdict.HookIndex = i.id, i.index
 	encoded := i.session.caller.encode(i.scratch[:0], &i.verdict)
-	toSend := i.session.decide(func(st *state, now time.Time) (none effects) {
+	toSend := i.session.stepUnsent(func(st *state, now time.Time) (none effects) {
 		st.finished(now, i.pair, &i.verdict, encoded)
 		return none
 	})
@@ -38,8 +36,8 @@ func (i *invocation) finish() {
 	}
 }
 
-// probe asks the hooks of a name whether they are ready.
-func (s *session) probe(p *hostv1.Probe) {
+// runProbe runs the readiness probes of the hooks of a name.
+func (s *session) runProbe(p *hostv1.Probe) {
 	s.handlers.Go(func() {
 		ctx, stop := context.WithTimeout(s.handling, probeTimeout)
 		defer stop()
@@ -47,12 +45,12 @@ func (s *session) probe(p *hostv1.Probe) {
 		defer func() {
 			s.step(func(st *state, _ time.Time) (none effects) { st.probed(p.GetSeq(), notReady); return none })
 		}()
-		notReady = s.ready(ctx, p.GetHook())
+		notReady = s.probeHooks(ctx, p.GetHook())
 	})
 }
 
-// ready is nil when the hooks of a name can judge reviews.
-func (s *session) ready(ctx context.Context, name string) (notReady error) {
+// probeHooks returns nil if all hooks of a name are ready.
+func (s *session) probeHooks(ctx context.Context, name string) (notReady error) {
 	defer func() {
 		if value := recover(); value != nil {
 			s.logger.ErrorContext(ctx, "probe panicked", slog.String("hook", name), slog.Any("panic", value))

@@ -7,7 +7,7 @@ import (
 	"runtime"
 )
 
-// write sends what the other senders leave, until the stream ends.
+// write sends the frames that no handler sends, until the stream ends.
 func (s *session) write(ctx context.Context) {
 	for {
 		s.flush()
@@ -19,8 +19,8 @@ func (s *session) write(ctx context.Context) {
 	}
 }
 
-// flush sends what is in the outbox. One goroutine does so at a time: what others put there meanwhile it sends as well.
-// Handlers that are done send for themselves; the reader must not be held up, and wakes the writer.
+// flush empties the outbox. One goroutine does so at a time, and also sends the frames that others add meanwhile. A handler
+// that has returned sends for itself; the reader must not be delayed, and wakes the writer.
 func (s *session) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,10 +32,10 @@ func (s *session) flush() {
 	for s.state.toSend() {
 		if s.state.mayShare() {
 			s.mu.Unlock()
-			runtime.Gosched() // Handlers that cannot run now are not waited for.
+			runtime.Gosched() // It does not wait for handlers that cannot run now.
 			s.mu.Lock()
 		}
-		s.frames = s.state.out.take(s.frames)
+		s.frames = s.state.out.takeFrames(s.frames)
 		last := s.state.finishing
 		s.mu.Unlock()
 		wake(s.forReader)
@@ -47,12 +47,16 @@ func (s *session) flush() {
 	}
 }
 
-// send writes frames, which it does not keep, and closes the host's side behind the last one.
+// send writes frames, and closes the host's side behind the last one. A failed write ends the sending; the reader goes on, and
+// learns why the stream ended.
 func (s *session) send(frames [][]byte, last bool) error {
 	defer clear(frames)
 	for _, frame := range frames {
 		if err := s.stream.Send(frame); err != nil {
-			return s.unwritable(err)
+			if !errors.Is(err, io.EOF) {
+				s.abort(err)
+			}
+			return err
 		}
 	}
 	if last {
@@ -61,12 +65,4 @@ func (s *session) send(frames [][]byte, last bool) error {
 		}
 	}
 	return nil
-}
-
-// unwritable is the end of the sending. The reader goes on, and learns why the stream ended.
-func (s *session) unwritable(err error) error {
-	if !errors.Is(err, io.EOF) {
-		s.abort(err)
-	}
-	return err
 }

@@ -24,7 +24,7 @@ const (
 	refusedEmpty      = "review without a request"
 )
 
-// Why a session was given up. The dispatcher fails its calls over, and the host dials again.
+// Why a session was aborted. The dispatcher fails its calls over, and the host dials again.
 var (
 	errNoWelcome = errors.New("hostsdk: the dispatcher sent no welcome in time")
 	errSilent    = errors.New("hostsdk: the dispatcher fell silent")
@@ -38,13 +38,13 @@ type hookID struct {
 	stage admissionv1.Stage
 }
 
-// effects are what the session has to do after a step, in the order of the fields. What it has to send is in the outbox.
+// effects are what the session has to do after a step, in the order of the fields. The frames to send are in the outbox.
 type effects struct {
 	// welcome is set once the dispatcher has accepted the host, and again when it says more.
 	welcome *hostv1.Welcome
-	// hookState is what became of a hook since the welcome.
+	// hookState is a change since the welcome.
 	hookState *hostv1.HookState
-	// leaving is set when the dispatcher says that it leaves.
+	// leaving is set when the dispatcher drains.
 	leaving *hostv1.DispatcherDrain
 	start   []invocation
 	cancel  []*invocation
@@ -68,11 +68,11 @@ type state struct {
 	// Life of the session.
 	opened    time.Time
 	lastFrame time.Time
-	owing     time.Time // since when frames have come while the host has said nothing; zero when it has
+	owing     time.Time // time of the first frame since the host's last one; zero if there is none
 	useful    bool      // a frame came after the welcome
 	ignored   uint64    // frames of unknown types
 
-	// Calls. limit is the highest bound ever announced: a lower one may not have reached the dispatcher.
+	// Calls. limit is the highest bound ever announced: the dispatcher may not know a lower one yet.
 	calls       map[uint64]*liveCall
 	outstanding int
 	limit       int
@@ -91,13 +91,13 @@ type state struct {
 	draining   bool
 	finishing  bool // nothing is sent after what is in the outbox
 	mute       bool // nothing can be sent
-	over       bool // given up
+	over       bool // aborted
 	drainUntil time.Time
 	endUntil   time.Time
-	hurried    bool // one of the deadlines has moved forward
+	hurried    bool // a deadline has become earlier since takeHurry
 }
 
-// newState starts a session that announces hello, and hooks in it. Hello is the first frame.
+// newState starts a session; hello is its first frame.
 func newState(now time.Time, hello *hostv1.Hello, hooks map[hookID]*hook, drainTimeout time.Duration) *state {
 	s := &state{
 		hooks:        hooks,
@@ -115,7 +115,6 @@ func newState(now time.Time, hello *hostv1.Hello, hooks map[hookID]*hook, drainT
 	return s
 }
 
-// frame takes a frame of the dispatcher that arrived at now.
 func (s *state) frame(now time.Time, f *frame) effects {
 	s.lastFrame = now
 	out := s.received(now, f)
@@ -123,12 +122,11 @@ func (s *state) frame(now time.Time, f *frame) effects {
 	return out
 }
 
-// alive says by itself that the host lives, when frames come and it has had nothing to say to them for a while: a Ping
-// may be behind them, on a link that takes seconds for what is on its way. Who hears nothing says nothing: a host that can
-// only be heard shall get no calls.
+// alive sends an unasked Pong when frames have come for a while and the host has sent none: on a slow link a Ping may be stuck
+// behind them. Without frames it sends nothing: a host that receives nothing must get no calls.
 func (s *state) alive(now time.Time) {
 	switch {
-	case s.out.waiting > 0: // and says so
+	case s.out.waiting > 0: // A frame will be sent anyway.
 	case s.owing.IsZero():
 		s.owing = now
 	case now.Sub(s.owing) >= aliveInterval:
@@ -137,7 +135,6 @@ func (s *state) alive(now time.Time) {
 	}
 }
 
-// received does what a frame asks for.
 func (s *state) received(now time.Time, f *frame) effects {
 	if w := f.message.GetWelcome(); w != nil {
 		return s.welcome(w)
@@ -174,7 +171,7 @@ func (s *state) received(now time.Time, f *frame) effects {
 	}
 }
 
-// send puts a frame into the outbox, unless the host has said its last word.
+// send puts a frame into the outbox, unless the host's side of the stream is closed.
 func (s *state) send(m *hostv1.ConnectRequest) {
 	if !s.finishing && !s.mute {
 		s.owing = time.Time{}
@@ -182,20 +179,20 @@ func (s *state) send(m *hostv1.ConnectRequest) {
 	}
 }
 
-// toSend says whether there are frames to send, or the host's side of the stream to close.
+// toSend reports whether there are frames to send, or the host's side of the stream to close.
 func (s *state) toSend() bool { return s.out.waiting > 0 || s.finishing && !s.mute }
 
-// mayShare says whether handlers are under way whose verdicts could go in the same frame as what there is to send.
-func (s *state) mayShare() bool { return s.out.together && s.outstanding > 0 }
+// mayShare reports whether running handlers may soon return verdicts for the next frame.
+func (s *state) mayShare() bool { return s.out.batches && s.outstanding > 0 }
 
-// unwritable says that nothing can be sent any more. The dispatcher may still say why.
+// unwritable notes that a write has failed. The reader may still learn why.
 func (s *state) unwritable() {
 	s.mute = true
 	s.out.drop()
 }
 
-// end puts a verdict into the outbox, unless the host has said its last word.
-func (s *state) end(v *hostv1.Verdict, encoded []byte) {
+// sendVerdict puts a verdict into the outbox, likewise.
+func (s *state) sendVerdict(v *hostv1.Verdict, encoded []byte) {
 	s.owing = time.Time{}
 	switch {
 	case s.finishing || s.mute:
@@ -206,7 +203,7 @@ func (s *state) end(v *hostv1.Verdict, encoded []byte) {
 	}
 }
 
-// welcome takes the answer to Hello. A later one brings a new list of peers and states.
+// welcome takes the answer to Hello. A later Welcome has a new list of peers and states.
 func (s *state) welcome(w *hostv1.Welcome) effects {
 	if w.GetProtocol() != protocolVersion {
 		return effects{abort: fmt.Errorf("hostsdk: the dispatcher chose protocol %d, this host speaks %d",
@@ -219,13 +216,12 @@ func (s *state) welcome(w *hostv1.Welcome) effects {
 	if most := w.GetMaxVerdictBytes(); most > 0 {
 		s.maxVerdict = int(most)
 	}
-	if slices.Contains(w.GetCapabilities(), takesBatches) {
-		s.out.takesTogether(s.maxVerdict)
+	if slices.Contains(w.GetCapabilities(), capabilityBatches) {
+		s.out.allowBatches(s.maxVerdict)
 	}
 	return effects{welcome: w}
 }
 
-// probe asks the hook itself, or answers for one that is not offered.
 func (s *state) probe(p *hostv1.Probe) effects {
 	offered := s.hooks[hookID{p.GetHook(), admissionv1.Stage_STAGE_VALIDATE}] != nil ||
 		s.hooks[hookID{p.GetHook(), admissionv1.Stage_STAGE_MUTATE}] != nil
@@ -242,7 +238,7 @@ func (s *state) probe(p *hostv1.Probe) effects {
 	}
 }
 
-// probed takes what a hook said of its readiness; nil means ready.
+// probed sends the result of a probe; nil means ready.
 func (s *state) probed(seq uint64, notReady error) {
 	s.probing--
 	s.send(probeResult(seq, notReady))
@@ -260,7 +256,7 @@ func (s *state) credit(most int) {
 	}})
 }
 
-// drain says good-bye: no new calls from here on, those in flight finish.
+// drain announces that the host takes no new calls. Those in flight finish.
 func (s *state) drain(now time.Time) {
 	if s.draining {
 		return
@@ -273,8 +269,8 @@ func (s *state) drain(now time.Time) {
 	s.finishWhenDrained(now)
 }
 
-// finishWhenDrained lets the session end once no call is owed a verdict. A review that comes in chunks is owed one if a
-// call with a greater id was started: the dispatcher cannot tell from HostDrain that this one was not.
+// finishWhenDrained ends a draining session once all calls have their verdicts. An incomplete review needs one if a call with
+// a greater id was started: by HostDrain the dispatcher takes it as started too.
 func (s *state) finishWhenDrained(now time.Time) {
 	owed := s.outstanding > 0 || s.assembly.assembling() && s.assembly.call < s.lastStarted
 	if !s.draining || s.finishing || owed {
@@ -284,7 +280,7 @@ func (s *state) finishWhenDrained(now time.Time) {
 	s.endBy(now.Add(closeTimeout))
 }
 
-// left takes the dispatcher's good-bye: it ends the stream once the calls in flight have ended.
+// left bounds the rest of a session whose dispatcher drains: it ends the stream after the calls in flight.
 func (s *state) left(now time.Time, d *hostv1.DispatcherDrain) effects {
 	s.endBy(now.Add(milliseconds(d.GetGraceMs()) + closeTimeout))
 	return effects{leaving: d}
@@ -296,7 +292,7 @@ func (s *state) endBy(t time.Time) {
 	}
 }
 
-// deadline is a time at which the session is given up; a zero time is none.
+// deadline is a time at which the session is aborted; a zero time is none.
 type deadline struct {
 	at  time.Time
 	why error
@@ -317,14 +313,14 @@ func (s *state) deadlines() [3]deadline {
 	return [...]deadline{life, drain, {s.endUntil, errNotEnded}}
 }
 
-// hurry says whether something has moved the next deadline forward since it was asked last.
-func (s *state) hurry() bool {
+// takeHurry reports whether a deadline has become earlier since the last call.
+func (s *state) takeHurry() bool {
 	hurried := s.hurried
 	s.hurried = false
 	return hurried
 }
 
-// wake is when tick has something to do at the latest; zero when there is nothing more to do.
+// wake returns the time of the next deadline; zero if there is none.
 func (s *state) wake() time.Time {
 	var first time.Time
 	for _, d := range s.deadlines() {
@@ -335,7 +331,7 @@ func (s *state) wake() time.Time {
 	return first
 }
 
-// tick gives the session up when a deadline has passed.
+// tick aborts the session when a deadline has passed.
 func (s *state) tick(now time.Time) effects {
 	for _, d := range s.deadlines() {
 		if !d.at.IsZero() && !now.Before(d.at) {
@@ -355,7 +351,6 @@ func pong(seq uint64) *hostv1.ConnectRequest {
 	return &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: seq}}}
 }
 
-// probeResult answers a probe; nil means ready.
 func probeResult(seq uint64, notReady error) *hostv1.ConnectRequest {
 	result := &hostv1.ProbeResult{Seq: seq, Ready: notReady == nil}
 	if notReady != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// pair is one call of one hook: what a verdict ends.
+// pair is one call of one hook; a verdict ends it.
 type pair struct {
 	id    uint64 // of the call
 	index uint32 // of the hook
 }
 
-// invocation is one handler that is asked for one verdict. The state makes it, and the session runs it.
+// invocation is one handler's run for one verdict. The state makes it, and the session runs it.
 type invocation struct {
 	pair
 	hook     *hook
@@ -26,14 +26,14 @@ type invocation struct {
 
 	// Of the session: one piece of memory for a call.
 	session *session
-	next    *invocation // of the crew's queue
+	next    *invocation // of the pool's queue
 	ctx     callContext
 	request Request
 	verdict hostv1.Verdict
 	scratch [64]byte // for the encoded verdict, if it fits
 }
 
-// call is the part of the review that is this hook's own.
+// call returns the part of the review for this hook.
 func (i *invocation) call() *wire.HookCallView { return &i.review.Hooks[i.index] }
 
 // liveCall is a call with handlers that have not finished.
@@ -48,20 +48,19 @@ func (s *state) refuse(p pair, reason string) {
 	v := &hostv1.Verdict{
 		CallId: p.id, HookIndex: p.index, Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: reason}},
 	}
-	s.end(v, encodeVerdict(nil, v))
+	s.sendVerdict(v, encodeVerdict(nil, v))
 }
 
-// broken ends a session whose dispatcher does not keep the contract: the books of both sides no longer agree.
+// broken ends a session whose dispatcher violates the contract: the two sides no longer agree on the calls in flight.
 func broken(how error) effects {
 	return effects{abort: fmt.Errorf("hostsdk: the dispatcher broke the contract: %w", how)}
 }
 
-// chunk takes a part of a review, and the review with the last one.
 func (s *state) chunk(now time.Time, c *wire.ChunkView) effects {
 	if s.calls[c.CallID] != nil {
 		return broken(fmt.Errorf("call %d came twice", c.CallID))
 	}
-	encoded, err := s.assembly.add(now, c)
+	encoded, err := s.assembly.addChunk(now, c)
 	if err != nil {
 		return broken(err)
 	}
@@ -79,8 +78,8 @@ func (s *state) chunk(now time.Time, c *wire.ChunkView) effects {
 	return s.reviews(now, s.assembly.began, reviews)
 }
 
-// whole takes reviews that come in one piece. Ids are never reused and increase from one to the next, but for those of
-// reviews in chunks, which keep an order of their own: that a call comes again is seen also when it is long over.
+// whole takes reviews that come in one piece. Their ids increase, so that a call that comes again is noticed also after its end.
+// Reviews in chunks have an order of their own.
 func (s *state) whole(now time.Time, reviews []review) effects {
 	for i := range reviews {
 		call := reviews[i].CallID
@@ -92,8 +91,8 @@ func (s *state) whole(now time.Time, reviews []review) effects {
 	return s.reviews(now, now, reviews)
 }
 
-// reviews starts the handlers that are asked, and refuses the calls that cannot start. Their time counts from when the
-// dispatcher wrote the reviews, or the first chunk.
+// reviews starts handlers, and refuses the calls that cannot start. Their time counts from written: the arrival of the reviews,
+// or of the first chunk.
 func (s *state) reviews(now, written time.Time, reviews []review) effects {
 	asked := 0
 	for i := range reviews {
@@ -112,7 +111,7 @@ func (s *state) reviews(now, written time.Time, reviews []review) effects {
 }
 
 // review appends the handlers of one review to start. Ids are never reused: a second review of a live call would leave
-// both sides with different books.
+// the two sides with different calls in flight.
 func (s *state) review(now, written time.Time, r *review, start []invocation) ([]invocation, error) {
 	if s.calls[r.CallID] != nil || s.assembly.assembling() && s.assembly.call == r.CallID {
 		return nil, fmt.Errorf("call %d came twice", r.CallID)
@@ -121,7 +120,7 @@ func (s *state) review(now, written time.Time, r *review, start []invocation) ([
 		return nil, tooManyHooks(r.CallID, len(r.Hooks))
 	}
 	s.highest = max(s.highest, r.CallID)
-	early := s.takeEarly(now, r.CallID)
+	early := s.early.takeCall(now.Add(-s.silence), r.CallID)
 	live := &r.live
 	if live.running = live.one[:]; len(r.Hooks) != 1 {
 		live.running = make([]*invocation, len(r.Hooks))
@@ -148,7 +147,7 @@ func (s *state) review(now, written time.Time, r *review, start []invocation) ([
 	return start, nil
 }
 
-// refusal says why the handler of a hook is not started; empty if it is.
+// refusal returns the reason not to start the handler of a hook; empty if it starts.
 func (s *state) refusal(r *review, call *wire.HookCallView, asked *hook, cancelled bool) string {
 	switch {
 	case s.draining:
@@ -168,8 +167,7 @@ func (s *state) refusal(r *review, call *wire.HookCallView, asked *hook, cancell
 	}
 }
 
-// cancel passes a cancellation to the running handlers. Of a review that has not come it is remembered; of one that is
-// over it has lost the race with the verdict.
+// cancel cancels running handlers. A cancellation before its review is remembered; one after the verdict is ignored.
 func (s *state) cancel(now time.Time, c *hostv1.Cancel) effects {
 	if s.assembly.assembling() && s.assembly.call == c.GetCallId() {
 		return s.cancelChunks(now, c)
@@ -177,14 +175,14 @@ func (s *state) cancel(now time.Time, c *hostv1.Cancel) effects {
 	live := s.calls[c.GetCallId()]
 	if live == nil {
 		if c.GetCallId() > s.highest {
-			s.rememberEarly(now, c)
+			s.early.remember(now, now.Add(-s.silence), c)
 		}
 		return effects{}
 	}
 	return effects{cancel: live.named(c.GetHookIndexes())}
 }
 
-// named are the running handlers of a list of hook indexes, of which an empty one means all.
+// named returns the running handlers of a list of hook indexes; an empty list means all.
 func (l *liveCall) named(indexes []uint32) (out []*invocation) {
 	if len(indexes) == 0 {
 		return slices.DeleteFunc(slices.Clone(l.running), func(i *invocation) bool { return i == nil })
@@ -197,36 +195,24 @@ func (l *liveCall) named(indexes []uint32) (out []*invocation) {
 	return out
 }
 
-// cancelChunks takes a cancellation of a review that has come in part. One of all its hooks stands for the rest of the
-// chunks; one of some is remembered, since the others still want the review.
+// cancelChunks cancels a review that has come in part. If all its hooks are cancelled, no more chunks come; if some are, the
+// cancellation is remembered, since the others still need the review.
 func (s *state) cancelChunks(now time.Time, c *hostv1.Cancel) effects {
 	if !s.assembly.covers(c) {
-		s.rememberEarly(now, c)
+		s.early.remember(now, now.Add(-s.silence), c)
 		return effects{}
 	}
 	for hook := range s.assembly.drop() {
 		v := &hostv1.Verdict{
 			CallId: c.GetCallId(), HookIndex: hook, Outcome: &hostv1.Verdict_Cancelled{Cancelled: &hostv1.Cancelled{}},
 		}
-		s.end(v, encodeVerdict(nil, v))
+		s.sendVerdict(v, encodeVerdict(nil, v))
 	}
 	s.finishWhenDrained(now)
 	return effects{}
 }
 
-// rememberEarly keeps a cancellation for as long as a silent session is kept.
-func (s *state) rememberEarly(now time.Time, c *hostv1.Cancel) {
-	s.early.forget(now.Add(-s.silence))
-	s.early.remember(now, c)
-}
-
-func (s *state) takeEarly(now time.Time, call uint64) []earlyCancel {
-	s.early.forget(now.Add(-s.silence))
-	return s.early.take(call)
-}
-
-// finished takes the verdict of a handler that has returned, and its encoding. It is sent whether or not the call was
-// cancelled: it alone frees the slot.
+// finished queues the verdict of a handler that has returned. It is sent also for a cancelled call: it alone frees the slot.
 func (s *state) finished(now time.Time, p pair, v *hostv1.Verdict, encoded []byte) {
 	live := s.calls[p.id]
 	if live == nil || live.running[p.index] == nil {
@@ -238,6 +224,6 @@ func (s *state) finished(now time.Time, p pair, v *hostv1.Verdict, encoded []byt
 	if live.left == 0 {
 		delete(s.calls, p.id)
 	}
-	s.end(v, encoded)
+	s.sendVerdict(v, encoded)
 	s.finishWhenDrained(now)
 }

@@ -57,7 +57,7 @@ func finish(s *state, now time.Time, p pair) {
 func sent(t *testing.T, s *state) []*hostv1.ConnectRequest {
 	t.Helper()
 	var out []*hostv1.ConnectRequest
-	for _, encoded := range s.out.take(nil) {
+	for _, encoded := range s.out.takeFrames(nil) {
 		m := &hostv1.ConnectRequest{}
 		if err := proto.Unmarshal(encoded, m); err != nil {
 			t.Fatal(err)
@@ -161,7 +161,7 @@ func TestBooks(t *testing.T) {
 	for seed := range uint64(400) {
 		var capabilities []string
 		if seed%2 == 1 {
-			capabilities = []string{takesBatches}
+			capabilities = []string{capabilityBatches}
 		}
 		b := books{t: t, random: rand.New(rand.NewPCG(seed, 0)), s: welcomedState(t, 5, capabilities...), verdicts: map[pair]int{}}
 		for range 300 {
@@ -361,7 +361,7 @@ func TestTheShellIsToldWhenADeadlineMovesForward(t *testing.T) {
 				take(s, now, reviewOf(call, 1))
 			}
 			switch at := s.wake(); {
-			case s.hurry(), !now.Before(known): // The shell looks anew.
+			case s.takeHurry(), !now.Before(known): // The shell looks anew.
 				known = at
 			case !at.IsZero() && at.Before(known):
 				t.Fatalf("seed %d: the shell sleeps until %v, and should be back at %v", seed, known, at)

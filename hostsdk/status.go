@@ -46,7 +46,7 @@ type HookStatus struct {
 	Message string
 }
 
-// board is where sessions write what dispatchers tell them. Safe for concurrent use.
+// board collects the states that dispatchers report on the sessions. Safe for concurrent use.
 type board struct {
 	logger *slog.Logger
 	ready  chan struct{} // closed once every expected hook was in rotation
@@ -54,7 +54,7 @@ type board struct {
 	mu       sync.Mutex
 	waiting  map[hookID]bool // for the rotation; nil before expect and once ready is closed
 	sessions map[*session]*SessionStatus
-	logged   []HookStatus // what the operator was last told of each hook, by any session
+	logged   []HookStatus // the state of each hook that was logged last, of any session
 }
 
 var _ listener = (*board)(nil)
@@ -63,7 +63,7 @@ func newBoard(logger *slog.Logger) *board {
 	return &board{logger: logger, ready: make(chan struct{}), sessions: map[*session]*SessionStatus{}}
 }
 
-// expect says which hooks make the host ready. Only the first call counts.
+// expect sets the hooks that make the host ready. Only the first call counts.
 func (b *board) expect(offers []*hostv1.HookOffer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +121,7 @@ func (b *board) ended(s *session) {
 	delete(b.sessions, s)
 }
 
-// setLocked takes the states of hooks from a session, and returns those that are news to the operator.
+// setLocked sets states of hooks of a session, and returns those that are to be logged.
 func (b *board) setLocked(status *SessionStatus, states []*hostv1.HookState) (news []HookStatus) {
 	for _, h := range states {
 		next := HookStatus{
@@ -139,7 +139,7 @@ func (b *board) setLocked(status *SessionStatus, states []*hostv1.HookState) (ne
 	return news
 }
 
-// replace puts the state of a hook in the place of the one for the same clusters, and says whether it is another one.
+// replace replaces the state of a hook for the same clusters, and reports whether it changed.
 func replace(states *[]HookStatus, next HookStatus) bool {
 	i := slices.IndexFunc(*states, func(x HookStatus) bool {
 		return x.Name == next.Name && x.Stage == next.Stage && slices.Equal(x.Clusters, next.Clusters)
@@ -157,12 +157,12 @@ func replace(states *[]HookStatus, next HookStatus) bool {
 	}
 }
 
-// log says what became of hooks. What keeps one from being asked is worth a warning.
+// log logs changes of hooks. A state in which the hook gets no calls is a warning.
 func (b *board) log(dispatcher string, news []HookStatus) {
 	for _, h := range news {
-		say := b.logger.Info
+		log := b.logger.Info
 		if h.State == hostv1.State_STATE_UNKNOWN_HOOK || h.State == hostv1.State_STATE_NOT_AUTHORIZED {
-			say = b.logger.Warn
+			log = b.logger.Warn
 		}
 		attrs := []any{
 			slog.String("hook", h.Name),
@@ -176,7 +176,7 @@ func (b *board) log(dispatcher string, news []HookStatus) {
 		if len(h.Clusters) > 0 {
 			attrs = append(attrs, slog.Any("clusters", h.Clusters))
 		}
-		say("hook changed", attrs...)
+		log("hook changed", attrs...)
 	}
 }
 

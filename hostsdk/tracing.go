@@ -14,12 +14,12 @@ import (
 // instrumentation is the scope of the SDK's spans.
 const instrumentation = "github.com/portcullis-mesh/portcullis/hostsdk"
 
-// tracing makes the spans of handlers. Most hosts have none: a tracer that makes none is asked only so often whether it
-// does by now. Safe for concurrent use.
+// tracing makes the spans of handlers. Most hosts have none: a tracer that made none is asked again after tracingInterval.
+// Safe for concurrent use.
 type tracing struct {
 	tracer  trace.Tracer
 	options []trace.SpanStartOption
-	idle    atomic.Int64 // until then the tracer is not asked, in nanoseconds of Unix time
+	idle    atomic.Int64 // the tracer is not asked before, in nanoseconds of Unix time
 }
 
 func newTracing(provider trace.TracerProvider) *tracing {
@@ -50,7 +50,6 @@ func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.
 	return spanCtx, span
 }
 
-// explain says what is judged.
 func explain(span trace.Span, inv *invocation) {
 	span.SetAttributes(
 		attribute.String("portcullis.hook", inv.hook.id.name),

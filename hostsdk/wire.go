@@ -12,17 +12,15 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// frame is what came from a dispatcher. Exactly one of its fields is set; a message without a frame is of an unknown type.
+// frame is a ConnectResponse. Exactly one of its fields is set; a message without a frame is of an unknown type.
 type frame struct {
 	reviews []review
 	chunk   *wire.ChunkView
 	message *hostv1.ConnectResponse // any other
 }
 
-// unknown says that the frame is of a type that this SDK does not know.
 func (f *frame) unknown() bool { return f.message != nil && f.message.GetFrame() == nil }
 
-// name is the name of the frame's type.
 func (f *frame) name() string {
 	switch {
 	case f.reviews != nil:
@@ -43,8 +41,8 @@ type review struct {
 	live    liveCall // of the state
 }
 
-// decodeFrame reads an encoded ConnectResponse, which it keeps. What dispatchers write is split by hand; whatever else the
-// encoding allows (fields that are unknown, or come twice) is left to the protobuf library.
+// decodeFrame reads an encoded ConnectResponse, which it keeps. The frames that dispatchers write are split by hand; all else that the
+// encoding allows (unknown fields, fields that come twice) is left to the protobuf library.
 func decodeFrame(encoded []byte) (*frame, error) {
 	number, body, ok := wire.Only(encoded)
 	if ok {
@@ -74,7 +72,6 @@ func decodeFrame(encoded []byte) (*frame, error) {
 	return frameOf(m), nil
 }
 
-// frameOf is a frame that was decoded as a whole.
 func frameOf(m *hostv1.ConnectResponse) *frame {
 	switch f := m.GetFrame().(type) {
 	case *hostv1.ConnectResponse_Review:
@@ -89,7 +86,7 @@ func frameOf(m *hostv1.ConnectResponse) *frame {
 	}
 }
 
-// reviewsOf are reviews that were decoded as a whole.
+// reviewsOf takes over reviews that the library decoded.
 func reviewsOf(messages ...*hostv1.Review) []review {
 	reviews := make([]review, len(messages))
 	for i, m := range messages {
@@ -119,7 +116,7 @@ func decodeReview(encoded []byte) ([]review, error) {
 	return reviewsOf(m), nil
 }
 
-// splitReviews splits a Reviews. false leaves it to the library, here and in all that follows.
+// splitReviews splits a Reviews. false leaves it to the library, also in split.
 func splitReviews(encoded []byte) ([]review, bool) {
 	n := 0
 	for rest := encoded; len(rest) > 0; n++ {

@@ -13,18 +13,18 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// TestRoster plays testdata/roster.txt: which dispatchers a host dials as it learns of them. -rewrite writes it anew.
+// TestDialPlan plays testdata/dial_plan.txt: which dispatchers a host dials as it learns of them. -rewrite writes it anew.
 //
-//	roster NAME...                    a roster for the configured names; tls=NAME sets Options.ServerName
+//	plan NAME...                      a plan for the configured names; tls=NAME sets Options.ServerName
 //	resolve NAME ip=(IP, ...)         a name was resolved
-//	welcomed KEY id=ID                a link has met a dispatcher; the input names its peers: ID ADDRESS...
-//	leaving KEY                       the dispatcher of a link leaves; the input names its peers
-//	ended KEY                         a link has lost its session
-//	gone KEY                          a stopped link is no more
-func TestRoster(t *testing.T) {
-	var r *roster
-	datadriven.RunTest(t, "testdata/roster.txt", func(t *testing.T, d *datadriven.TestData) string {
-		if d.Cmd == "roster" {
+//	welcomed KEY id=ID                a loop has met a dispatcher; the input names its peers: ID ADDRESS...
+//	leaving KEY                       the dispatcher of a loop leaves; the input names its peers
+//	ended KEY                         a loop has lost its session
+//	gone KEY                          a stopped loop is no more
+func TestDialPlan(t *testing.T) {
+	var r *dialPlan
+	datadriven.RunTest(t, "testdata/dial_plan.txt", func(t *testing.T, d *datadriven.TestData) string {
+		if d.Cmd == "plan" {
 			var names []string
 			var tls string
 			for _, arg := range d.CmdArgs {
@@ -34,19 +34,19 @@ func TestRoster(t *testing.T) {
 					names = append(names, arg.Key)
 				}
 			}
-			r = newRoster(names, tls)
+			r = newDialPlan(names, tls)
 			return ""
 		}
 		return describe(r, step(t, r, d))
 	})
 }
 
-func step(t *testing.T, r *roster, d *datadriven.TestData) plan {
+func step(t *testing.T, r *dialPlan, d *datadriven.TestData) dialChanges {
 	t.Helper()
 	key := strings.ReplaceAll(d.CmdArgs[0].Key, "_", " ")
 	var at endpoint
-	if link := r.links[key]; link != nil {
-		at = link.endpoints[0]
+	if loop := r.loops[key]; loop != nil {
+		at = loop.endpoints[0]
 	}
 	switch d.Cmd {
 	case "resolve":
@@ -54,7 +54,7 @@ func step(t *testing.T, r *roster, d *datadriven.TestData) plan {
 		for _, arg := range d.CmdArgs[1:] {
 			ips = append(ips, arg.Vals...)
 		}
-		return r.resolve(key, ips)
+		return r.resolved(key, ips)
 	case "welcomed":
 		return r.welcomed(key, at, d.CmdArgs[1].Vals[0], peersOf(d.Input))
 	case "leaving":
@@ -65,7 +65,7 @@ func step(t *testing.T, r *roster, d *datadriven.TestData) plan {
 		return r.gone(key)
 	default:
 		d.Fatalf(t, "unknown command %q", d.Cmd)
-		return plan{}
+		return dialChanges{}
 	}
 }
 
@@ -78,8 +78,8 @@ func peersOf(input string) []*hostv1.Peer {
 	return peers
 }
 
-// describe prints a plan, and the links that there are after it.
-func describe(r *roster, p plan) string {
+// describe prints a plan, and the loops that there are after it.
+func describe(r *dialPlan, p dialChanges) string {
 	var out strings.Builder
 	for _, key := range p.stop {
 		fmt.Fprintf(&out, "stop %s\n", key)
@@ -91,37 +91,37 @@ func describe(r *roster, p plan) string {
 		}
 		fmt.Fprintf(&out, " after %s\n", target.delay)
 	}
-	var links []string
-	for _, key := range slices.Sorted(maps.Keys(r.links)) {
-		link := r.links[key]
-		state := cmp.Or(link.dispatcher, "dialling")
-		if link.stopping {
+	var loops []string
+	for _, key := range slices.Sorted(maps.Keys(r.loops)) {
+		loop := r.loops[key]
+		state := cmp.Or(loop.dispatcher, "dialling")
+		if loop.stopping {
 			state += ", stopping"
 		}
-		links = append(links, fmt.Sprintf("%s (%s)", key, state))
+		loops = append(loops, fmt.Sprintf("%s (%s)", key, state))
 	}
-	fmt.Fprintf(&out, "links: %s\n", strings.Join(links, "; "))
+	fmt.Fprintf(&out, "loops: %s\n", strings.Join(loops, "; "))
 	return out.String()
 }
 
-// TestRosterHoldsAtMostSoManyLinks: a dispatcher that names peers without end costs a bounded number of dials.
-func TestRosterHoldsAtMostSoManyLinks(t *testing.T) {
-	r := newRoster([]string{"mesh:1"}, "")
-	r.resolve("mesh:1", []string{"10.0.0.1"})
+// TestDialPlanHoldsAtMostSoManyLoops: a dispatcher that names peers without end costs a bounded number of dials.
+func TestDialPlanHoldsAtMostSoManyLoops(t *testing.T) {
+	r := newDialPlan([]string{"mesh:1"}, "")
+	r.resolved("mesh:1", []string{"10.0.0.1"})
 	var peers []*hostv1.Peer
 	for i := range 1000 {
 		peers = append(peers, &hostv1.Peer{DispatcherId: fmt.Sprint(i), Addresses: []string{fmt.Sprintf("10.1.%d.%d:1", i/256, i%256)}})
 	}
 	r.welcomed("10.0.0.1:1", endpoint{}, "d1", peers)
-	if len(r.links) != maxTargets {
-		t.Errorf("%d links, want %d", len(r.links), maxTargets)
+	if len(r.loops) != maxTargets {
+		t.Errorf("%d loops, want %d", len(r.loops), maxTargets)
 	}
-	r.resolve("mesh:1", nil)
+	r.resolved("mesh:1", nil)
 	r.ended("10.0.0.1:1")
-	for key := range maps.Clone(r.links) {
+	for key := range maps.Clone(r.loops) {
 		r.gone(key)
 	}
-	if len(r.links) != 0 || len(r.met) != 0 {
-		t.Errorf("links %v, met %v: want none left", r.links, r.met)
+	if len(r.loops) != 0 || len(r.met) != 0 {
+		t.Errorf("loops %v, met %v: want none left", r.loops, r.met)
 	}
 }

@@ -18,7 +18,7 @@ import (
 func TestNoHandlerWaitsForAnother(t *testing.T) {
 	const reviews, hooks = 8, 16
 	synctest.Test(t, func(t *testing.T) {
-		host, err := hostsdk.New(hostsdk.Options{Name: "crew", MaxOutstanding: reviews * hooks, Logger: quiet()})
+		host, err := hostsdk.New(hostsdk.Options{Name: "workers", MaxOutstanding: reviews * hooks, Logger: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}
