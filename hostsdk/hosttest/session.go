@@ -44,7 +44,7 @@ type Session struct {
 
 	mu      sync.Mutex
 	lastID  uint64
-	waiting map[question]chan<- *hostv1.ConnectRequest // each takes one frame
+	waiting map[answerKey]chan<- *hostv1.ConnectRequest // each takes one frame
 	credit  uint32
 
 	drained chan struct{} // closed with drain set
@@ -53,8 +53,8 @@ type Session struct {
 	err     error
 }
 
-// question is what an answer of the host belongs to.
-type question struct {
+// answerKey names the frame that an answer of the host belongs to.
+type answerKey struct {
 	kind frameKind
 	id   uint64
 	hook uint32
@@ -82,7 +82,7 @@ func Accept(stream Stream, welcome *hostv1.Welcome) (*Session, error) {
 	s := &Session{
 		hello:   hello,
 		stream:  stream,
-		waiting: map[question]chan<- *hostv1.ConnectRequest{},
+		waiting: map[answerKey]chan<- *hostv1.ConnectRequest{},
 		credit:  hello.GetMaxOutstanding(),
 		drained: make(chan struct{}),
 		ended:   make(chan struct{}),
@@ -154,9 +154,9 @@ func (s *Session) take(frame *hostv1.ConnectRequest) {
 			s.verdict(v)
 		}
 	case *hostv1.ConnectRequest_Pong:
-		s.answer(question{kind: pongFrame, id: f.Pong.GetSeq()}, frame)
+		s.answer(answerKey{kind: pongFrame, id: f.Pong.GetSeq()}, frame)
 	case *hostv1.ConnectRequest_ProbeResult:
-		s.answer(question{kind: probeFrame, id: f.ProbeResult.GetSeq()}, frame)
+		s.answer(answerKey{kind: probeFrame, id: f.ProbeResult.GetSeq()}, frame)
 	case *hostv1.ConnectRequest_Credit:
 		s.mu.Lock()
 		s.credit = f.Credit.GetMaxOutstanding()
@@ -167,14 +167,14 @@ func (s *Session) take(frame *hostv1.ConnectRequest) {
 }
 
 func (s *Session) verdict(v *hostv1.Verdict) {
-	s.answer(question{verdictFrame, v.GetCallId(), v.GetHookIndex()},
+	s.answer(answerKey{verdictFrame, v.GetCallId(), v.GetHookIndex()},
 		&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: v}})
 }
 
-func (s *Session) answer(q question, frame *hostv1.ConnectRequest) {
+func (s *Session) answer(key answerKey, frame *hostv1.ConnectRequest) {
 	s.mu.Lock()
-	waiter := s.waiting[q]
-	delete(s.waiting, q)
+	waiter := s.waiting[key]
+	delete(s.waiting, key)
 	s.mu.Unlock()
 	if waiter != nil {
 		waiter <- frame // It has room for one, and gets one.
@@ -254,7 +254,7 @@ func (s *Session) Post(request *admissionv1.AdmissionRequest, calls ...*hostv1.H
 	defer s.posting.Unlock()
 	c := &Call{session: s, id: s.nextID()}
 	for i := range calls {
-		c.answers = append(c.answers, s.expect(question{kind: verdictFrame, id: c.id, hook: uint32(i)}))
+		c.answers = append(c.answers, s.expect(answerKey{kind: verdictFrame, id: c.id, hook: uint32(i)}))
 	}
 	if err := s.review(&hostv1.Review{CallId: c.id, Hooks: calls, Request: request}); err != nil {
 		return nil, fmt.Errorf("hosttest: sending the review: %w", err)
@@ -340,7 +340,7 @@ func remaining(ctx context.Context) uint32 {
 // Ping asks for a sign of life and waits for it.
 func (s *Session) Ping(ctx context.Context) error {
 	id := s.nextID()
-	answer := s.expect(question{kind: pongFrame, id: id})
+	answer := s.expect(answerKey{kind: pongFrame, id: id})
 	err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Ping{Ping: &hostv1.Ping{Seq: id}}})
 	if err != nil {
 		return fmt.Errorf("hosttest: sending the ping: %w", err)
@@ -352,7 +352,7 @@ func (s *Session) Ping(ctx context.Context) error {
 // Probe asks whether a hook is ready.
 func (s *Session) Probe(ctx context.Context, hook string) (*hostv1.ProbeResult, error) {
 	id := s.nextID()
-	answer := s.expect(question{kind: probeFrame, id: id})
+	answer := s.expect(answerKey{kind: probeFrame, id: id})
 	err := s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Probe{Probe: &hostv1.Probe{Seq: id, Hook: hook}}})
 	if err != nil {
 		return nil, fmt.Errorf("hosttest: sending the probe: %w", err)
@@ -403,11 +403,11 @@ func (s *Session) nextID() uint64 {
 	return s.lastID
 }
 
-func (s *Session) expect(q question) <-chan *hostv1.ConnectRequest {
+func (s *Session) expect(key answerKey) <-chan *hostv1.ConnectRequest {
 	answer := make(chan *hostv1.ConnectRequest, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting[q] = answer
+	s.waiting[key] = answer
 	return answer
 }
 
