@@ -72,20 +72,16 @@ func (c *objectCache[O, T]) edit(obj any, change func(items map[string]T, o O)) 
 
 func unexpectedObject(obj any) error { return fmt.Errorf("the watch told of a %T", obj) }
 
-// Add implements cache.ReflectorStore.
 func (c *objectCache[O, T]) Add(obj any) error { return c.Update(obj) }
 
-// Update implements cache.ReflectorStore.
 func (c *objectCache[O, T]) Update(obj any) error {
 	return c.edit(obj, func(items map[string]T, o O) { items[o.GetName()] = c.read(o) })
 }
 
-// Delete implements cache.ReflectorStore.
 func (c *objectCache[O, T]) Delete(obj any) error {
 	return c.edit(obj, func(items map[string]T, o O) { delete(items, o.GetName()) })
 }
 
-// Replace implements cache.ReflectorStore.
 func (c *objectCache[O, T]) Replace(objs []any, _ string) error {
 	items := make(map[string]T, len(objs))
 	for _, obj := range objs {
@@ -100,7 +96,6 @@ func (c *objectCache[O, T]) Replace(objs []any, _ string) error {
 	return nil
 }
 
-// Bookmark implements cache.ReflectorBookmarkStore.
 func (c *objectCache[O, T]) Bookmark(string) error {
 	if c.items.Load() != nil {
 		c.freshness.markFresh(time.Now())
@@ -108,7 +103,6 @@ func (c *objectCache[O, T]) Bookmark(string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore.
 func (c *objectCache[O, T]) Resync() error { return nil }
 
 // collection is the part of a typed client that a reflector needs.

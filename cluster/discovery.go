@@ -158,7 +158,6 @@ func (d *discoverer) refresh(ctx context.Context, config *rest.Config, transport
 // roundTripper is a function as an http.RoundTripper.
 type roundTripper func(*http.Request) (*http.Response, error)
 
-// RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // discover returns all that a cluster serves, in the order of its groups and their versions. client-go takes no context here,

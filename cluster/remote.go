@@ -64,7 +64,6 @@ func (r *remote) labels(ctx context.Context, name string) (map[string]string, er
 	return c.namespaces.labels(ctx, name)
 }
 
-// Authorize implements authorizer.Authorizer.
 func (r *remote) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	c, err := r.connected(ctx)
 	if err != nil {

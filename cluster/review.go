@@ -34,7 +34,6 @@ func (c reviewCluster) registered() (*registered, error) {
 	return e, nil
 }
 
-// NamespaceLabels implements [match.Cluster].
 func (c reviewCluster) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	return c.registry.NamespaceLabels(ctx, c.name, name)
 }
@@ -53,7 +52,6 @@ func (r *Registry) NamespaceLabels(ctx context.Context, cluster, name string) (m
 	return labels, nil
 }
 
-// Equivalents implements [match.Cluster].
 func (c reviewCluster) Equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
 	e, err := c.registered()
 	if err != nil {
@@ -119,7 +117,6 @@ func (c reviewCluster) Default(kind schema.GroupVersionKind, object []byte) ([]b
 	return d.custom.Default(object)
 }
 
-// Authorizer implements [match.Cluster].
 func (c reviewCluster) Authorizer() authorizer.Authorizer {
 	e, err := c.registered()
 	if err != nil {
@@ -133,7 +130,6 @@ type noCaller struct{}
 
 var _ custom.Caller = noCaller{}
 
-// CallConversion implements [custom.Caller].
 func (noCaller) CallConversion(context.Context, *apiextensionsv1.WebhookClientConfig, []byte) ([]byte, error) {
 	return nil, errors.New("conversion webhooks are not called from here")
 }

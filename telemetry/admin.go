@@ -79,7 +79,6 @@ func (o AdminOptions) metrics() http.Handler {
 // gatherErrors implements promhttp.Logger.
 type gatherErrors struct{ log *slog.Logger }
 
-// Println implements promhttp.Logger.
 func (g gatherErrors) Println(v ...any) {
 	g.log.Warn("metrics cannot be gathered as a whole", "error", strings.TrimSpace(fmt.Sprintln(v...)))
 }

@@ -92,7 +92,6 @@ type announced struct {
 	presence *Presence
 }
 
-// List implements config.Source.
 func (a announced) List(ctx context.Context) (config.Listing, error) {
 	if err := a.presence.WaitRegistered(ctx); err != nil {
 		return config.Listing{}, err

@@ -18,8 +18,7 @@ import (
 
 const jsonType = "application/json"
 
-// Marshal writes a message of ConfigService as JSON: as protobuf has it, but for manifests, which are the documents themselves
-// and not bytes in base64.
+// Marshal writes a message of ConfigService as protobuf's JSON, except that manifests are plain documents instead of base64.
 func Marshal(m proto.Message) ([]byte, error) {
 	data, err := protojson.Marshal(m)
 	if err != nil {
@@ -28,14 +27,13 @@ func Marshal(m proto.Message) ([]byte, error) {
 	return inline(data)
 }
 
-// Where a manifest begins and ends in JSON of protobuf without white space. Inside of a string the quotes would be escaped, and
-// there are none in base64.
+// The delimiters of a manifest in protobuf's compact JSON. Neither an escaped string nor base64 contains them.
 const (
 	manifestBegins = `"manifest":{"raw":"`
 	manifestEnds   = `"}`
 )
 
-// inline puts the documents where the bytes of manifests are.
+// inline replaces the base64 of manifests by the documents.
 func inline(data []byte) ([]byte, error) {
 	var compact, out bytes.Buffer
 	if err := json.Compact(&compact, data); err != nil { // protobuf's own white space is random
@@ -61,7 +59,7 @@ func inline(data []byte) ([]byte, error) {
 	}
 }
 
-// decodeApply reads a request whose manifests are documents: objects, or strings that hold YAML or JSON.
+// decodeApply reads a request whose manifests are documents: objects, or strings of YAML or JSON.
 func decodeApply(data []byte, into *configv1.ApplyRequest) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -94,18 +92,15 @@ func decodeApply(data []byte, into *configv1.ApplyRequest) error {
 	return nil
 }
 
-// codec is the JSON of messages for the mux.
+// codec implements runtime.Marshaler.
 type codec struct{}
 
 var _ runtime.Marshaler = codec{}
 
-// ContentType is that of every answer but streams.
 func (codec) ContentType(any) string { return jsonType }
 
-// StreamContentType is that of a stream: an object in each line.
 func (codec) StreamContentType(any) string { return "application/x-ndjson" }
 
-// Marshal writes a message, or what the mux puts around one.
 func (codec) Marshal(v any) ([]byte, error) {
 	data, err := new(runtime.JSONPb).Marshal(v)
 	if err != nil {
@@ -114,7 +109,6 @@ func (codec) Marshal(v any) ([]byte, error) {
 	return inline(data)
 }
 
-// NewEncoder writes as Marshal does.
 func (c codec) NewEncoder(w io.Writer) runtime.Encoder {
 	return runtime.EncoderFunc(func(v any) error {
 		data, err := c.Marshal(v)
@@ -126,7 +120,6 @@ func (c codec) NewEncoder(w io.Writer) runtime.Encoder {
 	})
 }
 
-// Unmarshal is not used by the mux for what is served here.
 func (codec) Unmarshal(data []byte, v any) error {
 	return codec{}.NewDecoder(bytes.NewReader(data)).Decode(v)
 }

@@ -1,13 +1,12 @@
-// Package gateway is ConfigService as JSON over HTTP, for who has no gRPC at hand: the generated mux of grpc-gateway in front
-// of the service in this process, without a connection in between. It adds what the mux does not do: it says who calls,
-// asks for a role before it reads a body, bounds bodies, and writes manifests as the JSON that they are.
+// Package gateway serves ConfigService as JSON over HTTP: the generated mux of grpc-gateway calls the service in this process,
+// without a connection. The package adds the identity of the caller, the check of its role before a body is read, bounds on
+// bodies, and manifests as plain JSON.
 //
-// It decides nothing about the configuration, and believes no header: who calls stands in the certificate alone.
+// It decides nothing about the configuration. The identity comes from the certificate, never from a header.
 package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -30,37 +29,35 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// Prefix is what the paths of all requests begin with.
+// Prefix is the prefix of all paths.
 const Prefix = "/v1/config/"
 
 // Limits of requests.
 const (
-	// MaxBodyBytes bounds the body of a request: the manifests of the largest apply, in whichever form, and room around them.
+	// MaxBodyBytes bounds the body of a request, in bytes: the manifests of the largest apply, in YAML or JSON, with headroom.
 	MaxBodyBytes = 16 << 20
-	// MaxBodies bounds the requests with a body that are served at a time; more are refused with 429. One identity has no more
-	// of them than it leaves free for the others.
+	// MaxBodies bounds the requests with a body in flight; others are refused with 429. One identity has no more of them than it
+	// leaves free for the others.
 	MaxBodies = 8
-	// DefaultTimeout bounds a call that is no stream, the reading of a body, and each write of an answer.
-	DefaultTimeout = 30 * time.Second
+	// timeout bounds a unary call, the reading of a body, and each write of an answer.
+	timeout = 30 * time.Second
 )
 
-// Service is what a gateway stands in front of. Its methods are called concurrently; who calls is the peer of their context,
-// as on a gRPC channel.
+// Service is the service behind a Gateway. Its methods are called concurrently; the caller is the peer of their context, as on a
+// gRPC channel.
 type Service interface {
 	configv1.ConfigServiceServer
-	// MayCall is nil for who has a role, and else the error to be answered.
+	// MayCall returns nil if the caller has a role, else the error of the answer.
 	MayCall(ctx context.Context) error
 }
 
-// Options are what a Gateway needs.
+// Options configure a Gateway.
 type Options struct {
-	// Service is called. Required.
+	// Service is required.
 	Service Service
-	// Verify says who is at the other end of a connection, which may have no TLS, by the authorities of the service's callers. The
-	// listener may trust others too, for other purposes. Required.
+	// Verify returns the peer of a connection, which may have no TLS, by the authorities of the service's callers. The listener may
+	// trust other authorities too. Required.
 	Verify func(*tls.ConnectionState) identity.Channel
-	// Timeout is for tests; 0 means DefaultTimeout.
-	Timeout time.Duration
 }
 
 // Gateway serves ConfigService as JSON. Make it with New; it may be used concurrently.
@@ -81,7 +78,6 @@ func New(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	g := &Gateway{options: o, bodies: bodies}
 	g.mux = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, codec{}),
@@ -90,13 +86,13 @@ func New(o Options) (*Gateway, error) {
 		runtime.WithDisablePathLengthFallback(),
 	)
 	ctx := context.Background() //nolint:forbidigo // in-process registration does not use it
-	if err := gatewayv1.RegisterConfigServiceHandlerClient(ctx, g.mux, client{o.Service, o.Timeout}); err != nil {
+	if err := gatewayv1.RegisterConfigServiceHandlerClient(ctx, g.mux, client{o.Service}); err != nil {
 		return nil, fmt.Errorf("registering the gateway: %w", err)
 	}
 	return g, nil
 }
 
-// ServeHTTP answers one request. Streams that it has begun have ended when it returns.
+// ServeHTTP answers one request. Its streams have ended when it returns.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	channel := g.options.Verify(r.TLS)
 	if _, err := channel.Identity(); err != nil {
@@ -109,16 +105,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.serve(ctx, w, r)
 }
 
-// serve answers one request. Its context says who calls, as that of a gRPC channel does; if it does not, nobody knows.
+// serve answers one request. The peer of ctx is the caller; without one the caller is unknown.
 func (g *Gateway) serve(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	ctx, cancel := context.WithCancel(withCalls(ctx, &calls))
 	defer cancel()
-	g.mux.ServeHTTP(&writer{w, http.NewResponseController(w), g.options.Timeout}, r.WithContext(ctx))
+	g.mux.ServeHTTP(&writer{w, http.NewResponseController(w)}, r.WithContext(ctx))
 }
 
-// callerOf is who calls, by the context of a request.
 func callerOf(ctx context.Context) identity.Peer {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(authInfo); ok {
@@ -129,20 +124,19 @@ func callerOf(ctx context.Context) identity.Peer {
 	return identity.Peer{}
 }
 
-// authInfo is an identity.Channel, as those of gRPC channels are.
+// authInfo is an identity.Channel as credentials.AuthInfo.
 type authInfo struct{ identity.Channel }
 
-// AuthType is part of credentials.AuthInfo.
 func (authInfo) AuthType() string { return "tls" }
 
-// admit is the middleware of the mux: it runs when the path is known, and before the body is read.
+// admit is the middleware of the mux. It runs after routing, and before the body is read.
 func (g *Gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
-		ctx, cancel := context.WithTimeout(r.Context(), g.options.Timeout)
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		err := g.options.Service.MayCall(ctx)
 		cancel()
 		if r.Method != http.MethodPost {
-			r.Body = http.NoBody // which the mux would read to its end
+			r.Body = http.NoBody // the mux would read it to its end
 		} else if err == nil {
 			var done func()
 			if done, err = g.receive(w, r); err == nil {
@@ -157,7 +151,7 @@ func (g *Gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// receive reads the body of a request, within its bounds. done has to be called when the request is over.
+// receive reads the body of a request within its bounds. done has to be called at the end of the request.
 func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) (done func(), err error) {
 	caller := callerOf(r.Context()).Name()
 	lease, err := g.bodies.Reserve(caller, 1)
@@ -171,13 +165,13 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) (done func(), 
 	return lease.Release, nil
 }
 
-// read puts the body of a request into memory. A form of a web page is refused: its author is not who has the certificate.
+// read reads the body of a request into memory. It refuses forms, which a web page could send with the certificate of its reader.
 func (g *Gateway) read(w http.ResponseWriter, r *http.Request) error {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != jsonType {
 		return answer(http.StatusUnsupportedMediaType, codes.InvalidArgument, "content type %q is not read: send %s", r.Header.Get("Content-Type"), jsonType)
 	}
 	reading := http.NewResponseController(w)
-	_ = reading.SetReadDeadline(time.Now().Add(g.options.Timeout))
+	_ = reading.SetReadDeadline(time.Now().Add(timeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBodyBytes))
 	_ = reading.SetReadDeadline(time.Time{})
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
@@ -190,22 +184,20 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// answer is an error with an HTTP status of its own.
+// answer returns an error with an HTTP status.
 func answer(httpStatus int, code codes.Code, format string, args ...any) error {
 	return &runtime.HTTPStatusError{HTTPStatus: httpStatus, Err: status.Errorf(code, format, args...)}
 }
 
-// writer bounds each write of an answer: who does not read it is hung up on.
+// writer bounds the time of each write of an answer.
 type writer struct {
 	http.ResponseWriter
 
 	control *http.ResponseController
-	timeout time.Duration
 }
 
-// Write is part of http.ResponseWriter.
 func (w *writer) Write(data []byte) (int, error) {
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))
+	_ = w.control.SetWriteDeadline(time.Now().Add(timeout))
 	return w.ResponseWriter.Write(data)
 }
 

@@ -52,7 +52,6 @@ type pieces struct {
 	stream grpc.ServerStreamingServer[configv1.BackupResponse]
 }
 
-// Write implements io.Writer.
 func (p pieces) Write(data []byte) (int, error) {
 	for sent := 0; sent < len(data); sent += maxPiece {
 		piece := data[sent:min(sent+maxPiece, len(data))]
