@@ -63,7 +63,10 @@ func TestVersionCommand(t *testing.T) {
 		t.Errorf("version: %+v", r)
 	}
 	r := clitest.Execute(t, cli.NewVersionCommand(), nil, "-o", "json")
-	var got struct{ Version, Go string }
+	var got struct {
+		Version string `json:"version"`
+		Go      string `json:"go"`
+	}
 	if err := json.Unmarshal([]byte(r.Out), &got); err != nil || got.Version != cli.Version() || got.Go == "" {
 		t.Errorf("version -o json: %+v, %v", r, err)
 	}

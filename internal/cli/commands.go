@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
@@ -33,19 +34,24 @@ func (c *choice) Set(word string) error {
 func (c *choice) Type() string { return strings.Join(c.words, "|") }
 
 // ChoiceFlag adds a flag that takes one of a few words, and completes them. Without the flag into stays empty.
-func ChoiceFlag(cmd *cobra.Command, into *string, name, shorthand, usage string, words ...string) {
-	cmd.Flags().VarP(&choice{into, words}, name, shorthand, usage)
-	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+func ChoiceFlag(cmd *cobra.Command, into *string, name, usage string, words ...string) {
+	addChoice(cmd, &choice{into, words}, pflag.Flag{Name: name, Usage: usage})
 }
 
-// OutputFlag adds -o, the form of what a command prints.
+// OutputFlag adds -o, the form of the output.
 func OutputFlag(cmd *cobra.Command, into *string, usage string, formats ...string) {
-	ChoiceFlag(cmd, into, "output", "o", usage, formats...)
+	addChoice(cmd, &choice{into, formats}, pflag.Flag{Name: "output", Shorthand: "o", Usage: usage})
+}
+
+func addChoice(cmd *cobra.Command, c *choice, f pflag.Flag) {
+	f.Value = c
+	cmd.Flags().AddFlag(&f)
+	_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(c.words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 // ProgressFlag adds --progress.
 func ProgressFlag(cmd *cobra.Command, into *string) {
-	ChoiceFlag(cmd, into, "progress", "", "how to tell how far it is, on standard error (default: on a terminal alone)",
+	ChoiceFlag(cmd, into, "progress", "how to tell how far it is, on standard error (default: on a terminal alone)",
 		printer.ProgressTerminal, printer.ProgressLines, printer.ProgressNone)
 }
 

@@ -44,7 +44,10 @@ func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 
 	asJSON := diff(strings.Replace(documents, "failurePolicy: Fail", "failurePolicy: Ignore", 1), "-o", "json")
 	var d struct {
-		Objects []struct{ Result, Diff string }
+		Objects []struct {
+			Result string `json:"result"`
+			Diff   string `json:"diff"`
+		} `json:"objects"`
 	}
 	if err := json.Unmarshal([]byte(asJSON.Out), &d); err != nil || len(d.Objects) != 2 || d.Objects[0].Result != "updated" ||
 		!strings.Contains(d.Objects[0].Diff, "-  failurePolicy: Fail\n+  failurePolicy: Ignore\n") || d.Objects[1].Result != "unchanged" || asJSON.Code != cli.ExitDenied {

@@ -109,9 +109,10 @@ func reviewNamesRevision(t *testing.T, info readyInfo, request, digest string) {
 	r := clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(request), "-f", "-", "-o", "json", "--timeout", "2s", "--ready-file", info.file(t))
 	var told struct {
 		Stages []struct {
-			Stage, Revision  string
-			AuditAnnotations map[string]string
-		}
+			Stage            string            `json:"stage"`
+			Revision         string            `json:"revision"`
+			AuditAnnotations map[string]string `json:"auditAnnotations"`
+		} `json:"stages"`
 	}
 	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || len(told.Stages) == 0 {
 		t.Fatalf("%s%s: %v", r.Out, r.Notes, err)

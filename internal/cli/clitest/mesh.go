@@ -70,7 +70,8 @@ func StartMesh(t *testing.T, j Judge) MeshFiles {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,8 @@ func Sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		return answer, nil
 	}
 	if r.GetStage() == admissionv1.Stage_STAGE_MUTATE {
-		answer.Response.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"<b>"}},{"op":"copy","from":"/metadata/name","path":"/metadata/labels/n"}]`)
+		answer.Response.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"<b>"}},` +
+			`{"op":"copy","from":"/metadata/name","path":"/metadata/labels/n"}]`)
 		answer.Response.PatchType = "JSONPatch"
 		answer.Response.Warnings = []string{"hook \"slow.example.com\" failed (timeout) and was skipped: its failure policy is Ignore"}
 		answer.Response.AuditAnnotations = map[string]string{"failed-open.slow.example.com": "timeout", "a": "b"}
@@ -117,7 +119,10 @@ func Sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		}},
 	}
 	answer.Outcomes = []*admissionv1.HookOutcome{
-		{Configuration: "images", Hook: "images.example.com", Outcome: "denied", Reason: "image \"nginx\" is not pinned\nsee \x1b[1mhttps://example.com", WireUs: 1200, HostUs: 80, Instance: "host-2"},
+		{
+			Configuration: "images", Hook: "images.example.com", Outcome: "denied", WireUs: 1200, HostUs: 80, Instance: "host-2",
+			Reason: "image \"nginx\" is not pinned\nsee \x1b[1mhttps://example.com",
+		},
 		{Configuration: "other", Hook: "other.example.com", Outcome: "skipped", Reason: "namespaceSelector \"env=prod\" does not match"},
 	}
 	return answer, nil

@@ -43,7 +43,7 @@ func watchObjects(ctx context.Context, show *mesh.Show, r *configv1.WatchRequest
 		return true
 	})
 	if ctx.Err() != nil {
-		return nil // an interrupt is no error
+		return nil //nolint:nilerr // an interrupt is no error
 	}
 	return err
 }

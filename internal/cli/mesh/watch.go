@@ -44,7 +44,7 @@ func (s *Show) poll(ctx context.Context, ask func(context.Context) error) error 
 		return true
 	})
 	if ctx.Err() != nil {
-		return nil // an interrupt is no error
+		return nil //nolint:nilerr // an interrupt is no error
 	}
 	return err
 }

@@ -70,7 +70,7 @@ failed, that is, it is refused because a hook that is fail-closed gave none.`,
 	f.StringVar(&c.cluster, "cluster", defaultCluster, "cluster to speak for")
 	f.BoolVar(&c.explain, "explain", false, "also say which hooks were not called, and why, and whether the mutating ones are idempotent")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
-	cli.ChoiceFlag(cmd, &c.stage, "stage", "", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
+	cli.ChoiceFlag(cmd, &c.stage, "stage", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")
 	cli.OutputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
 	c.mesh.Bind(f)
