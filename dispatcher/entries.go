@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// EntryMemory is how long the dispatcher remembers the entries that the reviews of a cluster came by. API servers stay
-	// connected to one dispatcher, so a dispatcher that they have left sees no newer entries.
+	// EntryMemory is the time for which the dispatcher remembers the entries that the reviews of a cluster came by. API servers
+	// stay connected to one dispatcher, so a dispatcher that they have left sees no newer entries.
 	EntryMemory = 10 * time.Minute
 	// entryInterval is the shortest time between two updates of the same entry use.
 	entryInterval = time.Second

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// outputLifetime is how long an output stays in the cache. The API server sends the reinvocation right after the first
+	// outputLifetime is the time for which an output stays in the cache. The API server sends the reinvocation right after the first
 	// round, since it calls the entries of its configuration one after the other.
 	outputLifetime = 5 * time.Second
 	// maxOutputs is the capacity of the cache. The oldest output is evicted first; its reinvocation then calls the hooks again.

@@ -22,8 +22,8 @@ type allowance struct {
 
 var _ conversion.Allowance = allowance{}
 
-// conversionFactor times the estimated size of the decoded object is what a conversion takes: the object exists in its own
-// version, in the internal one and in the version asked for.
+// conversionFactor times the estimated size of the decoded object is the memory of a conversion: the object exists in its own
+// version, in the internal one and in the target version.
 const conversionFactor = 2
 
 // smallVerdict is the longest message, in bytes, that is covered by what every review reserves.

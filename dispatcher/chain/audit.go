@@ -27,7 +27,7 @@ const (
 	maxAuditBytes = 16 << 10
 	// maxCallAuditBytes is the most bytes of those of one call, so that one hook does not use up the space of all.
 	maxCallAuditBytes = 8 << 10
-	// maxAuditOperations is how many operations of a patch are listed; the digest covers all.
+	// maxAuditOperations is the most operations of a patch that are listed; the digest covers all.
 	maxAuditOperations = 32
 	// maxAuditPath is the most bytes of a path that is listed.
 	maxAuditPath = 128

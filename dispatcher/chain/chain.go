@@ -18,7 +18,7 @@ import (
 
 // Object is the object of a review with the changes of the hooks so far.
 type Object struct {
-	// Raw is the JSON, nil when the review has no object (DELETE). It is never written.
+	// Raw is the JSON; nil if the review has no object (DELETE). It is never written.
 	Raw []byte
 	// Revision counts the changes by hooks; 0 is the object that the API server sent.
 	Revision uint32
@@ -65,18 +65,17 @@ type Machine interface {
 // Codec changes and compares the objects of one review. It belongs to the goroutine of the review, and may remember what it
 // returned: objects are never written.
 type Codec interface {
-	// Apply applies a JSON patch to an object, which is nil when the request has none: then every patch that is not empty
-	// does not apply. It returns an error that matches [ErrBadPatch] when the patch cannot be
-	// decoded or is past a limit (SEMANTICS C20), one that matches [conversion.ErrStopped] or is a [memory.FullError] when there is
-	// neither time nor memory for it, any other when it does not apply (C21). The result is what the next hook sees. changed is
-	// whether hooks that were asked before have to be asked again (C10): an object whose defaults alone were filled in, or
-	// that is only written differently, has not changed.
+	// Apply applies a JSON patch to an object and returns the object for the next hook. The object is nil if the request has
+	// none: only an empty patch applies then. The error matches [ErrBadPatch] if the patch cannot be decoded or exceeds a limit
+	// (SEMANTICS C20), matches [conversion.ErrStopped] or is a [memory.FullError] if there is no time or memory, and is any
+	// other if the patch does not apply (C21). changed means that earlier hooks have to be called again (C10): it is false if
+	// only defaults were added, or the same values are written differently.
 	Apply(object, patch []byte) (result []byte, changed bool, err error)
 	// Diff returns the JSON patch that leads from one object to another.
 	Diff(from, to []byte) ([]byte, error)
 }
 
-// Subject is what a machine has to know about the object of its review. It belongs to the goroutine of the review.
+// Subject matches hooks with the object of a review, and converts that object. It belongs to the goroutine of the review.
 type Subject interface {
 	// Match decides whether a hook applies to an object.
 	Match(h *match.Hook, o Object) match.Decision

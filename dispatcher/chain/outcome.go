@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// Effect is what a hook did to its review. The set is closed.
+// Effect is the effect of a hook on its review. The set is closed.
 type Effect uint8
 
 const (
@@ -50,7 +50,7 @@ func (e Effect) String() string {
 type Outcome struct {
 	review.Call
 
-	// Effect is what the hook did to the review.
+	// Effect is the effect on the review.
 	Effect Effect
 	// Reason explains the effect to the operator; empty if the hook allowed the request.
 	Reason string

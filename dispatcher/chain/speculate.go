@@ -99,7 +99,7 @@ func (m *Mutate) aheadAt(at int, h *match.Hook) *call {
 	return m.ahead[at]
 }
 
-// expectedEffect is what a hook will do to the object at its turn, as far as its call tells.
+// expectedEffect is the effect that a hook will have at its turn, as far as its call shows.
 type expectedEffect uint8
 
 const (

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrBadPatch marks a patch that cannot be decoded: a failure of the hook, so that its failure policy decides
-// (SEMANTICS C20). A patch that decodes but does not apply is an error whatever the policy says (C21).
+// (SEMANTICS C20). A patch that decodes but does not apply refuses the request whatever the policy (C21).
 var ErrBadPatch = conversion.ErrUndecodable
 
 // jsonPatch is the only patch type that Kubernetes knows.
