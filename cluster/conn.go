@@ -64,7 +64,6 @@ type clusterConn struct {
 	permissions func() (authorizer.Authorizer, error)
 }
 
-// newConn returns a connection that knows nothing yet.
 func newConn(c *clients, builtin Builtin, logger *slog.Logger) *clusterConn {
 	conn := &clusterConn{
 		host: c.config.Host, clients: c, logger: logger,
@@ -91,7 +90,6 @@ func readDefinition(crd *apiextensionsv1.CustomResourceDefinition) *definition {
 	return define(crd)
 }
 
-// seedFrom takes over what another connection to the same cluster knows.
 func (c *clusterConn) seedFrom(other *clusterConn) {
 	c.namespaces.cache.seedFrom(&other.namespaces.cache)
 	c.crds.seedFrom(&other.crds)
@@ -128,7 +126,6 @@ func (c *clusterConn) check(part string) error {
 	return c.namespaces.cache.freshness.check("the namespaces of the cluster")
 }
 
-// definitions returns the custom resources.
 func (c *clusterConn) definitions() (*catalog, error) {
 	if err := c.check(PartCustomResources); err != nil {
 		return nil, err

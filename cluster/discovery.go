@@ -103,13 +103,11 @@ func newDiscoverer(builtin Builtin, logger *slog.Logger) *discoverer {
 	return &discoverer{builtin: builtin, logger: logger, poked: make(chan struct{}, 1)}
 }
 
-// seedFrom takes over what another discoverer of the same cluster knows.
 func (d *discoverer) seedFrom(other *discoverer) {
 	d.current.Store(other.current.Load())
 	d.freshness.seedFrom(&other.freshness)
 }
 
-// poke requests a new discovery.
 func (d *discoverer) poke() {
 	select {
 	case d.poked <- struct{}{}:
@@ -181,7 +179,6 @@ func discover(ctx context.Context, config *rest.Config, transport http.RoundTrip
 	return inOrder(groups, lists), failed, nil
 }
 
-// inOrder sorts lists by the groups and versions that they belong to.
 func inOrder(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) []*metav1.APIResourceList {
 	byVersion := make(map[string]*metav1.APIResourceList, len(lists))
 	for _, list := range lists {

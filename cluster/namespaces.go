@@ -31,7 +31,6 @@ func newWatchedNamespaces(reader namespaceReader) *watchedNamespaces {
 	return n
 }
 
-// watch fills the cache until ctx ends.
 func (n *watchedNamespaces) watch(ctx context.Context) {
 	watchInto(ctx, "namespaces", n.reader, &metav1.PartialObjectMetadata{}, &n.cache)
 }

@@ -142,7 +142,6 @@ func ruleExpression(r admissionregistrationv1.RuleWithOperations) string {
 	return "(" + strings.Join(append(all, resourcesExpression(r.Resources)), " && ") + ")"
 }
 
-// resourcesExpression is the resources of a rule in CEL.
 func resourcesExpression(resources []string) string {
 	each := make([]string, len(resources))
 	for i, r := range resources {

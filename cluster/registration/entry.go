@@ -104,12 +104,10 @@ func keep[T any](list []T, passes func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !passes(x) })
 }
 
-// inUse leaves out entries without requests.
 func inUse(entries ...entry) []entry {
 	return slices.DeleteFunc(entries, func(e entry) bool { return len(e.atoms) == 0 })
 }
 
-// mutating is an entry of the mutate or reinvoke stage as Kubernetes writes it.
 func (p *planner) mutating(e entry) admissionregistrationv1.MutatingWebhook {
 	again := admissionregistrationv1.NeverReinvocationPolicy
 	if e.stage == admissionv1.Stage_STAGE_REINVOKE {
@@ -132,7 +130,6 @@ func (p *planner) mutating(e entry) admissionregistrationv1.MutatingWebhook {
 	}
 }
 
-// validating is an entry as Kubernetes writes it.
 func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook {
 	seconds, effects := p.timeoutSeconds(e), e.sideEffects()
 	url := p.path(e, seconds)

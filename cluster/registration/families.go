@@ -102,7 +102,6 @@ func inVersions(paths, names []atom) []atom {
 	return all
 }
 
-// sameResource reports whether two atoms differ in their versions at most.
 func (a atom) sameResource(b atom) bool {
 	a[dimVersion] = b[dimVersion]
 	return a == b
@@ -129,7 +128,6 @@ func (f families) reach(h *match.Hook) []atom {
 	return all
 }
 
-// covered are the requests that any of the hooks is called for.
 func (p *planner) covered(hooks []*match.Hook) atomSet {
 	var all []atom
 	for _, h := range hooks {

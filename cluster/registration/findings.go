@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // The codes of findings, beside danger.CodeSystem. Tools match on them; messages are for people.
@@ -28,12 +28,10 @@ const (
 	CodeTimeout = "timeout-budget"
 )
 
-// inspect reports the dangers of the hooks.
 func (p *planner) inspect(hooks []*match.Hook) {
 	for _, h := range hooks {
-		all := atoms(h.Rules())
 		p.wildcards(h)
-		p.excluded(h, all)
+		p.excluded(h)
 	}
 	if p.options.OwnNamespace == "" && slices.ContainsFunc(hooks, (*match.Hook).FailsClosed) {
 		p.findings = append(p.findings, match.Finding{
@@ -43,14 +41,9 @@ func (p *planner) inspect(hooks []*match.Hook) {
 	}
 }
 
-// warnf reports something about a hook.
 func (p *planner) warnf(h *match.Hook, code, format string, args ...any) {
-	kind := "ValidatingWebhookConfiguration"
-	if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
-		kind = "MutatingWebhookConfiguration"
-	}
 	p.findings = append(p.findings, match.Finding{
-		Severity: match.SeverityWarning, Code: code, Path: fmt.Sprintf("%s/%s webhook %q", kind, h.ID.Configuration, h.ID.Name),
+		Severity: match.SeverityWarning, Code: code, Path: fmt.Sprintf("%s webhook %q", config.KeyOf(h), h.ID.Name),
 		Message: fmt.Sprintf(format, args...),
 	})
 }
@@ -84,9 +77,9 @@ func groups(names []string) string {
 }
 
 // excluded reports resources that the hook names in vain.
-func (p *planner) excluded(h *match.Hook, all []atom) {
+func (p *planner) excluded(h *match.Hook) {
 	var names []string
-	for _, a := range all {
+	for _, a := range atoms(h.Rules()) {
 		if excluded(a) {
 			names = append(names, qualified(a))
 		}

@@ -59,9 +59,7 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 	p := newPlanner(s, cluster, o)
 	validating := p.hooks(s, admissionv1.Stage_STAGE_VALIDATE)
 	mutating := p.hooks(s, admissionv1.Stage_STAGE_MUTATE)
-	again := slices.DeleteFunc(slices.Clone(mutating), func(h *match.Hook) bool {
-		return h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy
-	})
+	again := keep(mutating, func(h *match.Hook) bool { return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy })
 	p.inspect(append(slices.Clone(mutating), validating...))
 
 	r := &Registration{
@@ -100,13 +98,7 @@ func newPlanner(s *match.Snapshot, cluster string, o Options) *planner {
 
 // hooks are those of a stage that the cluster's reviews reach.
 func (p *planner) hooks(s *match.Snapshot, stage admissionv1.Stage) []*match.Hook {
-	var found []*match.Hook
-	for _, h := range s.Hooks() {
-		if h.ID.Stage == stage && h.Serves(p.cluster) {
-			found = append(found, h)
-		}
-	}
-	return found
+	return keep(s.Hooks(), func(h *match.Hook) bool { return h.ID.Stage == stage && h.Serves(p.cluster) })
 }
 
 func typeMeta(kind string) metav1.TypeMeta {

@@ -120,7 +120,6 @@ func (req *applyRequest) authorize(st *storedState) error {
 	return nil
 }
 
-// err returns why the plan is refused; nil if it is not.
 func (plan *applyPlan) err(r *configv1.ApplyRequest) error {
 	switch {
 	case plan.denied != nil:
@@ -160,7 +159,6 @@ func (plan *applyPlan) response(objects []config.Object, revision int64, finding
 	return out
 }
 
-// revisionOf is a revision of the store as the contract has it.
 func revisionOf(n int64) *configv1.Revision {
 	return &configv1.Revision{Sources: map[string]string{etcdstore.SourceName: strconv.FormatInt(n, 10)}}
 }

@@ -41,7 +41,6 @@ func (m *meshState) conditions(key config.Key, r *etcdstore.Record) []*configv1.
 	return out
 }
 
-// accepted reports whether the written version is valid.
 func (m *meshState) accepted(key config.Key) *configv1.Condition {
 	for _, p := range m.byKey[key] {
 		if p.Severity == match.SeverityError {
@@ -51,7 +50,6 @@ func (m *meshState) accepted(key config.Key) *configv1.Condition {
 	return condition(conditionAccepted, true, "Valid", "")
 }
 
-// inRotation reports whether all hooks of a configuration are called.
 func (m *meshState) inRotation(key config.Key, r *etcdstore.Record) *configv1.Condition {
 	switch {
 	case r == nil: // of a source without a history, where no hook is new

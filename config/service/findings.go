@@ -69,7 +69,6 @@ func FindingOf(p config.Problem) *configv1.Finding {
 // manifestName is the name under which findings refer to a manifest of a request.
 func manifestName(i int) string { return "manifests[" + strconv.Itoa(i) + "]" }
 
-// isManifest reports whether a file is a manifest of a request.
 func isManifest(file string) bool { return strings.HasPrefix(file, "manifests[") }
 
 // manifestOf returns the index of a manifest; 0 for other files.

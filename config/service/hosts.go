@@ -135,7 +135,6 @@ func (m *meshState) noHosts(key config.Key) config.Problems {
 	return out
 }
 
-// granted names the identities that may serve a hook.
 func granted(h *match.Hook) string {
 	if len(h.Route.Hosts) == 0 {
 		return ", which names none"

@@ -71,7 +71,6 @@ func (m *meshState) equal(other *meshState) bool {
 		})
 }
 
-// keys returns all objects, sorted.
 func (m *meshState) keys() []config.Key {
 	keys := make(map[config.Key]bool, len(m.state.Records)+len(m.others))
 	for key := range m.state.Records {

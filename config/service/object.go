@@ -34,7 +34,6 @@ func statusesOf(all []etcdstore.Status) []*configv1.DispatcherStatus {
 	return out
 }
 
-// statusOf returns the report of a dispatcher as the contract has it.
 func statusOf(d *etcdstore.Status) *configv1.DispatcherStatus {
 	out := &configv1.DispatcherStatus{
 		DispatcherId: d.ID, Version: d.Version, Judging: d.Judging, Diverging: d.Diverging,
@@ -48,7 +47,6 @@ func statusOf(d *etcdstore.Status) *configv1.DispatcherStatus {
 	return out
 }
 
-// changeOf returns a change as the contract has it.
 func changeOf(c *etcdstore.Change) *configv1.Change {
 	out := &configv1.Change{
 		Revision: revisionText(c.Revision), At: timestamppb.New(c.At), Actor: c.Actor, Actions: c.Actions, Acknowledged: c.Acknowledged,

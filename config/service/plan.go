@@ -195,7 +195,6 @@ func (plan *applyPlan) acknowledge(r *etcdstore.Record, code string) {
 	plan.put(&next, "acknowledged dangers of "+r.Key.String())
 }
 
-// sameManifest reports whether two manifests are equal as JSON.
 func sameManifest(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true

@@ -106,7 +106,6 @@ func hookNames(o *config.Object) []string {
 	return names
 }
 
-// withPending returns the configurations of the store that have pending hooks.
 func (st *storedState) withPending() map[config.Key]bool {
 	out := map[config.Key]bool{}
 	for key, r := range st.state.Records {
@@ -160,7 +159,6 @@ func sortedKeys(m map[config.Key]bool) []config.Key {
 	return slices.SortedFunc(maps.Keys(m), config.Key.Compare)
 }
 
-// whyPending returns which hooks of a record are pending, and why.
 func (m *meshState) whyPending(key config.Key, r *etcdstore.Record) string {
 	parts := make([]string, len(r.Pending))
 	for i, name := range r.Pending {

@@ -92,7 +92,6 @@ func (st *storedState) allWith(stored map[config.Key]config.Object) []config.Obj
 	return all
 }
 
-// unavailable is the answer when the store cannot be read or written.
 func unavailable(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()

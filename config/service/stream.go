@@ -68,10 +68,8 @@ func next[T any](ctx context.Context, s *Service, news <-chan T) error {
 	}
 }
 
-// ended is the error of a call whose context has ended.
 func ended(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
-// overdue is the error of a Wait whose context has ended.
 func overdue(ctx context.Context, behind []string) error {
 	switch {
 	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
