@@ -38,24 +38,24 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 		case o.Role != nil:
 		default:
 			in.Objects = append(in.Objects, match.Object{
-				Source: o.Origin(), Digest: o.digest, Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating, Conditions: o.conditions,
+				Source: o.Origin(), Digest: o.Digest, Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating, Conditions: o.Conditions,
 			})
 		}
 	}
 	snapshot, findings := match.Compile(in)
-	return snapshot, append(problems, ProblemsOf(findings, objects)...).sort()
+	return snapshot, append(problems, ProblemsOf(findings, objects)...).Sorted()
 }
 
 // sortedObjects are the objects in the order of their keys, so that equal sets compile to equal snapshots.
-func sortedObjects(objects map[Key]Object) []Object {
+func SortedObjects(objects map[Key]Object) []Object {
 	sorted := make([]Object, 0, len(objects))
-	for _, key := range sortedKeys(objects) {
+	for _, key := range SortedKeys(objects) {
 		sorted = append(sorted, objects[key])
 	}
 	return sorted
 }
 
-func sortedKeys(objects map[Key]Object) []Key {
+func SortedKeys(objects map[Key]Object) []Key {
 	keys := slices.AppendSeq(make([]Key, 0, len(objects)), maps.Keys(objects))
 	slices.SortFunc(keys, Key.Compare)
 	return keys
@@ -68,7 +68,7 @@ func binding(o *Object) match.RouteBinding {
 		kinds.StageMutate: admissionv1.Stage_STAGE_MUTATE, kinds.StageValidate: admissionv1.Stage_STAGE_VALIDATE,
 	}
 	return match.RouteBinding{
-		Name: o.Name, Source: o.Origin(), Digest: o.digest,
+		Name: o.Name, Source: o.Origin(), Digest: o.Digest,
 		Configuration: spec.Configuration, Hook: spec.Hook, Stage: stages[spec.Stage],
 		Route: match.Route{
 			Stream: spec.Stream != nil, Hosts: spec.Hosts, Authorities: spec.Authorities,
@@ -96,7 +96,7 @@ func withoutCallers(o *Object) Problems {
 		return nil
 	}
 	const message = "nobody may send reviews of this cluster: name the identities of its API servers"
-	return Problems{at(o, match.SeverityWarning, CodeNoCaller, "spec.identities", message)}
+	return Problems{o.Problem(match.SeverityWarning, CodeNoCaller, "spec.identities", message)}
 }
 
 // ProblemsOf are findings as problems of the objects that they are about, with their lines where one of objects is meant.
@@ -135,12 +135,5 @@ func problemOf(f match.Finding, o *Object) Problem {
 	if o.APIVersion == admissionregistrationV1alpha1 {
 		path = externalField(path)
 	}
-	return at(o, f.Severity, f.Code, path, f.Message)
-}
-
-// at is a problem of an object.
-func at(o *Object, severity match.Severity, code, field, message string) Problem {
-	return Problem{
-		Severity: severity, Code: code, Source: o.Source, File: o.File, Line: o.LineOf(field), Kind: o.WrittenKind(), Key: o.Key, Field: field, Message: message,
-	}
+	return o.Problem(f.Severity, f.Code, path, f.Message)
 }

@@ -127,7 +127,7 @@ func TestAFindingIsAProblemOfItsDocument(t *testing.T) {
 		{Severity: match.SeverityWarning, Code: "c", Path: "HookRoute/imagepolicy spec.hook", Message: "m"},
 		{Severity: match.SeverityError, Code: "c", Source: "x.yaml:3", Path: "HookRoute/other", Message: "m"},
 	}, objects)
-	if diff := cmp.Diff(at(&o, match.SeverityWarning, "c", "spec.hook", "m"), problems[0], cmp.AllowUnexported(Problem{})); diff != "" {
+	if diff := cmp.Diff(o.Problem(match.SeverityWarning, "c", "spec.hook", "m"), problems[0]); diff != "" {
 		t.Error("(-want +got):\n" + diff)
 	}
 	if got := problems[1].String(); got != `x.yaml:3: HookRoute "other": m` {

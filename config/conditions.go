@@ -34,14 +34,14 @@ func (d *document) conditions(o *Object) (ok bool) {
 		d.fault(CodeLimit, "", "all documents together have "+d.budget.Err().Error()+": remove some")
 		return false
 	}
-	o.conditions, ok = make([][]*match.Expression, len(written)), true
+	o.Conditions, ok = make([][]*match.Expression, len(written)), true
 	for i, conditions := range written {
 		path := field.NewPath("webhooks").Index(i).Child("matchConditions")
 		compiled, errs := d.compileConditions(conditions, path)
 		for _, err := range errs {
 			d.fault(CodeInvalid, err.Field, err.ErrorBody())
 		}
-		o.conditions[i], ok = compiled, ok && len(errs) == 0
+		o.Conditions[i], ok = compiled, ok && len(errs) == 0
 	}
 	if d.budget != nil && d.budget.late() {
 		d.budget.refused++

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -120,7 +119,7 @@ func TestObjectsOfOneDecoderShareWhatIsCompiled(t *testing.T) {
 	d := NewDecoder()
 	one, _ := d.Decode("", []byte(conditional("a", "request.name == 'x'", "true")))
 	two, _ := d.Decode("", []byte(conditional("b", " true", "request.name == 'x'")))
-	if a, b := one[0].conditions[0], two[0].conditions[0]; a[0] != b[1] || a[1] != b[0] {
+	if a, b := one[0].Conditions[0], two[0].Conditions[0]; a[0] != b[1] || a[1] != b[0] {
 		t.Error("an expression was compiled twice")
 	}
 }
@@ -146,7 +145,7 @@ func TestABudgetEndsAtItsLimit(t *testing.T) {
 	}{
 		"within": {Budget{Limit: Cost{3, 100}}, []string{conditional("a", "true", "true"), conditional("b", "false")}, "ab", "", ""},
 		"too many: none that does not fit is compiled": {
-			Budget{Limit: Cost{3, 100}}, []string{conditional("a", "true", "true"), conditional("b", "nonsense", "nonsense"), conditional("c", "true"), clusterDoc("d", "1")}, "acd",
+			Budget{Limit: Cost{3, 100}}, []string{conditional("a", "true", "true"), conditional("b", "nonsense", "nonsense"), conditional("c", "true"), goodCluster}, "acprod-1",
 			"all documents together have 4 matchConditions, and at most 3: remove some", "5 matchConditions, and at most 3",
 		},
 		"too long": {
@@ -168,85 +167,6 @@ func TestABudgetEndsAtItsLimit(t *testing.T) {
 			}
 			if len(problems) != b.Refused() || len(problems) > 1 || len(problems) == 1 && (problems[0].Code != CodeLimit || !strings.Contains(problems[0].Message, tc.problem)) {
 				t.Errorf("problems %q, want %s; %d refused", lines(problems), tc.problem, b.Refused())
-			}
-		})
-	}
-}
-
-// What a source without a gate has is bounded before it is compiled, whatever the number of its documents.
-func TestFilesWithTooManyConditionsKeepTheirLastGoodVersions(t *testing.T) {
-	dir := t.TempDir()
-	repeat := func(n int, x string) (all []string) {
-		for range n {
-			all = append(all, x)
-		}
-		return all
-	}
-	put := func(name string, conditions int) {
-		write(t, filepath.Join(dir, name+".yaml"), conditional(name, repeat(conditions, "true")...))
-	}
-	d := directory(t, dir)
-	listed := func() (names string, problems Problems) {
-		l := list(t, d)
-		for _, o := range l.Objects {
-			names += o.Name
-		}
-		return names, l.Problems
-	}
-	for _, name := range []string{"b", "c"} {
-		put(name, MaxConditions)
-	}
-	if names, problems := listed(); names != "bc" || len(problems) > 0 {
-		t.Fatalf("listed %s, problems %q", names, lines(problems))
-	}
-	put("a", 1001)
-	if names, problems := listed(); names != "bc" || len(problems) != 1 || problems[0].Key.Name != "a" || problems[0].Code != CodeLimit {
-		t.Errorf("one too many: listed %s, problems %q", names, lines(problems))
-	}
-	put("c", MaxConditions-1)
-	if names, problems := listed(); names != "abc" || len(problems) > 0 {
-		t.Errorf("when there is room: listed %s, problems %q", names, lines(problems))
-	}
-}
-
-func TestWhatIsTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T) {
-	objects := func(conditions map[string]int) map[Key]Object {
-		all := map[Key]Object{}
-		for name, n := range conditions {
-			found, problems := Decode("", []byte(conditional(name, strings.Split(strings.Repeat("true ", n), " ")[:n]...)))
-			if problems.Err() != nil {
-				t.Fatal(problems.Err())
-			}
-			all[found[0].Key] = found[0]
-		}
-		return all
-	}
-	costs := func(objects map[Key]Object) map[string]int {
-		all := map[string]int{}
-		for key, o := range objects {
-			all[key.Name] = o.Cost().Conditions
-		}
-		return all
-	}
-	for name, tc := range map[string]struct {
-		before, after, want map[string]int
-		codes               string
-	}{
-		"all fit":                        {map[string]int{}, map[string]int{"a": 5, "b": 5}, map[string]int{"a": 5, "b": 5}, ""},
-		"the first ones fit":             {map[string]int{}, map[string]int{"a": 5, "b": 6, "c": 5}, map[string]int{"a": 5, "c": 5}, "limit"},
-		"what is in force comes first":   {map[string]int{"c": 8}, map[string]int{"a": 3, "b": 2, "c": 8}, map[string]int{"b": 2, "c": 8}, "limit"},
-		"a new version that is too much": {map[string]int{"a": 2, "b": 5}, map[string]int{"a": 6, "b": 5}, map[string]int{"a": 2, "b": 5}, "kept,limit"},
-		"one makes room for another":     {map[string]int{"a": 6, "b": 2}, map[string]int{"a": 1, "b": 9}, map[string]int{"a": 1, "b": 9}, ""},
-		"without conditions":             {map[string]int{"a": 9}, map[string]int{"a": 9, "b": 2, "c": 0}, map[string]int{"a": 9, "c": 0}, "limit"},
-		"one that is gone makes room":    {map[string]int{"a": 9}, map[string]int{"b": 9}, map[string]int{"b": 9}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, problems := bounded(objects(tc.before), objects(tc.after), Cost{10, 1000})
-			if diff := gocmp.Diff(tc.want, costs(got)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if codes(problems) != tc.codes {
-				t.Errorf("problems %q", lines(problems))
 			}
 		})
 	}

@@ -1,11 +1,10 @@
 // Package config turns the documents that operators write into the configuration that reviews are judged by.
 //
-// [Decode] reads documents strictly, with the defaults and the validation of the version they are written in. A [Source]
-// lists the documents of one place ([Directory] is the one for files). [Compile] makes a match.Snapshot of objects. A
-// [Store] lists its sources every second, keeps the last good version of what became bad, compiles off the road of
-// reviews, and hands out a snapshot only while it is known to be fresh.
+// [Decode] reads documents strictly, with the defaults and the validation of the version they are written in. [Compile] makes a
+// match.Snapshot of objects. A [Source] lists the documents of one place: package directory has the one for files. Package
+// store puts what sources list into force.
 //
-// Objects and snapshots are immutable once they are here. What may be called concurrently is said at each type.
+// Objects and snapshots are immutable.
 package config
 
 import (
@@ -82,13 +81,17 @@ type Object struct {
 	// Saved is when the object was saved that a restart has restored (StoreOptions.LastGood); zero for one that was listed.
 	Saved time.Time
 
+	// Digest is that of the content with its defaults: of two documents that mean the same it is the same.
+	Digest string
+
+	// Conditions are the compiled matchConditions, by webhook and condition; nil without any.
+	Conditions [][]*match.Expression
+
 	// Manifest is what its author wrote, as JSON, without what was defaulted. It must not be changed.
 	Manifest []byte
 
-	digest     string
-	conditions [][]*match.Expression // compiled, by webhook and matchCondition; nil without any
-	hookLines  []int                 // in File, of each webhook
-	specLines  map[string]int        // in File, of each field in the spec of a route
+	hookLines []int          // in File, of each webhook
+	specLines map[string]int // in File, of each field in the spec of a route
 }
 
 // LineOf is the line of the webhook, or of the field in the spec, that a path leads into, else the first of the document.
@@ -108,6 +111,13 @@ func (o *Object) LineOf(path string) int {
 
 // Origin is File and Line as compilers write them; empty when the document comes from no file.
 func (o *Object) Origin() string { return origin(o.File, o.Line) }
+
+// Problem is a problem of the object, at the line of a field; an empty field is the whole document.
+func (o *Object) Problem(severity match.Severity, code, field, message string) Problem {
+	return Problem{
+		Severity: severity, Code: code, Source: o.Source, File: o.File, Line: o.LineOf(field), Kind: o.WrittenKind(), Key: o.Key, Field: field, Message: message,
+	}
+}
 
 // WrittenKind is the kind that the document says it is.
 func (o *Object) WrittenKind() string {
@@ -139,7 +149,7 @@ func (o *Object) seal() error {
 		return fmt.Errorf("cannot be written as JSON: %w", err)
 	}
 	sum := sha256.Sum256(data)
-	o.digest = hex.EncodeToString(sum[:])
+	o.Digest = hex.EncodeToString(sum[:])
 	return nil
 }
 
@@ -195,7 +205,8 @@ type Problem struct {
 	// Message says which rule was broken and, where it is not obvious, what to do.
 	Message string
 
-	document string // its place in File, which tells documents apart; empty when the problem is about the whole file
+	// Document is its place in File, which tells documents apart; empty when the problem is about the whole file.
+	Document string
 }
 
 // String is the problem in one line: file:line: Kind "name": field: message.
@@ -219,8 +230,10 @@ func (p Problem) String() string {
 	return strings.ReplaceAll(strings.Join(append(parts, p.Message), ": "), "\n", " ")
 }
 
-// names reports whether the problem says which object its document is.
-func (p Problem) names() bool { return p.Key.Kind != "" && p.Key.Name != "" && p.Code != CodeKind }
+// NamesObject reports whether the problem says which object its document is.
+func (p Problem) NamesObject() bool {
+	return p.Key.Kind != "" && p.Key.Name != "" && p.Code != CodeKind
+}
 
 // Problems are problems in the order of their files and lines.
 type Problems []Problem
@@ -236,8 +249,8 @@ func (ps Problems) Err() error {
 	return errors.Join(errs...)
 }
 
-// sort orders the problems as a reader goes through the files, and drops those said twice.
-func (ps Problems) sort() Problems {
+// Sorted orders the problems in place as a reader goes through the files, and drops those said twice.
+func (ps Problems) Sorted() Problems {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
 			cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Name, b.Key.Name))

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // Limits of matchConditions. Each is compiled by every dispatcher, which takes some 0.2 ms and 50 kB: in proportion to the
@@ -151,45 +149,4 @@ func (b *Budget) Err() error {
 			b.took.Round(time.Millisecond), thousands(b.compiled), thousands(b.asked.Conditions), b.Time)
 	}
 	return nil
-}
-
-// bounded are objects to come into force that cost no more than a limit together, given those in force. What has changed
-// and does not fit any more keeps its version in force, if it has one: the first ones in the order of keys fit.
-func bounded(before, after map[Key]Object, limit Cost) (map[Key]Object, Problems) {
-	total := Cost{}
-	for _, o := range after {
-		total = total.Plus(o.Cost())
-	}
-	if total.Over(limit) == "" {
-		return after, nil
-	}
-	all := total
-	fitting, total := make(map[Key]Object, len(after)), Cost{}
-	var changed []Key
-	for _, key := range sortedKeys(after) {
-		o := after[key]
-		old, ok := before[key]
-		if old.digest != o.digest {
-			changed = append(changed, key)
-			o = old
-		}
-		if ok {
-			fitting[key] = o
-			total = total.Plus(o.Cost())
-		}
-	}
-	var problems Problems
-	for _, key := range changed {
-		o, old := after[key], before[key]
-		next := total.Minus(old.Cost()).Plus(o.Cost())
-		if o.Cost() == (Cost{}) || next.Over(limit) == "" {
-			fitting[key], total = o, next
-			continue
-		}
-		problems = append(problems, at(&o, match.SeverityError, CodeLimit, "", "all objects together have "+all.Over(limit)+": remove some"))
-		if _, ok := before[key]; ok {
-			problems = append(problems, keptLastGood(old))
-		}
-	}
-	return fitting, problems
 }

@@ -48,7 +48,7 @@ func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
 func (d *Decoder) DecodeWithin(b *Budget, file string, data []byte) ([]Object, Problems) {
 	f := &fileReader{file: file, expressions: d.expressions, budget: b}
 	f.read(data)
-	return f.objects, f.problems.sort()
+	return f.objects, f.problems.Sorted()
 }
 
 // Decode is Decode of a Decoder that reads nothing else.
@@ -140,7 +140,7 @@ func (d *document) say(severity match.Severity, code, path, message string) {
 	path = d.prefix + path
 	d.report(Problem{
 		Severity: severity, Code: code, Line: d.lineOf(path), Kind: d.kind, Key: d.key, Field: strings.TrimSuffix(path, "."), Message: message,
-		document: d.where(),
+		Document: d.where(),
 	})
 }
 
@@ -184,7 +184,7 @@ func (d *document) syntax(t text, err error) {
 				at, line = d.inFile(n), what
 			}
 		}
-		d.report(Problem{Code: CodeSyntax, Line: at, Kind: d.kind, Key: d.key, Message: "not valid YAML: " + line, document: d.where()})
+		d.report(Problem{Code: CodeSyntax, Line: at, Kind: d.kind, Key: d.key, Message: "not valid YAML: " + line, Document: d.where()})
 	}
 }
 

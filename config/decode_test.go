@@ -337,7 +337,7 @@ func TestTheDigestOfAnObjectIsThatOfItsMeaning(t *testing.T) {
 		if err := problems.Err(); err != nil {
 			t.Fatal(err)
 		}
-		return objects[0].digest
+		return objects[0].Digest
 	}
 	if digest(goodHook) != digest("# comment\n"+strings.Replace(goodHook, "sideEffects: None", "failurePolicy: Fail\n  sideEffects: 'None'", 1)) {
 		t.Error("a comment, quotes and a default that is written out change the digest")
@@ -351,7 +351,7 @@ func TestAnItemOfAListOfOneKindMeansWhatADocumentOfItsOwnDoes(t *testing.T) {
 	const kind, body = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration", "{metadata: {name: a}}"
 	alone := decodeOne(t, kind+"\nmetadata: {name: a}\n")
 	item := decodeOne(t, kind+"List\nitems: ["+body+"]\n")
-	if alone.digest != item.digest || alone.APIVersion != item.APIVersion || alone.Key != item.Key {
+	if alone.Digest != item.Digest || alone.APIVersion != item.APIVersion || alone.Key != item.Key {
 		t.Errorf("%+v and %+v", alone, item)
 	}
 }

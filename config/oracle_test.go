@@ -260,7 +260,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		objects, problems := Decode("fuzz.yaml", body)
 		for _, o := range objects {
-			if o.Kind == "" || o.Name == "" || o.Line < 1 || o.digest == "" {
+			if o.Kind == "" || o.Name == "" || o.Line < 1 || o.Digest == "" {
 				t.Errorf("incomplete object %+v", o)
 			}
 		}

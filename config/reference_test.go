@@ -71,7 +71,7 @@ func TestTheReferenceListsTheCodesOfFindings(t *testing.T) {
 }
 
 func TestTheLimitsOfTheReferenceExist(t *testing.T) {
-	directories := map[string]string{"config": ".", "kinds": "kinds", "cluster": "../cluster", "gateway": "gateway", "service": "service"}
+	directories := map[string]string{"config": ".", "store": "store", "directory": "directory", "kinds": "kinds", "cluster": "../cluster", "gateway": "gateway", "service": "service"}
 	names := regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*)`").FindAllSubmatch(referencePage(t), -1)
 	if len(names) == 0 {
 		t.Fatal("the reference names no constant")

@@ -45,3 +45,11 @@ func (l Listing) Decoded() Listing {
 	}
 	return l
 }
+
+// Sooner is the shorter of two times after which a source is listed again, of which 0 is none.
+func Sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

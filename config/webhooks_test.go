@@ -123,7 +123,7 @@ webhooks:
 	v1beta1 := strings.NewReplacer("io/v1\n", "io/v1beta1\n", "  matchPolicy: Exact\n", "", "  failurePolicy: Ignore\n", "",
 		"  timeoutSeconds: 30\n", "", "  admissionReviewVersions: [v1beta1]\n", "").Replace(v1)
 	now, before, long := decodeOne(t, v1), decodeOne(t, v1beta1), decodeOne(t, alphaHooks)
-	if now.digest != before.digest || now.Key != before.Key {
+	if now.Digest != before.Digest || now.Key != before.Key {
 		t.Error("v1 and v1beta1 differ:\n" + cmp.Diff(now.Validating, before.Validating))
 	}
 	if before.APIVersion != admissionregistrationV1beta1 || long.APIVersion != admissionregistrationV1alpha1 {
@@ -273,44 +273,6 @@ func TestAnEmptyClientConfigIsAStreamInEveryVersion(t *testing.T) {
 	}
 }
 
-func TestAnExternalHookConfigurationIsTheValidatingOneOfItsName(t *testing.T) {
-	older, other := decodeOne(t, alphaHooks), decodeOne(t, strings.Replace(betaHooks, "name: old", "name: older", 1))
-	other.File = "g.yaml"
-	s := mergeListings(nil, []sourceListing{{name: "dir", Listing: Listing{Objects: []Object{older, other}}}})
-	want := []string{
-		`f.yaml:1: ExternalAdmissionHookConfiguration "older": the same object stands in g.yaml:1, as ValidatingWebhookConfiguration: neither counts, remove one of them`,
-		`g.yaml:1: ValidatingWebhookConfiguration "older": the same object stands in f.yaml:1, as ExternalAdmissionHookConfiguration: neither counts, remove one of them`,
-	}
-	if diff := cmp.Diff(want, lines(s.problems)); diff != "" || len(s.objects) != 0 {
-		t.Errorf("%d objects, problems (-want +got):\n%s", len(s.objects), diff)
-	}
-}
-
-// TestProblemsNameTheKindThatTheDocumentSays has every problem that is found after a document was read.
-func TestProblemsNameTheKindThatTheDocumentSays(t *testing.T) {
-	good := decodeOne(t, alphaHooks)
-	bad, badProblems := Decode("f.yaml", []byte(strings.Replace(alphaHooks, "image.example.com", "image", 1)))
-	if len(bad) > 0 {
-		t.Fatal("accepted")
-	}
-	old := map[Key]Object{good.Key: good}
-	after := mergeListings(old, []sourceListing{{name: "dir", Listing: Listing{Problems: badProblems}}})
-	if _, stays := after.objects[good.Key]; !stays {
-		t.Error("the last good version is lost")
-	}
-	stream := decodeOne(t, strings.NewReplacer("    service: {namespace: ns, name: svc}\n", "", "    urlPath: /apis/check\n", "",
-		"    caBundle: Cg==\n", "").Replace(alphaHooks))
-	_, fit := Compile("r", []Object{stream})
-	for _, p := range slices.Concat(after.problems, fit) {
-		if p.Kind != externalHooksKind || !strings.Contains(p.String(), `ExternalAdmissionHookConfiguration "older": `) || p.Key != good.Key {
-			t.Errorf("problem %s", p)
-		}
-	}
-	if len(after.problems) != 2 || len(fit) != 1 {
-		t.Errorf("problems %q, %q", lines(after.problems), lines(fit))
-	}
-}
-
 // betaDocuments are the v1beta1 files of the corpus.
 func betaDocuments(t testing.TB) map[string][]byte {
 	t.Helper()
@@ -362,7 +324,7 @@ func TestRealV1beta1ConfigurationsComeBackFromV1AsTheyWere(t *testing.T) {
 				t.Error("(-want +got):\n" + diff)
 			}
 			again := decodeOne(t, string(asJSON(t, got)))
-			if again.digest != object.digest {
+			if again.Digest != object.Digest {
 				t.Error("read again it says something else")
 			}
 		})
@@ -377,7 +339,7 @@ func TestRealV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := decodeOne(t, string(asJSON(t, beta)))
-		if again.digest != object.digest || again.APIVersion != admissionregistrationV1beta1 {
+		if again.Digest != object.Digest || again.APIVersion != admissionregistrationV1beta1 {
 			t.Errorf("%s (-want +got):\n%s", object.Key, cmp.Diff(object.Content(), again.Content()))
 		}
 	}

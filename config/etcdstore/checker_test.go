@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -34,7 +35,7 @@ type checker struct {
 	cluster *etcdtest.Cluster
 	store   *etcdstore.Store
 	source  *noting
-	judging *config.Store
+	judging *store.Store
 	judge   *dispatcher.Dispatcher
 
 	version atomic.Int64 // last that somebody tried to commit
@@ -51,7 +52,7 @@ func newChecker(t *testing.T, maxAge time.Duration) *checker {
 	c.store = c.cluster.Store()
 	c.source = &noting{Source: c.store.Source()}
 	var err error
-	if c.judging, err = config.NewStore(config.StoreOptions{Sources: []config.Source{c.source}, MaxAge: maxAge}); err != nil {
+	if c.judging, err = store.New(store.Options{Sources: []config.Source{c.source}, MaxAge: maxAge}); err != nil {
 		t.Fatal(err)
 	}
 	c.judge, err = dispatcher.New(dispatcher.Options{
@@ -260,7 +261,7 @@ func TestNoReviewIsJudgedByWhatIsTooOld(t *testing.T) {
 		if reviews, err = strconv.ParseInt(text, 10, 64); err != nil {
 			t.Fatalf("PORTCULLIS_CHECKS: %v", err)
 		}
-		maxAge = config.DefaultMaxAge
+		maxAge = store.DefaultMaxAge
 	}
 	c := newChecker(t, maxAge)
 	happened, begun := map[string]int{}, time.Now()

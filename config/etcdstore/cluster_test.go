@@ -9,19 +9,20 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
 // patience bounds what a slow machine may take.
 const patience = 2 * time.Minute
 
-// inCluster is a store in a cluster, and a config.Store that judges by it.
+// inCluster is a store in a cluster, and a store.Store that judges by it.
 type inCluster struct {
 	*etcdtest.Cluster
 
 	t       *testing.T
 	store   *etcdstore.Store
-	judging *config.Store
+	judging *store.Store
 	state   *etcdstore.State
 	n       int64 // of the last version of the route
 }
@@ -31,7 +32,7 @@ func newInCluster(t *testing.T, maxAge time.Duration) *inCluster {
 	c := &inCluster{Cluster: etcdtest.Start(t), t: t}
 	c.store = c.Store()
 	var err error
-	c.judging, err = config.NewStore(config.StoreOptions{Sources: []config.Source{c.store.Source()}, MaxAge: maxAge})
+	c.judging, err = store.New(store.Options{Sources: []config.Source{c.store.Source()}, MaxAge: maxAge})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func TestWithoutAQuorumNothingOldIsJudgedBy(t *testing.T) {
 			t.Fatal("it is judged on, and nothing can be listed")
 		}
 	}
-	if err := c.judges(); !errors.Is(err, config.ErrStale) {
+	if err := c.judges(); !errors.Is(err, store.ErrStale) {
 		t.Errorf("error %v, want that the configuration is stale", err)
 	}
 	waiting := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
@@ -21,7 +21,7 @@ import (
 const (
 	// defaultLeaseTTL is how long the status of a dispatcher counts after it was last renewed. A dispatcher whose lease has
 	// lapsed could not list for longer than a configuration may be old, so it judges nothing.
-	defaultLeaseTTL = leasePerAge * config.DefaultMaxAge
+	defaultLeaseTTL = leasePerAge * store.DefaultMaxAge
 	// leasePerAge is the lease's time to live divided by the maximum age of a configuration. A lease is renewed three times in
 	// its life: if a dispatcher is cut off, its lease outlives its last review by a third of the lease at most.
 	leasePerAge = 2
@@ -223,7 +223,7 @@ func (p *Presence) extend(until time.Time) {
 func (p *Presence) WaitRegistered(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		left, extended := -config.Since(p.until), p.extended // a lease goes on while a machine is suspended
+		left, extended := -store.Since(p.until), p.extended // a lease goes on while a machine is suspended
 		p.mu.Unlock()
 		if left >= p.LeaseCoverage() {
 			return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -156,7 +157,7 @@ func versionOf(hook string) (version int64) {
 }
 
 // lending is a store of which it is noted when it was asked, and when it had lent.
-type lending struct{ *config.Store }
+type lending struct{ *store.Store }
 
 // times are of one review, in its context.
 type times struct{ asked, lent time.Time }

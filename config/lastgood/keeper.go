@@ -15,6 +15,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 )
 
 const (
@@ -49,9 +50,9 @@ func Load(file string, documents *config.Decoder) ([]config.Object, error) {
 	return Decode(data, documents)
 }
 
-// Live is what is in force. *config.Store is one; it may be asked concurrently.
+// Live is what is in force. *store.Store is one; it may be asked concurrently.
 type Live interface {
-	Configuration() config.Configuration
+	Configuration() store.Configuration
 }
 
 // KeeperOptions are what a Keeper works with. Live and File are required.

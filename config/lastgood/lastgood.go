@@ -1,6 +1,6 @@
 // Package lastgood keeps the objects in force in a file, so that a dispatcher which is started again has the last good version
 // of each document that is bad by then. [Encode] and [Decode] are its format, [Load] and [Keeper] the shell. What the objects
-// mean for what comes into force is the business of config.Store.
+// mean for what comes into force is the business of store.Store.
 package lastgood
 
 import (

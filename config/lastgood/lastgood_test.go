@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lastgood"
+	"github.com/portcullis-mesh/portcullis/config/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -199,7 +200,7 @@ func TestTheFileFollowsWhatIsInForce(t *testing.T) {
 	one, _, _ := strings.Cut(documents, "---")
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{text: documents, revision: "1"}
-		store, err := config.NewStore(config.StoreOptions{Sources: []config.Source{s}})
+		store, err := store.New(store.Options{Sources: []config.Source{s}})
 		if err != nil {
 			t.Fatal(err)
 		}

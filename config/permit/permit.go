@@ -1,6 +1,6 @@
 // Package permit keeps the permit of one dispatcher to judge by a stale configuration. Operators give it through
 // AdminService ([Service]); it is kept in a file, since the store is what cannot be asked, and said in the log until it lapses
-// ([Keeper]). What it means for reviews is the business of config.Store.
+// ([Keeper]). What it means for reviews is the business of store.Store.
 package permit
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/certs"
-	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 )
 
 const (
@@ -33,14 +33,14 @@ const (
 // ErrNoConfiguration is the error of Keeper.Give where there is nothing to judge by.
 var ErrNoConfiguration = errors.New("this dispatcher has no configuration, not even an old one: a permit would permit nothing")
 
-// Live is who judges. *config.Store is one; its methods may be called concurrently.
+// Live is who judges. *store.Store is one; its methods may be called concurrently.
 type Live interface {
 	// Permit lets reviews be judged by the last configuration; nil takes that back.
-	Permit(p *config.Permit)
+	Permit(p *store.Permit)
 	// Permitted is the permit that holds; nil if none does.
-	Permitted() *config.Permit
+	Permitted() *store.Permit
 	// Configuration is what is in force.
-	Configuration() config.Configuration
+	Configuration() store.Configuration
 }
 
 // Options are what a Keeper works with. Live is required.
@@ -95,12 +95,12 @@ func (k *Keeper) Restore() {
 
 // Give permits for so long. Nothing is permitted if that cannot be kept.
 //
-// Errors: ErrNoConfiguration, what is wrong with the permit (config.Permit.Validate), or what the file system says.
-func (k *Keeper) Give(life time.Duration, actor, reason string) (*config.Permit, error) {
+// Errors: ErrNoConfiguration, what is wrong with the permit (store.Permit.Validate), or what the file system says.
+func (k *Keeper) Give(life time.Duration, actor, reason string) (*store.Permit, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now().Round(0) // by the wall clock, which a suspended machine does not stop
-	p := &config.Permit{Given: now, Until: now.Add(life), Actor: actor, Reason: reason}
+	p := &store.Permit{Given: now, Until: now.Add(life), Actor: actor, Reason: reason}
 	if err := p.Validate(now); err != nil {
 		return nil, &InvalidError{err}
 	}
@@ -126,7 +126,7 @@ func (e *InvalidError) Error() string { return e.err.Error() }
 func (e *InvalidError) Unwrap() error { return e.err }
 
 // Revoke ends the permit, and returns it; nil if none held. It has ended also when there is an error: the file is still there.
-func (k *Keeper) Revoke() (*config.Permit, error) {
+func (k *Keeper) Revoke() (*store.Permit, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.o.Live.Permitted()
@@ -135,7 +135,7 @@ func (k *Keeper) Revoke() (*config.Permit, error) {
 }
 
 // put puts a permit into force; nil ends it. mu is held.
-func (k *Keeper) put(p *config.Permit) {
+func (k *Keeper) put(p *store.Permit) {
 	k.o.Live.Permit(p)
 	select {
 	case k.changed <- struct{}{}:
@@ -145,7 +145,7 @@ func (k *Keeper) put(p *config.Permit) {
 
 // Run says in the log what is permitted until ctx ends, and forgets what has lapsed.
 func (k *Keeper) Run(ctx context.Context) error {
-	var said *config.Permit
+	var said *store.Permit
 	timer := time.NewTimer(ReminderInterval)
 	defer timer.Stop()
 	for due := false; ; {
@@ -170,7 +170,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // say says what is permitted now, and what was when it was said last.
-func (k *Keeper) say(before, now *config.Permit) {
+func (k *Keeper) say(before, now *store.Permit) {
 	if before != nil && before != now {
 		k.o.Logger.Warn("a permit to serve stale has ended", "actor", before.Actor, "until", before.Until)
 		if now == nil {
@@ -186,11 +186,11 @@ func (k *Keeper) say(before, now *config.Permit) {
 }
 
 // age is how old a configuration is; 0 before the first.
-func age(c *config.Configuration) time.Duration {
+func age(c *store.Configuration) time.Duration {
 	if c.Begun.IsZero() {
 		return 0
 	}
-	return config.Since(c.Begun).Round(time.Millisecond)
+	return store.Since(c.Begun).Round(time.Millisecond)
 }
 
 // lapse forgets a permit that holds no more.
@@ -220,7 +220,7 @@ func (k *Keeper) remove() error {
 }
 
 // read reads a permit from a file.
-func read(file string, now time.Time) (*config.Permit, error) {
+func read(file string, now time.Time) (*store.Permit, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func read(file string, now time.Time) (*config.Permit, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &config.Permit{}
+	p := &store.Permit{}
 	if err := json.Unmarshal(data, p); err != nil {
 		return nil, fmt.Errorf("it holds no permit: %w", err)
 	}
@@ -241,7 +241,7 @@ func read(file string, now time.Time) (*config.Permit, error) {
 }
 
 // write keeps a permit in a file, whole or not at all.
-func write(file string, p *config.Permit) error {
+func write(file string, p *store.Permit) error {
 	data, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return fmt.Errorf("a permit that cannot be written: %w", err)

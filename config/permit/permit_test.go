@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,17 +23,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // live is a dispatcher that judges.
 type live struct {
 	mu     sync.Mutex
-	permit *config.Permit
+	permit *store.Permit
 	begun  time.Time
 }
 
-func (l *live) Permit(p *config.Permit) {
+func (l *live) Permit(p *store.Permit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.permit = p
 }
 
-func (l *live) Permitted() *config.Permit {
+func (l *live) Permitted() *store.Permit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.permit.Holds(time.Now()) {
@@ -42,10 +42,10 @@ func (l *live) Permitted() *config.Permit {
 	return nil
 }
 
-func (l *live) Configuration() config.Configuration {
+func (l *live) Configuration() store.Configuration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return config.Configuration{Begun: l.begun}
+	return store.Configuration{Begun: l.begun}
 }
 
 // wipe makes it one that has never had a configuration.
@@ -199,8 +199,8 @@ func TestARevokedPermitHasEnded(t *testing.T) {
 }
 
 func TestADamagedFileIsNoPermit(t *testing.T) {
-	good := func(now time.Time) *config.Permit {
-		return &config.Permit{Given: now, Until: now.Add(time.Hour), Actor: "ann", Reason: "x"}
+	good := func(now time.Time) *store.Permit {
+		return &store.Permit{Given: now, Until: now.Add(time.Hour), Actor: "ann", Reason: "x"}
 	}
 	for what, content := range map[string]func(now time.Time) string{
 		"nothing": func(time.Time) string { return "" },
@@ -212,7 +212,7 @@ func TestADamagedFileIsNoPermit(t *testing.T) {
 		"another thing": func(time.Time) string { return "{}" },
 		"too long a life": func(now time.Time) string {
 			p := good(now)
-			p.Until = now.Add(config.MaxPermit + time.Second)
+			p.Until = now.Add(store.MaxPermit + time.Second)
 			return written(t, p)
 		},
 	} {
@@ -231,7 +231,7 @@ func TestADamagedFileIsNoPermit(t *testing.T) {
 	}
 }
 
-func written(t *testing.T, p *config.Permit) string {
+func written(t *testing.T, p *store.Permit) string {
 	t.Helper()
 	data, err := json.Marshal(p)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -112,7 +113,7 @@ func (s *Service) GetStale(ctx context.Context, _ *adminv1.GetStaleRequest) (*ad
 }
 
 // message is a permit as the contract has it.
-func (s *Service) message(p *config.Permit) *adminv1.StalePermit {
+func (s *Service) message(p *store.Permit) *adminv1.StalePermit {
 	if p == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -42,13 +42,13 @@ func TestTheServiceGivesShowsAndEndsAPermit(t *testing.T) {
 		if a := show(); a.GetPermit() != nil || !a.GetStale() || a.GetListed() == nil || a.GetDispatcherId() != "d1" {
 			t.Errorf("without a permit: %v", a)
 		}
-		if code := give(config.MaxPermit, "x"); code != codes.OK {
+		if code := give(store.MaxPermit, "x"); code != codes.OK {
 			t.Errorf("the longest one: %s", code)
 		}
-		if a := show().GetPermit(); a.GetActor() != "ann" || !a.GetKept() || a.GetUntil().AsTime().Sub(a.GetGiven().AsTime()) != config.MaxPermit {
+		if a := show().GetPermit(); a.GetActor() != "ann" || !a.GetKept() || a.GetUntil().AsTime().Sub(a.GetGiven().AsTime()) != store.MaxPermit {
 			t.Errorf("it is %v", a)
 		}
-		if code := give(config.MaxPermit+1, "x"); code != codes.InvalidArgument || show().GetPermit() == nil {
+		if code := give(store.MaxPermit+1, "x"); code != codes.InvalidArgument || show().GetPermit() == nil {
 			t.Errorf("a longer one: %s", code)
 		}
 		if was, err := s.RevokeStale(t.Context(), &adminv1.RevokeStaleRequest{}); err != nil || was.GetPermit() == nil || show().GetPermit() != nil {

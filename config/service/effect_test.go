@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -34,7 +35,7 @@ const dispatchersOfAMesh = 3
 type mesh struct {
 	*service.Service
 
-	stores      []*config.Store
+	stores      []*store.Store
 	holds       []*holds // of the stores
 	dispatchers []*dispatcher.Dispatcher
 }
@@ -79,7 +80,7 @@ func newMeshOf(tb testing.TB, dispatchers int, as func(config.Source) config.Sou
 		if i == 0 {
 			must(tb, objects.Init(ctx))
 		}
-		store, err := config.NewStore(config.StoreOptions{Sources: []config.Source{as(objects.Source())}})
+		store, err := store.New(store.Options{Sources: []config.Source{as(objects.Source())}})
 		must(tb, err)
 		<-time.After(apart)
 		running.Go(func() { _ = store.Run(ctx) })
@@ -189,10 +190,10 @@ func BenchmarkWriteToEffect(b *testing.B) {
 		as     func(config.Source) config.Source
 	}{
 		{"watch", 500, 100 * time.Millisecond, func(s config.Source) config.Source { return s }},
-		{"poll", 100, config.ListInterval, func(s config.Source) config.Source { return unwatched{s} }},
+		{"poll", 100, store.ListInterval, func(s config.Source) config.Source { return unwatched{s} }},
 	} {
 		b.Run(fmt.Sprintf("%s/%d dispatchers", tc.name, dispatchersOfAMesh), func(b *testing.B) {
-			m := newMesh(b, tc.as, config.ListInterval/dispatchersOfAMesh) // so that they do not list at the same time
+			m := newMesh(b, tc.as, store.ListInterval/dispatchersOfAMesh) // so that they do not list at the same time
 			m.refuse(b, false)
 			m.effective(b, false)
 			var took []time.Duration

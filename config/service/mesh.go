@@ -8,6 +8,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -15,7 +16,7 @@ import (
 type meshState struct {
 	*storedState
 
-	live        config.Configuration
+	live        store.Configuration
 	dispatchers []etcdstore.Status
 	hosts       map[config.Key][]HookHosts     // of the hooks that hosts serve here, by configuration
 	byKey       map[config.Key]config.Problems // of the store and of the configuration in force here, each once

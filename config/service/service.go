@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -27,9 +28,9 @@ type Objects interface {
 	Dispatchers(ctx context.Context) ([]etcdstore.Status, error)
 }
 
-// Live returns the configuration in force in this dispatcher; *config.Store does. It may be called concurrently.
+// Live returns the configuration in force in this dispatcher; *store.Store does. It may be called concurrently.
 type Live interface {
-	Configuration() config.Configuration
+	Configuration() store.Configuration
 }
 
 // Options configure a Service. Objects, Live, Identity and Inspect are required.

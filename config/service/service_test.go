@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -71,8 +72,8 @@ func newFixture(t *testing.T) *fixture {
 }
 
 // Configuration implements service.Live.
-func (f *fixture) Configuration() config.Configuration {
-	return config.NewConfiguration("", nil, f.others)
+func (f *fixture) Configuration() store.Configuration {
+	return store.NewConfiguration("", nil, f.others)
 }
 
 // apply applies documents, separated by ---, as somebody.

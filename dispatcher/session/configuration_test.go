@@ -9,6 +9,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -66,16 +67,16 @@ func TestNoReviewMeetsAHookThatTheSessionsDoNotKnow(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{}, "a.example.com", "b.example.com", "c.example.com")
 		source := &documents{t: t}
 		source.write("a")
-		var store *config.Store
+		var configuration *store.Store
 		var begun []*results
 		review := func() {
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
-			if s, err := store.Fresh(over); err == nil {
+			if s, err := configuration.Fresh(over); err == nil {
 				begun = append(begun, m.reviewAll(s))
 			}
 		}
-		store, err := config.NewStore(config.StoreOptions{Sources: []config.Source{source}, OnSnapshot: func(s *match.Snapshot) {
+		configuration, err := store.New(store.Options{Sources: []config.Source{source}, OnSnapshot: func(s *match.Snapshot) {
 			review()
 			m.registry.Update(s)
 			review()
@@ -85,11 +86,11 @@ func TestNoReviewMeetsAHookThatTheSessionsDoNotKnow(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- store.Run(ctx) }()
-		elapse(config.ListInterval / 2)
+		go func() { ended <- configuration.Run(ctx) }()
+		elapse(store.ListInterval / 2)
 		for _, hooks := range [][]string{{"a", "b"}, {"b", "c"}, {"c"}, {"a"}} {
 			source.write(hooks...)
-			elapse(config.ListInterval)
+			elapse(store.ListInterval)
 		}
 		stop()
 		if err := <-ended; err != nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/lastgood"
 	"github.com/portcullis-mesh/portcullis/config/permit"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -53,7 +54,7 @@ type app struct {
 	config    serveConfig
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry
-	store     *config.Store
+	store     *store.Store
 	control   *controlPlane
 	permits   *permit.Keeper
 	lastGood  *lastgood.Keeper // nil without a directory for it
@@ -171,7 +172,7 @@ func (a *app) warnOfOperators() {
 func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 	file := a.config.stores.stateFile(lastgood.FileName)
 	var err error
-	a.store, err = config.NewStore(config.StoreOptions{
+	a.store, err = store.New(store.Options{
 		Sources:      stores.sources,
 		LastGood:     loadLastGood(file, stores.decoder, a.log),
 		Cover:        stores.cover(),
@@ -300,7 +301,7 @@ func (a *app) notes() []string {
 
 // checkConfiguration refuses a first configuration with a document that is bad and has no last good version: its hooks would not
 // be called, and what they refuse would pass. The process ends, so that the replicas that know a good version go on.
-func (a *app) checkConfiguration(first config.Configuration) error {
+func (a *app) checkConfiguration(first store.Configuration) error {
 	for _, o := range first.Restored() {
 		a.log.Error("a document is bad, and its last good version from before the start is in force: mend it",
 			"object", o.Key.String(), "from", o.Origin(), "saved", o.Saved, "age", time.Since(o.Saved).Round(time.Second))

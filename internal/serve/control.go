@@ -12,11 +12,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
-	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/gateway"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -30,7 +30,7 @@ type controlPlane struct {
 	service  *service.Service
 	gateway  *gateway.Gateway
 	presence *etcdstore.Presence
-	live     *config.Store
+	live     *store.Store
 	hosts    *session.Registry
 	judge    *dispatcher.Dispatcher
 	log      *slog.Logger

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/store"
 )
 
 // devLog is the log of dev. Somebody who edits the configuration reads, in lines of text, that an edit is in force or what
@@ -29,12 +29,12 @@ func (l *devLog) Enabled(ctx context.Context, level slog.Level) bool {
 // Handle implements [slog.Handler].
 func (l *devLog) Handle(ctx context.Context, r slog.Record) error {
 	switch r.Message {
-	case config.LogSettled:
+	case store.LogSettled:
 		if l.settled.Swap(true) { // the first is no edit
 			fmt.Fprintf(l.out, "configuration: %s hooks in force, %s problems\n", attribute(r, "hooks"), attribute(r, "problems"))
 		}
 		return nil
-	case config.LogProblem:
+	case store.LogProblem:
 		fmt.Fprintf(l.out, "%s: %s\n", strings.ToLower(r.Level.String()), strings.ReplaceAll(attribute(r, "problem"), l.dir+"/", ""))
 		return nil
 	}

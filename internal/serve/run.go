@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
-	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/gateway"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -139,7 +139,7 @@ func (a *app) awaitConfiguration(ctx context.Context) bool {
 		a.store.Release(first)
 		return true
 	}
-	if errors.Is(err, config.ErrStopped) {
+	if errors.Is(err, store.ErrStopped) {
 		return false
 	}
 	a.log.Warn("serving without a configuration: reviews are answered 503 until there is one", "error", err)

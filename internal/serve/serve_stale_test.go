@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
@@ -235,7 +235,7 @@ func TestAClusterMayBeJudgedByAnOlderConfigurationThanOthers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, _, err := o.app.store.Take(ctx, "another", 0); !errors.Is(err, config.ErrStale) {
+	if _, _, err := o.app.store.Take(ctx, "another", 0); !errors.Is(err, store.ErrStale) {
 		t.Errorf("of another cluster: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
@@ -30,7 +31,7 @@ const (
 	maxUnplanned      = 4   // hooks of each of them
 )
 
-func (a *controlPlane) status(c *config.Configuration) etcdstore.Status {
+func (a *controlPlane) status(c *store.Configuration) etcdstore.Status {
 	s := etcdstore.Status{
 		Version: cli.Version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
 		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),

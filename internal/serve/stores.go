@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/directory"
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configkubernetes "github.com/portcullis-mesh/portcullis/config/kubernetes"
@@ -118,7 +119,7 @@ func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ 
 		}
 	}()
 	if len(c.paths) > 0 {
-		directory, err := config.NewDirectory(config.DirectoryOptions{Paths: c.paths, Decoder: s.decoder})
+		directory, err := directory.New(directory.Options{Paths: c.paths, Decoder: s.decoder})
 		if err != nil {
 			return nil, err
 		}

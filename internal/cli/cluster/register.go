@@ -17,6 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/danger"
+	"github.com/portcullis-mesh/portcullis/config/directory"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -170,7 +171,7 @@ func objectsOf(list []*configv1.ConfigObject) ([]config.Object, error) {
 }
 
 func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
-	directory, err := config.NewDirectory(config.DirectoryOptions{Paths: paths})
+	directory, err := directory.New(directory.Options{Paths: paths})
 	if err != nil {
 		return nil, err
 	}

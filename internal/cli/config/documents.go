@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/directory"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -60,7 +61,7 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 		objects, problems = append(objects, read.Objects...), append(problems, read.Problems...)
 	}
 	if len(files) > 0 {
-		directory, err := config.NewDirectory(config.DirectoryOptions{Paths: files})
+		directory, err := directory.New(directory.Options{Paths: files})
 		if err != nil {
 			return nil, err
 		}

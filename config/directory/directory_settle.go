@@ -1,0 +1,110 @@
+package directory
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/config"
+)
+
+// How long a file has to look the same before what it holds counts: the beginning of a YAML stream is a valid stream too.
+const (
+	// ReplaceDelay is for a file that was renamed into its place, that is new, and that is gone.
+	ReplaceDelay = 100 * time.Millisecond
+	// RewriteDelay is for a file that is written in place.
+	RewriteDelay = time.Second
+	// UnsettledAfter is how long a file may go on changing faster than that before a finding says so.
+	UnsettledAfter = 10 * time.Second
+)
+
+// settling knows which content of each file counts. Its methods may be called concurrently.
+type settling struct {
+	mu      sync.Mutex
+	sights  map[string]sight
+	content map[string]fileData // what counts
+}
+
+// sight is how a file has looked since when.
+type sight struct {
+	info     os.FileInfo // nil: it is not there
+	since    time.Time
+	delay    time.Duration // how long it has to look so
+	changing time.Time     // since when no look has been seen to last for its delay
+	lasted   bool          // this one was
+}
+
+// next is the sight after another look.
+func (s sight) next(info os.FileInfo, now time.Time) sight {
+	if sameLook(s.info, info) {
+		s.lasted = s.lasted || s.rest(now) == 0
+		return s
+	}
+	delay := ReplaceDelay
+	if s.info != nil && info != nil && os.SameFile(s.info, info) {
+		delay = RewriteDelay
+	}
+	next := sight{info: info, since: now, delay: delay, changing: now}
+	if !s.since.IsZero() && !s.lasted {
+		next.changing = s.changing
+	}
+	return next
+}
+
+// unsettled reports whether the file has been changing for too long to be still in one writing.
+func (s sight) unsettled(now time.Time) bool {
+	return s.rest(now) > 0 && now.Sub(s.changing) >= UnsettledAfter
+}
+
+// rest is how long the file has to look so yet; 0 when it has for long enough.
+func (s sight) rest(now time.Time) time.Duration { return max(0, s.since.Add(s.delay).Sub(now)) }
+
+func sameLook(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
+// look takes what was just read, and returns what counts, in the order of paths: of a file that has changed lately what it
+// held before, if it held anything. again is when to look again for the first of these; 0 when there are none. unsettled are the
+// paths of those that go on changing, in their order.
+func (s *settling) look(read []fileData, now time.Time) (counting []fileData, again time.Duration, unsettled []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := maps.Clone(s.sights)
+	for _, f := range read {
+		delete(gone, f.path)
+		rest := s.rest(f, now)
+		if rest == 0 {
+			s.content[f.path] = f
+		} else if s.sights[f.path].unsettled(now) {
+			unsettled = append(unsettled, f.path)
+		}
+		again = config.Sooner(again, rest)
+	}
+	for path := range gone {
+		rest := s.rest(fileData{path: path, whole: s.content[path].whole}, now)
+		if rest == 0 {
+			delete(s.content, path)
+			delete(s.sights, path)
+		}
+		again = config.Sooner(again, rest)
+	}
+	counting = slices.SortedFunc(maps.Values(s.content), func(a, b fileData) int { return strings.Compare(a.path, b.path) })
+	return counting, again, unsettled
+}
+
+// rest is how long a file has to look as it does yet before it counts so; 0 when it does.
+func (s *settling) rest(f fileData, now time.Time) time.Duration {
+	seen := s.sights[f.path].next(f.info, now)
+	s.sights[f.path] = seen
+	known, ok := s.content[f.path]
+	if f.whole || ok && f.info != nil && known.sum == f.sum {
+		return 0
+	}
+	return seen.rest(now)
+}

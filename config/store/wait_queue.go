@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	budget "github.com/portcullis-mesh/portcullis/dispatcher/memory"
+)
+
+// Bounds of the reviews that are held while the configuration is stale.
+const (
+	// DefaultMaxHeldBytes is 128 MiB: half of what reviews may hold in all unless told otherwise, so that those of clusters
+	// that may be judged find room beside those that may not.
+	DefaultMaxHeldBytes = 128 << 20
+	// MaxWaiters bounds their number, whatever they hold. Of one cluster no more wait than it leaves free for the others: half,
+	// if it is alone.
+	MaxWaiters = 20_000
+	// AnswerReserve is how long before its own end a review is held no more, so that the answer that nothing may judge it is
+	// in time. Of what has less than ten times as much left it is a tenth.
+	AnswerReserve = 100 * time.Millisecond
+)
+
+// waitQueue bounds the reviews that wait for a fresh configuration, and their bytes, with a share for each cluster. It has no
+// order: all waiters begin when the configuration is fresh. Its methods may be called concurrently.
+type waitQueue struct {
+	reviews *budget.Ledger // one unit for each review
+	bytes   *budget.Ledger
+}
+
+func newWaitQueue(maxBytes int64) (*waitQueue, error) {
+	reviews, err := budget.New(budget.Options{Total: MaxWaiters})
+	if err != nil {
+		return nil, fmt.Errorf("config: reviews that are held: %w", err)
+	}
+	bytes, err := budget.New(budget.Options{Total: maxBytes})
+	if err != nil {
+		return nil, fmt.Errorf("config: bytes of reviews that are held: %w", err)
+	}
+	return &waitQueue{reviews: reviews, bytes: bytes}, nil
+}
+
+// enter counts a review until leave is called, or says why it may not wait.
+func (q *waitQueue) enter(cluster string, bytes int64) (leave func(), err error) {
+	waiter, err := q.reviews.Reserve(cluster, 1)
+	if err != nil {
+		return nil, fmt.Errorf("%d reviews wait already, of which one cluster may have as many as it leaves free", q.reviews.InUse())
+	}
+	held, err := q.bytes.Reserve(cluster, bytes)
+	if err != nil {
+		waiter.Release()
+		return nil, err
+	}
+	return func() {
+		held.Release()
+		waiter.Release()
+	}, nil
+}
+
+// withReserve is ctx with an earlier deadline, which leaves time for an answer.
+func withReserve(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(AnswerReserve, time.Until(deadline)/10)))
+}
+
+// await is Take for a review that finds the configuration stale.
+func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
+	leave, err := s.waiting.enter(cluster, bytes)
+	if err != nil {
+		s.counts.full.Add(1)
+		return nil, "", fmt.Errorf("%w, and no more reviews may wait for it: %w", ErrStale, err)
+	}
+	defer leave()
+	waiting, cancel := withReserve(ctx)
+	defer cancel()
+	for {
+		allowed, g := s.allowed.Load(), s.current.Load()
+		said, ok := s.mayJudge(g, cluster)
+		switch {
+		case !ok:
+			s.report.held(g, s.staleError)
+		case s.begin(g, said):
+			return g.snapshot, said, nil
+		}
+		select {
+		case <-g.next:
+		case <-allowed.next:
+		case <-s.ended:
+			return nil, "", s.stopped()
+		case <-waiting.Done():
+			select {
+			case <-s.ended: // a store that ends with an error ends what waits for it too
+				return nil, "", s.stopped()
+			default:
+			}
+			s.counts.over(ctx)
+			return nil, "", errors.Join(s.staleError(g), context.Cause(waiting))
+		}
+	}
+}
+
+// stopped is the error of a review that is held when the store ends.
+func (s *Store) stopped() error {
+	s.counts.stopped.Add(1)
+	return fmt.Errorf("%w: %w", ErrStale, ErrStopped)
+}
