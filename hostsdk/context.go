@@ -31,19 +31,17 @@ func (c *callContext) init(parent context.Context, deadline time.Time) {
 func (c *callContext) Deadline() (deadline time.Time, ok bool) { return c.deadline, true }
 
 // Done implements [context.Context].
-func (c *callContext) Done() <-chan struct{} { return c.real().Done() }
+func (c *callContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.realLocked().Done()
+}
 
 // Err implements [context.Context].
 func (c *callContext) Err() error { return c.current().Err() }
 
 // Value implements [context.Context]. The standard library finds the cause of the end here, and the context to wait for.
 func (c *callContext) Value(key any) any { return c.current().Value(key) }
-
-func (c *callContext) real() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.realLocked()
-}
 
 func (c *callContext) realLocked() context.Context {
 	if c.made == nil {

@@ -38,5 +38,5 @@
 //
 // Package hostsdk/kube decodes objects into Kubernetes types and makes patches in which fields unknown to those types
 // survive. Package hostsdk/hosttest is a fake dispatcher for unit tests. This package imports neither k8s.io nor
-// anything else of Portcullis but the contract.
+// anything else of Portcullis but the contract, its encoding and a clock.
 package hostsdk

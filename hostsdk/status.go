@@ -10,7 +10,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// Status is how a host stands with its dispatchers, for health pages and tests.
+// Status is the state of a host's sessions, for health pages and tests.
 type Status struct {
 	// Sessions that dispatchers have accepted, by the ids of the dispatchers.
 	Sessions []SessionStatus
@@ -22,17 +22,17 @@ type SessionStatus struct {
 	ID string
 	// Dispatcher is the id of the dispatcher's process.
 	Dispatcher string
-	// Revision is the digest of the configuration that the dispatcher last told.
+	// Revision is the digest of the configuration that the dispatcher named last.
 	Revision string
-	// Leaving says that the dispatcher sends no new calls.
+	// Leaving is true when the dispatcher sends no new calls.
 	Leaving bool
-	// Hooks are the states that the dispatcher told, in no order.
+	// Hooks are the states that the dispatcher reported, in no order.
 	Hooks []HookStatus
 	// IgnoredFrames counts frames of types that this SDK does not know.
 	IgnoredFrames uint64
 }
 
-// HookStatus is what a dispatcher made of the offer of a hook.
+// HookStatus is a dispatcher's answer to the offer of a hook.
 type HookStatus struct {
 	// Name of the hook.
 	Name string
@@ -42,7 +42,7 @@ type HookStatus struct {
 	Clusters []string
 	// State is the state.
 	State hostv1.State
-	// Message says what to do about it.
+	// Message is what the author of the host can do about it.
 	Message string
 }
 
@@ -52,7 +52,7 @@ type board struct {
 	ready  chan struct{} // closed once every expected hook was in rotation
 
 	mu       sync.Mutex
-	waiting  map[hookID]bool // for the rotation; nil before expect and once ready is closed
+	waiting  map[hookID]bool // for the rotation; nil before expect, empty once ready is closed
 	sessions map[*session]*SessionStatus
 	logged   []HookStatus // the state of each hook that was logged last, of any session
 }
@@ -67,7 +67,7 @@ func newBoard(logger *slog.Logger) *board {
 func (b *board) expect(offers []*hostv1.HookOffer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waiting != nil || isClosed(b.ready) {
+	if b.waiting != nil {
 		return
 	}
 	b.waiting = map[hookID]bool{}
@@ -181,12 +181,11 @@ func (b *board) log(dispatcher string, news []HookStatus) {
 }
 
 func (b *board) rotateLocked(id hookID, state hostv1.State) {
-	if b.waiting == nil || state != hostv1.State_STATE_IN_ROTATION {
+	if len(b.waiting) == 0 || state != hostv1.State_STATE_IN_ROTATION {
 		return
 	}
 	delete(b.waiting, id)
 	if len(b.waiting) == 0 {
-		b.waiting = nil
 		close(b.ready)
 	}
 }
@@ -207,13 +206,4 @@ func (b *board) status() Status {
 	}
 	slices.SortFunc(out.Sessions, func(a, b SessionStatus) int { return strings.Compare(a.Dispatcher, b.Dispatcher) })
 	return out
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
