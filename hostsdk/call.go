@@ -26,10 +26,10 @@ const complaintInterval = time.Second
 // errGone is why the context of a handler ended when its session did.
 var errGone = errors.New("hostsdk: the session is lost")
 
-// errCancelled is why the context of a handler ended when the dispatcher said so.
+// errCancelled is why the context of a handler ended when the dispatcher cancelled the call.
 var errCancelled = errors.New("hostsdk: the dispatcher cancelled the call")
 
-// hook is what was registered under a name and stage.
+// hook is the registration for a name and stage.
 type hook struct {
 	id         hookID
 	handler    Handler

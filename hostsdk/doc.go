@@ -1,4 +1,4 @@
-// Package hostsdk is what the author of a host imports: a program that serves admission hooks over streams that it
+// Package hostsdk is the API for authors of hosts. A host is a program that serves admission hooks over streams that it
 // dials itself, so that it needs no inbound port, no HTTP server and no AdmissionReview versions.
 //
 //	host, err := hostsdk.New(hostsdk.Options{

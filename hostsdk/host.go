@@ -70,14 +70,14 @@ func ReadyWhen(probe func(ctx context.Context) error) HookOption {
 	return hookOption(func(h *hook) { h.probe = probe })
 }
 
-// Validate registers the handler of a validating hook, by the name that the hook has in its configuration. What is wrong
-// with a registration is returned by Run.
+// Validate registers the handler of a validating hook, by the name that the hook has in its configuration. A fault
+// of the registration is returned by Run.
 func (h *Host) Validate(name string, handler Handler, options ...HookOption) {
 	h.register(hookID{name, admissionv1.Stage_STAGE_VALIDATE}, handler, options)
 }
 
-// Mutate registers the handler of a mutating hook, by the name that the hook has in its configuration. What is wrong
-// with a registration is returned by Run.
+// Mutate registers the handler of a mutating hook, by the name that the hook has in its configuration. A fault
+// of the registration is returned by Run.
 func (h *Host) Mutate(name string, handler Handler, options ...HookOption) {
 	h.register(hookID{name, admissionv1.Stage_STAGE_MUTATE}, handler, options)
 }
@@ -129,9 +129,9 @@ func (h *Host) start() error {
 	return nil
 }
 
-// Run serves the hooks on a session to every dispatcher until ctx ends. Then it tells them, finishes the calls in
-// flight within Options.DrainTimeout, and returns nil. Lost and refused sessions are logged and dialled again for as
-// long as ctx lasts. An error says that the host cannot start, or that handlers were cut off.
+// Run serves the hooks on a session to every dispatcher until ctx ends. Then it announces that it drains,
+// finishes the calls in flight within Options.DrainTimeout, and returns nil. Lost and refused sessions are logged and dialled again for as
+// long as ctx lasts. An error means that the host cannot start, or that handlers were cut off.
 func (h *Host) Run(ctx context.Context) error {
 	if err := h.start(); err != nil {
 		return err
@@ -192,8 +192,8 @@ func (h *Host) newSession(l listener, handlers *sync.WaitGroup) *session {
 	}
 }
 
-// waitForHandlers waits for handlers whose contexts have ended, and returns err. If handlers still run after handlerGrace, the
-// error also says so.
+// waitForHandlers waits for handlers whose contexts have ended, and returns err. It joins an error if handlers still run after
+// handlerGrace.
 func waitForHandlers(handlers *sync.WaitGroup, err error) error {
 	done := make(chan struct{})
 	go func() { // Ends with the last handler.

@@ -19,8 +19,8 @@ import (
 const (
 	// DefaultMaxOutstanding is how many calls a host takes at a time.
 	DefaultMaxOutstanding = 64
-	// DefaultMaxFrameBytes is the largest review that a host takes: an object and its predecessor of 3 MiB each, which
-	// is what an API server stores at most, and as much again.
+	// DefaultMaxFrameBytes is the largest review that a host takes: an object and its predecessor of 3 MiB each, the
+	// most that an API server stores, and as much again.
 	DefaultMaxFrameBytes = 16 << 20
 	// DefaultDrainTimeout is how long a host that leaves waits for its handlers.
 	DefaultDrainTimeout = 10 * time.Second
@@ -30,7 +30,7 @@ const (
 	// defaultSilence ends a session without a frame, until a Welcome says otherwise.
 	defaultSilence = 5 * time.Second
 	// aliveInterval is how long frames may come without one to go before the host says by itself that it lives. A
-	// dispatcher gives up who is silent for 3 s.
+	// dispatcher gives up a host that is silent for 3 s.
 	aliveInterval = 500 * time.Millisecond
 	// connectTimeout is how long a dial, and then the Welcome, may take.
 	connectTimeout = 10 * time.Second
@@ -76,7 +76,7 @@ const (
 	backoffMin, backoffMax = 100 * time.Millisecond, 5 * time.Second
 )
 
-// Options say what a host is and where it connects.
+// Options describe a host and its dispatchers.
 type Options struct {
 	// Name of the program, the same for all its replicas, for example "imagepolicy". Required.
 	Name string
@@ -90,7 +90,7 @@ type Options struct {
 	ServerName string
 	// Instance names this process among its replicas; empty means the host name and a random suffix.
 	Instance string
-	// Zone is the failure domain that the process runs in; empty means not said.
+	// Zone is the failure domain that the process runs in; empty means unknown.
 	Zone string
 	// Clusters that the host wants to serve; empty means all that it is granted.
 	Clusters []string
@@ -119,7 +119,7 @@ type Resolver interface {
 
 var _ Resolver = (*net.Resolver)(nil)
 
-// defaults checks the options and fills what was left out.
+// defaults checks the options and sets the defaults.
 func (o *Options) defaults() error {
 	if o.Name == "" {
 		return errors.New("hostsdk: Options.Name is empty: name the program, for example \"imagepolicy\"")

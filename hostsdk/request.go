@@ -13,7 +13,7 @@ import (
 // many goroutines at once, and again for the same request: after a retry, or when the API server repeats a write.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
-// Request is what a handler judges.
+// Request is one request to judge.
 type Request struct {
 	// Hook is the name of the hook that is asked.
 	Hook string
@@ -41,8 +41,8 @@ func NewRequest(a *admissionv1.AdmissionRequest) *Request {
 
 // Admission is the request itself, with all that the methods beside this one do not say: never nil, shared with other
 // handlers, and read only. It is decoded when the first handler of a review asks for it; what the other methods say costs
-// less. Its objects are parts of the frame that it came in, which lives as long as one of them: clone what is kept for
-// long.
+// less. Its objects are parts of the frame that it came in, which lives as long as one of them: clone an object to keep it
+// for long.
 func (r *Request) Admission() *admissionv1.AdmissionRequest { return r.request.message() }
 
 // Cluster is the name of the cluster that the request comes from, as the mesh authenticated it.
@@ -81,7 +81,7 @@ func (r *Request) OldObject() []byte {
 	return r.request.object((*admissionv1.AdmissionRequest).GetOldObject, wire.RequestOldObject)
 }
 
-// DryRun says that nothing will be stored: a handler must have no side effects.
+// DryRun is true if nothing will be stored: a handler must have no side effects.
 func (r *Request) DryRun() bool {
 	if encoded, ok := r.request.encoding(); ok {
 		f, _ := wire.Find(encoded, wire.RequestDryRun)

@@ -18,7 +18,7 @@ import (
 
 // Response is a verdict: [Allow], [Deny] and [Patch] make one. It belongs to the handler until it is returned.
 type Response struct {
-	// Allowed says whether the write may go on.
+	// Allowed is true if the write may go on.
 	Allowed bool
 	// Message tells the person whose write was refused why, and what to do.
 	Message string
@@ -33,7 +33,7 @@ type Response struct {
 	Patch []byte
 	// Warnings are shown to the client, one line each, whatever the verdict; 120 characters or fewer is good manners.
 	Warnings []string
-	// Audit is added to the audit log: short keys without "/". Values are visible to whoever reads that log.
+	// Audit is added to the audit log: short keys without "/". Values are visible to all readers of that log.
 	Audit map[string]string
 }
 
@@ -90,12 +90,12 @@ func (r *Response) WithAudit(key, value string) *Response {
 	return r
 }
 
-// plain says that the response allows and says nothing else.
+// plain reports whether the response allows and sets no other field.
 func (r *Response) plain() bool {
 	return r.Allowed && len(r.Patch) == 0 && len(r.Warnings) == 0 && len(r.Audit) == 0
 }
 
-// message is the response on the wire. An error says that the handler returned something that is no verdict; a denial
+// message returns the response on the wire. An error means that the response is not a verdict; a denial
 // is always one.
 func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionResponse, error) {
 	m := &admissionv1.AdmissionResponse{Allowed: r.Allowed, AuditAnnotations: validAudit(r.Audit)}

@@ -15,12 +15,12 @@ import (
 // Stream is the host's end of one session: it carries encoded frames. One goroutine sends and another one receives.
 // Frames belong to the stream once they are sent, and to the session and its handlers, for good, once they are received.
 type Stream interface {
-	// Send writes an encoded ConnectRequest, and waits while the other side does not take it. io.EOF says that the stream
+	// Send writes an encoded ConnectRequest, and waits while the other side does not take it. io.EOF means that the stream
 	// has ended, and Recv why.
 	Send(frame []byte) error
 	// Recv waits for the next encoded ConnectResponse; io.EOF is the clean end of the stream.
 	Recv() (frame []byte, err error)
-	// CloseSend says that no more frames are sent. Recv goes on.
+	// CloseSend ends the sending. Recv goes on.
 	CloseSend() error
 }
 
@@ -183,7 +183,7 @@ func (s *session) backlog() bool {
 	return s.state.out.waiting > maxOutbox
 }
 
-// step changes the state and carries out the effects. The writer sends what is in the outbox.
+// step changes the state and carries out the effects. The writer empties the outbox.
 func (s *session) step(change func(st *state, now time.Time) effects) {
 	if s.stepUnsent(change) {
 		wake(s.forWriter)

@@ -32,7 +32,6 @@ var (
 	errNotEnded  = errors.New("hostsdk: the dispatcher did not end the stream")
 )
 
-// hookID is what a hook is offered under.
 type hookID struct {
 	name  string
 	stage admissionv1.Stage
@@ -76,7 +75,7 @@ type state struct {
 	calls       map[uint64]*liveCall
 	outstanding int
 	limit       int
-	announced   int    // the bound last told
+	announced   int    // the bound announced last
 	highest     uint64 // of all reviews
 	lastWhole   uint64 // of those that came whole, if anyWhole
 	anyWhole    bool
@@ -89,7 +88,7 @@ type state struct {
 
 	// The end.
 	draining   bool
-	finishing  bool // nothing is sent after what is in the outbox
+	finishing  bool // nothing is sent after the frames in the outbox
 	mute       bool // nothing can be sent
 	over       bool // aborted
 	drainUntil time.Time

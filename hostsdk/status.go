@@ -42,7 +42,7 @@ type HookStatus struct {
 	Clusters []string
 	// State is the state.
 	State hostv1.State
-	// Message is what the author of the host can do about it.
+	// Message explains what to do about it.
 	Message string
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
-// Host is what Start and Connect run; *hostsdk.Host is one.
+// Host is a host that Start and Connect run; *hostsdk.Host is one.
 type Host interface {
 	// Serve runs one session until the stream ends, or until ctx ends and the session has drained.
 	Serve(ctx context.Context, open hostsdk.OpenFunc) error

@@ -24,9 +24,9 @@ type Listener struct {
 	sessions chan *Session
 }
 
-// ListenOptions say how a Listener behaves. The zero value is good for most tests.
+// ListenOptions are the options of [Listen]. The zero value is good for most tests.
 type ListenOptions struct {
-	// Welcome is what hosts are answered, see [Accept]; nil is a plain welcome.
+	// Welcome is the answer to hosts, see [Accept]; nil is a plain welcome.
 	Welcome *hostv1.Welcome
 	// Listener to serve on, which the Listener closes; nil means a free port of 127.0.0.1.
 	Listener net.Listener

@@ -43,7 +43,7 @@ func (p *Peer) Open(ctx context.Context) (hostsdk.Stream, error) {
 	return &hostEnd{peer: p, ctx: ctx}, nil
 }
 
-// Send writes a frame to the host; io.EOF says that the host has left.
+// Send writes a frame to the host; io.EOF means that the host has left.
 func (p *Peer) Send(frame *hostv1.ConnectResponse) error {
 	bytes, err := proto.Marshal(frame)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *Peer) Send(frame *hostv1.ConnectResponse) error {
 	}
 }
 
-// Recv waits for the host's next frame; io.EOF says that the host sends no more, context.Canceled that it has left.
+// Recv waits for the host's next frame; io.EOF means that the host sends no more, context.Canceled that it has left.
 func (p *Peer) Recv() (*hostv1.ConnectRequest, error) {
 	bytes, ok := next(p.toDispatcher, p.closed, p.gone)
 	if !ok {
@@ -87,7 +87,7 @@ func (p *Peer) End(why error) {
 	})
 }
 
-// hangUp says that the host sends no more and reads no more, also when it never opened the stream.
+// hangUp ends the host's sending and reading, also if it never opened the stream.
 func (p *Peer) hangUp() { p.leave.Do(func() { close(p.gone) }) }
 
 // hostEnd is the host's end of a Peer.

@@ -7,7 +7,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Create is a request that creates an object, given in JSON. What the object says of itself is taken over; the resource
+// Create is a request that creates an object, given in JSON. Kind, name and namespace are the object's; the resource
 // is the usual plural of its kind. Change what the hook looks at besides.
 func Create(object string) *admissionv1.AdmissionRequest {
 	r := about(object)

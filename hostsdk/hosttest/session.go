@@ -30,7 +30,7 @@ const (
 type Stream interface {
 	// Send writes a frame to the host.
 	Send(frame *hostv1.ConnectResponse) error
-	// Recv waits for the host's next frame; io.EOF says that it sends no more.
+	// Recv waits for the host's next frame; io.EOF means that it sends no more.
 	Recv() (*hostv1.ConnectRequest, error)
 }
 
@@ -133,7 +133,7 @@ func override[T comparable](value *T, with T) {
 	}
 }
 
-// Serve reads the host's frames until it sends no more. A Session answers nothing while nobody runs Serve.
+// Serve reads the host's frames until it sends no more. A Session answers nothing unless Serve runs.
 func (s *Session) Serve() error {
 	for {
 		frame, err := s.stream.Recv()
@@ -215,8 +215,8 @@ func (s *Session) Send(frame *hostv1.ConnectResponse) error {
 }
 
 // Ask puts a request to one hook and returns how the call ended. The deadline of ctx, or Patience from now, is the call's
-// and the host's to keep; when ctx is cancelled the call is. Either way the host still owes a verdict, and that is what
-// Ask returns. An error says that there is none.
+// and the host's to keep; when ctx is cancelled the call is. Either way the host still owes a verdict, and Ask
+// returns that. An error means that there is none.
 func (s *Session) Ask(ctx context.Context, hook string, request *admissionv1.AdmissionRequest) (*hostv1.Verdict, error) {
 	stage, err := s.stageOf(hook)
 	if err != nil {
@@ -361,7 +361,7 @@ func (s *Session) Probe(ctx context.Context, hook string) (*hostv1.ProbeResult, 
 	return frame.GetProbeResult(), err
 }
 
-// Drained waits until the host says that it leaves.
+// Drained waits until the host drains.
 func (s *Session) Drained(ctx context.Context) (*hostv1.HostDrain, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -381,7 +381,7 @@ func (s *Session) Drained(ctx context.Context) (*hostv1.HostDrain, error) {
 	return nil, fmt.Errorf("hosttest: the host left without a word: %w", s.err)
 }
 
-// Ended waits until the host sends no more: nil says that it closed its side, as it does after a drain.
+// Ended waits until the host sends no more: nil means that it closed its side, as it does after a drain.
 func (s *Session) Ended(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

@@ -9,8 +9,8 @@
 //
 // # Fields that the types do not know
 //
-// A host is seldom built with the types of exactly the cluster's version. The patch is the difference between what was
-// decoded and what the handler made of it, put to the object as it was sent: fields unknown to the types stay as they
+// A host is seldom built with the types of exactly the cluster's version. The patch is the difference between the
+// decoded object and the changed one, applied to the object as it was sent: fields unknown to the types stay as they
 // are, and so does the spelling of everything that the handler left alone. Only what the handler removes goes, with all
 // that is in it. Items of lists are followed when the handler adds, removes or moves some: equal ones first, then by
 // name or another key of theirs, then by position.

@@ -86,7 +86,7 @@ func key(item any) string {
 	return ""
 }
 
-// named says whether an item has a name: another name is then another item.
+// named reports whether an item has a name: another name is then another item.
 func named(item any) bool {
 	object, _ := item.(map[string]any)
 	name, has := object["name"]

@@ -29,7 +29,7 @@ func difference(raw, before, after []byte) ([]byte, error) {
 	return json.Marshal(d.operations)
 }
 
-// operation is one operation of a patch. Value is a pointer so that null can be told from nothing.
+// operation is one operation of a patch. Value is a pointer to tell null from an absent value.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -43,16 +43,16 @@ type differ struct {
 	path       string // JSON pointer to where it stands
 }
 
-// at walks one step down for the time of visit.
-func (d *differ) at(token string, visit func()) {
+// descend calls visit one step further down.
+func (d *differ) descend(token string, visit func()) {
 	above := d.path
-	d.path = d.place(token)
+	d.path = d.child(token)
 	visit()
 	d.path = above
 }
 
-// place is the JSON pointer to what is one step down.
-func (d *differ) place(token string) string {
+// child returns the JSON pointer one step further down.
+func (d *differ) child(token string) string {
 	return d.path + "/" + strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
 }
 
@@ -86,7 +86,7 @@ func (d *differ) members(raw, from, to map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(from)) {
 		_, stays := to[name]
 		if _, present := raw[name]; present && !stays {
-			d.operations = append(d.operations, operation{Op: "remove", Path: d.place(name)})
+			d.operations = append(d.operations, operation{Op: "remove", Path: d.child(name)})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(to)) {
@@ -95,14 +95,14 @@ func (d *differ) members(raw, from, to map[string]any) {
 			continue
 		}
 		if present, ok := raw[name]; ok {
-			d.at(name, func() { d.value(present, was, to[name]) })
+			d.descend(name, func() { d.value(present, was, to[name]) })
 		} else {
-			d.write("add", d.place(name), delta(was, to[name]))
+			d.write("add", d.child(name), delta(was, to[name]))
 		}
 	}
 }
 
-// delta is what to adds to from: types write empty members that raw does not have, and need not get.
+// delta returns the members that to adds to from: types write empty members that raw lacks, and that it should not get.
 func delta(from, to any) any {
 	was, wasMap := from.(map[string]any)
 	next, isMap := to.(map[string]any)
@@ -118,7 +118,7 @@ func delta(from, to any) any {
 	return added
 }
 
-// items changes a list. Items that stay are kept, with what is unknown in them, wherever the handler put them.
+// items changes a list. Items that stay keep their unknown fields, wherever the handler put them.
 func (d *differ) items(raw, from, to []any) {
 	origin := origins(from, to)
 	kept := make([]bool, len(from))
@@ -132,22 +132,22 @@ func (d *differ) items(raw, from, to []any) {
 		if kept[i] {
 			now = append(now, i)
 		} else { // From the end, so that no index moves before it is used.
-			d.operations = append(d.operations, operation{Op: "remove", Path: d.place(strconv.Itoa(i))})
+			d.operations = append(d.operations, operation{Op: "remove", Path: d.child(strconv.Itoa(i))})
 		}
 	}
 	slices.Reverse(now)
 	for j, i := range origin {
 		if i < 0 {
-			d.write("add", d.place(strconv.Itoa(j)), to[j])
+			d.write("add", d.child(strconv.Itoa(j)), to[j])
 			now = slices.Insert(now, j, -1)
 			continue
 		}
-		if at := j + slices.Index(now[j:], i); at != j { // What is in front of j stands where it should.
+		if at := j + slices.Index(now[j:], i); at != j { // The items in front of j are in place.
 			d.operations = append(d.operations, operation{
-				Op: "move", From: d.place(strconv.Itoa(at)), Path: d.place(strconv.Itoa(j)),
+				Op: "move", From: d.child(strconv.Itoa(at)), Path: d.child(strconv.Itoa(j)),
 			})
 			now = slices.Insert(slices.Delete(now, at, at+1), j, i)
 		}
-		d.at(strconv.Itoa(j), func() { d.value(raw[i], from[i], to[j]) })
+		d.descend(strconv.Itoa(j), func() { d.value(raw[i], from[i], to[j]) })
 	}
 }
