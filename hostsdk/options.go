@@ -1,6 +1,7 @@
 package hostsdk
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -140,31 +141,19 @@ func (o *Options) defaults() error {
 	if o.Instance == "" {
 		o.Instance = newInstance()
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.TracerProvider == nil {
-		o.TracerProvider = otel.GetTracerProvider()
-	}
 	if o.Dial == nil {
 		o.Dial = dialTCP
 	}
-	if o.Resolver == nil {
-		o.Resolver = net.DefaultResolver
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.TracerProvider = cmp.Or(o.TracerProvider, otel.GetTracerProvider())
+	o.Resolver = cmp.Or[Resolver](o.Resolver, net.DefaultResolver)
 	return nil
 }
 
 func (o *Options) limits() error {
-	if o.MaxOutstanding == 0 {
-		o.MaxOutstanding = DefaultMaxOutstanding
-	}
-	if o.MaxFrameBytes == 0 {
-		o.MaxFrameBytes = DefaultMaxFrameBytes
-	}
-	if o.DrainTimeout == 0 {
-		o.DrainTimeout = DefaultDrainTimeout
-	}
+	o.MaxOutstanding = cmp.Or(o.MaxOutstanding, DefaultMaxOutstanding)
+	o.MaxFrameBytes = cmp.Or(o.MaxFrameBytes, DefaultMaxFrameBytes)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	if o.MaxOutstanding < 0 || o.MaxFrameBytes < 0 || o.DrainTimeout < 0 {
 		return errors.New("hostsdk: options: a limit is negative")
 	}

@@ -2,6 +2,7 @@ package hostsdk
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -120,10 +121,7 @@ func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionRespo
 }
 
 func (r *Response) status() *admissionv1.Status {
-	s := &admissionv1.Status{Status: "Failure", Message: valid(r.Message), Reason: valid(r.Reason), Code: r.Code}
-	if s.Code == 0 {
-		s.Code = http.StatusForbidden
-	}
+	s := &admissionv1.Status{Status: "Failure", Message: valid(r.Message), Reason: valid(r.Reason), Code: cmp.Or(r.Code, http.StatusForbidden)}
 	if s.Reason == "" && s.Code == http.StatusForbidden {
 		s.Reason = "Forbidden"
 	}

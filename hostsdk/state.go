@@ -209,12 +209,8 @@ func (s *state) welcome(w *hostv1.Welcome) effects {
 			w.GetProtocol(), protocolVersion)}
 	}
 	s.welcomed, s.hurried = true, true
-	if ms := w.GetSilenceMs(); ms > 0 {
-		s.silence = milliseconds(ms)
-	}
-	if most := w.GetMaxVerdictBytes(); most > 0 {
-		s.maxVerdict = int(most)
-	}
+	s.silence = cmp.Or(milliseconds(w.GetSilenceMs()), s.silence)
+	s.maxVerdict = cmp.Or(int(w.GetMaxVerdictBytes()), s.maxVerdict)
 	if slices.Contains(w.GetCapabilities(), capabilityBatches) {
 		s.out.allowBatches(s.maxVerdict)
 	}

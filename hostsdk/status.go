@@ -1,6 +1,7 @@
 package hostsdk
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"strings"
@@ -127,9 +128,7 @@ func (b *board) setLocked(status *SessionStatus, states []*hostv1.HookState) (ne
 		next := HookStatus{
 			Name: h.GetName(), Stage: h.GetStage(), Clusters: h.GetClusters(), State: h.GetState(), Message: h.GetMessage(),
 		}
-		if h.GetRevision() != "" {
-			status.Revision = h.GetRevision()
-		}
+		status.Revision = cmp.Or(h.GetRevision(), status.Revision)
 		replace(&status.Hooks, next)
 		if replace(&b.logged, next) {
 			news = append(news, next)

@@ -1,6 +1,7 @@
 package hosttest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,24 +98,18 @@ func Accept(stream Stream, welcome *hostv1.Welcome) (*Session, error) {
 // complete fills a welcome for hello.
 func complete(given *hostv1.Welcome, hello *hostv1.Hello) *hostv1.Welcome {
 	w := &hostv1.Welcome{
-		SessionId:    "session-of-" + hello.GetInstance(),
-		DispatcherId: "hosttest",
-		Protocol:     1,
-		Revision:     "hosttest",
+		SessionId:    cmp.Or(given.GetSessionId(), "session-of-"+hello.GetInstance()),
+		DispatcherId: cmp.Or(given.GetDispatcherId(), "hosttest"),
+		Protocol:     cmp.Or(given.GetProtocol(), 1),
+		Revision:     cmp.Or(given.GetRevision(), "hosttest"),
 		// Nothing is sent by itself, so silence must not end the session.
-		SilenceMs:       math.MaxInt32,
-		MaxVerdictBytes: 4 << 20,
+		SilenceMs:       cmp.Or(given.GetSilenceMs(), math.MaxInt32),
+		MaxVerdictBytes: cmp.Or(given.GetMaxVerdictBytes(), 4<<20),
 		Peers:           given.GetPeers(),
 		Capabilities:    given.GetCapabilities(),
 		PingIntervalMs:  given.GetPingIntervalMs(),
 		Hooks:           given.GetHooks(),
 	}
-	override(&w.SessionId, given.GetSessionId())
-	override(&w.DispatcherId, given.GetDispatcherId())
-	override(&w.Revision, given.GetRevision())
-	override(&w.Protocol, given.GetProtocol())
-	override(&w.SilenceMs, given.GetSilenceMs())
-	override(&w.MaxVerdictBytes, given.GetMaxVerdictBytes())
 	if w.Hooks != nil {
 		return w
 	}
@@ -124,13 +119,6 @@ func complete(given *hostv1.Welcome, hello *hostv1.Hello) *hostv1.Welcome {
 		})
 	}
 	return w
-}
-
-func override[T comparable](value *T, with T) {
-	var zero T
-	if with != zero {
-		*value = with
-	}
 }
 
 // Serve reads the host's frames until it sends no more. A Session answers nothing unless Serve runs.

@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
+
+	kjson "sigs.k8s.io/json"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
@@ -102,8 +105,21 @@ func decode[T any](what string, r *hostsdk.Request, raw []byte, contentType stri
 			r.Admission().GetKind().GetKind(), wanted), nil)
 	}
 	object := new(T)
-	if err := unmarshal(raw, object); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, object); err != nil {
 		return nil, hostsdk.NewError("the "+what+" cannot be decoded by the host's types", err)
 	}
 	return object, nil
+}
+
+// kindOf returns the kind of the objects that T is made for: Kubernetes' types are named for their kinds. It is empty for
+// types that take any kind. Decoding a Scale into a Deployment would not fail: it would lose everything in silence.
+func kindOf[T any]() string {
+	t := reflect.TypeFor[T]()
+	if t.Kind() != reflect.Struct || t.Name() == "PartialObjectMetadata" {
+		return ""
+	}
+	if meta, ok := t.FieldByName("TypeMeta"); !ok || !meta.Anonymous {
+		return ""
+	}
+	return t.Name()
 }
