@@ -49,9 +49,9 @@ type offered struct {
 
 // helloDigest is what a session keeps of what its host asks for: 24 kB at most.
 type helloDigest struct {
-	digests
 	clusters []digest  // sorted; none means all
 	offers   []offered // sorted
+	digests
 }
 
 // ofHello is what a host asks for. Of two offers of one hook the first one counts.
@@ -64,14 +64,11 @@ func (d digests) ofHello(hello *hostv1.Hello) (w helloDigest) {
 		w.offers = append(w.offers, offered{d.offer(o), hello.GetHooks()[i].GetSpeculate()})
 	}
 	slices.SortStableFunc(w.offers, func(a, b offered) int { return cmp.Compare(a.digest, b.digest) })
-	return helloDigest{d, slices.Clip(w.clusters), slices.Clip(w.offers)}
+	return helloDigest{clusters: slices.Clip(w.clusters), offers: slices.Clip(w.offers), digests: d}
 }
 
-// takes reports whether the host takes reviews of a cluster: it names it, or none.
-func (w *helloDigest) takes(cluster string) bool {
-	if len(w.clusters) == 0 {
-		return true
-	}
+// names reports whether the host names a cluster.
+func (w *helloDigest) names(cluster string) bool {
 	_, found := slices.BinarySearch(w.clusters, w.cluster(cluster))
 	return found
 }

@@ -87,11 +87,19 @@ type sink interface {
 // for more as long as reviews come: of thousands of sessions most have nothing to say. A session knows neither hooks nor
 // other sessions: what concerns these goes to its sink.
 type Session struct {
+	// For picks without the lock: in one cache line, since a pick may look at thousands of sessions.
+	open        atomic.Bool  // it takes new calls once it has a free slot
+	shared      atomic.Bool  // several clusters may call
+	load        atomic.Int64 // slots in use
+	freeSlots   atomic.Int64 // calls that it takes
+	heard       atomic.Int64 // unix ns of the last frame
+	hello       helloDigest
+	leakedSlots atomic.Int64 // slots of ended calls that the host never answered, for metrics
+
 	sink     sink
 	id       string
 	peer     identity.Peer
 	instance string
-	hello    helloDigest
 	traffic  *traffic
 	channel  identity.Channel   // of the stream: it says whether peer still holds
 	frames   prometheus.Counter // of reviews
@@ -104,14 +112,6 @@ type Session struct {
 	writer     writer
 	used       bool // a review was written since the last tick
 	wake       chan struct{}
-
-	// For picks without the lock.
-	open        atomic.Bool  // it takes new calls once it has a free slot
-	shared      atomic.Bool  // several clusters may call
-	load        atomic.Int64 // slots in use
-	freeSlots   atomic.Int64 // calls that it takes
-	heard       atomic.Int64 // unix ns of the last frame
-	leakedSlots atomic.Int64 // slots of ended calls that the host never answered, for metrics
 }
 
 // init makes a zero session one that says Welcome first.
@@ -126,7 +126,9 @@ func (s *Session) init(id string, peer identity.Peer, hello *hostv1.Hello, d dig
 }
 
 // takes reports whether the host takes reviews of a cluster.
-func (s *Session) takes(cluster string) bool { return s.hello.takes(cluster) }
+func (s *Session) takes(cluster string) bool {
+	return len(s.hello.clusters) == 0 || s.hello.names(cluster)
+}
 
 // setShared bounds what a cluster takes of the slots, if several may use the session.
 func (s *Session) setShared(several bool) {
