@@ -92,10 +92,9 @@ func (r *Registry) logAbsences(now time.Time) {
 	}
 }
 
-// hookName is a hook as the log and the readiness name it.
 func hookName(id match.HookID) string { return id.Configuration + "/" + id.Name }
 
-// named is a text that names hooks, as many as a line has room for.
+// named joins the names of hooks, as many as fit a line.
 func named(names []string) string {
 	text := strings.Join(names[:min(len(names), maxAbsencesNamed)], ",")
 	if len(names) > maxAbsencesNamed {

@@ -30,7 +30,6 @@ type shares struct {
 // share is what one cluster holds. It is forgotten only while that is nothing.
 type share struct{ held atomic.Int64 }
 
-// held is how many slots a cluster holds.
 func (s *shares) held(cluster string) int64 {
 	if x := s.all()[cluster]; x != nil {
 		return x.held.Load()
@@ -38,7 +37,7 @@ func (s *shares) held(cluster string) int64 {
 	return 0
 }
 
-// all are the shares by cluster, those that are empty among them.
+// all returns the shares by cluster, empty ones included.
 func (s *shares) all() map[string]*share {
 	if all := s.byCluster.Load(); all != nil {
 		return *all
@@ -46,7 +45,7 @@ func (s *shares) all() map[string]*share {
 	return nil
 }
 
-// of is the share of a cluster, which is made if there is none. The session's lock is held.
+// of returns the share of a cluster, and makes one if there is none. The session's lock is held.
 func (s *shares) of(cluster string) *share {
 	if x := s.all()[cluster]; x != nil {
 		return x
@@ -75,7 +74,6 @@ func (s *shares) kept() map[string]*share {
 	return next
 }
 
-// freeSlots is how many calls the session takes now.
 func (s *state) freeSlots() int {
 	if !s.open() {
 		return 0
@@ -83,7 +81,6 @@ func (s *state) freeSlots() int {
 	return max(0, s.credit-s.usedSlots)
 }
 
-// freeSlotsFor is how many calls of a cluster the session takes now.
 func (s *state) freeSlotsFor(cluster string) int {
 	if !s.shared {
 		return s.freeSlots()

@@ -15,10 +15,8 @@ type offer struct {
 	stage int32
 }
 
-// hostStage is the stage as hosts say it.
 func (o offer) hostStage() admissionv1.Stage { return admissionv1.Stage(o.stage) }
 
-// offersOf are the hooks that a host offers.
 func offersOf(hello *hostv1.Hello) []offer {
 	out := make([]offer, len(hello.GetHooks()))
 	for i, o := range hello.GetHooks() {
@@ -67,7 +65,6 @@ func (d digests) ofHello(hello *hostv1.Hello) (w helloDigest) {
 	return helloDigest{clusters: slices.Clip(w.clusters), offers: slices.Clip(w.offers), digests: d}
 }
 
-// names reports whether the host names a cluster.
 func (w *helloDigest) names(cluster string) bool {
 	_, found := slices.BinarySearch(w.clusters, w.cluster(cluster))
 	return found

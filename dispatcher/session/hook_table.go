@@ -51,7 +51,6 @@ func (v *hookTable) pool(h *match.Hook) *pool {
 	return v.pools[h.ID]
 }
 
-// expired reports whether the time of a removed hook is over.
 func (v *hookTable) expired(now time.Time) bool {
 	for _, since := range v.removed {
 		if now.Sub(since) >= MaxReview {
@@ -94,7 +93,6 @@ func (v *hookTable) severalClusters(s *replica) bool {
 	return false
 }
 
-// offerOf is how hosts name a hook.
 func offerOf(h *match.Hook) offer { return offer{h.ID.Name, int32(h.ID.Stage)} }
 
 // tableUpdate is what becomes of one table in the next one. As long as no hook comes or goes, they share what they know of pools.
@@ -117,7 +115,6 @@ func newTableUpdate(old *hookTable, now time.Time) *tableUpdate {
 	}}
 }
 
-// keepHooks takes in the hooks of the old table.
 func (c *tableUpdate) keepHooks() {
 	c.next.pending = c.old.pending
 	if c.old.hosts != nil {
@@ -154,13 +151,12 @@ func (c *tableUpdate) cloneMaps() {
 	}
 }
 
-// announceHook has hosts told that offer a hook.
+// announceHook makes the update announce a hook to the hosts that offer it.
 func (c *tableUpdate) announceHook(h *match.Hook) {
 	o := offerOf(h)
 	c.offers[c.old.digests.offer(o)] = o
 }
 
-// addPool takes in a pool that the old table does not have.
 func (c *tableUpdate) addPool(h *match.Hook, p *pool) {
 	c.cloneMaps()
 	c.next.pools[h.ID] = p
@@ -168,7 +164,6 @@ func (c *tableUpdate) addPool(h *match.Hook, p *pool) {
 	c.next.byOffer[o] = append(slices.Clip(c.next.byOffer[o]), p)
 }
 
-// dropPool lets a pool of the old table go.
 func (c *tableUpdate) dropPool(h *match.Hook, p *pool) {
 	c.cloneMaps()
 	delete(c.next.pools, h.ID)

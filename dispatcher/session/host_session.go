@@ -22,7 +22,6 @@ type hostSession struct {
 
 var _ sink = (*hostSession)(nil)
 
-// newSession makes a session that is not in the registry yet.
 func newSession(r *Registry, id string, peer identity.Peer, hello *hostv1.Hello) *hostSession {
 	s := &hostSession{registry: r}
 	s.init(id, peer, hello, r.digests)
@@ -31,7 +30,6 @@ func newSession(r *Registry, id string, peer identity.Peer, hello *hostv1.Hello)
 	return s
 }
 
-// tick looks at the time.
 func (s *hostSession) tick(now time.Time) {
 	s.Session.tick(now, s.silenceLimit(now), s.overstays(now))
 }

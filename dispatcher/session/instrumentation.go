@@ -56,7 +56,7 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 		m.Register(newHookHosts(r)))
 }
 
-// causeLabel is why a session ended, as a label of a closed set.
+// causeLabel maps the cause of an end to one of few labels.
 func causeLabel(err error) string {
 	for label, cause := range map[string]error{
 		"silent": errSilent, "stuck": errStuck, "replaced": errReplaced, "strays": errStrays, "drained": errDispClose, "lapsed": errLapsed,

@@ -60,7 +60,7 @@ func (x *poolMember) declines(h *match.Hook) bool {
 // joins reports whether a ticket may go along with another one of its batch that goes to the session.
 func (x *poolMember) joins(t *ticket) bool { return x != nil && x.agrees(t.mode()) }
 
-// learn takes note of how a call ended, when the session was heard of last.
+// learn records how a call ended, at the time of the last frame of the host.
 func (x *poolMember) learn(r review.Result, now time.Time) {
 	switch {
 	case r.Failure == nil:
@@ -81,7 +81,6 @@ type members struct {
 	n     atomic.Int64
 }
 
-// len is how many there are.
 func (m *members) len() int {
 	if m.slots.Load() == nil {
 		return 0
@@ -89,7 +88,7 @@ func (m *members) len() int {
 	return int(m.n.Load())
 }
 
-// at is one of them; nil if it has just gone.
+// at returns a member; nil if it has just been removed.
 func (m *members) at(i int) *poolMember {
 	if slots := *m.slots.Load(); i < len(slots) {
 		return slots[i].Load()
@@ -97,7 +96,6 @@ func (m *members) at(i int) *poolMember {
 	return nil
 }
 
-// insert takes one in.
 func (m *members) insert(x *poolMember) {
 	n := m.len()
 	if slots := m.slots.Load(); slots == nil || n == len(*slots) {
@@ -108,7 +106,7 @@ func (m *members) insert(x *poolMember) {
 	m.n.Store(int64(n + 1))
 }
 
-// delete lets one go that is among them. The last one takes its place.
+// delete removes a member. The last one takes its place.
 func (m *members) delete(x *poolMember) {
 	slots, last := *m.slots.Load(), m.len()-1
 	if moved := slots[last].Load(); moved != x {
@@ -122,7 +120,6 @@ func (m *members) delete(x *poolMember) {
 	}
 }
 
-// some reports whether such holds for any member.
 func (m *members) some(such func(*replica) bool) bool {
 	for i := range m.len() {
 		if x := m.at(i); x != nil && such(x.replica) {
@@ -159,7 +156,6 @@ func (p *pace) estimate(now time.Time) int64 {
 	return value >> min(62, max(0, age/PaceHalfLife))
 }
 
-// record takes note of a call that has been answered.
 func (p *pace) record(d time.Duration, now time.Time) {
 	value := max(1, int64(d))
 	if before := p.estimate(now); before > 0 {
@@ -184,13 +180,11 @@ type refusals struct {
 	until atomic.Int64 // unix ns
 }
 
-// refused takes note of a refusal.
 func (r *refusals) refused(now time.Time) {
 	pause := min(MaxRefusalPause, RefusalPause<<min(16, r.row.Add(1)-1))
 	r.until.Store(now.Add(pause).UnixNano())
 }
 
-// started takes note of a call that was not refused.
 func (r *refusals) started() {
 	if r.row.Load() != 0 {
 		r.row.Store(0)

@@ -27,7 +27,7 @@ func (r *Registry) Update(snapshot *match.Snapshot) {
 	})
 }
 
-// forgetRemoved lets go of the hooks that no review can call any more.
+// forgetRemoved drops the hooks that no review can call any more.
 func (r *Registry) forgetRemoved() {
 	r.updateTable((*tableUpdate).keepHooks)
 }
@@ -116,7 +116,7 @@ func mayServe(p *pool, peer identity.Peer) bool {
 	return identity.Grant{Names: route.Hosts, Authorities: route.Authorities}.Includes(peer)
 }
 
-// ungranted says why a peer may not serve any of the hooks.
+// ungranted returns the reason why a peer may not serve any of the hooks.
 func ungranted(pools []*pool, peer identity.Peer) string {
 	if slices.ContainsFunc(pools, func(p *pool) bool { return slices.Contains(p.hook.Load().Route.Hosts, peer.Name()) }) {
 		return "the HookRoute lists identity " + peer.Name() + " in spec.hosts, and in spec.authorities none of those that vouch for it: " +
@@ -215,7 +215,6 @@ func (r *Registry) addSession(s *hostSession, offers []offer) error {
 	return nil
 }
 
-// removeSession lets a session go.
 func (r *Registry) removeSession(s *hostSession) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +224,7 @@ func (r *Registry) removeSession(s *hostSession) {
 	r.leaveAllPools(s, time.Now())
 }
 
-// leaveAllPools takes a session out of its pools, for good. The registry's lock is held.
+// leaveAllPools removes a session from its pools for good. The registry's lock is held.
 func (r *Registry) leaveAllPools(s *hostSession, now time.Time) {
 	before := *s.pools.Load()
 	s.pools.Store(&map[*pool]*poolMember{})

@@ -75,7 +75,6 @@ func (x *poolMember) fits(t *ticket) bool {
 	return s.freeSlots.Load() > 0 && s.hasSlotFor(t.cluster()) && (mode == review.Decide || s.spare() && x.agrees(mode))
 }
 
-// rank is what speaks against the session.
 func (x *poolMember) rank(t *ticket, now time.Time) (rank int) {
 	if x.refuses.pauses(now) {
 		rank |= rankPauses

@@ -35,12 +35,10 @@ type pool struct {
 	open     atomic.Int64  // members that take new calls once they have a free slot; it changes under the registry's lock
 }
 
-// newPool is a pool without sessions.
 func newPool(allWaits *atomic.Int64, now time.Time) *pool {
 	return &pool{allWaits: allWaits, absentFrom: now.Add(AbsenceGrace)}
 }
 
-// configure makes the pool one of a hook as it is configured now.
 func (p *pool) configure(h *match.Hook) {
 	p.hook.Store(h)
 	switch {
@@ -113,7 +111,7 @@ func (p *pool) drain(now time.Time) {
 	p.serveWaiting(p.hasFreeSlot, func(t *ticket) bool { return p.submitWaiting(t, now) })
 }
 
-// drainTo gives waiting calls to one session.
+// drainTo submits waiting calls to one session.
 func (p *pool) drainTo(s *replica) {
 	p.serveWaiting(func() bool { return s.freeSlots.Load() > 0 }, func(t *ticket) bool {
 		return s.hasSlotFor(t.cluster()) && s.submit([]*ticket{t}) > 0
@@ -143,18 +141,17 @@ func (p *pool) serveQueue(serve func()) {
 	p.addWaiting(p.waiting.Len() - before)
 }
 
-// addWaiting takes note of how many more calls wait. The lock is held.
+// addWaiting counts the change of the queue. The lock is held.
 func (p *pool) addWaiting(more int) {
 	p.waits.Add(int64(more))
 	p.allWaits.Add(int64(more))
 }
 
-// hasFreeSlot reports whether any session has a free slot.
 func (p *pool) hasFreeSlot() bool {
 	return p.members.some(func(s *replica) bool { return s.freeSlots.Load() > 0 })
 }
 
-// submitWaiting hands a call that waits to a session, if one takes it.
+// submitWaiting submits a waiting call to a session, if one takes it.
 func (p *pool) submitWaiting(t *ticket, now time.Time) bool {
 	for {
 		s := p.pick(t, now)
@@ -180,7 +177,7 @@ func (p *pool) dequeueLocked(t *ticket) {
 	}
 }
 
-// expire fails the calls whose time is over, and those that nobody has come back to serve.
+// expire fails the calls that are past their deadline, and those that no host will serve.
 func (p *pool) expire(now time.Time) {
 	if p.waits.Load() == 0 {
 		return
@@ -201,7 +198,7 @@ func (p *pool) serves(cluster string) bool {
 	return p.members.some(func(s *replica) bool { return s.open.Load() && s.takes(cluster) })
 }
 
-// abandon fails everything that waits, and that still comes: the hook is gone.
+// abandon fails all calls, waiting and new: the hook is gone.
 func (p *pool) abandon() {
 	p.mu.Lock()
 	p.gone = true
@@ -209,7 +206,6 @@ func (p *pool) abandon() {
 	p.failWaiting(func(*ticket) *review.Failure { return notStarted(review.FailureUnavailable, noHost) })
 }
 
-// failWaiting ends the waiting calls for which why has a reason.
 func (p *pool) failWaiting(why func(*ticket) *review.Failure) {
 	ended := make(map[*ticket]*review.Failure)
 	p.mu.Lock()

@@ -94,7 +94,6 @@ func (p *probing) answer(now time.Time, r *hostv1.ProbeResult) (probed, bool) {
 	return probed{name, r.GetReady(), strings.ToValidUTF8(message[:min(len(message), MaxReasonBytes)], "")}, true
 }
 
-// pend takes the names of the pending hooks that the host serves.
 func (s *state) pend(now time.Time, names []string) {
 	s.probing.want(now, names)
 	s.probe(now)

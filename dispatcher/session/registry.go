@@ -109,7 +109,7 @@ func (r *Registry) discountStall(now time.Time, missed time.Duration) {
 	}
 }
 
-// maintain looks after the sessions whose turn it is, and once in a round after everything else.
+// maintain checks the sessions of a shard, and with the first shard everything else.
 func (r *Registry) maintain(now time.Time, turn int) {
 	for _, s := range r.shard(turn) {
 		s.tick(now)
@@ -124,14 +124,14 @@ func (r *Registry) maintain(now time.Time, turn int) {
 	}
 }
 
-// shard are the sessions that are looked after in a turn.
+// shard returns the sessions of a shard.
 func (r *Registry) shard(turn int) []*hostSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.AppendSeq(make([]*hostSession, 0, len(r.index.shards[turn])), maps.Keys(r.index.shards[turn]))
 }
 
-// maintainQueues ends calls that have waited for too long, and submits others: a silent session may be good enough by now.
+// maintainQueues fails calls that have waited for too long, and submits others: a silent session may be good enough by now.
 func (r *Registry) maintainQueues(now time.Time) {
 	if r.queued.Load() == 0 {
 		return
@@ -142,7 +142,6 @@ func (r *Registry) maintainQueues(now time.Time) {
 	}
 }
 
-// all are the sessions at this moment.
 func (r *Registry) all() []*hostSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()

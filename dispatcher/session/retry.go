@@ -33,7 +33,7 @@ func (t *ticket) tried(s *Session) bool {
 	return t.attempts > 0 && slices.Contains(t.had[:t.attempts], s.instance)
 }
 
-// failedOn takes note of who had the ticket last.
+// failedOn records the instance that had the ticket last.
 func (t *ticket) failedOn(s *Session) { t.had[t.attempts-1] = s.instance }
 
 // mayRetryLost takes note that a session ended that may have been ended by the ticket. It reports whether another one may be

@@ -45,7 +45,7 @@ func (r *Registry) Unserved() []*match.Hook {
 	return out
 }
 
-// inRotation are the pools of the hooks that the snapshot has and that are called.
+// inRotation yields the pools of the hooks that the snapshot has and that are called.
 func (v *hookTable) inRotation() func(yield func(*pool) bool) {
 	return func(yield func(*pool) bool) {
 		for id, p := range v.pools {
@@ -67,7 +67,6 @@ func (p *pool) hosts(now time.Time) HookHosts {
 	return h
 }
 
-// unserved reports whether calls of the hook fail since no session takes any.
 func (p *pool) unserved(now time.Time) bool {
 	if p.open.Load() > 0 {
 		return false

@@ -213,7 +213,6 @@ func checkHello(h *hostv1.Hello) error {
 	return nil
 }
 
-// names are the names that a host says in Hello.
 func names(h *hostv1.Hello) []string {
 	out := append([]string{h.GetInstance(), h.GetHost(), h.GetSdk(), h.GetSdkVersion(), h.GetZone()}, h.GetClusters()...)
 	out = append(out, h.GetCapabilities()...)

@@ -53,7 +53,6 @@ type Part struct {
 	Lease *memory.Reservation
 }
 
-// release ends what the frame holds.
 func (f *Outgoing) release() {
 	for i := range f.Parts {
 		f.Parts[i].Lease.Release()
@@ -169,7 +168,6 @@ func (s *Session) step(f func(*state)) {
 	s.deliverResults(done)
 }
 
-// deliverResults hands out the results of calls.
 func (s *Session) deliverResults(done []finished) {
 	for _, x := range done {
 		s.sink.callEnded(x.ticket, x.result)
@@ -229,12 +227,11 @@ func (s *Session) submit(tickets []*ticket) (n int) {
 	return n
 }
 
-// cancel says that a call on this session is no longer waited for.
+// cancel drops the call of a ticket that has ended.
 func (s *Session) cancel(frame uint64, t *ticket) {
 	s.step(func(st *state) { st.cancel(frame, t) })
 }
 
-// send queues a control frame.
 func (s *Session) send(c *hostv1.ConnectResponse) {
 	s.step(func(st *state) { st.send(c) })
 }
@@ -248,7 +245,7 @@ func (s *Session) close(cause error) {
 	}
 }
 
-// endCalls ends the session. Only the first cause counts.
+// endCalls ends the session and its calls. Only the first cause counts.
 func (s *Session) endCalls(cause error) {
 	s.step(func(st *state) {
 		if s.ended == nil {
@@ -258,7 +255,7 @@ func (s *Session) endCalls(cause error) {
 	})
 }
 
-// currentStream is the stream; nil before it is served.
+// currentStream returns the stream; nil before it is served.
 func (s *Session) currentStream() Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,7 +368,6 @@ func (s *Session) next() (out *Outgoing, rest bool) {
 	return out, rest
 }
 
-// cause is why the session ended.
 func (s *Session) cause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

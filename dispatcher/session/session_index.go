@@ -33,10 +33,8 @@ func newSessionIndex() sessionIndex {
 	return r
 }
 
-// processOf is who is at the other end of a session.
 func processOf(s *hostSession) process { return process{s.peer, s.instance} }
 
-// addSession takes a session in.
 func (r *sessionIndex) addSession(s *hostSession, granted bool, now time.Time) {
 	r.sessions[s.id] = s
 	s.tenant, s.joined = r.tenantOf(s.peer, granted, now), now
@@ -72,7 +70,7 @@ func (r *sessionIndex) isCurrent(s *hostSession) bool {
 	return len(all) > 0 && all[len(all)-1] == s
 }
 
-// offering are the current sessions that offer any of the hooks.
+// offering returns the current sessions that offer any of the hooks.
 func (r *sessionIndex) offering(offers map[digest]offer) map[*hostSession]struct{} {
 	out := map[*hostSession]struct{}{}
 	if len(offers) == 0 {

@@ -54,7 +54,7 @@ type reviewFrame struct {
 	single   [1]*ticket
 }
 
-// size is how many bytes the frame takes at most. One that nobody waits for is not written.
+// size is how many bytes the frame takes at most: none if it will not be written.
 func (f *reviewFrame) size() int {
 	if f.body == nil {
 		return 0
@@ -62,7 +62,6 @@ func (f *reviewFrame) size() int {
 	return f.bound + f.body.length
 }
 
-// wanted reports whether anybody waits for the frame.
 func (f *reviewFrame) wanted() bool { return f.open > 0 }
 
 // finished is a call that has a result.
@@ -190,7 +189,7 @@ func (s *state) cancel(id uint64, t *ticket) {
 	}
 }
 
-// finish ends a call. A place that nobody waits at has no call any more.
+// finish ends a call, unless it has ended: then its place is vacant.
 func (s *state) finish(t *ticket, r review.Result) {
 	if t != nil && !s.isVacant(t) {
 		s.ended = append(s.ended, finished{t, r})
@@ -279,7 +278,6 @@ func (s *state) tick(now time.Time, silenceLimit time.Duration) error {
 	return nil
 }
 
-// ping asks for a sign of life.
 func (s *state) ping(now time.Time) {
 	s.pinged = now
 	s.pings++
@@ -299,7 +297,7 @@ func (s *state) closeIdle(now time.Time) error {
 	return nil
 }
 
-// stuck reports whether a write does not end: nothing of it leaves, or nobody can wait for it any more.
+// stuck reports whether a write does not end: nothing of it leaves, or no review can wait for it any more.
 func (s *state) stuck(now time.Time) bool {
 	if s.writing.IsZero() {
 		return false
@@ -308,7 +306,7 @@ func (s *state) stuck(now time.Time) bool {
 	return since > MaxReview || since > StuckAfter && now.Sub(s.going) > StuckAfter
 }
 
-// quiet reports whether one side has not said anything for so long that the other one needs a sign of life.
+// quiet reports whether one side has been silent for so long that a Ping is due.
 func (s *state) quiet(now time.Time) bool {
 	return now.Sub(s.heard) >= pingAfter || now.Sub(s.wrote) >= pingAfter
 }
@@ -323,7 +321,6 @@ func (s *state) discountStall(now time.Time, missed time.Duration) {
 	}
 }
 
-// sooner is the earlier one of two moments.
 func sooner(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
@@ -331,5 +328,4 @@ func sooner(a, b time.Time) time.Time {
 	return b
 }
 
-// idle reports whether nothing is outstanding and nothing waits to be written.
 func (s *state) idle() bool { return s.usedSlots == 0 && s.control.len() == 0 && s.writing.IsZero() }

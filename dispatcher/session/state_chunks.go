@@ -59,7 +59,6 @@ func (s *state) beginTransfer(f *reviewFrame, now time.Time) {
 	f.progress, f.sent, f.body = partly, now, nil
 }
 
-// newTransfer is a transfer of which nothing has been taken.
 func newTransfer(f *reviewFrame, head []byte) *transfer {
 	total := len(head) + f.body.length
 	t := &transfer{frame: f, lease: f.body.lease, rest: [][]byte{head}, left: total, total: total}
@@ -82,7 +81,6 @@ func (s *state) expire(now time.Time) {
 	}
 }
 
-// endTransfer ends all calls of the review under way.
 func (s *state) endTransfer(r review.Result) {
 	f := s.sending.frame
 	for i, t := range f.tickets {
@@ -110,7 +108,6 @@ func (s *state) abandon() {
 	s.sending = nil
 }
 
-// complete ends a transfer with its last chunk.
 func (s *state) complete(t *transfer) {
 	t.frame.progress = whole
 	if len(t.cancelled) > 0 {
@@ -119,7 +116,6 @@ func (s *state) complete(t *transfer) {
 	s.sending = nil
 }
 
-// chunk takes the next part.
 func (t *transfer) chunk() *Outgoing {
 	data, size := t.cut(ChunkBytes)
 	head := wire.ChunkHead(t.frame.id, t.total, len(t.frame.tickets), size)

@@ -90,7 +90,7 @@ func (s *state) verdict(now time.Time, v *answer) error {
 	return nil
 }
 
-// notStarted is the failure of a call that no handler has seen.
+// notStarted makes the failure of a call that no handler has seen.
 func notStarted(kind review.FailureKind, why string) *review.Failure {
 	return &review.Failure{Kind: kind, Err: errors.New(why), NotStarted: true}
 }

@@ -10,17 +10,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// send queues a control frame.
 func (s *state) send(c *hostv1.ConnectResponse) { s.control.push(c) }
 
-// cancelOf tells a host that hooks of a review are no longer wanted; none means all.
+// cancelOf makes a Cancel of some hooks of a review; none means all.
 func cancelOf(id uint64, hooks ...uint32) *hostv1.ConnectResponse {
 	return &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Cancel{
 		Cancel: &hostv1.Cancel{CallId: id, HookIndexes: hooks},
 	}}
 }
 
-// hasFrames reports whether the writer would find something to look at.
+// hasFrames reports whether anything is queued for the writer.
 func (s *state) hasFrames() bool {
 	return s.control.len()+s.small.len()+s.large.len() > 0 || s.sending != nil
 }
@@ -44,7 +43,6 @@ func (s *state) next(now time.Time) *Outgoing {
 	return out
 }
 
-// nextControl takes a control frame.
 func (s *state) nextControl() *Outgoing {
 	c, ok := s.control.pop()
 	if !ok {
@@ -149,7 +147,7 @@ func tooLarge(size, most int) review.Result {
 		fmt.Sprintf("the review is a frame of %d bytes, the host takes %d", size, most))}
 }
 
-// forgetWrites lets go of all reviews that the writer has not taken whole.
+// forgetWrites drops all reviews that the writer has not taken whole.
 func (s *state) forgetWrites() {
 	s.small, s.large, s.sending = fifo[*reviewFrame]{}, fifo[*reviewFrame]{}, nil
 }
@@ -190,7 +188,6 @@ func (q *fifo[T]) pushWanted(x T, wanted func(T) bool) {
 	q.items = append(q.items, x)
 }
 
-// peek is what pop returns next.
 func (q *fifo[T]) peek() (x T, ok bool) {
 	if q.len() == 0 {
 		return x, false

@@ -15,7 +15,7 @@ type tenant struct {
 	ungranted atomic.Int64 // since when no HookRoute grants it a hook, unix ns; 0 while one does. Read without the lock
 }
 
-// grant takes note of whether any hook is granted to the peer.
+// grant records whether any hook is granted to the peer.
 func (t *tenant) grant(granted bool, now time.Time) {
 	switch {
 	case granted:
@@ -44,7 +44,7 @@ func (r *sessionIndex) admit(peer identity.Peer, granted, replaces bool) error {
 	return nil
 }
 
-// tenantOf is a peer, which is made if it has no sessions.
+// tenantOf returns the tenant of a peer, and makes one if the peer has no sessions.
 func (r *sessionIndex) tenantOf(peer identity.Peer, granted bool, now time.Time) *tenant {
 	t := r.tenants[peer]
 	if t == nil {
@@ -65,7 +65,7 @@ func (r *sessionIndex) countProcesses(t *tenant, n int) {
 	}
 }
 
-// regrant looks which identities hooks are granted to now.
+// regrant applies the grants of a new hook table to all peers.
 func (r *sessionIndex) regrant(v *hookTable, now time.Time) {
 	r.ungranted = 0
 	for peer, t := range r.tenants {

@@ -41,10 +41,8 @@ type slot struct {
 	frame   uint64
 }
 
-// call is what the ticket stands for.
 func (t *ticket) call() *review.Call { return &t.batch.Calls[t.index] }
 
-// mode is why the hook is asked.
 func (t *ticket) mode() review.Mode {
 	if t.second {
 		return review.Hedge
@@ -129,5 +127,4 @@ func (t *ticket) triedOn(x *poolMember) bool {
 	return at != nil && at.session.instance == x.replica.instance
 }
 
-// cluster is the cluster of the review.
 func (t *ticket) cluster() string { return t.batch.Request.GetCluster() }

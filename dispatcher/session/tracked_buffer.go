@@ -48,7 +48,7 @@ type bufferLease struct {
 	ended atomic.Bool
 }
 
-// release releases the lease, once.
+// release releases the reservation, once.
 func (h *bufferLease) release() {
 	if h.ended.CompareAndSwap(false, true) {
 		h.lease.Release()
