@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bench/pki"
 	"github.com/portcullis-mesh/portcullis/bench/report"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
-	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 const (
@@ -118,7 +118,7 @@ func (c *crowd) rest(ctx context.Context) (float64, error) {
 	}
 	begun, spent := time.Now(), measure.Own()
 	select {
-	case <-time.After(max(c.options.Duration, restPeriods*session.PingInterval)):
+	case <-time.After(max(c.options.Duration, restPeriods*stream.PingInterval)):
 		return (measure.Own() - spent).Seconds() / time.Since(begun).Seconds(), nil
 	case <-ctx.Done():
 		return 0, ctx.Err()

@@ -26,6 +26,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -177,7 +178,7 @@ func (m *Mesh) serve(ctx context.Context) error {
 		return err
 	}
 	m.address = forHosts.Addr().String()
-	m.running.Go(func() error { return m.grpc.Serve(session.Listener(forHosts)) })
+	m.running.Go(func() error { return m.grpc.Serve(stream.Listener(forHosts)) })
 	m.running.Go(func() error { return m.registry.Run(ctx) })
 	forBridge, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

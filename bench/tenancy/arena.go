@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -105,7 +106,7 @@ func (a *arena) serve(ctx, life, hosting context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.running.Go(func() error { return a.grpc.Serve(session.Listener(listener)) })
+	a.running.Go(func() error { return a.grpc.Serve(stream.Listener(listener)) })
 	a.running.Go(func() error { return a.registry.Run(life) })
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "bench", Instance: "host", Dispatchers: []string{listener.Addr().String()}, TLS: hostsdk.TLSConfig(a.keys.Client()),

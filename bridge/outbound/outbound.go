@@ -107,7 +107,7 @@ func (c *Client) Start(ctx context.Context, b *dispatcher.Batch, done func(int, 
 		}
 		go c.run(own, x)
 	}
-	return func(i int) { calls[i].finish(review.Fail(review.FailureCancelled, "no longer waited for")) }
+	return func(i int) { calls[i].finish(review.Cancelled()) }
 }
 
 // Close ends the calls that are left, waits until they have ended or ctx has, and closes all connections. Later calls fail at

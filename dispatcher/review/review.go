@@ -90,6 +90,14 @@ func Fail(kind FailureKind, format string, args ...any) Result {
 	return Result{Failure: &Failure{Kind: kind, Err: fmt.Errorf(format, args...)}}
 }
 
+// NotStarted returns the failure of a call that no handler has seen: another host may have it, whatever its side effects.
+func NotStarted(kind FailureKind, why string) *Failure {
+	return &Failure{Kind: kind, Err: errors.New(why), NotStarted: true}
+}
+
+// Cancelled returns the result of a call that ended before it had one.
+func Cancelled() Result { return Fail(FailureCancelled, "no longer waited for") }
+
 // Timing splits the time of one call.
 type Timing struct {
 	// Queued is the wait for a free replica and for the writer.

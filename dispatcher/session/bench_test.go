@@ -13,10 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
@@ -102,7 +104,7 @@ func inside(part, whole []byte) bool {
 type echo struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
-	answers  chan *Incoming
+	answers  chan *stream.Incoming
 	welcomed chan struct{}
 	calls    uint64
 	heads    int
@@ -111,7 +113,7 @@ type echo struct {
 func newEcho(b *testing.B, hook string) *echo {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	e := &echo{ctx: ctx, cancel: cancel, answers: make(chan *Incoming, 4), welcomed: make(chan struct{})}
+	e := &echo{ctx: ctx, cancel: cancel, answers: make(chan *stream.Incoming, 4), welcomed: make(chan struct{})}
 	e.answers <- incoming(hello(hook, hook))
 	return e
 }
@@ -120,7 +122,7 @@ func (e *echo) Context() context.Context { return e.ctx }
 
 func (e *echo) End() { e.cancel() }
 
-func (e *echo) Send(f *Outgoing) error {
+func (e *echo) Send(f *stream.Outgoing) error {
 	if f.Message != nil {
 		if f.Message.GetWelcome() != nil {
 			close(e.welcomed)
@@ -129,13 +131,13 @@ func (e *echo) Send(f *Outgoing) error {
 	}
 	e.heads += len(f.Parts[0].Head)
 	e.calls++
-	e.answers <- &Incoming{answers: []answer{{
-		call: e.calls, result: review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}},
-	}}}
+	e.answers <- incoming(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: &hostv1.Verdict{
+		CallId: e.calls, Outcome: &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}},
+	}}})
 	return nil
 }
 
-func (e *echo) Recv() (*Incoming, error) {
+func (e *echo) Recv() (*stream.Incoming, error) {
 	select {
 	case f := <-e.answers:
 		return f, nil

@@ -33,15 +33,9 @@ func (p *pool) spare(cluster string, now time.Time, unfit func(*poolMember) bool
 			continue
 		}
 		s := x.replica
-		if s.spare() && s.hasSlotFor(cluster) && !s.unresponsive(now) && !unfit(x) {
+		if s.HasSpare() && s.hasSlotFor(cluster) && !s.Unresponsive(now) && !unfit(x) {
 			return s
 		}
 	}
 	return nil
-}
-
-// spare reports whether half of the slots of the session are free, one at least.
-func (s *Session) spare() bool {
-	free := s.freeSlots.Load()
-	return free > 0 && free >= s.load.Load()
 }

@@ -7,6 +7,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -64,7 +65,7 @@ func TestNothingIsSpareWhileACallOfTheHookWaits(t *testing.T) {
 		got := m.review("a") // of no cluster
 		got.want("a", "pending")
 		m.wantSpare(false, "a call of another cluster waits")
-		alive(AbsenceGrace+tick, east)
+		alive(AbsenceGrace+stream.TickInterval, east)
 		got.want("a", "unavailable")
 		m.wantSpare(true, "nobody waits any more")
 	})
@@ -73,7 +74,7 @@ func TestNothingIsSpareWhileACallOfTheHookWaits(t *testing.T) {
 func TestASilentOrLeavingSessionIsNotSpare(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{}, "a")
-		elapse(SuspectAfter + time.Millisecond)
+		elapse(stream.SuspectAfter + time.Millisecond)
 		m.wantSpare(false, "silent")
 		h.say(pong())
 		m.wantSpare(true, "it speaks again")
@@ -87,7 +88,7 @@ func TestSpareLooksAtFewReplicasOnly(t *testing.T) {
 		p := m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
 		looks := 0
 		for range 2 * SpareLooks {
-			p.members.insert(&poolMember{replica: &newSession(m.registry, "s", identity.Named("host"), hello("one", "a").GetHello()).replica})
+			p.members.insert(&poolMember{replica: &newSession(m.registry, identity.Named("host"), hello("one", "a").GetHello(), stream.Options{ID: "s", Channel: identity.Named("host")}).replica})
 		}
 		refuse := func(*poolMember) bool { looks++; return true }
 		if p.spare("east", time.Now(), refuse) != nil || looks != SpareLooks {

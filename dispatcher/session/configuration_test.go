@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // documents is a source of configuration: the last text that was written.
@@ -148,13 +149,13 @@ func TestARemovedHookIsServedForAsLongAsAReviewMayTake(t *testing.T) {
 		served()
 		m.configure("b", "c")
 		m.snapshot = old
-		elapse(MaxReview - tick)
+		elapse(stream.MaxReview - stream.TickInterval)
 		h = m.connect("two", &hostv1.Hello{}, "a", "b") // the first one was silent for too long
 		served()
 		if state != hostv1.State_STATE_REMOVING {
 			t.Errorf("the host is told %v while the hook is served", state)
 		}
-		elapse(2 * tick)
+		elapse(2 * stream.TickInterval)
 		m.review("a").want("a", "unavailable")
 		for f := h.hear(); f != nil; f = h.hear() {
 			if s := f.GetHookState(); s.GetName() == "a" {
@@ -170,9 +171,9 @@ func TestARemovedHookIsServedForAsLongAsAReviewMayTake(t *testing.T) {
 func TestAHookThatComesBackStays(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		m.configure()
-		elapse(MaxReview / 2)
+		elapse(stream.MaxReview / 2)
 		m.configure("a")
-		elapse(MaxReview)
+		elapse(stream.MaxReview)
 		h := m.connect("one", &hostv1.Hello{}, "a")
 		got := m.review("a")
 		h.allow(h.review(), 0)

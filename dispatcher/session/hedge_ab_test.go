@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -83,7 +84,7 @@ func measured(t *testing.T, name string, o match.Hedge, takes func(r *rand.Rand,
 		f = figures{took[calls/2], took[calls*99/100], took[calls*999/1000], 100 * second / calls}
 		t.Logf("%-82s p50 %8s, p99 %8s, p99.9 %8s, extra calls %.2f %%", name, f.p50, f.p99, f.p999, f.extra)
 		for _, s := range m.registry.all() {
-			s.close(errStrays)
+			s.Close(errors.New("the measurement is over"))
 		}
 		replicas.Wait()
 	})

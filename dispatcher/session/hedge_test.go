@@ -13,7 +13,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
@@ -116,8 +115,8 @@ func (m *mesh) wantIdle() {
 	m.t.Helper()
 	synctest.Wait()
 	for _, s := range m.registry.all() {
-		if n := s.load.Load(); n != 0 {
-			m.t.Errorf("%d slots of %s are taken", n, s.instance)
+		if n := s.UsedSlots(); n != 0 {
+			m.t.Errorf("%d slots of %s are taken", n, s.Instance())
 		}
 	}
 }
@@ -409,10 +408,7 @@ func TestOnlyCallsThatDecideAndHaveNoSideEffectsAreMadeTwice(t *testing.T) {
 			p := &pool{}
 			hook := &match.Hook{SideEffects: test.effects, Route: match.Route{Hedge: match.Hedge{Enabled: true, After: 1}}}
 			p.configure(hook)
-			k := &ticket{pool: p, batch: &dispatcher.Batch{
-				Request: &admissionv1.AdmissionRequest{DryRun: test.dry},
-				Calls:   []review.Call{{Hook: hook, Mode: test.mode}},
-			}}
+			k := &ticket{pool: p, request: &admissionv1.AdmissionRequest{DryRun: test.dry}, call: &review.Call{Hook: hook, Mode: test.mode}}
 			if got := (&Registry{metrics: new(instrumentation)}).hedge(nil, k) != nil; got != test.want {
 				t.Errorf("may be made twice: %t", got)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
@@ -60,10 +61,10 @@ func (x *actor) serve(instance string) {
 	}
 	first.GetHello().MaxOutstanding = x.credit
 	if x.rand.IntN(2) == 0 {
-		first.GetHello().Capabilities = append(first.GetHello().Capabilities, capabilityChunks)
+		first.GetHello().Capabilities = append(first.GetHello().Capabilities, stream.CapabilityChunks)
 	}
 	if x.rand.IntN(2) == 0 {
-		first.GetHello().Capabilities = append(first.GetHello().Capabilities, capabilityBatches)
+		first.GetHello().Capabilities = append(first.GetHello().Capabilities, stream.CapabilityBatches)
 	}
 	if x.rand.IntN(4) == 0 && !x.history.quiet.Load() {
 		first.GetHello().Clusters = []string{"east"}

@@ -21,6 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // historiesVariable says how many histories TestHistories plays, each with a seed of its own.
@@ -128,38 +129,26 @@ func (h *history) settled(t *testing.T) {
 		t.Errorf("%d sessions, want %d", len(sessions), hostsInHistory)
 	}
 	for _, s := range sessions {
-		if s.load.Load() != 0 || len(s.state.calls) != 0 || s.state.hasFrames() {
-			t.Errorf("session of %s: %d slots taken, %d frames with open calls, something to write: %t",
-				s.instance, s.load.Load(), len(s.state.calls), s.state.hasFrames())
+		if f := s.Figures(); s.UsedSlots() != 0 || f.Used != 0 || f.Queued {
+			t.Errorf("session of %s: %d slots taken, %d of open calls, something to write: %t", s.Instance(), s.UsedSlots(), f.Used, f.Queued)
 		}
 	}
 }
 
 // audit checks what clusters hold of the slots of a session.
 func (h *history) audit(s *hostSession) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, open, held := s.state, map[string]int64{}, int64(0)
-	all := st.shares.all()
-	for _, f := range st.calls {
-		for cluster, x := range all {
-			if f.share == x {
-				open[cluster] += int64(f.open)
-			}
-		}
-	}
-	for cluster, x := range all {
-		n := x.held.Load()
+	f, held := s.Figures(), 0
+	for cluster, n := range f.Held {
 		held += n
-		if n != open[cluster] {
-			h.t.Errorf("cluster %q holds %d slots, and its calls have %d", cluster, n, open[cluster])
+		if n != f.Open[cluster] {
+			h.t.Errorf("cluster %q holds %d slots, and its calls have %d", cluster, n, f.Open[cluster])
 		}
-		if most := max(1, growthParts*int64(st.credit)/(growthParts+1)); h.quiet.Load() && st.shared && n > most {
-			h.t.Errorf("cluster %q holds %d of %d slots", cluster, n, st.credit)
+		if most := max(1, 3*f.Credit/4); h.quiet.Load() && f.Shared && n > most {
+			h.t.Errorf("cluster %q holds %d of %d slots", cluster, n, f.Credit)
 		}
 	}
-	if held != int64(st.usedSlots) {
-		h.t.Errorf("all clusters hold %d slots, and %d are taken", held, st.usedSlots)
+	if held != f.Used {
+		h.t.Errorf("all clusters hold %d slots, and %d are taken", held, f.Used)
 	}
 }
 
@@ -318,7 +307,7 @@ func (h *history) reviews(d *dispatcher.Dispatcher, number int) {
 			Object:   &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)},
 		}}
 		if r.IntN(8) == 0 {
-			padding := strings.Repeat(" ", MaxWholeBytes)
+			padding := strings.Repeat(" ", stream.MaxWholeBytes)
 			request.Admission.Object.Raw = []byte(`{"kind":"Pod"` + padding + `}`)
 		}
 		answer, err := d.Review(ctx, request)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -53,7 +54,7 @@ func (v *hookTable) pool(h *match.Hook) *pool {
 
 func (v *hookTable) expired(now time.Time) bool {
 	for _, since := range v.removed {
-		if now.Sub(since) >= MaxReview {
+		if now.Sub(since) >= stream.MaxReview {
 			return true
 		}
 	}
@@ -217,7 +218,7 @@ func (c *tableUpdate) seedFrom() {
 		if !before {
 			since = c.now
 		}
-		over := c.now.Sub(since) >= MaxReview
+		over := c.now.Sub(since) >= stream.MaxReview
 		if over {
 			c.dropPool(h, p)
 		} else {

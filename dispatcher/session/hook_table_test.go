@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // check looks whether everything that a view knows of its pools says the same.
@@ -60,7 +62,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 			m.configure(names...)
 			m.registry.hooks.Load().check(t, current)
 			if random.IntN(4) == 0 { // nobody can call what is removed any more
-				elapse(MaxReview + tick)
+				elapse(stream.MaxReview + stream.TickInterval)
 				synctest.Wait()
 			}
 			if !maps.Equal(before.pools, pools) || !maps.EqualFunc(before.byOffer, offers, slices.Equal[[]*pool]) {

@@ -7,6 +7,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -20,18 +21,20 @@ type hostSession struct {
 	shard    int       // by which it is maintained; likewise
 }
 
-var _ sink = (*hostSession)(nil)
+var _ stream.Sink = (*hostSession)(nil)
 
-func newSession(r *Registry, id string, peer identity.Peer, hello *hostv1.Hello) *hostSession {
+// newSession makes the session of a host that has said Hello. o lacks what the registry knows.
+func newSession(r *Registry, peer identity.Peer, hello *hostv1.Hello, o stream.Options) *hostSession {
 	s := &hostSession{registry: r}
-	s.init(id, peer, hello, r.digests)
-	s.sink, s.frames = s, r.metrics.frames
+	s.peer, s.hello = peer, r.digests.ofHello(hello)
+	o.Sink, o.Frames = s, r.metrics.frames
+	s.Init(hello, o)
 	s.pools.Store(&map[*pool]*poolMember{})
 	return s
 }
 
 func (s *hostSession) tick(now time.Time) {
-	s.Session.tick(now, s.silenceLimit(now), s.overstays(now))
+	s.Session.Tick(now, s.silenceLimit(now), s.overstays(now))
 }
 
 // overstays reports whether a session has had its time without any grant to its identity.
@@ -41,38 +44,39 @@ func (s *hostSession) overstays(now time.Time) bool {
 }
 
 // share bounds what a cluster takes of the slots, if several may use the session.
-func (s *hostSession) share(v *hookTable) { s.setShared(v.severalClusters(&s.replica)) }
+func (s *hostSession) share(v *hookTable) { s.SetShared(v.severalClusters(&s.replica)) }
 
-// openChanged implements sink.
-func (s *hostSession) openChanged() {
+// OpenChanged implements [stream.Sink].
+func (s *hostSession) OpenChanged() {
 	r := s.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from := r.absentFrom(time.Now())
 	for p, x := range *s.pools.Load() {
-		p.noteOpen(x, s.open.Load(), from)
+		p.noteOpen(x, s.Open(), from)
 	}
 }
 
-// slotsFreed implements sink. The slots of a silent session go to waiting calls when there is nothing better: see
+// SlotsFreed implements [stream.Sink]. The slots of a silent session go to waiting calls when there is nothing better: see
 // [Registry.maintainQueues].
-func (s *hostSession) slotsFreed() {
-	if s.registry.queued.Load() == 0 || s.unresponsive(time.Now()) {
+func (s *hostSession) SlotsFreed() {
+	if s.registry.queued.Load() == 0 || s.Unresponsive(time.Now()) {
 		return
 	}
 	for p := range *s.pools.Load() {
-		if s.freeSlots.Load() == 0 {
+		if s.FreeSlots() == 0 {
 			return
 		}
 		p.drainTo(&s.replica)
 	}
 }
 
-// callEnded implements sink: the call gets its result, or goes to another replica.
-func (s *hostSession) callEnded(t *ticket, result review.Result) {
-	result.Timing.Instance = s.instance
+// CallEnded implements [stream.Sink]: the call gets its result, or goes to another replica.
+func (s *hostSession) CallEnded(ended stream.Ticket, result review.Result) {
+	t := given(ended)
+	result.Timing.Instance = s.Instance()
 	if x := (*s.pools.Load())[t.pool]; x != nil {
-		x.learn(result, time.Unix(0, s.heard.Load()))
+		x.learn(result, s.LastHeard())
 	}
 	if result.Failure == nil {
 		t.finish(result)
@@ -88,9 +92,14 @@ func (s *hostSession) callEnded(t *ticket, result review.Result) {
 	place([]*ticket{t}, now)
 }
 
-// callOvertaken implements sink: the replica counts as slow.
-func (s *hostSession) callOvertaken(t *ticket, after time.Duration, now time.Time) {
-	if x := (*s.pools.Load())[t.pool]; x != nil {
+// given is a ticket that a session gives back.
+func given(t stream.Ticket) *ticket {
+	return t.(*ticket) //nolint:errcheck,forcetypeassert // sessions have no others
+}
+
+// CallOvertaken implements [stream.Sink]: the replica counts as slow.
+func (s *hostSession) CallOvertaken(t stream.Ticket, after time.Duration, now time.Time) {
+	if x := (*s.pools.Load())[given(t).pool]; x != nil {
 		x.pace.recordOvertaken(after, now)
 	}
 }
@@ -98,27 +107,26 @@ func (s *hostSession) callOvertaken(t *ticket, after time.Duration, now time.Tim
 // probePending has a session ask its host about the pending hooks that it serves now. What these are is looked up in the session's
 // turn: two changes of the configuration may come here the other way round.
 func (s *hostSession) probePending() {
-	s.step(func(st *state) {
+	s.Probe(func() (names []string) {
 		v := s.registry.hooks.Load()
-		var names []string
 		for p := range *s.pools.Load() {
 			if h := v.pending[p]; h != nil && !slices.Contains(names, h.ID.Name) {
 				names = append(names, h.ID.Name)
 			}
 		}
-		st.pend(time.Now(), names)
+		return names
 	})
 }
 
-// probesAnswered implements sink.
-func (s *hostSession) probesAnswered(answers []probed) {
+// ProbesAnswered implements [stream.Sink].
+func (s *hostSession) ProbesAnswered(answers []stream.ProbeAnswer) {
 	for _, a := range answers {
 		for p := range *s.pools.Load() {
-			if p.hook.Load().ID.Name == a.hook {
+			if p.hook.Load().ID.Name == a.Hook {
 				p.noteReport(probeReport{&s.replica, a})
 			}
 		}
-		if !a.ready {
+		if !a.Ready {
 			continue
 		}
 		select {

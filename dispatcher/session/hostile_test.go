@@ -19,6 +19,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // network is a registry behind a gRPC listener, and hosts that do as the test says.
@@ -161,7 +162,7 @@ func TestAHostThatDoesNotReadIsLostAndItsCallAnsweredByAnother(t *testing.T) {
 				t.Error(r.Failure)
 			}
 		}
-		if took := time.Since(begun); took < StuckAfter || took > StuckAfter+2*tick {
+		if took := time.Since(begun); took < stream.StuckAfter || took > stream.StuckAfter+2*stream.TickInterval {
 			t.Errorf("the calls went elsewhere after %s", took)
 		}
 	})
@@ -198,7 +199,7 @@ func TestAHostHearsWhyItsStreamEnds(t *testing.T) {
 		defer hangUp()
 		got, _ := n.ask(10)
 		id := h.hear().GetReview().GetCallId()
-		go n.registry.Drain(t.Context(), MaxReview)
+		go n.registry.Drain(t.Context(), stream.MaxReview)
 		if f := h.hear(); f.GetDrain() == nil {
 			t.Errorf("the host is told %v", f)
 		}
@@ -269,7 +270,7 @@ func TestHalfOfTheConnectionsOfAHookMayFallSilentAndNoMore(t *testing.T) {
 			}()
 		}
 		for range cap(lost) { // two of three are too many to be their fault, up to the time after which hosts redial
-			if after := <-lost; after < HostSilence || after > HostSilence+2*tick {
+			if after := <-lost; after < stream.HostSilence || after > stream.HostSilence+2*stream.TickInterval {
 				t.Errorf("a silent host was lost after %s", after)
 			}
 		}

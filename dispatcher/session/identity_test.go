@@ -8,7 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -78,8 +80,8 @@ func TestASessionEndsWithTheIdentityOfItsHost(t *testing.T) {
 			got := m.review("a")
 			r := h.review()
 			channel.end(why)
-			elapse(tick)
-			if g := h.hear().GetDrain().GetGraceMs(); g != millis(LapsedGrace) {
+			elapse(stream.TickInterval)
+			if g := h.hear().GetDrain().GetGraceMs(); g != wire.Milliseconds(stream.LapsedGrace) {
 				t.Errorf("calls in flight have %d ms", g)
 			}
 			waits := m.review("a") // for a host that is known
@@ -105,11 +107,11 @@ func TestACallThatOutlastsTheIdentityOfItsHostIsLost(t *testing.T) {
 		got := m.review("a")
 		h.review()
 		channel.end(identity.ErrExpired)
-		for range LapsedGrace / tick {
-			elapse(tick)
+		for range stream.LapsedGrace / stream.TickInterval {
+			elapse(stream.TickInterval)
 			h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}})
 		}
-		elapse(2 * tick)
+		elapse(2 * stream.TickInterval)
 		if c := h.end(); c != codes.Unauthenticated {
 			t.Errorf("the session ended with %v", c)
 		}
@@ -158,7 +160,7 @@ func (h *host) pongs() {
 	for h.ctx.Err() == nil {
 		select {
 		case h.in <- &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}:
-			elapse(tick / 4)
+			elapse(stream.TickInterval / 4)
 		case <-h.ctx.Done():
 		}
 	}

@@ -47,24 +47,11 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 		Help: "Slots of calls that were cancelled long ago and that their hosts never answered, at the last look.",
 	}, func() (n float64) {
 		for _, s := range r.all() {
-			n += float64(s.leakedSlots.Load())
+			n += float64(s.LeakedSlots())
 		}
 		return n
 	})
 	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(i.hedges.Vec),
 		m.Register(sessions), m.Register(waiting), m.Register(pending), m.Register(leaked),
 		m.Register(newHookHosts(r)))
-}
-
-// causeLabel maps the cause of an end to one of few labels.
-func causeLabel(err error) string {
-	for label, cause := range map[string]error{
-		"silent": errSilent, "stuck": errStuck, "replaced": errReplaced, "strays": errStrays, "drained": errDispClose, "lapsed": errLapsed,
-		"protocol": errSecond, "leaks": errLeaks, "ungranted": errUngranted,
-	} {
-		if errors.Is(err, cause) {
-			return label
-		}
-	}
-	return "stream"
 }

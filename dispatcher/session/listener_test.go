@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
@@ -39,7 +40,7 @@ func TestALargeVerdictOnASlowLinkIsNoSilence(t *testing.T) {
 		listener func(net.Listener) net.Listener
 		lost     bool
 	}{
-		"counted":     {listener: Listener},
+		"counted":     {listener: stream.Listener},
 		"not counted": {listener: func(l net.Listener) net.Listener { return l }, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,14 +6,26 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // replica is a session as pools know it.
 type replica struct {
-	Session
+	stream.Session
 
+	hello helloDigest
+	peer  identity.Peer
 	pools atomic.Pointer[map[*pool]*poolMember] // that it is or will be in; the registry's lock guards changes
 }
+
+// takes reports whether the host takes reviews of a cluster.
+func (s *replica) takes(cluster string) bool {
+	return len(s.hello.clusters) == 0 || s.hello.names(cluster)
+}
+
+// hasSlotFor reports whether the replica takes a call of a cluster now.
+func (s *replica) hasSlotFor(cluster string) bool { return s.takes(cluster) && s.HasSlotFor(cluster) }
 
 // serves reports whether any hook of the replica is for a cluster.
 func (s *replica) serves(cluster string) bool {
@@ -27,14 +39,14 @@ func (s *replica) serves(cluster string) bool {
 
 // silenceLimit is how long the replica may be silent: longer while most of a pool is, since it may be us who paused.
 func (s *replica) silenceLimit(now time.Time) time.Duration {
-	if s.unresponsive(now) {
+	if s.Unresponsive(now) {
 		for p := range *s.pools.Load() {
 			if !p.mostlyAlive(now) {
-				return HostSilence
+				return stream.HostSilence
 			}
 		}
 	}
-	return LostAfter
+	return stream.LostAfter
 }
 
 // poolMember is a replica as it serves one hook. The registry's lock guards place, joined and open; everything else may be
@@ -58,7 +70,7 @@ func (x *poolMember) declines(h *match.Hook) bool {
 }
 
 // joins reports whether a ticket may go along with another one of its batch that goes to the session.
-func (x *poolMember) joins(t *ticket) bool { return x != nil && x.agrees(t.mode()) }
+func (x *poolMember) joins(t *ticket) bool { return x != nil && x.agrees(t.call.Mode) }
 
 // learn records how a call ended, at the time of the last frame of the host.
 func (x *poolMember) learn(r review.Result, now time.Time) {

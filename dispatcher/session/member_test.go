@@ -10,6 +10,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 func TestMembersAreThoseThatCameAndDidNotGo(t *testing.T) {
@@ -84,7 +85,7 @@ func TestMembersAreReadWhileTheyChange(t *testing.T) {
 
 func TestThePaceOfAReplica(t *testing.T) {
 	var p pace
-	at := epoch.Add
+	at := time.Now().Add
 	want := func(now time.Time, d time.Duration) {
 		t.Helper()
 		if got := time.Duration(p.estimate(now)); got != d {
@@ -111,7 +112,7 @@ func TestThePaceOfAReplica(t *testing.T) {
 
 func TestAReplicaThatRefusesIsPassedOverForAWhile(t *testing.T) {
 	var r refusals
-	now := epoch
+	now := time.Now()
 	for _, pause := range []time.Duration{1, 2, 4, 8, 16, 20, 20} {
 		pause *= RefusalPause
 		r.refused(now)
@@ -139,24 +140,39 @@ func TestAReplicaThatRefusesIsPassedOverForAWhile(t *testing.T) {
 	}
 }
 
-// fakeReplica is a replica with the numbers that picks look at.
-func fakeReplica(instance string, load, room int64, heard time.Time) *replica {
-	s := &replica{Session: Session{instance: instance}}
-	s.load.Store(load)
-	s.freeSlots.Store(room)
-	s.heard.Store(heard.UnixNano())
+// deaf is a sink that takes nothing.
+type deaf struct{ stream.Sink }
+
+func (deaf) SlotsFreed() {}
+
+// replicaWith is a replica with so many calls and so many free slots, one of either at least, whose host spoke last at a time.
+func replicaWith(instance string, load, room int, heard time.Time) *replica {
+	if load+room == 0 {
+		load = 1
+	}
+	s := &replica{}
+	s.Init(&hostv1.Hello{Instance: instance, MaxOutstanding: uint32(load + room)}, stream.Options{Sink: deaf{}})
+	fill(s, "east", load)
+	s.DiscountStall(heard, time.Until(heard)+time.Second)
 	return s
+}
+
+// fill submits calls of a cluster to a replica.
+func fill(s *replica, cluster string, calls int) {
+	for range calls {
+		stream.Submit(&s.Session, []*ticket{waitingTicket(cluster)})
+	}
 }
 
 func TestWhoIsPicked(t *testing.T) {
 	type replica struct {
 		instance   string
-		load, room int64
+		load, room int
 		pace       time.Duration
 		silent     bool
 		pauses     bool
 	}
-	healthy := func(name string, load int64) replica { return replica{instance: name, load: load, room: 1} }
+	healthy := func(name string, load int) replica { return replica{instance: name, load: load, room: 1} }
 	for _, test := range []struct {
 		name     string
 		replicas []replica
@@ -189,25 +205,26 @@ func TestWhoIsPicked(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var m members
+			now := time.Now().Add(time.Hour)
 			for _, r := range test.replicas {
-				heard := epoch
+				heard := now
 				if r.silent {
-					heard = epoch.Add(-2 * SuspectAfter)
+					heard = now.Add(-2 * stream.SuspectAfter)
 				}
-				x := &poolMember{replica: fakeReplica(r.instance, r.load, r.room, heard)}
+				x := &poolMember{replica: replicaWith(r.instance, r.load, r.room, heard)}
 				if r.pace > 0 {
-					x.pace.record(r.pace, epoch)
+					x.pace.record(r.pace, now)
 				}
 				if r.pauses {
-					x.refuses.refused(epoch)
+					x.refuses.refused(now)
 				}
 				m.insert(x)
 			}
 			k := waitingTicket("east")
 			k.attempts, k.had[0] = 1, "had"
 			var got string
-			if x := m.pick(k, epoch, rand.IntN); x != nil {
-				got = x.replica.instance
+			if x := m.pick(k, now, rand.IntN); x != nil {
+				got = x.replica.Instance()
 			}
 			if got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
@@ -233,12 +250,12 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 		{"by pace, three hundred callers", 300, true, 0.02},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			random, now := rand.New(rand.NewPCG(9, 10)), epoch
+			random, now := rand.New(rand.NewPCG(9, 10)), time.Now()
 			var m members
 			takes, got := map[*poolMember]time.Duration{}, map[*poolMember]int{}
 			var slow *poolMember
 			for i := range 3 {
-				x := &poolMember{replica: fakeReplica(string('a'+rune(i)), 0, 1<<20, now.Add(time.Hour))}
+				x := &poolMember{replica: replicaWith(string('a'+rune(i)), 0, 1<<15, now.Add(time.Hour))}
 				takes[x] = 5 * time.Millisecond
 				if i == 0 {
 					slow, takes[x] = x, 50*time.Millisecond
@@ -247,6 +264,7 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 			}
 			type call struct {
 				at  *poolMember
+				k   *ticket
 				end time.Time
 			}
 			busy := make([]call, test.callers)
@@ -259,15 +277,16 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 				}
 				if next.at != nil {
 					now = next.end
-					next.at.replica.load.Add(-1)
+					next.k.cancel()
 					if test.learns {
 						next.at.pace.record(takes[next.at], now)
 					}
 				}
-				x := m.pick(waitingTicket(""), now, random.IntN)
-				x.replica.load.Add(1)
+				k := waitingTicket("")
+				x := m.pick(k, now, random.IntN)
+				stream.Submit(&x.replica.Session, []*ticket{k})
 				got[x]++
-				*next = call{x, now.Add(takes[x] + time.Duration(random.Int64N(int64(time.Millisecond))))}
+				*next = call{x, k, now.Add(takes[x] + time.Duration(random.Int64N(int64(time.Millisecond))))}
 			}
 			share := float64(got[slow]) / calls
 			t.Logf("%.2f %% of the calls went to the slow replica", 100*share)
@@ -312,9 +331,9 @@ func TestWhatAMemberLearns(t *testing.T) {
 		paced, pauses bool
 	}{
 		{"a verdict", review.Result{Timing: review.Timing{Host: time.Second}}, true, false},
-		{"a refusal", review.Result{Failure: notStarted(review.FailureRefused, "busy")}, false, true},
+		{"a refusal", review.Result{Failure: review.NotStarted(review.FailureRefused, "busy")}, false, true},
 		{"a failure of the handler", review.Fail(review.FailureHandler, "no database"), false, false},
-		{"it was never handed over", review.Result{Failure: notStarted(review.FailureLost, "gone")}, false, true},
+		{"it was never handed over", review.Result{Failure: review.NotStarted(review.FailureLost, "gone")}, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := &poolMember{}

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Update makes the hooks of a snapshot known, before it comes into force. Calls in flight finish, and hooks that it does not
-// have any more are served for MaxReview, by who was granted them. Snapshots have to come in the order in which they come
+// have any more are served for stream.MaxReview, by who was granted them. Snapshots have to come in the order in which they come
 // into force. Beyond a look at each hook, and at each session where a
 // hook came, went or is granted to others, it costs what has changed: hosts are told of hooks that came, went, or are granted
 // to others, and of nothing else.
@@ -156,14 +158,14 @@ func (r *Registry) hookState(s *hostSession, o offer) *hostv1.HookState {
 // welcome is the first frame for a host.
 func (r *Registry) welcome(s *hostSession, offers []offer) *hostv1.ConnectResponse {
 	w := &hostv1.Welcome{
-		SessionId:       s.id,
+		SessionId:       s.ID(),
 		DispatcherId:    r.id,
 		Protocol:        Protocol,
 		Revision:        r.hooks.Load().revision,
-		PingIntervalMs:  millis(PingInterval),
-		SilenceMs:       millis(HostSilence),
-		MaxVerdictBytes: MaxVerdictBytes,
-		Capabilities:    []string{capabilityBatches},
+		PingIntervalMs:  wire.Milliseconds(stream.PingInterval),
+		SilenceMs:       wire.Milliseconds(stream.HostSilence),
+		MaxVerdictBytes: stream.MaxVerdictBytes,
+		Capabilities:    []string{stream.CapabilityBatches},
 	}
 	for _, o := range offers {
 		w.Hooks = append(w.Hooks, r.hookState(s, o))
@@ -178,7 +180,7 @@ func (r *Registry) announce(s *hostSession, changed map[digest]offer) {
 		if state.GetState() == hostv1.State_STATE_UNKNOWN_HOOK { // which it was not before
 			state.State, state.Message = hostv1.State_STATE_REMOVED, "no configuration has the hook any more, or it is not served over streams"
 		}
-		s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_HookState{HookState: state}})
+		s.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_HookState{HookState: state}})
 	}
 }
 
@@ -201,7 +203,7 @@ func (r *Registry) addSession(s *hostSession, offers []offer) error {
 		r.found = now
 	}
 	r.assignPools(s, v, now)
-	s.send(r.welcome(s, offers))
+	s.Send(r.welcome(s, offers))
 	s.joinPools()
 	for _, other := range replaced {
 		r.leaveAllPools(other, now)
@@ -209,9 +211,9 @@ func (r *Registry) addSession(s *hostSession, offers []offer) error {
 	r.mu.Unlock()
 	s.probePending()
 	for _, other := range replaced {
-		other.replaced()
+		other.Replace()
 	}
-	s.slotsFreed()
+	s.SlotsFreed()
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -52,7 +53,7 @@ func TestHostsAreToldWhatChangesForThemAndNothingElse(t *testing.T) {
 		m.configure("a", "b")
 		want("a hook goes, and is served while reviews may call it", one, "c REMOVING")
 		want("a hook goes", two)
-		alive(MaxReview+tick, one, two)
+		alive(stream.MaxReview+stream.TickInterval, one, two)
 		want("nobody can call it", one, "c REMOVED")
 		want("nobody can call it", two)
 		got := m.review("a", "b")
@@ -72,7 +73,7 @@ func TestAHostThatIsNotGrantedAnyMoreGetsNothing(t *testing.T) {
 		if f := h.hear(); f != nil {
 			t.Errorf("got %v", f)
 		}
-		alive(AbsenceGrace+tick, h)
+		alive(AbsenceGrace+stream.TickInterval, h)
 		got.want("a", "unavailable")
 	})
 }
@@ -83,10 +84,10 @@ func TestTheRosterKeepsNothingOfThoseWhoLeft(t *testing.T) {
 		m.connect("one", &hostv1.Hello{}, "a")
 		h.end()
 		for _, s := range m.registry.all() {
-			s.close(io.EOF)
+			s.Close(io.EOF)
 		}
 		m.server.Wait()
-		alive(tick)
+		alive(stream.TickInterval)
 		r := &m.registry.index
 		if len(r.sessions) != 0 || len(r.instances) != 0 || len(r.tenants) != 0 || r.ungranted != 0 {
 			t.Errorf("left over: %v", r)
@@ -140,7 +141,7 @@ func (c *crowd) join(b *testing.B, offers int) {
 				Name: c.hooks[(i*offers+k)%len(c.hooks)], Stage: 2,
 			})
 		}
-		s := newSession(c.registry, fmt.Sprint(i), identity.Named("host"), first.GetHello())
+		s := newSession(c.registry, identity.Named("host"), first.GetHello(), stream.Options{ID: fmt.Sprint(i), Channel: identity.Named("host")})
 		if err := c.registry.addSession(s, offersOf(first.GetHello())); err != nil {
 			b.Fatal(err)
 		}
@@ -179,9 +180,9 @@ func BenchmarkCrowdTick(b *testing.B) {
 			for b.Loop() {
 				now := time.Now()
 				if silent {
-					now = now.Add(SuspectAfter + 100*time.Millisecond)
+					now = now.Add(stream.SuspectAfter + 100*time.Millisecond)
 				}
-				for turn := range shards {
+				for turn := range stream.TickShards {
 					c.registry.maintain(now, turn)
 				}
 			}
@@ -204,12 +205,10 @@ func BenchmarkCrowdPick(b *testing.B) {
 			for i, s := range c.registry.all() {
 				switch {
 				case kind.busy && i > 0:
-					s.freeSlots.Store(0)
+					fill(&s.replica, "east", stream.DefaultOutstanding)
 				case kind.shared:
-					s.state.shares.of("east").held.Store(DefaultOutstanding / 4)
-					s.state.shares.of("west").held.Store(DefaultOutstanding / 2)
-					s.freeSlots.Store(DefaultOutstanding / 4)
-					s.load.Store(3 * DefaultOutstanding / 4)
+					fill(&s.replica, "west", stream.DefaultOutstanding/2)
+					fill(&s.replica, "east", stream.DefaultOutstanding/4)
 				}
 			}
 			p, k, now := c.registry.hooks.Load().offered(offer{c.hooks[0], 2})[0], waitingTicket("east"), time.Now()

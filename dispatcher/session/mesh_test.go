@@ -24,6 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
@@ -74,7 +75,7 @@ func inBubble(t *testing.T, hooks []string, test func(t *testing.T, m *mesh)) {
 			t.Errorf("Run: %v", err)
 		}
 		for _, s := range r.all() {
-			s.close(io.EOF)
+			s.Close(io.EOF)
 		}
 		m.server.Wait()
 		if n := r.queued.Load(); n != 0 {
@@ -208,19 +209,19 @@ func (r *results) of(hook string) (review.Result, bool) {
 type host struct {
 	t      *testing.T
 	in     chan *hostv1.ConnectRequest
-	out    chan *Outgoing
+	out    chan *stream.Outgoing
 	ctx    context.Context
 	cancel context.CancelFunc
 	ended  chan error
 }
 
-var _ Stream = (*host)(nil)
+var _ stream.Stream = (*host)(nil)
 
 func (h *host) Context() context.Context { return h.ctx }
 
 func (h *host) End() { h.cancel() }
 
-func (h *host) Send(f *Outgoing) error {
+func (h *host) Send(f *stream.Outgoing) error {
 	select {
 	case h.out <- f:
 		return nil
@@ -229,7 +230,7 @@ func (h *host) Send(f *Outgoing) error {
 	}
 }
 
-func (h *host) Recv() (*Incoming, error) {
+func (h *host) Recv() (*stream.Incoming, error) {
 	select {
 	case f := <-h.in:
 		if f == nil { // or closed: a clean end
@@ -248,7 +249,7 @@ func (m *mesh) dial(name string, frames int) *host { return m.dialAs(identity.Na
 func (m *mesh) dialAs(channel identity.Channel, frames int) *host {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	h := &host{
-		t: m.t, in: make(chan *hostv1.ConnectRequest), out: make(chan *Outgoing, frames),
+		t: m.t, in: make(chan *hostv1.ConnectRequest), out: make(chan *stream.Outgoing, frames),
 		ctx: ctx, cancel: cancel, ended: make(chan error, 1),
 	}
 	go func() {
@@ -310,9 +311,9 @@ func (h *host) review() *hostv1.Review {
 }
 
 // incoming is a frame of a host as it comes over a wire.
-func incoming(f *hostv1.ConnectRequest) *Incoming {
+func incoming(f *hostv1.ConnectRequest) *stream.Incoming {
 	raw, err := proto.Marshal(f)
-	in := new(Incoming)
+	in := new(stream.Incoming)
 	if err = errors.Join(err, in.Decode(raw)); err != nil {
 		panic(err) // the frames of tests can be read
 	}
@@ -320,13 +321,14 @@ func incoming(f *hostv1.ConnectRequest) *Incoming {
 }
 
 // decode reads a frame as the other end of a wire does.
-func decode(t *testing.T, f *Outgoing) *hostv1.ConnectResponse {
+func decode(t *testing.T, f *stream.Outgoing) *hostv1.ConnectResponse {
 	t.Helper()
 	if f.Message != nil {
 		return f.Message
 	}
+	raw, err := stream.Codec().Marshal(f)
 	m := new(hostv1.ConnectResponse)
-	if err := proto.Unmarshal(flat(f.Parts...), m); err != nil {
+	if err = errors.Join(err, proto.Unmarshal(raw.Materialize(), m)); err != nil {
 		t.Fatal(err)
 	}
 	return m

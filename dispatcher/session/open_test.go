@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
@@ -29,9 +30,9 @@ func TestAHostThatTakesNoCallsIsAbsent(t *testing.T) {
 					t.Errorf("ready with a host that takes no calls: %q is missing", missing)
 				}
 				first := m.review("a")
-				alive(AbsenceGrace-tick, h)
+				alive(AbsenceGrace-stream.TickInterval, h)
 				first.want("a", "pending") // the host may come back
-				alive(2*tick, h)
+				alive(2*stream.TickInterval, h)
 				first.want("a", "unavailable")
 				m.review("a").want("a", "unavailable") // at once
 				other := m.connect("two", &hostv1.Hello{}, "a")
@@ -53,7 +54,7 @@ func TestCallsWaitForAHostThatPausesShortly(t *testing.T) {
 		for range 2 {
 			h.say(credit(0))
 			got := m.review("a")
-			alive(AbsenceGrace-tick, h)
+			alive(AbsenceGrace-stream.TickInterval, h)
 			h.say(credit(1))
 			h.allow(h.review(), 0)
 			got.want("a", "allowed")
@@ -96,7 +97,7 @@ func TestWhereHostsHaveJustBegunToComeADrainIsNoEnd(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{}, "a")
 		h.say(credit(0))
 		got := m.reviewFor(30*time.Second, "a")
-		alive(AbsenceGrace+2*tick, h)
+		alive(AbsenceGrace+2*stream.TickInterval, h)
 		got.want("a", "pending")
 		alive(StartGrace, h)
 		got.want("a", "unavailable")
@@ -111,7 +112,7 @@ func TestAPausedHostOfAClusterServesNoneOfItsCalls(t *testing.T) {
 		east.say(credit(0))
 		m.cluster = "east"
 		got := m.reviewFor(30*time.Second, "a")
-		alive(AbsenceGrace+2*tick, east, west)
+		alive(AbsenceGrace+2*stream.TickInterval, east, west)
 		got.want("a", "unavailable")
 	})
 }

@@ -71,15 +71,15 @@ func (m *members) best(t *ticket, now time.Time) *poolMember {
 // fits reports whether the session takes the ticket now, within the share of its cluster. A call that does not decide, or not yet, has to leave slots for
 // those that do.
 func (x *poolMember) fits(t *ticket) bool {
-	s, mode := x.replica, t.mode()
-	return s.freeSlots.Load() > 0 && s.hasSlotFor(t.cluster()) && (mode == review.Decide || s.spare() && x.agrees(mode))
+	s, mode := x.replica, t.call.Mode
+	return s.FreeSlots() > 0 && s.hasSlotFor(t.cluster()) && (mode == review.Decide || s.HasSpare() && x.agrees(mode))
 }
 
 func (x *poolMember) rank(t *ticket, now time.Time) (rank int) {
 	if x.refuses.pauses(now) {
 		rank |= rankPauses
 	}
-	if x.replica.unresponsive(now) {
+	if x.replica.Unresponsive(now) {
 		rank |= rankSilent
 	}
 	if t.tried(&x.replica.Session) {
@@ -91,7 +91,7 @@ func (x *poolMember) rank(t *ticket, now time.Time) (rank int) {
 // quicker reports whether the session will be done with one call more sooner than another one: by how many it has and
 // what one takes there, or by how many alone while that is not known of both, or much the same.
 func (x *poolMember) quicker(y *poolMember, now time.Time) bool {
-	a, b := x.replica.load.Load(), y.replica.load.Load()
+	a, b := x.replica.UsedSlots(), y.replica.UsedSlots()
 	p, q := x.pace.estimate(now), y.pace.estimate(now)
 	if p == 0 || q == 0 || p < PaceTolerance*q && q < PaceTolerance*p {
 		return a < b
@@ -103,7 +103,7 @@ func (x *poolMember) quicker(y *poolMember, now time.Time) bool {
 func (m *members) mostlyAlive(now time.Time) bool {
 	n, silent := m.len(), 0
 	for i := range n {
-		if x := m.at(i); x != nil && x.replica.unresponsive(now) {
+		if x := m.at(i); x != nil && x.replica.Unresponsive(now) {
 			silent++
 		}
 	}

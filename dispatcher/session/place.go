@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no
@@ -13,7 +14,7 @@ func place(todo []*ticket, now time.Time) {
 		t := todo[0]
 		p := t.pool
 		if p == nil {
-			t.finish(review.Result{Failure: notStarted(review.FailureUnavailable, "no route grants the hook to a host")})
+			t.finish(review.Result{Failure: review.NotStarted(review.FailureUnavailable, "no route grants the hook to a host")})
 			todo = todo[1:]
 			continue
 		}
@@ -26,7 +27,7 @@ func place(todo []*ticket, now time.Time) {
 			todo = todo[1:]
 			continue
 		}
-		n := s.submit(todo[:groupByHost(todo, s)])
+		n := stream.Submit(&s.Session, todo[:groupByHost(todo, s)])
 		if n == 0 { // the last slot went to somebody else just now
 			waitForSlot(p, t)
 			todo = todo[1:]
@@ -58,8 +59,8 @@ func groupByHost(todo []*ticket, s *replica) int {
 // waitForSlot lets a ticket wait for a free replica, or fails it at once, as it does with one that does not decide: it must not
 // stand in the way of those that do. A call that was made ahead of its turn is made again when the turn comes.
 func waitForSlot(p *pool, t *ticket) {
-	if t.mode() != review.Decide {
-		t.finish(review.Result{Failure: notStarted(review.FailureOverload, "no replica has room for a call that does not decide")})
+	if t.call.Mode != review.Decide {
+		t.finish(review.Result{Failure: review.NotStarted(review.FailureOverload, "no replica has room for a call that does not decide")})
 		return
 	}
 	now := time.Now()

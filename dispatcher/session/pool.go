@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // noHost is why a call of a hook without hosts fails.
@@ -80,9 +81,9 @@ func (p *pool) enqueue(t *ticket, now time.Time) (first bool, why *review.Failur
 	defer p.mu.Unlock()
 	switch {
 	case p.absent(now):
-		return false, notStarted(review.FailureUnavailable, noHost)
+		return false, review.NotStarted(review.FailureUnavailable, noHost)
 	case p.full(t.cluster()):
-		return false, notStarted(review.FailureOverload, fmt.Sprintf(
+		return false, review.NotStarted(review.FailureOverload, fmt.Sprintf(
 			"every replica is busy, and %d calls wait already, too many of them of the same cluster", p.waiting.Len()))
 	}
 	t.queue.Store(p)
@@ -113,8 +114,8 @@ func (p *pool) drain(now time.Time) {
 
 // drainTo submits waiting calls to one session.
 func (p *pool) drainTo(s *replica) {
-	p.serveWaiting(func() bool { return s.freeSlots.Load() > 0 }, func(t *ticket) bool {
-		return s.hasSlotFor(t.cluster()) && s.submit([]*ticket{t}) > 0
+	p.serveWaiting(func() bool { return s.FreeSlots() > 0 }, func(t *ticket) bool {
+		return s.hasSlotFor(t.cluster()) && stream.Submit(&s.Session, []*ticket{t}) > 0
 	})
 }
 
@@ -148,14 +149,14 @@ func (p *pool) addWaiting(more int) {
 }
 
 func (p *pool) hasFreeSlot() bool {
-	return p.members.some(func(s *replica) bool { return s.freeSlots.Load() > 0 })
+	return p.members.some(func(s *replica) bool { return s.FreeSlots() > 0 })
 }
 
 // submitWaiting submits a waiting call to a session, if one takes it.
 func (p *pool) submitWaiting(t *ticket, now time.Time) bool {
 	for {
 		s := p.pick(t, now)
-		if s == nil || s.submit([]*ticket{t}) > 0 {
+		if s == nil || stream.Submit(&s.Session, []*ticket{t}) > 0 {
 			return s != nil
 		}
 	}
@@ -185,9 +186,9 @@ func (p *pool) expire(now time.Time) {
 	p.failWaiting(func(t *ticket) *review.Failure {
 		switch {
 		case p.absent(now), now.Sub(t.queued) >= AbsenceGrace && p.open.Load() > 0 && !p.serves(t.cluster()):
-			return notStarted(review.FailureUnavailable, noHost)
-		case now.After(t.call().Deadline):
-			return notStarted(review.FailureTimeout, "every replica was busy until the deadline")
+			return review.NotStarted(review.FailureUnavailable, noHost)
+		case now.After(t.call.Deadline):
+			return review.NotStarted(review.FailureTimeout, "every replica was busy until the deadline")
 		}
 		return nil
 	})
@@ -195,7 +196,7 @@ func (p *pool) expire(now time.Time) {
 
 // serves reports whether any session that takes calls wants reviews of a cluster.
 func (p *pool) serves(cluster string) bool {
-	return p.members.some(func(s *replica) bool { return s.open.Load() && s.takes(cluster) })
+	return p.members.some(func(s *replica) bool { return s.Open() && s.takes(cluster) })
 }
 
 // abandon fails all calls, waiting and new: the hook is gone.
@@ -203,7 +204,7 @@ func (p *pool) abandon() {
 	p.mu.Lock()
 	p.gone = true
 	p.mu.Unlock()
-	p.failWaiting(func(*ticket) *review.Failure { return notStarted(review.FailureUnavailable, noHost) })
+	p.failWaiting(func(*ticket) *review.Failure { return review.NotStarted(review.FailureUnavailable, noHost) })
 }
 
 func (p *pool) failWaiting(why func(*ticket) *review.Failure) {
@@ -225,7 +226,7 @@ func (p *pool) failWaiting(why func(*ticket) *review.Failure) {
 func (p *pool) addMember(x *poolMember) {
 	x.joined = true
 	p.members.insert(x)
-	p.noteOpen(x, x.replica.open.Load(), time.Time{})
+	p.noteOpen(x, x.replica.Open(), time.Time{})
 }
 
 // removeMember takes a replica away. Where it was the last open one, the hook is absent from a moment on.

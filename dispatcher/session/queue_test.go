@@ -6,18 +6,28 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // waitingTicket is a ticket of a cluster.
 func waitingTicket(cluster string) *ticket {
-	return &ticket{done: func(int, review.Result) {}, batch: &dispatcher.Batch{
-		Request: &admissionv1.AdmissionRequest{Cluster: cluster}, Calls: make([]review.Call, 1),
-	}}
+	batch := &dispatcher.Batch{
+		Request: &admissionv1.AdmissionRequest{Cluster: cluster}, Calls: []review.Call{{Hook: &match.Hook{}}},
+	}
+	return ticketOf(batch)
+}
+
+// ticketOf is a ticket of the first call of a batch, whose result is lost.
+func ticketOf(b *dispatcher.Batch) *ticket {
+	return &ticket{done: func(int, review.Result) {}, request: b.Request, call: &b.Calls[0], body: stream.NewBody(b, trace.SpanContext{})}
 }
 
 func TestALineIsAsLongAsTheRoomThatIsLeft(t *testing.T) {

@@ -1,6 +1,7 @@
 // Package session serves the streams that hosts dialled, in layers that know only what is below them:
 //
-//   - A [Session] is one live stream: a pure state behind a lock, with one reader and one writer. It reports to a sink.
+//   - Package stream has the session of one live stream: a pure state behind a lock, with one reader and one writer. It
+//     reports to a sink.
 //   - A pool picks a replica for each call of one hook, and lets calls wait for a free slot, bounded in number and time.
 //     Package hedge decides about second attempts, by an interface of its own.
 //   - The [Registry] knows which sessions may serve which hooks. It is the sink of its sessions, and retries calls.
@@ -30,6 +31,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // ErrClosed is the error of sessions that come after the registry began to drain.
@@ -81,7 +83,7 @@ func New(o Options) (*Registry, error) {
 
 // Run looks after silence and waiting calls until ctx ends.
 func (r *Registry) Run(ctx context.Context) error {
-	t := time.NewTicker(tick / shards)
+	t := time.NewTicker(stream.TickInterval / stream.TickShards)
 	defer t.Stop()
 	var w watch
 	for {
@@ -102,9 +104,9 @@ func (r *Registry) Run(ctx context.Context) error {
 // discountStall subtracts time in which this process did not run from the silence of all hosts.
 func (r *Registry) discountStall(now time.Time, missed time.Duration) {
 	r.log.Warn("the dispatcher did not get to run; the silence of its hosts does not count", "for", missed)
-	for turn := range shards {
+	for turn := range stream.TickShards {
 		for _, s := range r.shard(turn) {
-			s.discountStall(now, missed)
+			s.DiscountStall(now, missed)
 		}
 	}
 }
@@ -158,13 +160,12 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 	tickets := make([]ticket, len(b.Calls))
 	var few [8]*ticket // on the stack, unless there are more
 	todo := few[:0]
-	body := newBody(b)
-	body.parent = trace.SpanContextFromContext(ctx)
+	body := stream.NewBody(b, trace.SpanContextFromContext(ctx))
 	var hedged *hedge.Batch
 	for i := range tickets {
 		t := &tickets[i]
-		t.batch, t.body, t.index, t.done, t.begun = b, body, i, done, now
-		t.pool = v.pool(t.call().Hook)
+		t.request, t.body, t.call, t.index, t.done, t.begun = b.Request, body, &b.Calls[i], i, done, now
+		t.pool = v.pool(t.call.Hook)
 		hedged = r.hedge(hedged, t)
 		todo = append(todo, t)
 	}
@@ -177,8 +178,8 @@ func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int
 
 // hedge lets a ticket that has not been placed have a second attempt, if the route of its hook asks for that.
 func (r *Registry) hedge(b *hedge.Batch, t *ticket) *hedge.Batch {
-	o := t.call().Hook.Route.Hedge
-	if !o.Enabled || t.pool == nil || t.call().Mode != review.Decide || !withoutSideEffects(t) {
+	o := t.call.Hook.Route.Hedge
+	if !o.Enabled || t.pool == nil || t.call.Mode != review.Decide || !withoutSideEffects(t) {
 		return b
 	}
 	if t.hook = t.pool.hedging.Load(); t.hook == nil { // the configuration has just said no
@@ -226,9 +227,9 @@ func (r *Registry) Drain(ctx context.Context, grace time.Duration) {
 	r.mu.Unlock()
 	now := time.Now()
 	for _, s := range r.all() {
-		s.step(func(st *state) { st.drain(now.Add(grace), now, errDispClose) })
+		s.Drain(now.Add(grace))
 	}
-	t := time.NewTicker(tick)
+	t := time.NewTicker(stream.TickInterval)
 	defer t.Stop()
 	for len(r.all()) > 0 {
 		select {

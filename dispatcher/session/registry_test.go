@@ -9,11 +9,14 @@ import (
 	"weak"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -52,7 +55,7 @@ func TestAHostServesOnlyWhatItsIdentityIsGranted(t *testing.T) {
 		}
 		got := m.review("a")
 		got.want("a", "pending") // somebody may come back
-		elapse(AbsenceGrace + tick)
+		elapse(AbsenceGrace + stream.TickInterval)
 		got.want("a", "unavailable")
 		m.review("a").want("a", "unavailable") // and now it fails at once
 		if f := stranger.hear(); f != nil {
@@ -113,7 +116,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		waiting[0].want("a", "cancelled")
 		m.review("a").want("a", "pending") // the cancelled one made room
 		h.cancel()
-		elapse(AbsenceGrace + tick)
+		elapse(AbsenceGrace + stream.TickInterval)
 		waiting[MaxWaiting/2-1].want("a", "unavailable")
 	})
 }
@@ -175,7 +178,7 @@ func TestWhatALeavingHostHasNotStartedGoesElsewhereWhateverItsSideEffects(t *tes
 
 func TestALeavingHostMayRefuseWhatWasOnItsWay(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		const many = MaxStrays + 1
+		const many = stream.MaxStrays + 1
 		one := m.connect("one", &hostv1.Hello{MaxOutstanding: many + 1}, "a")
 		got := m.review("a")
 		started := one.review()
@@ -228,7 +231,7 @@ func TestASilentSessionIsNotPickedThenLost(t *testing.T) {
 		three := m.connect("three", &hostv1.Hello{}, "a")
 		pong := &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}
 		for range 2 {
-			elapse(PingInterval)
+			elapse(stream.PingInterval)
 			two.say(pong)
 			three.say(pong)
 		}
@@ -240,7 +243,7 @@ func TestASilentSessionIsNotPickedThenLost(t *testing.T) {
 		}
 		two.say(pong)
 		three.say(pong)
-		elapse(LostAfter - 2*time.Second + 2*tick)
+		elapse(stream.LostAfter - 2*time.Second + 2*stream.TickInterval)
 		if c := one.end(); c != codes.Unavailable {
 			t.Errorf("the silent session ended with %v", c)
 		}
@@ -260,17 +263,17 @@ func TestNoMoreThanHalfOfAHooksSessionsAreLostForSilenceAtATime(t *testing.T) {
 		m.connect("two", &hostv1.Hello{}, "a")
 		one.say(pong())
 		got := m.review("a")
-		elapse(LostAfter + 2*tick) // as if we had paused
+		elapse(stream.LostAfter + 2*stream.TickInterval) // as if we had paused
 		got.want("a", "pending")
 		if n := len(m.registry.all()); n != 2 {
 			t.Fatalf("%d sessions are left", n)
 		}
 		one.say(pong())
-		elapse(2 * tick) // now half of them speak
+		elapse(2 * stream.TickInterval) // now half of them speak
 		if n := len(m.registry.all()); n != 1 {
 			t.Errorf("%d sessions are left", n)
 		}
-		elapse(HostSilence + 2*tick) // and now even the host has given up
+		elapse(stream.HostSilence + 2*stream.TickInterval) // and now even the host has given up
 		if n := len(m.registry.all()); n != 0 {
 			t.Errorf("%d sessions are left", n)
 		}
@@ -293,7 +296,7 @@ func TestASecondSessionOfAnInstanceReplacesTheFirst(t *testing.T) {
 		inFlight := m.review("a")
 		r := old.review()
 		current := m.connect("one", &hostv1.Hello{}, "a")
-		if g := old.hear().GetDrain().GetGraceMs(); g != millis(ReplacedGrace) {
+		if g := old.hear().GetDrain().GetGraceMs(); g != wire.Milliseconds(stream.ReplacedGrace) {
 			t.Errorf("the first session has %d ms", g)
 		}
 		for range 10 { // all new calls go to the second
@@ -304,7 +307,7 @@ func TestASecondSessionOfAnInstanceReplacesTheFirst(t *testing.T) {
 		inFlight.want("a", "pending")
 		old.allow(r, 0)
 		inFlight.want("a", "allowed")
-		elapse(tick)
+		elapse(stream.TickInterval)
 		if c := old.end(); c != codes.Aborted {
 			t.Errorf("the first session ended with %v", c)
 		}
@@ -315,8 +318,8 @@ func TestTheCallsOfAReplacedSessionFailOverWhenItEnds(t *testing.T) {
 	for name, end := range map[string]func(old, current *host){
 		"its stream breaks": func(old, _ *host) { old.cancel() },
 		"it never answers": func(old, current *host) {
-			alive(ReplacedGrace-PingInterval, current, old)
-			alive(2*PingInterval, current)
+			alive(stream.ReplacedGrace-stream.PingInterval, current, old)
+			alive(2*stream.PingInterval, current)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -341,17 +344,17 @@ func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 		inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 			var joined []*hostSession
 			for range 4 {
-				s := newSession(m.registry, string('1'+rune(len(joined))), identity.Named("host"), hello("one", "a").GetHello())
+				s := newSession(m.registry, identity.Named("host"), hello("one", "a").GetHello(), stream.Options{ID: string('1' + rune(len(joined))), Channel: identity.Named("host")})
 				if err := m.registry.addSession(s, nil); err != nil {
 					t.Fatal(err)
 				}
 				joined = append(joined, s) // and it does not leave
 			}
 			for i, s := range joined {
-				if ended := s.cause() == errReplaced; ended != (i < 2) { //nolint:errorlint // never wrapped
+				if ended := status.Code(stream.StatusOf(s.Figures().Ended)) == codes.Aborted; ended != (i < 2) {
 					t.Errorf("session %d is at its end: %t", i, ended)
 				}
-				if takes := s.freeSlots.Load() > 0; takes != (i == 3) {
+				if takes := s.FreeSlots() > 0; takes != (i == 3) {
 					t.Errorf("session %d takes calls: %t", i, takes)
 				}
 			}
@@ -375,7 +378,7 @@ func TestACancelledCallIsNotKeptInMemory(t *testing.T) {
 		}
 		h.hear() // Cancel
 		h.allow(r, 0)
-		if taken := m.registry.all()[0].load.Load(); taken != 0 {
+		if taken := m.registry.all()[0].UsedSlots(); taken != 0 {
 			t.Errorf("%d slots are still taken", taken)
 		}
 	})
@@ -388,7 +391,7 @@ func TestAReviewLargerThanTheHostTakesIsNotSent(t *testing.T) {
 		if f := small.hear(); f != nil {
 			t.Errorf("got %v", f)
 		}
-		if taken := m.registry.all()[0].load.Load(); taken != 0 {
+		if taken := m.registry.all()[0].UsedSlots(); taken != 0 {
 			t.Errorf("%d slots are still taken", taken)
 		}
 	})
@@ -461,7 +464,7 @@ func TestAStuckWriterIsALostSession(t *testing.T) {
 		h.say(hello("h", "a"))
 		got := m.review("a")
 		for range 8 {
-			elapse(2 * tick)
+			elapse(2 * stream.TickInterval)
 			select {
 			case h.in <- &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{}}}:
 			case <-h.ctx.Done():
@@ -471,7 +474,7 @@ func TestAStuckWriterIsALostSession(t *testing.T) {
 		if c := h.end(); c != codes.Unavailable {
 			t.Errorf("the session ended with %v", c)
 		}
-		elapse(AbsenceGrace + tick)
+		elapse(AbsenceGrace + stream.TickInterval)
 		got.want("a", "unavailable")
 	})
 }
@@ -531,7 +534,7 @@ func TestAHostWithoutMannersIsDisconnected(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{}, "a")
 		stray := &hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Verdict{Verdict: &hostv1.Verdict{CallId: 99}}}
-		for range MaxStrays {
+		for range stream.MaxStrays {
 			h.say(stray)
 		}
 		h.in <- stray

@@ -7,6 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // mayRetry reports whether a failed call may go to another replica. The rules:
@@ -22,19 +23,19 @@ import (
 //
 // An instance that has not had it is preferred.
 func (t *ticket) mayRetry(f *review.Failure, now time.Time) bool {
-	if t.ended.Load() || t.second || t.attempts >= MaxAttempts || !now.Before(t.call().Deadline) {
+	if t.ended.Load() || t.call.Mode == review.Hedge || t.attempts >= MaxAttempts || !now.Before(t.call.Deadline) {
 		return false
 	}
 	return f.NotStarted || f.Kind == review.FailureLost && withoutSideEffects(t) && t.mayRetryLost()
 }
 
 // tried reports whether the process behind a session has had the ticket before.
-func (t *ticket) tried(s *Session) bool {
-	return t.attempts > 0 && slices.Contains(t.had[:t.attempts], s.instance)
+func (t *ticket) tried(s *stream.Session) bool {
+	return t.attempts > 0 && slices.Contains(t.had[:t.attempts], s.Instance())
 }
 
 // failedOn records the instance that had the ticket last.
-func (t *ticket) failedOn(s *Session) { t.had[t.attempts-1] = s.instance }
+func (t *ticket) failedOn(s *stream.Session) { t.had[t.attempts-1] = s.Instance() }
 
 // mayRetryLost takes note that a session ended that may have been ended by the ticket. It reports whether another one may be
 // tried.
@@ -49,11 +50,11 @@ func (t *ticket) mayRetryLost() bool {
 
 // withoutSideEffects reports whether the hook may see the same request twice.
 func withoutSideEffects(t *ticket) bool {
-	switch t.call().Hook.SideEffects {
+	switch t.call.Hook.SideEffects {
 	case admissionregistrationv1.SideEffectClassNone:
 		return true
 	case admissionregistrationv1.SideEffectClassNoneOnDryRun:
-		return t.batch.Request.GetDryRun()
+		return t.request.GetDryRun()
 	case admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown:
 	}
 	return false

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -47,8 +48,8 @@ func TestARetryGoesToAReplicaThatHasNotHadTheCall(t *testing.T) {
 func TestTwoSessionsOfOneInstanceAreOneReplicaForARetry(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		k := &ticket{attempts: 1}
-		s := func(instance string) *Session {
-			return &newSession(m.registry, "s", identity.Named("host"), hello(instance, "a").GetHello()).Session
+		s := func(instance string) *stream.Session {
+			return &newSession(m.registry, identity.Named("host"), hello(instance, "a").GetHello(), stream.Options{ID: "s", Channel: identity.Named("host")}).Session
 		}
 		k.failedOn(s("one"))
 		if !k.tried(s("one")) || k.tried(s("two")) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // Pending is a hook that is not in rotation yet, and what is known of the hosts that serve it.
@@ -16,7 +17,7 @@ type Pending struct {
 	// Host is the identity of the host that has answered the probe of the hook; empty when none has that is still there. That
 	// of one which is ready comes before that of one which is not.
 	Host string
-	// Ready is whether it is ready, and Message why not, at most MaxReasonBytes.
+	// Ready is whether it is ready, and Message why not, at most stream.MaxReasonBytes.
 	Ready   bool
 	Message string
 }
@@ -24,7 +25,7 @@ type Pending struct {
 // probeReport is what a session said of a pending hook.
 type probeReport struct {
 	replica *replica
-	probed
+	stream.ProbeAnswer
 }
 
 // Pending are the hooks that are not in rotation yet, in the order of the configuration. Whoever keeps that puts those in
@@ -35,7 +36,7 @@ func (r *Registry) Pending() []Pending {
 	for p, h := range v.pending {
 		x := Pending{Hook: h, Hosts: p.members.len()}
 		if c := p.validReport(); c != nil {
-			x.Host, x.Ready, x.Message = c.replica.peer.Name(), c.ready, c.message
+			x.Host, x.Ready, x.Message = c.replica.peer.Name(), c.Ready, c.Message
 		}
 		out = append(out, x)
 	}
@@ -49,7 +50,7 @@ func (r *Registry) Readied() <-chan struct{} { return r.readied }
 // noteReport keeps the last answer, and that of a session which is ready before others. Two at the same moment may lose one: hosts
 // are asked again.
 func (p *pool) noteReport(c probeReport) {
-	if last := p.validReport(); c.ready || last == nil || !last.ready || last.replica == c.replica {
+	if last := p.validReport(); c.Ready || last == nil || !last.Ready || last.replica == c.replica {
 		p.report.Store(&c)
 	}
 }

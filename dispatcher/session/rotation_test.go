@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
@@ -61,7 +62,7 @@ func TestAPendingHookIsAskedAboutUntilItIsInRotation(t *testing.T) {
 		if f := h.hear(); f != nil {
 			t.Errorf("the host hears %v", f)
 		}
-		elapse(ProbePause + tick)
+		elapse(stream.ProbePause + stream.TickInterval)
 		_, answer = h.probe()
 		answer(true, "")
 		<-m.registry.Readied()
@@ -75,7 +76,7 @@ func TestAPendingHookIsAskedAboutUntilItIsInRotation(t *testing.T) {
 		got := m.review("a")
 		h.allow(h.review(), 0)
 		got.want("a", "allowed")
-		alive(2*MaxProbePause, h)
+		alive(2*stream.MaxProbePause, h)
 		for f := h.hear(); f != nil; f = h.hear() {
 			if f.GetProbe() != nil {
 				t.Error("the host is asked whether a hook in rotation is ready")
@@ -111,7 +112,7 @@ func TestOneHostThatIsReadyIsEnoughAsLongAsItIsThere(t *testing.T) {
 		close(one.in)
 		one.end()
 		m.wantWaits(`a hosts=1 host="" ready=false `)
-		elapse(ProbePause + tick)
+		elapse(stream.ProbePause + stream.TickInterval)
 		_, second = two.probe()
 		second(false, "still cold")
 		m.wantWaits(`a hosts=1 host="host" ready=false still cold`)
@@ -126,7 +127,7 @@ func TestAHostThatWasReadyAndIsNotAnyMorePutsNothingInRotation(t *testing.T) {
 		_, answer := h.probe()
 		answer(true, "")
 		for range 25 {
-			elapse(MaxProbePause / 25)
+			elapse(stream.MaxProbePause / 25)
 			h.say(pong())
 		}
 		_, answer = h.probe()
@@ -176,7 +177,7 @@ func TestWhatIsPendingStaysSoWhenRemovedHooksAreForgotten(t *testing.T) {
 	inBubble(t, []string{"b"}, func(t *testing.T, m *mesh) {
 		m.pending = []string{"a"}
 		m.configure("a")
-		elapse(MaxReview + 2*tick)
+		elapse(stream.MaxReview + 2*stream.TickInterval)
 		m.wantWaits(`a hosts=0 host="" ready=false `)
 		h := m.connect("one", &hostv1.Hello{}, "a")
 		h.probe()

@@ -60,8 +60,8 @@ func (v *hookTable) inRotation() func(yield func(*pool) bool) {
 func (p *pool) hosts(now time.Time) HookHosts {
 	h := HookHosts{Hook: p.hook.Load(), Hosts: int(p.open.Load()), Unserved: p.unserved(now)}
 	for i := range p.members.len() {
-		if x := p.members.at(i); x != nil && x.replica.open.Load() {
-			h.Slots += int(x.replica.load.Load() + x.replica.freeSlots.Load())
+		if x := p.members.at(i); x != nil && x.replica.Open() {
+			h.Slots += int(x.replica.UsedSlots() + x.replica.FreeSlots())
 		}
 	}
 	return h

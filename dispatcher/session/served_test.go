@@ -15,6 +15,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // wantHosts compares how hooks are served, each as "name hosts slots", followed by "unserved" if it is.
@@ -51,9 +52,9 @@ func TestHookHostsAreThoseThatTakeCalls(t *testing.T) {
 		two := m.connect("two", &hostv1.Hello{MaxOutstanding: 5}, "a")
 		m.wantHosts("b 1 3", "a 2 8") // slots that are taken are slots
 		one.cancel()
-		alive(AbsenceGrace-tick, two)
+		alive(AbsenceGrace-stream.TickInterval, two)
 		m.wantHosts("b 0 0", "a 1 5") // its host may come back
-		alive(tick, two)
+		alive(stream.TickInterval, two)
 		m.wantHosts("b 0 0 unserved", "a 1 5")
 		m.pending = []string{"new"}
 		m.configure("a", "new")
@@ -78,7 +79,7 @@ func TestTheHostsOfEachHookAreAMetric(t *testing.T) {
 		m.configure("a")
 		want(m, "portcullis_hook_hosts{name=\"a\",type=\"validating\"} 1\n") // reviews that have begun may still call b
 		one.cancel()
-		elapse(tick)
+		elapse(stream.TickInterval)
 		want(m, "portcullis_hook_hosts{name=\"a\",type=\"validating\"} 0\n")
 	})
 }
@@ -123,11 +124,11 @@ func TestTheLogSaysWhenTheLastHostLeavesAndWhenOneIsBack(t *testing.T) {
 		one := m.connect("one", &hostv1.Hello{}, "a", "b")
 		alive(StartGrace, one)
 		one.cancel()
-		elapse(AbsenceGrace - tick)
+		elapse(AbsenceGrace - stream.TickInterval)
 		if got := logged(log); got != "" {
 			t.Errorf("it says of a host that may come back: %s", got)
 		}
-		elapse(2 * tick)
+		elapse(2 * stream.TickInterval)
 		want := `level=WARN msg="hooks have no host: requests that fail-closed ones cover are refused" count=2 fail_closed=2 hooks=c/a,c/b` + "\n"
 		if got := logged(log); got != want {
 			t.Errorf("logged %s, want %s", got, want)
@@ -146,19 +147,19 @@ func TestAHostThatComesAndGoesDoesNotFloodTheLog(t *testing.T) {
 	var x absences
 	now, lines := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 0
 	x.look(now, none, inForce)
-	for begun := now; now.Sub(begun) < StartGrace; now = now.Add(tick) {
+	for begun := now; now.Sub(begun) < StartGrace; now = now.Add(stream.TickInterval) {
 		if lost, _ := x.look(now, hooks, inForce); len(lost) != 0 {
 			t.Fatal("it says of a hook that its hosts may not have found the dispatcher yet")
 		}
 	}
-	for i := range int(time.Minute / tick) {
+	for i := range int(time.Minute / stream.TickInterval) {
 		unserved := hooks
 		if i%2 == 1 {
 			unserved = none
 		}
 		lost, back := x.look(now, unserved, inForce)
 		lines += len(lost) + len(back)
-		now = now.Add(tick)
+		now = now.Add(stream.TickInterval)
 	}
 	if most := int(time.Minute/AbsenceQuiet) + 1; lines == 0 || lines > most {
 		t.Errorf("%d lines in a minute, want 1 to %d", lines, most)

@@ -3,11 +3,11 @@ package session
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/google/uuid"
@@ -57,9 +57,9 @@ const (
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		// Review frames are slices that are shared between hosts.
-		grpc.ForceServerCodecV2(Codec()),
+		grpc.ForceServerCodecV2(stream.Codec()),
 		// What hosts send is verdicts. The codec holds them to it where a server takes larger messages from others.
-		grpc.MaxRecvMsgSize(MaxVerdictBytes),
+		grpc.MaxRecvMsgSize(stream.MaxVerdictBytes),
 		// Reviews are as large as the API server makes them; what a host takes it says in Hello.
 		grpc.MaxSendMsgSize(1 << 30),
 		// Liveness is ours: any frame counts. Transport pings only find connections whose peer vanished without a word
@@ -88,12 +88,12 @@ func ServerOptions() []grpc.ServerOption {
 }
 
 // Connect implements HostService.
-func (s *Server) Connect(stream grpc.BidiStreamingServer[hostv1.ConnectRequest, hostv1.ConnectResponse]) error {
-	end, ok := stream.Context().Value(ending{}).(context.CancelFunc)
+func (s *Server) Connect(of grpc.BidiStreamingServer[hostv1.ConnectRequest, hostv1.ConnectResponse]) error {
+	end, ok := of.Context().Value(ending{}).(context.CancelFunc)
 	if !ok {
 		return status.Error(codes.Internal, "the gRPC server has to be made with session.ServerOptions")
 	}
-	return s.Serve(&grpcStream{ServerStream: stream, end: end}, s.identify(stream.Context()))
+	return s.Serve(stream.OverGRPC(of, end), s.identify(of.Context()))
 }
 
 // ending is the key of what ends a stream, in its context.
@@ -106,51 +106,29 @@ func endable(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	return context.WithValue(ctx, ending{}, end), nil
 }
 
-// grpcStream is a gRPC stream as the core sees it. Frames are encoded and decoded by [Codec].
-type grpcStream struct {
-	grpc.ServerStream
-
-	end context.CancelFunc
-	in  received // the last frame
-}
-
-// End implements [Stream].
-func (s *grpcStream) End() { s.end() }
-
-// Send implements [Stream].
-func (s *grpcStream) Send(f *Outgoing) error { return s.SendMsg(f) }
-
-// Recv implements [Stream].
-func (s *grpcStream) Recv() (*Incoming, error) {
-	if err := s.RecvMsg(&s.in); err != nil {
-		return nil, err
-	}
-	return &s.in.Incoming, s.in.err
-}
-
 // Serve serves one stream of a host until it ends, which frees the stream's goroutines. The channel is asked who the host is
 // when the stream begins, and again while it lasts. The error is a status for the host; nil is a clean end.
-func (s *Server) Serve(stream Stream, channel identity.Channel) error {
+func (s *Server) Serve(of stream.Stream, channel identity.Channel) error {
 	host, err := channel.Identity()
 	if err != nil {
 		return status.Errorf(codes.Unauthenticated, "a host has to present a client certificate with an identity: %v", err)
 	}
-	hello, err := s.hello(stream)
+	hello, err := s.hello(of)
 	if err != nil {
 		return err
 	}
-	session := newSession(s.registry, uuid.NewString(), host, hello)
-	session.channel = channel
-	session.traffic = trafficOf(stream.Context())
+	session := newSession(s.registry, host, hello, stream.Options{
+		ID: uuid.NewString(), Channel: channel, Traffic: stream.TrafficOf(of.Context()),
+	})
 	if err := s.registry.addSession(session, offersOf(hello)); err != nil {
 		return statusOf(err)
 	}
 	log := s.registry.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", host.Name())
-	log.Info("host connected", "hooks", len(hello.GetHooks()), "sdk", hello.GetSdk(), "session", session.id)
-	err = session.serve(stream, &s.goroutines)
+	log.Info("host connected", "hooks", len(hello.GetHooks()), "sdk", hello.GetSdk(), "session", session.ID())
+	err = session.Serve(of, &s.goroutines)
 	s.registry.removeSession(session)
-	s.registry.metrics.ended.WithLabelValues(causeLabel(err)).Inc()
-	log.Info("host disconnected", "session", session.id, "cause", err)
+	s.registry.metrics.ended.WithLabelValues(stream.CauseLabel(err)).Inc()
+	log.Info("host disconnected", "session", session.ID(), "cause", err)
 	return statusOf(err)
 }
 
@@ -159,19 +137,19 @@ func (s *Server) Wait() { s.goroutines.Wait() }
 
 // hello waits for the first frame and checks it. Another goroutine reads: the host is told why the stream ends, which gRPC
 // does not where its handler was reading.
-func (s *Server) hello(stream Stream) (*hostv1.Hello, error) {
+func (s *Server) hello(of stream.Stream) (*hostv1.Hello, error) {
 	type first struct {
 		hello *hostv1.Hello
 		err   error
 	}
 	got := make(chan first, 1)
 	s.goroutines.Go(func() {
-		in, err := stream.Recv()
+		in, err := of.Recv()
 		if err != nil {
 			got <- first{err: err}
 			return
 		}
-		got <- first{hello: in.message.GetHello()}
+		got <- first{hello: in.Hello()}
 	})
 	timer := time.NewTimer(HelloTimeout)
 	defer timer.Stop()
@@ -225,22 +203,10 @@ func names(h *hostv1.Hello) []string {
 // statusOf is the end of a session as the host sees it.
 func statusOf(err error) error {
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, errDispClose):
-		return nil
 	case errors.Is(err, ErrClosed):
 		return status.Error(codes.Unavailable, "the dispatcher is stopping")
 	case errors.Is(err, errTooMany), errors.Is(err, errTooManyUngranted):
 		return status.Error(codes.ResourceExhausted, err.Error())
-	case errors.Is(err, errUngranted):
-		return status.Error(codes.PermissionDenied, err.Error())
-	case errors.Is(err, errLeaks):
-		return status.Error(codes.Unavailable, err.Error())
-	case errors.Is(err, errReplaced):
-		return status.Error(codes.Aborted, "a newer session of the same instance has taken over")
-	case errors.Is(err, errLapsed):
-		return status.Error(codes.Unauthenticated, err.Error())
-	case errors.Is(err, errStrays), errors.Is(err, errSecond), errors.Is(err, errGarbage):
-		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	return status.Error(codes.Unavailable, "the session has ended")
+	return stream.StatusOf(err)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -12,9 +13,9 @@ type sessionIndex struct {
 	sessions  map[string]*hostSession // by id
 	instances map[process][]*hostSession
 	tenants   map[identity.Peer]*tenant
-	shards    [shards]map[*hostSession]struct{} // by when they are looked after
-	joined    int                               // how many have ever been taken in
-	ungranted int                               // processes of identities that no hook is granted to
+	shards    [stream.TickShards]map[*hostSession]struct{} // by when they are looked after
+	joined    int                                          // how many have ever been taken in
+	ungranted int                                          // processes of identities that no hook is granted to
 }
 
 // process is what may have one session at a time.
@@ -33,12 +34,12 @@ func newSessionIndex() sessionIndex {
 	return r
 }
 
-func processOf(s *hostSession) process { return process{s.peer, s.instance} }
+func processOf(s *hostSession) process { return process{s.peer, s.Instance()} }
 
 func (r *sessionIndex) addSession(s *hostSession, granted bool, now time.Time) {
-	r.sessions[s.id] = s
+	r.sessions[s.ID()] = s
 	s.tenant, s.joined = r.tenantOf(s.peer, granted, now), now
-	s.shard = r.joined % shards
+	s.shard = r.joined % stream.TickShards
 	r.joined++
 	r.shards[s.shard][s] = struct{}{}
 	key := processOf(s)
@@ -50,10 +51,10 @@ func (r *sessionIndex) addSession(s *hostSession, granted bool, now time.Time) {
 
 // removeSession lets a session go. It returns false if it was not there.
 func (r *sessionIndex) removeSession(s *hostSession) bool {
-	if r.sessions[s.id] != s {
+	if r.sessions[s.ID()] != s {
 		return false
 	}
-	delete(r.sessions, s.id)
+	delete(r.sessions, s.ID())
 	delete(r.shards[s.shard], s)
 	key := processOf(s)
 	r.instances[key] = slices.DeleteFunc(r.instances[key], func(o *hostSession) bool { return o == s })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
@@ -47,11 +49,8 @@ func (d *door) join(name string, hello *hostv1.Hello) error {
 // joinAs is join, for a peer.
 func (d *door) joinAs(peer identity.Peer, hello *hostv1.Hello) error {
 	d.joined++
-	s := newSession(d.registry, fmt.Sprint(d.joined), peer, hello)
-	err := d.registry.addSession(s, offersOf(hello))
-	for err == nil && s.state.next(time.Now()) != nil { // Welcome, and what else is to be written
-	}
-	return err
+	s := newSession(d.registry, peer, hello, stream.Options{ID: fmt.Sprint(d.joined), Channel: peer})
+	return d.registry.addSession(s, offersOf(hello))
 }
 
 // joins lets n sessions in, and returns how many came.
@@ -179,7 +178,7 @@ func TestARemovedHookIsGrantedWhileItIsServed(t *testing.T) {
 		if !granted() {
 			t.Error("not granted any more, since a cluster came")
 		}
-		elapse(MaxReview + tick)
+		elapse(stream.MaxReview + stream.TickInterval)
 		synctest.Wait()
 		if granted() {
 			t.Error("granted, and nobody can call it")
@@ -220,8 +219,8 @@ func TestAHostWithoutGrantsReadsWhyItIsLetGo(t *testing.T) {
 
 // stay lets hosts answer for a while, if their sessions last.
 func stay(d time.Duration, hosts ...*host) {
-	for ; d > 0; d -= PingInterval {
-		elapse(min(d, PingInterval))
+	for ; d > 0; d -= stream.PingInterval {
+		elapse(min(d, stream.PingInterval))
 		for _, h := range hosts {
 			h.hear()
 			h.tell(pong())
@@ -251,6 +250,9 @@ func heldBy(t testing.TB, n int, hello func(instance string) *hostv1.Hello) floa
 		if err := d.join("host", hello(fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, s := range d.registry.all() {
+		s.Close(io.EOF) // else it keeps its Welcome, which is not written here
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -4,50 +4,57 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
-var _ hedge.First = (*ticket)(nil)
+var (
+	_ stream.Ticket = (*ticket)(nil)
+	_ hedge.First   = (*ticket)(nil)
+)
 
 // ticket is one call on its way through queues and sessions until it has its result.
 type ticket struct {
-	batch *dispatcher.Batch
-	body  *body // of the batch, for hosts; nil means that each makes it, without a trace
-	index int   // in batch.Calls
-	done  func(i int, r review.Result)
-	begun time.Time
+	request *admissionv1.AdmissionRequest
+	body    *stream.Body // of the request
+	call    *review.Call
+	index   int // of the call in its review
+	done    func(i int, r review.Result)
+	begun   time.Time
 
 	ended    atomic.Bool
-	slot     atomic.Pointer[slot]      // where it was submitted last
-	queue    atomic.Pointer[pool]      // where it waited last
-	waiting  *fairqueue.Entry[*ticket] // its place there; guarded by the pool's lock
-	queued   time.Time                 // when it began to wait; likewise
-	attempts int                       // owned by whoever places the ticket
-	had      [MaxAttempts]string       // the instances that have had it; likewise
-	lost     bool                      // a session ended while a handler may have had it; likewise
+	slot     atomic.Pointer[stream.Slot] // where it was submitted last
+	queue    atomic.Pointer[pool]        // where it waited last
+	waiting  *fairqueue.Entry[*ticket]   // its place there; guarded by the pool's lock
+	queued   time.Time                   // when it began to wait; likewise
+	attempts int                         // owned by whoever places the ticket
+	had      [MaxAttempts]string         // the instances that have had it; likewise
+	lost     bool                        // a session ended while a handler may have had it; likewise
 
 	pool   *pool       // of the hook; nil when no host may serve it
 	hedged *hedge.Call // nil unless the call may have two tickets
-	second bool        // it is the second of them
 	hook   *hedge.Hook // records the latency of the call; nil unless calls of the hook are hedged
 }
 
-// slot is the place of a ticket on a session.
-type slot struct {
-	session *Session
-	frame   uint64
-}
+// Call implements [stream.Ticket].
+func (t *ticket) Call() *review.Call { return t.call }
 
-func (t *ticket) call() *review.Call { return &t.batch.Calls[t.index] }
+func (t *ticket) cluster() string { return t.request.GetCluster() }
 
-func (t *ticket) mode() review.Mode {
-	if t.second {
-		return review.Hedge
-	}
-	return t.call().Mode
+// Body implements [stream.Ticket].
+func (t *ticket) Body() *stream.Body { return t.body }
+
+// Begun implements [stream.Ticket].
+func (t *ticket) Begun() time.Time { return t.begun }
+
+// Submitted implements [stream.Ticket].
+func (t *ticket) Submitted(at *stream.Slot) {
+	t.attempts++
+	t.slot.Store(at)
 }
 
 // finish ends the ticket, unless it has ended already. A hedged call decides then whether the call has its result.
@@ -67,11 +74,11 @@ func (t *ticket) cancel() {
 		t.hedged.Cancel()
 		return
 	}
-	t.finish(reviewOver())
+	t.finish(review.Cancelled())
 	t.Withdraw()
 }
 
-// Ended implements [hedge.Attempt].
+// Ended implements [stream.Ticket] and [hedge.Attempt].
 func (t *ticket) Ended() bool { return t.ended.Load() }
 
 // End implements [hedge.Attempt].
@@ -88,7 +95,7 @@ func (t *ticket) Withdraw() {
 // cancelOnSession gives the slot of an ended ticket back, if it has one.
 func (t *ticket) cancelOnSession() {
 	if s := t.slot.Load(); s != nil {
-		s.session.cancel(s.frame, t)
+		s.Cancel(t)
 	}
 }
 
@@ -106,10 +113,12 @@ func (t *ticket) Second(c *hedge.Call, now time.Time) (hedge.Attempt, func() boo
 	if s == nil {
 		return nil, nil
 	}
+	call := *t.call
+	call.Mode = review.Hedge
 	second := &ticket{
-		batch: t.batch, body: t.body, index: t.index, done: t.done, begun: now, pool: t.pool, hedged: c, second: true,
+		request: t.request, body: t.body, call: &call, index: t.index, done: t.done, begun: now, pool: t.pool, hedged: c,
 	}
-	return second, func() bool { return s.submit([]*ticket{second}) > 0 }
+	return second, func() bool { return stream.Submit(&s.Session, []*ticket{second}) > 0 }
 }
 
 // Overtaken implements [hedge.First]: the session that has the ticket counts as slow.
@@ -118,13 +127,11 @@ func (t *ticket) Overtaken(now time.Time) {
 	if at == nil || t.queue.Load() != nil { // the time in the queue is not the session's
 		return
 	}
-	at.session.sink.callOvertaken(t, now.Sub(t.begun), now)
+	at.Overtaken(t, now.Sub(t.begun), now)
 }
 
 // triedOn reports whether the process behind a member has the ticket already.
 func (t *ticket) triedOn(x *poolMember) bool {
 	at := t.slot.Load()
-	return at != nil && at.session.instance == x.replica.instance
+	return at != nil && at.Instance() == x.replica.Instance()
 }
-
-func (t *ticket) cluster() string { return t.batch.Request.GetCluster() }

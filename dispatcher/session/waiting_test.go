@@ -10,6 +10,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // pong is a sign of life.
@@ -19,8 +20,8 @@ func pong() *hostv1.ConnectRequest {
 
 // alive lets time pass in which the hosts answer pings.
 func alive(d time.Duration, hosts ...*host) {
-	for ; d > 0; d -= PingInterval {
-		elapse(min(d, PingInterval))
+	for ; d > 0; d -= stream.PingInterval {
+		elapse(min(d, stream.PingInterval))
 		for _, h := range hosts {
 			h.say(pong())
 		}
@@ -115,7 +116,7 @@ func TestACallWaitsForASilentSessionToSpeakAgain(t *testing.T) {
 			t.Fatalf("a silent session got %v", f)
 		}
 		silent.say(pong())
-		elapse(tick)
+		elapse(stream.TickInterval)
 		silent.allow(silent.review(), 0)
 		got.want("a", "allowed")
 		busy.allow(r, 0)
@@ -139,7 +140,7 @@ func TestWhereHostsHaveJustBegunToComeOthersAreWaitedFor(t *testing.T) {
 	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
 		m.registry.found = time.Time{}
 		unserved := m.review("b")
-		elapse(AbsenceGrace + tick)
+		elapse(AbsenceGrace + stream.TickInterval)
 		unserved.want("b", "unavailable") // nobody has served it: it may well have no hosts at all
 		first := m.connect("one", &hostv1.Hello{}, "a")
 		first.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{Drain: &hostv1.HostDrain{}}})
@@ -157,16 +158,16 @@ func TestWhereHostsHaveJustBegunToComeOthersAreWaitedFor(t *testing.T) {
 
 		second.cancel()
 		nobody := m.reviewFor(30*time.Second, "a")
-		elapse(StartGrace - 5*time.Second - tick)
+		elapse(StartGrace - 5*time.Second - stream.TickInterval)
 		nobody.want("a", "pending")
-		elapse(2 * tick)
+		elapse(2 * stream.TickInterval)
 		nobody.want("a", "unavailable")
 		m.review("a").want("a", "unavailable")
 
 		third := m.connect("three", &hostv1.Hello{}, "a") // by now all that are to come have come
 		third.cancel()
 		soon := m.review("a")
-		elapse(AbsenceGrace + tick)
+		elapse(AbsenceGrace + stream.TickInterval)
 		soon.want("a", "unavailable")
 	})
 }
@@ -179,7 +180,7 @@ func TestACallThatHasWaitedForABusyHostWaitsForItsRestart(t *testing.T) {
 		got := m.review("a")
 		alive(2*AbsenceGrace, h)
 		h.cancel()
-		elapse(2 * tick)
+		elapse(2 * stream.TickInterval)
 		got.want("a", "pending")
 		again := m.connect("one", &hostv1.Hello{}, "a")
 		for f := again.hear(); f != nil; f = again.hear() {
@@ -194,7 +195,7 @@ func TestACallOfAClusterThatNobodyServesFailsSoon(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{Clusters: []string{"east"}}, "a")
 		got := m.review("a")
 		got.want("a", "pending") // somebody may come
-		alive(AbsenceGrace+tick, h)
+		alive(AbsenceGrace+stream.TickInterval, h)
 		got.want("a", "unavailable")
 	})
 }
@@ -205,9 +206,11 @@ func TestACallThatComesToAQueueAfterItsHookWasRemovedFailsAtOnce(t *testing.T) {
 		m.review("a") // takes the only slot
 		batch, former := m.call(), m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
 		m.configure("b")
-		alive(MaxReview+tick, h)
+		alive(stream.MaxReview+stream.TickInterval, h)
 		got := make(chan review.Result, 1)
-		waitForSlot(former, &ticket{batch: batch, done: func(_ int, r review.Result) { got <- r }})
+		k := ticketOf(batch)
+		k.done = func(_ int, r review.Result) { got <- r }
+		waitForSlot(former, k)
 		select {
 		case r := <-got:
 			if r.Failure.Kind != review.FailureUnavailable {
@@ -222,7 +225,8 @@ func TestACallThatComesToAQueueAfterItsHookWasRemovedFailsAtOnce(t *testing.T) {
 func TestATicketIsForgottenByTheQueueThatItIsInOnly(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		before, now := newPool(&m.registry.queued, time.Now()), newPool(&m.registry.queued, time.Now())
-		k := &ticket{batch: m.call(), done: func(int, review.Result) {}}
+		k := ticketOf(m.call())
+		k.done = func(int, review.Result) {}
 		if first, f := now.enqueue(k, time.Now()); f != nil || !first {
 			t.Fatal(first, f)
 		}

@@ -1,6 +1,10 @@
 package session
 
-import "time"
+import (
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+)
 
 // watch is how a registry looks after its sessions: each one every tick, and a part of them at a time, so that thousands
 // are not asked for a sign of life in the same moment. It has no goroutine and no clock.
@@ -14,8 +18,8 @@ type watch struct {
 // that is throttled, or whose processors are all taken has not listened either.
 func (w *watch) look(now time.Time) (turn int, missed time.Duration) {
 	if !w.last.IsZero() {
-		missed = max(0, now.Sub(w.last)-tick)
+		missed = max(0, now.Sub(w.last)-stream.TickInterval)
 	}
-	w.last, w.shard = now, (w.shard+1)%shards
+	w.last, w.shard = now, (w.shard+1)%stream.TickShards
 	return w.shard, missed
 }

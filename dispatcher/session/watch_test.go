@@ -6,25 +6,26 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
 func TestOnlyTimeBeyondATickBetweenTwoLooksIsMissed(t *testing.T) {
 	t.Parallel()
 	var w watch
-	now := epoch
+	now := time.Now()
 	for i, step := range []struct{ after, missed time.Duration }{
 		{0, 0}, // nobody has looked before
-		{tick / shards, 0},
-		{tick, 0},
-		{tick + 1, 1},
-		{10 * time.Second, 10*time.Second - tick},
+		{stream.TickInterval / stream.TickShards, 0},
+		{stream.TickInterval, 0},
+		{stream.TickInterval + 1, 1},
+		{10 * time.Second, 10*time.Second - stream.TickInterval},
 		{-time.Second, 0}, // somebody has set the clock
-		{tick / shards, 0},
+		{stream.TickInterval / stream.TickShards, 0},
 	} {
 		now = now.Add(step.after)
 		turn, missed := w.look(now)
-		if missed != step.missed || turn != (i+1)%shards {
+		if missed != step.missed || turn != (i+1)%stream.TickShards {
 			t.Errorf("look %d, after %s: turn %d, missed %s, want %s", i, step.after, turn, missed, step.missed)
 		}
 	}
@@ -35,11 +36,11 @@ func TestSessionsAreLookedAtInParts(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		const part = 3
 		var left *host
-		for i := range shards * part {
+		for i := range stream.TickShards * part {
 			left = m.connect(fmt.Sprint(i), &hostv1.Hello{}, "a")
 		}
 		seen := map[*hostSession]int{}
-		for turn := range shards {
+		for turn := range stream.TickShards {
 			for _, s := range m.registry.shard(turn) {
 				seen[s]++
 			}
@@ -47,12 +48,12 @@ func TestSessionsAreLookedAtInParts(t *testing.T) {
 				t.Errorf("%d sessions in turn %d", n, turn)
 			}
 		}
-		if len(seen) != shards*part {
+		if len(seen) != stream.TickShards*part {
 			t.Errorf("%d sessions are looked at", len(seen))
 		}
 		close(left.in)
 		left.end()
-		if n := len(m.registry.shard((shards*part - 1) % shards)); n != part-1 {
+		if n := len(m.registry.shard((stream.TickShards*part - 1) % stream.TickShards)); n != part-1 {
 			t.Errorf("%d sessions are left in a turn", n)
 		}
 	})
@@ -61,13 +62,13 @@ func TestSessionsAreLookedAtInParts(t *testing.T) {
 // TestHostsThatSayNothingGetOnePingASecond, and no two thirds of them in the same moment.
 func TestHostsThatSayNothingGetOnePingASecond(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		hosts := make([]*host, 0, 2*shards)
+		hosts := make([]*host, 0, 2*stream.TickShards)
 		for i := range cap(hosts) {
 			hosts = append(hosts, m.connect(fmt.Sprint(i), &hostv1.Hello{}, "a"))
 		}
 		pings := map[*host]int{}
-		for range 10 * time.Second / (tick / shards) {
-			elapse(tick / shards)
+		for range 10 * time.Second / (stream.TickInterval / stream.TickShards) {
+			elapse(stream.TickInterval / stream.TickShards)
 			synctest.Wait()
 			now := 0
 			for _, h := range hosts {
@@ -79,7 +80,7 @@ func TestHostsThatSayNothingGetOnePingASecond(t *testing.T) {
 				pings[h]++
 				h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Pong{Pong: &hostv1.Pong{Seq: ping.GetSeq()}}})
 			}
-			if now > len(hosts)/shards {
+			if now > len(hosts)/stream.TickShards {
 				t.Errorf("%d pings in one moment", now)
 			}
 		}
@@ -113,21 +114,21 @@ func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 			synctest.Wait()
 		}
 		pass := func(d time.Duration) {
-			for range d / (tick / shards) {
-				elapse(tick / shards)
+			for range d / (stream.TickInterval / stream.TickShards) {
+				elapse(stream.TickInterval / stream.TickShards)
 				look()
 			}
 		}
-		pass(PingInterval)
+		pass(stream.PingInterval)
 		elapse(time.Minute)
 		look()
 		if n := len(r.all()); n != 1 {
 			t.Fatal("the host was lost because of our own pause")
 		}
-		if s := r.all()[0]; s.unresponsive(time.Now()) {
+		if s := r.all()[0]; s.Unresponsive(time.Now()) {
 			t.Error("the host gets no new calls because of our own pause")
 		}
-		pass(HostSilence) // and in this time it is the host who says nothing
+		pass(stream.HostSilence) // and in this time it is the host who says nothing
 		if err := <-h.ended; err == nil || len(r.all()) != 0 {
 			t.Errorf("the silent host was kept: %v", err)
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
@@ -118,7 +119,7 @@ func (m *mesh) askAbout(object []byte) (result <-chan review.Result, cancel func
 // chunkHost is the first frame of a host that takes chunks.
 func chunkHost() *hostv1.ConnectRequest {
 	return with(hello("one", "a"), func(h *hostv1.Hello) {
-		h.Capabilities, h.MaxFrameBytes = []string{capabilityChunks}, 2*largeObject
+		h.Capabilities, h.MaxFrameBytes = []string{stream.CapabilityChunks}, 2*largeObject
 	})
 }
 
@@ -140,7 +141,7 @@ func TestALargeReviewDelaysNothing(t *testing.T) {
 		synctest.Wait() // the host does not read: what the transport takes is taken
 		small, _ := m.ask(10)
 		cancel(0)
-		elapse(PingInterval + 2*tick)
+		elapse(stream.PingInterval + 2*stream.TickInterval)
 		var ping, cancelled, asked bool
 		for !ping || !cancelled || !asked {
 			f := h.hear()
@@ -202,7 +203,7 @@ func TestASlowLinkHoldsLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := m.serve(Listener(plain))
+	stop := m.serve(stream.Listener(plain))
 	defer stop()
 	link := &slowLink{gate: make(chan struct{}, 1)}
 	link.gate <- struct{}{}
@@ -219,8 +220,8 @@ func TestASlowLinkHoldsLittle(t *testing.T) {
 	<-link.gate // nothing comes any more
 	large, _ := m.ask(largeObject)
 	s := r.all()[0]
-	for written := -1; written != s.unwritten(); { // until the writer does not get on
-		written = s.unwritten()
+	for written := -1; written != s.Figures().Unsent; { // until the writer does not get on
+		written = s.Figures().Unsent
 		<-time.After(100 * time.Millisecond)
 	}
 	small, _ := m.ask(10)
@@ -235,16 +236,6 @@ func TestASlowLinkHoldsLittle(t *testing.T) {
 		t.Error(r.Failure)
 	}
 	h.finishLarge(large)
-}
-
-// unwritten is how much of the large review the writer has not taken.
-func (s *Session) unwritten() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state.sending == nil {
-		return 0
-	}
-	return s.state.sending.left
 }
 
 // slowLink is a connection that can be read from while its gate is open.
@@ -298,18 +289,18 @@ func TestHostsWithoutMannersAreSentAway(t *testing.T) {
 		want  codes.Code
 	}{
 		{"garbage", []byte{0xff}, 1, codes.InvalidArgument},
-		{"verdicts of other sessions", verdicts([]*hostv1.Verdict{stray}), MaxStrays + 1, codes.InvalidArgument},
-		{"the same at once", verdicts(slices.Repeat([]*hostv1.Verdict{stray}, MaxStrays+1)), 1, codes.InvalidArgument},
+		{"verdicts of other sessions", verdicts([]*hostv1.Verdict{stray}), stream.MaxStrays + 1, codes.InvalidArgument},
+		{"the same at once", verdicts(slices.Repeat([]*hostv1.Verdict{stray}, stream.MaxStrays+1)), 1, codes.InvalidArgument},
 		{"large verdicts of other sessions", verdicts([]*hostv1.Verdict{{CallId: 1 << 60, Outcome: &hostv1.Verdict_Response{
 			Response: &admissionv1.AdmissionResponse{Patch: make([]byte, 1<<20)},
 		}}}), 5, codes.InvalidArgument},
-		{"pongs", frame(pong()), MaxStrays + 1, codes.InvalidArgument},
-		{"empty frames", nil, MaxStrays + 1, codes.InvalidArgument},
-		{"credits", frame(credit), MaxStrays + 1, codes.InvalidArgument},
+		{"pongs", frame(pong()), stream.MaxStrays + 1, codes.InvalidArgument},
+		{"empty frames", nil, stream.MaxStrays + 1, codes.InvalidArgument},
+		{"credits", frame(credit), stream.MaxStrays + 1, codes.InvalidArgument},
 		{"a large unknown frame", append(unknown(0x80, 0x80, 0x80, 0x02), make([]byte, 4<<20)...), 1, codes.ResourceExhausted},
 		{"large unknown frames", append(unknown(0x80, 0x80, 0x40), make([]byte, 1<<20)...), 5, codes.InvalidArgument},
 		{"a second hello", frame(hello("bad", "a")), 1, codes.InvalidArgument},
-		{"more verdicts than there can be", verdicts(make([]*hostv1.Verdict, MaxOutstanding+1)), 1, codes.InvalidArgument},
+		{"more verdicts than there can be", verdicts(make([]*hostv1.Verdict, stream.MaxOutstanding+1)), 1, codes.InvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {

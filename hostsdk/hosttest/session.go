@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // Patience is how long a host may take for anything that the caller's context does not bound.
@@ -322,7 +324,7 @@ func (s *Session) stageOf(hook string) (admissionv1.Stage, error) {
 // remaining is the time until the deadline of ctx, as the contract counts it.
 func remaining(ctx context.Context) uint32 {
 	deadline, _ := ctx.Deadline()
-	return uint32(min(max(time.Until(deadline).Milliseconds(), 0), math.MaxUint32))
+	return wire.Milliseconds(time.Until(deadline))
 }
 
 // Ping asks for a sign of life and waits for it.

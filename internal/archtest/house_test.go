@@ -51,6 +51,12 @@ func layerEdges() []archtest.Edges {
 			Reason:   "hedging decorates attempts by an interface of its own, and the sessions implement it",
 		},
 		{
+			From:     []string{"./dispatcher/session/stream"},
+			Deny:     []string{"./dispatcher/session", "./dispatcher/session/hedge", "./dispatcher/fairqueue"},
+			Indirect: true,
+			Reason:   "a session knows neither hooks' replicas nor other sessions: calls come as tickets, and a sink takes what happens",
+		},
+		{
 			From:     []string{"./dispatcher/match/...", "./dispatcher/chain/...", "./dispatcher/review/..."},
 			Deny:     []string{"./dispatcher"},
 			Indirect: true,

@@ -61,7 +61,7 @@ func (b *Backend) Start(ctx context.Context, batch *dispatcher.Batch, done func(
 	}
 	return func(i int) {
 		calls[i].cancel()
-		calls[i].finish(review.Fail(review.FailureCancelled, "no longer waited for"))
+		calls[i].finish(review.Cancelled())
 	}
 }
 

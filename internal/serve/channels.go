@@ -12,13 +12,13 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // lapsedGrace is how long a connection stays open whose identity does not hold any more: its streams end before, and say why.
-const lapsedGrace = session.LapsedGrace + 3*time.Second
+const lapsedGrace = stream.LapsedGrace + 3*time.Second
 
 // channel tells connections of one listener apart while they are open.
 type channel struct{ local, remote string }

@@ -16,7 +16,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -127,14 +127,14 @@ func (h *deaf) Context() context.Context { return h.ctx }
 
 func (h *deaf) End() { h.leave() }
 
-func (h *deaf) Recv() (*session.Incoming, error) {
+func (h *deaf) Recv() (*stream.Incoming, error) {
 	select {
 	case f := <-h.answers:
 		raw, err := proto.Marshal(f)
 		if err != nil {
 			return nil, err
 		}
-		in := new(session.Incoming)
+		in := new(stream.Incoming)
 		return in, in.Decode(raw)
 	case <-h.ctx.Done():
 		return nil, io.EOF
@@ -142,12 +142,12 @@ func (h *deaf) Recv() (*session.Incoming, error) {
 }
 
 // Send answers a frame that is a whole review, or the last chunk of one: the one that is not full.
-func (h *deaf) Send(f *session.Outgoing) error {
+func (h *deaf) Send(f *stream.Outgoing) error {
 	switch {
 	case f.Message.GetWelcome() != nil:
 		close(h.welcomed)
 		return nil
-	case f.Message != nil, h.chunks && f.Parts[0].Body.Len() == session.ChunkBytes:
+	case f.Message != nil, h.chunks && f.Parts[0].Body.Len() == stream.ChunkBytes:
 		return nil
 	}
 	h.calls++

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/portcullis-mesh/portcullis/certs"
-	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/handshake"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -23,7 +23,7 @@ const hostHandshakesPart = 4
 
 // serveHosts serves hosts, direct callers and operators until the gRPC server is stopped.
 func (a *app) serveHosts(ctx context.Context, l net.Listener) error {
-	secured := handshake.NewListener(session.Listener(l), handshake.Options{
+	secured := handshake.NewListener(stream.Listener(l), handshake.Options{
 		TLS:          a.hostsEdge.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"),
 		MaxComputing: handshake.DefaultComputing(hostHandshakesPart), ShareSources: true, Logger: a.log,
 	})

@@ -2,6 +2,8 @@ package wire
 
 import (
 	"encoding/hex"
+	"math"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -199,4 +201,9 @@ func (c *ChunkView) Read(encoded []byte) bool {
 		}
 	}
 	return true
+}
+
+// Milliseconds is a duration as the contract counts it: whole milliseconds, rounded down, never negative.
+func Milliseconds(d time.Duration) uint32 {
+	return uint32(min(max(0, d.Milliseconds()), math.MaxUint32))
 }

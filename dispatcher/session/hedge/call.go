@@ -114,7 +114,7 @@ func (c *Call) Cancel() {
 	c.mu.Unlock()
 	if aborted {
 		c.countOutcome(false)
-		c.first.Deliver(review.Fail(review.FailureCancelled, "no longer waited for"))
+		c.first.Deliver(review.Cancelled())
 	}
 	for _, a := range [...]Attempt{c.first, second} {
 		if a != nil {

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"fmt"
@@ -104,7 +104,7 @@ func (s *state) encodeFrame(f *reviewFrame, scratch []byte, now time.Time) (part
 		s.drop(f, tooLarge(size, s.maxFrame))
 		return part, scratch, false
 	case !part.Lease.Retain():
-		s.drop(f, reviewOver())
+		s.drop(f, review.Cancelled())
 		return part, scratch, false
 	}
 	f.progress, f.sent, f.body = whole, now, nil
@@ -117,8 +117,8 @@ func (s *state) wanted(f *reviewFrame, now time.Time) bool {
 	live := f.tickets[:0]
 	for _, t := range f.tickets {
 		switch {
-		case t == nil || t.ended.Load():
-		case !now.Before(t.call().Deadline):
+		case t == nil || t.Ended():
+		case !now.Before(t.Call().Deadline):
 			s.finish(t, notInTime())
 		default:
 			live = append(live, t)
@@ -135,15 +135,12 @@ func (s *state) wanted(f *reviewFrame, now time.Time) bool {
 
 // notInTime is the result of a call whose time was over before its host had it.
 func notInTime() review.Result {
-	return review.Result{Failure: notStarted(review.FailureTimeout, "the time was over before the host had the review")}
+	return review.Result{Failure: review.NotStarted(review.FailureTimeout, "the time was over before the host had the review")}
 }
-
-// reviewOver is the result of a call whose review has been answered.
-func reviewOver() review.Result { return review.Fail(review.FailureCancelled, "no longer waited for") }
 
 // tooLarge is the result of a call that the host says it cannot take. Another replica may take more.
 func tooLarge(size, most int) review.Result {
-	return review.Result{Failure: notStarted(review.FailureTooLarge,
+	return review.Result{Failure: review.NotStarted(review.FailureTooLarge,
 		fmt.Sprintf("the review is a frame of %d bytes, the host takes %d", size, most))}
 }
 

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"cmp"
@@ -25,11 +25,13 @@ type probe struct {
 	pause time.Duration // before the next question, if the host is not ready
 }
 
-// probed is what a host said of the hooks of a name.
-type probed struct {
-	hook    string
-	ready   bool
-	message string // why not
+// ProbeAnswer is the answer of a host about the pending hooks of a name.
+type ProbeAnswer struct {
+	// Hook is the name of the hooks.
+	Hook string
+	// Ready is whether they are ready, and Message why not, at most MaxReasonBytes.
+	Ready   bool
+	Message string
 }
 
 // want takes the names of the hooks that are pending now. Those that are new are due at once.
@@ -78,10 +80,10 @@ func (p *probing) next(now time.Time) []*hostv1.Probe {
 }
 
 // answer takes an answer. It returns false for one that nobody waits for.
-func (p *probing) answer(now time.Time, r *hostv1.ProbeResult) (probed, bool) {
+func (p *probing) answer(now time.Time, r *hostv1.ProbeResult) (ProbeAnswer, bool) {
 	name, asked := p.open[r.GetSeq()]
 	if !asked {
-		return probed{}, false
+		return ProbeAnswer{}, false
 	}
 	delete(p.open, r.GetSeq())
 	x := p.hooks[name]
@@ -91,7 +93,7 @@ func (p *probing) answer(now time.Time, r *hostv1.ProbeResult) (probed, bool) {
 	}
 	x.open, x.due = 0, now.Add(pause)
 	message := r.GetMessage()
-	return probed{name, r.GetReady(), strings.ToValidUTF8(message[:min(len(message), MaxReasonBytes)], "")}, true
+	return ProbeAnswer{name, r.GetReady(), strings.ToValidUTF8(message[:min(len(message), MaxReasonBytes)], "")}, true
 }
 
 func (s *state) pend(now time.Time, names []string) {
@@ -110,7 +112,7 @@ func (s *state) probe(now time.Time) {
 }
 
 // answers appends what the host has said of its pending hooks since it was last asked for.
-func (s *state) answers(to []probed) []probed {
+func (s *state) answers(to []ProbeAnswer) []ProbeAnswer {
 	to, s.probed = append(to, s.probed...), nil
 	return to
 }

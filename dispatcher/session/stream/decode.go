@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"errors"
@@ -14,9 +14,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
-
-// errGarbage ends the session of a host whose frame cannot be read.
-var errGarbage = errors.New("session: a frame that cannot be read")
 
 // Incoming is one frame of a host, read as far as sessions need it. The zero value is a frame without meaning.
 type Incoming struct {
@@ -34,6 +31,9 @@ type answer struct {
 	host   time.Duration // that the host says it took
 	result review.Result
 }
+
+// Hello is the Hello in the frame; nil if it has none.
+func (in *Incoming) Hello() *hostv1.Hello { return in.message.GetHello() }
 
 // Decode makes the frame the one that raw holds, an encoded ConnectRequest, of which nothing is referred to afterwards.
 // What protobuf says of fields that come more than once holds. After an error the frame means nothing.
@@ -131,7 +131,7 @@ func (in *Incoming) result(o wire.Oneof) (review.Result, error) {
 		return review.Fail(review.FailureTimeout, "the handler stopped without a verdict"), nil
 	case wire.VerdictRefused:
 		reason, _, err := readText(o.Body)
-		return review.Result{Failure: notStarted(review.FailureRefused, "the host refused: "+orElse(reason, "no reason"))}, err
+		return review.Result{Failure: review.NotStarted(review.FailureRefused, "the host refused: "+orElse(reason, "no reason"))}, err
 	}
 	return review.Fail(review.FailureBadAnswer, "a verdict without an outcome"), nil
 }

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import "time"
 
@@ -6,8 +6,8 @@ import "time"
 // [LeakedAfter] apart, an answer takes the slot out of the books: what has no call at two looks in a row is leaked.
 type leakedSlots struct {
 	looked  time.Time
-	n       int     // slots that were leaked at the last look
-	vacated *ticket // in the place of calls that had ended at a look before
+	n       int    // slots that were leaked at the last look
+	vacated Ticket // in the place of calls that had ended at a look before
 }
 
 // lookForLeaks counts leaked slots when the time for it has come. It reports whether they are half of those that the session has,
@@ -30,5 +30,11 @@ func (s *state) lookForLeaks(now time.Time) (most bool) {
 	return s.leaked.n > 0 && 2*s.leaked.n >= max(s.credit, s.usedSlots)
 }
 
+// vacancy stands in the place of a call that ended.
+type vacancy struct{ Ticket }
+
+// Ended implements [Ticket].
+func (*vacancy) Ended() bool { return true }
+
 // isVacant reports whether a ticket stands in the place of a call that ended.
-func (s *state) isVacant(t *ticket) bool { return t == s.vacant || t == s.leaked.vacated }
+func (s *state) isVacant(t Ticket) bool { return t == s.vacant || t == s.leaked.vacated }

@@ -1,7 +1,8 @@
-package session
+package stream
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"google.golang.org/protobuf/proto"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -140,7 +142,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	case "hello":
 		w.frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{}}})
 	case "drain":
-		w.state.drain(w.now.Add(time.Duration(number("grace"))*time.Second), w.now, errDispClose)
+		w.state.drain(w.now.Add(time.Duration(number("grace"))*time.Second), w.now, ErrStopping)
 	case "time":
 		var to string
 		d.ScanArgs(t, "to", &to)
@@ -168,7 +170,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	w.finished(w.state.results(nil))
 	for _, a := range w.state.answers(nil) {
-		fmt.Fprintf(&w.out, "answered %s ready=%t %d bytes\n", a.hook, a.ready, len(a.message))
+		fmt.Fprintf(&w.out, "answered %s ready=%t %d bytes\n", a.Hook, a.Ready, len(a.Message))
 	}
 	fmt.Fprintf(&w.out, "room %d taken %d%s\n", w.state.freeSlots(), w.state.usedSlots, w.flags())
 	return w.out.String()
@@ -201,11 +203,11 @@ func (w *stateWorld) submit(args []datadriven.CmdArg, bytes, seconds int) {
 			},
 			Deadline: w.now.Add(time.Duration(cmp.Or(seconds, 5)) * time.Second),
 		})
-		k := &ticket{batch: batch, index: len(tickets), begun: w.now, done: func(int, review.Result) {}}
+		k := &ticket{batch: batch, index: len(tickets), begun: w.now}
 		w.calls[name.Key], w.names[k] = k, name.Key
 		tickets = append(tickets, k)
 	}
-	f := w.state.submit(tickets)
+	f := submit(w.state, tickets...)
 	fmt.Fprintf(&w.out, "frame %d\n", f.id)
 }
 
@@ -271,9 +273,9 @@ func (w *stateWorld) frame(in *hostv1.ConnectRequest) {
 func (w *stateWorld) finished(done []finished) {
 	lines := make([]string, 0, len(done))
 	for _, f := range done {
-		line := w.names[f.ticket] + ": verdict"
+		line := w.names[f.ticket.(*ticket)] + ": verdict"
 		if x := f.result.Failure; x != nil {
-			line = fmt.Sprintf("%s: %s not-started=%t %v", w.names[f.ticket], x.Kind, x.NotStarted, x.Err)
+			line = fmt.Sprintf("%s: %s not-started=%t %v", w.names[f.ticket.(*ticket)], x.Kind, x.NotStarted, x.Err)
 		}
 		lines = append(lines, line+fmt.Sprintf(" queued=%s wire=%s host=%s\n",
 			f.result.Timing.Queued, f.result.Timing.Wire, f.result.Timing.Host))
@@ -292,8 +294,8 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 			Request: request, Body: wire.EncodeBody(request), Reservation: lease,
 			Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 		}}
-		s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})
-		s.submit([]*ticket{k})
+		s := newState(epoch, &hostv1.Hello{Capabilities: []string{CapabilityChunks}})
+		submit(s, k)
 		if size > MaxWholeBytes {
 			s.next(epoch).release()
 		}
@@ -332,4 +334,28 @@ func TestAQueueKeepsItsOrderAndLittleMemory(t *testing.T) {
 	if _, ok := q.pop(); ok || cap(q.items) > keptInQueue {
 		t.Errorf("an empty queue has room for %d", cap(q.items))
 	}
+}
+
+// decode reads a frame as the other end of a wire does.
+func decode(t *testing.T, f *Outgoing) *hostv1.ConnectResponse {
+	t.Helper()
+	if f.Message != nil {
+		return f.Message
+	}
+	raw, err := Codec().Marshal(f)
+	m := new(hostv1.ConnectResponse)
+	if err = errors.Join(err, proto.Unmarshal(raw.Materialize(), m)); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// incoming is a frame of a host as it comes over a wire.
+func incoming(f *hostv1.ConnectRequest) *Incoming {
+	raw, err := proto.Marshal(f)
+	in := new(Incoming)
+	if err = errors.Join(err, in.Decode(raw)); err != nil {
+		panic(err) // the frames of tests can be read
+	}
+	return in
 }

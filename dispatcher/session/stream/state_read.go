@@ -1,7 +1,6 @@
-package session
+package stream
 
 import (
-	"errors"
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -82,17 +81,14 @@ func (s *state) verdict(now time.Time, v *answer) error {
 		return s.countViolation(now, 1+v.bytes/MaxControlBytes)
 	}
 	t, r := f.tickets[i], v.result
-	s.free(f, i)
-	r.Timing.Queued = f.sent.Sub(t.begun)
+	if s.free(f, i); s.isVacant(t) {
+		return nil
+	}
+	r.Timing.Queued = f.sent.Sub(t.Begun())
 	r.Timing.Host = v.host
 	r.Timing.Wire = max(0, now.Sub(f.sent)-v.host)
 	s.finish(t, r)
 	return nil
-}
-
-// notStarted makes the failure of a call that no handler has seen.
-func notStarted(kind review.FailureKind, why string) *review.Failure {
-	return &review.Failure{Kind: kind, Err: errors.New(why), NotStarted: true}
 }
 
 // notStarted ends the calls behind the last one that a leaving host has started, and those that it does not have whole.
@@ -106,7 +102,7 @@ func (s *state) notStarted(last uint64) {
 			if f.progress != waiting {
 				s.crossed += f.open
 			}
-			s.drop(f, review.Result{Failure: notStarted(review.FailureRefused, "the host is leaving")})
+			s.drop(f, review.Result{Failure: review.NotStarted(review.FailureRefused, "the host is leaving")})
 		}
 	}
 }

@@ -1,33 +1,20 @@
-package session
+package stream
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// Reasons for which a session ends by our doing.
-var (
-	errSilent    = errors.New("session: silent for too long")
-	errStuck     = errors.New("session: a write does not end")
-	errReplaced  = errors.New("session: replaced by a newer one of the same instance")
-	errStrays    = errors.New("session: too many frames without use")
-	errSecond    = errors.New("session: a second hello")
-	errLeaks     = errors.New("session: at least half of the slots belong to cancelled calls that the host never answered")
-	errUngranted = errors.New("no HookRoute lists the identity of the host in spec.hosts; such sessions end after a minute, and the host may dial again")
-	errLapsed    = errors.New("session: the identity of the host does not hold any more")
-	errDispClose = errors.New("session: dispatcher is stopping")
-)
-
 // The optional features of the protocol that a host may know, as Hello names them. Other names mean nothing.
 const (
-	capabilityBatches = "batches" // it takes Reviews; of a dispatcher: it takes Verdicts
-	capabilityChunks  = "chunks"  // it takes Chunk
+	CapabilityBatches = "batches" // it takes Reviews; of a dispatcher: it takes Verdicts
+	CapabilityChunks  = "chunks"  // it takes Chunk
 )
 
 // progress is how much of a frame the writer has taken.
@@ -43,15 +30,15 @@ const (
 // reviewFrame is the calls that go to the host as one Review.
 type reviewFrame struct {
 	id       uint64
-	tickets  []*ticket // by hook index; nil once the slot is free
-	open     int       // slots that are not free
-	share    *share    // of the cluster whose calls they are
-	body     *body     // what the calls share; nil once the writer has taken it, or nobody waits for it any more
-	slot     slot      // of the tickets
-	bound    int       // bytes that the head takes at most
+	tickets  []Ticket // by hook index; nil once the slot is free
+	open     int      // slots that are not free
+	share    *share   // of the cluster whose calls they are
+	body     *Body    // what the calls share; nil once the writer has taken it, or nobody waits for it any more
+	slot     Slot     // of the tickets
+	bound    int      // bytes that the head takes at most
 	progress progress
 	sent     time.Time // when the writer took the first byte
-	single   [1]*ticket
+	single   [1]Ticket
 }
 
 // size is how many bytes the frame takes at most: none if it will not be written.
@@ -66,7 +53,7 @@ func (f *reviewFrame) wanted() bool { return f.open > 0 }
 
 // finished is a call that has a result.
 type finished struct {
-	ticket *ticket
+	ticket Ticket
 	result review.Result
 }
 
@@ -89,11 +76,11 @@ type state struct {
 	lastID    uint64
 	calls     map[uint64]*reviewFrame // frames with open slots
 	ended     []finished              // calls that got their results since these were last taken
-	vacant    *ticket                 // in the place of calls that ended, so that they are not kept until the host answers
+	vacant    Ticket                  // in the place of calls that ended, so that they are not kept until the host answers
 	leaked    leakedSlots
 
 	probing probing
-	probed  []probed // answers since these were last taken
+	probed  []ProbeAnswer // answers since these were last taken
 
 	control fifo[*hostv1.ConnectResponse]
 	small   fifo[*reviewFrame] // not taken by the writer yet
@@ -122,19 +109,17 @@ type state struct {
 func newState(now time.Time, hello *hostv1.Hello) *state {
 	s := &state{
 		maxFrame:   DefaultFrameBytes,
-		chunks:     slices.Contains(hello.GetCapabilities(), capabilityChunks),
-		batches:    slices.Contains(hello.GetCapabilities(), capabilityBatches),
+		chunks:     slices.Contains(hello.GetCapabilities(), CapabilityChunks),
+		batches:    slices.Contains(hello.GetCapabilities(), CapabilityBatches),
 		credit:     DefaultOutstanding,
 		calls:      make(map[uint64]*reviewFrame),
 		heard:      now,
 		wrote:      now,
 		pinged:     now,
 		violations: decaying{at: now},
-		vacant:     &ticket{},
-		leaked:     leakedSlots{looked: now, vacated: &ticket{}},
+		vacant:     &vacancy{},
+		leaked:     leakedSlots{looked: now, vacated: &vacancy{}},
 	}
-	s.vacant.ended.Store(true)
-	s.leaked.vacated.ended.Store(true)
 	if n := hello.GetMaxFrameBytes(); n > 0 {
 		s.maxFrame = int(n)
 	}
@@ -147,29 +132,33 @@ func newState(now time.Time, hello *hostv1.Hello) *state {
 // open reports whether the session takes new calls once it has a free slot: neither side leaves, and the host has not paused.
 func (s *state) open() bool { return s.credit > 0 && !s.draining && s.deadline.IsZero() }
 
-// submit takes calls of one batch into a frame. There have to be free slots for them.
-func (s *state) submit(tickets []*ticket) *reviewFrame {
-	s.lastID++
-	f := &reviewFrame{id: s.lastID, open: len(tickets), body: tickets[0].body}
-	if f.body == nil {
-		f.body = newBody(tickets[0].batch)
+// newFrame makes a frame with a place for n tickets.
+func newFrame(n int) *reviewFrame {
+	f := &reviewFrame{}
+	if f.tickets = f.single[:0]; n > len(f.single) {
+		f.tickets = make([]Ticket, 0, n)
 	}
-	f.bound = headBound(f.body, tickets)
-	f.tickets = append(f.single[:0], tickets...)
-	f.share = s.shares.of(tickets[0].cluster())
-	s.addSlots(f, len(tickets))
+	return f
+}
+
+// submit queues a frame with the calls of one review, for which there have to be free slots.
+func (s *state) submit(f *reviewFrame) {
+	s.lastID++
+	f.id, f.open, f.body = s.lastID, len(f.tickets), f.tickets[0].Body()
+	f.bound = headBound(f.body, f.tickets)
+	f.share = s.shares.of(f.body.cluster)
+	s.addSlots(f, f.open)
 	s.calls[f.id] = f
 	if s.chunks && f.size() > MaxWholeBytes {
 		s.large.pushWanted(f, (*reviewFrame).wanted)
 	} else {
 		s.small.pushWanted(f, (*reviewFrame).wanted)
 	}
-	return f
 }
 
 // cancel says that the result of a call is no longer wanted. The slot of a call that was sent stays taken until the host
 // gives its verdict.
-func (s *state) cancel(id uint64, t *ticket) {
+func (s *state) cancel(id uint64, t Ticket) {
 	f := s.calls[id]
 	if f == nil {
 		return
@@ -190,7 +179,7 @@ func (s *state) cancel(id uint64, t *ticket) {
 }
 
 // finish ends a call, unless it has ended: then its place is vacant.
-func (s *state) finish(t *ticket, r review.Result) {
+func (s *state) finish(t Ticket, r review.Result) {
 	if t != nil && !s.isVacant(t) {
 		s.ended = append(s.ended, finished{t, r})
 	}
@@ -235,7 +224,7 @@ func (s *state) endCalls(cause error) {
 func (s *state) drain(deadline, now time.Time, cause error) {
 	s.deadline, s.leaving = deadline, cause
 	s.send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Drain{Drain: &hostv1.DispatcherDrain{
-		GraceMs: millis(deadline.Sub(now)),
+		GraceMs: wire.Milliseconds(deadline.Sub(now)),
 	}}})
 }
 

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"time"
@@ -36,7 +36,7 @@ func (s *state) nextChunk(now time.Time) *Outgoing {
 	}
 	t := s.sending
 	if !t.lease.Retain() {
-		s.endTransfer(reviewOver())
+		s.endTransfer(review.Cancelled())
 		return s.nextControl()
 	}
 	out := t.chunk()
@@ -71,7 +71,7 @@ func newTransfer(f *reviewFrame, head []byte) *transfer {
 // expire ends the calls of the review under way whose time is over.
 func (s *state) expire(now time.Time) {
 	for i, t := range s.sending.frame.tickets {
-		if s.isVacant(t) || now.Before(t.call().Deadline) {
+		if s.isVacant(t) || now.Before(t.Call().Deadline) {
 			continue
 		}
 		s.finish(t, notInTime())

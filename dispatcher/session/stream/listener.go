@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"context"
@@ -33,14 +33,14 @@ func (l listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c}, nil
 }
 
-// traffic is how many bytes a connection has carried, those of TLS and HTTP/2 included.
-type traffic struct{ in, out atomic.Uint64 }
+// Traffic is how many bytes a connection has carried, those of TLS and HTTP/2 included.
+type Traffic struct{ in, out atomic.Uint64 }
 
 // conn is a connection that is counted.
 type conn struct {
 	net.Conn
 
-	traffic traffic
+	traffic Traffic
 }
 
 // Read implements [net.Conn].
@@ -64,15 +64,15 @@ func (c *conn) RemoteAddr() net.Addr { return address{c.Conn.RemoteAddr(), &c.tr
 type address struct {
 	net.Addr
 
-	traffic *traffic
+	traffic *Traffic
 }
 
-// trafficOf is that of the connection of a stream. One that is not counted carries nothing.
-func trafficOf(ctx context.Context) *traffic {
+// TrafficOf is that of the connection of a stream; nil if it is not counted.
+func TrafficOf(ctx context.Context) *Traffic {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(address); ok {
 			return a.traffic
 		}
 	}
-	return &traffic{}
+	return nil
 }

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"google.golang.org/grpc/encoding"

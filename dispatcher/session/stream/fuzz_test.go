@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"testing"
@@ -50,7 +50,7 @@ func FuzzState(f *testing.F) {
 	})...))
 	f.Add(append(frame(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{Credit: &hostv1.Credit{}}}), fuzzSubmit, 1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := fuzzWorld{t: t, state: newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks, capabilityBatches}}), now: epoch, ends: map[*ticket]int{}}
+		w := fuzzWorld{t: t, state: newState(epoch, &hostv1.Hello{Capabilities: []string{CapabilityChunks, CapabilityBatches}}), now: epoch, ends: map[*ticket]int{}}
 		for len(data) > 0 {
 			data = w.step(data)
 			w.check()
@@ -93,10 +93,10 @@ func (w *fuzzWorld) step(data []byte) []byte {
 	case fuzzCancel:
 		w.cancel(argument())
 	case fuzzTime:
-		w.now = w.now.Add(tick)
+		w.now = w.now.Add(TickInterval)
 		_ = w.state.tick(w.now, LostAfter)
 	case fuzzDrain:
-		w.state.drain(w.now.Add(time.Second), w.now, errDispClose)
+		w.state.drain(w.now.Add(time.Second), w.now, ErrStopping)
 	default:
 		n := min(int(operation)-fuzzOperations, len(data))
 		in := new(Incoming)
@@ -120,13 +120,16 @@ func (w *fuzzWorld) submit(n int) {
 	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request), Calls: make([]review.Call, n)}
 	tickets := make([]*ticket, n)
 	for i := range tickets {
-		batch.Calls[i].Hook, batch.Calls[i].Deadline = &match.Hook{}, w.now.Add(time.Duration(n)*tick)
-		tickets[i] = &ticket{batch: batch, index: i, begun: w.now, done: func(int, review.Result) {}}
-		tickets[i].slot.Store(&slot{frame: w.state.lastID + 1})
+		batch.Calls[i].Hook, batch.Calls[i].Deadline = &match.Hook{}, w.now.Add(time.Duration(n)*TickInterval)
+		tickets[i] = &ticket{batch: batch, index: i, begun: w.now}
 		w.ends[tickets[i]] = 0
 	}
 	w.tickets = append(w.tickets, tickets...)
-	w.state.submit(tickets)
+	f := submit(w.state, tickets...)
+	f.slot.frame = f.id
+	for _, k := range tickets {
+		k.Submitted(&f.slot)
+	}
 }
 
 func (w *fuzzWorld) cancel(i int) {
@@ -146,8 +149,8 @@ func (w *fuzzWorld) finished(done []finished) {
 		if (x.result.Verdict == nil) == (x.result.Failure == nil) || x.result.Timing.Host < 0 || x.result.Timing.Wire < 0 {
 			w.t.Errorf("no result: %+v", x.result)
 		}
-		if !x.ticket.ended.Swap(true) {
-			w.ends[x.ticket]++
+		if k := x.ticket.(*ticket); !k.ended.Swap(true) {
+			w.ends[k]++
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"context"
@@ -68,23 +68,68 @@ const (
 	resting               // one waits for wake
 )
 
-// sink takes what happens on a session. Its methods are called without the session's lock, and may call the session.
-type sink interface {
-	// openChanged: the session takes new calls again, or none any more.
-	openChanged()
-	// slotsFreed comes before the results of the calls that had the slots, so that waiting calls come before new ones.
-	slotsFreed()
-	// callEnded takes the result of a call.
-	callEnded(t *ticket, r review.Result)
-	// callOvertaken: another replica had the verdict first, so long after the call began.
-	callOvertaken(t *ticket, after time.Duration, now time.Time)
-	// probesAnswered takes what the host said of pending hooks.
-	probesAnswered(answers []probed)
+// Ticket is one call of one hook. Its methods may be called concurrently, and take no lock: a session calls them under its own.
+type Ticket interface {
+	// Call is the call as this ticket makes it.
+	Call() *review.Call
+	// Body is the request of the review, which all its tickets share.
+	Body() *Body
+	// Begun is when the call began.
+	Begun() time.Time
+	// Ended reports whether the call has its result, or needs none any more.
+	Ended() bool
+	// Submitted records the slot that the ticket has been given.
+	Submitted(at *Slot)
+}
+
+// Slot is the place of a ticket on a session.
+type Slot struct {
+	session *Session
+	frame   uint64
+}
+
+// Cancel frees the slot of a ticket that has ended.
+func (s *Slot) Cancel(t Ticket) { s.session.step(func(st *state) { st.cancel(s.frame, t) }) }
+
+// Instance is the process of the host, as it names itself.
+func (s *Slot) Instance() string { return s.session.instance }
+
+// Overtaken records that another replica had the verdict of a ticket first, so long after its call began.
+func (s *Slot) Overtaken(t Ticket, after time.Duration, now time.Time) {
+	s.session.sink.CallOvertaken(t, after, now)
+}
+
+// Sink takes what happens on a session. Its methods are called without the session's lock, and may call the session.
+type Sink interface {
+	// OpenChanged: the session takes new calls again, or none any more.
+	OpenChanged()
+	// SlotsFreed comes before the results of the calls that had the slots, so that waiting calls come before new ones.
+	SlotsFreed()
+	// CallEnded takes the result of a call.
+	CallEnded(t Ticket, r review.Result)
+	// CallOvertaken: another replica had the verdict first, so long after the call began.
+	CallOvertaken(t Ticket, after time.Duration, now time.Time)
+	// ProbesAnswered takes the answers of the host about pending hooks.
+	ProbesAnswered(answers []ProbeAnswer)
+}
+
+// Options are what a session works with. All but Traffic are required.
+type Options struct {
+	// ID names the session.
+	ID string
+	// Channel is that of the stream: it says whether the host is still the one that said Hello.
+	Channel identity.Channel
+	// Sink takes what happens.
+	Sink Sink
+	// Frames counts frames with reviews.
+	Frames prometheus.Counter
+	// Traffic is that of the connection; nil if it is not counted.
+	Traffic *Traffic
 }
 
 // Session is one live host stream. Its stream's own goroutine reads. Another one writes while frames are queued, and waits
 // for more as long as reviews come: of thousands of sessions most have nothing to say. A session knows neither hooks nor
-// other sessions: what concerns these goes to its sink.
+// other sessions: what concerns these goes to its sink. All methods but Init and Serve may be called concurrently.
 type Session struct {
 	// For picks without the lock: in one cache line, since a pick may look at thousands of sessions.
 	open        atomic.Bool  // it takes new calls once it has a free slot
@@ -92,15 +137,13 @@ type Session struct {
 	load        atomic.Int64 // slots in use
 	freeSlots   atomic.Int64 // calls that it takes
 	heard       atomic.Int64 // unix ns of the last frame
-	hello       helloDigest
 	leakedSlots atomic.Int64 // slots of ended calls that the host never answered, for metrics
 
-	sink     sink
+	sink     Sink
 	id       string
-	peer     identity.Peer
 	instance string
-	traffic  *traffic
-	channel  identity.Channel   // of the stream: it says whether peer still holds
+	traffic  *Traffic
+	channel  identity.Channel
 	frames   prometheus.Counter // of reviews
 
 	mu         sync.Mutex
@@ -113,32 +156,56 @@ type Session struct {
 	wake       chan struct{}
 }
 
-// init makes a zero session one that says Welcome first.
-func (s *Session) init(id string, peer identity.Peer, hello *hostv1.Hello, d digests) {
+// Init makes a zero session one that says Welcome first.
+func (s *Session) Init(hello *hostv1.Hello, o Options) {
 	now := time.Now()
-	s.id, s.peer, s.channel, s.instance = id, peer, peer, hello.GetInstance()
-	s.hello, s.traffic = d.ofHello(hello), &traffic{}
+	s.id, s.channel, s.sink, s.frames, s.instance = o.ID, o.Channel, o.Sink, o.Frames, hello.GetInstance()
+	if s.traffic = o.Traffic; s.traffic == nil {
+		s.traffic = &Traffic{}
+	}
 	s.state, s.wake = newState(now, hello), make(chan struct{}, 1)
 	s.heard.Store(now.UnixNano())
 	s.open.Store(s.state.open())
 	s.publishLoad()
 }
 
-// takes reports whether the host takes reviews of a cluster.
-func (s *Session) takes(cluster string) bool {
-	return len(s.hello.clusters) == 0 || s.hello.names(cluster)
+// ID names the session.
+func (s *Session) ID() string { return s.id }
+
+// Instance is the process of the host, as it names itself.
+func (s *Session) Instance() string { return s.instance }
+
+// Open reports whether the session takes new calls once it has a free slot.
+func (s *Session) Open() bool { return s.open.Load() }
+
+// UsedSlots is how many calls the session has, and FreeSlots how many more it takes.
+func (s *Session) UsedSlots() int64 { return s.load.Load() }
+
+// FreeSlots is how many more calls the session takes.
+func (s *Session) FreeSlots() int64 { return s.freeSlots.Load() }
+
+// LeakedSlots is how many slots ended calls hold that the host never answered, at the last look.
+func (s *Session) LeakedSlots() int64 { return s.leakedSlots.Load() }
+
+// LastHeard is when the last frame of the host came.
+func (s *Session) LastHeard() time.Time { return time.Unix(0, s.heard.Load()) }
+
+// HasSpare reports whether half of the slots are free, one at least.
+func (s *Session) HasSpare() bool {
+	free := s.freeSlots.Load()
+	return free > 0 && free >= s.load.Load()
 }
 
-// setShared bounds what a cluster takes of the slots, if several may use the session.
-func (s *Session) setShared(several bool) {
+// SetShared bounds what a cluster takes of the slots, if several may use the session.
+func (s *Session) SetShared(several bool) {
 	if several != s.shared.Load() {
 		s.step(func(st *state) { st.shared = several })
 		s.shared.Store(several)
 	}
 }
 
-// unresponsive reports whether the session is too silent for new calls.
-func (s *Session) unresponsive(now time.Time) bool {
+// Unresponsive reports whether the session is too silent for new calls.
+func (s *Session) Unresponsive(now time.Time) bool {
 	return now.UnixNano()-s.heard.Load() > int64(SuspectAfter)
 }
 
@@ -160,17 +227,17 @@ func (s *Session) step(f func(*state)) {
 		s.wake <- struct{}{} // the writer rests: this does not block
 	}
 	if openChanged {
-		s.sink.openChanged()
+		s.sink.OpenChanged()
 	}
 	if freed {
-		s.sink.slotsFreed()
+		s.sink.SlotsFreed()
 	}
 	s.deliverResults(done)
 }
 
 func (s *Session) deliverResults(done []finished) {
 	for _, x := range done {
-		s.sink.callEnded(x.ticket, x.result)
+		s.sink.CallEnded(x.ticket, x.result)
 	}
 }
 
@@ -198,11 +265,11 @@ func (s *Session) publishLoad() {
 	s.freeSlots.Store(int64(s.state.freeSlots()))
 }
 
-// hasSlotFor reports whether the session takes a call of a cluster now. It takes no lock: submit looks again.
-func (s *Session) hasSlotFor(cluster string) bool {
+// HasSlotFor reports whether the session has a slot for a call of a cluster now. It takes no lock: [Submit] looks again.
+func (s *Session) HasSlotFor(cluster string) bool {
 	free := s.freeSlots.Load()
 	switch {
-	case free <= 0 || !s.takes(cluster):
+	case free <= 0:
 		return false
 	case !s.shared.Load() || s.load.Load() < growthParts*(free-1): // even if one cluster holds all of them
 		return true
@@ -210,35 +277,34 @@ func (s *Session) hasSlotFor(cluster string) bool {
 	return allowance(s.state.shares.held(cluster), free) > 0
 }
 
-// submit takes as many of the tickets, in order, as there are free slots; they are of one batch. It returns how many.
-// A ticket that is cancelled meanwhile may not know its slot yet: see [Registry.place].
-func (s *Session) submit(tickets []*ticket) (n int) {
+// Submit submits as many of the tickets, in order, as the session has free slots; they are of one review. It returns how many.
+// A ticket that ended meanwhile may not have known its slot: the caller looks, and cancels it there.
+func Submit[T Ticket](s *Session, tickets []T) (n int) {
 	s.step(func(st *state) {
-		if n = min(st.freeSlotsFor(tickets[0].cluster()), len(tickets)); n == 0 {
+		if n = min(st.freeSlotsFor(tickets[0].Body().cluster), len(tickets)); n == 0 {
 			return
 		}
-		f := st.submit(tickets[:n])
-		f.slot = slot{s, f.id}
+		f := newFrame(n)
 		for _, t := range tickets[:n] {
-			t.attempts++
-			t.slot.Store(&f.slot)
+			f.tickets = append(f.tickets, t)
+		}
+		st.submit(f)
+		f.slot = Slot{s, f.id}
+		for _, t := range tickets[:n] {
+			t.Submitted(&f.slot)
 		}
 	})
 	return n
 }
 
-// cancel drops the call of a ticket that has ended.
-func (s *Session) cancel(frame uint64, t *ticket) {
-	s.step(func(st *state) { st.cancel(frame, t) })
-}
-
-func (s *Session) send(c *hostv1.ConnectResponse) {
+// Send queues a control frame, which goes before reviews.
+func (s *Session) Send(c *hostv1.ConnectResponse) {
 	s.step(func(st *state) { st.send(c) })
 }
 
-// close ends the session, and its stream, of which the host is told nothing more: a reader that finds a reason ends the
+// Close ends the session, and its stream, of which the host is told nothing more: a reader that finds a reason ends the
 // session alone, and returns.
-func (s *Session) close(cause error) {
+func (s *Session) Close(cause error) {
 	s.endCalls(cause)
 	if stream := s.currentStream(); stream != nil {
 		stream.End()
@@ -262,18 +328,18 @@ func (s *Session) currentStream() Stream {
 	return s.stream
 }
 
-// replaced lets a newer session of the same instance have the new calls. Those in flight finish here, or fail over when
+// Replace lets a newer session of the same instance have the new calls. Those in flight finish here, or fail over when
 // the stream ends.
-func (s *Session) replaced() {
+func (s *Session) Replace() {
 	var over error
 	s.step(func(st *state) { over = st.replaced(time.Now()) })
 	if over != nil {
-		s.close(over)
+		s.Close(over)
 	}
 }
 
-// tick looks at the time. The host may be silent for silenceLimit; overstays ends a session whose identity has no grant.
-func (s *Session) tick(now time.Time, silenceLimit time.Duration, overstays bool) {
+// Tick looks at the time. The host may be silent for silenceLimit; overstays ends a session whose identity has no grant.
+func (s *Session) Tick(now time.Time, silenceLimit time.Duration, overstays bool) {
 	_, lapsed := s.channel.Identity()
 	var over error
 	s.step(func(st *state) {
@@ -289,12 +355,12 @@ func (s *Session) tick(now time.Time, silenceLimit time.Duration, overstays bool
 		s.leakedSlots.Store(int64(st.leaked.n))
 	})
 	if over != nil {
-		s.close(over)
+		s.Close(over)
 	}
 }
 
-// discountStall subtracts time in which this process did not run from the silence of the host.
-func (s *Session) discountStall(now time.Time, missed time.Duration) {
+// DiscountStall subtracts time in which this process did not run from the silence of the host.
+func (s *Session) DiscountStall(now time.Time, missed time.Duration) {
 	s.step(func(st *state) {
 		st.discountStall(now, missed)
 		s.heard.Store(st.heard.UnixNano())
@@ -303,8 +369,8 @@ func (s *Session) discountStall(now time.Time, missed time.Duration) {
 
 // read moves frames from the stream to the state until either ends.
 func (s *Session) read() error {
-	var done []finished // of the last frame
-	var told []probed   // likewise
+	var done []finished    // of the last frame
+	var told []ProbeAnswer // likewise
 	for {
 		in, err := s.stream.Recv()
 		if err != nil {
@@ -318,7 +384,7 @@ func (s *Session) read() error {
 		})
 		s.deliverResults(done)
 		if len(told) > 0 {
-			s.sink.probesAnswered(told)
+			s.sink.ProbesAnswered(told)
 		}
 		if err != nil {
 			return err
@@ -344,7 +410,7 @@ func (s *Session) write() {
 		err := s.stream.Send(out)
 		out.release()
 		if err != nil {
-			s.close(fmt.Errorf("writing to the host: %w", err))
+			s.Close(fmt.Errorf("writing to the host: %w", err))
 		}
 	}
 }
@@ -368,15 +434,27 @@ func (s *Session) next() (out *Outgoing, rest bool) {
 	return out, rest
 }
 
+// Drain stops new calls, since the dispatcher stops; those in flight have until the deadline.
+func (s *Session) Drain(deadline time.Time) {
+	s.step(func(st *state) { st.drain(deadline, time.Now(), ErrStopping) })
+}
+
+// Probe asks the host whether the pending hooks that it serves are ready, again and again until names has them no more. It is called in
+// the turn of the session: what it returns is the latest.
+func (s *Session) Probe(names func() []string) {
+	s.step(func(st *state) { st.pend(time.Now(), names()) })
+}
+
+// cause is why the session is over; nil while it lives.
 func (s *Session) cause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ended
 }
 
-// serve serves the session on its stream until one of them ends. Who owns the stream then ends that, with what run returns.
+// Serve serves the session on its stream until one of them ends. The owner of the stream then ends that, with the error.
 // What writes may do so for a little longer: whoever owns goroutines waits for it.
-func (s *Session) serve(stream Stream, goroutines *sync.WaitGroup) error {
+func (s *Session) Serve(stream Stream, goroutines *sync.WaitGroup) error {
 	s.step(func(*state) { s.stream, s.goroutines = stream, goroutines })
 	if s.cause() == nil {
 		s.endCalls(s.read())

@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
@@ -37,8 +38,7 @@ func randomFrame(r *rand.Rand) (*reviewFrame, *hostv1.Review) {
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
 	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
 	parent := span()
-	f := &reviewFrame{id: r.Uint64() >> r.IntN(64), body: newBody(batch)}
-	f.body.parent = parent
+	f := &reviewFrame{id: r.Uint64() >> r.IntN(64), body: NewBody(batch, parent)}
 	want := &hostv1.Review{CallId: f.id, Request: request}
 	if parent.IsValid() {
 		want.Traceparent = "00-" + parent.TraceID().String() + "-" + parent.SpanID().String() + "-" + parent.TraceFlags().String()
@@ -54,7 +54,7 @@ func randomFrame(r *rand.Rand) (*reviewFrame, *hostv1.Review) {
 		batch.Calls = append(batch.Calls, call)
 		f.tickets = append(f.tickets, &ticket{batch: batch, index: i})
 		hook := &hostv1.HookCall{
-			Name: call.Hook.ID.Name, Stage: call.Hook.ID.Stage, RemainingMs: millis(call.Deadline.Sub(epoch)),
+			Name: call.Hook.ID.Name, Stage: call.Hook.ID.Stage, RemainingMs: wire.Milliseconds(call.Deadline.Sub(epoch)),
 			Round: call.Round, Configuration: call.Hook.ID.Configuration, Mode: hostv1.Mode(call.Mode) + 1,
 		}
 		if call.Span.IsValid() {
@@ -165,8 +165,8 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 		Request: request, Body: wire.EncodeBody(request),
 		Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 	}
-	s := newState(epoch, &hostv1.Hello{Capabilities: []string{capabilityChunks}})
-	s.submit([]*ticket{{batch: batch}})
+	s := newState(epoch, &hostv1.Hello{Capabilities: []string{CapabilityChunks}})
+	submit(s, &ticket{batch: batch})
 	shared := 0
 	for out := s.next(epoch); out != nil; out = s.next(epoch) {
 		for _, piece := range out.Parts[0].Body {
@@ -178,4 +178,13 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 	if shared != len(object) {
 		t.Errorf("%d bytes of the object are written where they are, of %d", shared, len(object))
 	}
+}
+
+// inside reports whether a slice is a part of another one's memory.
+func inside(part, whole []byte) bool {
+	if len(part) == 0 {
+		return false
+	}
+	p, w := uintptr(unsafe.Pointer(unsafe.SliceData(part))), uintptr(unsafe.Pointer(unsafe.SliceData(whole)))
+	return p >= w && p < w+uintptr(len(whole))
 }

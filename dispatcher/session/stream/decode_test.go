@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"bytes"
@@ -48,7 +48,7 @@ func naiveResult(v *hostv1.Verdict) review.Result {
 	case *hostv1.Verdict_Cancelled:
 		return review.Fail(review.FailureTimeout, "the handler stopped without a verdict")
 	case *hostv1.Verdict_Refused:
-		return review.Result{Failure: notStarted(review.FailureRefused, "the host refused: "+orElse(x.Refused.GetReason(), "no reason"))}
+		return review.Result{Failure: review.NotStarted(review.FailureRefused, "the host refused: "+orElse(x.Refused.GetReason(), "no reason"))}
 	}
 	return review.Fail(review.FailureBadAnswer, "a verdict without an outcome")
 }
@@ -277,7 +277,7 @@ func TestFramesThatCannotBeRead(t *testing.T) {
 		{"a pong that is none", []byte{4<<3 | 2, 1, 0x08}, false},
 		{"an unknown frame", []byte{100<<1&0x7f | 2, 1, 0x08}, true},
 		{"a credit that is too long", credit(MaxControlBytes + 1), false},
-		{"a hello", marshal(hello("x")), true},
+		{"a hello", marshal(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{Host: "h"}}}), true},
 		{"a hello with a name that is no text", []byte{1<<3 | 2, 3, 3<<3 | 2, 1, 0xff}, false},
 	} {
 		if err := new(Incoming).Decode(test.raw); (err == nil) != test.ok || err != nil && !errors.Is(err, errGarbage) {

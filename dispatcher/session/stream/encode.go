@@ -1,4 +1,4 @@
-package session
+package stream
 
 import (
 	"slices"
@@ -17,10 +17,10 @@ import (
 )
 
 // headBound is at least the number of bytes that the head of a frame takes, whenever it is encoded.
-func headBound(shared *body, tickets []*ticket) int {
+func headBound(shared *Body, tickets []Ticket) int {
 	n := wire.HeadBound(shared.parent)
 	for _, t := range tickets {
-		id := &t.call().Hook.ID
+		id := &t.Call().Hook.ID
 		n += wire.HookCallBound(id.Name, id.Configuration)
 	}
 	return n
@@ -30,10 +30,10 @@ func headBound(shared *body, tickets []*ticket) int {
 func appendHead(b []byte, f *reviewFrame, now time.Time) []byte {
 	b = wire.AppendNumber(b, wire.ReviewCallID, f.id)
 	for _, t := range f.tickets {
-		c := t.call()
+		c := t.Call()
 		b = wire.AppendHookCall(b, &wire.HookCall{
-			Name: c.Hook.ID.Name, Configuration: c.Hook.ID.Configuration, Stage: c.Hook.ID.Stage, Mode: modeOf(t.mode()),
-			RemainingMS: millis(c.Deadline.Sub(now)), Round: c.Round, Span: c.Span,
+			Name: c.Hook.ID.Name, Configuration: c.Hook.ID.Configuration, Stage: c.Hook.ID.Stage, Mode: modeOf(c.Mode),
+			RemainingMS: wire.Milliseconds(c.Deadline.Sub(now)), Round: c.Round, Span: c.Span,
 		})
 	}
 	return wire.AppendTrace(b, f.body.parent)
@@ -53,10 +53,11 @@ func modeOf(m review.Mode) hostv1.Mode {
 	return hostv1.Mode_MODE_DECIDE
 }
 
-// body is the request of a batch as the transport takes it: made once for all hosts, in one piece of memory.
-type body struct {
+// Body is the request of a batch as the transport takes it: made once for all hosts, in one piece of memory.
+type Body struct {
 	buffers mem.BufferSlice
-	length  int // bytes
+	length  int    // bytes
+	cluster string // that the review comes from
 	lease   *memory.Reservation
 	parent  trace.SpanContext // of the review
 
@@ -64,9 +65,9 @@ type body struct {
 	few    [wire.MaxPieces]mem.Buffer      // buffers
 }
 
-// newBody is the body of a batch.
-func newBody(b *dispatcher.Batch) *body {
-	body := &body{length: b.Body.Len(), lease: b.Reservation}
+// NewBody makes the body of a batch. parent is the span of the review; invalid without a trace.
+func NewBody(b *dispatcher.Batch, parent trace.SpanContext) *Body {
+	body := &Body{length: b.Body.Len(), cluster: b.Request.GetCluster(), lease: b.Reservation, parent: parent}
 	for i, p := range b.Body.Buffers() {
 		body.pieces[i] = p
 		body.few[i] = &body.pieces[i]
@@ -120,8 +121,3 @@ func (f *Outgoing) close() *Outgoing {
 
 // size is how many bytes a part has.
 func (p *Part) size() int { return len(p.Head) + p.Body.Len() }
-
-// millis is a duration on the wire: whole milliseconds, rounded down, never negative.
-func millis(d time.Duration) uint32 {
-	return uint32(min(max(0, d.Milliseconds()), int64(^uint32(0))))
-}
