@@ -11,11 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// The codes of findings, beside danger.CodeSystem. Tools match on them; messages are for people.
+// The codes of findings. Tools match on them; messages are for people.
 const (
 	// CodeWildcard: a hook's rules cover every resource, so the entry sends all writes of the cluster to the mesh.
 	CodeWildcard = "wildcard"
@@ -26,6 +25,9 @@ const (
 	// CodeTimeout: an entry gets less time than its hooks may need. Package lint has the same code for what a configuration
 	// makes sure to need.
 	CodeTimeout = "timeout-budget"
+	// CodeSystem: an entry brings writes of kube-system that none of its hooks selects. Package lint has the same code for a
+	// hook that selects them.
+	CodeSystem = "danger-kube-system"
 )
 
 func (p *planner) inspect(hooks []*match.Hook) {
@@ -93,7 +95,7 @@ func (p *planner) excluded(h *match.Hook) {
 
 // kubeSystem reports an entry that fails closed and brings requests of kube-system, though none of its hooks need select them:
 // selectors that differ between hooks are none of the entry, and a condition of a hook never is. What a hook selects by itself
-// is for package danger.
+// is for package lint.
 func (p *planner) kubeSystem(e entry) {
 	namespaced := slices.ContainsFunc(e.atoms, func(a atom) bool { return a[dimScope] == string(admissionregistrationv1.NamespacedScope) })
 	set := labels.Set{corev1.LabelMetadataName: metav1.NamespaceSystem}
@@ -102,7 +104,7 @@ func (p *planner) kubeSystem(e entry) {
 		return
 	}
 	p.findings = append(p.findings, match.Finding{
-		Severity: match.SeverityWarning, Code: danger.CodeSystem, Path: e.describe(),
+		Severity: match.SeverityWarning, Code: CodeSystem, Path: e.describe(),
 		Message: fmt.Sprintf("no hook that fails closed selects namespace %s, but their namespaceSelectors have no part in common that leaves it "+
 			"out: while the mesh is down the cluster's own components cannot be repaired; give each hook of the entry the requirement %s NotIn (%s)",
 			metav1.NamespaceSystem, corev1.LabelMetadataName, metav1.NamespaceSystem),

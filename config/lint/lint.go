@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// The codes of findings, beside those of package danger. Tools match on them; messages are for people.
+// The codes of findings, beside those of dangers. Tools match on them; messages are for people.
 const (
 	// CodeNeverMatches: no request can ever match a hook, or what one of its rules names.
 	CodeNeverMatches = "never-matches"
@@ -32,9 +31,6 @@ const (
 	CodeWildcard = "wildcard"
 	// CodeAnyAuthority: a document grants something to identities, and several authorities can issue them.
 	CodeAnyAuthority = "any-authority"
-	// CodeOwnEntry: a hook is an entry of the mesh itself, which would call itself. It has to be acknowledged, as those of
-	// package danger.
-	CodeOwnEntry = "danger-own-entry"
 )
 
 // Options say what is not the same everywhere.
@@ -60,12 +56,12 @@ func (o Options) InspectOnly(
 	return config.ProblemsOf(findings(ctx, s, objects, o, only), objects)
 }
 
-// findings are warnings, those of package danger first.
+// findings are warnings, dangers first.
 func findings(
 	ctx context.Context, s *match.Snapshot, objects []config.Object, o Options, only func(config.Key) bool,
 ) []match.Finding {
 	about := func(h *match.Hook) bool { return only(config.KeyOf(h)) }
-	all := danger.Findings(ctx, s, danger.Options{OwnNamespace: o.OwnNamespace, Only: about})
+	all := Dangers(ctx, s, o.OwnNamespace, about)
 	for _, check := range []func() []match.Finding{
 		func() []match.Finding { return neverMatching(s.Hooks(), about) },
 		func() []match.Finding { return wildcardsInVain(s.Hooks(), about) },

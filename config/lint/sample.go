@@ -1,9 +1,7 @@
 package lint
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -11,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // sample is a request that somebody could send. It is comparable.
@@ -65,7 +62,7 @@ func (r *sample) of(rule *admissionregistrationv1.RuleWithOperations) []sample {
 			for _, version := range rule.APIVersions {
 				for _, resource := range rule.Resources {
 					next.operation, next.group, next.version, next.resource = known(string(operation), "CREATE"), known(group, ""), known(version, "v1"), resource
-					if !next.settle(rule.Scope) {
+					if !next.chooseResource(rule.Scope) {
 						continue
 					}
 					if all = append(all, next); len(all) >= MaxSamples {
@@ -86,8 +83,8 @@ func known(name, wild string) string {
 	return name
 }
 
-// settle decides which resource it is; false where that cannot be told.
-func (r *sample) settle(scope *admissionregistrationv1.ScopeType) bool {
+// chooseResource replaces wildcards in the resource; false where no resource is certain to exist.
+func (r *sample) chooseResource(scope *admissionregistrationv1.ScopeType) bool {
 	name, subresource, _ := strings.Cut(r.resource, "/")
 	if name == wildcard {
 		if r.group != "" {
@@ -110,27 +107,11 @@ func encode(set labels.Set) string {
 
 // attributes are the sample as hooks are matched with it.
 func (r *sample) attributes() *match.Attributes {
-	name, subresource, _ := strings.Cut(r.resource, "/")
-	kind := &admissionv1.GroupVersionKind{Group: r.group, Version: r.version, Kind: "Sample"}
-	resource := &admissionv1.GroupVersionResource{Group: r.group, Version: r.version, Resource: name}
-	q := &admissionv1.AdmissionRequest{
-		Uid: "sample", Operation: r.operation, Kind: kind, RequestKind: kind, Resource: resource, RequestResource: resource,
-		SubResource: subresource, RequestSubResource: subresource, Namespace: r.namespace(), Name: "sample", UserInfo: &admissionv1.UserInfo{Username: "sample"},
+	w := write{
+		operation: r.operation, group: r.group, version: r.version, kind: "Sample", resource: r.resource,
+		namespace: r.namespace(), name: "sample", user: "sample", objectLabels: r.objectLabels,
 	}
-	if r.operation != "DELETE" {
-		q.Object = r.object()
-	}
-	if r.operation == "UPDATE" || r.operation == "DELETE" {
-		q.OldObject = r.object()
-	}
-	return match.NewAttributes(q, place{labels: decode(r.namespaceLabels)})
-}
-
-// object is the object of the sample.
-func (r *sample) object() *admissionv1.Object {
-	version := strings.TrimPrefix(r.group+"/"+r.version, "/")
-	return &admissionv1.Object{Raw: fmt.Appendf(nil, `{"apiVersion":%q,"kind":"Sample","metadata":{"name":"sample","namespace":%q,"labels":%s}}`,
-		version, r.namespace(), r.objectLabels)}
+	return w.attributes(decode(r.namespaceLabels))
 }
 
 // namespace is where the sample is; empty when it is in none.
@@ -167,16 +148,4 @@ func (r *sample) describe() string {
 		what += " of cluster " + r.cluster
 	}
 	return what
-}
-
-// place is a cluster of which the labels of one namespace are known.
-type place struct {
-	match.Unknown
-
-	labels labels.Set
-}
-
-// NamespaceLabels implements match.Cluster.
-func (p place) NamespaceLabels(context.Context, string) (map[string]string, error) {
-	return p.labels, nil
 }

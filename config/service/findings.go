@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/danger"
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -54,7 +54,7 @@ func FindingOf(p config.Problem) *configv1.Finding {
 	f := &configv1.Finding{
 		Code: p.Code, Severity: string(p.Severity), Path: p.Field, Message: p.Message, Manifest: manifestOf(p.File), Line: uint32(max(p.Line, 0)),
 	}
-	if danger.Is(p.Code) {
+	if lint.IsDanger(p.Code) {
 		f.Severity = severityDanger
 	}
 	if !isManifest(p.File) {

@@ -13,8 +13,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -89,7 +89,7 @@ func newPlan(ctx context.Context, st *storedState, req *applyRequest) *applyPlan
 	}
 	plan.pend(st, req, snapshot, touched)
 	for _, p := range req.inspect(ctx, snapshot, all, func(key config.Key) bool { return touched[key] }) {
-		if danger.Is(p.Code) {
+		if lint.IsDanger(p.Code) {
 			plan.addDanger(req, p)
 		} else {
 			plan.notes = append(plan.notes, p)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/danger"
 	"github.com/portcullis-mesh/portcullis/config/directory"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/lint"
@@ -218,9 +217,9 @@ func compileFor(ctx context.Context, cluster string, objects []config.Object, no
 	}
 	snapshot, problems := config.Compile("", objects)
 	serving := func(h *match.Hook) bool { return h.Serves(cluster) }
-	problems = append(problems, config.ProblemsOf(danger.Findings(ctx, snapshot, danger.Options{Only: serving}), objects)...)
+	problems = append(problems, config.ProblemsOf(lint.Dangers(ctx, snapshot, "", serving), objects)...)
 	problems = append(problems, slices.DeleteFunc(lint.Options{}.Inspect(ctx, snapshot, objects), func(p config.Problem) bool {
-		return danger.Is(p.Code) && p.Code != lint.CodeOwnEntry || p.Code == lint.CodeWildcard // of these the plan knows more
+		return lint.IsDanger(p.Code) && p.Code != lint.CodeOwnEntry || p.Code == lint.CodeWildcard // of these the plan knows more
 	})...)
 	for _, p := range problems {
 		if p.Severity == match.SeverityWarning {

@@ -1,4 +1,4 @@
-package danger_test
+package lint_test
 
 import (
 	"fmt"
@@ -8,11 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/danger"
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-const configuration = `
+const hazardous = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: {name: policy}
@@ -28,7 +28,7 @@ webhooks:
 // codes are what is found dangerous in a hook.
 func codes(t *testing.T, policy, hook string) []string {
 	t.Helper()
-	text := fmt.Sprintf(configuration, policy, strings.ReplaceAll(strings.TrimSpace(hook), "\n", "\n  "))
+	text := fmt.Sprintf(hazardous, policy, strings.ReplaceAll(strings.TrimSpace(hook), "\n", "\n  "))
 	objects, problems := config.Decode("policy.yaml", []byte(text))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
@@ -38,11 +38,11 @@ func codes(t *testing.T, policy, hook string) []string {
 		t.Fatal(err)
 	}
 	var out []string
-	for _, f := range danger.Findings(t.Context(), snapshot, danger.Options{OwnNamespace: "portcullis"}) {
+	for _, f := range lint.Dangers(t.Context(), snapshot, "portcullis", everyHook) {
 		if f.Path != "ValidatingWebhookConfiguration/policy webhooks[0].failurePolicy" || f.Severity != match.SeverityWarning {
 			t.Errorf("finding %v", f)
 		}
-		if !danger.Is(f.Code) {
+		if !lint.IsDanger(f.Code) {
 			t.Errorf("%s is not told from other codes", f.Code)
 		}
 		out = append(out, strings.TrimPrefix(f.Code, "danger-"))
@@ -50,7 +50,9 @@ func codes(t *testing.T, policy, hook string) []string {
 	return out
 }
 
-func TestFindings(t *testing.T) {
+func everyHook(*match.Hook) bool { return true }
+
+func TestDangers(t *testing.T) {
 	const everything = "rules: [{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*/*']}]"
 	const pods = "rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]"
 	for _, tt := range []struct {
@@ -83,7 +85,7 @@ objectSelector: {matchLabels: {policy: strict}}`, ""},
 }
 
 func TestAHookThatIsPendingIsADangerAlready(t *testing.T) {
-	objects, problems := config.Decode("policy.yaml", fmt.Appendf(nil, configuration, "Fail",
+	objects, problems := config.Decode("policy.yaml", fmt.Appendf(nil, hazardous, "Fail",
 		"rules: [{operations: ['*'], apiGroups: [coordination.k8s.io], apiVersions: [v1], resources: [leases]}]"))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
@@ -93,7 +95,7 @@ func TestAHookThatIsPendingIsADangerAlready(t *testing.T) {
 	if !snapshot.Hooks()[0].Pending {
 		t.Fatal("the hook is not pending")
 	}
-	if got := danger.Findings(t.Context(), snapshot, danger.Options{}); len(got) != 1 || got[0].Code != "danger-leases" {
+	if got := lint.Dangers(t.Context(), snapshot, "", everyHook); len(got) != 1 || got[0].Code != "danger-leases" {
 		t.Errorf("findings %v", got)
 	}
 }
