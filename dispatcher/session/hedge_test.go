@@ -8,13 +8,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
 )
 
@@ -384,36 +382,6 @@ func TestWhatHasSideEffectsIsMadeOnce(t *testing.T) {
 		got.want("a", "allowed")
 		m.wantHedges(0, 0, 0)
 	})
-}
-
-func TestOnlyCallsThatDecideAndHaveNoSideEffectsAreMadeTwice(t *testing.T) {
-	yes := true
-	for _, test := range []struct {
-		name    string
-		effects admissionregistrationv1.SideEffectClass
-		dry     *bool
-		mode    review.Mode
-		want    bool
-	}{
-		{"none", admissionregistrationv1.SideEffectClassNone, nil, review.Decide, true},
-		{"none, speculative", admissionregistrationv1.SideEffectClassNone, nil, review.Speculative, false},
-		{"none, in shadow", admissionregistrationv1.SideEffectClassNone, nil, review.Shadow, false},
-		{"none in dry runs, in a dry run", admissionregistrationv1.SideEffectClassNoneOnDryRun, &yes, review.Decide, true},
-		{"none in dry runs, in no dry run", admissionregistrationv1.SideEffectClassNoneOnDryRun, nil, review.Decide, false},
-		{"some", admissionregistrationv1.SideEffectClassSome, &yes, review.Decide, false},
-		{"unknown", admissionregistrationv1.SideEffectClassUnknown, &yes, review.Decide, false},
-		{"not said", "", &yes, review.Decide, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			p := &pool{}
-			hook := &match.Hook{SideEffects: test.effects, Route: match.Route{Hedge: match.Hedge{Enabled: true, After: 1}}}
-			p.configure(hook)
-			k := &ticket{pool: p, request: &admissionv1.AdmissionRequest{DryRun: test.dry}, call: &review.Call{Hook: hook, Mode: test.mode}}
-			if got := (&Registry{metrics: new(instrumentation)}).hedge(nil, k) != nil; got != test.want {
-				t.Errorf("may be made twice: %t", got)
-			}
-		})
-	}
 }
 
 func TestTheBudgetOfExtraCallsIsKept(t *testing.T) {

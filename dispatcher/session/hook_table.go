@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -15,12 +16,12 @@ import (
 // call. It never changes once it is in place.
 type hookTable struct {
 	revision string
-	pools    map[match.HookID]*pool
-	byHook   map[*match.Hook]*pool // those of pools, as the snapshot has them
-	byOffer  map[digest][]*pool
-	digests  digests                    // of byOffer
+	pools    map[match.HookID]*pool.Pool
+	byHook   map[*match.Hook]*pool.Pool // those of pools, as the snapshot has them
+	byOffer  map[pool.Digest][]*pool.Pool
+	digests  pool.Digests               // of byOffer
 	removed  map[match.HookID]time.Time // since when the snapshot has no such hook
-	pending  map[*pool]*match.Hook      // that are not in rotation yet
+	pending  map[*pool.Pool]*match.Hook // that are not in rotation yet
 	clusters []string                   // that may send reviews
 	hosts    map[grantKey]bool          // who hooks are granted to; nil before the first configuration
 }
@@ -36,16 +37,16 @@ func (v *hookTable) grants(peer identity.Peer) bool {
 	})
 }
 
-func newHookTable(d digests) *hookTable {
+func newHookTable(d pool.Digests) *hookTable {
 	return &hookTable{
-		digests: d, pools: map[match.HookID]*pool{}, byHook: map[*match.Hook]*pool{}, byOffer: map[digest][]*pool{},
-		removed: map[match.HookID]time.Time{}, pending: map[*pool]*match.Hook{},
+		digests: d, pools: map[match.HookID]*pool.Pool{}, byHook: map[*match.Hook]*pool.Pool{}, byOffer: map[pool.Digest][]*pool.Pool{},
+		removed: map[match.HookID]time.Time{}, pending: map[*pool.Pool]*match.Hook{},
 	}
 }
 
-// pool is the pool of a hook; nil when hosts may not serve it. Reviews under an earlier snapshot have hooks of their own,
+// Pool is the pool of a hook; nil when hosts may not serve it. Reviews under an earlier snapshot have hooks of their own,
 // which take a little longer to find.
-func (v *hookTable) pool(h *match.Hook) *pool {
+func (v *hookTable) Pool(h *match.Hook) *pool.Pool {
 	if p := v.byHook[h]; p != nil {
 		return p
 	}
@@ -62,14 +63,14 @@ func (v *hookTable) expired(now time.Time) bool {
 }
 
 // removedHook reports whether the snapshot has no such hook any more.
-func (v *hookTable) removedHook(p *pool) bool {
-	_, removed := v.removed[p.hook.Load().ID]
+func (v *hookTable) removedHook(p *pool.Pool) bool {
+	_, removed := v.removed[p.Hook().ID]
 	return removed
 }
 
 // offered are the pools that an offer is about: those of the snapshot, or else those of hooks that are gone.
-func (v *hookTable) offered(o offer) []*pool {
-	all := v.byOffer[v.digests.offer(o)]
+func (v *hookTable) offered(o pool.Offer) []*pool.Pool {
+	all := v.byOffer[v.digests.Offer(o)]
 	if len(v.removed) == 0 {
 		return all
 	}
@@ -81,10 +82,10 @@ func (v *hookTable) offered(o offer) []*pool {
 }
 
 // severalClusters reports whether reviews of more than one cluster may come to a session.
-func (v *hookTable) severalClusters(s *replica) bool {
+func (v *hookTable) severalClusters(s *pool.Replica) bool {
 	n := 0
 	for _, cluster := range v.clusters {
-		if s.takes(cluster) && s.serves(cluster) {
+		if s.Takes(cluster) && s.Serves(cluster) {
 			n++
 		}
 		if n > 1 {
@@ -94,25 +95,25 @@ func (v *hookTable) severalClusters(s *replica) bool {
 	return false
 }
 
-func offerOf(h *match.Hook) offer { return offer{h.ID.Name, int32(h.ID.Stage)} }
+func offerOf(h *match.Hook) pool.Offer { return pool.Offer{Name: h.ID.Name, Stage: h.ID.Stage} }
 
 // tableUpdate is what becomes of one table in the next one. As long as no hook comes or goes, they share what they know of pools.
 type tableUpdate struct {
 	now       time.Time
 	old, next *hookTable
-	copied    bool             // next has maps of its own
-	hosts     []string         // of the last hook that was taken in
-	vouching  []string         // likewise: the authorities
-	reaches   bool             // a hook or more is for other clusters, or there are others
-	offers    map[digest]offer // that mean something else now
-	dropped   []*pool          // that no review can call any more
+	copied    bool                       // next has maps of its own
+	hosts     []string                   // of the last hook that was taken in
+	vouching  []string                   // likewise: the authorities
+	reaches   bool                       // a hook or more is for other clusters, or there are others
+	offers    map[pool.Digest]pool.Offer // that mean something else now
+	dropped   []*pool.Pool               // that no review can call any more
 }
 
 func newTableUpdate(old *hookTable, now time.Time) *tableUpdate {
-	return &tableUpdate{now: now, old: old, offers: map[digest]offer{}, next: &hookTable{
+	return &tableUpdate{now: now, old: old, offers: map[pool.Digest]pool.Offer{}, next: &hookTable{
 		revision: old.revision, pools: old.pools, byOffer: old.byOffer, digests: old.digests,
-		byHook: make(map[*match.Hook]*pool, len(old.byHook)), removed: map[match.HookID]time.Time{},
-		pending: map[*pool]*match.Hook{}, clusters: old.clusters,
+		byHook: make(map[*match.Hook]*pool.Pool, len(old.byHook)), removed: map[match.HookID]time.Time{},
+		pending: map[*pool.Pool]*match.Hook{}, clusters: old.clusters,
 	}}
 }
 
@@ -123,8 +124,8 @@ func (c *tableUpdate) keepHooks() {
 	}
 	for id, p := range c.old.pools {
 		if _, removed := c.old.removed[id]; !removed {
-			c.next.byHook[p.hook.Load()] = p
-			c.grant(p.hook.Load())
+			c.next.byHook[p.Hook()] = p
+			c.grant(p.Hook())
 		}
 	}
 }
@@ -155,21 +156,21 @@ func (c *tableUpdate) cloneMaps() {
 // announceHook makes the update announce a hook to the hosts that offer it.
 func (c *tableUpdate) announceHook(h *match.Hook) {
 	o := offerOf(h)
-	c.offers[c.old.digests.offer(o)] = o
+	c.offers[c.old.digests.Offer(o)] = o
 }
 
-func (c *tableUpdate) addPool(h *match.Hook, p *pool) {
+func (c *tableUpdate) addPool(h *match.Hook, p *pool.Pool) {
 	c.cloneMaps()
 	c.next.pools[h.ID] = p
-	o := c.old.digests.offer(offerOf(h))
+	o := c.old.digests.Offer(offerOf(h))
 	c.next.byOffer[o] = append(slices.Clip(c.next.byOffer[o]), p)
 }
 
-func (c *tableUpdate) dropPool(h *match.Hook, p *pool) {
+func (c *tableUpdate) dropPool(h *match.Hook, p *pool.Pool) {
 	c.cloneMaps()
 	delete(c.next.pools, h.ID)
-	o := c.old.digests.offer(offerOf(h))
-	left := slices.DeleteFunc(slices.Clone(c.next.byOffer[o]), func(x *pool) bool { return x == p })
+	o := c.old.digests.Offer(offerOf(h))
+	left := slices.DeleteFunc(slices.Clone(c.next.byOffer[o]), func(x *pool.Pool) bool { return x == p })
 	if c.next.byOffer[o] = left; len(left) == 0 {
 		delete(c.next.byOffer, o)
 	}
@@ -181,10 +182,10 @@ func (c *tableUpdate) serveHook(h *match.Hook, allWaits *atomic.Int64) {
 	p := c.old.pools[h.ID]
 	_, back := c.old.removed[h.ID]
 	if p == nil {
-		p = newPool(allWaits, c.now)
+		p = pool.New(allWaits, c.now)
 		c.addPool(h, p)
 	}
-	before := p.hook.Load()
+	before := p.Hook()
 	begins := before == nil || back || before.Pending != h.Pending
 	if begins || before.Route.Speculate != h.Route.Speculate || !slices.Equal(before.Route.Hosts, h.Route.Hosts) ||
 		!slices.Equal(before.Route.Authorities, h.Route.Authorities) {
@@ -194,12 +195,12 @@ func (c *tableUpdate) serveHook(h *match.Hook, allWaits *atomic.Int64) {
 		c.reaches = true
 	}
 	if begins {
-		p.report.Store(nil)
+		p.ForgetReport()
 	}
 	if h.Pending {
 		c.next.pending[p] = h
 	}
-	p.configure(h)
+	p.Configure(h)
 	c.grant(h)
 	c.next.byHook[h] = p
 }
@@ -210,7 +211,7 @@ func (c *tableUpdate) seedFrom() {
 		return // all are there
 	}
 	for id, p := range c.old.pools {
-		h := p.hook.Load()
+		h := p.Hook()
 		if c.next.byHook[h] != nil {
 			continue
 		}

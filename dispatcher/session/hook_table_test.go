@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
@@ -18,13 +19,13 @@ func (v *hookTable) check(t *testing.T, current map[string]bool) {
 	for o, pools := range v.byOffer {
 		offered += len(pools)
 		for _, p := range pools {
-			if h := p.hook.Load(); v.pools[h.ID] != p || v.digests.offer(offerOf(h)) != o {
+			if h := p.Hook(); v.pools[h.ID] != p || v.digests.Offer(offerOf(h)) != o {
 				t.Errorf("offer %v has a pool that is not there", o)
 			}
 		}
 	}
 	for id, p := range v.pools {
-		h := p.hook.Load()
+		h := p.Hook()
 		if _, removed := v.removed[id]; h.ID != id || v.byHook[h] != p || removed == current[id.Name] {
 			t.Errorf("hook %v: removed %t, configured %t", id, removed, current[id.Name])
 		}
@@ -47,7 +48,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 					old[id.Name] = true
 				}
 			}
-			pools, offers := maps.Clone(before.pools), map[digest][]*pool{}
+			pools, offers := maps.Clone(before.pools), map[pool.Digest][]*pool.Pool{}
 			for o, all := range before.byOffer {
 				offers[o] = slices.Clone(all)
 			}
@@ -65,7 +66,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 				elapse(stream.MaxReview + stream.TickInterval)
 				synctest.Wait()
 			}
-			if !maps.Equal(before.pools, pools) || !maps.EqualFunc(before.byOffer, offers, slices.Equal[[]*pool]) {
+			if !maps.Equal(before.pools, pools) || !maps.EqualFunc(before.byOffer, offers, slices.Equal[[]*pool.Pool]) {
 				t.Error("the view that reviews still work with has changed")
 			}
 		}

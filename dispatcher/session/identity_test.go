@@ -186,8 +186,8 @@ func TestAHostOfAnotherAuthorityTakesNoSessionsOfTheGranted(t *testing.T) {
 		}
 	}
 	for _, s := range d.registry.all() {
-		if vouched := s.peer.VouchedBy(d.mesh.authorities); vouched == (s.tenant.ungranted.Load() != 0) {
-			t.Errorf("%v is granted: %v", s.peer, !vouched)
+		if vouched := s.Peer.VouchedBy(d.mesh.authorities); vouched == (s.tenant.ungranted.Load() != 0) {
+			t.Errorf("%v is granted: %v", s.Peer, !vouched)
 		}
 	}
 }

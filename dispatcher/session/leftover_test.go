@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
-	"time"
 	"weak"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
@@ -37,33 +36,4 @@ func TestAReviewThatNobodyWaitsForIsNotKeptForASlowHost(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestATicketThatEndsOnItsWayToASeatHasNone has calls be cancelled between the choice of a replica and the seat there: who
-// cancels does not know of either.
-func TestATicketThatEndsOnItsWayToASeatHasNone(t *testing.T) {
-	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		h := m.dial("host", 1)
-		h.say(with(hello("one", "a"), func(h *hostv1.Hello) { h.MaxOutstanding = 3 }))
-		h.hear()
-		calls := []*results{m.review("a"), m.review("a")} // the second is being written
-		ended := func() *ticket {
-			k := ticketOf(m.call())
-			k.pool = m.registry.hooks.Load().pool(m.snapshot.Hooks()[0])
-			k.ended.Store(true)
-			return k
-		}
-		place([]*ticket{ended()}, time.Now())
-		if n := m.registry.all()[0].UsedSlots(); n != 2 {
-			t.Errorf("%d slots are taken, want 2", n)
-		}
-		calls = append(calls, m.review("a")) // no room is left
-		place([]*ticket{ended()}, time.Now())
-		if n := m.registry.queued.Load(); n != 0 {
-			t.Errorf("%d calls wait", n)
-		}
-		for _, c := range calls {
-			c.cancel["a"]()
-		}
-	})
 }

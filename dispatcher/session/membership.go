@@ -9,6 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -58,7 +59,7 @@ func (r *Registry) updateTable(hooks func(*tableUpdate)) {
 	concerned := r.index.offering(c.offers)
 	for s := range concerned {
 		r.assignPools(s, c.next, c.now)
-		s.joinPools()
+		s.Join()
 	}
 	if c.reaches {
 		for _, s := range r.index.sessions {
@@ -67,11 +68,11 @@ func (r *Registry) updateTable(hooks func(*tableUpdate)) {
 	}
 	r.mu.Unlock()
 	for _, p := range c.dropped {
-		p.abandon()
+		p.Abandon()
 	}
 	if r.queued.Load() > 0 {
 		for _, p := range c.next.pools {
-			p.drain(c.now)
+			p.ServeWaiting(c.now)
 		}
 	}
 	for s := range concerned {
@@ -81,46 +82,32 @@ func (r *Registry) updateTable(hooks func(*tableUpdate)) {
 }
 
 // assignPools makes a session leave the pools that it may not serve any more, and gives it memberships of those that it may
-// serve from now on: joinPools puts them in force. The registry's lock is held.
+// serve from now on: join puts them in force. The registry's lock is held.
 func (r *Registry) assignPools(s *hostSession, v *hookTable, now time.Time) {
-	before, mine := *s.pools.Load(), make(map[*pool]*poolMember)
-	for _, o := range s.hello.offers {
-		for _, p := range v.byOffer[o.digest] {
-			if mine[p] != nil || !mayServe(p, s.peer) {
+	before, mine := s.Memberships(), make(map[*pool.Pool]*pool.Member)
+	for _, o := range s.Hello.Offers {
+		for _, p := range v.byOffer[o.Digest] {
+			if mine[p] != nil || !mayServe(p, s.Peer) {
 				continue
 			}
 			if mine[p] = before[p]; mine[p] == nil {
-				mine[p] = &poolMember{replica: &s.replica, speculates: o.speculates}
+				mine[p] = pool.NewMember(&s.Replica, o.Speculates)
 			}
 		}
 	}
-	s.pools.Store(&mine) // first: what is picked for a pool belongs to it
-	for p, x := range before {
-		if mine[p] == nil {
-			p.removeMember(x, r.absentFrom(now))
-		}
-	}
+	s.SetMemberships(mine, r.absentFrom(now))
 	s.share(v)
 }
 
-// joinPools lets calls go to the session. The registry's lock is held.
-func (s *hostSession) joinPools() {
-	for p, x := range *s.pools.Load() {
-		if !x.joined {
-			p.addMember(x)
-		}
-	}
-}
-
 // mayServe reports whether the route of a pool's hook lets a host serve it.
-func mayServe(p *pool, peer identity.Peer) bool {
-	route := &p.hook.Load().Route
+func mayServe(p *pool.Pool, peer identity.Peer) bool {
+	route := &p.Hook().Route
 	return identity.Grant{Names: route.Hosts, Authorities: route.Authorities}.Includes(peer)
 }
 
 // ungranted returns the reason why a peer may not serve any of the hooks.
-func ungranted(pools []*pool, peer identity.Peer) string {
-	if slices.ContainsFunc(pools, func(p *pool) bool { return slices.Contains(p.hook.Load().Route.Hosts, peer.Name()) }) {
+func ungranted(pools []*pool.Pool, peer identity.Peer) string {
+	if slices.ContainsFunc(pools, func(p *pool.Pool) bool { return slices.Contains(p.Hook().Route.Hosts, peer.Name()) }) {
 		return "the HookRoute lists identity " + peer.Name() + " in spec.hosts, and in spec.authorities none of those that vouch for it: " +
 			strings.Join(peer.Authorities(), ", ")
 	}
@@ -128,27 +115,27 @@ func ungranted(pools []*pool, peer identity.Peer) string {
 }
 
 // hookState is how a hook stands that a session offers.
-func (r *Registry) hookState(s *hostSession, o offer) *hostv1.HookState {
-	v, mine := r.hooks.Load(), *s.pools.Load()
-	state := &hostv1.HookState{Name: o.name, Stage: o.hostStage(), Revision: v.revision}
+func (r *Registry) hookState(s *hostSession, o pool.Offer) *hostv1.HookState {
+	v, mine := r.hooks.Load(), s.Memberships()
+	state := &hostv1.HookState{Name: o.Name, Stage: o.Stage, Revision: v.revision}
 	pools := v.offered(o)
-	granted := slices.ContainsFunc(pools, func(p *pool) bool { return mine[p] != nil })
+	granted := slices.ContainsFunc(pools, func(p *pool.Pool) bool { return mine[p] != nil })
 	switch {
 	case len(pools) == 0:
 		state.State = hostv1.State_STATE_UNKNOWN_HOOK
 		state.Message = "no configuration has a webhook of this name and stage with a HookRoute that says stream"
 	case !granted:
 		state.State = hostv1.State_STATE_NOT_AUTHORIZED
-		state.Message = ungranted(pools, s.peer)
+		state.Message = ungranted(pools, s.Peer)
 	case v.removedHook(pools[0]):
 		state.State = hostv1.State_STATE_REMOVING
 		state.Message = "the hook was removed: reviews that have begun may still ask it"
-	case !slices.ContainsFunc(pools, func(p *pool) bool { return mine[p] != nil && v.pending[p] == nil }):
+	case !slices.ContainsFunc(pools, func(p *pool.Pool) bool { return mine[p] != nil && v.pending[p] == nil }):
 		state.State = hostv1.State_STATE_PENDING
 		state.Message = "the hook is new: it is asked for verdicts once a host has answered its probe"
 	default:
 		state.State = hostv1.State_STATE_IN_ROTATION
-		if slices.ContainsFunc(pools, func(p *pool) bool { return mine[p].declines(p.hook.Load()) }) {
+		if slices.ContainsFunc(pools, func(p *pool.Pool) bool { return mine[p].Declines(p.Hook()) }) {
 			state.Message = "its HookRoute says speculate, and the host does not agree: it offers the hook without speculate"
 		}
 	}
@@ -156,7 +143,7 @@ func (r *Registry) hookState(s *hostSession, o offer) *hostv1.HookState {
 }
 
 // welcome is the first frame for a host.
-func (r *Registry) welcome(s *hostSession, offers []offer) *hostv1.ConnectResponse {
+func (r *Registry) welcome(s *hostSession, offers []pool.Offer) *hostv1.ConnectResponse {
 	w := &hostv1.Welcome{
 		SessionId:       s.ID(),
 		DispatcherId:    r.id,
@@ -174,8 +161,8 @@ func (r *Registry) welcome(s *hostSession, offers []offer) *hostv1.ConnectRespon
 }
 
 // announce tells a host how those of its hooks stand that have changed.
-func (r *Registry) announce(s *hostSession, changed map[digest]offer) {
-	for _, o := range s.hello.among(changed) {
+func (r *Registry) announce(s *hostSession, changed map[pool.Digest]pool.Offer) {
+	for _, o := range s.Hello.Among(changed) {
 		state := r.hookState(s, o)
 		if state.GetState() == hostv1.State_STATE_UNKNOWN_HOOK { // which it was not before
 			state.State, state.Message = hostv1.State_STATE_REMOVED, "no configuration has the hook any more, or it is not served over streams"
@@ -185,7 +172,7 @@ func (r *Registry) announce(s *hostSession, changed map[digest]offer) {
 }
 
 // addSession takes a session in that offers hooks. A second one of the same process replaces the first, whose calls finish where they are.
-func (r *Registry) addSession(s *hostSession, offers []offer) error {
+func (r *Registry) addSession(s *hostSession, offers []pool.Offer) error {
 	r.mu.Lock()
 	if r.draining {
 		r.mu.Unlock()
@@ -193,8 +180,8 @@ func (r *Registry) addSession(s *hostSession, offers []offer) error {
 	}
 	replaced := slices.Clone(r.index.instances[processOf(s)])
 	v, now := r.hooks.Load(), time.Now()
-	granted := v.grants(s.peer)
-	if err := r.index.admit(s.peer, granted, len(replaced) > 0); err != nil {
+	granted := v.grants(s.Peer)
+	if err := r.index.admit(s.Peer, granted, len(replaced) > 0); err != nil {
 		r.mu.Unlock()
 		return err
 	}
@@ -204,7 +191,7 @@ func (r *Registry) addSession(s *hostSession, offers []offer) error {
 	}
 	r.assignPools(s, v, now)
 	s.Send(r.welcome(s, offers))
-	s.joinPools()
+	s.Join()
 	for _, other := range replaced {
 		r.leaveAllPools(other, now)
 	}
@@ -228,9 +215,5 @@ func (r *Registry) removeSession(s *hostSession) {
 
 // leaveAllPools removes a session from its pools for good. The registry's lock is held.
 func (r *Registry) leaveAllPools(s *hostSession, now time.Time) {
-	before := *s.pools.Load()
-	s.pools.Store(&map[*pool]*poolMember{})
-	for p, x := range before {
-		p.removeMember(x, r.absentFrom(now))
-	}
+	s.SetMemberships(map[*pool.Pool]*pool.Member{}, r.absentFrom(now))
 }

@@ -13,6 +13,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -73,7 +74,7 @@ func TestAHostThatIsNotGrantedAnyMoreGetsNothing(t *testing.T) {
 		if f := h.hear(); f != nil {
 			t.Errorf("got %v", f)
 		}
-		alive(AbsenceGrace+stream.TickInterval, h)
+		alive(pool.AbsenceGrace+stream.TickInterval, h)
 		got.want("a", "unavailable")
 	})
 }
@@ -142,7 +143,7 @@ func (c *crowd) join(b *testing.B, offers int) {
 			})
 		}
 		s := newSession(c.registry, identity.Named("host"), first.GetHello(), stream.Options{ID: fmt.Sprint(i), Channel: identity.Named("host")})
-		if err := c.registry.addSession(s, offersOf(first.GetHello())); err != nil {
+		if err := c.registry.addSession(s, pool.OffersOf(first.GetHello())); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -184,38 +185,6 @@ func BenchmarkCrowdTick(b *testing.B) {
 				}
 				for turn := range stream.TickShards {
 					c.registry.maintain(now, turn)
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkCrowdPick picks one of 10,000 sessions of a hook: of idle ones, and of those of which one alone has room; and of
-// sessions that two clusters share and of which another one holds half.
-func BenchmarkCrowdPick(b *testing.B) {
-	for _, kind := range []struct {
-		name         string
-		busy, shared bool
-	}{{name: "busy=false"}, {name: "busy=true", busy: true}, {name: "shared", shared: true}} {
-		b.Run(kind.name, func(b *testing.B) {
-			c := newCrowd(b, 1, 1)
-			if kind.shared {
-				c.registry.UpdateClusters([]string{"east", "west"})
-			}
-			for i, s := range c.registry.all() {
-				switch {
-				case kind.busy && i > 0:
-					fill(&s.replica, "east", stream.DefaultOutstanding)
-				case kind.shared:
-					fill(&s.replica, "west", stream.DefaultOutstanding/2)
-					fill(&s.replica, "east", stream.DefaultOutstanding/4)
-				}
-			}
-			p, k, now := c.registry.hooks.Load().offered(offer{c.hooks[0], 2})[0], waitingTicket("east"), time.Now()
-			b.ReportAllocs()
-			for b.Loop() {
-				if p.pick(k, now) == nil {
-					b.Fatal("nobody")
 				}
 			}
 		})

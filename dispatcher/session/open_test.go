@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
@@ -30,7 +31,7 @@ func TestAHostThatTakesNoCallsIsAbsent(t *testing.T) {
 					t.Errorf("ready with a host that takes no calls: %q is missing", missing)
 				}
 				first := m.review("a")
-				alive(AbsenceGrace-stream.TickInterval, h)
+				alive(pool.AbsenceGrace-stream.TickInterval, h)
 				first.want("a", "pending") // the host may come back
 				alive(2*stream.TickInterval, h)
 				first.want("a", "unavailable")
@@ -54,11 +55,11 @@ func TestCallsWaitForAHostThatPausesShortly(t *testing.T) {
 		for range 2 {
 			h.say(credit(0))
 			got := m.review("a")
-			alive(AbsenceGrace-stream.TickInterval, h)
+			alive(pool.AbsenceGrace-stream.TickInterval, h)
 			h.say(credit(1))
 			h.allow(h.review(), 0)
 			got.want("a", "allowed")
-			alive(2*AbsenceGrace, h)
+			alive(2*pool.AbsenceGrace, h)
 		}
 	})
 }
@@ -68,9 +69,9 @@ func TestAPoolCountsTheSessionsThatTakeCalls(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		one, two := m.connect("one", &hostv1.Hello{}, "a"), m.connect("two", &hostv1.Hello{}, "a")
 		p := m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
-		want := func(when string, n int64) {
+		want := func(when string, n int) {
 			t.Helper()
-			if got := p.open.Load(); got != n {
+			if got := p.OpenMembers(); got != n {
 				t.Errorf("%s: %d sessions take calls, want %d", when, got, n)
 			}
 		}
@@ -97,7 +98,7 @@ func TestWhereHostsHaveJustBegunToComeADrainIsNoEnd(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{}, "a")
 		h.say(credit(0))
 		got := m.reviewFor(30*time.Second, "a")
-		alive(AbsenceGrace+2*stream.TickInterval, h)
+		alive(pool.AbsenceGrace+2*stream.TickInterval, h)
 		got.want("a", "pending")
 		alive(StartGrace, h)
 		got.want("a", "unavailable")
@@ -112,7 +113,7 @@ func TestAPausedHostOfAClusterServesNoneOfItsCalls(t *testing.T) {
 		east.say(credit(0))
 		m.cluster = "east"
 		got := m.reviewFor(30*time.Second, "a")
-		alive(AbsenceGrace+2*stream.TickInterval, east, west)
+		alive(pool.AbsenceGrace+2*stream.TickInterval, east, west)
 		got.want("a", "unavailable")
 	})
 }

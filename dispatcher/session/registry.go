@@ -1,13 +1,12 @@
 // Package session serves the streams that hosts dialled, in layers that know only what is below them:
 //
-//   - Package stream has the session of one live stream: a pure state behind a lock, with one reader and one writer. It
-//     reports to a sink.
-//   - A pool picks a replica for each call of one hook, and lets calls wait for a free slot, bounded in number and time.
-//     Package hedge decides about second attempts, by an interface of its own.
-//   - The [Registry] knows which sessions may serve which hooks. It is the sink of its sessions, and retries calls.
+//   - Package stream has the session of one live stream: a pure state behind a lock, with one reader and one writer.
+//   - Package pool picks a replica for each call of a hook, lets calls wait for a free slot, and retries them. Package hedge
+//     decides about second attempts.
+//   - The [Registry] knows which sessions may serve which hooks.
 //   - The [Server] is the gRPC edge.
 //
-// Locks are taken in the opposite order: the registry's, a pool's, a session's.
+// Locks are taken from the top: the registry's, a pool's, a session's.
 //
 // Default deny: a host serves a hook only if a HookRoute grants it to the identity of its certificate, whatever it
 // offers.
@@ -26,11 +25,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
@@ -53,7 +52,7 @@ type Registry struct {
 	id      string
 	log     *slog.Logger
 	metrics *instrumentation
-	digests digests
+	digests pool.Digests
 	readied chan struct{}
 	hooks   atomic.Pointer[hookTable]
 	queued  atomic.Int64 // calls that wait, in all pools
@@ -66,7 +65,10 @@ type Registry struct {
 	draining bool
 }
 
-var _ dispatcher.Backend = (*Registry)(nil)
+var (
+	_ dispatcher.Backend  = (*Registry)(nil)
+	_ dispatcher.Capacity = (*Registry)(nil)
+)
 
 // New makes a registry without hooks.
 func New(o Options) (*Registry, error) {
@@ -74,7 +76,7 @@ func New(o Options) (*Registry, error) {
 		o.ID = uuid.NewString()
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	r := &Registry{id: o.ID, log: o.Logger, readied: make(chan struct{}, 1), digests: newDigests(), index: newSessionIndex()}
+	r := &Registry{id: o.ID, log: o.Logger, readied: make(chan struct{}, 1), digests: pool.NewDigests(), index: newSessionIndex()}
 	r.hooks.Store(newHookTable(r.digests))
 	var err error
 	r.metrics, err = newInstrumentation(o.Metrics, r)
@@ -139,8 +141,8 @@ func (r *Registry) maintainQueues(now time.Time) {
 		return
 	}
 	for _, p := range r.hooks.Load().pools {
-		p.expire(now)
-		p.drain(now)
+		p.Expire(now)
+		p.ServeWaiting(now)
 	}
 }
 
@@ -156,50 +158,19 @@ func (r *Registry) all() []*hostSession {
 
 // Start implements [dispatcher.Backend].
 func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
-	now, v := time.Now(), r.hooks.Load()
-	tickets := make([]ticket, len(b.Calls))
-	var few [8]*ticket // on the stack, unless there are more
-	todo := few[:0]
-	body := stream.NewBody(b, trace.SpanContextFromContext(ctx))
-	var hedged *hedge.Batch
-	for i := range tickets {
-		t := &tickets[i]
-		t.request, t.body, t.call, t.index, t.done, t.begun = b.Request, body, &b.Calls[i], i, done, now
-		t.pool = v.pool(t.call.Hook)
-		hedged = r.hedge(hedged, t)
-		todo = append(todo, t)
-	}
-	place(todo, now)
-	if hedged != nil {
-		hedged.Arm()
-	}
-	return func(i int) { tickets[i].cancel() }
+	return pool.Start(ctx, b, r.hooks.Load(), r.metrics.hedges, done)
 }
 
-// hedge lets a ticket that has not been placed have a second attempt, if the route of its hook asks for that.
-func (r *Registry) hedge(b *hedge.Batch, t *ticket) *hedge.Batch {
-	o := t.call.Hook.Route.Hedge
-	if !o.Enabled || t.pool == nil || t.call.Mode != review.Decide || !withoutSideEffects(t) {
-		return b
-	}
-	if t.hook = t.pool.hedging.Load(); t.hook == nil { // the configuration has just said no
-		return b
-	}
-	delay := t.hook.Earn(o)
-	if delay == 0 {
-		return b
-	}
-	if b == nil {
-		b = hedge.NewBatch(r.metrics.hedges)
-	}
-	t.hedged = b.Add(t, t.hook, t.begun.Add(delay))
-	return b
+// Spare implements [dispatcher.Capacity].
+func (r *Registry) Spare(h *match.Hook, mode review.Mode, cluster string) bool {
+	p := r.hooks.Load().Pool(h)
+	return p != nil && p.HasSpare(mode, cluster)
 }
 
 // absentFrom is until when calls wait for another host, where the last one of their hook leaves now: one that restarts or,
 // where hosts have just begun to come, one that has not found this dispatcher yet. The lock is held.
 func (r *Registry) absentFrom(now time.Time) time.Time {
-	from := now.Add(AbsenceGrace)
+	from := now.Add(pool.AbsenceGrace)
 	if all := r.found.Add(StartGrace); all.After(from) {
 		return all
 	}
@@ -211,7 +182,7 @@ func (r *Registry) absentFrom(now time.Time) time.Time {
 func (r *Registry) Ready() (missing []string) {
 	v := r.hooks.Load()
 	for id, p := range v.pools {
-		if _, removed := v.removed[id]; !removed && p.open.Load() == 0 && p.hook.Load().Decides() {
+		if _, removed := v.removed[id]; !removed && p.OpenMembers() == 0 && p.Hook().Decides() {
 			missing = append(missing, hookName(id))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -55,7 +56,7 @@ func TestAHostServesOnlyWhatItsIdentityIsGranted(t *testing.T) {
 		}
 		got := m.review("a")
 		got.want("a", "pending") // somebody may come back
-		elapse(AbsenceGrace + stream.TickInterval)
+		elapse(pool.AbsenceGrace + stream.TickInterval)
 		got.want("a", "unavailable")
 		m.review("a").want("a", "unavailable") // and now it fails at once
 		if f := stranger.hear(); f != nil {
@@ -106,7 +107,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
 		m.review("a")
 		h.review()
-		waiting := make([]*results, MaxWaiting/2)
+		waiting := make([]*results, pool.MaxWaiting/2)
 		for i := range waiting {
 			waiting[i] = m.review("a")
 		}
@@ -116,8 +117,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 		waiting[0].want("a", "cancelled")
 		m.review("a").want("a", "pending") // the cancelled one made room
 		h.cancel()
-		elapse(AbsenceGrace + stream.TickInterval)
-		waiting[MaxWaiting/2-1].want("a", "unavailable")
+		elapse(pool.AbsenceGrace + stream.TickInterval)
+		waiting[pool.MaxWaiting/2-1].want("a", "unavailable")
 	})
 }
 
@@ -215,7 +216,7 @@ func TestACallThatNobodyTakesIsNotPassedRoundForEver(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{}, "a")
 		got := m.review("a")
-		for range MaxAttempts {
+		for range pool.MaxAttempts {
 			h.say(verdict(h.review(), 0, &hostv1.Verdict{Outcome: &hostv1.Verdict_Refused{Refused: &hostv1.Refused{}}}))
 		}
 		got.want("a", review.FailureRefused.String())
@@ -474,7 +475,7 @@ func TestAStuckWriterIsALostSession(t *testing.T) {
 		if c := h.end(); c != codes.Unavailable {
 			t.Errorf("the session ended with %v", c)
 		}
-		elapse(AbsenceGrace + stream.TickInterval)
+		elapse(pool.AbsenceGrace + stream.TickInterval)
 		got.want("a", "unavailable")
 	})
 }

@@ -4,9 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // taken returns which host has the next review; nil when none has.
@@ -29,7 +28,7 @@ func TestARetryGoesToAReplicaThatHasNotHadTheCall(t *testing.T) {
 				hosts[name] = m.connect(name, &hostv1.Hello{}, "a")
 			}
 			got, seen := m.review("a"), map[string]bool{}
-			for range MaxAttempts {
+			for range pool.MaxAttempts {
 				name, r := taken(hosts)
 				if seen[name] {
 					t.Errorf("%s got the call twice, and others not at all", name)
@@ -39,23 +38,10 @@ func TestARetryGoesToAReplicaThatHasNotHadTheCall(t *testing.T) {
 			}
 			got.want("a", "refused")
 			if name, _ := taken(hosts); name != "" {
-				t.Errorf("%s got a call that %d replicas have refused", name, MaxAttempts)
+				t.Errorf("%s got a call that %d replicas have refused", name, pool.MaxAttempts)
 			}
 		})
 	}
-}
-
-func TestTwoSessionsOfOneInstanceAreOneReplicaForARetry(t *testing.T) {
-	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		k := &ticket{attempts: 1}
-		s := func(instance string) *stream.Session {
-			return &newSession(m.registry, identity.Named("host"), hello(instance, "a").GetHello(), stream.Options{ID: "s", Channel: identity.Named("host")}).Session
-		}
-		k.failedOn(s("one"))
-		if !k.tried(s("one")) || k.tried(s("two")) {
-			t.Error("a new session of the same process is not another replica")
-		}
-	})
 }
 
 func TestAReplicaThatHadTheCallIsBetterThanNone(t *testing.T) {
@@ -154,5 +140,32 @@ func TestWhatWasNeverHandedOverIsNotUnderSuspicion(t *testing.T) {
 		written.want("a", "lost") // half of it may be there
 		two.allow(two.review(), 0)
 		queued.want("a", "allowed")
+	})
+}
+
+func TestAReplicaThatRefusesEverythingIsNotAlwaysTheLeastLoaded(t *testing.T) {
+	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
+		hosts := map[string]*host{}
+		for _, name := range []string{"refuses", "two", "three"} {
+			hosts[name] = m.connect(name, &hostv1.Hello{}, "a")
+		}
+		asked := 0
+		for range 100 {
+			got := m.review("a")
+			for name, r := taken(hosts); r != nil; name, r = taken(hosts) {
+				if name == "refuses" {
+					asked++
+					hosts[name].say(refused(r))
+					continue
+				}
+				hosts[name].allow(r, 0)
+			}
+			got.want("a", "allowed")
+			alive(10*time.Millisecond, hosts["two"])
+		}
+		// In a second it is asked, and after 100 ms, 300 ms and 700 ms.
+		if asked < 1 || asked > 4 {
+			t.Errorf("who refuses everything was asked %d times in a second", asked)
+		}
 	})
 }

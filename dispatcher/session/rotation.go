@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // Pending is a hook that is not in rotation yet, and what is known of the hosts that serve it.
@@ -22,21 +21,15 @@ type Pending struct {
 	Message string
 }
 
-// probeReport is what a session said of a pending hook.
-type probeReport struct {
-	replica *replica
-	stream.ProbeAnswer
-}
-
 // Pending are the hooks that are not in rotation yet, in the order of the configuration. Whoever keeps that puts those in
 // rotation that are ready; hosts are asked until the snapshot says so.
 func (r *Registry) Pending() []Pending {
 	v := r.hooks.Load()
 	out := make([]Pending, 0, len(v.pending))
 	for p, h := range v.pending {
-		x := Pending{Hook: h, Hosts: p.members.len()}
-		if c := p.validReport(); c != nil {
-			x.Host, x.Ready, x.Message = c.replica.peer.Name(), c.Ready, c.Message
+		x := Pending{Hook: h, Hosts: p.Size()}
+		if c := p.Report(); c != nil {
+			x.Host, x.Ready, x.Message = c.Replica.Peer.Name(), c.Ready, c.Message
 		}
 		out = append(out, x)
 	}
@@ -46,20 +39,3 @@ func (r *Registry) Pending() []Pending {
 
 // Readied tells that a host has said of a pending hook that it is ready. It is told once for all that have said so since.
 func (r *Registry) Readied() <-chan struct{} { return r.readied }
-
-// noteReport keeps the last answer, and that of a session which is ready before others. Two at the same moment may lose one: hosts
-// are asked again.
-func (p *pool) noteReport(c probeReport) {
-	if last := p.validReport(); c.Ready || last == nil || !last.Ready || last.replica == c.replica {
-		p.report.Store(&c)
-	}
-}
-
-// validReport is the answer that counts; nil when there is none of a session that still serves the hook.
-func (p *pool) validReport() *probeReport {
-	c := p.report.Load()
-	if c == nil || (*c.replica.pools.Load())[p] == nil {
-		return nil
-	}
-	return c
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -26,7 +27,7 @@ func (r *Registry) HookHosts() []HookHosts {
 	now, v := time.Now(), r.hooks.Load()
 	out := make([]HookHosts, 0, len(v.pools))
 	for p := range v.inRotation() {
-		out = append(out, p.hosts(now))
+		out = append(out, HookHosts{Hook: p.Hook(), Hosts: p.OpenMembers(), Slots: p.Slots(), Unserved: p.Unserved(now)})
 	}
 	slices.SortFunc(out, func(a, b HookHosts) int { return cmp.Compare(a.Hook.Ordinal(), b.Hook.Ordinal()) })
 	return out
@@ -37,8 +38,8 @@ func (r *Registry) Unserved() []*match.Hook {
 	now, v := time.Now(), r.hooks.Load()
 	var out []*match.Hook
 	for p := range v.inRotation() {
-		if p.unserved(now) {
-			out = append(out, p.hook.Load())
+		if p.Unserved(now) {
+			out = append(out, p.Hook())
 		}
 	}
 	slices.SortFunc(out, func(a, b *match.Hook) int { return cmp.Compare(a.Ordinal(), b.Ordinal()) })
@@ -46,34 +47,14 @@ func (r *Registry) Unserved() []*match.Hook {
 }
 
 // inRotation yields the pools of the hooks that the snapshot has and that are called.
-func (v *hookTable) inRotation() func(yield func(*pool) bool) {
-	return func(yield func(*pool) bool) {
+func (v *hookTable) inRotation() func(yield func(*pool.Pool) bool) {
+	return func(yield func(*pool.Pool) bool) {
 		for id, p := range v.pools {
 			if _, removed := v.removed[id]; !removed && v.pending[p] == nil && !yield(p) {
 				return
 			}
 		}
 	}
-}
-
-// hosts is how the sessions of a pool serve its hook. The slots are those of a moment: sessions change theirs meanwhile.
-func (p *pool) hosts(now time.Time) HookHosts {
-	h := HookHosts{Hook: p.hook.Load(), Hosts: int(p.open.Load()), Unserved: p.unserved(now)}
-	for i := range p.members.len() {
-		if x := p.members.at(i); x != nil && x.replica.Open() {
-			h.Slots += int(x.replica.UsedSlots() + x.replica.FreeSlots())
-		}
-	}
-	return h
-}
-
-func (p *pool) unserved(now time.Time) bool {
-	if p.open.Load() > 0 {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.absent(now)
 }
 
 // hookHosts is the metric of how many hosts serve each hook. Its series are those of the hooks in force at the moment.
@@ -93,24 +74,24 @@ func (m hookHosts) Describe(out chan<- *prometheus.Desc) { out <- m.desc }
 
 // Collect implements [prometheus.Collector].
 func (m hookHosts) Collect(out chan<- prometheus.Metric) {
-	v, fewest := m.registry.hooks.Load(), map[offer]int64{}
+	v, fewest := m.registry.hooks.Load(), map[pool.Offer]int{}
 	for id, p := range v.pools {
 		if _, removed := v.removed[id]; removed {
 			continue
 		}
-		o, n := offerOf(p.hook.Load()), p.open.Load()
+		o, n := offerOf(p.Hook()), p.OpenMembers()
 		if known, ok := fewest[o]; !ok || n < known {
 			fewest[o] = n
 		}
 	}
 	for o, n := range fewest {
-		out <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(n), o.name, o.kind())
+		out <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(n), o.Name, metricType(o.Stage))
 	}
 }
 
-// kind is the type of a hook as the metrics of package dispatcher have it.
-func (o offer) kind() string {
-	if o.hostStage() == admissionv1.Stage_STAGE_VALIDATE {
+// metricType is the type of a hook as the metrics of package dispatcher have it.
+func metricType(s admissionv1.Stage) string {
+	if s == admissionv1.Stage_STAGE_VALIDATE {
 		return "validating"
 	}
 	return "admit"

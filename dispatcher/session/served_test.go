@@ -15,6 +15,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
@@ -44,7 +45,7 @@ func (m *mesh) wantHosts(want ...string) {
 
 func TestHookHostsAreThoseThatTakeCalls(t *testing.T) {
 	inBubble(t, []string{"b", "a"}, func(t *testing.T, m *mesh) {
-		elapse(AbsenceGrace)
+		elapse(pool.AbsenceGrace)
 		m.wantHosts("b 0 0 unserved", "a 0 0 unserved")
 		one := m.connect("one", &hostv1.Hello{MaxOutstanding: 3}, "a", "b")
 		m.wantHosts("b 1 3", "a 1 3")
@@ -52,7 +53,7 @@ func TestHookHostsAreThoseThatTakeCalls(t *testing.T) {
 		two := m.connect("two", &hostv1.Hello{MaxOutstanding: 5}, "a")
 		m.wantHosts("b 1 3", "a 2 8") // slots that are taken are slots
 		one.cancel()
-		alive(AbsenceGrace-stream.TickInterval, two)
+		alive(pool.AbsenceGrace-stream.TickInterval, two)
 		m.wantHosts("b 0 0", "a 1 5") // its host may come back
 		alive(stream.TickInterval, two)
 		m.wantHosts("b 0 0 unserved", "a 1 5")
@@ -124,7 +125,7 @@ func TestTheLogSaysWhenTheLastHostLeavesAndWhenOneIsBack(t *testing.T) {
 		one := m.connect("one", &hostv1.Hello{}, "a", "b")
 		alive(StartGrace, one)
 		one.cancel()
-		elapse(AbsenceGrace - stream.TickInterval)
+		elapse(pool.AbsenceGrace - stream.TickInterval)
 		if got := logged(log); got != "" {
 			t.Errorf("it says of a host that may come back: %s", got)
 		}

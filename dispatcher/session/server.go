@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
@@ -120,7 +121,7 @@ func (s *Server) Serve(of stream.Stream, channel identity.Channel) error {
 	session := newSession(s.registry, host, hello, stream.Options{
 		ID: uuid.NewString(), Channel: channel, Traffic: stream.TrafficOf(of.Context()),
 	})
-	if err := s.registry.addSession(session, offersOf(hello)); err != nil {
+	if err := s.registry.addSession(session, pool.OffersOf(hello)); err != nil {
 		return statusOf(err)
 	}
 	log := s.registry.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", host.Name())

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -34,11 +35,11 @@ func newSessionIndex() sessionIndex {
 	return r
 }
 
-func processOf(s *hostSession) process { return process{s.peer, s.Instance()} }
+func processOf(s *hostSession) process { return process{s.Peer, s.Instance()} }
 
 func (r *sessionIndex) addSession(s *hostSession, granted bool, now time.Time) {
 	r.sessions[s.ID()] = s
-	s.tenant, s.joined = r.tenantOf(s.peer, granted, now), now
+	s.tenant, s.joined = r.tenantOf(s.Peer, granted, now), now
 	s.shard = r.joined % stream.TickShards
 	r.joined++
 	r.shards[s.shard][s] = struct{}{}
@@ -72,13 +73,13 @@ func (r *sessionIndex) isCurrent(s *hostSession) bool {
 }
 
 // offering returns the current sessions that offer any of the hooks.
-func (r *sessionIndex) offering(offers map[digest]offer) map[*hostSession]struct{} {
+func (r *sessionIndex) offering(offers map[pool.Digest]pool.Offer) map[*hostSession]struct{} {
 	out := map[*hostSession]struct{}{}
 	if len(offers) == 0 {
 		return out
 	}
 	for _, s := range r.sessions {
-		if s.hello.any(offers) && r.isCurrent(s) {
+		if s.Hello.OffersAny(offers) && r.isCurrent(s) {
 			out[s] = struct{}{}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -50,7 +51,7 @@ func (d *door) join(name string, hello *hostv1.Hello) error {
 func (d *door) joinAs(peer identity.Peer, hello *hostv1.Hello) error {
 	d.joined++
 	s := newSession(d.registry, peer, hello, stream.Options{ID: fmt.Sprint(d.joined), Channel: peer})
-	return d.registry.addSession(s, offersOf(hello))
+	return d.registry.addSession(s, pool.OffersOf(hello))
 }
 
 // joins lets n sessions in, and returns how many came.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
@@ -140,7 +141,7 @@ func TestWhereHostsHaveJustBegunToComeOthersAreWaitedFor(t *testing.T) {
 	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
 		m.registry.found = time.Time{}
 		unserved := m.review("b")
-		elapse(AbsenceGrace + stream.TickInterval)
+		elapse(pool.AbsenceGrace + stream.TickInterval)
 		unserved.want("b", "unavailable") // nobody has served it: it may well have no hosts at all
 		first := m.connect("one", &hostv1.Hello{}, "a")
 		first.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{Drain: &hostv1.HostDrain{}}})
@@ -167,7 +168,7 @@ func TestWhereHostsHaveJustBegunToComeOthersAreWaitedFor(t *testing.T) {
 		third := m.connect("three", &hostv1.Hello{}, "a") // by now all that are to come have come
 		third.cancel()
 		soon := m.review("a")
-		elapse(AbsenceGrace + stream.TickInterval)
+		elapse(pool.AbsenceGrace + stream.TickInterval)
 		soon.want("a", "unavailable")
 	})
 }
@@ -178,7 +179,7 @@ func TestACallThatHasWaitedForABusyHostWaitsForItsRestart(t *testing.T) {
 		m.review("a")
 		h.review()
 		got := m.review("a")
-		alive(2*AbsenceGrace, h)
+		alive(2*pool.AbsenceGrace, h)
 		h.cancel()
 		elapse(2 * stream.TickInterval)
 		got.want("a", "pending")
@@ -195,45 +196,7 @@ func TestACallOfAClusterThatNobodyServesFailsSoon(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{Clusters: []string{"east"}}, "a")
 		got := m.review("a")
 		got.want("a", "pending") // somebody may come
-		alive(AbsenceGrace+stream.TickInterval, h)
+		alive(pool.AbsenceGrace+stream.TickInterval, h)
 		got.want("a", "unavailable")
-	})
-}
-
-func TestACallThatComesToAQueueAfterItsHookWasRemovedFailsAtOnce(t *testing.T) {
-	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
-		m.review("a") // takes the only slot
-		batch, former := m.call(), m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
-		m.configure("b")
-		alive(stream.MaxReview+stream.TickInterval, h)
-		got := make(chan review.Result, 1)
-		k := ticketOf(batch)
-		k.done = func(_ int, r review.Result) { got <- r }
-		waitForSlot(former, k)
-		select {
-		case r := <-got:
-			if r.Failure.Kind != review.FailureUnavailable {
-				t.Errorf("got %v", r.Failure)
-			}
-		default:
-			t.Error("it waits, and nobody looks at it")
-		}
-	})
-}
-
-func TestATicketIsForgottenByTheQueueThatItIsInOnly(t *testing.T) {
-	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		before, now := newPool(&m.registry.queued, time.Now()), newPool(&m.registry.queued, time.Now())
-		k := ticketOf(m.call())
-		k.done = func(int, review.Result) {}
-		if first, f := now.enqueue(k, time.Now()); f != nil || !first {
-			t.Fatal(first, f)
-		}
-		before.dequeue(k)
-		if now.waiting.Len() != 1 {
-			t.Error("forgotten by a queue that it was in before")
-		}
-		now.abandon()
 	})
 }

@@ -52,7 +52,7 @@ func layerEdges() []archtest.Edges {
 		},
 		{
 			From:     []string{"./dispatcher/session/stream"},
-			Deny:     []string{"./dispatcher/session", "./dispatcher/session/hedge", "./dispatcher/fairqueue"},
+			Deny:     []string{"./dispatcher/session", "./dispatcher/session/hedge", "./dispatcher/session/pool", "./dispatcher/fairqueue"},
 			Indirect: true,
 			Reason:   "a session knows neither hooks' replicas nor other sessions: calls come as tickets, and a sink takes what happens",
 		},

@@ -1,4 +1,4 @@
-package session
+package pool
 
 import (
 	"fmt"
@@ -17,30 +17,32 @@ import (
 // noHost is why a call of a hook without hosts fails.
 const noHost = "no host serves the hook"
 
-// pool is the replicas that serve one hook, and the calls that wait for one of them. Members change under the registry's
+// Pool is the replicas that serve one hook, and the calls that wait for one of them. Members change under the owner's
 // lock and are read without one.
-type pool struct {
+type Pool struct {
 	hook    atomic.Pointer[match.Hook]
 	members members
 	health  atomic.Pointer[health]
-	hedging atomic.Pointer[hedge.Hook]  // nil unless the hook's route asks for it
-	report  atomic.Pointer[probeReport] // of the host that counts; nil before one has answered the hook's probe
+	hedging atomic.Pointer[hedge.Hook] // nil unless the hook's route asks for it
+	report  atomic.Pointer[Report]     // of the host that counts; nil before one has answered the hook's probe
 
-	mu         sync.Mutex               // guards the queue; see the package comment for the order of locks
+	mu         sync.Mutex               // guards the queue
 	waiting    fairqueue.Queue[*ticket] // by cluster
 	absentFrom time.Time                // until when a session is waited for; zero while one takes calls
 	gone       bool                     // the hook was removed
 
 	waits    atomic.Int64  // calls in waiting, for who looks without the lock
 	allWaits *atomic.Int64 // likewise, of all pools
-	open     atomic.Int64  // members that take new calls once they have a free slot; it changes under the registry's lock
+	open     atomic.Int64  // members that take new calls once they have a free slot; it changes under the owner's lock
 }
 
-func newPool(allWaits *atomic.Int64, now time.Time) *pool {
-	return &pool{allWaits: allWaits, absentFrom: now.Add(AbsenceGrace)}
+// New makes a pool without replicas; its hook comes by [Pool.Configure]. allWaits counts the calls that wait, in all pools of the owner.
+func New(allWaits *atomic.Int64, now time.Time) *Pool {
+	return &Pool{allWaits: allWaits, absentFrom: now.Add(AbsenceGrace)}
 }
 
-func (p *pool) configure(h *match.Hook) {
+// Configure gives the pool the hook as the configuration has it now. The owner calls it, one call at a time.
+func (p *Pool) Configure(h *match.Hook) {
 	p.hook.Store(h)
 	switch {
 	case !h.Route.Hedge.Enabled:
@@ -51,7 +53,7 @@ func (p *pool) configure(h *match.Hook) {
 }
 
 // pick chooses a session with a free slot for a ticket; nil if there is none.
-func (p *pool) pick(t *ticket, now time.Time) *replica {
+func (p *Pool) pick(t *ticket, now time.Time) *Replica {
 	if x := p.members.pick(t, now, rand.IntN); x != nil {
 		return x.replica
 	}
@@ -60,7 +62,7 @@ func (p *pool) pick(t *ticket, now time.Time) *replica {
 
 // mostlyAlive reports whether silence may be held against a session. It is known once for every moment that is asked
 // about: all sessions are looked after at the same one.
-func (p *pool) mostlyAlive(now time.Time) bool {
+func (p *Pool) mostlyAlive(now time.Time) bool {
 	if h := p.health.Load(); h != nil && h.at.Equal(now) {
 		return h.mostlyAlive
 	}
@@ -76,7 +78,7 @@ type health struct {
 }
 
 // enqueue queues a ticket. It reports whether no other one of its cluster waits, or why it cannot wait.
-func (p *pool) enqueue(t *ticket, now time.Time) (first bool, why *review.Failure) {
+func (p *Pool) enqueue(t *ticket, now time.Time) (first bool, why *review.Failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -98,40 +100,40 @@ func (p *pool) enqueue(t *ticket, now time.Time) (first bool, why *review.Failur
 
 // full reports whether the queue takes no more calls of a cluster: as many of it wait as there is room left. One cluster that
 // floods gets half of [MaxWaiting], two get a third each, and as much is left for the others. The lock is held.
-func (p *pool) full(cluster string) bool {
+func (p *Pool) full(cluster string) bool {
 	return p.waiting.LenOf(cluster) >= MaxWaiting-p.waiting.Len()
 }
 
 // absent reports whether no session has taken calls of the hook for longer than a host takes to come. The lock is held.
-func (p *pool) absent(now time.Time) bool {
+func (p *Pool) absent(now time.Time) bool {
 	return p.gone || !p.absentFrom.IsZero() && !now.Before(p.absentFrom)
 }
 
-// drain submits waiting calls to sessions with free slots.
-func (p *pool) drain(now time.Time) {
+// ServeWaiting submits waiting calls to sessions with free slots.
+func (p *Pool) ServeWaiting(now time.Time) {
 	p.serveWaiting(p.hasFreeSlot, func(t *ticket) bool { return p.submitWaiting(t, now) })
 }
 
 // drainTo submits waiting calls to one session.
-func (p *pool) drainTo(s *replica) {
+func (p *Pool) drainTo(s *Replica) {
 	p.serveWaiting(func() bool { return s.FreeSlots() > 0 }, func(t *ticket) bool {
 		return s.hasSlotFor(t.cluster()) && stream.Submit(&s.Session, []*ticket{t}) > 0
 	})
 }
 
 // drainLine gives the waiting calls of a cluster to sessions with free slots.
-func (p *pool) drainLine(cluster string, now time.Time) {
+func (p *Pool) drainLine(cluster string, now time.Time) {
 	p.serveQueue(func() { p.waiting.ServeTenant(cluster, func(t *ticket) bool { return p.submitWaiting(t, now) }) })
 }
 
 // serveWaiting submits waiting calls in the order of the queue, while there are free slots.
-func (p *pool) serveWaiting(free func() bool, submit func(t *ticket) bool) {
+func (p *Pool) serveWaiting(free func() bool, submit func(t *ticket) bool) {
 	p.serveQueue(func() { p.waiting.Serve(free, submit) })
 }
 
 // serveQueue lets calls out of the queue. The lock is held all the while: a call is always in the queue or on a session,
 // where whoever cancels it or frees a slot finds it.
-func (p *pool) serveQueue(serve func()) {
+func (p *Pool) serveQueue(serve func()) {
 	if p.waits.Load() == 0 {
 		return
 	}
@@ -143,17 +145,17 @@ func (p *pool) serveQueue(serve func()) {
 }
 
 // addWaiting counts the change of the queue. The lock is held.
-func (p *pool) addWaiting(more int) {
+func (p *Pool) addWaiting(more int) {
 	p.waits.Add(int64(more))
 	p.allWaits.Add(int64(more))
 }
 
-func (p *pool) hasFreeSlot() bool {
-	return p.members.some(func(s *replica) bool { return s.FreeSlots() > 0 })
+func (p *Pool) hasFreeSlot() bool {
+	return p.members.some(func(s *Replica) bool { return s.FreeSlots() > 0 })
 }
 
 // submitWaiting submits a waiting call to a session, if one takes it.
-func (p *pool) submitWaiting(t *ticket, now time.Time) bool {
+func (p *Pool) submitWaiting(t *ticket, now time.Time) bool {
 	for {
 		s := p.pick(t, now)
 		if s == nil || stream.Submit(&s.Session, []*ticket{t}) > 0 {
@@ -163,7 +165,7 @@ func (p *pool) submitWaiting(t *ticket, now time.Time) bool {
 }
 
 // dequeue takes a ticket that was cancelled out of the queue.
-func (p *pool) dequeue(t *ticket) {
+func (p *Pool) dequeue(t *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t.queue.Load() == p {
@@ -172,14 +174,14 @@ func (p *pool) dequeue(t *ticket) {
 }
 
 // dequeueLocked takes a ticket out of the queue, if it is there. The lock is held.
-func (p *pool) dequeueLocked(t *ticket) {
+func (p *Pool) dequeueLocked(t *ticket) {
 	if p.waiting.Remove(t.waiting) {
 		p.addWaiting(-1)
 	}
 }
 
-// expire fails the calls that are past their deadline, and those that no host will serve.
-func (p *pool) expire(now time.Time) {
+// Expire fails the calls that are past their deadline, and those that no host will serve.
+func (p *Pool) Expire(now time.Time) {
 	if p.waits.Load() == 0 {
 		return
 	}
@@ -195,19 +197,19 @@ func (p *pool) expire(now time.Time) {
 }
 
 // serves reports whether any session that takes calls wants reviews of a cluster.
-func (p *pool) serves(cluster string) bool {
-	return p.members.some(func(s *replica) bool { return s.Open() && s.takes(cluster) })
+func (p *Pool) serves(cluster string) bool {
+	return p.members.some(func(s *Replica) bool { return s.Open() && s.Takes(cluster) })
 }
 
-// abandon fails all calls, waiting and new: the hook is gone.
-func (p *pool) abandon() {
+// Abandon fails all calls, waiting and new: the hook is gone.
+func (p *Pool) Abandon() {
 	p.mu.Lock()
 	p.gone = true
 	p.mu.Unlock()
 	p.failWaiting(func(*ticket) *review.Failure { return review.NotStarted(review.FailureUnavailable, noHost) })
 }
 
-func (p *pool) failWaiting(why func(*ticket) *review.Failure) {
+func (p *Pool) failWaiting(why func(*ticket) *review.Failure) {
 	ended := make(map[*ticket]*review.Failure)
 	p.mu.Lock()
 	for e := range p.waiting.All() {
@@ -222,22 +224,22 @@ func (p *pool) failWaiting(why func(*ticket) *review.Failure) {
 	}
 }
 
-// addMember lets a replica serve the hook. The registry's lock is held, as for removeMember and noteOpen.
-func (p *pool) addMember(x *poolMember) {
+// addMember lets a replica serve the hook. The owner's lock is held, as for removeMember and noteOpen.
+func (p *Pool) addMember(x *Member) {
 	x.joined = true
 	p.members.insert(x)
 	p.noteOpen(x, x.replica.Open(), time.Time{})
 }
 
 // removeMember takes a replica away. Where it was the last open one, the hook is absent from a moment on.
-func (p *pool) removeMember(x *poolMember, absentFrom time.Time) {
+func (p *Pool) removeMember(x *Member, absentFrom time.Time) {
 	p.noteOpen(x, false, absentFrom)
 	p.members.delete(x)
 }
 
 // noteOpen records whether a member takes new calls. Where the last one does not any more, the hook is absent from a moment on: until
 // then calls wait for another host.
-func (p *pool) noteOpen(x *poolMember, open bool, absentFrom time.Time) {
+func (p *Pool) noteOpen(x *Member, open bool, absentFrom time.Time) {
 	switch {
 	case open == x.open:
 		return
@@ -251,8 +253,37 @@ func (p *pool) noteOpen(x *poolMember, open bool, absentFrom time.Time) {
 	x.open = open
 }
 
-func (p *pool) setAbsentFrom(t time.Time) {
+func (p *Pool) setAbsentFrom(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.absentFrom = t
+}
+
+// Hook is the hook, as the configuration has it now.
+func (p *Pool) Hook() *match.Hook { return p.hook.Load() }
+
+// OpenMembers is how many members take new calls once they have a free slot.
+func (p *Pool) OpenMembers() int { return int(p.open.Load()) }
+
+// Size is how many members the pool has.
+func (p *Pool) Size() int { return p.members.len() }
+
+// Slots is how many calls the members take that take new ones. It is that of a moment: sessions change theirs meanwhile.
+func (p *Pool) Slots() (n int) {
+	for i := range p.members.len() {
+		if x := p.members.at(i); x != nil && x.replica.Open() {
+			n += int(x.replica.UsedSlots() + x.replica.FreeSlots())
+		}
+	}
+	return n
+}
+
+// Unserved reports whether no member has taken calls for longer than a host takes to come back: they fail at once.
+func (p *Pool) Unserved(now time.Time) bool {
+	if p.open.Load() > 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.absent(now)
 }

@@ -7,8 +7,8 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
-	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // spare asks for capacity of the first hook of the snapshot.
@@ -65,7 +65,7 @@ func TestNothingIsSpareWhileACallOfTheHookWaits(t *testing.T) {
 		got := m.review("a") // of no cluster
 		got.want("a", "pending")
 		m.wantSpare(false, "a call of another cluster waits")
-		alive(AbsenceGrace+stream.TickInterval, east)
+		alive(pool.AbsenceGrace+stream.TickInterval, east)
 		got.want("a", "unavailable")
 		m.wantSpare(true, "nobody waits any more")
 	})
@@ -80,19 +80,5 @@ func TestASilentOrLeavingSessionIsNotSpare(t *testing.T) {
 		m.wantSpare(true, "it speaks again")
 		h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{Drain: &hostv1.HostDrain{}}})
 		m.wantSpare(false, "leaving")
-	})
-}
-
-func TestSpareLooksAtFewReplicasOnly(t *testing.T) {
-	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		p := m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
-		looks := 0
-		for range 2 * SpareLooks {
-			p.members.insert(&poolMember{replica: &newSession(m.registry, identity.Named("host"), hello("one", "a").GetHello(), stream.Options{ID: "s", Channel: identity.Named("host")}).replica})
-		}
-		refuse := func(*poolMember) bool { looks++; return true }
-		if p.spare("east", time.Now(), refuse) != nil || looks != SpareLooks {
-			t.Errorf("looked at %d sessions, want %d", looks, SpareLooks)
-		}
 	})
 }

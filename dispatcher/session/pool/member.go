@@ -1,4 +1,4 @@
-package session
+package pool
 
 import (
 	"sync/atomic"
@@ -6,53 +6,12 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
-	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// replica is a session as pools know it.
-type replica struct {
-	stream.Session
-
-	hello helloDigest
-	peer  identity.Peer
-	pools atomic.Pointer[map[*pool]*poolMember] // that it is or will be in; the registry's lock guards changes
-}
-
-// takes reports whether the host takes reviews of a cluster.
-func (s *replica) takes(cluster string) bool {
-	return len(s.hello.clusters) == 0 || s.hello.names(cluster)
-}
-
-// hasSlotFor reports whether the replica takes a call of a cluster now.
-func (s *replica) hasSlotFor(cluster string) bool { return s.takes(cluster) && s.HasSlotFor(cluster) }
-
-// serves reports whether any hook of the replica is for a cluster.
-func (s *replica) serves(cluster string) bool {
-	for p := range *s.pools.Load() {
-		if p.hook.Load().Serves(cluster) {
-			return true
-		}
-	}
-	return false
-}
-
-// silenceLimit is how long the replica may be silent: longer while most of a pool is, since it may be us who paused.
-func (s *replica) silenceLimit(now time.Time) time.Duration {
-	if s.Unresponsive(now) {
-		for p := range *s.pools.Load() {
-			if !p.mostlyAlive(now) {
-				return stream.HostSilence
-			}
-		}
-	}
-	return stream.LostAfter
-}
-
-// poolMember is a replica as it serves one hook. The registry's lock guards place, joined and open; everything else may be
+// Member is a replica as it serves one hook. The owner's lock guards place, joined and open; everything else may be
 // read and changed concurrently.
-type poolMember struct {
-	replica    *replica
+type Member struct {
+	replica    *Replica
 	speculates bool // the host agrees to calls that may be discarded: set once
 	place      int  // among the members of the pool
 	joined     bool // it is among them
@@ -61,19 +20,24 @@ type poolMember struct {
 	refuses    refusals
 }
 
-// agrees reports whether the host takes calls that are made for such a reason.
-func (x *poolMember) agrees(mode review.Mode) bool { return x.speculates || mode != review.Speculative }
+// NewMember makes a replica a member of a pool, which it joins with [Replica.Join]. The host agrees or not to calls that may be discarded.
+func NewMember(s *Replica, speculates bool) *Member {
+	return &Member{replica: s, speculates: speculates}
+}
 
-// declines reports whether the route of the hook asks for calls that the host does not agree to.
-func (x *poolMember) declines(h *match.Hook) bool {
+// agrees reports whether the host takes calls that are made for such a reason.
+func (x *Member) agrees(mode review.Mode) bool { return x.speculates || mode != review.Speculative }
+
+// Declines reports whether the route of the hook asks for calls that the host does not agree to.
+func (x *Member) Declines(h *match.Hook) bool {
 	return x != nil && !x.speculates && h.Route.Speculate
 }
 
 // joins reports whether a ticket may go along with another one of its batch that goes to the session.
-func (x *poolMember) joins(t *ticket) bool { return x != nil && x.agrees(t.call.Mode) }
+func (x *Member) joins(t *ticket) bool { return x != nil && x.agrees(t.call.Mode) }
 
 // learn records how a call ended, at the time of the last frame of the host.
-func (x *poolMember) learn(r review.Result, now time.Time) {
+func (x *Member) learn(r review.Result, now time.Time) {
 	switch {
 	case r.Failure == nil:
 		x.pace.record(r.Timing.Wire+r.Timing.Host, now)
@@ -85,11 +49,11 @@ func (x *poolMember) learn(r review.Result, now time.Time) {
 	}
 }
 
-// members are the sessions of a pool. They change under the registry's lock, one at a time and at a cost that does not
+// members are the sessions of a pool. They change under the owner's lock, one at a time and at a cost that does not
 // depend on how many there are, and are read without a lock: who looks while a session goes may see one twice, and
 // another one not at all.
 type members struct {
-	slots atomic.Pointer[[]atomic.Pointer[poolMember]]
+	slots atomic.Pointer[[]atomic.Pointer[Member]]
 	n     atomic.Int64
 }
 
@@ -101,14 +65,14 @@ func (m *members) len() int {
 }
 
 // at returns a member; nil if it has just been removed.
-func (m *members) at(i int) *poolMember {
+func (m *members) at(i int) *Member {
 	if slots := *m.slots.Load(); i < len(slots) {
 		return slots[i].Load()
 	}
 	return nil
 }
 
-func (m *members) insert(x *poolMember) {
+func (m *members) insert(x *Member) {
 	n := m.len()
 	if slots := m.slots.Load(); slots == nil || n == len(*slots) {
 		m.resize(max(1, 2*n))
@@ -119,7 +83,7 @@ func (m *members) insert(x *poolMember) {
 }
 
 // delete removes a member. The last one takes its place.
-func (m *members) delete(x *poolMember) {
+func (m *members) delete(x *Member) {
 	slots, last := *m.slots.Load(), m.len()-1
 	if moved := slots[last].Load(); moved != x {
 		moved.place = x.place
@@ -132,7 +96,7 @@ func (m *members) delete(x *poolMember) {
 	}
 }
 
-func (m *members) some(such func(*replica) bool) bool {
+func (m *members) some(such func(*Replica) bool) bool {
 	for i := range m.len() {
 		if x := m.at(i); x != nil && such(x.replica) {
 			return true
@@ -143,7 +107,7 @@ func (m *members) some(such func(*replica) bool) bool {
 
 // resize gives the members another number of slots, which is enough for them.
 func (m *members) resize(to int) {
-	slots := make([]atomic.Pointer[poolMember], to)
+	slots := make([]atomic.Pointer[Member], to)
 	for i := range m.len() {
 		slots[i].Store(m.at(i))
 	}

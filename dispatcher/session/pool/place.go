@@ -1,4 +1,4 @@
-package session
+package pool
 
 import (
 	"time"
@@ -18,7 +18,7 @@ func place(todo []*ticket, now time.Time) {
 			todo = todo[1:]
 			continue
 		}
-		var s *replica
+		var s *Replica
 		if p.waits.Load() == 0 { // who waits comes first
 			s = p.pick(t, now)
 		}
@@ -44,8 +44,8 @@ func place(todo []*ticket, now time.Time) {
 
 // groupByHost puts the tickets that a session serves in front of the others, and returns how many they are. The first one is
 // served.
-func groupByHost(todo []*ticket, s *replica) int {
-	n, first, pools := 1, todo[0].pool, *s.pools.Load()
+func groupByHost(todo []*ticket, s *Replica) int {
+	n, first, pools := 1, todo[0].pool, s.Memberships()
 	for i := 1; i < len(todo); i++ {
 		t := todo[i]
 		if (t.pool == first || len(pools) > 1 && pools[t.pool].joins(t)) && !t.tried(&s.Session) {
@@ -58,7 +58,7 @@ func groupByHost(todo []*ticket, s *replica) int {
 
 // waitForSlot lets a ticket wait for a free replica, or fails it at once, as it does with one that does not decide: it must not
 // stand in the way of those that do. A call that was made ahead of its turn is made again when the turn comes.
-func waitForSlot(p *pool, t *ticket) {
+func waitForSlot(p *Pool, t *ticket) {
 	if t.call.Mode != review.Decide {
 		t.finish(review.Result{Failure: review.NotStarted(review.FailureOverload, "no replica has room for a call that does not decide")})
 		return

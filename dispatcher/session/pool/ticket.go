@@ -1,4 +1,4 @@
-package session
+package pool
 
 import (
 	"sync/atomic"
@@ -28,14 +28,14 @@ type ticket struct {
 
 	ended    atomic.Bool
 	slot     atomic.Pointer[stream.Slot] // where it was submitted last
-	queue    atomic.Pointer[pool]        // where it waited last
+	queue    atomic.Pointer[Pool]        // where it waited last
 	waiting  *fairqueue.Entry[*ticket]   // its place there; guarded by the pool's lock
 	queued   time.Time                   // when it began to wait; likewise
 	attempts int                         // owned by whoever places the ticket
 	had      [MaxAttempts]string         // the instances that have had it; likewise
 	lost     bool                        // a session ended while a handler may have had it; likewise
 
-	pool   *pool       // of the hook; nil when no host may serve it
+	pool   *Pool       // of the hook; nil when no host may serve it
 	hedged *hedge.Call // nil unless the call may have two tickets
 	hook   *hedge.Hook // records the latency of the call; nil unless calls of the hook are hedged
 }
@@ -131,7 +131,7 @@ func (t *ticket) Overtaken(now time.Time) {
 }
 
 // triedOn reports whether the process behind a member has the ticket already.
-func (t *ticket) triedOn(x *poolMember) bool {
+func (t *ticket) triedOn(x *Member) bool {
 	at := t.slot.Load()
 	return at != nil && at.Instance() == x.replica.Instance()
 }

@@ -1,4 +1,4 @@
-package session
+package pool
 
 import (
 	"math/rand/v2"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/identity"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
@@ -16,10 +17,10 @@ import (
 func TestMembersAreThoseThatCameAndDidNotGo(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	var m members
-	there, all := map[*poolMember]bool{}, []*poolMember(nil)
+	there, all := map[*Member]bool{}, []*Member(nil)
 	for step := range 5000 {
 		if grow := step/500%2 == 0; len(all) == 0 || random.IntN(10) < 3 == !grow {
-			x := &poolMember{}
+			x := &Member{}
 			m.insert(x)
 			there[x], all = true, append(all, x)
 		} else {
@@ -29,7 +30,7 @@ func TestMembersAreThoseThatCameAndDidNotGo(t *testing.T) {
 			all[i] = all[len(all)-1]
 			all = all[:len(all)-1]
 		}
-		seen := map[*poolMember]bool{}
+		seen := map[*Member]bool{}
 		for i := range m.len() {
 			x := m.at(i)
 			if !there[x] || seen[x] || x.place != i {
@@ -52,7 +53,7 @@ func TestMembersAreThoseThatCameAndDidNotGo(t *testing.T) {
 // TestMembersAreReadWhileTheyChange is for the race detector, and for readers that must find who is there all the time.
 func TestMembersAreReadWhileTheyChange(t *testing.T) {
 	var m members
-	stays := &poolMember{}
+	stays := &Member{}
 	m.insert(stays)
 	var over atomic.Bool
 	var readers sync.WaitGroup
@@ -70,9 +71,9 @@ func TestMembersAreReadWhileTheyChange(t *testing.T) {
 		})
 	}
 	for range 200 {
-		var others []*poolMember
+		var others []*Member
 		for range 20 {
-			others = append(others, &poolMember{})
+			others = append(others, &Member{})
 			m.insert(others[len(others)-1])
 		}
 		for _, x := range others {
@@ -146,19 +147,20 @@ type deaf struct{ stream.Sink }
 func (deaf) SlotsFreed() {}
 
 // replicaWith is a replica with so many calls and so many free slots, one of either at least, whose host spoke last at a time.
-func replicaWith(instance string, load, room int, heard time.Time) *replica {
+func replicaWith(instance string, load, room int, heard time.Time) *Replica {
 	if load+room == 0 {
 		load = 1
 	}
-	s := &replica{}
-	s.Init(&hostv1.Hello{Instance: instance, MaxOutstanding: uint32(load + room)}, stream.Options{Sink: deaf{}})
+	s := &Replica{}
+	hello := &hostv1.Hello{Instance: instance, MaxOutstanding: uint32(load + room)}
+	s.InitReplica(hello, identity.Named("host"), NewDigests(), nil, stream.Options{Sink: deaf{}})
 	fill(s, "east", load)
 	s.DiscountStall(heard, time.Until(heard)+time.Second)
 	return s
 }
 
 // fill submits calls of a cluster to a replica.
-func fill(s *replica, cluster string, calls int) {
+func fill(s *Replica, cluster string, calls int) {
 	for range calls {
 		stream.Submit(&s.Session, []*ticket{waitingTicket(cluster)})
 	}
@@ -211,7 +213,7 @@ func TestWhoIsPicked(t *testing.T) {
 				if r.silent {
 					heard = now.Add(-2 * stream.SuspectAfter)
 				}
-				x := &poolMember{replica: replicaWith(r.instance, r.load, r.room, heard)}
+				x := &Member{replica: replicaWith(r.instance, r.load, r.room, heard)}
 				if r.pace > 0 {
 					x.pace.record(r.pace, now)
 				}
@@ -252,10 +254,10 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			random, now := rand.New(rand.NewPCG(9, 10)), time.Now()
 			var m members
-			takes, got := map[*poolMember]time.Duration{}, map[*poolMember]int{}
-			var slow *poolMember
+			takes, got := map[*Member]time.Duration{}, map[*Member]int{}
+			var slow *Member
 			for i := range 3 {
-				x := &poolMember{replica: replicaWith(string('a'+rune(i)), 0, 1<<15, now.Add(time.Hour))}
+				x := &Member{replica: replicaWith(string('a'+rune(i)), 0, 1<<15, now.Add(time.Hour))}
 				takes[x] = 5 * time.Millisecond
 				if i == 0 {
 					slow, takes[x] = x, 50*time.Millisecond
@@ -263,7 +265,7 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 				m.insert(x)
 			}
 			type call struct {
-				at  *poolMember
+				at  *Member
 				k   *ticket
 				end time.Time
 			}
@@ -297,33 +299,6 @@ func TestASlowReplicaIsSentLess(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatRefusesEverythingIsNotAlwaysTheLeastLoaded(t *testing.T) {
-	inBubble(t, []string{"a!"}, func(t *testing.T, m *mesh) {
-		hosts := map[string]*host{}
-		for _, name := range []string{"refuses", "two", "three"} {
-			hosts[name] = m.connect(name, &hostv1.Hello{}, "a")
-		}
-		asked := 0
-		for range 100 {
-			got := m.review("a")
-			for name, r := taken(hosts); r != nil; name, r = taken(hosts) {
-				if name == "refuses" {
-					asked++
-					hosts[name].say(refused(r))
-					continue
-				}
-				hosts[name].allow(r, 0)
-			}
-			got.want("a", "allowed")
-			alive(10*time.Millisecond, hosts["two"])
-		}
-		// In a second it is asked, and after 100 ms, 300 ms and 700 ms.
-		if asked < 1 || asked > 4 {
-			t.Errorf("who refuses everything was asked %d times in a second", asked)
-		}
-	})
-}
-
 func TestWhatAMemberLearns(t *testing.T) {
 	for _, test := range []struct {
 		name          string
@@ -336,7 +311,7 @@ func TestWhatAMemberLearns(t *testing.T) {
 		{"it was never handed over", review.Result{Failure: review.NotStarted(review.FailureLost, "gone")}, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := &poolMember{}
+			x := &Member{}
 			x.refuses.refused(time.Now())
 			x.learn(test.result, time.Now())
 			if got := x.pace.estimate(time.Now()) > 0; got != test.paced {

@@ -1,4 +1,4 @@
-package session
+package pool
 
 import (
 	"time"
@@ -19,7 +19,7 @@ const (
 // first, then who is not silent, then who does not refuse.
 //
 // Silence is not held against more than half of the members at a time: a pause of our own looks like silence of everybody.
-func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *poolMember {
+func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *Member {
 	n := m.len()
 	if n <= 2 {
 		return m.best(t, now)
@@ -35,7 +35,7 @@ func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *poolMe
 	if b.quicker(a, now) {
 		a, b = b, a
 	}
-	for _, x := range [...]*poolMember{a, b} {
+	for _, x := range [...]*Member{a, b} {
 		if x.fits(t) && x.rank(t, now) == 0 {
 			return x
 		}
@@ -44,8 +44,8 @@ func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *poolMe
 }
 
 // best looks at all members.
-func (m *members) best(t *ticket, now time.Time) *poolMember {
-	var best [ranks]*poolMember
+func (m *members) best(t *ticket, now time.Time) *Member {
+	var best [ranks]*Member
 	n, silent := m.len(), 0
 	for i := range n {
 		x := m.at(i)
@@ -70,12 +70,12 @@ func (m *members) best(t *ticket, now time.Time) *poolMember {
 
 // fits reports whether the session takes the ticket now, within the share of its cluster. A call that does not decide, or not yet, has to leave slots for
 // those that do.
-func (x *poolMember) fits(t *ticket) bool {
+func (x *Member) fits(t *ticket) bool {
 	s, mode := x.replica, t.call.Mode
 	return s.FreeSlots() > 0 && s.hasSlotFor(t.cluster()) && (mode == review.Decide || s.HasSpare() && x.agrees(mode))
 }
 
-func (x *poolMember) rank(t *ticket, now time.Time) (rank int) {
+func (x *Member) rank(t *ticket, now time.Time) (rank int) {
 	if x.refuses.pauses(now) {
 		rank |= rankPauses
 	}
@@ -90,7 +90,7 @@ func (x *poolMember) rank(t *ticket, now time.Time) (rank int) {
 
 // quicker reports whether the session will be done with one call more sooner than another one: by how many it has and
 // what one takes there, or by how many alone while that is not known of both, or much the same.
-func (x *poolMember) quicker(y *poolMember, now time.Time) bool {
+func (x *Member) quicker(y *Member, now time.Time) bool {
 	a, b := x.replica.UsedSlots(), y.replica.UsedSlots()
 	p, q := x.pace.estimate(now), y.pace.estimate(now)
 	if p == 0 || q == 0 || p < PaceTolerance*q && q < PaceTolerance*p {

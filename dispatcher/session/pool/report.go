@@ -1,0 +1,29 @@
+package pool
+
+import "github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+
+// Report is what a session said of a pending hook.
+type Report struct {
+	Replica *Replica
+	stream.ProbeAnswer
+}
+
+// noteReport keeps the last answer, and that of a session which is ready before others. Two at the same moment may lose one: hosts
+// are asked again.
+func (p *Pool) noteReport(c Report) {
+	if last := p.Report(); c.Ready || last == nil || !last.Ready || last.Replica == c.Replica {
+		p.report.Store(&c)
+	}
+}
+
+// Report is the answer that counts; nil when there is none of a session that still serves the hook.
+func (p *Pool) Report() *Report {
+	c := p.report.Load()
+	if c == nil || c.Replica.Memberships()[p] == nil {
+		return nil
+	}
+	return c
+}
+
+// ForgetReport forgets the answer: the hook is another one.
+func (p *Pool) ForgetReport() { p.report.Store(nil) }
