@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"sync"
@@ -11,53 +10,10 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/mem"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
-
-// Stream is one host stream as the core needs it. Send and Recv may each be called by one goroutine at a time, and by two
-// at once. Both return when Context ends, which End makes it do. Recv returns io.EOF only for a clean end by the host.
-type Stream interface {
-	// Send writes one frame. The frame is not touched afterwards by either side.
-	Send(f *Outgoing) error
-	// Recv reads one frame, which is valid until the next call.
-	Recv() (*Incoming, error)
-	// Context ends with the stream.
-	Context() context.Context
-	// End ends the stream's context, in the middle of whatever it does. It may be called at any time, and more than once.
-	End()
-}
-
-// Outgoing is one frame for a host: either a message, or a frame that is encoded already, in parts.
-type Outgoing struct {
-	// Message is a control frame; nil for everything else.
-	Message *hostv1.ConnectResponse
-	// Parts are, one after the other, an encoded ConnectResponse.
-	Parts []Part
-
-	few [2]Part
-}
-
-// Part is one review, or a part of one, on the wire.
-type Part struct {
-	// Head is what belongs to this frame alone.
-	Head []byte
-	// Body follows it. Reviews are encoded once for all hosts: it is shared and never written, and nobody counts who refers
-	// to it.
-	Body mem.BufferSlice
-	// Lease is what Body is accounted on; nil when nobody does. It is held until Send has returned; a stream that needs
-	// Body for longer retains it.
-	Lease *memory.Reservation
-}
-
-func (f *Outgoing) release() {
-	for i := range f.Parts {
-		f.Parts[i].Lease.Release()
-	}
-}
 
 // writer is what becomes of the frames of a session.
 type writer uint8
@@ -67,37 +23,6 @@ const (
 	working               // one writes, and looks again
 	resting               // one waits for wake
 )
-
-// Ticket is one call of one hook. Its methods may be called concurrently, and take no lock: a session calls them under its own.
-type Ticket interface {
-	// Call is the call as this ticket makes it.
-	Call() *review.Call
-	// Body is the request of the review, which all its tickets share.
-	Body() *Body
-	// Begun is when the call began.
-	Begun() time.Time
-	// Ended reports whether the call has its result, or needs none any more.
-	Ended() bool
-	// Submitted records the slot that the ticket has been given.
-	Submitted(at *Slot)
-}
-
-// Slot is the place of a ticket on a session.
-type Slot struct {
-	session *Session
-	frame   uint64
-}
-
-// Cancel frees the slot of a ticket that has ended.
-func (s *Slot) Cancel(t Ticket) { s.session.step(func(st *state) { st.cancel(s.frame, t) }) }
-
-// Instance is the process of the host, as it names itself.
-func (s *Slot) Instance() string { return s.session.instance }
-
-// Overtaken records that another replica had the verdict of a ticket first, so long after its call began.
-func (s *Slot) Overtaken(t Ticket, after time.Duration, now time.Time) {
-	s.session.sink.CallOvertaken(t, after, now)
-}
 
 // Sink takes what happens on a session. Its methods are called without the session's lock, and may call the session.
 type Sink interface {
