@@ -91,7 +91,7 @@ func (f *fileReader) report(p Problem) {
 
 // document reads one document. A panic in it costs this document alone.
 func (f *fileReader) document(t text) {
-	d := &document{fileReader: f, place: &place{line: t.line, last: t.line}}
+	d := &document{fileReader: f, lineIndex: &lineIndex{line: t.line, last: t.line}}
 	defer func() {
 		if r := recover(); r != nil {
 			d.fault(CodeInternal, "", fmt.Sprintf("reading it failed, which is a fault of portcullis: %v", r))
@@ -101,7 +101,7 @@ func (f *fileReader) document(t text) {
 		d.fault(CodeLimit, "", fmt.Sprintf("the document has %d bytes, and at most %d are read", len(t.data), MaxDocumentBytes))
 		return
 	}
-	d.place = newPlace(t)
+	d.lineIndex = newLineIndex(t)
 	if d.parse(t) {
 		d.readTop()
 	}
@@ -110,7 +110,7 @@ func (f *fileReader) document(t text) {
 // document is one document, or one item of a List, that is being read.
 type document struct {
 	*fileReader
-	*place
+	*lineIndex
 
 	kind   string // as the document says it
 	key    Key
@@ -236,7 +236,7 @@ func (d *document) readList(h head) {
 	}
 	for i, raw := range list.Items {
 		item := &document{
-			fileReader: d.fileReader, place: d.place, within: h.item(), prefix: fmt.Sprintf("items[%d].", i), json: raw, dups: d.dups,
+			fileReader: d.fileReader, lineIndex: d.lineIndex, within: h.item(), prefix: fmt.Sprintf("items[%d].", i), json: raw, dups: d.dups,
 		}
 		h, ok := item.head()
 		switch {

@@ -10,16 +10,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// place finds the lines of fields in one document.
-type place struct {
+// lineIndex finds the lines of fields in one document.
+type lineIndex struct {
 	root *yaml.Node // nil when the text cannot be read as YAML nodes
 	line int        // of the file, where the document begins
 	last int        // of the file, where it ends
 }
 
-// newPlace reads the document for its lines. JSON on a single line, as stores keep it, has nothing to look for.
-func newPlace(t text) *place {
-	p := &place{line: t.line, last: t.line + bytes.Count(t.data, []byte("\n"))}
+// newLineIndex reads the document for its lines. JSON on a single line, as stores keep it, has nothing to look for.
+func newLineIndex(t text) *lineIndex {
+	p := &lineIndex{line: t.line, last: t.line + bytes.Count(t.data, []byte("\n"))}
 	if t.json && p.last == p.line {
 		return p
 	}
@@ -32,7 +32,7 @@ func newPlace(t text) *place {
 
 // lineOf is the line of the file on which the field stands, or else the innermost of its parents that is there. Of a
 // field that stands there twice it is the second.
-func (p *place) lineOf(path string) int {
+func (p *lineIndex) lineOf(path string) int {
 	if p.root == nil {
 		return p.line
 	}
@@ -48,7 +48,7 @@ func (p *place) lineOf(path string) int {
 }
 
 // fieldLines are the lines of the file on which the fields of the mapping at path stand, by their names.
-func (p *place) fieldLines(path string) map[string]int {
+func (p *lineIndex) fieldLines(path string) map[string]int {
 	node := p.root
 	for _, step := range steps(path) {
 		if node != nil {
@@ -66,7 +66,7 @@ func (p *place) fieldLines(path string) map[string]int {
 
 // inFile is a line of the document as a line of the file. YAML knows more ends of lines than editors do, so what it
 // counts may lie behind the end.
-func (p *place) inFile(line int) int { return min(p.line+line-1, p.last) }
+func (p *lineIndex) inFile(line int) int { return min(p.line+line-1, p.last) }
 
 // steps cuts a path as Kubernetes writes it: a.b[0].c[key.with.dots].
 func steps(path string) []string {
@@ -117,7 +117,7 @@ type duplicate struct {
 }
 
 // duplicates are the fields that stand in their mapping for the second time or more, in order.
-func (p *place) duplicates() []duplicate {
+func (p *lineIndex) duplicates() []duplicate {
 	var found []duplicate
 	var walk func(node *yaml.Node, path string)
 	walk = func(node *yaml.Node, path string) {

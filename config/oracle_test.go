@@ -298,7 +298,7 @@ func isRegistration(h head) bool {
 }
 
 func readHead(body []byte) (head, bool) {
-	d := &document{fileReader: &fileReader{}, place: &place{}, json: body}
+	d := &document{fileReader: &fileReader{}, lineIndex: &lineIndex{}, json: body}
 	return d.head()
 }
 

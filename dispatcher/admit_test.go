@@ -59,9 +59,9 @@ type counting struct {
 	asked int
 }
 
-func (c *counting) Take(ctx context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
+func (c *counting) Acquire(ctx context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
 	c.asked++
-	return c.static.Take(ctx, cluster, bytes)
+	return c.static.Acquire(ctx, cluster, bytes)
 }
 
 // patching adds a label that no other hook adds.

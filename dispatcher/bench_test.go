@@ -246,7 +246,7 @@ type usual struct {
 	equivalents *builtin.Equivalents
 }
 
-func (u usual) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+func (u usual) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
 	return u.snapshot, "", nil
 }
 

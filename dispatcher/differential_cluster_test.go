@@ -40,7 +40,7 @@ func tell(t *testing.T, w *world) told {
 	return told{world: w, snapshot: w.snapshot(), codec: builtin.New(builtin.Options{}), served: builtin.Served(w.Versions), widgets: widgets, asked: new(atomic.Bool)}
 }
 
-func (k told) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+func (k told) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
 	return k.snapshot, "", nil
 }
 

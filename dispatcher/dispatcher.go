@@ -47,12 +47,12 @@ const (
 
 // Snapshots provides the configuration.
 type Snapshots interface {
-	// Take returns the configuration for a review of a cluster that holds a number of bytes. While the configuration is
+	// Acquire returns the configuration for a review of a cluster that holds a number of bytes. While the configuration is
 	// stale it waits; it returns an error if ctx nears its end first, or if the waiting reviews hold too many bytes. stale is
-	// the value of the annotation [AuditStale] if the configuration is stale and a permit allows that, else empty. Take may
+	// the value of the annotation [AuditStale] if the configuration is stale and a permit allows that, else empty. Acquire may
 	// be called concurrently and must be cheap.
-	Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error)
-	// Release is called once for each Take, when the review has ended. Shadow calls may still use the snapshot. Release may
+	Acquire(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error)
+	// Release is called once for each Acquire, when the review has ended. Shadow calls may still use the snapshot. Release may
 	// be called concurrently and must be cheap.
 	Release(snapshot *match.Snapshot)
 }
@@ -158,7 +158,7 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	defer done()
 	ctx, span := d.metrics.beginReview(ctx, r)
 	begun := time.Now()
-	var snapshot *match.Snapshot // nil until Take has returned
+	var snapshot *match.Snapshot // nil until Acquire has returned
 	defer func() {
 		if p := recover(); p != nil {
 			d.options.Logger.ErrorContext(ctx, "panic while judging a review", "uid", r.Admission.GetUid(), "panic", p,
@@ -168,7 +168,7 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		d.metrics.endReview(span, r, answer, err, time.Since(begun))
 	}()
 	var stale string
-	snapshot, stale, err = d.options.Snapshots.Take(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())
+	snapshot, stale, err = d.options.Snapshots.Acquire(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}

@@ -64,7 +64,7 @@ type static struct {
 	snapshot *match.Snapshot
 }
 
-func (s static) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+func (s static) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
 	return s.snapshot, "", nil
 }
 

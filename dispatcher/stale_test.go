@@ -23,8 +23,8 @@ type stale struct {
 	bytes   int64
 }
 
-// Take implements [dispatcher.Snapshots].
-func (s *stale) Take(_ context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
+// Acquire implements [dispatcher.Snapshots].
+func (s *stale) Acquire(_ context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
 	s.cluster, s.bytes = cluster, bytes
 	return s.snapshot, s.said, s.err
 }

@@ -72,8 +72,8 @@ func (m *Mesh) Update(revision int) (compiling, spreading time.Duration, err err
 	return compiled.Sub(begun), time.Since(compiled), nil
 }
 
-// Take implements dispatcher.Snapshots.
-func (k *knowledge) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+// Acquire implements dispatcher.Snapshots.
+func (k *knowledge) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
 	return k.snapshot.Load(), "", nil
 }
 

@@ -219,8 +219,8 @@ type knowledge struct {
 	snapshot *match.Snapshot
 }
 
-// Take implements dispatcher.Snapshots.
-func (k knowledge) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+// Acquire implements dispatcher.Snapshots.
+func (k knowledge) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
 	return k.snapshot, "", nil
 }
 

@@ -68,7 +68,7 @@ type fixed struct {
 	snapshot *match.Snapshot
 }
 
-func (f fixed) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+func (f fixed) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
 	return f.snapshot, "", nil
 }
 

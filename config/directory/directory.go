@@ -82,7 +82,7 @@ func New(opts Options) (*Source, error) {
 	slices.Sort(paths)
 	return &Source{
 		paths: slices.Compact(paths), decoder: cmp.Or(opts.Decoder, config.NewDecoder()),
-		settling: settling{sights: map[string]sight{}, content: map[string]fileData{}},
+		settling: settling{observed: map[string]fileObservation{}, content: map[string]fileData{}},
 	}, nil
 }
 

@@ -23,13 +23,13 @@ const (
 
 // settling knows which content of each file counts. Its methods may be called concurrently.
 type settling struct {
-	mu      sync.Mutex
-	sights  map[string]sight
-	content map[string]fileData // what counts
+	mu       sync.Mutex
+	observed map[string]fileObservation
+	content  map[string]fileData // what counts
 }
 
-// sight is how a file has looked since when.
-type sight struct {
+// fileObservation is the look of a file, and how long it has lasted.
+type fileObservation struct {
 	info     os.FileInfo // nil: it is not there
 	since    time.Time
 	delay    time.Duration // how long it has to look so
@@ -37,30 +37,32 @@ type sight struct {
 	lasted   bool          // this one was
 }
 
-// next is the sight after another look.
-func (s sight) next(info os.FileInfo, now time.Time) sight {
-	if sameLook(s.info, info) {
-		s.lasted = s.lasted || s.rest(now) == 0
-		return s
+// next is the observation after another look.
+func (o fileObservation) next(info os.FileInfo, now time.Time) fileObservation {
+	if sameLook(o.info, info) {
+		o.lasted = o.lasted || o.rest(now) == 0
+		return o
 	}
 	delay := ReplaceDelay
-	if s.info != nil && info != nil && os.SameFile(s.info, info) {
+	if o.info != nil && info != nil && os.SameFile(o.info, info) {
 		delay = RewriteDelay
 	}
-	next := sight{info: info, since: now, delay: delay, changing: now}
-	if !s.since.IsZero() && !s.lasted {
-		next.changing = s.changing
+	next := fileObservation{info: info, since: now, delay: delay, changing: now}
+	if !o.since.IsZero() && !o.lasted {
+		next.changing = o.changing
 	}
 	return next
 }
 
 // unsettled reports whether the file has been changing for too long to be still in one writing.
-func (s sight) unsettled(now time.Time) bool {
-	return s.rest(now) > 0 && now.Sub(s.changing) >= UnsettledAfter
+func (o fileObservation) unsettled(now time.Time) bool {
+	return o.rest(now) > 0 && now.Sub(o.changing) >= UnsettledAfter
 }
 
 // rest is how long the file has to look so yet; 0 when it has for long enough.
-func (s sight) rest(now time.Time) time.Duration { return max(0, s.since.Add(s.delay).Sub(now)) }
+func (o fileObservation) rest(now time.Time) time.Duration {
+	return max(0, o.since.Add(o.delay).Sub(now))
+}
 
 func sameLook(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
@@ -75,13 +77,13 @@ func sameLook(a, b os.FileInfo) bool {
 func (s *settling) look(read []fileData, now time.Time) (counting []fileData, again time.Duration, unsettled []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gone := maps.Clone(s.sights)
+	gone := maps.Clone(s.observed)
 	for _, f := range read {
 		delete(gone, f.path)
 		rest := s.rest(f, now)
 		if rest == 0 {
 			s.content[f.path] = f
-		} else if s.sights[f.path].unsettled(now) {
+		} else if s.observed[f.path].unsettled(now) {
 			unsettled = append(unsettled, f.path)
 		}
 		again = config.Sooner(again, rest)
@@ -90,7 +92,7 @@ func (s *settling) look(read []fileData, now time.Time) (counting []fileData, ag
 		rest := s.rest(fileData{path: path, whole: s.content[path].whole}, now)
 		if rest == 0 {
 			delete(s.content, path)
-			delete(s.sights, path)
+			delete(s.observed, path)
 		}
 		again = config.Sooner(again, rest)
 	}
@@ -100,8 +102,8 @@ func (s *settling) look(read []fileData, now time.Time) (counting []fileData, ag
 
 // rest is how long a file has to look as it does yet before it counts so; 0 when it does.
 func (s *settling) rest(f fileData, now time.Time) time.Duration {
-	seen := s.sights[f.path].next(f.info, now)
-	s.sights[f.path] = seen
+	seen := s.observed[f.path].next(f.info, now)
+	s.observed[f.path] = seen
 	known, ok := s.content[f.path]
 	if f.whole || ok && f.info != nil && known.sum == f.sum {
 		return 0

@@ -69,7 +69,7 @@ func Restore(ctx context.Context, o RestoreOptions) error {
 	if err != nil {
 		return err
 	}
-	defer l.release()
+	defer l.Close()
 	there, work := filepath.Join(o.Dir, etcdDir), filepath.Join(o.Dir, restoringDir)
 	if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(fmt.Errorf("%w: %s", ErrExists, there), err)
@@ -86,7 +86,7 @@ func Restore(ctx context.Context, o RestoreOptions) error {
 
 // restore makes the store in a data directory of its own.
 func (o *RestoreOptions) restore(ctx context.Context, dir string) error {
-	o.Logger = quiet(o.Logger)
+	o.Logger = orDiscard(o.Logger)
 	c := settings(Options{Dir: dir, Logger: o.Logger}, zapcore.WarnLevel)
 	err := snapshot.NewV3(zapTo(o.Logger, zapcore.WarnLevel)).Restore(snapshot.RestoreConfig{
 		SnapshotPath: o.File, Name: c.Name, OutputDataDir: c.Dir, PeerURLs: []string{c.AdvertisePeerUrls[0].String()},

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
@@ -49,7 +50,7 @@ type Options struct {
 type Server struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
-	lock   *lock
+	lock   *fileutil.LockedFile
 	log    *slog.Logger
 	quota  int64
 	once   sync.Once // of close
@@ -63,7 +64,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Dir == "" {
 		return nil, errors.New("embedded: no data directory")
 	}
-	o.Logger = quiet(o.Logger)
+	o.Logger = orDiscard(o.Logger)
 	if o.QuotaBytes == 0 {
 		o.QuotaBytes = DefaultQuotaBytes
 	}
@@ -136,5 +137,5 @@ func (s *Server) close() {
 	if s.etcd != nil {
 		s.etcd.Close()
 	}
-	s.lock.release()
+	_ = s.lock.Close()
 }

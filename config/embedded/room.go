@@ -97,8 +97,8 @@ func (s *Server) disarm(ctx context.Context, alarms []*etcdserverpb.AlarmMember)
 	return nil
 }
 
-// quiet is a logger that tells nobody, for who has none.
-func quiet(log *slog.Logger) *slog.Logger {
+// orDiscard returns log, or a logger that discards everything if it is nil.
+func orDiscard(log *slog.Logger) *slog.Logger {
 	if log == nil {
 		return slog.New(slog.DiscardHandler)
 	}

@@ -165,11 +165,11 @@ type times struct{ asked, lent time.Time }
 // timesOf finds them.
 type timesOf struct{}
 
-// Take implements the dispatcher's Snapshots.
-func (l lending) Take(ctx context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
+// Acquire implements the dispatcher's Snapshots.
+func (l lending) Acquire(ctx context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
 	noted, _ := ctx.Value(timesOf{}).(*times)
 	noted.asked = time.Now()
-	snapshot, stale, err := l.Store.Take(ctx, cluster, bytes)
+	snapshot, stale, err := l.Store.Acquire(ctx, cluster, bytes)
 	noted.lent = time.Now()
 	return snapshot, stale, err
 }

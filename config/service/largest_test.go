@@ -34,10 +34,10 @@ type holds struct {
 	took []time.Duration
 }
 
-// Take implements dispatcher.Snapshots.
-func (h *holds) Take(ctx context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
+// Acquire implements dispatcher.Snapshots.
+func (h *holds) Acquire(ctx context.Context, cluster string, bytes int64) (*match.Snapshot, string, error) {
 	begun := time.Now()
-	snapshot, stale, err := h.Snapshots.Take(ctx, cluster, bytes)
+	snapshot, stale, err := h.Snapshots.Acquire(ctx, cluster, bytes)
 	took := time.Since(begun)
 	h.mu.Lock()
 	defer h.mu.Unlock()

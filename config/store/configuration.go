@@ -33,7 +33,7 @@ type Configuration struct {
 // MaxAge is the longest maximum age that a Cluster sets; 0 when none does.
 func (c *Configuration) MaxAge() time.Duration { return c.maxAge }
 
-// Snapshot is the compiled form of the objects, for Recompile; reviews get theirs from Store.Take. nil before the first.
+// Snapshot is the compiled form of the objects, for Recompile; reviews get theirs from Store.Acquire. nil before the first.
 func (c *Configuration) Snapshot() *match.Snapshot { return c.snapshot }
 
 // Next is closed when the configuration has been listed again, changed or not.

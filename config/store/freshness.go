@@ -11,7 +11,7 @@ import (
 // holds. docs/design/0016-freshness.md has the reasons.
 
 // MaxCompileTime is how long reviews go on being judged by the generation in force after a listing has shown a newer one, at
-// most, while that is decoded and compiled. Past it the age of the one in force counts on, and reviews are held when it has
+// most, while that is decoded and compiled. Past it the age of the one in force counts on, and reviews wait when it has
 // reached its maximum.
 const MaxCompileTime = 30 * time.Second
 
@@ -64,12 +64,12 @@ func (s *Store) longestMaxAge(g *generation) time.Duration {
 	return max(s.opts.MaxAge, s.covered(g.ages.longest))
 }
 
-// covered limits a cluster's maximum age to what Options.Cover allows, and never to less than Options.MaxAge.
+// covered limits a cluster's maximum age to what Options.LeaseCoverage allows, and never to less than Options.MaxAge.
 func (s *Store) covered(age time.Duration) time.Duration {
-	if s.opts.Cover == nil || age <= s.opts.MaxAge {
+	if s.opts.LeaseCoverage == nil || age <= s.opts.MaxAge {
 		return age
 	}
-	return min(age, max(s.opts.MaxAge, s.opts.Cover()))
+	return min(age, max(s.opts.MaxAge, s.opts.LeaseCoverage()))
 }
 
 // mayJudge reports whether a review of a cluster may begin with a generation now. stale is the text for the audit log when a

@@ -95,7 +95,7 @@ func TestAClusterMaySayHowOldItsConfigurationMayBe(t *testing.T) {
 func TestNothingIsJudgedByWhatIsOlderThanOthersWaitFor(t *testing.T) {
 	cover := 10 * time.Second
 	m := &memory{name: "m", files: map[string]string{"a.yaml": aged("old", "30s")}}
-	opts := Options{Sources: []config.Source{m}, Cover: func() time.Duration { return cover }}
+	opts := Options{Sources: []config.Source{m}, LeaseCoverage: func() time.Duration { return cover }}
 	inBubble(t, opts, func(t *testing.T, s *Store) {
 		mustFresh(t, s)
 		m.set(nil, errors.New("gone"))

@@ -29,7 +29,7 @@ func TestAPermitLetsAnOldConfigurationJudgeUntilItLapses(t *testing.T) {
 		}
 		m.set(nil, errors.New("gone"))
 		pass(time.Hour)
-		snapshot, stale, err := s.Take(t.Context(), "a", 0)
+		snapshot, stale, err := s.Acquire(t.Context(), "a", 0)
 		if err != nil || snapshot.Revision() != before {
 			t.Fatalf("judged by another configuration, or none: %v", err)
 		}

@@ -23,7 +23,7 @@ type report struct {
 	logger *slog.Logger
 	names  []string // of the sources
 
-	holding atomic.Bool // whether it was logged that reviews wait
+	waiting atomic.Bool // whether it was logged that reviews wait
 
 	mu       sync.Mutex
 	failures []error         // of the last listing, by source; guarded by mu
@@ -70,16 +70,16 @@ func (r *report) watched(source int, err error) {
 	}
 }
 
-// held logs once that reviews wait since a generation is stale, until released. Before the first generation it logs nothing.
-func (r *report) held(g *generation, why func(*generation) error) {
-	if !g.begun.IsZero() && r.holding.CompareAndSwap(false, true) {
+// waits logs once that reviews wait since a generation is stale, until waitEnded. Before the first generation it logs nothing.
+func (r *report) waits(g *generation, why func(*generation) error) {
+	if !g.begun.IsZero() && r.waiting.CompareAndSwap(false, true) {
 		r.logger.Error("reviews wait for a fresh configuration", "error", why(g))
 	}
 }
 
-// released logs that the generation in force is fresh again.
-func (r *report) released() {
-	if r.holding.CompareAndSwap(true, false) {
+// waitEnded logs that the generation in force is fresh again.
+func (r *report) waitEnded() {
+	if r.waiting.CompareAndSwap(true, false) {
 		r.logger.Info("reviews are judged again")
 	}
 }

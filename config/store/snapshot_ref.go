@@ -55,7 +55,7 @@ func (r *retained) oldestUsed() *snapshotRef {
 	return nil
 }
 
-// Release ends a review's use of a snapshot. Each Take or Fresh that returned one is followed by one Release.
+// Release ends a review's use of a snapshot. Each Acquire or Fresh that returned one is followed by one Release.
 func (s *Store) Release(snapshot *match.Snapshot) {
 	if g := s.current.Load(); g.ref != nil && g.ref.snapshot == snapshot {
 		g.ref.reviews.Add(-1)

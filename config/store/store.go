@@ -30,7 +30,7 @@ const (
 )
 
 var (
-	// ErrStale is the error of Store.Take when no fresh configuration came in time.
+	// ErrStale is the error of Store.Acquire when no fresh configuration came in time.
 	ErrStale = errors.New("the configuration is stale")
 	// ErrStopped is part of that error once Run has returned.
 	ErrStopped = errors.New("the store has stopped")
@@ -44,13 +44,13 @@ type Options struct {
 	// MaxAge is how long ago the last successful listing may have begun, for reviews of clusters whose documents do not say
 	// another age (spec.maxConfigurationAge); 0 means DefaultMaxAge.
 	MaxAge time.Duration
-	// Cover, if set, limits the maximum age that a Cluster may set: it returns how long other processes count this one as alive
+	// LeaseCoverage, if set, limits the maximum age that a Cluster may set: it returns how long other processes count this one as alive
 	// after they have lost it. nil sets no limit. The store calls it for each review of a cluster with a maximum age of its own,
 	// so it must be cheap.
-	Cover func() time.Duration
-	// MaxHeldBytes bounds the bytes of the reviews that wait for a fresh configuration; 0 means DefaultMaxHeldBytes. Of one
+	LeaseCoverage func() time.Duration
+	// MaxWaitBytes bounds the bytes of the reviews that wait for a fresh configuration; 0 means DefaultMaxWaitBytes. Of one
 	// cluster no more wait than it leaves free for the others: half, if it is alone.
-	MaxHeldBytes int64
+	MaxWaitBytes int64
 	// LastGood are objects that were in force before the process was started. One comes into force only in place of a document
 	// that is not valid in the first generation.
 	LastGood []config.Object
@@ -84,7 +84,7 @@ func (o *Options) defaults() error {
 		names[s.Name()] = true
 	}
 	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
-	o.MaxHeldBytes = cmp.Or(o.MaxHeldBytes, DefaultMaxHeldBytes)
+	o.MaxWaitBytes = cmp.Or(o.MaxWaitBytes, DefaultMaxWaitBytes)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.clock == nil {
 		o.clock = elapsedNow
@@ -112,7 +112,7 @@ func New(opts Options) (*Store, error) {
 	if err := opts.defaults(); err != nil {
 		return nil, err
 	}
-	waiting, err := newWaitQueue(opts.MaxHeldBytes)
+	waiting, err := newWaitQueue(opts.MaxWaitBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +122,12 @@ func New(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Take returns the snapshot that judges a review of a cluster; bytes is the size of the review. It returns at once while the
+// Acquire returns the snapshot that judges a review of a cluster; bytes is the size of the review. It returns at once while the
 // generation in force is fresh for the cluster (freshness.go). Else the review waits until one is, or until a Permit allows
 // a stale one: stale is the text for the audit log then. The error is ErrStale: too many reviews wait already, ctx nears its
-// end (AnswerReserve), or the store has ended. The caller calls Release with the snapshot. Take implements the dispatcher's
+// end (AnswerReserve), or the store has ended. The caller calls Release with the snapshot. Acquire implements the dispatcher's
 // Snapshots.
-func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
+func (s *Store) Acquire(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	for {
 		g := s.current.Load()
 		said, ok := s.mayJudge(g, cluster)
@@ -140,9 +140,9 @@ func (s *Store) Take(ctx context.Context, cluster string, bytes int64) (snapshot
 	}
 }
 
-// Fresh is Take for a review of no bytes, of a cluster without a maximum age of its own.
+// Fresh is Acquire for a review of no bytes, of a cluster without a maximum age of its own.
 func (s *Store) Fresh(ctx context.Context) (*match.Snapshot, error) {
-	snapshot, _, err := s.Take(ctx, "", 0)
+	snapshot, _, err := s.Acquire(ctx, "", 0)
 	return snapshot, err
 }
 
@@ -207,6 +207,6 @@ func (s *Store) publish(g *generation) {
 	}
 	close(old.next)
 	if s.age(g) <= s.opts.MaxAge { // one source may be listed while another one is not
-		s.report.released()
+		s.report.waitEnded()
 	}
 }

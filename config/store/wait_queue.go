@@ -10,15 +10,15 @@ import (
 	budget "github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
-// Bounds of the reviews that are held while the configuration is stale.
+// Bounds of the reviews that wait while the configuration is stale.
 const (
-	// DefaultMaxHeldBytes is 128 MiB: half of what reviews may hold in all unless told otherwise, so that those of clusters
+	// DefaultMaxWaitBytes is 128 MiB: half of what reviews may hold in all unless told otherwise, so that those of clusters
 	// that may be judged find room beside those that may not.
-	DefaultMaxHeldBytes = 128 << 20
+	DefaultMaxWaitBytes = 128 << 20
 	// MaxWaiters bounds their number, whatever they hold. Of one cluster no more wait than it leaves free for the others: half,
 	// if it is alone.
 	MaxWaiters = 20_000
-	// AnswerReserve is how long before its own end a review is held no more, so that the answer that nothing may judge it is
+	// AnswerReserve is how long before its own end a review stops waiting, so that the answer that nothing may judge it is
 	// in time. Of what has less than ten times as much left it is a tenth.
 	AnswerReserve = 100 * time.Millisecond
 )
@@ -33,11 +33,11 @@ type waitQueue struct {
 func newWaitQueue(maxBytes int64) (*waitQueue, error) {
 	reviews, err := budget.New(budget.Options{Total: MaxWaiters})
 	if err != nil {
-		return nil, fmt.Errorf("config: reviews that are held: %w", err)
+		return nil, fmt.Errorf("config: waiting reviews: %w", err)
 	}
 	bytes, err := budget.New(budget.Options{Total: maxBytes})
 	if err != nil {
-		return nil, fmt.Errorf("config: bytes of reviews that are held: %w", err)
+		return nil, fmt.Errorf("config: bytes of waiting reviews: %w", err)
 	}
 	return &waitQueue{reviews: reviews, bytes: bytes}, nil
 }
@@ -48,13 +48,13 @@ func (q *waitQueue) enter(cluster string, bytes int64) (leave func(), err error)
 	if err != nil {
 		return nil, fmt.Errorf("%d reviews wait already, of which one cluster may have as many as it leaves free", q.reviews.InUse())
 	}
-	held, err := q.bytes.Reserve(cluster, bytes)
+	booked, err := q.bytes.Reserve(cluster, bytes)
 	if err != nil {
 		waiter.Release()
 		return nil, err
 	}
 	return func() {
-		held.Release()
+		booked.Release()
 		waiter.Release()
 	}, nil
 }
@@ -68,7 +68,7 @@ func withReserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(AnswerReserve, time.Until(deadline)/10)))
 }
 
-// await is Take for a review that finds the configuration stale.
+// await is Acquire for a review that finds the configuration stale.
 func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapshot *match.Snapshot, stale string, err error) {
 	leave, err := s.waiting.enter(cluster, bytes)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 		said, ok := s.mayJudge(g, cluster)
 		switch {
 		case !ok:
-			s.report.held(g, s.staleError)
+			s.report.waits(g, s.staleError)
 		case s.begin(g, said):
 			return g.snapshot, said, nil
 		}
@@ -104,7 +104,7 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 	}
 }
 
-// stopped is the error of a review that is held when the store ends.
+// stopped is the error of a review that waits when the store ends.
 func (s *Store) stopped() error {
 	s.counts.stopped.Add(1)
 	return fmt.Errorf("%w: %w", ErrStale, ErrStopped)

@@ -19,7 +19,7 @@ func gone() *memory { return &memory{name: "m", err: errors.New("gone")} }
 
 // take asks for the configuration of a cluster's review, and gives it back.
 func take(ctx context.Context, s *Store, cluster string, bytes int64) (stale string, err error) {
-	snapshot, stale, err := s.Take(ctx, cluster, bytes)
+	snapshot, stale, err := s.Acquire(ctx, cluster, bytes)
 	if err == nil {
 		s.Release(snapshot)
 	}
@@ -28,7 +28,7 @@ func take(ctx context.Context, s *Store, cluster string, bytes int64) (stale str
 
 func TestTheBytesOfReviewsThatWaitAreBounded(t *testing.T) {
 	m := gone()
-	inBubble(t, Options{Sources: []config.Source{m}, MaxHeldBytes: 1000}, func(t *testing.T, s *Store) {
+	inBubble(t, Options{Sources: []config.Source{m}, MaxWaitBytes: 1000}, func(t *testing.T, s *Store) {
 		var waiting sync.WaitGroup
 		wait := func(cluster string, bytes int64) {
 			waiting.Go(func() {

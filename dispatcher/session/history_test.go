@@ -171,7 +171,7 @@ func (c counting) Start(ctx context.Context, b *dispatcher.Batch, done func(int,
 }
 
 // Fresh implements [dispatcher.Snapshots].
-func (h *history) Take(context.Context, string, int64) (*match.Snapshot, string, error) {
+func (h *history) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
 	return h.snapshot.Load(), "", nil
 }
 

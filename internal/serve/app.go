@@ -173,15 +173,15 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 	file := a.config.stores.stateFile(lastgood.FileName)
 	var err error
 	a.store, err = store.New(store.Options{
-		Sources:      stores.sources,
-		LastGood:     loadLastGood(file, stores.decoder, a.log),
-		Cover:        stores.cover(),
-		MaxHeldBytes: a.config.heldBytes(),
-		First:        a.checkConfiguration,
-		OnSnapshot:   a.registry.Update,
-		OnClusters:   a.updateClusters,
-		Inspect:      a.inspection().Inspect,
-		Logger:       a.log,
+		Sources:       stores.sources,
+		LastGood:      loadLastGood(file, stores.decoder, a.log),
+		LeaseCoverage: stores.cover(),
+		MaxWaitBytes:  a.config.heldBytes(),
+		First:         a.checkConfiguration,
+		OnSnapshot:    a.registry.Update,
+		OnClusters:    a.updateClusters,
+		Inspect:       a.inspection().Inspect,
+		Logger:        a.log,
 	})
 	if err != nil {
 		return err

@@ -235,7 +235,7 @@ func TestAClusterMayBeJudgedByAnOlderConfigurationThanOthers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, _, err := o.app.store.Take(ctx, "another", 0); !errors.Is(err, store.ErrStale) {
+	if _, _, err := o.app.store.Acquire(ctx, "another", 0); !errors.Is(err, store.ErrStale) {
 		t.Errorf("of another cluster: %v", err)
 	}
 }
