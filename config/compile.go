@@ -46,7 +46,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 	return snapshot, append(problems, ProblemsOf(findings, objects)...).Sorted()
 }
 
-// sortedObjects are the objects in the order of their keys, so that equal sets compile to equal snapshots.
+// SortedObjects returns the objects in the order of their keys, so that equal sets compile to equal snapshots.
 func SortedObjects(objects map[Key]Object) []Object {
 	sorted := make([]Object, 0, len(objects))
 	for _, key := range SortedKeys(objects) {
@@ -55,6 +55,7 @@ func SortedObjects(objects map[Key]Object) []Object {
 	return sorted
 }
 
+// SortedKeys returns the keys in their order.
 func SortedKeys(objects map[Key]Object) []Key {
 	keys := slices.AppendSeq(make([]Key, 0, len(objects)), maps.Keys(objects))
 	slices.SortFunc(keys, Key.Compare)

@@ -38,7 +38,7 @@ func NewDecoder() *Decoder { return &Decoder{match.NewExpressions()} }
 // accepted exactly when it has no problem of match.SeverityError.
 //
 // The kinds of admissionregistration.k8s.io are accepted or refused as kube-apiserver does on create with strict field
-// validation, in the version they are written in (SEMANTICS C36, C46); the exceptions stand at readValidating and at the limits
+// validation, in the version they are written in (SEMANTICS C36, C46); the exceptions stand at readV1 and at the limits
 // of matchConditions.
 func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
 	return d.DecodeWithin(nil, file, data)

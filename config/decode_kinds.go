@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
@@ -28,13 +29,15 @@ func (d *document) read(h head) {
 	ok := false
 	switch h.APIVersion + " " + h.Kind {
 	case admissionregistrationV1 + " " + validatingKind:
-		o.Validating, ok = readAs(d, readValidating)
+		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration])
 	case admissionregistrationV1 + " " + mutatingKind:
-		o.Mutating, ok = readAs(d, readMutating)
+		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration])
 	case admissionregistrationV1beta1 + " " + validatingKind:
-		o.Validating, ok = readThrough(d, readValidatingV1beta1)
+		o.Validating, ok = readThrough(d,
+			readV1beta1[admissionregistrationv1beta1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfiguration])
 	case admissionregistrationV1beta1 + " " + mutatingKind:
-		o.Mutating, ok = readThrough(d, readMutatingV1beta1)
+		o.Mutating, ok = readThrough(d,
+			readV1beta1[admissionregistrationv1beta1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfiguration])
 	case admissionregistrationV1alpha1 + " " + externalHooksKind:
 		o.Validating, ok = readThrough(d, readExternalHooks)
 		d.warnClosed(o.Validating)

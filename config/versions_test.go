@@ -46,16 +46,16 @@ func TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere(t *testing.T) {
 		fill(validating)
 		fill(mutating)
 		t.Run(fmt.Sprint("validating ", seed), func(t *testing.T) {
-			v1, errs := readValidatingV1beta1(validating.DeepCopy())
+			v1, errs := readV1beta1[admissionregistrationv1beta1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfiguration](validating.DeepCopy())
 			notInternal(t, errs)
 			there(t, validating, v1, &v1.ObjectMeta)
-			back(t, &Object{Validating: v1}, validating, &validating.ObjectMeta)
+			back(t, v1, validating, &validating.ObjectMeta)
 		})
 		t.Run(fmt.Sprint("mutating ", seed), func(t *testing.T) {
-			v1, errs := readMutatingV1beta1(mutating.DeepCopy())
+			v1, errs := readV1beta1[admissionregistrationv1beta1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfiguration](mutating.DeepCopy())
 			notInternal(t, errs)
 			there(t, mutating, v1, &v1.ObjectMeta)
-			back(t, &Object{Mutating: v1}, mutating, &mutating.ObjectMeta)
+			back(t, v1, mutating, &mutating.ObjectMeta)
 		})
 	}
 }
@@ -74,22 +74,16 @@ func TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
 			require(&mutating.Webhooks[i].SideEffects, &mutating.Webhooks[i].AdmissionReviewVersions)
 		}
 		t.Run(fmt.Sprint("validating ", seed), func(t *testing.T) {
-			notInternal(t, readValidating(validating))
-			beta, err := (&Object{Validating: validating}).V1beta1()
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, errs := readValidatingV1beta1(beta.(*admissionregistrationv1beta1.ValidatingWebhookConfiguration))
+			notInternal(t, readV1(validating))
+			beta := converted(t, validating, admissionregistrationv1beta1.SchemeGroupVersion)
+			again, errs := readV1beta1[admissionregistrationv1beta1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfiguration](beta.(*admissionregistrationv1beta1.ValidatingWebhookConfiguration))
 			notInternal(t, errs)
 			same(t, validating, again)
 		})
 		t.Run(fmt.Sprint("mutating ", seed), func(t *testing.T) {
-			notInternal(t, readMutating(mutating))
-			beta, err := (&Object{Mutating: mutating}).V1beta1()
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, errs := readMutatingV1beta1(beta.(*admissionregistrationv1beta1.MutatingWebhookConfiguration))
+			notInternal(t, readV1(mutating))
+			beta := converted(t, mutating, admissionregistrationv1beta1.SchemeGroupVersion)
+			again, errs := readV1beta1[admissionregistrationv1beta1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfiguration](beta.(*admissionregistrationv1beta1.MutatingWebhookConfiguration))
 			notInternal(t, errs)
 			same(t, mutating, again)
 		})
@@ -112,13 +106,10 @@ func there(t *testing.T, from runtime.Object, got runtime.Object, meta *metav1.O
 	same(t, want, got)
 }
 
-// back compares what we write as v1beta1 with what there was, with its defaults.
-func back(t *testing.T, o *Object, from runtime.Object, meta *metav1.ObjectMeta) {
+// back compares what was read, as v1beta1, with what there was, with its defaults.
+func back(t *testing.T, read runtime.Object, from runtime.Object, meta *metav1.ObjectMeta) {
 	t.Helper()
-	got, err := o.V1beta1()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := converted(t, read, admissionregistrationv1beta1.SchemeGroupVersion)
 	legacyscheme.Scheme.Default(from)
 	createMeta(meta)
 	same(t, from, got)

@@ -6,7 +6,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	defaultsv1 "k8s.io/kubernetes/pkg/apis/admissionregistration/v1"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
 // The kinds of admissionregistration.k8s.io/v1alpha1.
@@ -59,7 +59,7 @@ type externalRule struct {
 	Resources   []string                                `json:"resources"`
 }
 
-// readExternalHooks is readValidating for an ExternalAdmissionHookConfiguration: by the rules of Kubernetes 1.8, which are
+// readExternalHooks is readV1 for an ExternalAdmissionHookConfiguration: by the rules of Kubernetes 1.8, which are
 // those of 1.7 and allow failurePolicy Fail, and then as v1 says the same. What had no field then means what it does in
 // v1beta1 when it is absent.
 //
@@ -73,9 +73,8 @@ func readExternalHooks(c *externalHooks) (*admissionregistrationv1.ValidatingWeb
 	for _, hook := range c.Hooks {
 		v1.Webhooks = append(v1.Webhooks, hook.webhook())
 	}
-	defaultsv1.SetObjectDefaults_ValidatingWebhookConfiguration(v1)
-	rules := older{reviewVersions: []string{"v1alpha1"}}
-	for _, err := range validateValidating(v1, rules.validating) {
+	legacyscheme.Scheme.Default(v1)
+	for _, err := range validateWebhooks(v1, &older{reviewVersions: []string{"v1alpha1"}}) {
 		err.Field = externalField(err.Field)
 		errs = append(errs, err)
 	}
