@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"mime"
@@ -64,9 +63,9 @@ func (x *exchange) review(params map[string]string) *refusal {
 	if refused != nil {
 		return refused
 	}
-	ctx, cancel := context.WithDeadline(ctx, x.deadline)
-	defer cancel()
-	answer, refused := x.bridge.judge(ctx, &review.Request{Stage: x.stage, Entry: entry, Admission: request, Reservation: x.reservation})
+	answer, refused := x.bridge.judge(ctx, &review.Request{
+		Stage: x.stage, Entry: entry, Admission: request, Reservation: x.reservation, Deadline: x.deadline,
+	})
 	if refused != nil {
 		return refused
 	}

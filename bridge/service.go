@@ -99,10 +99,9 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 		return nil, refused.outcome, refused
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, callTime(ctx))
-	defer cancel()
 	answer, refused := s.bridge.judge(ctx, &review.Request{
 		Stage: request.GetStage(), Entry: request.GetEntry(), Admission: admission, Reservation: reservation, Explain: request.GetExplain(),
+		Deadline: time.Now().Add(callTime(ctx)),
 	})
 	switch {
 	case refused == nil:

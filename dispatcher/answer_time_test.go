@@ -33,3 +33,27 @@ func TestTheTimeKeptBackIsInProportionToWhatTheAnswerTakes(t *testing.T) {
 		})
 	}
 }
+
+func TestAReviewIsDueByTheEarlierOfItsDeadlines(t *testing.T) {
+	now := time.Now()
+	early, late := now.Add(time.Second), now.Add(time.Minute)
+	for name, tt := range map[string]struct{ request, context, want time.Time }{
+		"Neither says":              {want: now.Add(DefaultTimeout)},
+		"The request alone":         {request: late, want: late},
+		"The context alone":         {context: late, want: late},
+		"The request's is earlier":  {request: early, context: late, want: early},
+		"The context's is earlier":  {request: late, context: early, want: early},
+		"Both have the same moment": {request: early, context: early, want: early},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if !tt.context.IsZero() {
+				ctx, cancel = context.WithDeadline(ctx, tt.context)
+			}
+			defer cancel()
+			if got := dueBy(ctx, now, &review.Request{Deadline: tt.request}); !got.Equal(tt.want) {
+				t.Errorf("due in %s, want %s", got.Sub(now), tt.want.Sub(now))
+			}
+		})
+	}
+}

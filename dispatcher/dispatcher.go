@@ -149,15 +149,14 @@ func New(o Options) (*Dispatcher, error) {
 	}, nil
 }
 
-// Review judges one review. It returns before the deadline of ctx. Failures of calls are folded into the answer by the
+// Review judges one review. It returns before the deadline of r, and before that of ctx. Failures of calls are folded into the answer by the
 // failure policies of their hooks. An error means that the review could not be judged: there is no fresh configuration or
 // no memory, or ctx was cancelled. The failure policy of the API server's entry has to decide then.
 func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer review.Answer, err error) {
-	gone := ctx.Done()
-	ctx, done := withDefaultTimeout(ctx)
-	defer done()
-	ctx, span := d.metrics.beginReview(ctx, r)
-	begun := time.Now()
+	gone, begun := ctx.Done(), time.Now()
+	due := &bounded{Context: ctx, deadline: dueBy(ctx, begun, r)}
+	defer due.release()
+	ctx, span := d.metrics.beginReview(due, r)
 	var snapshot *match.Snapshot // nil until Acquire has returned
 	defer func() {
 		if p := recover(); p != nil {
@@ -233,13 +232,16 @@ func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes
 	})
 }
 
-// withDefaultTimeout adds DefaultTimeout to a context without a deadline.
-func withDefaultTimeout(ctx context.Context) (context.Context, func()) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
+// dueBy returns the deadline of a review: the earlier one of the request's and that of ctx, or DefaultTimeout without either.
+func dueBy(ctx context.Context, now time.Time, r *review.Request) time.Time {
+	deadline, limited := ctx.Deadline()
+	switch {
+	case !r.Deadline.IsZero() && (!limited || r.Deadline.Before(deadline)):
+		return r.Deadline
+	case limited:
+		return deadline
 	}
-	b := &bounded{Context: ctx, deadline: time.Now().Add(DefaultTimeout)}
-	return b, b.release
+	return now.Add(DefaultTimeout)
 }
 
 // answerBy returns the deadline of the hooks: that of ctx less the answer reserve, which is at most a tenth of the time left.

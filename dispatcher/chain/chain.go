@@ -8,7 +8,6 @@
 package chain
 
 import (
-	"iter"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -57,9 +56,8 @@ type Machine interface {
 	Wake() time.Time
 	// Answer returns the answer once there is one. It does not change.
 	Answer() (review.Answer, bool)
-	// Outcomes returns the outcome so far of each hook in each round, in order, including skipped hooks, followed by the
-	// speculative calls that do not count.
-	Outcomes() iter.Seq[Outcome]
+	// Outcomes returns the outcomes so far.
+	Outcomes() Outcomes
 }
 
 // Codec changes and compares the objects of one review. It belongs to the goroutine of the review, and may remember what it

@@ -292,7 +292,7 @@ func (w *world) next() string {
 	}
 	if a, ok := w.machine.Answer(); ok {
 		describe(&out, a)
-		for o := range w.machine.Outcomes() {
+		for o := range w.machine.Outcomes().All {
 			if o.Effect == chain.Discarded {
 				fmt.Fprintf(&out, "%s %d %s round=%d\n", o.Effect, o.ID, o.Hook.ID.Name, o.Round)
 			}

@@ -231,20 +231,8 @@ func (m *Mutate) endRound() {
 }
 
 // Outcomes implements [Machine].
-func (m *Mutate) Outcomes() iter.Seq[Outcome] {
-	return func(yield func(Outcome) bool) {
-		for o := range outcomesOf(m.calls) {
-			if !yield(o) {
-				return
-			}
-		}
-		for o := range outcomesOf(slices.Concat(m.discarded, m.calledAhead())) {
-			o.Effect, o.Reason, o.Code = Discarded, "", 0
-			if !yield(o) {
-				return
-			}
-		}
-	}
+func (m *Mutate) Outcomes() Outcomes {
+	return Outcomes{counted: m.calls, discarded: slices.Concat(m.discarded, m.calledAhead())}
 }
 
 // Wake implements [Machine].

@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"iter"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -64,12 +63,22 @@ type Outcome struct {
 	Applying time.Duration
 }
 
-func outcomesOf(calls []*call) iter.Seq[Outcome] {
-	return func(yield func(Outcome) bool) {
-		for _, c := range calls {
-			if !yield(c.outcome()) {
-				return
-			}
+// Outcomes are the outcomes of a review so far.
+type Outcomes struct{ counted, discarded []*call }
+
+// All yields the outcome of each hook in each round, in order, including skipped hooks, followed by the speculative calls that do not
+// count.
+func (o Outcomes) All(yield func(Outcome) bool) {
+	for _, c := range o.counted {
+		if !yield(c.outcome()) {
+			return
+		}
+	}
+	for _, c := range o.discarded {
+		x := c.outcome()
+		x.Effect, x.Reason, x.Code = Discarded, "", 0
+		if !yield(x) {
+			return
 		}
 	}
 }
@@ -105,7 +114,7 @@ func (c *call) effect() (Effect, string) {
 
 func hookOutcomes(calls []*call) []*admissionv1.HookOutcome {
 	out := make([]*admissionv1.HookOutcome, 0, len(calls))
-	for o := range outcomesOf(calls) {
+	for o := range (Outcomes{counted: calls}).All {
 		out = append(out, &admissionv1.HookOutcome{
 			Configuration: o.Hook.ID.Configuration,
 			Hook:          o.Hook.ID.Name,

@@ -207,7 +207,7 @@ func (p *play) counted() (calls []asked, came map[turn]time.Time) {
 	for _, f := range p.calls {
 		last[f.turn] = f
 	}
-	for o := range p.machine.Outcomes() {
+	for o := range p.machine.Outcomes().All {
 		f := last[turn{o.Hook.ID.Name, o.Round}]
 		switch {
 		case o.Effect == chain.Discarded || f == nil:

@@ -88,7 +88,7 @@ func sameAnswer(a, b review.Answer) bool {
 // outcomes are those of the hooks in their turns.
 func (p *play) outcomes() []string {
 	var all []string
-	for o := range p.machine.Outcomes() {
+	for o := range p.machine.Outcomes().All {
 		if o.Effect != chain.Discarded {
 			all = append(all, fmt.Sprintf("%s round %d: %s %q %d", o.Hook.ID.Name, o.Round, o.Effect, o.Reason, o.Code))
 		}
@@ -108,7 +108,7 @@ func (p *play) asked() []asked {
 // audit looks at what the machine has done, whatever came of it.
 func (p *play) audit() {
 	told := map[int]chain.Outcome{}
-	for o := range p.machine.Outcomes() {
+	for o := range p.machine.Outcomes().All {
 		if _, twice := told[o.ID]; twice {
 			p.complainf("call %d has two outcomes", o.ID)
 		}
@@ -141,12 +141,12 @@ func (a *actor) harmless(dryRun bool) bool {
 // tally counts what was seen.
 func (p *play) tally(seen map[string]int) {
 	ahead := map[turn]bool{} // failed
-	for o := range p.machine.Outcomes() {
+	for o := range p.machine.Outcomes().All {
 		if o.Effect == chain.Discarded && o.Failure != nil {
 			ahead[turn{o.Hook.ID.Name, o.Round}] = true
 		}
 	}
-	for o := range p.machine.Outcomes() {
+	for o := range p.machine.Outcomes().All {
 		a := p.actor(o.Hook.ID.Name)
 		counted, discarded := o.Mode == review.Speculative && o.Effect != chain.Discarded, o.Effect == chain.Discarded
 		again := o.Mode == review.Decide && ahead[turn{a.name, o.Round}] && o.Effect != chain.Skipped

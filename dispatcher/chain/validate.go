@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"iter"
 	"slices"
 	"time"
 
@@ -166,7 +165,7 @@ func (v *Validate) fold() {
 }
 
 // Outcomes implements [Machine].
-func (v *Validate) Outcomes() iter.Seq[Outcome] { return outcomesOf(v.calls) }
+func (v *Validate) Outcomes() Outcomes { return Outcomes{counted: v.calls} }
 
 // Wake implements [Machine].
 func (v *Validate) Wake() time.Time { return earliestDeadline(slices.Values(v.calls)) }

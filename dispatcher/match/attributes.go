@@ -57,7 +57,11 @@ type equivalents struct {
 
 // NewAttributes is a request of a cluster as matching sees it. It keeps req, which must not change afterwards.
 func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attributes {
-	r := &request{
+	a := &struct { // each review makes one
+		Attributes
+
+		request request
+	}{request: request{
 		req:       req,
 		cluster:   cluster,
 		operation: operationOf(req.GetOperation()),
@@ -66,14 +70,16 @@ func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attribut
 		},
 		old:    newObject(req.GetOldObject()),
 		memory: unbooked{},
-	}
+	}}
+	r := &a.request
 	r.original = &r.came
 	if asked := req.GetRequestResource(); asked != nil && gvr(asked) != r.came.Resource {
 		r.original = &conversion.ResourceKind{
 			Resource: gvr(asked), Subresource: req.GetSubResource(), Kind: gvk(req.GetRequestKind()),
 		}
 	}
-	return &Attributes{request: r, object: newObject(req.GetObject())}
+	a.Attributes = Attributes{request: r, object: newObject(req.GetObject())}
+	return &a.Attributes
 }
 
 // Booked is the request whose objects are booked when they are decoded. It is called before anything is matched.

@@ -31,6 +31,8 @@ type Request struct {
 	// PatchedPerByte for each byte of the object. The caller holds it until the answer is written; code that uses objects of
 	// the review for longer retains it.
 	Reservation *memory.Reservation
+	// Deadline is when the answer is due, unless the context ends before; zero means the dispatcher's default.
+	Deadline time.Time
 	// Explain requests an outcome of every hook of the stage, called or not.
 	Explain bool
 }
