@@ -56,8 +56,8 @@ func SortedObjects(objects map[Key]Object) []Object {
 }
 
 // SortedKeys returns the keys in their order.
-func SortedKeys(objects map[Key]Object) []Key {
-	keys := slices.AppendSeq(make([]Key, 0, len(objects)), maps.Keys(objects))
+func SortedKeys[V any](all map[Key]V) []Key {
+	keys := slices.AppendSeq(make([]Key, 0, len(all)), maps.Keys(all))
 	slices.SortFunc(keys, Key.Compare)
 	return keys
 }

@@ -78,7 +78,7 @@ type Object struct {
 	// ones has any. It is no part of the document.
 	Pending []string
 
-	// Saved is when the object was saved that a restart has restored (StoreOptions.LastGood); zero for one that was listed.
+	// Saved is when the object was saved that a restart has restored (store.Options.LastGood); zero for one that was listed.
 	Saved time.Time
 
 	// Digest is that of the content with its defaults: of two documents that mean the same it is the same.
@@ -169,7 +169,7 @@ const (
 	CodeDuplicate = match.CodeDuplicate
 	// CodeEmpty: the file has not a byte. Whoever writes a file in place makes it so for a moment.
 	CodeEmpty = "empty"
-	// CodeUnsettled: the file goes on changing (UnsettledAfter); what it held before counts.
+	// CodeUnsettled: the file goes on changing (directory.UnsettledAfter); what it held before counts.
 	CodeUnsettled = "unsettled"
 	// CodeKept: the last good version of the object stays in force, since what is there now is not valid.
 	CodeKept = "kept"

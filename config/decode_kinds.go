@@ -66,17 +66,11 @@ func (d *document) read(h head) {
 
 // hookLines are the lines of the webhooks of an object.
 func (d *document) hookLines(o *Object) []int {
-	count, list := 0, "webhooks"
-	switch {
-	case o.Validating != nil:
-		count = len(o.Validating.Webhooks)
-	case o.Mutating != nil:
-		count = len(o.Mutating.Webhooks)
-	}
+	list := "webhooks"
 	if o.WrittenKind() == externalHooksKind {
 		list = externalHooksField
 	}
-	lines := make([]int, count)
+	lines := make([]int, len(o.matchConditions()))
 	for i := range lines {
 		lines[i] = d.lineOf(fmt.Sprintf("%s%s[%d]", d.prefix, list, i))
 	}

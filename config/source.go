@@ -31,7 +31,7 @@ type Listing struct {
 	// Decode, if set, returns Objects and Problems, which are empty then. A Store calls it for listings that it is about to put
 	// into force, one call at a time for each source, and beside List.
 	Decode func() ([]Object, Problems)
-	// Again is how soon the source wants to be listed again; 0 means after ListInterval, which it is at the latest.
+	// Again is how soon the source wants to be listed again; 0 means after store.ListInterval, which it is at the latest.
 	Again time.Duration
 	// Started is when the reading began: what was written later may be missing. The Store sets it.
 	Started time.Time

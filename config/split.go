@@ -30,25 +30,17 @@ func split(data []byte) []text {
 		texts = append(texts, text{data: data, line: line})
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	begin, beginLine, line := 0, 1, 1
-	for pos := 0; pos < len(data); line++ {
-		next := pos + lineLength(data[pos:])
-		if isMarker(data[pos:next]) {
+	begin, beginLine, pos, number := 0, 1, 0, 1
+	for line := range bytes.Lines(data) {
+		if isMarker(line) {
 			add(data[begin:pos], beginLine)
-			begin, beginLine = pos+len("---"), line
+			begin, beginLine = pos+len("---"), number
 		}
-		pos = next
+		pos += len(line)
+		number++
 	}
 	add(data[begin:], beginLine)
 	return texts
-}
-
-// lineLength is the length of the first line of data with its end.
-func lineLength(data []byte) int {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1
-	}
-	return len(data)
 }
 
 // isMarker reports whether a line ends a YAML document. Both markers do: what follows `...` would else be ignored.

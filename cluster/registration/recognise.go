@@ -12,8 +12,8 @@ import (
 const clusterAnnotation = "portcullis.dev/cluster"
 
 // MadeFor is the cluster that an object was made for, if it is one of a registration; false for every other object.
-func MadeFor(m *metav1.ObjectMeta) (cluster string, ok bool) {
-	cluster, ok = m.Annotations[clusterAnnotation]
+func MadeFor(m metav1.Object) (cluster string, ok bool) {
+	cluster, ok = m.GetAnnotations()[clusterAnnotation]
 	return cluster, ok
 }
 

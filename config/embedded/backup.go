@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -86,7 +87,7 @@ func Restore(ctx context.Context, o RestoreOptions) error {
 
 // restore makes the store in a data directory of its own.
 func (o *RestoreOptions) restore(ctx context.Context, dir string) error {
-	o.Logger = orDiscard(o.Logger)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	c := settings(Options{Dir: dir, Logger: o.Logger}, zapcore.WarnLevel)
 	err := snapshot.NewV3(zapTo(o.Logger, zapcore.WarnLevel)).Restore(snapshot.RestoreConfig{
 		SnapshotPath: o.File, Name: c.Name, OutputDataDir: c.Dir, PeerURLs: []string{c.AdvertisePeerUrls[0].String()},

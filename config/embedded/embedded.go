@@ -3,6 +3,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,10 +65,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Dir == "" {
 		return nil, errors.New("embedded: no data directory")
 	}
-	o.Logger = orDiscard(o.Logger)
-	if o.QuotaBytes == 0 {
-		o.QuotaBytes = DefaultQuotaBytes
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.QuotaBytes = cmp.Or(o.QuotaBytes, DefaultQuotaBytes)
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("the data directory: %w", err)
 	}

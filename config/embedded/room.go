@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -95,12 +94,4 @@ func (s *Server) disarm(ctx context.Context, alarms []*etcdserverpb.AlarmMember)
 		}
 	}
 	return nil
-}
-
-// orDiscard returns log, or a logger that discards everything if it is nil.
-func orDiscard(log *slog.Logger) *slog.Logger {
-	if log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return log
 }

@@ -7,6 +7,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,7 @@ func New(o Options) (*Store, error) {
 	if o.Client == nil {
 		return nil, errors.New("etcdstore: no etcd to keep anything in")
 	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	if !strings.HasSuffix(o.Prefix, "/") {
 		return nil, fmt.Errorf("etcdstore: the prefix %q has to end with a slash", o.Prefix)
 	}

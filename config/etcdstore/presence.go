@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,9 +136,7 @@ func (s *Store) Presence(o PresenceOptions) (*Presence, error) {
 	if o.ID == "" {
 		return nil, errors.New("etcdstore: a dispatcher needs an id to be known by")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	p := &Presence{store: s, options: o, news: make(chan struct{}, 1), extended: make(chan struct{})}
 	p.ttl.Store(int64(defaultLeaseTTL))
 	return p, nil

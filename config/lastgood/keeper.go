@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/store"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 const (
@@ -84,26 +85,19 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 
 // Run writes what is in force, when that has changed, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			k.save()
-			return nil
-		}
+	for ctx.Err() == nil {
 		now := k.o.Live.Configuration() // asked before it is saved: nothing is missed
 		if k.save() {
-			timer.Reset(SaveInterval)
+			clock.Sleep(ctx, SaveInterval)
 			continue
 		}
 		select {
 		case <-now.Next():
 		case <-ctx.Done():
 		}
-		timer.Reset(0)
 	}
+	k.save()
+	return nil
 }
 
 // save writes what is in force, unless that is written. It reports whether it has tried to.

@@ -14,8 +14,10 @@ func ownEntries(hooks []*match.Hook, objects []config.Object, about func(*match.
 	registered, declared := map[config.Key]string{}, map[string]bool{}
 	for i := range objects {
 		o := &objects[i]
-		if cluster, ok := registration.MadeFor(metaOf(o)); ok {
-			registered[o.Key] = cluster
+		if m, ok := o.Content().(metav1.Object); ok { // a webhook configuration
+			if cluster, ok := registration.MadeFor(m); ok {
+				registered[o.Key] = cluster
+			}
 		}
 		if o.Cluster != nil {
 			declared[o.Name] = true
@@ -36,15 +38,4 @@ func ownEntries(hooks []*match.Hook, objects []config.Object, about func(*match.
 		}
 	}
 	return findings
-}
-
-// metaOf is the metadata of a webhook configuration; without anything of other objects.
-func metaOf(o *config.Object) *metav1.ObjectMeta {
-	switch {
-	case o.Validating != nil:
-		return &o.Validating.ObjectMeta
-	case o.Mutating != nil:
-		return &o.Mutating.ObjectMeta
-	}
-	return &metav1.ObjectMeta{}
 }

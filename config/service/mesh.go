@@ -80,7 +80,7 @@ func (m *meshState) keys() []config.Key {
 	for key := range m.others {
 		keys[key] = true
 	}
-	return sortedKeys(keys)
+	return config.SortedKeys(keys)
 }
 
 // object returns an object with its findings and conditions; nil if there is none.

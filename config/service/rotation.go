@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -123,7 +122,7 @@ func (e *edit) updatePending(st *storedState, configurations map[config.Key]bool
 		return
 	}
 	probed := probedHooks(snapshot)
-	for _, key := range sortedKeys(configurations) {
+	for _, key := range config.SortedKeys(configurations) {
 		r, pending := e.record(key), st.pendingOf(key, probed[key])
 		if !slices.Equal(r.Pending, pending) {
 			next := *r
@@ -142,7 +141,7 @@ func (plan *applyPlan) pend(st *storedState, req *applyRequest, snapshot *match.
 		}
 	}
 	plan.updatePending(st, configurations, snapshot)
-	for _, key := range sortedKeys(configurations) {
+	for _, key := range config.SortedKeys(configurations) {
 		if !touched[key] {
 			continue
 		}
@@ -153,10 +152,6 @@ func (plan *applyPlan) pend(st *storedState, req *applyRequest, snapshot *match.
 			})
 		}
 	}
-}
-
-func sortedKeys(m map[config.Key]bool) []config.Key {
-	return slices.SortedFunc(maps.Keys(m), config.Key.Compare)
 }
 
 func (m *meshState) whyPending(key config.Key, r *etcdstore.Record) string {

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -83,14 +84,10 @@ func New(o Options) (*Service, error) {
 	if o.Objects == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil {
 		return nil, errors.New("service: Objects, Live, Identity and Inspect are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Decoder = cmp.Or(o.Decoder, config.NewDecoder())
 	if o.Hosts == nil {
 		o.Hosts = func() []HookHosts { return nil }
-	}
-	if o.Decoder == nil {
-		o.Decoder = config.NewDecoder()
 	}
 	calls, err := memory.New(memory.Options{Total: MaxCalls})
 	if err != nil {

@@ -73,7 +73,7 @@ func newFixture(t *testing.T) *fixture {
 
 // Configuration implements service.Live.
 func (f *fixture) Configuration() store.Configuration {
-	return store.NewConfiguration("", nil, f.others)
+	return store.Configuration{Objects: f.others, Fresh: true, Judging: true}
 }
 
 // apply applies documents, separated by ---, as somebody.

@@ -7,8 +7,8 @@ import "time"
 // set back. Setting the wall clock forward makes things look older than they are until they are renewed.
 func Since(t time.Time) time.Duration { return elapsed(time.Now(), t).longer() }
 
-// clock measures how long ago a moment was. elapsedNow is the one outside of tests.
-type clock func(t time.Time) interval
+// elapsedSince measures how long ago a moment was. elapsedNow is the one outside of tests.
+type elapsedSince func(t time.Time) interval
 
 // interval is the time between two moments by two clocks.
 type interval struct{ monotonic, wall time.Duration }

@@ -102,8 +102,3 @@ func (c *Configuration) Restored() []config.Object {
 	}
 	return config.SortedObjects(all)
 }
-
-// NewConfiguration is a fresh configuration of these objects, for tests.
-func NewConfiguration(digest string, sources map[string]string, objects map[config.Key]config.Object) Configuration {
-	return Configuration{Digest: digest, Sources: sources, Objects: objects, Fresh: true, Judging: true}
-}

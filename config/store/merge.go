@@ -122,27 +122,21 @@ func definedTwice(objects []config.Object) config.Problems {
 				where += ", as " + kind
 			}
 		}
-		problems = append(problems, config.Problem{
-			Severity: match.SeverityError, Code: config.CodeDuplicate, Source: o.Source, File: o.File, Line: o.Line, Kind: o.WrittenKind(), Key: o.Key,
-			Message: fmt.Sprintf("the same object stands %s: neither counts, remove one of them", where),
-		})
+		problems = append(problems, o.Problem(match.SeverityError, config.CodeDuplicate, "",
+			fmt.Sprintf("the same object stands %s: neither counts, remove one of them", where)))
 	}
 	return problems
 }
 
 // keptLastGood is the problem of an object whose last good version stays in force.
 func keptLastGood(o config.Object) config.Problem {
+	p := o.Problem(match.SeverityWarning, config.CodeKept, "", "the last good version stays in force until the errors are mended")
+	p.Line = 0 // the document there now is another one
 	if !o.Saved.IsZero() {
-		return config.Problem{
-			Severity: match.SeverityError, Code: config.CodeKept, Source: o.Source, File: o.File, Kind: o.WrittenKind(), Key: o.Key,
-			Message: "in force is the last good version from before the process was started, saved at " + o.Saved.UTC().Format(time.RFC3339) +
-				": mend the errors",
-		}
+		p.Severity = match.SeverityError
+		p.Message = "in force is the last good version from before the process was started, saved at " + o.Saved.UTC().Format(time.RFC3339) + ": mend the errors"
 	}
-	return config.Problem{
-		Severity: match.SeverityWarning, Code: config.CodeKept, Source: o.Source, File: o.File, Kind: o.WrittenKind(), Key: o.Key,
-		Message: "the last good version stays in force until the errors are mended",
-	}
+	return p
 }
 
 // revision is the digest of the objects in force: one digest per source, then one over these. It depends on what the

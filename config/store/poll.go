@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // listed is the result of one listing.
@@ -67,11 +68,7 @@ func (p *poller) pause(ctx context.Context, rest time.Duration) {
 		return
 	case <-p.kick:
 	}
-	timer.Reset(min(rest, WatchDelay))
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	clock.Sleep(ctx, min(rest, WatchDelay))
 	select { // what came meanwhile is seen by the listing that follows
 	case <-p.kick:
 	default:

@@ -44,30 +44,31 @@ func newReport(opts Options) *report {
 
 // listed keeps the error of a listing; nil when it succeeded.
 func (r *report) listed(source int, err error) {
-	r.mu.Lock()
-	before := r.failures[source]
-	r.failures[source] = err
-	r.mu.Unlock()
-	switch {
-	case err != nil && (before == nil || before.Error() != err.Error()):
+	switch another, over := r.swap(r.failures, source, err); {
+	case another:
 		r.logger.Error("configuration cannot be listed", "source", r.names[source], "error", err)
-	case err == nil && before != nil:
+	case over:
 		r.logger.Info("configuration can be listed again", "source", r.names[source])
 	}
 }
 
 // watched keeps the error of a watch; nil while the source is watched.
 func (r *report) watched(source int, err error) {
-	r.mu.Lock()
-	before := r.unseen[source]
-	r.unseen[source] = err
-	r.mu.Unlock()
-	switch {
-	case err != nil && (before == nil || before.Error() != err.Error()):
+	switch another, over := r.swap(r.unseen, source, err); {
+	case another:
 		r.logger.Warn("configuration is not watched, only listed", "source", r.names[source], "error", err)
-	case err == nil && before != nil:
+	case over:
 		r.logger.Info("configuration is watched again", "source", r.names[source])
 	}
+}
+
+// swap keeps an error in the place of the one before. It reports whether it is another one, and whether it is nil after one.
+func (r *report) swap(kept []error, source int, err error) (another, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := kept[source]
+	kept[source] = err
+	return err != nil && (before == nil || before.Error() != err.Error()), err == nil && before != nil
 }
 
 // waits logs once that reviews wait since a generation is stale, until waitEnded. Before the first generation it logs nothing.

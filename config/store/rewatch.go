@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // How a source is watched again whose watch has ended. Its listings go on meanwhile: a change is seen by the next one.
@@ -28,12 +30,7 @@ func (s *Store) watch(ctx context.Context, index int, notify func()) {
 		}
 		s.report.watched(index, err)
 		pause = rewatchAfter(pause, time.Since(begun))
-		timer := time.NewTimer(pause - rand.N(pause/4)) // not all dispatchers at the same moment
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		clock.Sleep(ctx, pause-rand.N(pause/4)) // not all dispatchers at the same moment
 	}
 }
 

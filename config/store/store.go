@@ -68,7 +68,7 @@ type Options struct {
 	// change; of changes that come faster than it returns, it gets the latest. ctx ends with Run. It must not panic.
 	Inspect func(ctx context.Context, s *match.Snapshot, objects []config.Object) config.Problems
 
-	clock clock // nil means elapsedNow
+	clock elapsedSince // nil means elapsedNow
 }
 
 // defaults fills optional fields and checks the sources.
