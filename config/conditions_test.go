@@ -165,8 +165,8 @@ func TestABudgetEndsAtItsLimit(t *testing.T) {
 			if names != tc.names || !strings.HasSuffix(err, tc.err) || (err == "") != (tc.err == "") {
 				t.Errorf("objects %s, want %s; %s, want %s", names, tc.names, err, tc.err)
 			}
-			if len(problems) != b.Refused() || len(problems) > 1 || len(problems) == 1 && (problems[0].Code != CodeLimit || !strings.Contains(problems[0].Message, tc.problem)) {
-				t.Errorf("problems %q, want %s; %d refused", lines(problems), tc.problem, b.Refused())
+			if len(problems) != b.refused || len(problems) > 1 || len(problems) == 1 && (problems[0].Code != CodeLimit || !strings.Contains(problems[0].Message, tc.problem)) {
+				t.Errorf("problems %q, want %s; %d refused", lines(problems), tc.problem, b.refused)
 			}
 		})
 	}

@@ -107,18 +107,15 @@ type Budget struct {
 	asked, spent Cost // of all documents, and of those that were compiled
 	compiled     int
 	took         time.Duration
-	refused      int
+	refused      int // documents that were not compiled
 }
 
-// Count counts objects that were decoded before.
-func (b *Budget) Count(objects []Object) {
+// count counts objects that were decoded before.
+func (b *Budget) count(objects []Object) {
 	for i := range objects {
 		b.admit(objects[i].Cost())
 	}
 }
-
-// Refused is how many documents were not compiled.
-func (b *Budget) Refused() int { return b.refused }
 
 // admit counts what a document costs, and reports whether it may be compiled.
 func (b *Budget) admit(c Cost) bool {

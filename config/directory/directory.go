@@ -54,14 +54,7 @@ type Source struct {
 	listed atomic.Bool // whether there was a listing
 
 	mu      sync.Mutex
-	decoded map[string]decodedFile // of the listing that was decoded last
-}
-
-// decodedFile is what a file held.
-type decodedFile struct {
-	sum      [sha256.Size]byte
-	objects  []config.Object
-	problems config.Problems
+	decoded config.DecodeCache[string, [sha256.Size]byte] // by path and digest
 }
 
 var _ config.Source = (*Source)(nil)
@@ -173,31 +166,21 @@ func neverSettled(paths []string) error {
 	return fmt.Errorf("each of %q %s", paths, unsettledAdvice())
 }
 
-// decode is what files hold. One that did not change since they were decoded last is taken from there.
+// decode is what files hold.
 func (d *Source) decode(files []fileData) ([]config.Object, config.Problems) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	budget, known := &config.Budget{Limit: config.TotalLimit()}, make([]bool, len(files))
-	for i, f := range files {
-		if file, ok := d.decoded[f.path]; ok && file.sum == f.sum {
-			known[i] = true
-			budget.Count(file.objects)
-		}
+	parts := make([]config.Part[string, [sha256.Size]byte], 0, len(files))
+	for _, f := range files {
+		parts = append(parts, config.Part[string, [sha256.Size]byte]{
+			Key: f.path, Version: f.sum,
+			Decode: func(b *config.Budget) ([]config.Object, config.Problems) {
+				return d.decoder.DecodeWithin(b, f.path, f.data)
+			},
+		})
 	}
 	var l config.Listing
-	decoded := make(map[string]decodedFile, len(files))
-	for i, f := range files {
-		file, refused := d.decoded[f.path], budget.Refused()
-		if !known[i] {
-			file.sum = f.sum
-			file.objects, file.problems = d.decoder.DecodeWithin(budget, f.path, f.data)
-		}
-		if refused == budget.Refused() { // else there may be room the next time
-			decoded[f.path] = file
-		}
-		l.Objects, l.Problems = append(l.Objects, file.objects...), append(l.Problems, file.problems...)
-	}
-	d.decoded = decoded
+	l.Objects, l.Problems = d.decoded.Decode(parts)
 	if n := len(l.Objects); n > MaxObjects {
 		l = tooMany(l, fmt.Sprintf("the files hold %d objects, and at most %d are read", n, MaxObjects))
 	}

@@ -2,8 +2,6 @@ package etcdstore
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -15,97 +13,62 @@ type Decoder struct {
 	// Documents reads the manifests; nil means a new one.
 	Documents *config.Decoder
 
+	cache    config.DecodeCache[config.Key, *Record]
 	state    *State
-	known    map[config.Key]decoded
-	objects  []config.Object // of known
-	problems config.Problems // of known
-}
-
-// decoded is a version of a record, decoded.
-type decoded struct {
-	record   *Record
-	objects  []config.Object // at most one
-	problems config.Problems
+	objects  []config.Object // of state
+	problems config.Problems // of state
 }
 
 // Decode returns the objects of a state that are not being removed, and their problems. The caller must not change either.
 func (d *Decoder) Decode(state *State) (objects []config.Object, problems config.Problems) {
+	if d.Documents == nil {
+		d.Documents = config.NewDecoder()
+	}
 	if state != d.state {
-		d.read(state)
+		d.state = state
+		d.objects, d.problems = d.cache.Decode(d.parts(state))
 	}
 	return d.objects, d.problems
 }
 
-func (d *Decoder) read(state *State) {
-	if d.Documents == nil {
-		d.Documents = config.NewDecoder()
-	}
-	budget, next := &config.Budget{Limit: config.TotalLimit()}, make(map[config.Key]decoded, len(state.Records))
-	for key, r := range state.Records {
-		if known, ok := d.known[key]; ok && known.record == r && !r.Removing {
-			next[key] = known
-			budget.Count(known.objects)
+// parts are the records of a state that are not being removed, in the order of their keys.
+func (d *Decoder) parts(state *State) []config.Part[config.Key, *Record] {
+	parts := make([]config.Part[config.Key, *Record], 0, len(state.Records))
+	for _, key := range config.SortedKeys(state.Records) {
+		if r := state.Records[key]; !r.Removing {
+			parts = append(parts, config.Part[config.Key, *Record]{
+				Key: key, Version: r,
+				Decode: func(b *config.Budget) ([]config.Object, config.Problems) { return decodeManifest(d.Documents, b, r) },
+			})
 		}
 	}
-	var fresh []config.Key
-	for key, r := range state.Records {
-		if _, known := next[key]; !known && !r.Removing {
-			fresh = append(fresh, key)
-		}
-	}
-	slices.SortFunc(fresh, func(a, b config.Key) int { return strings.Compare(a.String(), b.String()) })
-	var refused []config.Key
-	for _, key := range fresh {
-		before := budget.Refused()
-		next[key] = decodeManifest(d.Documents, budget, state.Records[key])
-		if before != budget.Refused() {
-			refused = append(refused, key)
-		}
-	}
-	d.objects, d.problems = make([]config.Object, 0, len(next)), nil
-	for _, known := range next {
-		d.objects, d.problems = append(d.objects, known.objects...), append(d.problems, known.problems...)
-	}
-	for _, key := range refused { // the next state may leave room in the budget
-		delete(next, key)
-	}
-	d.state, d.known = state, next
+	return parts
 }
 
 // decodeManifest reads the manifest of an author. It was valid when ConfigService wrote it; another program or a newer version
-// may have written an invalid one.
-func decodeManifest(documents *config.Decoder, budget *config.Budget, r *Record) decoded {
-	d := decoded{record: r}
+// may have written an invalid one. There is at most one object.
+func decodeManifest(documents *config.Decoder, budget *config.Budget, r *Record) ([]config.Object, config.Problems) {
 	switch {
 	case r.Key.Kind == "":
-		d.problems = config.Problems{{
+		return nil, config.Problems{{
 			Severity: match.SeverityWarning, Code: config.CodeSource,
 			Message: fmt.Sprintf("etcd holds a key among the objects that is none of them: %q", r.Key.Name),
 		}}
 	case r.Fault != nil:
-		d.problems = config.Problems{fault(r, config.CodeSyntax, r.Fault.Error())}
-	default:
-		d.objects, d.problems = documents.DecodeWithin(budget, "", r.Manifest)
-		d.bindRecord()
+		return nil, config.Problems{fault(r, config.CodeSyntax, r.Fault.Error())}
 	}
-	return d
-}
-
-// bindRecord checks that the manifest holds the one object of its record.
-func (d *decoded) bindRecord() {
-	for i := range d.problems {
-		d.problems[i].Key, d.problems[i].Line = d.record.Key, 0
+	objects, problems := documents.DecodeWithin(budget, "", r.Manifest)
+	for i := range problems {
+		problems[i].Key, problems[i].Line = r.Key, 0
 	}
-	if len(d.objects) == 0 && len(d.problems) > 0 {
-		return
+	if len(objects) == 0 && len(problems) > 0 {
+		return nil, problems
 	}
-	if len(d.objects) != 1 || d.objects[0].Key != d.record.Key {
-		d.objects = nil
-		d.problems = append(d.problems, fault(d.record, config.CodeInvalid,
-			"etcd holds a manifest of another object here, which no portcullis has written"))
-		return
+	if len(objects) != 1 || objects[0].Key != r.Key {
+		return nil, append(problems, fault(r, config.CodeInvalid, "etcd holds a manifest of another object here, which no portcullis has written"))
 	}
-	d.objects[0].Line, d.objects[0].Pending = 0, d.record.Pending
+	objects[0].Line, objects[0].Pending = 0, r.Pending
+	return objects, problems
 }
 
 func fault(r *Record, code, message string) config.Problem {

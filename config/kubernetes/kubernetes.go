@@ -52,18 +52,11 @@ type Options struct {
 type Source struct {
 	o Options
 
-	mu    sync.Mutex
-	known map[types.UID]version
+	mu      sync.Mutex
+	decoded config.DecodeCache[types.UID, string] // by resource version
 }
 
 var _ config.Source = (*Source)(nil)
-
-// version is what a ConfigMap said at a resource version.
-type version struct {
-	resourceVersion string
-	objects         []config.Object
-	problems        config.Problems
-}
 
 // New returns a source. It asks nothing yet.
 func New(o Options) (*Source, error) {
@@ -123,30 +116,19 @@ func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
 	}
 }
 
-// decode is what ConfigMaps hold. One that did not change since they were decoded last is taken from there.
+// decode is what ConfigMaps hold.
 func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, problems config.Problems) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	budget, known := &config.Budget{Limit: config.TotalLimit()}, make([]bool, len(all))
+	parts := make([]config.Part[types.UID, string], 0, len(all))
 	for i := range all {
-		if v, ok := s.known[all[i].UID]; ok && v.resourceVersion == all[i].ResourceVersion {
-			known[i] = true
-			budget.Count(v.objects)
-		}
+		m := &all[i]
+		parts = append(parts, config.Part[types.UID, string]{
+			Key: m.UID, Version: m.ResourceVersion,
+			Decode: func(b *config.Budget) ([]config.Object, config.Problems) { return s.decodeFiles(m, b) },
+		})
 	}
-	next := make(map[types.UID]version, len(all))
-	for i := range all {
-		m, refused := &all[i], budget.Refused()
-		v := s.known[m.UID]
-		if !known[i] {
-			v = s.decodeFiles(m, budget)
-		}
-		if refused == budget.Refused() { // else there may be room the next time
-			next[m.UID] = v
-		}
-		objects, problems = append(objects, v.objects...), append(problems, v.problems...)
-	}
-	s.known = next
+	objects, problems = s.decoded.Decode(parts)
 	if n := len(objects); n > MaxObjects {
 		return nil, append(problems, config.Problem{
 			Severity: match.SeverityError, Code: config.CodeLimit,
@@ -157,22 +139,21 @@ func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, proble
 }
 
 // decodeFiles reads a ConfigMap. Its files are known by its name and their keys.
-func (s *Source) decodeFiles(m *corev1.ConfigMap, budget *config.Budget) version {
-	v := version{resourceVersion: m.ResourceVersion}
+func (s *Source) decodeFiles(m *corev1.ConfigMap, budget *config.Budget) (objects []config.Object, problems config.Problems) {
 	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		file := path.Join("configmaps", m.Namespace, m.Name, key)
 		switch path.Ext(key) {
 		case ".yaml", ".yml", ".json":
-			objects, problems := s.o.Decoder.DecodeWithin(budget, file, []byte(m.Data[key]))
-			v.objects, v.problems = append(v.objects, objects...), append(v.problems, problems...)
+			found, wrong := s.o.Decoder.DecodeWithin(budget, file, []byte(m.Data[key]))
+			objects, problems = append(objects, found...), append(problems, wrong...)
 		default:
-			v.problems = append(v.problems, ignored(file, "a key that ends in .yaml, .yml or .json is read, and no other"))
+			problems = append(problems, ignored(file, "a key that ends in .yaml, .yml or .json is read, and no other"))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.BinaryData)) {
-		v.problems = append(v.problems, ignored(path.Join("configmaps", m.Namespace, m.Name, key), "binaryData is not read: use data"))
+		problems = append(problems, ignored(path.Join("configmaps", m.Namespace, m.Name, key), "binaryData is not read: use data"))
 	}
-	return v
+	return objects, problems
 }
 
 func ignored(file, why string) config.Problem {
