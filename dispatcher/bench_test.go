@@ -112,7 +112,7 @@ type atOnce struct {
 	verdict *admissionv1.AdmissionResponse
 }
 
-func (a atOnce) Start(_ context.Context, batch *dispatcher.Batch, done func(int, review.Result)) func(int) {
+func (a atOnce) Start(_ context.Context, batch *dispatcher.CallSet, done func(int, review.Result)) func(int) {
 	for i := range batch.Calls {
 		done(i, review.Result{Verdict: a.verdict})
 	}

@@ -51,8 +51,8 @@ type pointed struct {
 }
 
 // Start implements [dispatcher.Backend].
-func (p pointed) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
-	led := &dispatcher.Batch{Request: b.Request, Body: b.Body, Calls: make([]review.Call, len(b.Calls))}
+func (p pointed) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+	led := &dispatcher.CallSet{Request: b.Request, Body: b.Body, Calls: make([]review.Call, len(b.Calls))}
 	for i, c := range b.Calls {
 		h := *c.Hook
 		h.ClientConfig = p.server.ClientConfig(path.Join(keyOf(c.Hook), b.Request.GetUid()))

@@ -77,7 +77,7 @@ type traced struct {
 }
 
 // Start implements [dispatcher.Backend].
-func (b traced) Start(ctx context.Context, batch *dispatcher.Batch, done func(int, review.Result)) func(int) {
+func (b traced) Start(ctx context.Context, batch *dispatcher.CallSet, done func(int, review.Result)) func(int) {
 	tokens := make([]string, len(batch.Calls))
 	seen, err := seenBy(batch.Request)
 	b.log.mu.Lock()

@@ -65,11 +65,11 @@ type Clusters interface {
 
 // Backend carries calls to hosts or webhooks.
 type Backend interface {
-	// Start starts the calls of a batch and never blocks. done is called exactly once for each call, with its index in
+	// Start starts the calls of a call set and never blocks. done is called exactly once for each call, with its index in
 	// b.Calls, from any goroutine and possibly before Start returns; it never blocks. The returned function cancels one
 	// call: done is then called at once unless it was called before. ctx carries the trace; its end does not end the calls.
-	// Neither side changes the batch.
-	Start(ctx context.Context, b *Batch, done func(i int, r review.Result)) (cancel func(i int))
+	// Neither side changes the call set.
+	Start(ctx context.Context, b *CallSet, done func(i int, r review.Result)) (cancel func(i int))
 }
 
 // Capacity provides the load of the replicas of hooks.
@@ -79,8 +79,8 @@ type Capacity interface {
 	Spare(h *match.Hook, mode review.Mode, cluster string) bool
 }
 
-// Batch is one request for one or more hooks.
-type Batch struct {
+// CallSet is one request for one or more hooks.
+type CallSet struct {
 	// Request is the request in the version that the hooks take.
 	Request *admissionv1.AdmissionRequest
 	// Body is Request, encoded once for all hosts; it may be empty for webhooks.
@@ -275,7 +275,7 @@ func internalError(r *review.Request, snapshot *match.Snapshot) review.Answer {
 // noBackend fails all calls. It stands for a missing Options.Webhooks.
 type noBackend struct{}
 
-func (noBackend) Start(_ context.Context, b *Batch, done func(int, review.Result)) func(int) {
+func (noBackend) Start(_ context.Context, b *CallSet, done func(int, review.Result)) func(int) {
 	for i, c := range b.Calls {
 		done(i, review.Fail(review.FailureUnavailable,
 			"hook %q has no HookRoute with stream, and JSON webhooks are not served here", c.Hook.ID.Name))

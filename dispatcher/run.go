@@ -21,7 +21,7 @@ import (
 // callState is the state of a call. The zero value stands for a call that was not started.
 type callState struct {
 	cancel func(i int)
-	index  int // in its batch
+	index  int // in its call set
 	begun  time.Time
 	ended  time.Time // zero while the call is outstanding
 	span   trace.Span
@@ -188,21 +188,21 @@ func split(calls []chain.Start, apart func(chain.Start) bool) (together, others 
 	return together, others
 }
 
-// startOnBackend starts calls that take the same version on one backend, in one batch.
+// startOnBackend starts calls that take the same version on one backend, in one call set.
 func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []chain.Start) {
 	if calls[0].Hook.Route.Stream {
 		x.encode(v)
 	}
-	batch := &Batch{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
+	set := &CallSet{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
 	begun, parent := time.Now(), trace.SpanFromContext(ctx)
 	for i, c := range calls {
 		span := x.dispatcher.metrics.beginCall(ctx, parent, c.Call)
-		batch.Calls[i] = c.Call
-		batch.Calls[i].Span = span.SpanContext()
+		set.Calls[i] = c.Call
+		set.Calls[i].Span = span.SpanContext()
 		x.addCall(c.ID, callState{index: i, begun: begun, span: span})
 	}
 	x.results.addCalls(len(calls))
-	cancel := x.dispatcher.backendOf(calls[0].Hook).Start(ctx, batch, func(i int, r review.Result) { x.results.addResult(batch.Calls[i].ID, x.accountVerdict(r)) })
+	cancel := x.dispatcher.backendOf(calls[0].Hook).Start(ctx, set, func(i int, r review.Result) { x.results.addResult(set.Calls[i].ID, x.accountVerdict(r)) })
 	for _, c := range calls {
 		x.calls[c.ID].cancel = cancel
 	}

@@ -173,7 +173,7 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 	if s.Hook.Route.Stream && version.body.Len() == 0 {
 		version.body = wire.EncodeBody(version.message)
 	}
-	s.cancel = s.dispatcher.backendOf(s.Hook).Start(ctx, &Batch{
+	s.cancel = s.dispatcher.backendOf(s.Hook).Start(ctx, &CallSet{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},
 	}, func(_ int, r review.Result) {
 		select {

@@ -27,9 +27,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
-// asked is a batch that a backend was handed.
+// asked is a call set that a backend was handed.
 type asked struct {
-	*dispatcher.Batch
+	*dispatcher.CallSet
 
 	done      func(int, review.Result)
 	cancelled []bool
@@ -40,11 +40,11 @@ type asked struct {
 type deaf struct {
 	mu   sync.Mutex
 	all  []*asked
-	beat func() // before a batch with calls in shadow is taken
+	beat func() // before a call set with calls in shadow is taken
 }
 
-func (d *deaf) Start(_ context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
-	a := &asked{Batch: b, done: done, cancelled: make([]bool, len(b.Calls))}
+func (d *deaf) Start(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+	a := &asked{CallSet: b, done: done, cancelled: make([]bool, len(b.Calls))}
 	d.mu.Lock()
 	d.all = append(d.all, a)
 	d.mu.Unlock()

@@ -33,7 +33,7 @@ type recorder struct {
 	batches [][]review.Call
 }
 
-func (r *recorder) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
+func (r *recorder) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
 	r.mu.Lock()
 	r.batches = append(r.batches, b.Calls)
 	r.mu.Unlock()

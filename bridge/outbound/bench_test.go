@@ -54,7 +54,7 @@ func createPod(size int) *admissionv1.AdmissionRequest {
 	return r
 }
 
-// forBatches runs a benchmark of one batch for each size.
+// forBatches runs a benchmark of one call set for each size.
 func forBatches(b *testing.B, prepare func(b *testing.B, r *admissionv1.AdmissionRequest) (run func())) {
 	b.Helper()
 	for _, size := range []int{2_000, 20_000} {
@@ -75,7 +75,7 @@ func forBatches(b *testing.B, prepare func(b *testing.B, r *admissionv1.Admissio
 func batches(b *testing.B, c *Client, h *match.Hook, r *admissionv1.AdmissionRequest) func() {
 	results := make(chan review.Result, hooksOfABatch)
 	return func() {
-		batch := &dispatcher.Batch{Request: r}
+		batch := &dispatcher.CallSet{Request: r}
 		for range hooksOfABatch {
 			batch.Calls = append(batch.Calls, review.Call{Hook: h, Deadline: time.Now().Add(patience)})
 		}

@@ -36,7 +36,7 @@ func negotiate(h *match.Hook) string {
 	return ""
 }
 
-// encodedReview is the review of a batch. It is encoded at its first use, once in each version.
+// encodedReview is the review of a call set. It is encoded at its first use, once in each version.
 type encodedReview struct {
 	request *admissionv1.AdmissionRequest
 

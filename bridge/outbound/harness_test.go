@@ -201,15 +201,15 @@ func createWidget() *admissionv1.AdmissionRequest {
 }
 
 // batch is a review for hooks that have patience.
-func batch(hooks ...*match.Hook) *dispatcher.Batch {
-	b := &dispatcher.Batch{Request: createWidget()}
+func batch(hooks ...*match.Hook) *dispatcher.CallSet {
+	b := &dispatcher.CallSet{Request: createWidget()}
 	for _, h := range hooks {
 		b.Calls = append(b.Calls, review.Call{Hook: h, Deadline: time.Now().Add(patience)})
 	}
 	return b
 }
 
-// flight is a batch that was started.
+// flight is a call set that was started.
 type flight struct {
 	t       testing.TB
 	cancel  func(int)
@@ -222,7 +222,7 @@ type delivered struct {
 	r review.Result
 }
 
-func start(t testing.TB, c *Client, b *dispatcher.Batch) *flight {
+func start(t testing.TB, c *Client, b *dispatcher.CallSet) *flight {
 	t.Helper()
 	f := &flight{t: t, results: make(chan delivered, 2*len(b.Calls)), left: len(b.Calls)}
 	f.cancel = c.Start(t.Context(), b, func(i int, r review.Result) { f.results <- delivered{i, r} })

@@ -9,7 +9,7 @@
 //     from the others: see callLimit.
 //   - A hook that points at kubernetes.default.svc is never called with the credentials of this process.
 //
-// A [Client] is the [dispatcher.Backend] of these hooks. The review is written once for all hooks of a batch that take the
+// A [Client] is the [dispatcher.Backend] of these hooks. The review is written once for all hooks of a call set that take the
 // same version; objects are sent from where they lie in the body of the caller. Each call has a goroutine, which ends with
 // the call; [Client.Close] waits for all of them and closes every connection.
 package outbound
@@ -92,7 +92,7 @@ func New(o Options) (*Client, error) {
 }
 
 // Start implements [dispatcher.Backend]: each call gets a goroutine, as long as there are not too many.
-func (c *Client) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
+func (c *Client) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
 	calls := make([]call, len(b.Calls))
 	encoded := newEncodedReview(b.Request)
 	for i := range calls {

@@ -20,7 +20,7 @@ import (
 )
 
 // reviewOf is a review of a cluster, whose namespace has its name, for hooks that are each called so often.
-func reviewOf(cluster string, times int, hooks ...*match.Hook) *dispatcher.Batch {
+func reviewOf(cluster string, times int, hooks ...*match.Hook) *dispatcher.CallSet {
 	b := batch(slices.Repeat(hooks, times)...)
 	b.Request.Cluster, b.Request.Namespace = cluster, cluster
 	return b

@@ -74,7 +74,7 @@ func (u unknown) Cluster(string) match.Cluster { return u }
 type telling struct{}
 
 // Start implements [dispatcher.Backend].
-func (telling) Start(_ context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
+func (telling) Start(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
 	for i, call := range b.Calls {
 		done(i, review.Result{Verdict: &admissionv1.AdmissionResponse{
 			Uid: b.Request.GetUid(), Allowed: true, Warnings: []string{"hook=" + call.Hook.ID.Name},

@@ -62,7 +62,7 @@ func fanOut(b *testing.B, size, hosts int) {
 	}
 	done := make(chan review.Result, hosts)
 	for b.Loop() {
-		batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
+		batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request)}
 		for _, h := range snapshot.Hooks() {
 			batch.Calls = append(batch.Calls, review.Call{Hook: h, Deadline: time.Now().Add(time.Minute)})
 		}

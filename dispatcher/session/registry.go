@@ -157,7 +157,7 @@ func (r *Registry) all() []*hostSession {
 }
 
 // Start implements [dispatcher.Backend].
-func (r *Registry) Start(ctx context.Context, b *dispatcher.Batch, done func(int, review.Result)) func(int) {
+func (r *Registry) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
 	return pool.Start(ctx, b, r.hooks.Load(), r.metrics.hedges, done)
 }
 

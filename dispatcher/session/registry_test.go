@@ -366,7 +366,7 @@ func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 func TestACancelledCallIsNotKeptInMemory(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 2}, "a")
-		start := func() (weak.Pointer[dispatcher.Batch], func(int)) {
+		start := func() (weak.Pointer[dispatcher.CallSet], func(int)) {
 			batch := m.call()
 			return weak.Make(batch), m.registry.Start(t.Context(), batch, func(int, review.Result) {})
 		}

@@ -30,8 +30,8 @@ func alive(d time.Duration, hosts ...*host) {
 }
 
 // call is a call of the first hook of the snapshot.
-func (m *mesh) call() *dispatcher.Batch {
-	return &dispatcher.Batch{
+func (m *mesh) call() *dispatcher.CallSet {
+	return &dispatcher.CallSet{
 		Request: &admissionv1.AdmissionRequest{},
 		Calls:   []review.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(10 * time.Second)}},
 	}

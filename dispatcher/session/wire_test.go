@@ -108,7 +108,7 @@ func (m *mesh) ask(bytesOfObject int) (result <-chan review.Result, cancel func(
 // askAbout starts a review of the first hook about an object.
 func (m *mesh) askAbout(object []byte) (result <-chan review.Result, cancel func(int)) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
-	batch := &dispatcher.Batch{
+	batch := &dispatcher.CallSet{
 		Request: request, Body: wire.EncodeBody(request),
 		Calls: []review.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(time.Minute)}},
 	}

@@ -47,16 +47,16 @@ func NewFunc(find Find) *Backend { return &Backend{find: find} }
 func (b *Backend) Wait() { b.running.Wait() }
 
 // Start implements [dispatcher.Backend]: each call gets a goroutine.
-func (b *Backend) Start(ctx context.Context, batch *dispatcher.Batch, done func(int, review.Result)) func(int) {
-	calls := make([]call, len(batch.Calls))
-	for i := range batch.Calls {
-		deadlined, cancel := context.WithDeadline(context.WithoutCancel(ctx), batch.Calls[i].Deadline)
+func (b *Backend) Start(ctx context.Context, set *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+	calls := make([]call, len(set.Calls))
+	for i := range set.Calls {
+		deadlined, cancel := context.WithDeadline(context.WithoutCancel(ctx), set.Calls[i].Deadline)
 		c := &calls[i]
 		c.cancel = cancel
 		c.finish = func(r review.Result) { c.once.Do(func() { done(i, r) }) }
 		b.running.Go(func() {
 			defer cancel()
-			c.finish(b.handle(deadlined, batch.Calls[i].Hook, batch.Request))
+			c.finish(b.handle(deadlined, set.Calls[i].Hook, set.Request))
 		})
 	}
 	return func(i int) {

@@ -22,9 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// one is a batch with one call of hook "h".
-func one() *dispatcher.Batch {
-	return &dispatcher.Batch{Calls: []review.Call{{
+// one is a call set with one call of hook "h".
+func one() *dispatcher.CallSet {
+	return &dispatcher.CallSet{Calls: []review.Call{{
 		Hook: &match.Hook{ID: match.HookID{Name: "h"}}, Deadline: time.Now().Add(time.Second),
 	}}}
 }

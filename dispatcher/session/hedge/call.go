@@ -10,7 +10,7 @@ import (
 // Call is one call of a hook with up to two attempts. All methods may be called concurrently. No method of an attempt is
 // called under the lock.
 type Call struct {
-	batch *Batch
+	set   *CallSet
 	hook  *Hook
 	first First
 	due   time.Time // when the second attempt is sent
@@ -28,14 +28,14 @@ func (c *Call) sendSecond(now time.Time) {
 	second, send := c.first.Second(c, now)
 	switch {
 	case second == nil:
-		c.batch.metrics.noCapacity.Inc()
+		c.set.metrics.noCapacity.Inc()
 	case !c.hook.budget.spend():
-		c.batch.metrics.deniedBudget.Inc()
+		c.set.metrics.deniedBudget.Inc()
 	case !c.addSecond(second):
 		c.hook.budget.refund()
 	case !send():
 		c.hook.budget.refund()
-		c.batch.metrics.noCapacity.Inc()
+		c.set.metrics.noCapacity.Inc()
 		c.takeBackSecond()
 	case second.Ended(): // the first attempt was quicker
 		second.Withdraw()
@@ -100,11 +100,11 @@ func (c *Call) countOutcome(won bool) {
 	switch {
 	case second == nil:
 	case won:
-		c.batch.metrics.won.Inc()
+		c.set.metrics.won.Inc()
 	default:
-		c.batch.metrics.lost.Inc()
+		c.set.metrics.lost.Inc()
 	}
-	c.batch.callEnded()
+	c.set.callEnded()
 }
 
 // Cancel ends the call, unless it has a result, and withdraws its attempts.

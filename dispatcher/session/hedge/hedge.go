@@ -3,7 +3,7 @@
 //
 // The rules: a call gets a second attempt after a delay, once, on another instance with spare capacity, so never while
 // calls of the hook wait. Second attempts are at most a percentage of all calls. The first verdict counts, and the other
-// attempt is cancelled. The caller of [Batch.Add] passes only calls that decide and have no side effects.
+// attempt is cancelled. The caller of [CallSet.Add] passes only calls that decide and have no side effects.
 package hedge
 
 import (
@@ -94,9 +94,9 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Batch is the hedged calls of one review, with one timer for all of them. [Batch.Add] comes before [Batch.Arm], from one
+// CallSet is the hedged calls of one review, with one timer for all of them. [CallSet.Add] comes before [CallSet.Arm], from one
 // goroutine.
-type Batch struct {
+type CallSet struct {
 	metrics *Metrics
 	calls   []*Call      // by due, once armed
 	open    atomic.Int64 // calls without a result
@@ -106,60 +106,60 @@ type Batch struct {
 	timer *time.Timer // nil until Arm, and once all calls have a result
 }
 
-// NewBatch makes a batch without calls.
-func NewBatch(m *Metrics) *Batch { return &Batch{metrics: m} }
+// NewCallSet makes a call set without calls.
+func NewCallSet(m *Metrics) *CallSet { return &CallSet{metrics: m} }
 
 // Add makes a call of its first attempt, which has not been sent yet. The call gets a second one when it is due.
-func (b *Batch) Add(first First, h *Hook, due time.Time) *Call {
-	c := &Call{batch: b, hook: h, first: first, due: due, race: newRace()}
-	b.calls = append(b.calls, c)
-	b.open.Add(1)
+func (s *CallSet) Add(first First, h *Hook, due time.Time) *Call {
+	c := &Call{set: s, hook: h, first: first, due: due, race: newRace()}
+	s.calls = append(s.calls, c)
+	s.open.Add(1)
 	return c
 }
 
 // Arm starts the timer. The first attempts have been sent.
-func (b *Batch) Arm() {
-	slices.SortStableFunc(b.calls, func(x, y *Call) int { return x.due.Compare(y.due) })
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open.Load() > 0 {
-		b.timer = time.AfterFunc(time.Until(b.calls[0].due), b.fire)
+func (s *CallSet) Arm() {
+	slices.SortStableFunc(s.calls, func(x, y *Call) int { return x.due.Compare(y.due) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open.Load() > 0 {
+		s.timer = time.AfterFunc(time.Until(s.calls[0].due), s.fire)
 	}
 }
 
 // fire sends the second attempts that are due. It never blocks.
-func (b *Batch) fire() {
+func (s *CallSet) fire() {
 	now := time.Now()
-	for c := b.nextDue(now); c != nil; c = b.nextDue(now) {
+	for c := s.nextDue(now); c != nil; c = s.nextDue(now) {
 		c.sendSecond(now)
 	}
 }
 
 // nextDue returns the next call that is due; nil if there is none yet, for which the timer is set, or none at all.
-func (b *Batch) nextDue(now time.Time) *Call {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.timer == nil || b.next == len(b.calls) {
+func (s *CallSet) nextDue(now time.Time) *Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer == nil || s.next == len(s.calls) {
 		return nil
 	}
-	c := b.calls[b.next]
+	c := s.calls[s.next]
 	if c.due.After(now) {
-		b.timer.Reset(c.due.Sub(now))
+		s.timer.Reset(c.due.Sub(now))
 		return nil
 	}
-	b.next++
+	s.next++
 	return c
 }
 
 // callEnded stops the timer with the last call.
-func (b *Batch) callEnded() {
-	if b.open.Add(-1) > 0 {
+func (s *CallSet) callEnded() {
+	if s.open.Add(-1) > 0 {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.timer != nil {
-		b.timer.Stop()
-		b.timer = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
 	}
 }

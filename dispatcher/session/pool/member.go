@@ -33,7 +33,7 @@ func (x *Member) Declines(h *match.Hook) bool {
 	return x != nil && !x.speculates && h.Route.Speculate
 }
 
-// joins reports whether a ticket may go along with another one of its batch that goes to the session.
+// joins reports whether a ticket may go along with another one of its call set that goes to the session.
 func (x *Member) joins(t *ticket) bool { return x != nil && x.agrees(t.call.Mode) }
 
 // learn records how a call ended, at the time of the last frame of the host.

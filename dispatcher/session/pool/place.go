@@ -7,7 +7,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
-// place hands tickets of one batch to sessions: what one session can serve goes there as one frame. What finds no
+// place hands tickets of one call set to sessions: what one session can serve goes there as one frame. What finds no
 // free slot waits.
 func place(todo []*ticket, now time.Time) {
 	for len(todo) > 0 {

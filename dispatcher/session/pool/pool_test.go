@@ -20,14 +20,14 @@ import (
 
 // waitingTicket is a ticket of a cluster.
 func waitingTicket(cluster string) *ticket {
-	batch := &dispatcher.Batch{
+	batch := &dispatcher.CallSet{
 		Request: &admissionv1.AdmissionRequest{Cluster: cluster}, Calls: []review.Call{{Hook: &match.Hook{}}},
 	}
 	return ticketOf(batch)
 }
 
-// ticketOf is a ticket of the first call of a batch, whose result is lost.
-func ticketOf(b *dispatcher.Batch) *ticket {
+// ticketOf is a ticket of the first call of a call set, whose result is lost.
+func ticketOf(b *dispatcher.CallSet) *ticket {
 	return &ticket{done: func(int, review.Result) {}, request: b.Request, call: &b.Calls[0], body: stream.NewBody(b, trace.SpanContext{})}
 }
 

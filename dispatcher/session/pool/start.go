@@ -19,15 +19,15 @@ type Hooks interface {
 	Pool(h *match.Hook) *Pool
 }
 
-// Start places the calls of a batch. Each one ends with done, once; what is returned cancels one of them. hedges counts second
+// Start places the calls of a call set. Each one ends with done, once; what is returned cancels one of them. hedges counts second
 // attempts.
-func Start(ctx context.Context, b *dispatcher.Batch, hooks Hooks, hedges *hedge.Metrics, done func(int, review.Result)) func(int) {
+func Start(ctx context.Context, b *dispatcher.CallSet, hooks Hooks, hedges *hedge.Metrics, done func(int, review.Result)) func(int) {
 	now := time.Now()
 	tickets := make([]ticket, len(b.Calls))
 	var few [8]*ticket // on the stack, unless there are more
 	todo := few[:0]
 	body := stream.NewBody(b, trace.SpanContextFromContext(ctx))
-	var hedged *hedge.Batch
+	var hedged *hedge.CallSet
 	for i := range tickets {
 		t := &tickets[i]
 		t.request, t.body, t.call, t.index, t.done, t.begun = b.Request, body, &b.Calls[i], i, done, now
@@ -43,7 +43,7 @@ func Start(ctx context.Context, b *dispatcher.Batch, hooks Hooks, hedges *hedge.
 }
 
 // hedgeCall lets a ticket that has not been placed have a second attempt, if the route of its hook asks for that.
-func hedgeCall(b *hedge.Batch, t *ticket, m *hedge.Metrics) *hedge.Batch {
+func hedgeCall(b *hedge.CallSet, t *ticket, m *hedge.Metrics) *hedge.CallSet {
 	o := t.call.Hook.Route.Hedge
 	if !o.Enabled || t.pool == nil || t.call.Mode != review.Decide || !withoutSideEffects(t) {
 		return b
@@ -56,7 +56,7 @@ func hedgeCall(b *hedge.Batch, t *ticket, m *hedge.Metrics) *hedge.Batch {
 		return b
 	}
 	if b == nil {
-		b = hedge.NewBatch(m)
+		b = hedge.NewCallSet(m)
 	}
 	t.hedged = b.Add(t, t.hook, t.begun.Add(delay))
 	return b

@@ -107,7 +107,7 @@ func TestTheBooksOfSlotsAreRight(t *testing.T) {
 			if n == 0 {
 				return
 			}
-			b := &dispatcher.Batch{Request: &admissionv1.AdmissionRequest{Cluster: cluster}}
+			b := &dispatcher.CallSet{Request: &admissionv1.AdmissionRequest{Cluster: cluster}}
 			frame := make([]*ticket, n)
 			for i := range frame {
 				b.Calls = append(b.Calls, review.Call{Hook: &match.Hook{}, Deadline: epoch.Add(time.Duration(r.IntN(40)) * time.Second)})

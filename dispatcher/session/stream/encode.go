@@ -66,7 +66,7 @@ type Body struct {
 }
 
 // NewBody makes the body of a batch. parent is the span of the review; invalid without a trace.
-func NewBody(b *dispatcher.Batch, parent trace.SpanContext) *Body {
+func NewBody(b *dispatcher.CallSet, parent trace.SpanContext) *Body {
 	body := &Body{length: b.Body.Len(), cluster: b.Request.GetCluster(), lease: b.Reservation, parent: parent}
 	for i, p := range b.Body.Buffers() {
 		body.pieces[i] = p

@@ -36,7 +36,7 @@ func randomFrame(r *rand.Rand) (*reviewFrame, *hostv1.Review) {
 		})
 	}
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
-	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
+	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request)}
 	parent := span()
 	f := &reviewFrame{id: r.Uint64() >> r.IntN(64), body: NewBody(batch, parent)}
 	want := &hostv1.Review{CallId: f.id, Request: request}
@@ -161,7 +161,7 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 	t.Parallel()
 	object := bytes.Repeat([]byte("x"), 1<<20)
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
-	batch := &dispatcher.Batch{
+	batch := &dispatcher.CallSet{
 		Request: request, Body: wire.EncodeBody(request),
 		Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 	}

@@ -190,7 +190,7 @@ func (w *stateWorld) flags() string {
 // submit puts calls with the given names into one frame, about an object of so many bytes.
 func (w *stateWorld) submit(args []datadriven.CmdArg, bytes, seconds int) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, bytes)}}
-	batch := &dispatcher.Batch{Request: request, Body: wire.EncodeBody(request)}
+	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request)}
 	var tickets []*ticket
 	for _, name := range args {
 		if len(name.Vals) > 0 {
@@ -290,7 +290,7 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 	for _, size := range []int{10, 2 * MaxWholeBytes} {
 		_, lease := leased(t, size)
 		request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, size)}}
-		k := &ticket{batch: &dispatcher.Batch{
+		k := &ticket{batch: &dispatcher.CallSet{
 			Request: request, Body: wire.EncodeBody(request), Reservation: lease,
 			Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 		}}

@@ -12,7 +12,7 @@ import (
 
 // ticket is a call of a batch, each with a body of its own.
 type ticket struct {
-	batch *dispatcher.Batch
+	batch *dispatcher.CallSet
 	index int
 	begun time.Time
 	ended atomic.Bool
