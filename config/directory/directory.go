@@ -108,7 +108,7 @@ func (d *Source) List(ctx context.Context) (config.Listing, error) {
 	}
 }
 
-// Read is everything that is there now, whether or not somebody is writing it.
+// Read returns the content of all files now, also of files that are being written.
 func (d *Source) Read(ctx context.Context) (config.Listing, error) {
 	files, err := d.files(ctx)
 	if err != nil {

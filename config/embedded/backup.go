@@ -51,7 +51,7 @@ type RestoreOptions struct {
 	// Finish, if set, is given the restored store before anybody else can see it. An error leaves the data directory without a
 	// store.
 	Finish func(context.Context, *clientv3.Client) error
-	// Logger is told what etcd warns of; nil means nobody is.
+	// Logger receives the warnings of etcd; nil logs nothing.
 	Logger *slog.Logger
 }
 

@@ -1,5 +1,5 @@
 // Package embedded runs one etcd inside the process, for installations that one machine is enough for. It is used as an
-// external one is, through etcd's own client, but needs no sockets: nobody else can reach it.
+// external one is, through etcd's own client, but needs no sockets: no other process can reach it.
 package embedded
 
 import (
@@ -43,7 +43,7 @@ type Options struct {
 	Dir string
 	// QuotaBytes bounds the database; 0 means DefaultQuotaBytes.
 	QuotaBytes int64
-	// Logger is told what etcd warns of; nil means nobody is.
+	// Logger receives the warnings of etcd; nil logs nothing.
 	Logger *slog.Logger
 }
 
@@ -104,7 +104,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	return nil
 }
 
-// settings are those of a single etcd that nobody can reach from outside of the process.
+// settings returns the configuration of a single etcd that no other process can reach.
 func settings(o Options, level zapcore.LevelEnabler) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = "portcullis"

@@ -13,13 +13,13 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// MaxSamples is how many requests are tried when it is looked for mutating hooks that need too much time together: those
-// that most hooks are about.
+// MaxSamples bounds the requests that are tried to find mutating hooks that exceed the budget together. The requests that
+// most hooks select are tried.
 const MaxSamples = 64
 
 // overBudget finds mutating hooks that fail closed, are called one after the other for one request, and may need more time
-// for that than the budget. It is said of the first hook that it is too late for. The requests are made from the rules and
-// selectors of the hooks, so that each is one that somebody could send.
+// for that than the budget. The finding is about the first hook that may exceed the budget. The requests are made from the
+// rules and selectors of the hooks, so a client could send each of them.
 func overBudget(ctx context.Context, s *match.Snapshot, budget time.Duration, about func(*match.Hook) bool) []match.Finding {
 	hooks, all := serial(s.Hooks())
 	if budget <= 0 || all <= budget {

@@ -1,6 +1,6 @@
-// Package lint finds configuration that is valid and probably not meant: hooks that can never be called, clusters that
-// nobody has declared, names that stand twice, timeouts that cannot all be waited for, and hooks that can stop a cluster.
-// Nothing that it finds keeps a configuration from coming into force, and it says what is certain alone.
+// Package lint finds configuration that is valid and probably a mistake: hooks that can never be called, clusters without a
+// document, duplicate names, timeouts that exceed the budget together, and hooks that can stop a cluster. No finding keeps a
+// configuration from coming into force. Every finding is certain.
 //
 // It is pure, and its cost grows with the number of hooks and not with its square. Its functions may be called from any
 // goroutine.

@@ -11,8 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// namespacesUnknown finds hooks that select by the labels of namespaces, for clusters whose namespaces nobody tells. A hook is
-// spoken of too where it is the Cluster that is asked about.
+// namespacesUnknown finds hooks that select by the labels of namespaces, for clusters without a source of namespaces. It
+// reports a hook also if only selects the Cluster and not the hook.
 func namespacesUnknown(hooks []*match.Hook, objects []config.Object, about func(*match.Hook) bool, only func(config.Key) bool) []match.Finding {
 	var silent, asked []string // clusters
 	for i := range objects {
@@ -48,7 +48,7 @@ func namespacesUnknown(hooks []*match.Hook, objects []config.Object, about func(
 	return findings
 }
 
-// isSilent reports whether nobody tells the namespaces of a cluster.
+// isSilent reports whether a cluster has no source of namespaces.
 func isSilent(spec *kinds.ClusterSpec) bool { return spec.Kubeconfig == "" && spec.Namespaces == nil }
 
 // served are those of some sorted clusters whose reviews a hook sees. The result may be the argument.

@@ -12,7 +12,7 @@ import (
 // wildcard stands for everything in a rule.
 const wildcard = "*"
 
-// inVain is why no request ever matches what a rule says of a resource, and what to do about it; empty where one may.
+// inVain returns why no request ever matches a resource of a rule, and the remedy; empty if a request may match.
 func inVain(rule *admissionregistrationv1.RuleWithOperations, resource string) string {
 	name, subresource, _ := strings.Cut(resource, "/")
 	switch {
@@ -86,7 +86,7 @@ func onlyConnects(operations []admissionregistrationv1.OperationType) bool {
 	return !slices.ContainsFunc(operations, func(o admissionregistrationv1.OperationType) bool { return o != admissionregistrationv1.Connect })
 }
 
-// connectable reports whether somebody may connect to a resource of the core group.
+// connectable reports whether the API has a CONNECT for a resource of the core group.
 func connectable(name, subresource string) bool {
 	switch name {
 	case "pods":

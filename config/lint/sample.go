@@ -11,7 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// sample is a request that somebody could send. It is comparable.
+// sample is a request that a client could send. It is comparable.
 type sample struct {
 	cluster                       string // empty: any
 	operation                     string
