@@ -12,7 +12,7 @@ type Allowance interface {
 	Err() error
 	// Grow books n bytes of memory before they are taken, or returns why there is no memory.
 	Grow(n int64) error
-	// Charge books n bytes whether they are to be had or not, for what has to be ended.
+	// Charge books n bytes whether they are to be had or not, for work that has to be ended.
 	Charge(n int64)
 	// Shrink gives n bytes back.
 	Shrink(n int64)

@@ -40,7 +40,7 @@ func DecodeReview(body []byte) (*admissionv1.ReviewRequest, error) {
 	return review, nil
 }
 
-// DecodeHead finds what an answer needs in the front part of a review that is too large to be read whole. ok says that it
+// DecodeHead finds the fields that an answer needs in the front part of a review that is too large to be read whole. ok says that it
 // is known; the other results are empty otherwise, and the uid in v1alpha1, which has none.
 func DecodeHead(prefix []byte) (uid, apiVersion string, ok bool) {
 	return decode(prefix).answerable()

@@ -15,7 +15,7 @@ type request struct {
 	}
 }
 
-// readRequest reads what is asked. In v1alpha1 it is no pointer in Kubernetes' type, and null changes nothing.
+// readRequest reads the request. In v1alpha1 it is no pointer in Kubernetes' type, and null changes nothing.
 func (d *decoder) readRequest() {
 	if d.null() {
 		if !d.alpha {
@@ -54,7 +54,7 @@ func (d *decoder) readRequestField(r *request, name []byte) {
 		}
 	case "subResource":
 		d.readString(&r.SubResource, d.asked(), "subResource")
-	case "requestKind": // a pointer in Kubernetes' type: null takes back what was read before
+	case "requestKind": // a pointer in Kubernetes' type: null takes back earlier values
 		if d.Next() == 'n' {
 			r.RequestKind = nil
 			r.parts.requestKind.Reset()

@@ -5,7 +5,7 @@
 // # Ownership of bytes
 //
 // Objects are never copied. [DecodeReview] returns them as sub-slices of the body, [EncodeBody] refers to them, and
-// [ApplyPatch] may return its argument. Whoever hands bytes in gives them up: they must not be written any more, and live as
+// [ApplyPatch] may return its argument. The caller gives up the bytes that it hands in: they must not be written any more, and live as
 // long as anything made from them.
 //
 // # What a review may look like

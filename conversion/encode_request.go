@@ -6,7 +6,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// contentTypeJSON is what an empty Object.content_type means.
+// contentTypeJSON is the meaning of an empty Object.content_type.
 const contentTypeJSON = "application/json"
 
 // SharedReview is an AdmissionReview that asks, written once for all webhooks that take its version: what one of them is
@@ -27,7 +27,7 @@ func (s *SharedReview) Pieces(uid string) (head []byte, tail [][]byte) {
 	return appendString(append(head, s.head...), uid), s.tail
 }
 
-// EncodeSharedReview writes the AdmissionReview that asks what req asks, in req.api_version; empty means v1. It is what an API server
+// EncodeSharedReview writes req as an AdmissionReview in req.api_version; empty means v1. It is what an API server
 // would send, and DecodeReview reads it back. What only the mesh knows (the cluster, the revision of the object) has no place in it;
 // v1alpha1 has none for the uid, options, dryRun and what the client asked for either. Objects are written as they are, unchecked.
 // req must not change as long as the review is in use. The error is an *Error: there is no request, api_version is none that

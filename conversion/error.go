@@ -8,7 +8,7 @@ const (
 	ReasonNotJSON = "NotJSON"
 	// ReasonMalformedJSON: the body begins as a JSON object, but is cut off or breaks JSON's grammar.
 	ReasonMalformedJSON = "MalformedJSON"
-	// ReasonWrongKind: the document says that it is something else than an AdmissionReview, or does not say what it is.
+	// ReasonWrongKind: the kind of the document is another one than AdmissionReview, or missing.
 	ReasonWrongKind = "WrongKind"
 	// ReasonUnsupportedVersion: the apiVersion is none that is read here.
 	ReasonUnsupportedVersion = "UnsupportedVersion"

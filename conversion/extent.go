@@ -2,7 +2,7 @@ package conversion
 
 import "bytes"
 
-// Extent is what a JSON document consists of, by which the memory is estimated that it takes decoded. Short values take much more
+// Extent counts the parts of a JSON document, by which the memory is estimated that it takes decoded. Short values take much more
 // than their bytes: an object of a thousand empty objects is 3 kB of JSON, and a megabyte as Go types.
 type Extent struct {
 	// Bytes is the length of the document.
@@ -13,8 +13,8 @@ type Extent struct {
 	Objects, Empty int64
 }
 
-// What values take, in bytes. All figures are measured on objects of one kind of value each, as what is in use at the end
-// (TestExtentsAreEstimatedHighEnough): what is garbage by then is in the factor that operators add for the process.
+// What values take, in bytes. All figures are measured on objects of one kind of value each, as the memory in use at the end
+// (TestExtentsAreEstimatedHighEnough): garbage is in the factor that operators add for the process.
 const (
 	untypedObject = 320 // a map of one to eight members
 	untypedEmpty  = 64  // a map that has none
@@ -42,7 +42,7 @@ func ExtentOf(document []byte) Extent {
 	return exactExtent(document)
 }
 
-// exactExtent reads a document to its end, without what is in strings.
+// exactExtent reads a document to its end, without the contents of strings.
 func exactExtent(document []byte) Extent {
 	e := Extent{Bytes: int64(len(document)), Values: 1}
 	s := Scanner{data: document}
@@ -71,18 +71,18 @@ func exactExtent(document []byte) Extent {
 	return e
 }
 
-// Untyped is what the document takes as maps and slices.
+// Untyped is the memory of the document as maps and slices, in bytes.
 func (e Extent) Untyped() int64 {
 	return e.Bytes + untypedObject*e.Objects + untypedEmpty*e.Empty + untypedValue*e.Values
 }
 
-// Typed is what the document takes as Go types of Kubernetes.
+// Typed is the memory of the document as Go types of Kubernetes, in bytes.
 func (e Extent) Typed() int64 {
 	return e.Bytes + typedObject*(e.Objects+e.Empty) + typedValue*e.Values
 }
 
-// Tree is what the document takes as the trees by which objects are compared here.
+// Tree is the memory of the document as a tree by which objects are compared here, in bytes.
 func (e Extent) Tree() int64 { return treeValue * e.Values }
 
-// Names is what CheckObject takes to read the document.
+// Names is the memory that CheckObject takes to read the document, in bytes.
 func (e Extent) Names() int64 { return nameValue * e.Values }

@@ -21,11 +21,11 @@ var ErrUndecodable = errors.New("conversion: undecodable patch")
 // (SEMANTICS C21).
 var ErrInapplicable = errors.New("conversion: patch does not apply")
 
-// Patched is what a patch made of an object.
+// Patched is the result of a patch.
 type Patched struct {
 	// Raw is the object: the argument itself when nothing changed.
 	Raw []byte
-	// Changed says that the object is another one now, as Kubernetes compares objects without a type: white space, order of
+	// Changed is true when the object is another one now, as Kubernetes compares objects without a type: white space, order of
 	// members, escapes and the spelling of fractions do not count.
 	Changed bool
 }

@@ -169,7 +169,7 @@ func invalidIndex(at int) error {
 	return fmt.Errorf("Unable to access invalid index: %d: invalid index referenced", at) //nolint:staticcheck // as the library says it
 }
 
-// equal is what "test" compares by: numbers and strings by their spelling. Nulls in arrays are equal to nothing: the library
+// equal is the comparison of "test": numbers and strings by their spelling. Nulls in arrays are equal to nothing: the library
 // panics at them.
 func (p *patcher) equal(a, b *patchNode) bool {
 	if a == nil || b == nil {

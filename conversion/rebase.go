@@ -7,8 +7,8 @@ import "fmt"
 // anew for each place where an item may be, and at each level.
 const maxAligning = 1 << 20
 
-// Rebase returns base with what is different between from and to, three JSON objects of one kind; from is base as another
-// program writes it: with defaults, without what is empty, without fields that it does not know, or with the items of an
+// Rebase returns base with the differences between from and to, three JSON objects of one kind; from is base as another
+// program writes it: with defaults, without empty values, without fields that it does not know, or with the items of an
 // array in another order. What from and to have in common stays as it is in base, also what neither of them has.
 //
 // So an object of a newer cluster loses nothing on the way to a hook in another version and back: base is the object,

@@ -17,7 +17,7 @@ type ResourceKind struct {
 	Kind schema.GroupVersionKind
 }
 
-// KindOf reads apiVersion and kind of a JSON object, no further than it has to. What is not there, or null, is empty.
+// KindOf reads apiVersion and kind of a JSON object, no further than it has to. A missing field, or null, is empty.
 func KindOf(object []byte) (schema.GroupVersionKind, error) {
 	d := decoder{Scanner: Scanner{data: object}}
 	if d.Next() != '{' {

@@ -38,7 +38,7 @@ type Scanner struct {
 // NewScanner returns a scanner at the start of a document, which must not change while it is read.
 func NewScanner(document []byte) *Scanner { return &Scanner{data: document} }
 
-// Rest is what the scanner has not read yet.
+// Rest is the part that the scanner has not read yet.
 func (s *Scanner) Rest() []byte { return s.data[s.pos:] }
 
 // Err is the first error; nil as long as the document is valid.

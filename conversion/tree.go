@@ -213,7 +213,7 @@ func (w *jsonWriter) node(n *node) {
 		w.raw(n.raw...)
 	case n.kind == '{':
 		w.raw('{')
-		for i := range n.children { // Not elements: what has no raw was made of them.
+		for i := range n.children { // Not elements: a node without raw was made of them.
 			w.key(string(n.children[i].name))
 			w.node(&n.children[i])
 		}

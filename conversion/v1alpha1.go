@@ -6,7 +6,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// What is particular about admission.k8s.io/v1alpha1. The package comment has it in words.
+// The differences of admission.k8s.io/v1alpha1. The package comment describes them.
 
 // reviewStatus is AdmissionReviewStatus of k8s.io/api/admission/v1alpha1, as of Kubernetes 1.8.
 type reviewStatus struct {
@@ -14,7 +14,7 @@ type reviewStatus struct {
 	Result  *metav1.Status `json:"status,omitempty"`
 }
 
-// asked is the member of a review that holds what is asked, and answered the one that holds the verdict.
+// asked is the member of a review that holds the request, and answered the one that holds the verdict.
 func (d *decoder) asked() string    { return d.layout("request", "spec") }
 func (d *decoder) answered() string { return d.layout("response", "status") }
 

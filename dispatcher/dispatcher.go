@@ -57,9 +57,9 @@ type Snapshots interface {
 	Release(snapshot *match.Snapshot)
 }
 
-// Clusters provides what is known about the clusters that send reviews.
+// Clusters provides facts about the clusters that send reviews.
 type Clusters interface {
-	// Cluster returns what is known about a cluster beside its reviews; never nil. It may be called concurrently.
+	// Cluster returns the facts about a cluster; never nil. It may be called concurrently.
 	Cluster(name string) match.Cluster
 }
 
@@ -96,7 +96,7 @@ type CallSet struct {
 type Options struct {
 	// Snapshots provides the configuration.
 	Snapshots Snapshots
-	// Clusters provides what is known about the clusters.
+	// Clusters provides facts about the clusters.
 	Clusters Clusters
 	// Streams carries calls to hooks that are served over host streams.
 	Streams Backend

@@ -30,7 +30,7 @@ func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) 
 	d, err := c.types.decode(raw, from)
 	switch {
 	case errors.Is(err, errAmbiguous):
-		c.notKnown(ReasonAmbiguous) // and goes without what is not known
+		c.notKnown(ReasonAmbiguous) // and goes without unknown facts
 	case err != nil:
 		return nil, fmt.Errorf("convert to %s: %w", name(to), err)
 	}

@@ -16,7 +16,7 @@ import (
 type PatchSession struct {
 	codec     *Codec
 	allowance conversion.Allowance
-	booked    int64 // bytes for what is kept
+	booked    int64 // bytes of the values that are kept
 	first     kept  // the object of the first patch
 	latest    kept  // what the last patch left
 }
@@ -41,7 +41,7 @@ func (c *Codec) NewPatchSession(a conversion.Allowance) *PatchSession {
 // k8s.io/apiserver/pkg/admission/plugin/webhook/mutating; SEMANTICS C10, C34): to the JSON that the hook saw; what comes
 // out is decoded into a new object of the same kind, compared, defaulted and encoded anew.
 //
-// The result is what the next hook sees, and changed is whether a hook that was asked before has to be asked again: whether
+// The result is the object that the next hook sees, and changed is whether a hook that was asked before has to be asked again: whether
 // the two objects differ before defaulting. So the result may be another one although changed is false: a patch that
 // changes nothing still fills in the defaults that the object lacks, and may write it otherwise ([] for null). Upstream
 // replaces the object then too. It is object itself if not a byte differs, if the patch has no operations, and if the
@@ -107,7 +107,7 @@ func (s *PatchSession) applyRaw(object, patch []byte, reason string) (result []b
 	return result, changed, err
 }
 
-// need is what one patch has booked.
+// need is the memory that one patch has booked.
 type need struct{ bytes int64 }
 
 func (n *need) grow(a conversion.Allowance, bytes int64) error {

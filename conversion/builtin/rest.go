@@ -80,7 +80,7 @@ func hidden(raw []byte, decoded runtime.Object) (known map[string]bool, hides bo
 	return known, true, nil
 }
 
-// parse reads JSON, with numbers as they are spelled. What is none has been refused before.
+// parse reads JSON, with numbers as they are spelled. Other documents have been refused before.
 func parse(raw []byte) any {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()

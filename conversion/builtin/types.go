@@ -79,7 +79,7 @@ type typed struct {
 	scheme *runtime.Scheme
 	kind   schema.GroupVersionKind
 	object runtime.Object
-	// rest is what the type does not know; nil when it knows everything.
+	// rest is the fields that the type does not know; nil when it knows all.
 	rest any
 }
 

@@ -17,7 +17,7 @@ import (
 
 // Default returns an object with the defaults of its version's schema, as the API server fills them in after each patch of
 // a mutating webhook: unstructuredDefaulter of customresource_handler.go. Like there nothing is pruned, and an object of
-// another kind, a Scale for example, or of an unknown version is returned as it is. What is there keeps its spelling. raw is
+// another kind, a Scale for example, or of an unknown version is returned as it is. Values that are there keep their spelling. raw is
 // not changed.
 func (d *Definition) Default(raw []byte) ([]byte, error) {
 	if len(d.defaults) == 0 {
@@ -112,7 +112,7 @@ func hasDefault(s *apiextensionsv1.JSONSchemaProps) bool {
 	return false
 }
 
-// slim is what defaulting.Default looks at of a schema: the way to each default. It is nil when there is none.
+// slim is the part of a schema that defaulting.Default reads: the way to each default. It is nil when there is none.
 func slim(s *schema.Structural) *schema.Structural {
 	if s == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// speculation holds what is known of hooks before their turn, while an earlier hook has no verdict. All of it is about the
+// speculation holds the results of hooks before their turn, while an earlier hook has no verdict. All of it is about the
 // current object. The first change of the object discards it, and the hooks are matched and called anew. If nothing changes
 // the object, the verdict of a speculative call counts at the turn of its hook.
 //

@@ -18,7 +18,7 @@ type Attributes struct {
 	object *object
 }
 
-// request is what stays the same while hooks change the object.
+// request is the part that stays the same while hooks change the object.
 type request struct {
 	req       *admissionv1.AdmissionRequest
 	cluster   Cluster
@@ -88,7 +88,7 @@ func (a *Attributes) Booked(m Memory) *Attributes {
 	return a
 }
 
-// ReleaseObject gives back what was booked for the object, which is not matched any more.
+// ReleaseObject gives back the memory of the object, which is not matched any more.
 func (a *Attributes) ReleaseObject() {
 	if a.object != nil {
 		a.memory.Shrink(a.object.booked.Swap(0))

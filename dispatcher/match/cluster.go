@@ -10,8 +10,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// Cluster is what a review does not carry about the cluster that it comes from. Each part is asked only when a hook
-// needs it. What is known has a bound on its age: past it the answer is an error, never an old answer. All methods may be
+// Cluster has the facts about a cluster that its reviews do not carry. Each part is asked only when a hook
+// needs it. Facts have a bound on their age: past it the answer is an error, never an old one. All methods may be
 // called concurrently.
 type Cluster interface {
 	// NamespaceLabels returns the labels of a namespace; they are not changed. A missing namespace is an error that

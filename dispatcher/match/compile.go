@@ -26,7 +26,7 @@ type Input struct {
 // RouteBinding binds a route to hooks. A binding that names the hook beats one for its whole configuration, and then
 // one that names the stage beats one that does not.
 type RouteBinding struct {
-	// Name is the name of the document that says so, for findings.
+	// Name is the name of the document, for findings.
 	Name string
 	// Source is where that document was read from, for findings.
 	Source string

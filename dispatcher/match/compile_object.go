@@ -19,7 +19,7 @@ type Object struct {
 	Digest string
 	// Pending are the names of hooks that have not been in rotation yet; names that it does not have mean nothing.
 	Pending []string
-	// Conditions are the expressions of matchConditions, compiled, by webhook and by condition. What is missing is compiled.
+	// Conditions are the expressions of matchConditions, compiled, by webhook and by condition. Missing ones are compiled.
 	Conditions [][]*Expression
 	// Validating holds validating hooks.
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration

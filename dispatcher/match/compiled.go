@@ -2,7 +2,7 @@ package match
 
 import "slices"
 
-// compiled is what has become of one object. A snapshot takes it over from the last one where it would come out the same, so
+// compiled is the result of one object. A snapshot takes it over from the last one where it would come out the same, so
 // that a change costs what has changed. It is immutable, and holds nothing of the snapshots that it belonged to.
 type compiled struct {
 	digest, source string

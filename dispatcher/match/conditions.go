@@ -89,7 +89,7 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 }
 
 // input is the request in the types of k8s.io/apiserver, with its objects in a version of their kind if a condition reads
-// them. All else is what the client asked for (NewVersionedAttributes of k8s.io/apiserver/pkg/admission).
+// them. All else is as the client asked for it (NewVersionedAttributes of k8s.io/apiserver/pkg/admission).
 func (c *conditions) input(ctx context.Context, a *Attributes, kind schema.GroupVersionKind) (*admission.VersionedAttributes, error) {
 	attributes, err := a.record.get(a.request)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *conditions) input(ctx context.Context, a *Attributes, kind schema.Group
 	return input, nil
 }
 
-// record is what conditions see of a request besides its objects, made once and only if a hook has conditions.
+// record is a request as conditions see it, without its objects, made once and only if a hook has conditions.
 type record struct {
 	once       sync.Once
 	attributes admission.Attributes

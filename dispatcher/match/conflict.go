@@ -8,7 +8,7 @@ import (
 )
 
 // conflict is two or more bindings that name exactly the same hooks. Neither their order nor their names decide which one
-// counts: they become one binding that gives a review to nobody to whom one of them does not give it, and that drops no
+// counts: they become one binding that gives a review only to hosts to which each of them gives it, and that drops no
 // call which one of them wants made.
 type conflict []RouteBinding
 
@@ -37,8 +37,8 @@ func (c conflict) digest() string {
 }
 
 // route is what the routes agree on, with the default where they differ. Where they differ in who sees a review (streams or
-// clientConfig, hosts, their authorities, clusters) nobody but a host that all of them name does: the hook applies to all clusters that one of
-// them names, and a call that nobody may get fails, so that the failurePolicy of the hook decides.
+// clientConfig, hosts, their authorities, clusters) only a host that all of them name does: the hook applies to all clusters that one of
+// them names, and a call that no host may get fails, so that the failurePolicy of the hook decides.
 func (c conflict) route() Route {
 	merged := c[0].Route
 	for i := range c[1:] {
@@ -61,7 +61,7 @@ func (r Route) merge(other Route) Route {
 		merged.Hosts = nil
 	}
 	if len(merged.Hosts) == 0 {
-		merged.Authorities = nil // there is nobody to vouch for
+		merged.Authorities = nil // there is no host to vouch for
 	}
 	merged.Immediate = merged.Stream && (r.atOnce() || other.atOnce())
 	if r.Timeout == other.Timeout {
@@ -95,7 +95,7 @@ func (c conflict) findings() []Finding {
 	return all
 }
 
-// inBoth is what stands in both lists, sorted.
+// inBoth is the intersection of two lists, sorted.
 func inBoth(a, b []string) []string {
 	var both []string
 	for _, s := range sorted(a) {
@@ -118,7 +118,7 @@ func agreed(a, b []string) (authorities []string, some bool) {
 	return both, len(both) > 0
 }
 
-// union is what stands in one of two lists of clusters, sorted. An empty list means all clusters.
+// union is the union of two lists of clusters, sorted. An empty list means all clusters.
 func union(a, b []string) []string {
 	if len(a) == 0 || len(b) == 0 {
 		return nil

@@ -54,7 +54,7 @@ func (e *Expressions) Compile(expression string) (compiled *Expression, fresh bo
 	return compiled, true
 }
 
-// Err is what is wrong with the expression; nil when it compiles.
+// Err is the error of the expression; nil when it compiles.
 func (x *Expression) Err() *apiservercel.Error { return x.result.Error }
 
 // as is the expression as a condition that has a name and was written so.

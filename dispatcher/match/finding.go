@@ -12,7 +12,7 @@ type Severity string
 const (
 	// SeverityError: the object, or a part of it, does not work as written.
 	SeverityError Severity = "error"
-	// SeverityWarning: it works, and is probably not what was meant.
+	// SeverityWarning: it works, and is probably a mistake.
 	SeverityWarning Severity = "warning"
 	// SeverityInfo: something to know, nothing to do.
 	SeverityInfo Severity = "info"

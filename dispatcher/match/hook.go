@@ -74,7 +74,7 @@ type Hook struct {
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 	// Timeout bounds one call: that of the route, else timeoutSeconds, else DefaultTimeout.
 	Timeout time.Duration
-	// SideEffects is what the hook declares; empty when it declares nothing, which fails calls of dry runs (SEMANTICS C28).
+	// SideEffects is the declaration of the hook; empty without one, which fails calls of dry runs (SEMANTICS C28).
 	SideEffects admissionregistrationv1.SideEffectClass
 	// MatchPolicy is Exact when the configuration does not say, as kube-apiserver reads an absent one.
 	MatchPolicy admissionregistrationv1.MatchPolicyType

@@ -75,7 +75,7 @@ type ruleTable struct {
 	hooks  map[ruleKey][]*Hook
 }
 
-// ruleKey is what a rule names; a field that it leaves open holds the wildcard. "No subresource" is an empty name.
+// ruleKey is the key of a rule; a field that it leaves open holds the wildcard. "No subresource" is an empty name.
 type ruleKey struct {
 	group, resource, subresource string
 }

@@ -11,8 +11,8 @@ var errNoObject = errors.New("not a JSON object")
 
 // metadataLabels reads metadata.labels of a JSON object as Kubernetes reads one without a Go type: what Unstructured.GetLabels finds
 // in what sigs.k8s.io/json decodes. Keys are case-sensitive, and of duplicate ones the last counts, as a whole. null is the empty
-// string, and what is not a map of strings is no labels at all. found is false for an object without metadata. The error is about
-// the syntax of what was looked at, or that of book, which gets the bytes of labels that are many.
+// string, and any other value than a map of strings means no labels. found is false for an object without metadata. The error is one of
+// the syntax of the part that was read, or that of book, which gets the bytes of labels that are many.
 //
 // A reader with a Go type merges duplicate metadata and labels instead. So the two may select differently, and callers whose
 // objects may have duplicate fields are refused before (checkObjects of package bridge).
@@ -61,7 +61,7 @@ func mayNameMetadata(part []byte) bool {
 	return bytes.Contains(part, []byte(`"metadata"`)) || bytes.Contains(part, []byte(`\u`))
 }
 
-// usualLabels is up to how many bytes labels are part of what is booked for any review.
+// usualLabels is up to how many bytes of labels the memory booked for any review suffices.
 const usualLabels = 4 << 10
 
 // stringMap reads an object whose values are strings or null; it is nil for everything else.

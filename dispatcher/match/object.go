@@ -21,7 +21,7 @@ type object struct {
 	labels labels.Set
 	err    error
 
-	booked   atomic.Int64 // bytes for what was decoded
+	booked   atomic.Int64 // bytes of the decoded values
 	mu       sync.Mutex
 	versions []*version // grows under mu
 }

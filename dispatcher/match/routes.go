@@ -18,7 +18,7 @@ type filedBinding struct {
 	used bool // by a hook, or reported as a conflict
 }
 
-// routeKey is what a binding names. hook is empty and stage is unspecified where it leaves them open.
+// routeKey is the key of a binding. hook is empty and stage is unspecified where it leaves them open.
 type routeKey struct {
 	configuration, hook string
 	stage               admissionv1.Stage

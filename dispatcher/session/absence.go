@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// AbsenceQuiet is how long the log says nothing more of a hook of which it has just said that no host serves it, or that one
+	// AbsenceQuiet is for how long a hook is not logged again after a line that no host serves it, or that one
 	// does again. A host that comes and goes all the time is logged six times a minute.
 	AbsenceQuiet = 10 * time.Second
 	// maxAbsencesNamed is how many hooks a line of the log names; the others are counted.
 	maxAbsencesNamed = 8
 )
 
-// absences is what the log says of hooks without a host. It belongs to the goroutine of Run, and has no clock.
+// absences decides which hooks without a host are logged. It belongs to the goroutine of Run, and has no clock.
 type absences struct {
 	from  time.Time                  // nothing is logged before: hosts are still looking for this dispatcher
 	told  map[match.HookID]bool      // hooks without a host, as was logged last

@@ -97,7 +97,7 @@ func (v *hookTable) severalClusters(s *pool.Replica) bool {
 
 func offerOf(h *match.Hook) pool.Offer { return pool.Offer{Name: h.ID.Name, Stage: h.ID.Stage} }
 
-// tableUpdate is what becomes of one table in the next one. As long as no hook comes or goes, they share what they know of pools.
+// tableUpdate makes the next table of one. As long as no hook comes or goes, they share what they know of pools.
 type tableUpdate struct {
 	now       time.Time
 	old, next *hookTable
@@ -146,7 +146,7 @@ func (c *tableUpdate) grant(h *match.Hook) {
 	}
 }
 
-// cloneMaps makes the maps ones that may be changed; what is in them may not.
+// cloneMaps makes the maps ones that may be changed; their values may not.
 func (c *tableUpdate) cloneMaps() {
 	if !c.copied {
 		c.next.pools, c.next.byOffer, c.copied = maps.Clone(c.old.pools), maps.Clone(c.old.byOffer), true

@@ -23,7 +23,7 @@ type hostSession struct {
 
 var _ stream.Sink = (*hostSession)(nil)
 
-// newSession makes the session of a host that has said Hello. o lacks what the registry knows.
+// newSession makes the session of a host from its Hello. The registry completes o.
 func newSession(r *Registry, peer identity.Peer, hello *hostv1.Hello, o stream.Options) *hostSession {
 	s := &hostSession{registry: r}
 	o.Sink, o.Frames = s, r.metrics.frames

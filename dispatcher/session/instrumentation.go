@@ -8,7 +8,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
 )
 
-// instrumentation is what operators see of the sessions.
+// instrumentation holds the metrics of the sessions.
 type instrumentation struct {
 	frames  prometheus.Counter
 	retries prometheus.Counter

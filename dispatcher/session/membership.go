@@ -36,7 +36,7 @@ func (r *Registry) forgetRemoved() {
 }
 
 // UpdateClusters says which clusters may send reviews, by name, in any order. Where more than one may use a session, none
-// takes more than its share of the slots; until somebody says so there is one at most. Calls in flight are left alone.
+// takes more than its share of the slots; until the first call there is one at most. Calls in flight are left alone.
 func (r *Registry) UpdateClusters(names []string) {
 	names = slices.Sorted(slices.Values(names))
 	if slices.Equal(names, r.hooks.Load().clusters) {

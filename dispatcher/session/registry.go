@@ -1,4 +1,4 @@
-// Package session serves the streams that hosts dialled, in layers that know only what is below them:
+// Package session serves the streams that hosts dialled, in layers that know only the layers below:
 //
 //   - Package stream has the session of one live stream: a pure state behind a lock, with one reader and one writer.
 //   - Package pool picks a replica for each call of a hook, lets calls wait for a free slot, and retries them. Package hedge
@@ -36,7 +36,7 @@ import (
 // ErrClosed is the error of sessions that come after the registry began to drain.
 var ErrClosed = errors.New("session: closed")
 
-// Options is what a registry works with. The zero value is usable.
+// Options configure a registry. The zero value is usable.
 type Options struct {
 	// ID names this dispatcher to hosts, unique per process start; empty means a random one.
 	ID string

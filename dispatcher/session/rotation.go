@@ -7,7 +7,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Pending is a hook that is not in rotation yet, and what is known of the hosts that serve it.
+// Pending is a hook that is not in rotation yet, and the state of its hosts.
 type Pending struct {
 	// Hook is the hook.
 	Hook *match.Hook
@@ -21,7 +21,7 @@ type Pending struct {
 	Message string
 }
 
-// Pending are the hooks that are not in rotation yet, in the order of the configuration. Whoever keeps that puts those in
+// Pending returns the hooks that are not in rotation yet, in the order of the configuration. The owner of the configuration puts those in
 // rotation that are ready; hosts are asked until the snapshot says so.
 func (r *Registry) Pending() []Pending {
 	v := r.hooks.Load()
@@ -37,5 +37,5 @@ func (r *Registry) Pending() []Pending {
 	return out
 }
 
-// Readied tells that a host has said of a pending hook that it is ready. It is told once for all that have said so since.
+// Readied receives after a host has answered that a pending hook is ready. Answers that come before it is read count as one.
 func (r *Registry) Readied() <-chan struct{} { return r.readied }

@@ -27,7 +27,7 @@ var (
 	errTooManyUngranted = errors.New("the dispatcher has too many sessions of identities without hooks")
 )
 
-// Identify returns the channel of a stream, from its context: it knows who is at the other end.
+// Identify returns the channel of a stream, from its context: it knows the peer's identity.
 type Identify func(ctx context.Context) identity.Channel
 
 // Server is the gRPC edge for hosts. It turns streams into sessions of a registry.
@@ -68,8 +68,8 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		// Hosts behind NAT may ping as often as SDKs do by default.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		// Thousands of sessions say nothing most of the time. What hosts send is small, and what is larger than the buffer is
-		// read past it. What is written is gathered, up to a TLS record, in buffers that connections share.
+		// Thousands of sessions are silent most of the time. Frames of hosts are small, and a frame larger than the buffer is
+		// read past it. Writes are gathered, up to a TLS record, in buffers that connections share.
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.WriteBufferSize(writeBufferBytes),
 		grpc.SharedWriteBuffer(true),
@@ -136,8 +136,8 @@ func (s *Server) Serve(of stream.Stream, channel identity.Channel) error {
 // Wait returns when the goroutines of all streams have ended. The transport has to be stopped first.
 func (s *Server) Wait() { s.goroutines.Wait() }
 
-// hello waits for the first frame and checks it. Another goroutine reads: the host is told why the stream ends, which gRPC
-// does not where its handler was reading.
+// hello waits for the first frame and checks it. Another goroutine reads: the host gets the reason for the end, which gRPC
+// does not send where its handler was reading.
 func (s *Server) hello(of stream.Stream) (*hostv1.Hello, error) {
 	type first struct {
 		hello *hostv1.Hello
@@ -165,7 +165,7 @@ func (s *Server) hello(of stream.Stream) (*hostv1.Hello, error) {
 	}
 }
 
-// checkHello says what is wrong with the first frame of a host.
+// checkHello returns the error of a bad first frame.
 func checkHello(h *hostv1.Hello) error {
 	switch {
 	case h == nil:

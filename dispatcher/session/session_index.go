@@ -19,7 +19,7 @@ type sessionIndex struct {
 	ungranted int                                          // processes of identities that no hook is granted to
 }
 
-// process is what may have one session at a time.
+// process identifies a process, which may have one session at a time.
 type process struct {
 	peer     identity.Peer
 	instance string

@@ -13,7 +13,7 @@ type watch struct {
 	last  time.Time
 }
 
-// look is a look at a time. It says whose turn it is, and how much of the time since the last look nobody may be held to
+// look is a look at a time. It returns the shard whose turn it is, and how much of the time since the last look counts for no host
 // because of how long we did not look ourselves: no silence counts for more than a tick of it. A process that was stopped,
 // that is throttled, or whose processors are all taken has not listened either.
 func (w *watch) look(now time.Time) (turn int, missed time.Duration) {

@@ -17,7 +17,7 @@ func (b *budget) earn(percent int) {
 	b.add(int64(min(max(0, percent), cost)))
 }
 
-// refund gives back what was spent on an attempt that was not sent.
+// refund gives back the cost of an attempt that was not sent.
 func (b *budget) refund() { b.add(cost) }
 
 func (b *budget) add(n int64) {

@@ -46,14 +46,14 @@ type Offered struct {
 	Speculates bool // it agrees to calls that may be discarded
 }
 
-// HelloDigest is what a session keeps of what its host asks for: 24 kB at most.
+// HelloDigest is the part of a Hello that a session keeps: 24 kB at most.
 type HelloDigest struct {
 	clusters []Digest  // sorted; none means all
 	Offers   []Offered // sorted by digest, with duplicates
 	Digests
 }
 
-// ofHello is what a host asks for. Of two offers of one hook the first one counts.
+// ofHello makes the digest of a Hello. Of two offers of one hook the first one counts.
 func (d Digests) ofHello(hello *hostv1.Hello) (w HelloDigest) {
 	for _, name := range hello.GetClusters() {
 		w.clusters = append(w.clusters, d.cluster(name))

@@ -12,7 +12,7 @@ const (
 	AbsenceGrace = time.Second
 	// MaxAttempts is how often one call is handed to a session, the first included.
 	MaxAttempts = 3
-	// PaceHalfLife is the time in which what is known of how long a replica takes counts half, when it gets no calls.
+	// PaceHalfLife is the time after which a replica's measured latency counts half, when it gets no calls.
 	PaceHalfLife = 5 * time.Second
 	// PaceTolerance is how many times slower than another one a replica has to be before that counts in picks: among those
 	// that are alike, calls are spread by how many each has.
@@ -22,7 +22,7 @@ const (
 	RefusalPause = 100 * time.Millisecond
 	// MaxRefusalPause is the longest such pause.
 	MaxRefusalPause = 2 * time.Second
-	// SpareLooks is how many replicas are looked at for one that is idle enough for a call that nobody needs to be made.
+	// SpareLooks is how many replicas are looked at for one that is idle enough for an optional call.
 	SpareLooks = 8
 	// paceWeight is how many calls ago a call still weighs a good third of the latest one in what a replica takes.
 	paceWeight = 4

@@ -141,7 +141,7 @@ func (p *pace) record(d time.Duration, now time.Time) {
 	p.since.Store(now.UnixNano())
 }
 
-// recordOvertaken takes note of a call that was given up after a while because another replica was quicker. Nobody knows what it
+// recordOvertaken takes note of a call that was given up after a while because another replica was quicker. It is unknown what it
 // would have taken: it counts as several times as long.
 func (p *pace) recordOvertaken(after time.Duration, now time.Time) {
 	if d := overtakenFactor * after; int64(d) > p.estimate(now) {

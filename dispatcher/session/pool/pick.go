@@ -15,8 +15,8 @@ const (
 )
 
 // pick chooses a member with a free slot for a ticket; nil if there is none. Of two random ones it is the one that will be done
-// with what it has sooner, if nothing speaks against it. Otherwise all are looked at: who has not had the ticket comes
-// first, then who is not silent, then who does not refuse.
+// with what it has sooner, if nothing speaks against it. Otherwise all are looked at: a replica that has not had the ticket comes
+// first, then one that is not silent, then one that does not refuse.
 //
 // Silence is not held against more than half of the members at a time: a pause of our own looks like silence of everybody.
 func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *Member {

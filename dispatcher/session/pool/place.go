@@ -28,7 +28,7 @@ func place(todo []*ticket, now time.Time) {
 			continue
 		}
 		n := stream.Submit(&s.Session, todo[:groupByHost(todo, s)])
-		if n == 0 { // the last slot went to somebody else just now
+		if n == 0 { // another call has just taken the last slot
 			waitForSlot(p, t)
 			todo = todo[1:]
 			continue

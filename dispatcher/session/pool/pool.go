@@ -132,7 +132,7 @@ func (p *Pool) serveWaiting(free func() bool, submit func(t *ticket) bool) {
 }
 
 // serveQueue lets calls out of the queue. The lock is held all the while: a call is always in the queue or on a session,
-// where whoever cancels it or frees a slot finds it.
+// where the one that cancels it or frees a slot finds it.
 func (p *Pool) serveQueue(serve func()) {
 	if p.waits.Load() == 0 {
 		return

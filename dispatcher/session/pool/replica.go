@@ -23,7 +23,7 @@ type Replica struct {
 	members atomic.Pointer[map[*Pool]*Member] // by the pools that it is or will be in; the owner's lock guards changes
 }
 
-// InitReplica makes a zero replica one of a host that has said Hello. retries counts calls that go to another replica.
+// InitReplica initializes a replica from the Hello of its host. retries counts calls that go to another replica.
 func (s *Replica) InitReplica(hello *hostv1.Hello, peer identity.Peer, d Digests, retries prometheus.Counter, o stream.Options) {
 	s.Hello, s.Peer, s.retries = d.ofHello(hello), peer, retries
 	s.members.Store(&map[*Pool]*Member{})
@@ -37,7 +37,7 @@ func (s *Replica) Memberships() map[*Pool]*Member { return *s.members.Load() }
 // last one, and gives it memberships of the others: join puts them in force. The owner's lock is held.
 func (s *Replica) SetMemberships(next map[*Pool]*Member, absentFrom time.Time) {
 	before := s.Memberships()
-	s.members.Store(&next) // first: what is picked for a pool belongs to it
+	s.members.Store(&next) // first: a replica that is picked for a pool belongs to it
 	for p, x := range before {
 		if next[p] == nil {
 			p.removeMember(x, absentFrom)

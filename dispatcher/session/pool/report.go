@@ -2,7 +2,7 @@ package pool
 
 import "github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 
-// Report is what a session said of a pending hook.
+// Report is the answer of a session about a pending hook.
 type Report struct {
 	Replica *Replica
 	stream.ProbeAnswer

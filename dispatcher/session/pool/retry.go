@@ -12,7 +12,7 @@ import (
 
 // mayRetry reports whether a failed call may go to another replica. The rules:
 //
-//   - never past its deadline, never when nobody waits for it, and at most [MaxAttempts] times in all;
+//   - never past its deadline, never once it has its result, and at most [MaxAttempts] times in all;
 //   - what no handler has seen, because it was never handed over or was refused as not started, may go whatever its side
 //     effects;
 //   - what a handler may have seen may go when its session ended, if the hook has no side effects, and once: a review that

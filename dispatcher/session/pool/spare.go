@@ -13,7 +13,7 @@ func (p *Pool) HasSpare(mode review.Mode, cluster string) bool {
 	return p.spare(cluster, time.Now(), func(x *Member) bool { return !x.agrees(mode) }) != nil
 }
 
-// spare is a session with room for a call that nobody needs to be made; nil when there is none. Calls that decide keep a
+// spare is a session with free slots for an optional call; nil when there is none. Calls that decide keep a
 // reserve of half of every session's slots, and come first where any of them waits. unfit excludes members.
 func (p *Pool) spare(cluster string, now time.Time, unfit func(*Member) bool) *Replica {
 	n := p.members.len()

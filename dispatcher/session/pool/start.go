@@ -19,7 +19,7 @@ type Hooks interface {
 	Pool(h *match.Hook) *Pool
 }
 
-// Start places the calls of a call set. Each one ends with done, once; what is returned cancels one of them. hedges counts second
+// Start places the calls of a call set. Each one ends with done, once; the returned function cancels one of them. hedges counts second
 // attempts.
 func Start(ctx context.Context, b *dispatcher.CallSet, hooks Hooks, hedges *hedge.Metrics, done func(int, review.Result)) func(int) {
 	now := time.Now()
@@ -48,7 +48,7 @@ func hedgeCall(b *hedge.CallSet, t *ticket, m *hedge.Metrics) *hedge.CallSet {
 	if !o.Enabled || t.pool == nil || t.call.Mode != review.Decide || !withoutSideEffects(t) {
 		return b
 	}
-	if t.hook = t.pool.hedging.Load(); t.hook == nil { // the configuration has just said no
+	if t.hook = t.pool.hedging.Load(); t.hook == nil { // the configuration has just changed
 		return b
 	}
 	delay := t.hook.Earn(o)

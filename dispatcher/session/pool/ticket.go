@@ -31,7 +31,7 @@ type ticket struct {
 	queue    atomic.Pointer[Pool]        // where it waited last
 	waiting  *fairqueue.Entry[*ticket]   // its place there; guarded by the pool's lock
 	queued   time.Time                   // when it began to wait; likewise
-	attempts int                         // owned by whoever places the ticket
+	attempts int                         // owned by the goroutine that places the ticket
 	had      [MaxAttempts]string         // the instances that have had it; likewise
 	lost     bool                        // a session ended while a handler may have had it; likewise
 

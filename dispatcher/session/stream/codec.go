@@ -14,7 +14,7 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements [encoding.CodecV2]. The buffers are owned by the garbage collector: bodies are shared by all hosts
-// of a review. Where they are accounted for, what the transport lets go of is told to the lease.
+// of a review. Where they are accounted for, the lease is released when the transport lets go of them.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	out, ok := v.(*Outgoing)
 	switch {

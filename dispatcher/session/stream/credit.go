@@ -27,7 +27,7 @@ type shares struct {
 	byCluster atomic.Pointer[map[string]*share] // never changed once it is stored
 }
 
-// share is what one cluster holds. It is forgotten only while that is nothing.
+// share is the slots of one cluster. It is forgotten only while the cluster holds none.
 type share struct{ held atomic.Int64 }
 
 func (s *shares) held(cluster string) int64 {

@@ -36,7 +36,7 @@ type answer struct {
 func (in *Incoming) Hello() *hostv1.Hello { return in.message.GetHello() }
 
 // Decode makes the frame the one that raw holds, an encoded ConnectRequest, of which nothing is referred to afterwards.
-// What protobuf says of fields that come more than once holds. After an error the frame means nothing.
+// Fields that come more than once mean what protobuf defines. After an error the frame means nothing.
 func (in *Incoming) Decode(raw []byte) error {
 	clear(in.answers)
 	*in = Incoming{answers: in.answers[:0], bytes: len(raw), allow: in.allow}
@@ -116,7 +116,7 @@ func (in *Incoming) answer(raw []byte) error {
 	return err
 }
 
-// result is what the outcome of a verdict means.
+// result translates the outcome of a verdict.
 func (in *Incoming) result(o wire.Oneof) (review.Result, error) {
 	switch o.Number { //nolint:exhaustive // the constants of protowire are no fields
 	case wire.VerdictResponse:
@@ -185,7 +185,7 @@ func checkItems(raw []byte) error {
 	return nil
 }
 
-// readText reads HandlerError, and Refused, which has no second field: a text, cut to what is passed on, and a flag.
+// readText reads HandlerError, and Refused, which has no second field: a text, cut to MaxReasonBytes, and a flag.
 func readText(raw []byte) (text string, flag bool, err error) {
 	err = wire.Fields(raw, func(f wire.Field, b []byte) error {
 		switch {

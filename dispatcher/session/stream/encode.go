@@ -78,7 +78,7 @@ func NewBody(b *dispatcher.CallSet, parent trace.SpanContext) *Body {
 
 // encodeReview encodes a frame with one review: its head, and behind it the body that all hosts share, as one
 // length-delimited field. Concatenated they are a ConnectResponse for every protobuf implementation. The head is put into
-// scratch, if it is large enough; what is left of that is returned.
+// scratch, if it is large enough; the rest of that is returned.
 func encodeReview(f *reviewFrame, scratch []byte, now time.Time) (p Part, rest []byte) {
 	if cap(scratch) < f.bound {
 		scratch = make([]byte, f.bound)
@@ -91,7 +91,7 @@ func encodeReview(f *reviewFrame, scratch []byte, now time.Time) (p Part, rest [
 // memberTag is the tag of Reviews.reviews, which is as long as that of a frame's review.
 const memberTag = byte(wire.ReviewsReviews)<<3 | byte(protowire.BytesType)
 
-// newBatch is a frame for about n reviews, with a place for what comes before several of them.
+// newBatch is a frame for about n reviews, with a place for the part that comes before several of them.
 func newBatch(n int) *Outgoing {
 	f := new(Outgoing)
 	if f.Parts = f.few[:1]; n >= len(f.few) {

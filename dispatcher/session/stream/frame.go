@@ -34,12 +34,11 @@ type Outgoing struct {
 
 // Part is one review, or a part of one, on the wire.
 type Part struct {
-	// Head is what belongs to this frame alone.
+	// Head belongs to this frame alone.
 	Head []byte
-	// Body follows it. Reviews are encoded once for all hosts: it is shared and never written, and nobody counts who refers
-	// to it.
+	// Body follows it. Reviews are encoded once for all hosts: it is shared and never written, and references to it are not counted.
 	Body mem.BufferSlice
-	// Lease is what Body is accounted on; nil when nobody does. It is held until Send has returned; a stream that needs
+	// Lease accounts for Body; nil without a ledger. It is held until Send has returned; a stream that needs
 	// Body for longer retains it.
 	Lease *memory.Reservation
 }

@@ -2,7 +2,7 @@ package stream
 
 import "time"
 
-// The limits of one session. What a host says of itself can only be narrower.
+// The limits of one session. A host can only narrow them for itself.
 const (
 	// DefaultOutstanding is how many calls of hooks a host takes that does not say.
 	DefaultOutstanding = 16
@@ -38,8 +38,8 @@ const (
 	MaxStrays       = 1024
 	StraysPerSecond = 64
 	// PingInterval is about how long either side of a session may say nothing before the host is asked for a sign of life.
-	// Sessions are looked at every tick of 250 ms, and a Ping is written at the first look at which nothing was said for
-	// 775 ms: within 1,025 ms, and once a second while nothing else is said. So a host that answers is silent for no longer
+	// Sessions are looked at every tick of 250 ms, and a Ping is written at the first look behind a silence of
+	// 775 ms: within 1,025 ms, and once a second during a silence. So a host that answers is silent for no longer
 	// than that and the way there and back, which may take 475 ms before SuspectAfter. One that stopped right behind a frame
 	// has had a Ping by SuspectAfter, and two at least by LostAfter.
 	PingInterval = time.Second

@@ -10,8 +10,8 @@ import (
 
 // Listener makes a listener for hosts out of an ordinary one.
 //
-// Of what is written to a host, at most UnsentBytes wait in the kernel. Else megabytes of a large review can lie in the
-// send buffer of a slow link, and what is urgent behind them, where nothing can overtake them any more. It changes nothing
+// At most UnsentBytes for a host wait in the kernel. Else megabytes of a large review can lie in the
+// send buffer of a slow link, and urgent frames behind them, where nothing can overtake them any more. It changes nothing
 // where the system does not know the option, and for connections that are not TCP.
 //
 // What a connection carries is counted: of a frame that takes seconds, a session learns that it moves. With another

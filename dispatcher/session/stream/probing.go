@@ -79,7 +79,7 @@ func (p *probing) next(now time.Time) []*hostv1.Probe {
 	return out
 }
 
-// answer takes an answer. It returns false for one that nobody waits for.
+// answer takes an answer. It returns false for one to no open question.
 func (p *probing) answer(now time.Time, r *hostv1.ProbeResult) (ProbeAnswer, bool) {
 	name, asked := p.open[r.GetSeq()]
 	if !asked {
@@ -101,7 +101,7 @@ func (s *state) pend(now time.Time, names []string) {
 	s.probe(now)
 }
 
-// probe asks the host what is due. One that leaves, or that we leave, puts nothing in rotation any more.
+// probe asks the host the questions that are due. One that leaves, or that we leave, puts nothing in rotation any more.
 func (s *state) probe(now time.Time) {
 	if s.draining || !s.deadline.IsZero() {
 		return
@@ -111,7 +111,7 @@ func (s *state) probe(now time.Time) {
 	}
 }
 
-// answers appends what the host has said of its pending hooks since it was last asked for.
+// answers appends the answers about pending hooks since the last call.
 func (s *state) answers(to []ProbeAnswer) []ProbeAnswer {
 	to, s.probed = append(to, s.probed...), nil
 	return to

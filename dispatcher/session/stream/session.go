@@ -15,11 +15,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// writer is what becomes of the frames of a session.
+// writer is the state of the goroutine that writes the frames of a session.
 type writer uint8
 
 const (
-	absent  writer = iota // who has something to write starts a writer
+	absent  writer = iota // the next frame starts one
 	working               // one writes, and looks again
 	resting               // one waits for wake
 )
@@ -42,7 +42,7 @@ type Sink interface {
 type Options struct {
 	// ID names the session.
 	ID string
-	// Channel is that of the stream: it says whether the host is still the one that said Hello.
+	// Channel is that of the stream: its identity may lapse while the stream lasts.
 	Channel identity.Channel
 	// Sink takes what happens.
 	Sink Sink
@@ -227,7 +227,7 @@ func (s *Session) Send(c *hostv1.ConnectResponse) {
 	s.step(func(st *state) { st.send(c) })
 }
 
-// Close ends the session, and its stream, of which the host is told nothing more: a reader that finds a reason ends the
+// Close ends the session and its stream, without a last frame for the host: a reader that finds a reason ends the
 // session alone, and returns.
 func (s *Session) Close(cause error) {
 	s.endCalls(cause)

@@ -22,9 +22,9 @@ type progress uint8
 
 const (
 	waiting   progress = iota // nothing
-	partly                    // some chunks: nobody can have started anything yet
+	partly                    // some chunks: no handler can have started yet
 	whole                     // everything
-	abandoned                 // some chunks and a Cancel; the host answers for each hook, and nobody waits for it
+	abandoned                 // some chunks and a Cancel; the host answers for each hook, and the answers are dropped
 )
 
 // reviewFrame is the calls that go to the host as one Review.
@@ -33,7 +33,7 @@ type reviewFrame struct {
 	tickets  []Ticket // by hook index; nil once the slot is free
 	open     int      // slots that are not free
 	share    *share   // of the cluster whose calls they are
-	body     *Body    // what the calls share; nil once the writer has taken it, or nobody waits for it any more
+	body     *Body    // what the calls share; nil once the writer has taken it, or all calls have ended
 	slot     Slot     // of the tickets
 	bound    int      // bytes that the head takes at most
 	progress progress
@@ -156,7 +156,7 @@ func (s *state) submit(f *reviewFrame) {
 	}
 }
 
-// cancel says that the result of a call is no longer wanted. The slot of a call that was sent stays taken until the host
+// cancel drops a call that has ended. The slot of a call that was sent stays taken until the host
 // gives its verdict.
 func (s *state) cancel(id uint64, t Ticket) {
 	f := s.calls[id]
@@ -274,7 +274,7 @@ func (s *state) ping(now time.Time) {
 }
 
 // closeIdle ends a session that is leaving and has nothing left to do. It does so with a last frame of the host, which it asks for:
-// gRPC says why a stream ended only where its reader is there to say so, not where it was waiting (Stream.End).
+// gRPC sends the reason for the end only where its reader returns it, not where it was waiting (Stream.End).
 func (s *state) closeIdle(now time.Time) error {
 	switch {
 	case s.closing.IsZero():
@@ -300,7 +300,7 @@ func (s *state) quiet(now time.Time) bool {
 	return now.Sub(s.heard) >= pingAfter || now.Sub(s.wrote) >= pingAfter
 }
 
-// discountStall takes time in which nobody here listened, and nobody wrote, out of how long the host has been silent and the
+// discountStall takes time in which this process did not run out of how long the host has been silent and the
 // writer busy.
 func (s *state) discountStall(now time.Time, missed time.Duration) {
 	for _, since := range []*time.Time{&s.heard, &s.coming, &s.writing, &s.going} {

@@ -14,10 +14,10 @@ import (
 type transfer struct {
 	frame     *reviewFrame
 	lease     *memory.Reservation
-	rest      [][]byte // what has not been taken
+	rest      [][]byte // not taken yet
 	left      int      // bytes of it
 	total     int      // bytes of the encoded review
-	cancelled []uint32 // hooks that are not wanted any more; the host is told when the review is whole
+	cancelled []uint32 // hooks that are not wanted any more; a Cancel follows when the review is whole
 }
 
 // nextChunk takes a part of the oldest large review, or the Cancel that comes in the place of the parts that are missing.
@@ -47,7 +47,7 @@ func (s *state) nextChunk(now time.Time) *Outgoing {
 	return out
 }
 
-// beginTransfer starts a transfer, unless the host says that it cannot take the review.
+// beginTransfer starts a transfer, unless the review is larger than the host takes.
 func (s *state) beginTransfer(f *reviewFrame, now time.Time) {
 	head := appendHead(make([]byte, 0, f.bound), f, now)
 	total := len(head) + f.body.length
@@ -122,7 +122,7 @@ func (t *transfer) chunk() *Outgoing {
 	return &Outgoing{Parts: []Part{{Head: head, Body: data, Lease: t.lease}}}
 }
 
-// cut takes up to n bytes off what is left. They are not copied.
+// cut takes up to n bytes off the rest. They are not copied.
 func (t *transfer) cut(n int) (data mem.BufferSlice, size int) {
 	for size < n && len(t.rest) > 0 {
 		piece := t.rest[0][:min(len(t.rest[0]), n-size)]

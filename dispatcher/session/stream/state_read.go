@@ -47,7 +47,7 @@ func (s *state) received(now time.Time, in *Incoming) error {
 	return s.countViolation(now, 1+in.bytes/MaxControlBytes)
 }
 
-// countViolation counts what is of no use, n times. A host that sends much of it takes the place of those that work.
+// countViolation counts useless frames. A host that sends much of it takes the place of those that work.
 func (s *state) countViolation(now time.Time, n int) error {
 	if s.violations.add(now, n) > MaxStrays {
 		return errStrays
@@ -61,7 +61,7 @@ type decaying struct {
 	at time.Time
 }
 
-// add adds to what is left of the number, and returns it.
+// add adds to the rest of the number, and returns it.
 func (d *decaying) add(now time.Time, n int) int {
 	if fallen := now.Sub(d.at) * StraysPerSecond / time.Second; fallen > 0 {
 		d.n, d.at = max(0, d.n-int(fallen)), now
@@ -75,7 +75,7 @@ func (s *state) verdict(now time.Time, v *answer) error {
 	f, i := s.calls[v.call], int(v.hook)
 	if f == nil && s.crossed > 0 && v.call <= s.lastID {
 		s.crossed--
-		return nil // the host refuses what was on its way when it said that it leaves
+		return nil // the host refuses calls that were on their way when it began to drain
 	}
 	if f == nil || f.progress < whole || i >= len(f.tickets) || f.tickets[i] == nil {
 		return s.countViolation(now, 1+v.bytes/MaxControlBytes)

@@ -95,7 +95,7 @@ func (s *state) fits(f *reviewFrame, out *Outgoing, size int) bool {
 		size+f.size() <= min(MaxBatchBytes, s.maxFrame)
 }
 
-// encodeFrame encodes a frame that is written now, unless its review is over or the host does not take it. rest is what is left of
+// encodeFrame encodes a frame that is written now, unless its review is over or the host does not take it. rest is the part of
 // scratch behind its head.
 func (s *state) encodeFrame(f *reviewFrame, scratch []byte, now time.Time) (part Part, rest []byte, ok bool) {
 	part, rest = encodeReview(f, scratch, now)
@@ -169,7 +169,7 @@ func (q *fifo[T]) push(x T) {
 	q.items = append(q.items, x)
 }
 
-// pushWanted is push, for queues in which things lose their purpose: those that nobody wants make scratch before the queue
+// pushWanted is push, for queues in which items may become unwanted: those make room before the queue
 // grows.
 func (q *fifo[T]) pushWanted(x T, wanted func(T) bool) {
 	if len(q.items) == cap(q.items) {
