@@ -17,7 +17,7 @@ import (
 // maxHookConditions is how many matchConditions Kubernetes lets one hook have.
 const maxHookConditions = 64
 
-// conditions compiles the matchConditions of an object and reports what is wrong with them, as validateMatchConditions of
+// conditions compiles the matchConditions of an object and reports their problems, as validateMatchConditions of
 // k8s.io/kubernetes/pkg/apis/admissionregistration/validation does. That compiles them too, and keeps nothing of it: it is
 // asked about the rest. What costs too much is not compiled.
 func (d *document) conditions(o *Object) (ok bool) {

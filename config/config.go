@@ -87,7 +87,7 @@ type Object struct {
 	// Conditions are the compiled matchConditions, by webhook and condition; nil without any.
 	Conditions [][]*match.Expression
 
-	// Manifest is what its author wrote, as JSON, without what was defaulted. It must not be changed.
+	// Manifest is the manifest as its author wrote it, as JSON, without defaults. It must not be changed.
 	Manifest []byte
 
 	hookLines []int          // in File, of each webhook
@@ -167,13 +167,13 @@ const (
 	CodeLimit = "limit"
 	// CodeDuplicate: two documents are the same object; neither counts.
 	CodeDuplicate = match.CodeDuplicate
-	// CodeEmpty: the file has not a byte. Whoever writes a file in place makes it so for a moment.
+	// CodeEmpty: the file has not a byte. A program that writes a file in place empties it for a moment.
 	CodeEmpty = "empty"
 	// CodeUnsettled: the file goes on changing (directory.UnsettledAfter); what it held before counts.
 	CodeUnsettled = "unsettled"
-	// CodeKept: the last good version of the object stays in force, since what is there now is not valid.
+	// CodeKept: the last good version of the object stays in force, since the present one is not valid.
 	CodeKept = "kept"
-	// CodeNoCaller: nobody may send reviews of the cluster.
+	// CodeNoCaller: no identity may send reviews of the cluster.
 	CodeNoCaller = "no-caller"
 	// CodeFailClosed: a hook fails closed where its version lets it begin with failing open only.
 	CodeFailClosed = "fail-closed"
@@ -249,7 +249,7 @@ func (ps Problems) Err() error {
 	return errors.Join(errs...)
 }
 
-// Sorted orders the problems in place as a reader goes through the files, and drops those said twice.
+// Sorted orders the problems in place as a reader goes through the files, and drops duplicates.
 func (ps Problems) Sorted() Problems {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),

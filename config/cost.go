@@ -24,7 +24,7 @@ const (
 	MaxTotalConditionBytes = 2 << 20
 )
 
-// Cost is what there is to compile.
+// Cost is the effort to compile objects.
 type Cost struct {
 	// Conditions is the number of matchConditions.
 	Conditions int
@@ -32,10 +32,10 @@ type Cost struct {
 	Bytes int
 }
 
-// DocumentLimit is what one document may cost.
+// DocumentLimit is the most that one document may cost.
 func DocumentLimit() Cost { return Cost{MaxConditions, MaxConditionBytes} }
 
-// TotalLimit is what all objects in force may cost together.
+// TotalLimit is the most that all objects in force may cost together.
 func TotalLimit() Cost { return Cost{MaxTotalConditions, MaxTotalConditionBytes} }
 
 // Plus is the sum.
@@ -66,7 +66,7 @@ func thousands(n int) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
-// costOf is what the matchConditions of webhooks cost.
+// costOf is the cost of the matchConditions of webhooks.
 func costOf(webhooks [][]admissionregistrationv1.MatchCondition) (c Cost) {
 	for _, conditions := range webhooks {
 		c.Conditions += len(conditions)
@@ -77,7 +77,7 @@ func costOf(webhooks [][]admissionregistrationv1.MatchCondition) (c Cost) {
 	return c
 }
 
-// Cost is what the object costs.
+// Cost is the cost of the object.
 func (o *Object) Cost() Cost { return costOf(o.matchConditions()) }
 
 // matchConditions are those of each webhook.
@@ -97,7 +97,7 @@ func (o *Object) matchConditions() [][]admissionregistrationv1.MatchCondition {
 }
 
 // Budget bounds what the matchConditions of several documents cost together. A document that would exceed it is not compiled,
-// and has a problem that says so. It is not for concurrent use.
+// and gets a problem. It is not for concurrent use.
 type Budget struct {
 	// Limit is the most that they may cost.
 	Limit Cost
@@ -136,7 +136,7 @@ func (b *Budget) spend(took time.Duration) {
 // late reports whether there is no time left.
 func (b *Budget) late() bool { return b.Time > 0 && b.took > b.Time }
 
-// Err is what exceeds the budget; nil when nothing does.
+// Err is the error of an exceeded budget; nil without one.
 func (b *Budget) Err() error {
 	switch over := b.asked.Over(b.Limit); {
 	case over != "":

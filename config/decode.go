@@ -16,7 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Limits of what is read. A file or document past one is a problem like any other: its last good version stays.
+// Limits of files and documents. A file or document past one is a problem like any other: its last good version stays.
 const (
 	// MaxFileBytes bounds one file.
 	MaxFileBytes = 16 << 20
@@ -121,7 +121,7 @@ type document struct {
 	dups   []duplicate // in YAML; those in JSON are found when it is decoded
 }
 
-// head is what every document begins with.
+// head is the beginning of every document.
 type head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -169,7 +169,7 @@ func (d *document) parse(t text) bool {
 	return string(converted) != "null"
 }
 
-// syntax reports what the YAML parser said, on the lines of the file.
+// syntax reports the errors of the YAML parser, on the lines of the file.
 func (d *document) syntax(t text, err error) {
 	message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	for line := range strings.Lines(strings.TrimPrefix(message, "yaml: ")) {

@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// readKinds is what there is to read, for messages.
+// readKinds are the kinds that are read, for messages.
 const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
 	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " of " + admissionregistrationV1alpha1 + ", " +
 	kinds.HookRouteKind + ", " + kinds.ClusterKind + " and " + kinds.RoleKind + " of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
@@ -77,7 +77,7 @@ func (d *document) hookLines(o *Object) []int {
 	return lines
 }
 
-// readAs reads the document as a T; complete sets defaults and returns what is not valid.
+// readAs reads the document as a T; complete sets defaults and returns the errors.
 func readAs[T any](d *document, complete func(*T) field.ErrorList) (*T, bool) {
 	return readThrough(d, func(into *T) (*T, field.ErrorList) { return into, complete(into) })
 }

@@ -9,9 +9,9 @@ import (
 type Source interface {
 	// Name names the source in problems and revisions. It is the same for every dispatcher that reads the same place.
 	Name() string
-	// List reads what is there now. It proves that what is in force is still the configuration, so what takes long and is not
-	// needed for that belongs into Listing.Decode. An error means that nothing is known: what was listed before stays in
-	// force until it is too old. What is there but bad is no error; it is in Listing.Problems. A Store calls List from
+	// List reads the configuration as it is now. It proves that the one in force still holds, so work that takes long and is not
+	// needed for that belongs into Listing.Decode. An error means that nothing is known: the last listing stays in
+	// force until it is too old. Bad documents are no error; they are in Listing.Problems. A Store calls List from
 	// one goroutine at a time; the listing is not changed by either side afterwards.
 	List(ctx context.Context) (Listing, error)
 	// Watch calls notify once it watches, and when something may have changed, until ctx ends or the watch does. It is an
@@ -19,21 +19,21 @@ type Source interface {
 	Watch(ctx context.Context, notify func()) error
 }
 
-// Listing is what a source held at one moment.
+// Listing is the content of a source at one moment.
 type Listing struct {
 	// Revision is a digest of everything that was read. Equal revisions of one source mean equal listings.
 	Revision string
 	// Objects are the valid documents, in any order. Several may be the same object: the Store refuses them.
 	Objects []Object
 	// Problems are about the documents that are not valid. One with a complete Key and another code than CodeKind keeps
-	// the last good version of its object; any other keeps what was good in its File, or without File in the source.
+	// the last good version of its object; any other keeps the last good objects of its File, or without File in the source.
 	Problems Problems
 	// Decode, if set, returns Objects and Problems, which are empty then. A Store calls it for listings that it is about to put
 	// into force, one call at a time for each source, and beside List.
 	Decode func() ([]Object, Problems)
 	// Again is how soon the source wants to be listed again; 0 means after store.ListInterval, which it is at the latest.
 	Again time.Duration
-	// Started is when the reading began: what was written later may be missing. The Store sets it.
+	// Started is when the reading began: later writes may be missing. The Store sets it.
 	Started time.Time
 }
 

@@ -38,7 +38,7 @@ type webhookConfiguration[T any] interface {
 // k8s.io/kubernetes): metadata that the server owns is wiped, defaults are set, and the result is validated.
 //
 // It differs in two things on purpose. An empty clientConfig, which Kubernetes refuses, is accepted: the hook is served
-// over streams. And metadata.name is required, since nobody is here to generate one.
+// over streams. And metadata.name is required, since no API server generates one.
 func readV1[T any, C webhookConfiguration[T]](c C) field.ErrorList {
 	kinds, _, err := legacyscheme.Scheme.ObjectKinds(c)
 	if err != nil {

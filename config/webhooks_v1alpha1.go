@@ -18,7 +18,7 @@ const (
 // externalHooksField is the list of hooks in an ExternalAdmissionHookConfiguration.
 const externalHooksField = "externalAdmissionHooks"
 
-// v1alpha1Timeout is how long API servers of that time waited for a hook, in seconds. No field said so.
+// v1alpha1Timeout is how long API servers of that time waited for a hook, in seconds. It was not a field.
 const v1alpha1Timeout = 30
 
 // externalHooks is the ExternalAdmissionHookConfiguration of Kubernetes 1.7 and 1.8: validating webhooks before they had

@@ -34,7 +34,7 @@ const (
 // listAttempts is how often a path is read again that changes while it is read.
 const listAttempts = 3
 
-// Options say what a Source reads.
+// Options configure a Source.
 type Options struct {
 	// Paths are files, and directories whose files that end in .yaml, .yml or .json are read; subdirectories and names
 	// that begin with a dot are not. At least one.
@@ -117,7 +117,7 @@ func (d *Source) Read(ctx context.Context) (config.Listing, error) {
 	return d.listing(files).Decoded(), nil
 }
 
-// listing is what files hold.
+// listing lists the content of files.
 func (d *Source) listing(files []fileData) config.Listing {
 	if len(files) > MaxFiles {
 		return tooMany(config.Listing{}, fmt.Sprintf("the paths hold more than %d files", MaxFiles))
@@ -152,7 +152,7 @@ func withUnsettled(l config.Listing, paths []string) config.Listing {
 	return l
 }
 
-// unsettledAdvice says what is wrong with a file that goes on changing.
+// unsettledAdvice is the advice for a file that goes on changing.
 func unsettledAdvice() string {
 	return fmt.Sprintf("has changed again and again for %s; write it less often than every %s, or rename a finished file into its place",
 		UnsettledAfter, RewriteDelay)
@@ -166,7 +166,7 @@ func neverSettled(paths []string) error {
 	return fmt.Errorf("each of %q %s", paths, unsettledAdvice())
 }
 
-// decode is what files hold.
+// decode decodes files.
 func (d *Source) decode(files []fileData) ([]config.Object, config.Problems) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,7 +200,7 @@ type fileData struct {
 	data []byte
 	sum  [sha256.Size]byte
 	info os.FileInfo // after it was read
-	// whole is whether the file is one of a version that was put in place as a whole: nobody writes to it any more.
+	// whole is whether the file is one of a version that was put in place as a whole: it is not written to any more.
 	whole bool
 }
 

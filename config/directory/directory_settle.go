@@ -17,7 +17,7 @@ const (
 	ReplaceDelay = 100 * time.Millisecond
 	// RewriteDelay is for a file that is written in place.
 	RewriteDelay = time.Second
-	// UnsettledAfter is how long a file may go on changing faster than that before a finding says so.
+	// UnsettledAfter is how long a file may go on changing faster than that before it becomes a finding.
 	UnsettledAfter = 10 * time.Second
 )
 

@@ -22,7 +22,7 @@ const (
 	etcdDir = "etcd"
 	// restoringDir is where a store is restored to until it is whole.
 	restoringDir = "restoring"
-	// revisionBump is what a restored store is ahead of its backup, in revisions: more than anybody can have seen since.
+	// revisionBump is how far a restored store is ahead of its backup, in revisions: farther than any reader can have been since.
 	revisionBump = 1 << 40
 )
 
@@ -42,13 +42,13 @@ func (s *Server) Backup(w io.Writer) error {
 	return err
 }
 
-// RestoreOptions say what is restored where. Dir and File are required.
+// RestoreOptions configure a restore. Dir and File are required.
 type RestoreOptions struct {
 	// Dir is the data directory. No process may use it, and it must hold no store.
 	Dir string
-	// File is what Backup has written, whole.
+	// File is a whole file that Backup has written.
 	File string
-	// Finish, if set, is given the restored store before anybody else can see it. An error leaves the data directory without a
+	// Finish, if set, is given the restored store before others can see it. An error leaves the data directory without a
 	// store.
 	Finish func(context.Context, *clientv3.Client) error
 	// Logger receives the warnings of etcd; nil logs nothing.
@@ -56,7 +56,7 @@ type RestoreOptions struct {
 }
 
 // Restore makes the store of a backup. It is there whole or not at all. Its revision is far past that of the backup, so that
-// nobody takes what is written next for what was lost.
+// no reader takes the next writes for the lost ones.
 //
 // Errors: ErrLocked, ErrExists, ErrNotWhole, or what the file system says.
 func Restore(ctx context.Context, o RestoreOptions) error {

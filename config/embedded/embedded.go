@@ -123,7 +123,7 @@ func settings(o Options, level zapcore.LevelEnabler) *embed.Config {
 // Client talks to the server. It ends with the server, and must not be closed.
 func (s *Server) Client() *clientv3.Client { return s.client }
 
-// Failed is told when etcd cannot go on, for example because the disk has failed.
+// Failed is called when etcd cannot go on, for example because the disk has failed.
 func (s *Server) Failed() <-chan error { return s.etcd.Err() }
 
 // Close stops etcd and gives the data directory free. Once is enough.

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapTo is etcd's logger, in front of ours, which is told what is at least of a level. What etcd says of its usual life is
+// zapTo is etcd's logger, in front of ours, which gets lines of a level or above. What etcd says of its usual life is
 // below all of those that it is asked for.
 func zapTo(to *slog.Logger, level zapcore.LevelEnabler) *zap.Logger {
 	return zap.New(&core{to: to.With("component", "etcd"), LevelEnabler: level})

@@ -12,7 +12,7 @@ import (
 // ErrNotWhole is the error of Verify and Restore for a file that is no backup, or not all of one.
 var ErrNotWhole = errors.New("this is no whole backup")
 
-// Verify is nil if a file is what Backup has written: all of it, and unchanged since.
+// Verify returns nil if Backup has written the file: all of it, and unchanged since.
 func Verify(file string) error {
 	f, err := os.Open(file)
 	if err != nil {

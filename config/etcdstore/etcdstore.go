@@ -30,10 +30,10 @@ const (
 	// MaxHistory bounds the changes that are remembered; older ones are dropped.
 	MaxHistory = 1000
 	// MaxTxnOps bounds the operations of one transaction, as an embedded etcd has it. An external one has a limit of its
-	// own (--max-txn-ops, 128 unless told otherwise); past it a commit is refused.
+	// own (--max-txn-ops, 128 by default); past it a commit is refused.
 	MaxTxnOps = 4096
 	// MaxRequestBytes bounds one transaction of an embedded etcd, in bytes. An external one has a limit of its own
-	// (--max-request-bytes, 1.5 MiB unless told otherwise).
+	// (--max-request-bytes, 1.5 MiB by default).
 	MaxRequestBytes = 16 << 20
 )
 

@@ -61,7 +61,7 @@ type Status struct {
 	EntryDrifts []EntryDrift `json:"entryDrifts,omitempty"`
 	// StaleUntil is the end of a permit to judge by a stale configuration; zero without one.
 	StaleUntil time.Time `json:"staleUntil,omitzero"`
-	// Said is the time of the report.
+	// Said is when the report was written.
 	Said time.Time `json:"said"`
 }
 

@@ -42,7 +42,7 @@ type Cluster struct {
 // ClusterSpec describes a cluster.
 type ClusterSpec struct {
 	// Identities are the callers that may send reviews of this cluster: the first URI in a client certificate, else its
-	// common name. Empty means nobody.
+	// common name. Empty means none.
 	Identities []string `json:"identities,omitempty"`
 	// Authorities may vouch for Identities: fingerprints of CA certificates and SPIFFE trust domains, as
 	// identity.CheckAuthority takes them. One of them has to stand above a caller's certificate. Empty means every authority of
@@ -82,7 +82,7 @@ type NamespaceSource struct {
 	Static map[string]map[string]string `json:"static,omitempty"`
 }
 
-// Validate returns what is wrong with the cluster, with paths from the top of the document.
+// Validate returns the errors of the cluster, with paths from the top of the document.
 func (c *Cluster) Validate() field.ErrorList {
 	errs := c.Metadata.validate(field.NewPath("metadata"))
 	spec := field.NewPath("spec")

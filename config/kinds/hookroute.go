@@ -29,7 +29,7 @@ const (
 	MaxHedgePercent = 50
 )
 
-// HookRoute says how a hook is called and who may serve it. A hook without one is the JSON webhook that its
+// HookRoute configures how a hook is called and which identities may serve it. A hook without one is the JSON webhook that its
 // clientConfig describes.
 type HookRoute struct {
 	TypeMeta `json:",inline"`
@@ -51,7 +51,7 @@ type HookRouteSpec struct {
 	// the JSON webhook of its clientConfig.
 	Stream *Stream `json:"stream,omitempty"`
 	// Hosts are the identities that may serve the hook over streams: the first URI in a host's certificate, else its
-	// common name. Empty means nobody.
+	// common name. Empty means none.
 	Hosts []string `json:"hosts,omitempty"`
 	// Authorities may vouch for Hosts, as those of a ClusterSpec. Only with Stream.
 	Authorities []string `json:"authorities,omitempty"`
@@ -93,7 +93,7 @@ type Rotation string
 const (
 	// RotationImmediate is at once.
 	RotationImmediate Rotation = "Immediate"
-	// RotationAfterProbe is when a host has said that it is ready, for hooks that are created through ConfigService. Other
+	// RotationAfterProbe is when a host has answered that it is ready, for hooks that are created through ConfigService. Other
 	// sources do not tell a new hook from an old one: theirs are called at once.
 	RotationAfterProbe Rotation = "AfterProbe"
 )
@@ -122,7 +122,7 @@ func duration(text string) time.Duration {
 	return d
 }
 
-// Validate returns what is wrong with the route, with paths from the top of the document.
+// Validate returns the errors of the route, with paths from the top of the document.
 func (r *HookRoute) Validate() field.ErrorList {
 	errs := r.Metadata.validate(field.NewPath("metadata"))
 	spec := field.NewPath("spec")

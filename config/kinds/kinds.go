@@ -1,5 +1,5 @@
 // Package kinds holds the documents of portcullis.dev/v1: what an operator writes about hooks and clusters that
-// Kubernetes has no words for. Each kind says what its fields mean and what a valid one is; reading documents and
+// Kubernetes has no words for. Each kind defines the meaning of its fields and their validation; reading documents and
 // putting them in force is the business of package config.
 //
 // The types are plain data. A validated document is not changed any more and may be read from any goroutine.
@@ -19,7 +19,7 @@ import (
 // APIVersion is the apiVersion of every kind of this package.
 const APIVersion = "portcullis.dev/v1"
 
-// TypeMeta says what a document is.
+// TypeMeta has the kind and version of a document.
 type TypeMeta struct {
 	// APIVersion is APIVersion.
 	APIVersion string `json:"apiVersion"`

@@ -14,7 +14,7 @@ import (
 // RoleKind is the kind of a Role.
 const RoleKind = "Role"
 
-// Role says who may do what through ConfigService.
+// Role grants identities verbs of ConfigService.
 type Role struct {
 	TypeMeta `json:",inline"`
 	// Metadata names the role. The name has no meaning beyond that.
@@ -27,7 +27,7 @@ type Role struct {
 type RoleSpec struct {
 	// Role is RoleViewer, RoleAuthor or RoleOperator.
 	Role RoleName `json:"role"`
-	// Identities have the role: the first URI in a certificate, else its common name. Empty means nobody.
+	// Identities have the role: the first URI in a certificate, else its common name. Empty means none.
 	Identities []string `json:"identities,omitempty"`
 	// Authorities may vouch for Identities, as those of a ClusterSpec.
 	Authorities []string `json:"authorities,omitempty"`
@@ -55,7 +55,7 @@ const (
 	RoleOperator RoleName = "operator"
 )
 
-// Grant is who has the role.
+// Grant selects the identities that have the role.
 func (s *RoleSpec) Grant() identity.Grant {
 	return identity.Grant{Names: s.Identities, Authorities: s.Authorities}
 }
@@ -78,7 +78,7 @@ func (s *RoleSpec) NamesHost(host string) bool {
 	})
 }
 
-// Validate returns what is wrong with the role, with paths from the top of the document.
+// Validate returns the errors of the role, with paths from the top of the document.
 func (r *Role) Validate() field.ErrorList {
 	errs := r.Metadata.validate(field.NewPath("metadata"))
 	spec := field.NewPath("spec")

@@ -42,7 +42,7 @@ const (
 type Options struct {
 	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it: deploy/configmaps-rbac.yaml.
 	Client kubernetes.Interface
-	// Namespace is where they are, and nowhere else: who may write there decides what every cluster admits.
+	// Namespace is where they are, and nowhere else: an identity that may write there decides what every cluster admits.
 	Namespace string
 	// Decoder reads the files; nil means one of its own.
 	Decoder *config.Decoder
@@ -103,7 +103,7 @@ func (s *Source) configMaps(ctx context.Context) ([]corev1.ConfigMap, error) {
 	}
 }
 
-// listing names what is there, and leaves it to the listing to decode what has changed.
+// listing names the ConfigMaps, and leaves the decoding of changed ones to the listing.
 func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
 	slices.SortFunc(all, func(a, b corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
 	digest := sha256.New()
@@ -116,7 +116,7 @@ func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
 	}
 }
 
-// decode is what ConfigMaps hold.
+// decode decodes ConfigMaps.
 func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, problems config.Problems) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

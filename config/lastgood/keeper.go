@@ -22,7 +22,7 @@ import (
 const (
 	// FileName is the name of the file in the directory of a dispatcher.
 	FileName = "last-good.json"
-	// SaveInterval is the least time between two writings of the file. What has changed at the end of the process is written then.
+	// SaveInterval is the least time between two writings of the file. Changes at the end of the process are written then.
 	SaveInterval = 10 * time.Second
 )
 
@@ -51,25 +51,25 @@ func Load(file string, documents *config.Decoder) ([]config.Object, error) {
 	return Decode(data, documents)
 }
 
-// Live is what is in force. *store.Store is one; it may be asked concurrently.
+// Live has the configuration in force. *store.Store is one; it may be asked concurrently.
 type Live interface {
 	Configuration() store.Configuration
 }
 
 // KeeperOptions are what a Keeper works with. Live and File are required.
 type KeeperOptions struct {
-	// Live is what is in force.
+	// Live has the configuration in force.
 	Live Live
 	// File is where it is kept. Its directory is made when it is needed.
 	File string
-	// Logger is told what cannot be written; nil means nobody is.
+	// Logger gets errors of writing; nil means none.
 	Logger *slog.Logger
 }
 
-// Keeper keeps what is in force in a file. Run is called once.
+// Keeper keeps the configuration in force in a file. Run is called once.
 type Keeper struct {
 	o       KeeperOptions
-	digest  string            // of what was written last
+	digest  string            // of the last write
 	sources map[string]string // likewise
 	failed  string            // why it could not be written last; empty when it could
 }
@@ -83,7 +83,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	return &Keeper{o: o}, nil
 }
 
-// Run writes what is in force, when that has changed, until ctx ends.
+// Run writes the configuration in force, when that has changed, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		now := k.o.Live.Configuration() // asked before it is saved: nothing is missed
@@ -100,7 +100,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// save writes what is in force, unless that is written. It reports whether it has tried to.
+// save writes the configuration in force, unless that is written. It reports whether it has tried to.
 func (k *Keeper) save() bool {
 	now := k.o.Live.Configuration()
 	if now.Digest == "" || now.Digest == k.digest && maps.Equal(now.Sources, k.sources) {

@@ -1,6 +1,6 @@
 // Package lastgood keeps the objects in force in a file, so that a dispatcher which is started again has the last good version
 // of each document that is bad by then. [Encode] and [Decode] are its format, [Load] and [Keeper] the shell. What the objects
-// mean for what comes into force is the business of store.Store.
+// mean for the configuration in force is decided by store.Store.
 package lastgood
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 )
 
-// MaxFileBytes bounds the file. What is larger is not kept.
+// MaxFileBytes bounds the file. A larger configuration is not kept.
 const MaxFileBytes = 64 << 20
 
-// What a file says of itself. Another version is another format.
+// The header of a file. Another version is another format.
 const (
 	formatName    = "portcullis last good configuration"
 	formatVersion = 1
@@ -138,7 +138,7 @@ func (o *object) name() string {
 	return m.Name
 }
 
-// document is the manifest as a document of its own: an item of a list need not say what it is.
+// document is the manifest as a document of its own: an item of a list needs no kind.
 func (o *object) document() ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(o.Manifest, &fields); err != nil {

@@ -15,7 +15,7 @@ type constants struct {
 	env *cel.Env // nil until needed
 }
 
-// isFalse evaluates an expression of which every variable is unknown: what is false then is false always. What needs more
+// isFalse evaluates an expression of which every variable is unknown: one that is false then is false always. What needs more
 // than the functions of CEL itself counts as unknown.
 func (c *constants) isFalse(expression string) bool {
 	if !mayBeConstant(expression) {
@@ -44,7 +44,7 @@ func (c *constants) isFalse(expression string) bool {
 	return err == nil && value == types.False
 }
 
-// mayBeConstant leaves out what is hardly ever constant: reading it costs as much as half of compiling it.
+// mayBeConstant leaves out expressions that are hardly ever constant: reading it costs as much as half of compiling it.
 func mayBeConstant(expression string) bool {
 	return strings.Contains(expression, "false") || !strings.Contains(expression, "request") && !strings.Contains(expression, "bject")
 }

@@ -33,13 +33,13 @@ const (
 	CodeAnyAuthority = "any-authority"
 )
 
-// Options say what is not the same everywhere.
+// Options are the facts that differ from one installation to another.
 type Options struct {
 	// OwnNamespace is where the mesh runs; empty when it does not run in a cluster that it serves.
 	OwnNamespace string
 	// MutateBudget is how long API servers wait for the mutating hooks of one request; 0 leaves CodeTimeoutBudget out.
 	MutateBudget time.Duration
-	// Authorities says how many authorities are trusted now. It may be called concurrently; nil leaves CodeAnyAuthority out.
+	// Authorities returns how many authorities are trusted now. It may be called concurrently; nil leaves CodeAnyAuthority out.
 	Authorities func() Authorities
 }
 

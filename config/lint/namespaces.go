@@ -65,7 +65,7 @@ func served(h *match.Hook, clusters []string) []string {
 	return found
 }
 
-// selectsByNamespace reports whether the cluster has to say what the labels of a namespace are, for some request that the
+// selectsByNamespace reports whether the labels of a namespace have to be asked of the cluster, for some request that the
 // rules of a hook cover.
 func selectsByNamespace(h *match.Hook) bool {
 	s := h.NamespaceSelector()
@@ -77,7 +77,7 @@ func selectsByNamespace(h *match.Hook) bool {
 	})
 }
 
-// needsNamespace reports whether a rule covers what is in a namespace, unless that is selected by its name, or a namespace that
+// needsNamespace reports whether a rule covers objects in a namespace, unless that is selected by its name, or a namespace that
 // is not written: one that is shows its labels itself (SEMANTICS C16).
 func needsNamespace(rule admissionregistrationv1.RuleWithOperations, byName bool) bool {
 	clusterScoped := rule.Scope != nil && *rule.Scope == admissionregistrationv1.ClusterScope

@@ -33,7 +33,7 @@ func neverMatching(hooks []*match.Hook, about func(*match.Hook) bool) []match.Fi
 	return findings
 }
 
-// rulesInVain finds rules that name what is never sent to hooks; the first such name of each rule.
+// rulesInVain finds rules that name resources which are never sent to hooks; the first such name of each rule.
 func rulesInVain(h *match.Hook) []match.Finding {
 	if len(h.Rules()) == 0 {
 		return []match.Finding{warning(CodeNeverMatches, h.Path(".rules"),

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// demand is what all requirements of a selector about one key say together.
+// demand is all requirements of a selector about one key together.
 type demand struct {
 	present, absent bool
 	allowed         map[string]bool // values; nil allows every one
@@ -71,7 +71,7 @@ func demands(s *metav1.LabelSelector, always []string) map[string]*demand {
 	return all
 }
 
-// in narrows what is allowed.
+// in narrows the allowed values.
 func (d *demand) in(values ...string) {
 	d.present = true
 	narrowed := map[string]bool{}
@@ -88,7 +88,7 @@ func (d *demand) in(values ...string) {
 func (d *demand) solve() (string, bool) {
 	switch {
 	case !d.present:
-		return "", true // also what is forbidden is not there
+		return "", true // forbidden values included
 	case d.absent:
 		return "", false
 	case d.allowed == nil:

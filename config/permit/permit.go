@@ -24,7 +24,7 @@ import (
 const (
 	// FileName is the name of the file of a permit in the directory of a dispatcher.
 	FileName = "serve-stale.json"
-	// ReminderInterval is how often the log says that a permit holds.
+	// ReminderInterval is how often a permit that holds is logged.
 	ReminderInterval = time.Minute
 	// maxFileBytes bounds the file: a permit has much less.
 	maxFileBytes = 16 << 10
@@ -33,23 +33,23 @@ const (
 // ErrNoConfiguration is the error of Keeper.Give where there is nothing to judge by.
 var ErrNoConfiguration = errors.New("this dispatcher has no configuration, not even an old one: a permit would permit nothing")
 
-// Live is who judges. *store.Store is one; its methods may be called concurrently.
+// Live judges by a permit. *store.Store is one; its methods may be called concurrently.
 type Live interface {
 	// Permit lets reviews be judged by the last configuration; nil takes that back.
 	Permit(p *store.Permit)
 	// Permitted is the permit that holds; nil if none does.
 	Permitted() *store.Permit
-	// Configuration is what is in force.
+	// Configuration is the one in force.
 	Configuration() store.Configuration
 }
 
 // Options are what a Keeper works with. Live is required.
 type Options struct {
-	// Live is told what is permitted.
+	// Live gets the permit.
 	Live Live
 	// File is where the permit is kept; empty means that it ends with the process. Its directory is made when it is needed.
 	File string
-	// Logger is told when a permit begins and ends, and that it holds; nil means nobody is.
+	// Logger gets the begin and the end of a permit, and reminders; nil means none.
 	Logger *slog.Logger
 }
 
@@ -74,7 +74,7 @@ func New(o Options) (*Keeper, error) {
 func (k *Keeper) Kept() bool { return k.o.File != "" }
 
 // Restore puts the permit of the file into force, if it has not lapsed. A file that cannot be read, or does not hold a permit,
-// permits nothing: the log says so.
+// permits nothing, and is logged.
 func (k *Keeper) Restore() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,7 +95,7 @@ func (k *Keeper) Restore() {
 
 // Give permits for so long. Nothing is permitted if that cannot be kept.
 //
-// Errors: ErrNoConfiguration, what is wrong with the permit (store.Permit.Validate), or what the file system says.
+// Errors: ErrNoConfiguration, those of store.Permit.Validate, and those of the file system.
 func (k *Keeper) Give(life time.Duration, actor, reason string) (*store.Permit, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,10 +116,10 @@ func (k *Keeper) Give(life time.Duration, actor, reason string) (*store.Permit, 
 	return p, nil
 }
 
-// InvalidError is what is wrong with a permit that was asked for.
+// InvalidError is the error of an invalid permit.
 type InvalidError struct{ err error }
 
-// Error says what.
+// Error implements error.
 func (e *InvalidError) Error() string { return e.err.Error() }
 
 // Unwrap returns the cause.
@@ -143,7 +143,7 @@ func (k *Keeper) put(p *store.Permit) {
 	}
 }
 
-// Run says in the log what is permitted until ctx ends, and forgets what has lapsed.
+// Run logs the permit that holds until ctx ends, and removes one that has lapsed.
 func (k *Keeper) Run(ctx context.Context) error {
 	var said *store.Permit
 	timer := time.NewTimer(ReminderInterval)

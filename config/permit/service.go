@@ -22,11 +22,11 @@ type ServiceOptions struct {
 	Keeper *Keeper
 	// ID names the dispatcher.
 	ID string
-	// Identity is who calls, from the certificate of the channel; nobody when that cannot be told.
+	// Identity is the caller's, from the certificate of the channel; empty when it is unknown.
 	Identity func(ctx context.Context) identity.Peer
 	// Operators may call. No Role makes one: Roles may be what cannot be read.
 	Operators identity.Grant
-	// Logger is told who asked for what; nil means nobody is.
+	// Logger gets each request with its caller; nil means none.
 	Logger *slog.Logger
 }
 
@@ -46,7 +46,7 @@ func NewService(o ServiceOptions) (*Service, error) {
 	return &Service{o: o}, nil
 }
 
-// operator is who calls, if that is an operator.
+// operator is the caller, if that is an operator.
 func (s *Service) operator(ctx context.Context) (string, error) {
 	who := s.o.Identity(ctx)
 	switch {

@@ -6,7 +6,7 @@ import (
 )
 
 // applyQueue lets one apply at a time be checked, since decoding and compiling occupy a processor that reviews need. Each
-// identity has one apply in the common queue, and the others wait behind it, so that nobody delays another identity by more than
+// identity has one apply in the common queue, and the others wait behind it, so that no identity delays another one by more than
 // one apply. The methods may be called concurrently.
 type applyQueue struct {
 	all chan struct{} // holds a token while an apply is checked

@@ -36,7 +36,7 @@ type Live interface {
 
 // Options configure a Service. Objects, Live, Identity and Inspect are required.
 type Options struct {
-	// Objects stores what is written.
+	// Objects stores the objects.
 	Objects Objects
 	// Live returns the configuration in force.
 	Live Live

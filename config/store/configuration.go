@@ -12,7 +12,7 @@ import (
 type Configuration struct {
 	// Digest is the revision of the snapshot; empty before the first.
 	Digest string
-	// Sources is what each source calls the listing that the configuration was made of.
+	// Sources are the versions of the listings that the configuration was made of, by source.
 	Sources map[string]string
 	// Objects are those in force.
 	Objects map[config.Key]config.Object

@@ -15,7 +15,7 @@ import (
 // reached its maximum.
 const MaxCompileTime = 30 * time.Second
 
-// freshness is what the listings have shown of a generation.
+// freshness records until when a generation is known to be the configuration.
 type freshness struct {
 	// seen are the revisions of the listings that make the generation, by source.
 	seen []string
@@ -30,7 +30,7 @@ type freshness struct {
 // whether the generation was fresh before it.
 //
 // A stale generation does not become fresh by a listing that shows another one: a client that waits for the newer one may have
-// been told that this dispatcher is gone.
+// been informed that this dispatcher is gone.
 func (f *freshness) update(seen []string, oldest, latest time.Time, fresh bool) {
 	switch {
 	case slices.Equal(seen, f.seen):
@@ -120,7 +120,7 @@ func (s *Store) Ready() error {
 	return nil
 }
 
-// Notes are what has to be known of a store that is ready.
+// Notes are warnings about a store that is ready.
 func (s *Store) Notes() []string {
 	var notes []string
 	g := s.current.Load()

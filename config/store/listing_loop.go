@@ -23,7 +23,7 @@ type listingLoop struct {
 	inForce  *generation // the published one; before the first, one without snapshot that has the last good objects
 	building *freshness  // of the generation that the builder makes; nil while it is idle
 	failed   []string    // the revisions of the listings that could not be compiled; nil is the usual case
-	clusters []string    // digests of those that OnClusters was told; nil before the first
+	clusters []string    // digests of those that OnClusters got last; nil before the first
 }
 
 func newListingLoop(s *Store) *listingLoop {

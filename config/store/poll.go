@@ -27,7 +27,7 @@ func newPoller(source config.Source, index int, limit time.Duration) *poller {
 	return &poller{source: source, index: index, limit: limit, kick: make(chan struct{}, 1)}
 }
 
-// notify says that something may have changed. It never blocks.
+// notify announces a possible change. It never blocks.
 func (p *poller) notify() {
 	select {
 	case p.kick <- struct{}{}:

@@ -86,7 +86,7 @@ func (r *report) waitEnded() {
 }
 
 // built keeps the problems of the documents, and logs the new ones. No snapshot means that the one before stays.
-// seen is what each source calls what it holds.
+// seen is the version of each source's content.
 func (r *report) built(problems config.Problems, snapshot *match.Snapshot, seen []string) {
 	var sources []any
 	for i, revision := range seen {

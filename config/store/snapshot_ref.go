@@ -66,7 +66,7 @@ func (s *Store) Release(snapshot *match.Snapshot) {
 	}
 }
 
-// Held is what each source calls the oldest configuration that a review is still judged by; nil before the first.
+// Held is the versions, by source, of the oldest configuration that a review is still judged by; nil before the first.
 func (s *Store) Held() map[string]string {
 	ref := s.retained.oldestUsed()
 	if ref == nil {

@@ -1,7 +1,7 @@
 // Package store keeps the configuration in force. A [Store] lists its sources every second, keeps the last good version of objects
 // that became invalid, compiles beside the reviews, and lends a snapshot to a review only while it is known to be fresh.
 //
-// A generation is one set of listings with what was made of them; freshness is the rule by which it may judge.
+// A generation is one set of listings with their snapshot; freshness is the rule by which it may judge.
 package store
 
 import (

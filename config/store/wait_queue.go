@@ -12,7 +12,7 @@ import (
 
 // Bounds of the reviews that wait while the configuration is stale.
 const (
-	// DefaultMaxWaitBytes is 128 MiB: half of what reviews may hold in all unless told otherwise, so that those of clusters
+	// DefaultMaxWaitBytes is 128 MiB: half of the default for all reviews, so that those of clusters
 	// that may be judged find room beside those that may not.
 	DefaultMaxWaitBytes = 128 << 20
 	// MaxWaiters bounds their number, whatever they hold. Of one cluster no more wait than it leaves free for the others: half,

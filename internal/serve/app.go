@@ -168,7 +168,7 @@ func (a *app) warnOfOperators() {
 	}
 }
 
-// wireStore makes the configuration in force, and what may be done about it when it is stale.
+// wireStore makes the configuration in force, and the permits for a stale one.
 func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 	file := a.config.stores.stateFile(lastgood.FileName)
 	var err error
@@ -198,7 +198,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 	return metrics.Register(a.store.Collector())
 }
 
-// updateClusters makes the clusters of a configuration known: who may send reviews, and how they share the slots of hosts.
+// updateClusters makes the clusters of a configuration known: which callers may send reviews, and how they share the slots of hosts.
 func (a *app) updateClusters(all []*kinds.Cluster) {
 	names := make([]string, len(all))
 	for i, c := range all {

@@ -11,7 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/store"
 )
 
-// devLog is the log of dev. Somebody who edits the configuration reads, in lines of text, that an edit is in force or what
+// devLog is the log of dev. A user who edits the configuration reads, in lines of text, that an edit is in force or what
 // is wrong with it, whatever the level of the log is. Everything else goes to the handler.
 type devLog struct {
 	slog.Handler

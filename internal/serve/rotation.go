@@ -41,7 +41,7 @@ func (a *controlPlane) rotateOnce(ctx context.Context, ready []service.Ready) er
 	return a.service.Rotate(ctx, ready)
 }
 
-// readyHooks are the pending hooks that a host has said to be ready.
+// readyHooks are the pending hooks that a host has answered to be ready.
 func readyHooks(all []session.Pending) []service.Ready {
 	var out []service.Ready
 	for _, p := range all {

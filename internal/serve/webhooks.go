@@ -69,7 +69,7 @@ func parseServices(entries []string) (map[outbound.Service]string, error) {
 	return table, errors.Join(errs...)
 }
 
-// parseService reads one entry. What is left out of the service is zero, and means any.
+// parseService reads one entry. A field of the service that is left out is zero, and means any.
 func parseService(entry string) (s outbound.Service, address string, err error) {
 	name, address, ok := strings.Cut(entry, "=")
 	parts := strings.Split(name, "/")

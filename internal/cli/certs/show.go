@@ -22,7 +22,7 @@ import (
 type certificate struct {
 	File     string `json:"file"`
 	Identity string `json:"identity"`
-	// Fingerprint and TrustDomain are how documents name an authority, in spec.authorities; empty of what is none.
+	// Fingerprint and TrustDomain are how documents name an authority, in spec.authorities; empty of other certificates.
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	TrustDomain string    `json:"trustDomain,omitempty"`
 	Uses        []string  `json:"uses"`

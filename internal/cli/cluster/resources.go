@@ -97,7 +97,7 @@ type transport func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// discoveredFamilies are the resources in lists. What is not built in is the same resource in all versions of its group.
+// discoveredFamilies are the resources in lists. A resource that is not built in is the same in all versions of its group.
 func discoveredFamilies(lists []*metav1.APIResourceList) resourceFamilies {
 	known := builtin.Discovered(lists)
 	families := known.Families()

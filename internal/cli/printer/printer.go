@@ -78,7 +78,7 @@ func Messages[T proto.Message](all []T) []Message {
 	return out
 }
 
-// Text is the text of somebody else without the characters that could steer a terminal. Ends of lines stay.
+// Text is a foreign text without the characters that could steer a terminal. Ends of lines stay.
 func Text(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && unicode.In(r, unicode.Cc, unicode.Cf) {

@@ -88,7 +88,7 @@ func (t *Table) write(rows [][]string) error {
 	return nil
 }
 
-// WriteRows prints rows in columns, each line after the indent. What is at the head of the columns is a row too.
+// WriteRows prints rows in columns, each line after the indent. The headings are a row too.
 func WriteRows(w io.Writer, indent string, rows [][]string) error {
 	width := 0
 	indented := make([][]string, len(rows))

@@ -1,4 +1,4 @@
-// Package review has the command that sends one review to a mesh and shows what each hook said.
+// Package review has the command that sends one review to a mesh and shows the verdict of each hook.
 package review
 
 import (
