@@ -33,9 +33,9 @@ func DiffPatch(from, to []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("diff to: %w", err)
 	}
-	d := differ{depth: maxDiffDepth, room: diffRoom + 2*(len(from)+len(to))}
-	if d.value(&a, &b); len(d.patch) > d.room {
-		d = differ{depth: 1, room: math.MaxInt}
+	d := differ{depth: maxDiffDepth, limit: diffRoom + 2*(len(from)+len(to))}
+	if d.value(&a, &b); len(d.patch) > d.limit {
+		d = differ{depth: 1, limit: math.MaxInt}
 		d.value(&a, &b)
 	}
 	if len(d.patch) == 0 {
@@ -50,7 +50,7 @@ type differ struct {
 	patch jsonWriter
 	path  []string // Escaped reference tokens to the place where it stands.
 	depth int      // How deep it looks.
-	room  int      // Past so many bytes it writes no more.
+	limit int      // Past so many bytes it writes no more.
 }
 
 func (d *differ) value(a, b *node) {
@@ -102,7 +102,7 @@ func (d *differ) items(a, b []node) {
 
 // operation writes one operation on the place where d stands; value is nil when it has none.
 func (d *differ) operation(op string, value *node) {
-	if len(d.patch) > d.room {
+	if len(d.patch) > d.limit {
 		return
 	}
 	if len(d.patch) == 0 {

@@ -26,7 +26,7 @@ import (
 // Limits of an embedded etcd.
 const (
 	// DefaultQuotaBytes bounds the database, in bytes, with everything that compaction has not dropped yet. Past it nothing
-	// is written until room was made ([Server.MakeRoom]); what is there is read on.
+	// is written until [Server.Defragment]; reading goes on.
 	DefaultQuotaBytes = 2 << 30
 	// compactAfter is how long old versions of keys stay readable, which only a slow watcher asks for.
 	compactAfter = 10 * time.Minute

@@ -40,9 +40,9 @@ func restOf(raw []byte, decoded runtime.Object, strict []error) (any, error) {
 		}
 		unknown[field.FieldPath()] = true
 	}
-	found, room := 0, maxPathBytes
+	found, remaining := 0, maxPathBytes
 	rest := pick(parse(raw), "", func(path string, v any) bool {
-		if room -= len(path); room < 0 {
+		if remaining -= len(path); remaining < 0 {
 			return true // and looks no further
 		}
 		if unknown[path] {
@@ -50,7 +50,7 @@ func restOf(raw []byte, decoded runtime.Object, strict []error) (any, error) {
 		}
 		return unknown[path] || hides && !known[path] && !isEmpty(v)
 	})
-	if room < 0 || found > len(unknown) { // a name with a dot or a bracket that reads as the path of another
+	if remaining < 0 || found > len(unknown) { // a name with a dot or a bracket that reads as the path of another
 		return nil, errAmbiguous
 	}
 	return rest, nil

@@ -76,12 +76,12 @@ func (q *Queue[T]) Remove(e *Entry[T]) bool {
 	return true
 }
 
-// Serve offers the oldest value of each tenant in turn, and removes those that accept returns true for, while room returns
+// Serve offers the oldest value of each tenant in turn, and removes those that accept returns true for, while free returns
 // true. A tenant whose value is not accepted keeps its turn.
-func (q *Queue[T]) Serve(room func() bool, accept func(value T) bool) {
+func (q *Queue[T]) Serve(free func() bool, accept func(value T) bool) {
 	for accepted := true; accepted; {
 		accepted = false
-		for turn := q.turns.Front(); turn != nil && room(); {
+		for turn := q.turns.Front(); turn != nil && free(); {
 			l, _ := turn.Value.(*line[T])
 			turn = turn.Next()
 			e := l.oldest()

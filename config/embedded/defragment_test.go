@@ -83,7 +83,7 @@ func TestAFullStoreIsReadOnAndMakesRoom(t *testing.T) {
 		if _, err := s.Commit(t.Context(), last, etcdstore.Edit{Put: []*etcdstore.Record{routeOf("b", 1, 10)}}); !errors.Is(err, etcdstore.ErrFull) {
 			t.Errorf("error %v, want that it is full", err)
 		}
-		if err := server.MakeRoom(t.Context()); err != nil {
+		if err := server.Defragment(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if now := read(t, s); now.Revision != last.Revision || now.Changes != last.Changes {
@@ -107,7 +107,7 @@ func TestWhatIsTooMuchForTheQuotaFitsIntoALargerOne(t *testing.T) {
 	for n := 0; noRoom == nil && n < 1000; n++ { // what was written beside the objects goes first
 		_, err := s.Commit(t.Context(), state, etcdstore.Edit{Put: []*etcdstore.Record{routeOf(fmt.Sprint("r", n), 1, 100<<10)}})
 		if errors.Is(err, etcdstore.ErrFull) {
-			noRoom = server.MakeRoom(t.Context())
+			noRoom = server.Defragment(t.Context())
 		} else if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestWhatIsTooMuchForTheQuotaFitsIntoALargerOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	if err := server.MakeRoom(t.Context()); err != nil {
+	if err := server.Defragment(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s = storeIn(t, server)

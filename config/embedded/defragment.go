@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// roomInterval is how often it is looked whether the database nears its quota.
-	roomInterval = time.Minute
-	// crowded is the part of the quota, in percent, from which on room is made.
+	// defragmentInterval is how often it is looked whether the database nears its quota.
+	defragmentInterval = time.Minute
+	// crowded is the part of the quota, in percent, from which on it is defragmented.
 	crowded = 75
 	// worthwhile is the part of the database, in percent, that has to be free for it to be written anew.
 	worthwhile = 10
 )
 
-// Run keeps room in the database, until ctx ends: when it nears its quota, old versions are dropped and the file is written
+// Run keeps the database below its quota until ctx ends: when it nears its quota, old versions are dropped and the file is written
 // anew without them, and etcd takes writes again if it had stopped to. It is called once.
 func (s *Server) Run(ctx context.Context) error {
-	t := time.NewTicker(roomInterval)
+	t := time.NewTicker(defragmentInterval)
 	defer t.Stop()
 	for {
-		if err := s.MakeRoom(ctx); err != nil && ctx.Err() == nil {
+		if err := s.Defragment(ctx); err != nil && ctx.Err() == nil {
 			s.log.Error("the store of the configuration has little room and gets none", "error", err)
 		}
 		select {
@@ -37,9 +37,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// MakeRoom does that once, if it has to be. An error says that there is little room afterwards too. Meanwhile etcd answers
-// nothing: for as long as it takes to write what is in the database, which is little beside what was.
-func (s *Server) MakeRoom(ctx context.Context) error {
+// Defragment drops old versions and writes the file anew once, if it nears its quota. It returns an error when there is little space
+// afterwards too. Meanwhile etcd does not answer: for the time that writing the database takes, which is small without old versions.
+func (s *Server) Defragment(ctx context.Context) error {
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {
 		return fmt.Errorf("asking for alarms: %w", err)
