@@ -9,8 +9,9 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// Offer is how hosts name a hook: by its name and its stage.
+// Offer is a hook as hosts name it.
 type Offer struct {
+	// Name is that of the webhook, and Stage the one in which it is called.
 	Name  string
 	Stage admissionv1.Stage
 }
@@ -42,14 +43,17 @@ func (d Digests) cluster(name string) Digest { return Digest(maphash.String(d.se
 
 // Offered is a hook that a host offers.
 type Offered struct {
-	Digest     Digest
-	Speculates bool // it agrees to calls that may be discarded
+	// Digest is that of the offer.
+	Digest Digest
+	// Speculates is whether the host agrees to calls that may be discarded.
+	Speculates bool
 }
 
 // HelloDigest is the part of a Hello that a session keeps: 24 kB at most.
 type HelloDigest struct {
-	clusters []Digest  // sorted; none means all
-	Offers   []Offered // sorted by digest, with duplicates
+	clusters []Digest // sorted; none means all
+	// Offers are sorted by digest; one that the host made twice is there twice, the first one first.
+	Offers []Offered
 	Digests
 }
 

@@ -12,14 +12,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// Replica is a session as pools know it. It takes what concerns calls of its own session's sink, for a registry that embeds it.
+// Replica is the session of one host as pools know it. It implements the part of [stream.Sink] that is about calls; the owner embeds it
+// and implements the rest. The owner's lock guards memberships; all other methods may be called concurrently.
 type Replica struct {
 	stream.Session
 
-	Hello   HelloDigest
-	Peer    identity.Peer
-	retries prometheus.Counter
+	// Hello has the offers and the clusters of the host, and Peer its identity. Neither changes.
+	Hello HelloDigest
+	Peer  identity.Peer
 
+	retries prometheus.Counter
 	members atomic.Pointer[map[*Pool]*Member] // by the pools that it is or will be in; the owner's lock guards changes
 }
 
@@ -34,7 +36,7 @@ func (s *Replica) InitReplica(hello *hostv1.Hello, peer identity.Peer, d Digests
 func (s *Replica) Memberships() map[*Pool]*Member { return *s.members.Load() }
 
 // SetMemberships makes a replica leave the pools that are not in next, which are without a replica from absentFrom on where it was the
-// last one, and gives it memberships of the others: join puts them in force. The owner's lock is held.
+// last one, and gives it memberships of the others: Join puts them in force. The owner's lock is held.
 func (s *Replica) SetMemberships(next map[*Pool]*Member, absentFrom time.Time) {
 	before := s.Memberships()
 	s.members.Store(&next) // first: a replica that is picked for a pool belongs to it

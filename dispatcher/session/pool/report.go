@@ -4,6 +4,7 @@ import "github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 
 // Report is the answer of a session about a pending hook.
 type Report struct {
+	// Replica is the one that answered.
 	Replica *Replica
 	stream.ProbeAnswer
 }
