@@ -110,7 +110,10 @@ type ReviewRequest struct {
 	Explain bool `protobuf:"varint,5,opt,name=explain,proto3" json:"explain,omitempty"`
 	// apiVersion of the AdmissionReview around the request, for example "admission.k8s.io/v1"; the response repeats it.
 	// Set by the JSON edge; empty for gRPC callers.
-	ApiVersion    string `protobuf:"bytes,6,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	ApiVersion string `protobuf:"bytes,6,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	// With explain, answer only when the hooks in shadow have answered too, or the time is over; their outcomes then have HookOutcome.shadow.
+	// For people who ask; an API server never waits for them.
+	AwaitShadows  bool `protobuf:"varint,7,opt,name=await_shadows,json=awaitShadows,proto3" json:"await_shadows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -187,6 +190,13 @@ func (x *ReviewRequest) GetApiVersion() string {
 	return ""
 }
 
+func (x *ReviewRequest) GetAwaitShadows() bool {
+	if x != nil {
+		return x.AwaitShadows
+	}
+	return false
+}
+
 // ReviewResponse is the folded answer.
 type ReviewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -200,7 +210,14 @@ type ReviewResponse struct {
 	ApiVersion string `protobuf:"bytes,4,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
 	// True when the request is refused without a verdict: no hook denied it, and one that has to be asked failed or could not be
 	// asked. response.allowed is false then.
-	Failed        bool `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	Failed bool `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	// What became of the review:
+	// "allowed": it is admitted, and each hook that was called gave a verdict.
+	// "denied": a verdict denies it.
+	// "failed": failed is true.
+	// "failed-open": it is admitted although a hook gave no verdict.
+	// "refused": no hook was called, since the review exceeds a limit.
+	Outcome       string `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +287,13 @@ func (x *ReviewResponse) GetFailed() bool {
 	return false
 }
 
+func (x *ReviewResponse) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
 // HookOutcome is what happened to one hook in one review.
 type HookOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -287,7 +311,7 @@ type HookOutcome struct {
 	// policy, it could not be matched, may not be called in a dry run, or made a patch that cannot be applied.
 	// "failed-open": the call failed, and its policy is Ignore.
 	// "skipped": it was not asked, or the review was over before it had answered.
-	// "shadow": it is in shadow, and decided nothing; what it said is counted and traced, and is not here.
+	// "shadow": it is in shadow, and decided nothing; see the field shadow.
 	// A call ahead of its turn that came to nothing is not listed: the hook is listed for its turn, if that came.
 	Outcome string `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Why: the denial's message, the failure, or the rule by which the hook was not called.
@@ -301,7 +325,11 @@ type HookOutcome struct {
 	// Time to apply the patch to the object, in microseconds; 0 without one.
 	ApplyUs uint32 `protobuf:"varint,9,opt,name=apply_us,json=applyUs,proto3" json:"apply_us,omitempty"`
 	// Instance of the host that answered; empty when none did.
-	Instance      string `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`
+	Instance string `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`
+	// With ReviewRequest.await_shadows, what a hook in shadow would have done: "allowed", "patched", "denied", "failed" (no verdict), "dropped"
+	// (not called, since a limit of such calls was reached), "skipped" (it does not apply), or "unanswered" (the time was over before). reason,
+	// the times and instance are those of its call then. Empty for other hooks, and if nobody waited.
+	Shadow        string `protobuf:"bytes,11,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -406,6 +434,13 @@ func (x *HookOutcome) GetInstance() string {
 	return ""
 }
 
+func (x *HookOutcome) GetShadow() string {
+	if x != nil {
+		return x.Shadow
+	}
+	return ""
+}
+
 var File_portcullis_admission_v1_service_proto protoreflect.FileDescriptor
 
 const file_portcullis_admission_v1_service_proto_rawDesc = "" +
@@ -419,7 +454,7 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\x14NamespaceLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x13\n" +
-	"\x11_namespace_exists\"\x98\x02\n" +
+	"\x11_namespace_exists\"\xbd\x02\n" +
 	"\rReviewRequest\x124\n" +
 	"\x05stage\x18\x01 \x01(\x0e2\x1e.portcullis.admission.v1.StageR\x05stage\x12C\n" +
 	"\arequest\x18\x02 \x01(\v2).portcullis.admission.v1.AdmissionRequestR\arequest\x12;\n" +
@@ -427,14 +462,16 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\x05entry\x18\x04 \x01(\tR\x05entry\x12\x18\n" +
 	"\aexplain\x18\x05 \x01(\bR\aexplain\x12\x1f\n" +
 	"\vapi_version\x18\x06 \x01(\tR\n" +
-	"apiVersion\"\xef\x01\n" +
+	"apiVersion\x12#\n" +
+	"\rawait_shadows\x18\a \x01(\bR\fawaitShadows\"\x89\x02\n" +
 	"\x0eReviewResponse\x12F\n" +
 	"\bresponse\x18\x01 \x01(\v2*.portcullis.admission.v1.AdmissionResponseR\bresponse\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x12@\n" +
 	"\boutcomes\x18\x03 \x03(\v2$.portcullis.admission.v1.HookOutcomeR\boutcomes\x12\x1f\n" +
 	"\vapi_version\x18\x04 \x01(\tR\n" +
 	"apiVersion\x12\x16\n" +
-	"\x06failed\x18\x05 \x01(\bR\x06failed\"\x95\x02\n" +
+	"\x06failed\x18\x05 \x01(\bR\x06failed\x12\x18\n" +
+	"\aoutcome\x18\x06 \x01(\tR\aoutcome\"\xad\x02\n" +
 	"\vHookOutcome\x12$\n" +
 	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x12\n" +
 	"\x04hook\x18\x02 \x01(\tR\x04hook\x12\x14\n" +
@@ -446,7 +483,8 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\ahost_us\x18\b \x01(\rR\x06hostUs\x12\x19\n" +
 	"\bapply_us\x18\t \x01(\rR\aapplyUs\x12\x1a\n" +
 	"\binstance\x18\n" +
-	" \x01(\tR\binstance2m\n" +
+	" \x01(\tR\binstance\x12\x16\n" +
+	"\x06shadow\x18\v \x01(\tR\x06shadow2m\n" +
 	"\x10AdmissionService\x12Y\n" +
 	"\x06Review\x12&.portcullis.admission.v1.ReviewRequest\x1a'.portcullis.admission.v1.ReviewResponseBOZMgithub.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1;admissionv1b\x06proto3"
 

@@ -13,6 +13,7 @@ import (
 	v1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -81,6 +82,136 @@ func (x WatchResponse_Type) Number() protoreflect.EnumNumber {
 // Deprecated: Use WatchResponse_Type.Descriptor instead.
 func (WatchResponse_Type) EnumDescriptor() ([]byte, []int) {
 	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{14, 0}
+}
+
+// Whether a session takes calls.
+type Host_State int32
+
+const (
+	// Not set.
+	Host_STATE_UNSPECIFIED Host_State = 0
+	// It takes calls.
+	Host_STATE_SERVING Host_State = 1
+	// It serves no hook: no HookRoute grants its identity one that it offers.
+	Host_STATE_NOT_GRANTED Host_State = 2
+	// It takes no new calls, since the host or the dispatcher leaves; those in flight are finished.
+	Host_STATE_DRAINING Host_State = 3
+	// The host has given nothing of itself for so long that calls go to others.
+	Host_STATE_SILENT Host_State = 4
+	// The host offers no slot.
+	Host_STATE_NO_SLOTS Host_State = 5
+	// Its hooks are not in rotation yet: it is asked whether it is ready.
+	Host_STATE_PENDING Host_State = 6
+)
+
+// Enum value maps for Host_State.
+var (
+	Host_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_SERVING",
+		2: "STATE_NOT_GRANTED",
+		3: "STATE_DRAINING",
+		4: "STATE_SILENT",
+		5: "STATE_NO_SLOTS",
+		6: "STATE_PENDING",
+	}
+	Host_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_SERVING":     1,
+		"STATE_NOT_GRANTED": 2,
+		"STATE_DRAINING":    3,
+		"STATE_SILENT":      4,
+		"STATE_NO_SLOTS":    5,
+		"STATE_PENDING":     6,
+	}
+)
+
+func (x Host_State) Enum() *Host_State {
+	p := new(Host_State)
+	*p = x
+	return p
+}
+
+func (x Host_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Host_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_portcullis_config_v1_config_proto_enumTypes[1].Descriptor()
+}
+
+func (Host_State) Type() protoreflect.EnumType {
+	return &file_portcullis_config_v1_config_proto_enumTypes[1]
+}
+
+func (x Host_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Host_State.Descriptor instead.
+func (Host_State) EnumDescriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{22, 0}
+}
+
+// Whether a hook is called.
+type Hook_State int32
+
+const (
+	// Not set.
+	Hook_STATE_UNSPECIFIED Hook_State = 0
+	// It is called, and its verdict counts.
+	Hook_STATE_IN_ROTATION Hook_State = 1
+	// It is not called yet: no host has answered that it is ready.
+	Hook_STATE_PENDING Hook_State = 2
+	// It is called, and decides nothing.
+	Hook_STATE_SHADOW Hook_State = 3
+	// The configuration does not have it any more; reviews that have begun may still call it.
+	Hook_STATE_REMOVED Hook_State = 4
+)
+
+// Enum value maps for Hook_State.
+var (
+	Hook_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_IN_ROTATION",
+		2: "STATE_PENDING",
+		3: "STATE_SHADOW",
+		4: "STATE_REMOVED",
+	}
+	Hook_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_IN_ROTATION": 1,
+		"STATE_PENDING":     2,
+		"STATE_SHADOW":      3,
+		"STATE_REMOVED":     4,
+	}
+)
+
+func (x Hook_State) Enum() *Hook_State {
+	p := new(Hook_State)
+	*p = x
+	return p
+}
+
+func (x Hook_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Hook_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_portcullis_config_v1_config_proto_enumTypes[2].Descriptor()
+}
+
+func (Hook_State) Type() protoreflect.EnumType {
+	return &file_portcullis_config_v1_config_proto_enumTypes[2]
+}
+
+func (x Hook_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Hook_State.Descriptor instead.
+func (Hook_State) EnumDescriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{26, 0}
 }
 
 // ConfigKey identifies an object.
@@ -313,7 +444,8 @@ func (x *ConfigObject) GetAcknowledged() map[string]string {
 // Condition is one thing that is so, is not so, or is not known.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "Accepted", "InRotation", "Effective", or "Served" where hosts serve hooks of the object.
+	// "Accepted", "InRotation", "Effective", "Served" where hosts serve hooks of the object, "Deciding" ("False") where hooks of it are in
+	// shadow, or "Registered" where the mesh keeps entries.
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "True", "False" or "Unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
@@ -1275,8 +1407,10 @@ type DispatcherStatus struct {
 	Said *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=said,proto3" json:"said,omitempty"`
 	// Until when it judges by a configuration that is too old, because somebody allowed it; absent is the usual case.
 	ServesStaleUntil *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=serves_stale_until,json=servesStaleUntil,proto3" json:"serves_stale_until,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Where its listener for hosts and operators is reached, host:port, best first; empty without serve --advertise-hosts.
+	Addresses     []string `protobuf:"bytes,10,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DispatcherStatus) Reset() {
@@ -1372,6 +1506,13 @@ func (x *DispatcherStatus) GetServesStaleUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *DispatcherStatus) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
 // ListDispatchersRequest asks for all dispatchers.
 type ListDispatchersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1415,7 +1556,9 @@ type ListDispatchersResponse struct {
 	// In the order of their ids.
 	Dispatchers []*DispatcherStatus `protobuf:"bytes,1,rep,name=dispatchers,proto3" json:"dispatchers,omitempty"`
 	// Ids of those that have not applied yet what the store holds now.
-	Behind        []string `protobuf:"bytes,2,rep,name=behind,proto3" json:"behind,omitempty"`
+	Behind []string `protobuf:"bytes,2,rep,name=behind,proto3" json:"behind,omitempty"`
+	// Whether there is no store, by which dispatchers know each other: the list has only the one that answers.
+	NoStore       bool `protobuf:"varint,3,opt,name=no_store,json=noStore,proto3" json:"no_store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1464,6 +1607,686 @@ func (x *ListDispatchersResponse) GetBehind() []string {
 	return nil
 }
 
+func (x *ListDispatchersResponse) GetNoStore() bool {
+	if x != nil {
+		return x.NoStore
+	}
+	return false
+}
+
+// ListHostsRequest asks for hosts.
+type ListHostsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only hosts that serve a hook of this name; empty means all.
+	Hook string `protobuf:"bytes,1,opt,name=hook,proto3" json:"hook,omitempty"`
+	// At most so many; 0 means 500, which is also the most.
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// What the last answer had as continue; empty for the first ones.
+	Continue      string `protobuf:"bytes,3,opt,name=continue,proto3" json:"continue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHostsRequest) Reset() {
+	*x = ListHostsRequest{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHostsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHostsRequest) ProtoMessage() {}
+
+func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHostsRequest.ProtoReflect.Descriptor instead.
+func (*ListHostsRequest) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListHostsRequest) GetHook() string {
+	if x != nil {
+		return x.Hook
+	}
+	return ""
+}
+
+func (x *ListHostsRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListHostsRequest) GetContinue() string {
+	if x != nil {
+		return x.Continue
+	}
+	return ""
+}
+
+// ListHostsResponse is some of the hosts of one dispatcher.
+type ListHostsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The hosts, in the order of their session ids.
+	Hosts []*Host `protobuf:"bytes,1,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// The dispatcher that answers.
+	DispatcherId string `protobuf:"bytes,2,opt,name=dispatcher_id,json=dispatcherId,proto3" json:"dispatcher_id,omitempty"`
+	// What to send for those that follow; empty behind the last one.
+	Continue      string `protobuf:"bytes,3,opt,name=continue,proto3" json:"continue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHostsResponse) Reset() {
+	*x = ListHostsResponse{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHostsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHostsResponse) ProtoMessage() {}
+
+func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHostsResponse.ProtoReflect.Descriptor instead.
+func (*ListHostsResponse) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListHostsResponse) GetHosts() []*Host {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *ListHostsResponse) GetDispatcherId() string {
+	if x != nil {
+		return x.DispatcherId
+	}
+	return ""
+}
+
+func (x *ListHostsResponse) GetContinue() string {
+	if x != nil {
+		return x.Continue
+	}
+	return ""
+}
+
+// Host is a session of a host.
+type Host struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the host program, as it says.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// Name of the process, as it says: new at each start.
+	Instance string `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	// Identity of its certificate.
+	Identity string `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	// Name of the session.
+	SessionId string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Hooks that it serves, at most 16.
+	Hooks []*HookRef `protobuf:"bytes,5,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	// How many more hooks it serves.
+	HooksMore uint32 `protobuf:"varint,6,opt,name=hooks_more,json=hooksMore,proto3" json:"hooks_more,omitempty"`
+	// Whether it takes calls.
+	State Host_State `protobuf:"varint,7,opt,name=state,proto3,enum=portcullis.config.v1.Host_State" json:"state,omitempty"`
+	// Calls that it has now.
+	SlotsUsed uint32 `protobuf:"varint,8,opt,name=slots_used,json=slotsUsed,proto3" json:"slots_used,omitempty"`
+	// Calls that it takes at a time.
+	Slots uint32 `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`
+	// When it connected.
+	Connected *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=connected,proto3" json:"connected,omitempty"`
+	// Name and version of its SDK, as it says.
+	Sdk string `protobuf:"bytes,11,opt,name=sdk,proto3" json:"sdk,omitempty"`
+	// Failure domain that it runs in, as it says.
+	Zone string `protobuf:"bytes,12,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Half of its latest calls took no longer, on the wire and in the host; absent without calls.
+	P50 *durationpb.Duration `protobuf:"bytes,13,opt,name=p50,proto3" json:"p50,omitempty"`
+	// 99 of 100 of its latest calls took no longer; absent without calls.
+	P99 *durationpb.Duration `protobuf:"bytes,14,opt,name=p99,proto3" json:"p99,omitempty"`
+	// The dispatcher that it is connected to.
+	DispatcherId  string `protobuf:"bytes,15,opt,name=dispatcher_id,json=dispatcherId,proto3" json:"dispatcher_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Host) Reset() {
+	*x = Host{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Host) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Host) ProtoMessage() {}
+
+func (x *Host) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Host.ProtoReflect.Descriptor instead.
+func (*Host) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Host) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Host) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Host) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *Host) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *Host) GetHooks() []*HookRef {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
+func (x *Host) GetHooksMore() uint32 {
+	if x != nil {
+		return x.HooksMore
+	}
+	return 0
+}
+
+func (x *Host) GetState() Host_State {
+	if x != nil {
+		return x.State
+	}
+	return Host_STATE_UNSPECIFIED
+}
+
+func (x *Host) GetSlotsUsed() uint32 {
+	if x != nil {
+		return x.SlotsUsed
+	}
+	return 0
+}
+
+func (x *Host) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *Host) GetConnected() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Connected
+	}
+	return nil
+}
+
+func (x *Host) GetSdk() string {
+	if x != nil {
+		return x.Sdk
+	}
+	return ""
+}
+
+func (x *Host) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Host) GetP50() *durationpb.Duration {
+	if x != nil {
+		return x.P50
+	}
+	return nil
+}
+
+func (x *Host) GetP99() *durationpb.Duration {
+	if x != nil {
+		return x.P99
+	}
+	return nil
+}
+
+func (x *Host) GetDispatcherId() string {
+	if x != nil {
+		return x.DispatcherId
+	}
+	return ""
+}
+
+// HookRef names a hook.
+type HookRef struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The configuration that has it.
+	Object *ConfigKey `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	// webhooks[].name.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookRef) Reset() {
+	*x = HookRef{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookRef) ProtoMessage() {}
+
+func (x *HookRef) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookRef.ProtoReflect.Descriptor instead.
+func (*HookRef) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *HookRef) GetObject() *ConfigKey {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *HookRef) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ListHooksRequest asks for hooks.
+type ListHooksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only hooks of this name; empty means all.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHooksRequest) Reset() {
+	*x = ListHooksRequest{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHooksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHooksRequest) ProtoMessage() {}
+
+func (x *ListHooksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHooksRequest.ProtoReflect.Descriptor instead.
+func (*ListHooksRequest) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListHooksRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ListHooksResponse is the hooks of one dispatcher.
+type ListHooksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The hooks.
+	Hooks []*Hook `protobuf:"bytes,1,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	// The dispatcher that answers.
+	DispatcherId string `protobuf:"bytes,2,opt,name=dispatcher_id,json=dispatcherId,proto3" json:"dispatcher_id,omitempty"`
+	// What it judges new reviews by.
+	Revision      *Revision `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHooksResponse) Reset() {
+	*x = ListHooksResponse{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHooksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHooksResponse) ProtoMessage() {}
+
+func (x *ListHooksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHooksResponse.ProtoReflect.Descriptor instead.
+func (*ListHooksResponse) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListHooksResponse) GetHooks() []*Hook {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
+func (x *ListHooksResponse) GetDispatcherId() string {
+	if x != nil {
+		return x.DispatcherId
+	}
+	return ""
+}
+
+func (x *ListHooksResponse) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+// Hook is one webhook of a configuration, as a dispatcher has it in force.
+type Hook struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The hook and the configuration that has it.
+	Hook *HookRef `protobuf:"bytes,1,opt,name=hook,proto3" json:"hook,omitempty"`
+	// "mutate" or "validate".
+	Stage string `protobuf:"bytes,2,opt,name=stage,proto3" json:"stage,omitempty"`
+	// "Fail" or "Ignore"; what the configuration says, "Fail" if nothing, and "Ignore" in shadow.
+	FailurePolicy string `protobuf:"bytes,3,opt,name=failure_policy,json=failurePolicy,proto3" json:"failure_policy,omitempty"`
+	// Whether it is called.
+	State Hook_State `protobuf:"varint,4,opt,name=state,proto3,enum=portcullis.config.v1.Hook_State" json:"state,omitempty"`
+	// Why it is not called yet, or is not served; what to do next.
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Whether hosts serve it, and not a webhook over HTTPS.
+	Streamed bool `protobuf:"varint,6,opt,name=streamed,proto3" json:"streamed,omitempty"`
+	// Hosts that take its calls, of the dispatcher that answers.
+	Hosts uint32 `protobuf:"varint,7,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	// Calls that these take at a time, of all their hooks.
+	Slots uint32 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`
+	// Whether its calls fail for want of a host.
+	Unserved bool `protobuf:"varint,9,opt,name=unserved,proto3" json:"unserved,omitempty"`
+	// Where its webhook is: a URL, or the service and path as NAME.NAMESPACE.svc:PORT/PATH; empty if hosts serve it.
+	Url string `protobuf:"bytes,10,opt,name=url,proto3" json:"url,omitempty"`
+	// Clusters whose reviews it sees; empty means all.
+	Clusters []string `protobuf:"bytes,11,rep,name=clusters,proto3" json:"clusters,omitempty"`
+	// Name of the source of its configuration: "etcd", "directory" or "kubernetes".
+	Source string `protobuf:"bytes,12,opt,name=source,proto3" json:"source,omitempty"`
+	// File and line, or the ConfigMap, that its configuration was read from; empty for etcd.
+	Origin string `protobuf:"bytes,13,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Time that one call may take.
+	Timeout *durationpb.Duration `protobuf:"bytes,14,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// The dispatcher that has it so.
+	DispatcherId string `protobuf:"bytes,15,opt,name=dispatcher_id,json=dispatcherId,proto3" json:"dispatcher_id,omitempty"`
+	// "Never" or "IfNeeded"; "Never" for validating hooks.
+	ReinvocationPolicy string `protobuf:"bytes,16,opt,name=reinvocation_policy,json=reinvocationPolicy,proto3" json:"reinvocation_policy,omitempty"`
+	// "None", "NoneOnDryRun", "Some" or "Unknown"; empty if the configuration does not say.
+	SideEffects string `protobuf:"bytes,17,opt,name=side_effects,json=sideEffects,proto3" json:"side_effects,omitempty"`
+	// Whether its route lets it be called before its turn.
+	Speculates bool `protobuf:"varint,18,opt,name=speculates,proto3" json:"speculates,omitempty"`
+	// Whether its route asks for the denials of all validating hooks.
+	AllDenials    bool `protobuf:"varint,19,opt,name=all_denials,json=allDenials,proto3" json:"all_denials,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hook) Reset() {
+	*x = Hook{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hook) ProtoMessage() {}
+
+func (x *Hook) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hook.ProtoReflect.Descriptor instead.
+func (*Hook) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Hook) GetHook() *HookRef {
+	if x != nil {
+		return x.Hook
+	}
+	return nil
+}
+
+func (x *Hook) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *Hook) GetFailurePolicy() string {
+	if x != nil {
+		return x.FailurePolicy
+	}
+	return ""
+}
+
+func (x *Hook) GetState() Hook_State {
+	if x != nil {
+		return x.State
+	}
+	return Hook_STATE_UNSPECIFIED
+}
+
+func (x *Hook) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Hook) GetStreamed() bool {
+	if x != nil {
+		return x.Streamed
+	}
+	return false
+}
+
+func (x *Hook) GetHosts() uint32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+func (x *Hook) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *Hook) GetUnserved() bool {
+	if x != nil {
+		return x.Unserved
+	}
+	return false
+}
+
+func (x *Hook) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Hook) GetClusters() []string {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
+}
+
+func (x *Hook) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Hook) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *Hook) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *Hook) GetDispatcherId() string {
+	if x != nil {
+		return x.DispatcherId
+	}
+	return ""
+}
+
+func (x *Hook) GetReinvocationPolicy() string {
+	if x != nil {
+		return x.ReinvocationPolicy
+	}
+	return ""
+}
+
+func (x *Hook) GetSideEffects() string {
+	if x != nil {
+		return x.SideEffects
+	}
+	return ""
+}
+
+func (x *Hook) GetSpeculates() bool {
+	if x != nil {
+		return x.Speculates
+	}
+	return false
+}
+
+func (x *Hook) GetAllDenials() bool {
+	if x != nil {
+		return x.AllDenials
+	}
+	return false
+}
+
 // ListChangesRequest asks who changed what.
 type ListChangesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1477,7 +2300,7 @@ type ListChangesRequest struct {
 
 func (x *ListChangesRequest) Reset() {
 	*x = ListChangesRequest{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[20]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +2312,7 @@ func (x *ListChangesRequest) String() string {
 func (*ListChangesRequest) ProtoMessage() {}
 
 func (x *ListChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[20]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +2325,7 @@ func (x *ListChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListChangesRequest.ProtoReflect.Descriptor instead.
 func (*ListChangesRequest) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{20}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListChangesRequest) GetKey() *ConfigKey {
@@ -1530,7 +2353,7 @@ type ListChangesResponse struct {
 
 func (x *ListChangesResponse) Reset() {
 	*x = ListChangesResponse{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[21]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +2365,7 @@ func (x *ListChangesResponse) String() string {
 func (*ListChangesResponse) ProtoMessage() {}
 
 func (x *ListChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[21]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +2378,7 @@ func (x *ListChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListChangesResponse.ProtoReflect.Descriptor instead.
 func (*ListChangesResponse) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{21}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListChangesResponse) GetChanges() []*Change {
@@ -1586,7 +2409,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[22]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +2421,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[22]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +2434,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{22}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Change) GetRevision() string {
@@ -1665,7 +2488,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +2500,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +2513,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{23}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{30}
 }
 
 // BackupResponse is a piece of it.
@@ -1704,7 +2527,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +2539,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +2552,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{24}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -1743,7 +2566,7 @@ var File_portcullis_config_v1_config_proto protoreflect.FileDescriptor
 
 const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\n" +
-	"!portcullis/config/v1/config.proto\x12\x14portcullis.config.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a'portcullis/admission/v1/admission.proto\"I\n" +
+	"!portcullis/config/v1/config.proto\x12\x14portcullis.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a'portcullis/admission/v1/admission.proto\"I\n" +
 	"\tConfigKey\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -1841,7 +2664,7 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\fWaitResponse\x12H\n" +
 	"\vdispatchers\x18\x01 \x03(\v2&.portcullis.config.v1.DispatcherStatusR\vdispatchers\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x16\n" +
-	"\x06behind\x18\x03 \x03(\tR\x06behind\"\xf5\x02\n" +
+	"\x06behind\x18\x03 \x03(\tR\x06behind\"\x93\x03\n" +
 	"\x10DispatcherStatus\x12#\n" +
 	"\rdispatcher_id\x18\x01 \x01(\tR\fdispatcherId\x128\n" +
 	"\aapplied\x18\x02 \x01(\v2\x1e.portcullis.config.v1.RevisionR\aapplied\x12\"\n" +
@@ -1851,11 +2674,89 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\x04held\x18\x06 \x01(\tR\x04held\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x12.\n" +
 	"\x04said\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04said\x12H\n" +
-	"\x12serves_stale_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x10servesStaleUntil\"\x18\n" +
-	"\x16ListDispatchersRequest\"{\n" +
+	"\x12serves_stale_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x10servesStaleUntil\x12\x1c\n" +
+	"\taddresses\x18\n" +
+	" \x03(\tR\taddresses\"\x18\n" +
+	"\x16ListDispatchersRequest\"\x96\x01\n" +
 	"\x17ListDispatchersResponse\x12H\n" +
 	"\vdispatchers\x18\x01 \x03(\v2&.portcullis.config.v1.DispatcherStatusR\vdispatchers\x12\x16\n" +
-	"\x06behind\x18\x02 \x03(\tR\x06behind\"]\n" +
+	"\x06behind\x18\x02 \x03(\tR\x06behind\x12\x19\n" +
+	"\bno_store\x18\x03 \x01(\bR\anoStore\"X\n" +
+	"\x10ListHostsRequest\x12\x12\n" +
+	"\x04hook\x18\x01 \x01(\tR\x04hook\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1a\n" +
+	"\bcontinue\x18\x03 \x01(\tR\bcontinue\"\x86\x01\n" +
+	"\x11ListHostsResponse\x120\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x1a.portcullis.config.v1.HostR\x05hosts\x12#\n" +
+	"\rdispatcher_id\x18\x02 \x01(\tR\fdispatcherId\x12\x1a\n" +
+	"\bcontinue\x18\x03 \x01(\tR\bcontinue\"\xa9\x05\n" +
+	"\x04Host\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
+	"\bidentity\x18\x03 \x01(\tR\bidentity\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x04 \x01(\tR\tsessionId\x123\n" +
+	"\x05hooks\x18\x05 \x03(\v2\x1d.portcullis.config.v1.HookRefR\x05hooks\x12\x1d\n" +
+	"\n" +
+	"hooks_more\x18\x06 \x01(\rR\thooksMore\x126\n" +
+	"\x05state\x18\a \x01(\x0e2 .portcullis.config.v1.Host.StateR\x05state\x12\x1d\n" +
+	"\n" +
+	"slots_used\x18\b \x01(\rR\tslotsUsed\x12\x14\n" +
+	"\x05slots\x18\t \x01(\rR\x05slots\x128\n" +
+	"\tconnected\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tconnected\x12\x10\n" +
+	"\x03sdk\x18\v \x01(\tR\x03sdk\x12\x12\n" +
+	"\x04zone\x18\f \x01(\tR\x04zone\x12+\n" +
+	"\x03p50\x18\r \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
+	"\x03p99\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\x03p99\x12#\n" +
+	"\rdispatcher_id\x18\x0f \x01(\tR\fdispatcherId\"\x95\x01\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSTATE_SERVING\x10\x01\x12\x15\n" +
+	"\x11STATE_NOT_GRANTED\x10\x02\x12\x12\n" +
+	"\x0eSTATE_DRAINING\x10\x03\x12\x10\n" +
+	"\fSTATE_SILENT\x10\x04\x12\x12\n" +
+	"\x0eSTATE_NO_SLOTS\x10\x05\x12\x11\n" +
+	"\rSTATE_PENDING\x10\x06\"V\n" +
+	"\aHookRef\x127\n" +
+	"\x06object\x18\x01 \x01(\v2\x1f.portcullis.config.v1.ConfigKeyR\x06object\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"&\n" +
+	"\x10ListHooksRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xa6\x01\n" +
+	"\x11ListHooksResponse\x120\n" +
+	"\x05hooks\x18\x01 \x03(\v2\x1a.portcullis.config.v1.HookR\x05hooks\x12#\n" +
+	"\rdispatcher_id\x18\x02 \x01(\tR\fdispatcherId\x12:\n" +
+	"\brevision\x18\x03 \x01(\v2\x1e.portcullis.config.v1.RevisionR\brevision\"\xe8\x05\n" +
+	"\x04Hook\x121\n" +
+	"\x04hook\x18\x01 \x01(\v2\x1d.portcullis.config.v1.HookRefR\x04hook\x12\x14\n" +
+	"\x05stage\x18\x02 \x01(\tR\x05stage\x12%\n" +
+	"\x0efailure_policy\x18\x03 \x01(\tR\rfailurePolicy\x126\n" +
+	"\x05state\x18\x04 \x01(\x0e2 .portcullis.config.v1.Hook.StateR\x05state\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1a\n" +
+	"\bstreamed\x18\x06 \x01(\bR\bstreamed\x12\x14\n" +
+	"\x05hosts\x18\a \x01(\rR\x05hosts\x12\x14\n" +
+	"\x05slots\x18\b \x01(\rR\x05slots\x12\x1a\n" +
+	"\bunserved\x18\t \x01(\bR\bunserved\x12\x10\n" +
+	"\x03url\x18\n" +
+	" \x01(\tR\x03url\x12\x1a\n" +
+	"\bclusters\x18\v \x03(\tR\bclusters\x12\x16\n" +
+	"\x06source\x18\f \x01(\tR\x06source\x12\x16\n" +
+	"\x06origin\x18\r \x01(\tR\x06origin\x123\n" +
+	"\atimeout\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12#\n" +
+	"\rdispatcher_id\x18\x0f \x01(\tR\fdispatcherId\x12/\n" +
+	"\x13reinvocation_policy\x18\x10 \x01(\tR\x12reinvocationPolicy\x12!\n" +
+	"\fside_effects\x18\x11 \x01(\tR\vsideEffects\x12\x1e\n" +
+	"\n" +
+	"speculates\x18\x12 \x01(\bR\n" +
+	"speculates\x12\x1f\n" +
+	"\vall_denials\x18\x13 \x01(\bR\n" +
+	"allDenials\"m\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11STATE_IN_ROTATION\x10\x01\x12\x11\n" +
+	"\rSTATE_PENDING\x10\x02\x12\x10\n" +
+	"\fSTATE_SHADOW\x10\x03\x12\x11\n" +
+	"\rSTATE_REMOVED\x10\x04\"]\n" +
 	"\x12ListChangesRequest\x121\n" +
 	"\x03key\x18\x01 \x01(\v2\x1f.portcullis.config.v1.ConfigKeyR\x03key\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"M\n" +
@@ -1870,7 +2771,7 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\facknowledged\x18\x06 \x03(\tR\facknowledged\"\x0f\n" +
 	"\rBackupRequest\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\xa1\x06\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\xdd\a\n" +
 	"\rConfigService\x12P\n" +
 	"\x05Apply\x12\".portcullis.config.v1.ApplyRequest\x1a#.portcullis.config.v1.ApplyResponse\x12S\n" +
 	"\x06Delete\x12#.portcullis.config.v1.DeleteRequest\x1a$.portcullis.config.v1.DeleteResponse\x12J\n" +
@@ -1878,7 +2779,9 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\x04List\x12!.portcullis.config.v1.ListRequest\x1a\".portcullis.config.v1.ListResponse\x12R\n" +
 	"\x05Watch\x12\".portcullis.config.v1.WatchRequest\x1a#.portcullis.config.v1.WatchResponse0\x01\x12O\n" +
 	"\x04Wait\x12!.portcullis.config.v1.WaitRequest\x1a\".portcullis.config.v1.WaitResponse0\x01\x12n\n" +
-	"\x0fListDispatchers\x12,.portcullis.config.v1.ListDispatchersRequest\x1a-.portcullis.config.v1.ListDispatchersResponse\x12b\n" +
+	"\x0fListDispatchers\x12,.portcullis.config.v1.ListDispatchersRequest\x1a-.portcullis.config.v1.ListDispatchersResponse\x12\\\n" +
+	"\tListHosts\x12&.portcullis.config.v1.ListHostsRequest\x1a'.portcullis.config.v1.ListHostsResponse\x12\\\n" +
+	"\tListHooks\x12&.portcullis.config.v1.ListHooksRequest\x1a'.portcullis.config.v1.ListHooksResponse\x12b\n" +
 	"\vListChanges\x12(.portcullis.config.v1.ListChangesRequest\x1a).portcullis.config.v1.ListChangesResponse\x12U\n" +
 	"\x06Backup\x12#.portcullis.config.v1.BackupRequest\x1a$.portcullis.config.v1.BackupResponse0\x01BIZGgithub.com/portcullis-mesh/portcullis/gen/portcullis/config/v1;configv1b\x06proto3"
 
@@ -1894,97 +2797,123 @@ func file_portcullis_config_v1_config_proto_rawDescGZIP() []byte {
 	return file_portcullis_config_v1_config_proto_rawDescData
 }
 
-var file_portcullis_config_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_portcullis_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_portcullis_config_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_portcullis_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_portcullis_config_v1_config_proto_goTypes = []any{
 	(WatchResponse_Type)(0),         // 0: portcullis.config.v1.WatchResponse.Type
-	(*ConfigKey)(nil),               // 1: portcullis.config.v1.ConfigKey
-	(*ConfigObject)(nil),            // 2: portcullis.config.v1.ConfigObject
-	(*Condition)(nil),               // 3: portcullis.config.v1.Condition
-	(*Revision)(nil),                // 4: portcullis.config.v1.Revision
-	(*Finding)(nil),                 // 5: portcullis.config.v1.Finding
-	(*ApplyRequest)(nil),            // 6: portcullis.config.v1.ApplyRequest
-	(*ApplyResponse)(nil),           // 7: portcullis.config.v1.ApplyResponse
-	(*DeleteRequest)(nil),           // 8: portcullis.config.v1.DeleteRequest
-	(*DeleteResponse)(nil),          // 9: portcullis.config.v1.DeleteResponse
-	(*GetRequest)(nil),              // 10: portcullis.config.v1.GetRequest
-	(*GetResponse)(nil),             // 11: portcullis.config.v1.GetResponse
-	(*ListRequest)(nil),             // 12: portcullis.config.v1.ListRequest
-	(*ListResponse)(nil),            // 13: portcullis.config.v1.ListResponse
-	(*WatchRequest)(nil),            // 14: portcullis.config.v1.WatchRequest
-	(*WatchResponse)(nil),           // 15: portcullis.config.v1.WatchResponse
-	(*WaitRequest)(nil),             // 16: portcullis.config.v1.WaitRequest
-	(*WaitResponse)(nil),            // 17: portcullis.config.v1.WaitResponse
-	(*DispatcherStatus)(nil),        // 18: portcullis.config.v1.DispatcherStatus
-	(*ListDispatchersRequest)(nil),  // 19: portcullis.config.v1.ListDispatchersRequest
-	(*ListDispatchersResponse)(nil), // 20: portcullis.config.v1.ListDispatchersResponse
-	(*ListChangesRequest)(nil),      // 21: portcullis.config.v1.ListChangesRequest
-	(*ListChangesResponse)(nil),     // 22: portcullis.config.v1.ListChangesResponse
-	(*Change)(nil),                  // 23: portcullis.config.v1.Change
-	(*BackupRequest)(nil),           // 24: portcullis.config.v1.BackupRequest
-	(*BackupResponse)(nil),          // 25: portcullis.config.v1.BackupResponse
-	nil,                             // 26: portcullis.config.v1.ConfigObject.AcknowledgedEntry
-	nil,                             // 27: portcullis.config.v1.Revision.SourcesEntry
-	nil,                             // 28: portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
-	(*v1.Object)(nil),               // 29: portcullis.admission.v1.Object
-	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
+	(Host_State)(0),                 // 1: portcullis.config.v1.Host.State
+	(Hook_State)(0),                 // 2: portcullis.config.v1.Hook.State
+	(*ConfigKey)(nil),               // 3: portcullis.config.v1.ConfigKey
+	(*ConfigObject)(nil),            // 4: portcullis.config.v1.ConfigObject
+	(*Condition)(nil),               // 5: portcullis.config.v1.Condition
+	(*Revision)(nil),                // 6: portcullis.config.v1.Revision
+	(*Finding)(nil),                 // 7: portcullis.config.v1.Finding
+	(*ApplyRequest)(nil),            // 8: portcullis.config.v1.ApplyRequest
+	(*ApplyResponse)(nil),           // 9: portcullis.config.v1.ApplyResponse
+	(*DeleteRequest)(nil),           // 10: portcullis.config.v1.DeleteRequest
+	(*DeleteResponse)(nil),          // 11: portcullis.config.v1.DeleteResponse
+	(*GetRequest)(nil),              // 12: portcullis.config.v1.GetRequest
+	(*GetResponse)(nil),             // 13: portcullis.config.v1.GetResponse
+	(*ListRequest)(nil),             // 14: portcullis.config.v1.ListRequest
+	(*ListResponse)(nil),            // 15: portcullis.config.v1.ListResponse
+	(*WatchRequest)(nil),            // 16: portcullis.config.v1.WatchRequest
+	(*WatchResponse)(nil),           // 17: portcullis.config.v1.WatchResponse
+	(*WaitRequest)(nil),             // 18: portcullis.config.v1.WaitRequest
+	(*WaitResponse)(nil),            // 19: portcullis.config.v1.WaitResponse
+	(*DispatcherStatus)(nil),        // 20: portcullis.config.v1.DispatcherStatus
+	(*ListDispatchersRequest)(nil),  // 21: portcullis.config.v1.ListDispatchersRequest
+	(*ListDispatchersResponse)(nil), // 22: portcullis.config.v1.ListDispatchersResponse
+	(*ListHostsRequest)(nil),        // 23: portcullis.config.v1.ListHostsRequest
+	(*ListHostsResponse)(nil),       // 24: portcullis.config.v1.ListHostsResponse
+	(*Host)(nil),                    // 25: portcullis.config.v1.Host
+	(*HookRef)(nil),                 // 26: portcullis.config.v1.HookRef
+	(*ListHooksRequest)(nil),        // 27: portcullis.config.v1.ListHooksRequest
+	(*ListHooksResponse)(nil),       // 28: portcullis.config.v1.ListHooksResponse
+	(*Hook)(nil),                    // 29: portcullis.config.v1.Hook
+	(*ListChangesRequest)(nil),      // 30: portcullis.config.v1.ListChangesRequest
+	(*ListChangesResponse)(nil),     // 31: portcullis.config.v1.ListChangesResponse
+	(*Change)(nil),                  // 32: portcullis.config.v1.Change
+	(*BackupRequest)(nil),           // 33: portcullis.config.v1.BackupRequest
+	(*BackupResponse)(nil),          // 34: portcullis.config.v1.BackupResponse
+	nil,                             // 35: portcullis.config.v1.ConfigObject.AcknowledgedEntry
+	nil,                             // 36: portcullis.config.v1.Revision.SourcesEntry
+	nil,                             // 37: portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
+	(*v1.Object)(nil),               // 38: portcullis.admission.v1.Object
+	(*timestamppb.Timestamp)(nil),   // 39: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 40: google.protobuf.Duration
 }
 var file_portcullis_config_v1_config_proto_depIdxs = []int32{
-	1,  // 0: portcullis.config.v1.ConfigObject.key:type_name -> portcullis.config.v1.ConfigKey
-	29, // 1: portcullis.config.v1.ConfigObject.manifest:type_name -> portcullis.admission.v1.Object
-	3,  // 2: portcullis.config.v1.ConfigObject.conditions:type_name -> portcullis.config.v1.Condition
-	5,  // 3: portcullis.config.v1.ConfigObject.findings:type_name -> portcullis.config.v1.Finding
-	30, // 4: portcullis.config.v1.ConfigObject.changed:type_name -> google.protobuf.Timestamp
-	26, // 5: portcullis.config.v1.ConfigObject.acknowledged:type_name -> portcullis.config.v1.ConfigObject.AcknowledgedEntry
-	27, // 6: portcullis.config.v1.Revision.sources:type_name -> portcullis.config.v1.Revision.SourcesEntry
-	1,  // 7: portcullis.config.v1.Finding.key:type_name -> portcullis.config.v1.ConfigKey
-	29, // 8: portcullis.config.v1.ApplyRequest.manifests:type_name -> portcullis.admission.v1.Object
-	28, // 9: portcullis.config.v1.ApplyRequest.expected_resource_versions:type_name -> portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
-	2,  // 10: portcullis.config.v1.ApplyResponse.objects:type_name -> portcullis.config.v1.ConfigObject
-	4,  // 11: portcullis.config.v1.ApplyResponse.revision:type_name -> portcullis.config.v1.Revision
-	5,  // 12: portcullis.config.v1.ApplyResponse.findings:type_name -> portcullis.config.v1.Finding
-	1,  // 13: portcullis.config.v1.DeleteRequest.key:type_name -> portcullis.config.v1.ConfigKey
-	4,  // 14: portcullis.config.v1.DeleteResponse.revision:type_name -> portcullis.config.v1.Revision
-	1,  // 15: portcullis.config.v1.GetRequest.key:type_name -> portcullis.config.v1.ConfigKey
-	2,  // 16: portcullis.config.v1.GetResponse.object:type_name -> portcullis.config.v1.ConfigObject
-	2,  // 17: portcullis.config.v1.ListResponse.objects:type_name -> portcullis.config.v1.ConfigObject
-	4,  // 18: portcullis.config.v1.ListResponse.revision:type_name -> portcullis.config.v1.Revision
-	5,  // 19: portcullis.config.v1.ListResponse.findings:type_name -> portcullis.config.v1.Finding
+	3,  // 0: portcullis.config.v1.ConfigObject.key:type_name -> portcullis.config.v1.ConfigKey
+	38, // 1: portcullis.config.v1.ConfigObject.manifest:type_name -> portcullis.admission.v1.Object
+	5,  // 2: portcullis.config.v1.ConfigObject.conditions:type_name -> portcullis.config.v1.Condition
+	7,  // 3: portcullis.config.v1.ConfigObject.findings:type_name -> portcullis.config.v1.Finding
+	39, // 4: portcullis.config.v1.ConfigObject.changed:type_name -> google.protobuf.Timestamp
+	35, // 5: portcullis.config.v1.ConfigObject.acknowledged:type_name -> portcullis.config.v1.ConfigObject.AcknowledgedEntry
+	36, // 6: portcullis.config.v1.Revision.sources:type_name -> portcullis.config.v1.Revision.SourcesEntry
+	3,  // 7: portcullis.config.v1.Finding.key:type_name -> portcullis.config.v1.ConfigKey
+	38, // 8: portcullis.config.v1.ApplyRequest.manifests:type_name -> portcullis.admission.v1.Object
+	37, // 9: portcullis.config.v1.ApplyRequest.expected_resource_versions:type_name -> portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
+	4,  // 10: portcullis.config.v1.ApplyResponse.objects:type_name -> portcullis.config.v1.ConfigObject
+	6,  // 11: portcullis.config.v1.ApplyResponse.revision:type_name -> portcullis.config.v1.Revision
+	7,  // 12: portcullis.config.v1.ApplyResponse.findings:type_name -> portcullis.config.v1.Finding
+	3,  // 13: portcullis.config.v1.DeleteRequest.key:type_name -> portcullis.config.v1.ConfigKey
+	6,  // 14: portcullis.config.v1.DeleteResponse.revision:type_name -> portcullis.config.v1.Revision
+	3,  // 15: portcullis.config.v1.GetRequest.key:type_name -> portcullis.config.v1.ConfigKey
+	4,  // 16: portcullis.config.v1.GetResponse.object:type_name -> portcullis.config.v1.ConfigObject
+	4,  // 17: portcullis.config.v1.ListResponse.objects:type_name -> portcullis.config.v1.ConfigObject
+	6,  // 18: portcullis.config.v1.ListResponse.revision:type_name -> portcullis.config.v1.Revision
+	7,  // 19: portcullis.config.v1.ListResponse.findings:type_name -> portcullis.config.v1.Finding
 	0,  // 20: portcullis.config.v1.WatchResponse.type:type_name -> portcullis.config.v1.WatchResponse.Type
-	2,  // 21: portcullis.config.v1.WatchResponse.object:type_name -> portcullis.config.v1.ConfigObject
-	4,  // 22: portcullis.config.v1.WaitRequest.revision:type_name -> portcullis.config.v1.Revision
-	18, // 23: portcullis.config.v1.WaitResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
-	4,  // 24: portcullis.config.v1.DispatcherStatus.applied:type_name -> portcullis.config.v1.Revision
-	30, // 25: portcullis.config.v1.DispatcherStatus.said:type_name -> google.protobuf.Timestamp
-	30, // 26: portcullis.config.v1.DispatcherStatus.serves_stale_until:type_name -> google.protobuf.Timestamp
-	18, // 27: portcullis.config.v1.ListDispatchersResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
-	1,  // 28: portcullis.config.v1.ListChangesRequest.key:type_name -> portcullis.config.v1.ConfigKey
-	23, // 29: portcullis.config.v1.ListChangesResponse.changes:type_name -> portcullis.config.v1.Change
-	30, // 30: portcullis.config.v1.Change.at:type_name -> google.protobuf.Timestamp
-	1,  // 31: portcullis.config.v1.Change.keys:type_name -> portcullis.config.v1.ConfigKey
-	6,  // 32: portcullis.config.v1.ConfigService.Apply:input_type -> portcullis.config.v1.ApplyRequest
-	8,  // 33: portcullis.config.v1.ConfigService.Delete:input_type -> portcullis.config.v1.DeleteRequest
-	10, // 34: portcullis.config.v1.ConfigService.Get:input_type -> portcullis.config.v1.GetRequest
-	12, // 35: portcullis.config.v1.ConfigService.List:input_type -> portcullis.config.v1.ListRequest
-	14, // 36: portcullis.config.v1.ConfigService.Watch:input_type -> portcullis.config.v1.WatchRequest
-	16, // 37: portcullis.config.v1.ConfigService.Wait:input_type -> portcullis.config.v1.WaitRequest
-	19, // 38: portcullis.config.v1.ConfigService.ListDispatchers:input_type -> portcullis.config.v1.ListDispatchersRequest
-	21, // 39: portcullis.config.v1.ConfigService.ListChanges:input_type -> portcullis.config.v1.ListChangesRequest
-	24, // 40: portcullis.config.v1.ConfigService.Backup:input_type -> portcullis.config.v1.BackupRequest
-	7,  // 41: portcullis.config.v1.ConfigService.Apply:output_type -> portcullis.config.v1.ApplyResponse
-	9,  // 42: portcullis.config.v1.ConfigService.Delete:output_type -> portcullis.config.v1.DeleteResponse
-	11, // 43: portcullis.config.v1.ConfigService.Get:output_type -> portcullis.config.v1.GetResponse
-	13, // 44: portcullis.config.v1.ConfigService.List:output_type -> portcullis.config.v1.ListResponse
-	15, // 45: portcullis.config.v1.ConfigService.Watch:output_type -> portcullis.config.v1.WatchResponse
-	17, // 46: portcullis.config.v1.ConfigService.Wait:output_type -> portcullis.config.v1.WaitResponse
-	20, // 47: portcullis.config.v1.ConfigService.ListDispatchers:output_type -> portcullis.config.v1.ListDispatchersResponse
-	22, // 48: portcullis.config.v1.ConfigService.ListChanges:output_type -> portcullis.config.v1.ListChangesResponse
-	25, // 49: portcullis.config.v1.ConfigService.Backup:output_type -> portcullis.config.v1.BackupResponse
-	41, // [41:50] is the sub-list for method output_type
-	32, // [32:41] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	4,  // 21: portcullis.config.v1.WatchResponse.object:type_name -> portcullis.config.v1.ConfigObject
+	6,  // 22: portcullis.config.v1.WaitRequest.revision:type_name -> portcullis.config.v1.Revision
+	20, // 23: portcullis.config.v1.WaitResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
+	6,  // 24: portcullis.config.v1.DispatcherStatus.applied:type_name -> portcullis.config.v1.Revision
+	39, // 25: portcullis.config.v1.DispatcherStatus.said:type_name -> google.protobuf.Timestamp
+	39, // 26: portcullis.config.v1.DispatcherStatus.serves_stale_until:type_name -> google.protobuf.Timestamp
+	20, // 27: portcullis.config.v1.ListDispatchersResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
+	25, // 28: portcullis.config.v1.ListHostsResponse.hosts:type_name -> portcullis.config.v1.Host
+	26, // 29: portcullis.config.v1.Host.hooks:type_name -> portcullis.config.v1.HookRef
+	1,  // 30: portcullis.config.v1.Host.state:type_name -> portcullis.config.v1.Host.State
+	39, // 31: portcullis.config.v1.Host.connected:type_name -> google.protobuf.Timestamp
+	40, // 32: portcullis.config.v1.Host.p50:type_name -> google.protobuf.Duration
+	40, // 33: portcullis.config.v1.Host.p99:type_name -> google.protobuf.Duration
+	3,  // 34: portcullis.config.v1.HookRef.object:type_name -> portcullis.config.v1.ConfigKey
+	29, // 35: portcullis.config.v1.ListHooksResponse.hooks:type_name -> portcullis.config.v1.Hook
+	6,  // 36: portcullis.config.v1.ListHooksResponse.revision:type_name -> portcullis.config.v1.Revision
+	26, // 37: portcullis.config.v1.Hook.hook:type_name -> portcullis.config.v1.HookRef
+	2,  // 38: portcullis.config.v1.Hook.state:type_name -> portcullis.config.v1.Hook.State
+	40, // 39: portcullis.config.v1.Hook.timeout:type_name -> google.protobuf.Duration
+	3,  // 40: portcullis.config.v1.ListChangesRequest.key:type_name -> portcullis.config.v1.ConfigKey
+	32, // 41: portcullis.config.v1.ListChangesResponse.changes:type_name -> portcullis.config.v1.Change
+	39, // 42: portcullis.config.v1.Change.at:type_name -> google.protobuf.Timestamp
+	3,  // 43: portcullis.config.v1.Change.keys:type_name -> portcullis.config.v1.ConfigKey
+	8,  // 44: portcullis.config.v1.ConfigService.Apply:input_type -> portcullis.config.v1.ApplyRequest
+	10, // 45: portcullis.config.v1.ConfigService.Delete:input_type -> portcullis.config.v1.DeleteRequest
+	12, // 46: portcullis.config.v1.ConfigService.Get:input_type -> portcullis.config.v1.GetRequest
+	14, // 47: portcullis.config.v1.ConfigService.List:input_type -> portcullis.config.v1.ListRequest
+	16, // 48: portcullis.config.v1.ConfigService.Watch:input_type -> portcullis.config.v1.WatchRequest
+	18, // 49: portcullis.config.v1.ConfigService.Wait:input_type -> portcullis.config.v1.WaitRequest
+	21, // 50: portcullis.config.v1.ConfigService.ListDispatchers:input_type -> portcullis.config.v1.ListDispatchersRequest
+	23, // 51: portcullis.config.v1.ConfigService.ListHosts:input_type -> portcullis.config.v1.ListHostsRequest
+	27, // 52: portcullis.config.v1.ConfigService.ListHooks:input_type -> portcullis.config.v1.ListHooksRequest
+	30, // 53: portcullis.config.v1.ConfigService.ListChanges:input_type -> portcullis.config.v1.ListChangesRequest
+	33, // 54: portcullis.config.v1.ConfigService.Backup:input_type -> portcullis.config.v1.BackupRequest
+	9,  // 55: portcullis.config.v1.ConfigService.Apply:output_type -> portcullis.config.v1.ApplyResponse
+	11, // 56: portcullis.config.v1.ConfigService.Delete:output_type -> portcullis.config.v1.DeleteResponse
+	13, // 57: portcullis.config.v1.ConfigService.Get:output_type -> portcullis.config.v1.GetResponse
+	15, // 58: portcullis.config.v1.ConfigService.List:output_type -> portcullis.config.v1.ListResponse
+	17, // 59: portcullis.config.v1.ConfigService.Watch:output_type -> portcullis.config.v1.WatchResponse
+	19, // 60: portcullis.config.v1.ConfigService.Wait:output_type -> portcullis.config.v1.WaitResponse
+	22, // 61: portcullis.config.v1.ConfigService.ListDispatchers:output_type -> portcullis.config.v1.ListDispatchersResponse
+	24, // 62: portcullis.config.v1.ConfigService.ListHosts:output_type -> portcullis.config.v1.ListHostsResponse
+	28, // 63: portcullis.config.v1.ConfigService.ListHooks:output_type -> portcullis.config.v1.ListHooksResponse
+	31, // 64: portcullis.config.v1.ConfigService.ListChanges:output_type -> portcullis.config.v1.ListChangesResponse
+	34, // 65: portcullis.config.v1.ConfigService.Backup:output_type -> portcullis.config.v1.BackupResponse
+	55, // [55:66] is the sub-list for method output_type
+	44, // [44:55] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_portcullis_config_v1_config_proto_init() }
@@ -1997,8 +2926,8 @@ func file_portcullis_config_v1_config_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_portcullis_config_v1_config_proto_rawDesc), len(file_portcullis_config_v1_config_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   28,
+			NumEnums:      3,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,8 @@ const (
 	ConfigService_Watch_FullMethodName           = "/portcullis.config.v1.ConfigService/Watch"
 	ConfigService_Wait_FullMethodName            = "/portcullis.config.v1.ConfigService/Wait"
 	ConfigService_ListDispatchers_FullMethodName = "/portcullis.config.v1.ConfigService/ListDispatchers"
+	ConfigService_ListHosts_FullMethodName       = "/portcullis.config.v1.ConfigService/ListHosts"
+	ConfigService_ListHooks_FullMethodName       = "/portcullis.config.v1.ConfigService/ListHooks"
 	ConfigService_ListChanges_FullMethodName     = "/portcullis.config.v1.ConfigService/ListChanges"
 	ConfigService_Backup_FullMethodName          = "/portcullis.config.v1.ConfigService/Backup"
 )
@@ -37,8 +39,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ConfigService is served by every dispatcher that has a store. Whoever calls it is known by the certificate, and may
-// do what its role says (PERMISSION_DENIED names the role that is missing).
+// ConfigService is served by every dispatcher. Whoever calls it is known by the certificate, and may do what its role says
+// (PERMISSION_DENIED names the role that is missing). Reading is of the configuration of the dispatcher that answers, whatever
+// its sources are. Writing needs a store: without one Apply, Delete, Wait, ListChanges and Backup are FAILED_PRECONDITION.
 //
 // Errors of all methods: UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT (what was asked for cannot be read, with
 // findings as details), NOT_FOUND, UNAVAILABLE (the store does not answer: nothing is known of what became of a write,
@@ -63,6 +66,12 @@ type ConfigServiceClient interface {
 	Wait(ctx context.Context, in *WaitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitResponse], error)
 	// ListDispatchers returns what every live dispatcher says of itself.
 	ListDispatchers(ctx context.Context, in *ListDispatchersRequest, opts ...grpc.CallOption) (*ListDispatchersResponse, error)
+	// ListHosts returns the hosts that are connected to the dispatcher that answers, a part of them at a time. Operators of that
+	// dispatcher (serve --operator) get an answer also while the store gives none.
+	ListHosts(ctx context.Context, in *ListHostsRequest, opts ...grpc.CallOption) (*ListHostsResponse, error)
+	// ListHooks returns the hooks in force in the dispatcher that answers, in the order of the configuration, and then those
+	// that were removed and that reviews may still call. To operators as ListHosts.
+	ListHooks(ctx context.Context, in *ListHooksRequest, opts ...grpc.CallOption) (*ListHooksResponse, error)
 	// ListChanges returns who changed what, the latest first.
 	ListChanges(ctx context.Context, in *ListChangesRequest, opts ...grpc.CallOption) (*ListChangesResponse, error)
 	// Backup sends the store as it is at one moment, in pieces; for operators. The stream that ends with OK is whole.
@@ -166,6 +175,26 @@ func (c *configServiceClient) ListDispatchers(ctx context.Context, in *ListDispa
 	return out, nil
 }
 
+func (c *configServiceClient) ListHosts(ctx context.Context, in *ListHostsRequest, opts ...grpc.CallOption) (*ListHostsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListHostsResponse)
+	err := c.cc.Invoke(ctx, ConfigService_ListHosts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *configServiceClient) ListHooks(ctx context.Context, in *ListHooksRequest, opts ...grpc.CallOption) (*ListHooksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListHooksResponse)
+	err := c.cc.Invoke(ctx, ConfigService_ListHooks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *configServiceClient) ListChanges(ctx context.Context, in *ListChangesRequest, opts ...grpc.CallOption) (*ListChangesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListChangesResponse)
@@ -199,8 +228,9 @@ type ConfigService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 // All implementations must embed UnimplementedConfigServiceServer
 // for forward compatibility.
 //
-// ConfigService is served by every dispatcher that has a store. Whoever calls it is known by the certificate, and may
-// do what its role says (PERMISSION_DENIED names the role that is missing).
+// ConfigService is served by every dispatcher. Whoever calls it is known by the certificate, and may do what its role says
+// (PERMISSION_DENIED names the role that is missing). Reading is of the configuration of the dispatcher that answers, whatever
+// its sources are. Writing needs a store: without one Apply, Delete, Wait, ListChanges and Backup are FAILED_PRECONDITION.
 //
 // Errors of all methods: UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT (what was asked for cannot be read, with
 // findings as details), NOT_FOUND, UNAVAILABLE (the store does not answer: nothing is known of what became of a write,
@@ -225,6 +255,12 @@ type ConfigServiceServer interface {
 	Wait(*WaitRequest, grpc.ServerStreamingServer[WaitResponse]) error
 	// ListDispatchers returns what every live dispatcher says of itself.
 	ListDispatchers(context.Context, *ListDispatchersRequest) (*ListDispatchersResponse, error)
+	// ListHosts returns the hosts that are connected to the dispatcher that answers, a part of them at a time. Operators of that
+	// dispatcher (serve --operator) get an answer also while the store gives none.
+	ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error)
+	// ListHooks returns the hooks in force in the dispatcher that answers, in the order of the configuration, and then those
+	// that were removed and that reviews may still call. To operators as ListHosts.
+	ListHooks(context.Context, *ListHooksRequest) (*ListHooksResponse, error)
 	// ListChanges returns who changed what, the latest first.
 	ListChanges(context.Context, *ListChangesRequest) (*ListChangesResponse, error)
 	// Backup sends the store as it is at one moment, in pieces; for operators. The stream that ends with OK is whole.
@@ -260,6 +296,12 @@ func (UnimplementedConfigServiceServer) Wait(*WaitRequest, grpc.ServerStreamingS
 }
 func (UnimplementedConfigServiceServer) ListDispatchers(context.Context, *ListDispatchersRequest) (*ListDispatchersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDispatchers not implemented")
+}
+func (UnimplementedConfigServiceServer) ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListHosts not implemented")
+}
+func (UnimplementedConfigServiceServer) ListHooks(context.Context, *ListHooksRequest) (*ListHooksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListHooks not implemented")
 }
 func (UnimplementedConfigServiceServer) ListChanges(context.Context, *ListChangesRequest) (*ListChangesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListChanges not implemented")
@@ -400,6 +442,42 @@ func _ConfigService_ListDispatchers_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ConfigService_ListHosts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListHostsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServiceServer).ListHosts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConfigService_ListHosts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServiceServer).ListHosts(ctx, req.(*ListHostsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConfigService_ListHooks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListHooksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServiceServer).ListHooks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConfigService_ListHooks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServiceServer).ListHooks(ctx, req.(*ListHooksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ConfigService_ListChanges_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListChangesRequest)
 	if err := dec(in); err != nil {
@@ -455,6 +533,14 @@ var ConfigService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListDispatchers",
 			Handler:    _ConfigService_ListDispatchers_Handler,
+		},
+		{
+			MethodName: "ListHosts",
+			Handler:    _ConfigService_ListHosts_Handler,
+		},
+		{
+			MethodName: "ListHooks",
+			Handler:    _ConfigService_ListHooks_Handler,
 		},
 		{
 			MethodName: "ListChanges",

@@ -782,7 +782,7 @@ func (x *HookOffer) GetProjections() []v1.Projection {
 	return nil
 }
 
-// Welcome accepts a host.
+// Welcome accepts a host. A later one on the same session replaces the peers. It has no hooks: their states stay.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the session, unique over dispatchers.
