@@ -115,10 +115,15 @@ func (x *exchange) overLimit(head []byte) *refusal {
 	return tooLarge(x.bridge.options.MaxBodyBytes)
 }
 
+// uidBytes is the part of a review without memory that is searched for its uid.
+const uidBytes = 4 << 10
+
 // noMemory frees the memory of the exchange before it discards the body.
 func (x *exchange) noMemory(err error) *refusal {
 	x.reservation.Release()
 	x.reservation = nil
+	head, _ := readExactly(io.LimitReader(x.request.Body, uidBytes), uidBytes)
+	x.decodeHead(head)
 	x.drain()
 	return overloaded(err)
 }

@@ -13,12 +13,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
@@ -34,6 +36,12 @@ type Reviewer interface {
 	Review(ctx context.Context, r *review.Request) (review.Answer, error)
 }
 
+// ErrNoDispatcher is the error of a Reviewer that sends reviews to dispatchers, about a review that none of them has judged.
+var ErrNoDispatcher = errors.New("no dispatcher judges")
+
+// ErrOverloaded is wrapped beside ErrNoDispatcher where dispatchers have refused the review because of load.
+var ErrOverloaded = errors.New("the dispatchers are overloaded")
+
 // Options configure a Bridge.
 type Options struct {
 	// Reviewer judges. Required.
@@ -41,6 +49,9 @@ type Options struct {
 	// Authorize returns an error unless an identity may send reviews for a cluster. Required: there is no default
 	// but to refuse. It is called from many goroutines at once and does not block.
 	Authorize func(caller identity.Peer, cluster string) error
+	// AuthorizeCapability returns an error unless a caller that shows a capability may send reviews for a cluster. It is called as
+	// Authorize is. nil accepts no capability.
+	AuthorizeCapability func(shown identity.Capability, cluster string) error
 	// MaxBodyBytes is the largest review that is read; 0 is DefaultMaxBodyBytes. A larger one is denied with code 413.
 	MaxBodyBytes int64
 	// Memory accounts for the bytes of reviews, from before the body is read until the answer has been written and nothing
@@ -50,6 +61,8 @@ type Options struct {
 	Logger *slog.Logger
 	// TracerProvider makes the span of each review; nil traces nothing.
 	TracerProvider trace.TracerProvider
+	// Propagator reads the trace of callers; nil means W3C Trace Context.
+	Propagator propagation.TextMapPropagator
 	// Registerer takes the metrics; nil keeps them to the Bridge.
 	Registerer prometheus.Registerer
 }
@@ -78,6 +91,9 @@ func (o *Options) defaults() error {
 	if o.Memory == nil {
 		o.Memory, _ = memory.New(memory.Options{Total: DefaultMemoryBudget}) // which is above zero
 	}
+	if o.Propagator == nil {
+		o.Propagator = propagation.TraceContext{}
+	}
 	largest := reviewBytes(admissionv1.Stage_STAGE_MUTATE, o.MaxBodyBytes)
 	if share := o.Memory.Share(); o.MaxBodyBytes < 0 || largest < 0 || share < largest {
 		return fmt.Errorf("bridge: of the memory budget one cluster may hold %d bytes, and a review with a body of %d may take %d: "+
@@ -95,6 +111,7 @@ type Bridge struct {
 	tracer      trace.Tracer // nil when nothing is recorded
 	contentType []string     // of every body, as a header has it; read-only
 	draining    atomic.Bool
+	retries     retries
 }
 
 var _ http.Handler = (*Bridge)(nil)
@@ -109,6 +126,7 @@ func New(options Options) (*Bridge, error) {
 		instruments: newInstrumentation(),
 		tracer:      tracerOf(options.TracerProvider),
 		contentType: []string{jsonType},
+		retries:     retries{seed: maphash.MakeSeed()},
 	}
 	if err := b.instruments.register(options.Registerer); err != nil {
 		return nil, fmt.Errorf("bridge: registering metrics: %w", err)
@@ -125,6 +143,10 @@ func New(options Options) (*Bridge, error) {
 // is an identity.Channel, and else from the handshake.
 func (b *Bridge) AdmissionService() admissionv1.AdmissionServiceServer { return &service{bridge: b} }
 
+// UpdateClusters makes known the clusters whose metrics have series of their own; until it is called each cluster that sends reviews has.
+// It may be called from any goroutine.
+func (b *Bridge) UpdateClusters(names []string) { b.instruments.clusters.Update(names) }
+
 // Drain prepares a stop: Ready becomes false, and answers ask their caller to close the connection, so that the next one goes to
 // another dispatcher. Reviews are still judged. It cannot be undone.
 func (b *Bridge) Drain() { b.draining.Store(true) }
@@ -132,6 +154,6 @@ func (b *Bridge) Drain() { b.draining.Store(true) }
 // Ready is true until Drain.
 func (b *Bridge) Ready() bool { return !b.draining.Load() }
 
-// ServeHTTP is the JSON edge: POST /v1/clusters/{cluster}/{stage} and /v1/clusters/{cluster}/{stage}/{entry}, and the same with
-// enforce for a stage (enforce.go). It always answers, and never panics.
+// ServeHTTP is the JSON edge: POST /v1/clusters/{cluster}/{stage} and /v1/clusters/{cluster}/{stage}/{entry}, the same with
+// enforce for a stage (enforce.go), and the same with capability/{capability}/ before the stage (capability.go). It always answers, and never panics.
 func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.mux.ServeHTTP(w, r) }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,7 +86,7 @@ func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 			if booked := got.Reservation.Bytes(); booked != reviewBytes(test.stage, int64(len(reviewOf("u1", 0)))) {
 				t.Errorf("%d bytes are booked for it", booked)
 			}
-			got.Reservation, got.Deadline = nil, time.Time{} // of which other tests are
+			got.Reservation, got.Received, got.Deadline = nil, time.Time{}, time.Time{} // of which other tests are
 			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
@@ -238,20 +239,20 @@ func TestAnAnswerThatCannotBeWrittenIsADenial(t *testing.T) {
 	if got := ask(t, e.client(t), e.url(validatePath), alphaReview); got.status != http.StatusOK || got.allowed || got.code != http.StatusInternalServerError {
 		t.Errorf("answer = %+v, want a denial with 500", got)
 	}
-	broken := e.instruments.requests.WithLabelValues(edgeJSON, "validate", string(outcomeBroken), "200")
+	broken := e.instruments.requests.WithLabelValues("prod-1", edgeJSON, "validate", string(review.OutcomeFailed), "200")
 	eventually(t, "it is counted as broken", func() bool { return testutil.ToFloat64(broken) == 1 })
 }
 
 func TestAPanicBehindTheAnswerCutsItOff(t *testing.T) {
 	b := newBridge(t, testOptions(allow))
 	w := httptest.NewRecorder()
-	x := newExchange(b, w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath, nil), endpoint{})
+	x := newExchange(b, w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath, nil), &endpoint{})
 	func() {
 		defer x.end()
 		x.answer(http.StatusOK, []byte("{}"))
 		panic("boom")
 	}()
-	if w.Body.String() != "{}" || x.outcome != outcomeBroken {
+	if w.Body.String() != "{}" || x.outcome != review.OutcomeFailed {
 		t.Errorf("body %q, outcome %s, want nothing added and the answer counted as broken", w.Body, x.outcome)
 	}
 }
@@ -281,4 +282,28 @@ func TestTheBodyLimitHoldsTwoObjectsAndAnEnvelope(t *testing.T) {
 	if want := 8 << 20; DefaultMaxBodyBytes != want {
 		t.Errorf("DefaultMaxBodyBytes = %d, want %d", DefaultMaxBodyBytes, want)
 	}
+}
+
+// TestACallerIsToldToTryAgainWhileItHasTheTime: an API server waits as Retry-After says, and loses the reason when its time ends
+// meanwhile.
+func TestACallerIsToldToTryAgainWhileItHasTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := serveInBubble(t, newBridge(t, testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {
+			if r.Admission.GetUid() == "late" {
+				<-time.After(time.Until(r.Deadline) - time.Second)
+			}
+			return review.Answer{}, errors.New("nothing may judge")
+		})), ServerOptions{})
+		client := e.client(t)
+		for uid, want := range map[string]string{"soon": "1", "late": ""} {
+			got := ask(t, client, e.url(validatePath+"?timeout=5s"), reviewOf(uid, 0))
+			if retry := got.header.Get("Retry-After"); got.status != http.StatusServiceUnavailable || retry != want {
+				t.Errorf("%s: status %d with Retry-After %q, want %q", uid, got.status, retry, want)
+			}
+		}
+		client.CloseIdleConnections()
+		if err := e.stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

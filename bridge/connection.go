@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -17,18 +18,41 @@ type connection struct {
 	channel   identity.Channel
 	handshake time.Duration // of TLS
 	counted   atomic.Bool   // handshake, against the time of the first request
+
+	// Of a connection without the identity of a certificate; nil for others.
+	secure    *tls.Conn
+	strangers *strangers
+	proved    atomic.Bool  // by a capability
+	refused   atomic.Int32 // requests before that
 }
 
 type connectionKey struct{}
 
-func withConnection(ctx context.Context, conn net.Conn, channel func(*tls.ConnectionState) identity.Channel) context.Context {
+func (s *Server) withConnection(ctx context.Context, conn net.Conn) context.Context {
 	secure, ok := conn.(*tls.Conn)
 	if !ok {
 		return ctx
 	}
 	state := secure.ConnectionState()
 	took, _ := handshake.Took(secure)
-	return context.WithValue(ctx, connectionKey{}, &connection{channel: channel(&state), handshake: took})
+	c := &connection{channel: s.options.Channel(&state), handshake: took}
+	peer, err := c.channel.Identity()
+	if err != nil {
+		c.secure, c.strangers = secure, s.strangers
+		s.strangers.add(secure)
+	}
+	s.logCertificate(ctx, peer, &state)
+	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+// logCertificate shows which of its certificates a caller presents, while they are replaced.
+func (s *Server) logCertificate(ctx context.Context, peer identity.Peer, state *tls.ConnectionState) {
+	if len(state.PeerCertificates) == 0 || !s.options.Logger.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	leaf := state.PeerCertificates[0]
+	s.options.Logger.Debug("connection with a client certificate", slog.String("identity", peer.Name()),
+		slog.String("serial", leaf.SerialNumber.Text(16)), slog.Time("ends", leaf.NotAfter))
 }
 
 func connectionOf(r *http.Request) *connection {

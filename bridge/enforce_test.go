@@ -321,20 +321,20 @@ func TestFailuresToEnforce(t *testing.T) {
 		reviewer reviewerFunc
 		status   int
 		code     int32
-		outcome  outcome
+		outcome  review.Outcome
 	}{
 		"Nothing may judge": {
 			func(context.Context, *review.Request) (review.Answer, error) {
 				return review.Answer{}, errors.New("stale")
-			}, 503, 503, outcomeUnjudged,
+			}, 503, 503, review.OutcomeRefused,
 		},
 		"A panic": {
-			func(context.Context, *review.Request) (review.Answer, error) { panic("boom") }, 400, 500, outcomeBroken,
+			func(context.Context, *review.Request) (review.Answer, error) { panic("boom") }, 400, 500, review.OutcomeFailed,
 		},
 		"An answer to something else": {
 			func(context.Context, *review.Request) (review.Answer, error) {
 				return review.Answer{Response: &admissionv1.AdmissionResponse{Uid: "other", Allowed: true}}, nil
-			}, 400, 500, outcomeBroken,
+			}, 400, 500, review.OutcomeFailed,
 		},
 	}
 	for name, test := range tests {
@@ -353,7 +353,7 @@ func TestFailuresToEnforce(t *testing.T) {
 			if response.StatusCode != test.status || status.Code != test.code || strings.Contains(status.Message, "boom") {
 				t.Errorf("status %d with %+v, want %d with code %d", response.StatusCode, status, test.status, test.code)
 			}
-			counted := e.instruments.requests.WithLabelValues(edgeEnforce, "validate", string(test.outcome), fmt.Sprint(test.status))
+			counted := e.instruments.requests.WithLabelValues("prod-1", edgeEnforce, "validate", string(test.outcome), fmt.Sprint(test.status))
 			eventually(t, "it is counted", func() bool { return testutil.ToFloat64(counted) == 1 })
 		})
 	}
@@ -386,7 +386,7 @@ func TestEnforceOverHTTP2(t *testing.T) {
 
 // decodePosted decodes a body that was posted to /enforce.
 func decodePosted(body []byte) (*admissionv1.AdmissionRequest, *refusal) {
-	x := &exchange{endpoint: endpoint{enforces: true}, body: body}
+	x := &exchange{endpoint: &endpoint{enforces: true}, body: body}
 	return x.decode()
 }
 

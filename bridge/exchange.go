@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // shortAnswer is the length up to which net/http sets the Content-Length of an answer, in HTTP/1.1 and HTTP/2.
@@ -20,7 +21,7 @@ const shortAnswer = 1 << 10
 
 // exchange is one HTTP request and its answer. It belongs to the goroutine of its request.
 type exchange struct {
-	endpoint
+	*endpoint
 	bridge     *Bridge
 	connection *connection
 	writer     http.ResponseWriter
@@ -39,16 +40,16 @@ type exchange struct {
 	// Of the review. It can be answered when apiVersion is known; uid is the bridge's own where the version has none.
 	uid, apiVersion string
 
-	outcome outcome
+	outcome review.Outcome
 	failure string // why the answer is no verdict; empty when it is one
 	code    int    // HTTP status; 0 until it is written
 	span    trace.Span
 }
 
-func newExchange(b *Bridge, w http.ResponseWriter, r *http.Request, to endpoint) *exchange {
+func newExchange(b *Bridge, w http.ResponseWriter, r *http.Request, to *endpoint) *exchange {
 	x := &exchange{
 		endpoint: to, bridge: b, connection: connectionOf(r), writer: w, control: *http.NewResponseController(w), request: r, started: time.Now(),
-		span: noop.Span{}, outcome: outcomeBroken,
+		span: noop.Span{}, outcome: review.OutcomeFailed,
 	}
 	// Until the deadline of the review is known: a slow sender or reader does not hold the connection for long.
 	x.readUntil(x.started.Add(refusalTime))
@@ -66,8 +67,11 @@ func (x *exchange) writeUntil(t time.Time) { _ = x.control.SetWriteDeadline(t) }
 // decide.
 func (x *exchange) refuse(r *refusal) {
 	x.failure, x.outcome = r.message, r.outcome
-	r.headers(x.writer.Header())
-	if r.outcome != outcomeUnjudged && x.deniable() {
+	if r.temporary() {
+		x.deadline = x.bridge.retries.firstDeadline(x.cluster, x.uid, x.deadline)
+	}
+	r.headers(x.writer.Header(), x.deadline)
+	if !r.temporary() && x.deniable() {
 		if code, body, err := x.encode(r.denial(x.uid, x.apiVersion)); err == nil {
 			x.answer(code, body)
 			return
@@ -114,7 +118,7 @@ func (x *exchange) end() {
 	if x.enforces {
 		edge = edgeEnforce
 	}
-	x.bridge.instruments.observe(measured{edge, x.stage, x.outcome, x.code, len(x.body), x.started, x.span.SpanContext()})
+	x.bridge.instruments.observe(measured{x.cluster, edge, x.stage, x.outcome, x.code, len(x.body), x.started, x.span.SpanContext()})
 	x.endSpan()
 	if logger := x.bridge.options.Logger; logger.Enabled(x.request.Context(), slog.LevelDebug) {
 		logger.Debug("review answered", slog.String("cluster", x.cluster), slog.String("stage", stageName(x.stage)),
@@ -127,7 +131,7 @@ func (x *exchange) end() {
 func (x *exchange) contain(cause any) {
 	x.bridge.panicked(x.uid, cause)
 	if x.code != 0 {
-		x.outcome = outcomeBroken
+		x.outcome = review.OutcomeFailed
 		return
 	}
 	x.refuse(broken())

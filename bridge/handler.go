@@ -29,7 +29,7 @@ const (
 )
 
 // serve answers a POST to an endpoint. params are the cluster and the entry of the path.
-func (b *Bridge) serve(w http.ResponseWriter, r *http.Request, to endpoint, params map[string]string) {
+func (b *Bridge) serve(w http.ResponseWriter, r *http.Request, to *endpoint, params map[string]string) {
 	x := newExchange(b, w, r, to)
 	defer x.end()
 	if refused := x.review(params); refused != nil {
@@ -45,7 +45,7 @@ func (x *exchange) review(params map[string]string) *refusal {
 	if params["cluster"] == "" || (named && x.entry.Name == "") { // the mux matches empty segments
 		return notFound()
 	}
-	if refused := x.authorize(params["cluster"]); refused != nil {
+	if refused := x.authorize(params); refused != nil {
 		return refused
 	}
 	if refused := acceptable(x.request.Header); refused != nil {
@@ -55,16 +55,20 @@ func (x *exchange) review(params map[string]string) *refusal {
 		return refused
 	}
 	ctx := x.startSpan(x.request.Context())
+	x.endPhase(phaseAuthorized)
 	if refused := x.read(); refused != nil {
 		return refused
 	}
+	x.endPhase(phaseRead)
 	x.readUntil(time.Time{}) // From now on the review's own deadline bounds it.
 	request, refused := x.decode()
+	x.endPhase(phaseDecoded)
 	if refused != nil {
 		return refused
 	}
 	answer, refused := x.bridge.judge(ctx, &review.Request{
-		Stage: x.stage, Entry: entry, Admission: request, Reservation: x.reservation, Deadline: x.deadline,
+		Stage: x.stage, Entry: entry, Admission: request, Reservation: x.reservation,
+		Received: x.started, Deadline: x.deadline,
 	})
 	if refused != nil {
 		return refused
@@ -72,8 +76,13 @@ func (x *exchange) review(params map[string]string) *refusal {
 	return x.reply(answer)
 }
 
-// authorize checks that the caller may speak for the cluster that it names.
-func (x *exchange) authorize(cluster string) *refusal {
+// authorize checks that the caller may speak for the cluster that it names: by the capability in the path if there is one, and
+// otherwise by its certificate.
+func (x *exchange) authorize(params map[string]string) *refusal {
+	cluster := params["cluster"]
+	if shown, ok := params[capabilityParam]; ok {
+		return x.authorizeCapability(shown, cluster)
+	}
 	caller, err := x.connection.channel.Identity()
 	if err != nil {
 		if !errors.Is(err, identity.ErrNone) {
@@ -156,8 +165,8 @@ func (x *exchange) decode() (*admissionv1.AdmissionRequest, *refusal) {
 
 // reply writes the answer of the Reviewer.
 func (x *exchange) reply(answer review.Answer) *refusal {
-	x.outcome = outcomeOf(answer)
-	if x.outcome == outcomeFailed {
+	x.outcome = answer.Outcome()
+	if x.outcome == review.OutcomeFailed || x.outcome == review.OutcomeRefused {
 		x.failure = answer.Response.GetStatus().GetMessage()
 	}
 	code, body, err := x.encode(&admissionv1.ReviewResponse{
@@ -167,6 +176,7 @@ func (x *exchange) reply(answer review.Answer) *refusal {
 		x.bridge.options.Logger.Error("the answer cannot be written", slog.String("uid", x.uid), slog.Any("error", err))
 		return broken()
 	}
+	x.endPhase(phaseEncoded)
 	x.writer.Header()[revisionHeader] = []string{answer.Revision}
 	x.answer(code, body)
 	return nil

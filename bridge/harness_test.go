@@ -87,6 +87,7 @@ type edge struct {
 	addr      string
 	connect   func(ctx context.Context) (net.Conn, error)
 	authority *certs.Authority
+	server    *Server
 	stop      func() error // ends Serve and returns its error; may be called again
 }
 
@@ -158,7 +159,11 @@ func serveOn(
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.Handler, options.TLS = b, serverTLS(t, ca, auth)
+	alpn := DefaultALPN()
+	if options.TLS != nil {
+		alpn = options.TLS.NextProtos
+	}
+	options.Handler, options.TLS = b, serverTLS(t, ca, auth, alpn...)
 	server, err := NewServer(options)
 	if err != nil {
 		t.Fatal(err)
@@ -168,10 +173,10 @@ func serveOn(
 	go func() { served <- server.Serve(ctx, listener) }()
 	stop := sync.OnceValue(func() error { cancel(); return <-served })
 	t.Cleanup(func() { _ = stop() })
-	return &edge{Bridge: b, addr: listener.Addr().String(), connect: connect, authority: ca, stop: stop}
+	return &edge{Bridge: b, addr: listener.Addr().String(), connect: connect, authority: ca, server: server, stop: stop}
 }
 
-func serverTLS(t testing.TB, ca *certs.Authority, auth tls.ClientAuthType) *tls.Config {
+func serverTLS(t testing.TB, ca *certs.Authority, auth tls.ClientAuthType, alpn ...string) *tls.Config {
 	t.Helper()
 	dir := t.TempDir()
 	pair, err := ca.Issue(certs.Spec{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true})
@@ -186,7 +191,7 @@ func serverTLS(t testing.TB, ca *certs.Authority, auth tls.ClientAuthType) *tls.
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reloader.ServerTLS(tls.VersionTLS12, auth)
+	return reloader.ServerTLS(tls.VersionTLS12, auth, alpn...)
 }
 
 // clientTLS is the configuration of a caller; without an identity it has no certificate.
@@ -211,26 +216,36 @@ func (e *edge) clientTLS(t testing.TB, ca *certs.Authority, identity string) *tl
 }
 
 // client is an HTTP client as an API server is one: HTTP/1.1, keeping its connections.
-func (e *edge) client(t testing.TB) *http.Client {
+func (e *edge) client(t testing.TB) *http.Client { return e.clientAs(t, "kube-apiserver") }
+
+// clientAs is client with the certificate of an identity; empty has none.
+func (e *edge) clientAs(t testing.TB, identity string) *http.Client {
 	t.Helper()
 	transport := &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return e.connect(ctx) },
-		TLSClientConfig: e.clientTLS(t, e.authority, "kube-apiserver"), MaxIdleConnsPerHost: 64,
+		TLSClientConfig: e.clientTLS(t, e.authority, identity), MaxIdleConnsPerHost: 64,
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: patience}
 }
 
-// client2 is an HTTP/2 client.
-func (e *edge) client2(t testing.TB) *http.Client {
+// only lets a client speak one version of HTTP.
+func only(t testing.TB, client *http.Client, version int) *http.Client {
 	t.Helper()
-	client := e.client(t)
 	transport, ok := client.Transport.(*http.Transport)
 	if !ok {
 		t.Fatal("not an http.Transport")
 	}
-	transport.ForceAttemptHTTP2 = true
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(version == 1)
+	transport.Protocols.SetHTTP2(version == 2)
 	return client
+}
+
+// client2 is an HTTP/2 client.
+func (e *edge) client2(t testing.TB) *http.Client {
+	t.Helper()
+	return only(t, e.client(t), 2)
 }
 
 func (e *edge) url(path string) string { return "https://" + e.addr + path }
@@ -254,9 +269,12 @@ func (e *edge) secure(ctx context.Context, config *tls.Config) (net.Conn, error)
 	return secured, nil
 }
 
-func (e *edge) dial(t testing.TB) *wire {
+func (e *edge) dial(t testing.TB) *wire { return e.dialAs(t, "kube-apiserver") }
+
+// dialAs opens a connection with the certificate of an identity; empty has none.
+func (e *edge) dialAs(t testing.TB, identity string) *wire {
 	t.Helper()
-	conn, err := e.secure(t.Context(), e.clientTLS(t, e.authority, "kube-apiserver"))
+	conn, err := e.secure(t.Context(), e.clientTLS(t, e.authority, identity))
 	if err != nil {
 		t.Fatal(err)
 	}

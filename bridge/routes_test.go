@@ -57,7 +57,7 @@ func TestRefusedPathsAreCounted(t *testing.T) {
 	}
 	var got []float64
 	for _, labels := range [][]string{{edgeJSON, stageNone}, {edgeJSON, "validate"}, {edgeEnforce, "validate"}} {
-		got = append(got, testutil.ToFloat64(b.instruments.requests.WithLabelValues(labels[0], labels[1], string(outcomeRejected), "404")))
+		got = append(got, testutil.ToFloat64(b.instruments.requests.WithLabelValues("", labels[0], labels[1], "refused", "404")))
 	}
 	if !slices.Equal(got, []float64{1, 1, 1}) {
 		t.Errorf("counted %v, want one of each", got)

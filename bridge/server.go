@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +43,8 @@ var _ DrainHandler = (*Bridge)(nil)
 type ServerOptions struct {
 	// Handler answers. Required.
 	Handler DrainHandler
-	// TLS is the configuration of the listener, as Reloader.ServerTLS makes it. Required.
+	// TLS is the configuration of the listener, as Reloader.ServerTLS makes it. Its protocols are those of ALPN, by preference;
+	// none are DefaultALPN. Required.
 	TLS *tls.Config
 	// Channel identifies the peer of a connection. It is called once for each, after the handshake. nil means the peer that the
 	// handshake has verified, for as long as the connection is open.
@@ -56,10 +58,40 @@ type ServerOptions struct {
 	Logger *slog.Logger
 }
 
+// The protocols of the JSON edge, as ALPN names them.
+const (
+	HTTP1 = "http/1.1"
+	HTTP2 = "h2"
+)
+
+// DefaultALPN are the protocols that the JSON edge offers by default, by preference. A caller that offers both speaks HTTP/1.1: a
+// review costs less processor, and callers open more connections, which spread over dispatchers (docs/design/0031-alpn.md).
+func DefaultALPN() []string { return []string{HTTP1, HTTP2} }
+
+// CheckALPN returns an error unless a listener for API servers may offer these protocols. HTTP/1.1 has to be one of them: API
+// servers offer nothing else to a Service or to another machine (hookClientConfig in
+// k8s.io/apiserver/pkg/util/webhook/client.go), and no handshake of theirs would succeed.
+func CheckALPN(protocols []string) error {
+	for i, p := range protocols {
+		switch {
+		case p != HTTP1 && p != HTTP2:
+			return fmt.Errorf("%q is not a protocol of this listener: give %s, or %s and %s by preference", p, HTTP1, HTTP1, HTTP2)
+		case slices.Contains(protocols[:i], p):
+			return fmt.Errorf("%s is there twice: give it once", p)
+		}
+	}
+	if !slices.Contains(protocols, HTTP1) {
+		return fmt.Errorf("%s is missing: API servers speak it to every webhook that is not on their own machine; add it", HTTP1)
+	}
+	return nil
+}
+
 // Server serves a handler by HTTP/1.1 and HTTP/2 over TLS. Make it with NewServer; it serves once.
 type Server struct {
-	options ServerOptions
-	http    *http.Server
+	options   ServerOptions
+	http      *http.Server
+	strangers *strangers
+	unused    unused
 }
 
 // NewServer makes a Server. It does no I/O.
@@ -70,25 +102,26 @@ func NewServer(options ServerOptions) (*Server, error) {
 	options.StopTimeout = cmp.Or(options.StopTimeout, DefaultStopTimeout)
 	options.TLS = options.TLS.Clone()
 	if len(options.TLS.NextProtos) == 0 {
-		options.TLS.NextProtos = []string{"h2", "http/1.1"}
+		options.TLS.NextProtos = DefaultALPN()
 	}
 	if options.Channel == nil {
 		options.Channel = verified
 	}
 	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
-	return &Server{options: options, http: &http.Server{
-		Handler:           options.Handler,
+	s := &Server{options: options, strangers: newStrangers(), unused: unused{conns: map[net.Conn]struct{}{}}}
+	s.http = &http.Server{
+		Handler:           admitter{options.Handler},
 		TLSConfig:         options.TLS.Clone(), // for HTTP/2 alone; package handshake does the handshakes
 		ReadHeaderTimeout: headerTimeout,
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return withConnection(ctx, conn, options.Channel)
-		},
-		IdleTimeout:    idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog:       slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
+		ConnContext:       s.withConnection,
+		ConnState:         s.changed,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
 		// Bodies and answers have deadlines of their own, which depend on the caller's timeout: see handler.go.
 		DisableGeneralOptionsHandler: true,
-	}}, nil
+	}
+	return s, nil
 }
 
 // Serve serves the listener, which it closes, until ctx ends; then it stops without losing a review:
@@ -121,6 +154,54 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return s.stop(context.WithoutCancel(ctx), served)
 }
 
+// firstRequest is the time from the stop until connections are closed on which no request has come. API servers dial ahead of need, and
+// net/http would wait 5 s for each such connection.
+const firstRequest = time.Second
+
+// changed is the ConnState of the server.
+func (s *Server) changed(conn net.Conn, state http.ConnState) {
+	s.unused.changed(conn, state)
+	s.strangers.changed(conn, state)
+}
+
+// unused are the connections on which no request has come. Its methods may be called concurrently.
+type unused struct {
+	mu      sync.Mutex
+	conns   map[net.Conn]struct{}
+	closing bool
+}
+
+func (u *unused) changed(conn net.Conn, state http.ConnState) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(u.conns, conn)
+	case u.closing:
+		closeUnused(conn)
+	default:
+		u.conns[conn] = struct{}{}
+	}
+}
+
+// close closes them, and those that come later.
+func (u *unused) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closing = true
+	for conn := range u.conns {
+		closeUnused(conn)
+	}
+}
+
+func closeUnused(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		hangUp(secure)
+		return
+	}
+	_ = conn.Close()
+}
+
 // stop waits out the propagation delay, and shuts down within the stop's bound.
 func (s *Server) stop(ctx context.Context, served <-chan error) error {
 	delay := time.NewTimer(s.options.PropagationDelay)
@@ -132,6 +213,8 @@ func (s *Server) stop(ctx context.Context, served <-chan error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.StopTimeout)
 	defer cancel()
+	closing := time.AfterFunc(firstRequest, s.unused.close)
+	defer closing.Stop()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("bridge: reviews were still in flight %v after the stop began: %w", s.options.StopTimeout, err), s.http.Close())

@@ -116,6 +116,18 @@ func TestConnectionsAreTakenWhileTheStopPropagates(t *testing.T) {
 	})
 }
 
+// TestConnectionsWithoutARequestDoNotHoldUpTheStop: API servers dial ahead of need, and net/http waits 5 s for each such connection.
+func TestConnectionsWithoutARequestDoNotHoldUpTheStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := serveInBubble(t, newBridge(t, testOptions(allow)), ServerOptions{StopTimeout: 3 * time.Second})
+		e.dial(t)
+		synctest.Wait()
+		if err := e.stop(); err != nil {
+			t.Errorf("Serve() = %v, want nil", err)
+		}
+	})
+}
+
 func TestStopIsBounded(t *testing.T) {
 	g := newGate()
 	options := ServerOptions{StopTimeout: 50 * time.Millisecond}

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -25,7 +27,7 @@ func (b *Bridge) judge(ctx context.Context, r *review.Request) (review.Answer, *
 	answer, err := b.options.Reviewer.Review(ctx, r)
 	if err != nil {
 		b.options.Logger.Debug("nothing may judge", slog.String("uid", uid), slog.Any("error", err))
-		return review.Answer{}, unjudged(err)
+		return review.Answer{}, b.unjudged(err)
 	}
 	if answer.Response.GetUid() != uid {
 		b.options.Logger.Error("the answer is not one to its review",
@@ -42,13 +44,19 @@ type service struct {
 	bridge *Bridge
 }
 
+// UnjudgedTrailer is in the trailer of a review that no hook was asked about, since nothing may judge it here now: another
+// dispatcher may take it, whatever the side effects of hooks.
+const UnjudgedTrailer = "portcullis-unjudged"
+
 // Review is the RPC.
 func (s *service) Review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 	m := measured{edge: edgeGRPC, stage: request.GetStage(), bytes: proto.Size(request), code: http.StatusOK, started: time.Now()}
-	response, how, refused := s.contained(ctx, request)
-	m.outcome = how
+	response, refused := s.contained(ctx, request, &m)
 	var err error
 	if refused != nil {
+		if refused.temporary() {
+			_ = grpc.SetTrailer(ctx, metadata.Pairs(UnjudgedTrailer, "true")) // fails outside of gRPC alone
+		}
 		m.outcome, m.code = refused.outcome, refused.code
 		err = status.Error(grpcCode(refused.code), refused.message)
 	}
@@ -56,25 +64,31 @@ func (s *service) Review(ctx context.Context, request *admissionv1.ReviewRequest
 	return response, err
 }
 
-// contained keeps a panic from ending the process, which grpc does not. It is a denial if the caller is authorized.
-func (s *service) contained(ctx context.Context, request *admissionv1.ReviewRequest) (response *admissionv1.ReviewResponse, how outcome, refused *refusal) {
-	admitted := false
+// contained keeps a panic from ending the process, which grpc does not. It is a denial if the caller is authorized. It sets the cluster
+// and the outcome of m.
+func (s *service) contained(
+	ctx context.Context, request *admissionv1.ReviewRequest, m *measured,
+) (response *admissionv1.ReviewResponse, refused *refusal) {
 	defer func() {
 		cause := recover()
 		if cause == nil {
 			return
 		}
 		s.bridge.panicked(request.GetRequest().GetUid(), cause)
-		response, how, refused = nil, outcomeBroken, broken()
-		if admitted {
+		response, m.outcome, refused = nil, review.OutcomeFailed, broken()
+		if m.cluster != "" {
 			response, refused = deny(request, broken()), nil
 		}
 	}()
 	if refused = s.admit(ctx, request); refused != nil {
-		return nil, refused.outcome, refused
+		return nil, refused
 	}
-	admitted = true
-	return s.review(ctx, request)
+	m.cluster = request.GetRequest().GetCluster()
+	ctx, span := s.startSpan(ctx, request, m)
+	defer func() { s.endSpan(span, m, response, refused) }()
+	m.outcome = review.OutcomeFailed // unless it returns
+	response, m.outcome, refused = s.review(ctx, request)
+	return response, refused
 }
 
 // deny makes a refusal the answer to a review.
@@ -83,16 +97,16 @@ func deny(request *admissionv1.ReviewRequest, r *refusal) *admissionv1.ReviewRes
 }
 
 // review judges a review of an authorized caller.
-func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, outcome, *refusal) {
+func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, review.Outcome, *refusal) {
 	admission := request.GetRequest()
 	size := int64(proto.Size(request))
 	if limit := s.bridge.options.MaxBodyBytes; size > limit {
-		return deny(request, tooLarge(limit)), outcomeRejected, nil
+		return deny(request, tooLarge(limit)), review.OutcomeRefused, nil
 	}
 	// The message is in memory by now. grpc's own limits on streams and on their size bound the messages before.
 	reservation, err := s.bridge.options.Memory.Reserve(admission.GetCluster(), reviewBytes(request.GetStage(), size))
 	if err != nil {
-		return nil, outcomeUnjudged, overloaded(err)
+		return nil, review.OutcomeRefused, overloaded(err)
 	}
 	defer reservation.Release()
 	if refused := checkObjects(admission, reservation); refused != nil {
@@ -101,16 +115,16 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 
 	answer, refused := s.bridge.judge(ctx, &review.Request{
 		Stage: request.GetStage(), Entry: request.GetEntry(), Admission: admission, Reservation: reservation, Explain: request.GetExplain(),
-		Deadline: time.Now().Add(callTime(ctx)),
+		AwaitShadows: request.GetAwaitShadows(), Deadline: time.Now().Add(callTime(ctx)),
 	})
 	switch {
 	case refused == nil:
 		return &admissionv1.ReviewResponse{
 			Response: answer.Response, Revision: answer.Revision, Outcomes: answer.Outcomes, ApiVersion: request.GetApiVersion(),
-			Failed: answer.Failed,
-		}, outcomeOf(answer), nil
-	case refused.outcome == outcomeBroken:
-		return deny(request, refused), outcomeBroken, nil
+			Failed: answer.Failed, Outcome: string(answer.Outcome()),
+		}, answer.Outcome(), nil
+	case refused.outcome == review.OutcomeFailed:
+		return deny(request, refused), refused.outcome, nil
 	}
 	return nil, refused.outcome, refused
 }

@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -262,5 +264,32 @@ func TestAPlainChannelHasNoIdentity(t *testing.T) {
 	}
 	if _, err := (&service{bridge: newBridge(t, testOptions(allow))}).Review(t.Context(), grpcReview()); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("without channel: %v, want Unauthenticated", err)
+	}
+}
+
+func TestMetadataThatIsNoTraceIsIgnored(t *testing.T) {
+	var joined trace.SpanContext
+	client := serveGRPC(t, newBridge(t, testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {
+		joined = trace.SpanContextFromContext(ctx)
+		return allow(ctx, r)
+	})))("kube-apiserver")
+	const parent = "00-" + parentTrace + "-" + parentSpan + "-01"
+	for name, test := range map[string]struct {
+		sent []string // of metadata
+		want string   // span; empty for none
+	}{
+		"a trace":                  {[]string{"traceparent", parent, "tracestate", "a=b"}, parentSpan},
+		"a trace with a bad state": {[]string{"traceparent", parent, "tracestate", "no state"}, parentSpan},
+		"text":                     {[]string{"traceparent", strings.Repeat("x", 1000)}, ""},
+		"two traces":               {[]string{"traceparent", parent, "traceparent", parent}, ""},
+		"a state alone":            {[]string{"tracestate", "a=b"}, ""},
+	} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), test.sent...)
+		if response, err := client.Review(ctx, grpcReview()); err != nil || !response.GetResponse().GetAllowed() {
+			t.Errorf("%s: %v, error %v", name, response, err)
+		}
+		if got := joined.SpanID().String(); joined.IsValid() != (test.want != "") || test.want != "" && got != test.want {
+			t.Errorf("%s: judged in %v, want the span %q", name, joined, test.want)
+		}
 	}
 }

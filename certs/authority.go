@@ -45,10 +45,14 @@ type Authority struct {
 // NewAuthority makes an authority with a new key. The name is the common name of its certificate, for people; ttl is
 // counted from now, 0 is DefaultAuthorityTTL.
 func NewAuthority(name string, ttl time.Duration) (*Authority, error) {
+	return NewAuthorityAt(time.Now(), name, ttl)
+}
+
+// NewAuthorityAt is NewAuthority with ttl counted from now.
+func NewAuthorityAt(now time.Time, name string, ttl time.Duration) (*Authority, error) {
 	if ttl == 0 {
 		ttl = DefaultAuthorityTTL
 	}
-	now := time.Now()
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-clockSkew),
@@ -82,6 +86,9 @@ func ReadAuthority(certFile, keyFile string) (*Authority, error) {
 	return authority, nil
 }
 
+// LoadAuthority returns the authority of a certificate and its key.
+func LoadAuthority(pair Pair) (*Authority, error) { return newAuthority(pair) }
+
 func newAuthority(pair Pair) (*Authority, error) {
 	loaded, err := pair.TLS()
 	if err != nil {
@@ -97,6 +104,9 @@ func newAuthority(pair Pair) (*Authority, error) {
 // CA returns the authority's own certificate and key. Peers get the certificate, to trust it; the issuer keeps the key.
 func (a *Authority) CA() Pair { return a.pair }
 
+// Certificate returns the authority's own certificate. It is shared: never change it.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
+
 // Spec is the content of a certificate.
 type Spec struct {
 	// Identity names the holder: a URI such as "spiffe://mesh/imagepolicy" becomes the URI name, anything else the common
@@ -108,9 +118,11 @@ type Spec struct {
 	IPs []net.IP
 	// Server allows the holder to accept connections, Client to open them. At least one is needed.
 	Server, Client bool
-	// TTL is counted from now; 0 is DefaultLeafTTL. A certificate never outlives its authority, and is dated back by five minutes
+	// TTL is counted from Now; 0 is DefaultLeafTTL. A certificate never outlives its authority, and is dated back by five minutes
 	// for slow clocks.
 	TTL time.Duration
+	// Now is the present; zero is time.Now().
+	Now time.Time
 }
 
 // Issue makes a certificate with a new key.
@@ -134,7 +146,10 @@ func (a *Authority) Issue(spec Spec) (Pair, error) {
 }
 
 func (s Spec) template() (*x509.Certificate, error) {
-	start := time.Now()
+	start := s.Now
+	if start.IsZero() {
+		start = time.Now()
+	}
 	template := &x509.Certificate{
 		NotBefore:   start.Add(-clockSkew),
 		NotAfter:    start.Add(cmp.Or(s.TTL, DefaultLeafTTL)),

@@ -110,7 +110,14 @@ func encodePair(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
 		return Pair{}, fmt.Errorf("encoding a key: %w", err)
 	}
 	return Pair{
-		CertPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		CertPEM: encodeCertificate(der),
 		KeyPEM:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 	}, nil
+}
+
+// EncodeCertificate returns a certificate in PEM.
+func EncodeCertificate(cert *x509.Certificate) []byte { return encodeCertificate(cert.Raw) }
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

@@ -92,23 +92,17 @@ func (r *Reloader) Err() error {
 	return nil
 }
 
-// SecondsToExpiry returns the time until our own certificate expires, in seconds: negative after that, 0 without one.
-func (r *Reloader) SecondsToExpiry() float64 {
+// Expiry is the moment at which our own certificate expires; zero without one.
+func (r *Reloader) Expiry() time.Time {
 	cert := r.fresh().cert
 	if cert == nil {
-		return 0
+		return time.Time{}
 	}
-	return cert.Leaf.NotAfter.Sub(r.options.Now()).Seconds()
+	return cert.Leaf.NotAfter
 }
 
-// CASecondsToExpiry returns the time until the first of the trusted authorities expires, in seconds; 0 without any.
-func (r *Reloader) CASecondsToExpiry() float64 {
-	expiry := r.fresh().authorityExpiry
-	if expiry.IsZero() {
-		return 0
-	}
-	return expiry.Sub(r.options.Now()).Seconds()
-}
+// CAExpiry is the moment at which the first of the trusted authorities expires; zero without any.
+func (r *Reloader) CAExpiry() time.Time { return r.fresh().authorityExpiry }
 
 // Run reads the files every second until ctx ends, so that open connections see changed authorities without a handshake.
 func (r *Reloader) Run(ctx context.Context) error {
@@ -190,7 +184,7 @@ func (r *Reloader) readAuthorities(next *material) error {
 	if next.authorities != nil && bytes.Equal(bundle, next.bundle) {
 		return nil
 	}
-	authorities, err := parseBundle(bundle)
+	authorities, err := ParseBundle(bundle)
 	if err != nil {
 		return fmt.Errorf("authorities %s: %w", r.options.CAFile, err)
 	}
@@ -206,9 +200,9 @@ func (r *Reloader) readAuthorities(next *material) error {
 	return nil
 }
 
-// parseBundle reads every certificate of a bundle, and fails when one is invalid: a half-written bundle must not drop an
+// ParseBundle reads every certificate of a PEM bundle, and fails when one is invalid: a half-written bundle must not drop an
 // authority without an error, as x509.CertPool.AppendCertsFromPEM would.
-func parseBundle(bundle []byte) ([]*x509.Certificate, error) {
+func ParseBundle(bundle []byte) ([]*x509.Certificate, error) {
 	var authorities []*x509.Certificate
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {

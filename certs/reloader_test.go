@@ -344,24 +344,28 @@ func TestARefusedFileIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestSecondsToExpiry(t *testing.T) {
+func TestExpiry(t *testing.T) {
 	ca := authority(t)
-	server := newSide(t, issue(t, ca, Spec{DNSNames: []string{serverName}, Server: true, TTL: time.Minute}), ca.CA().CertPEM)
-	near := func(got, want float64) bool { return got > want-30 && got < want+30 } // the clock of Issue is the real one
-	if got := server.reloader.SecondsToExpiry(); !near(got, 60) {
-		t.Errorf("SecondsToExpiry() = %v, want about 60", got)
+	first, second := issue(t, ca, Spec{DNSNames: []string{serverName}, Server: true, TTL: time.Minute}), serverPair(t, ca)
+	server := newSide(t, first, ca.CA().CertPEM)
+	ends := func(pair Pair) time.Time {
+		t.Helper()
+		loaded, err := pair.TLS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return loaded.Leaf.NotAfter
 	}
-	if got := server.reloader.CASecondsToExpiry(); !near(got, 3600) {
-		t.Errorf("CASecondsToExpiry() = %v, want about 3600", got)
+	if got := server.reloader.Expiry(); !got.Equal(ends(first)) {
+		t.Errorf("Expiry() = %v, want %v", got, ends(first))
 	}
-	server.clock.advance(2 * time.Minute)
-	if got := server.reloader.SecondsToExpiry(); !near(got, -60) {
-		t.Errorf("SecondsToExpiry() = %v after it lapsed, want about -60", got)
+	if got := server.reloader.CAExpiry(); !got.Equal(ends(ca.CA())) {
+		t.Errorf("CAExpiry() = %v, want %v", got, ends(ca.CA()))
 	}
-	server.write(t, serverPair(t, ca), ca.CA().CertPEM)
+	server.write(t, second, ca.CA().CertPEM)
 	server.look()
-	if got := server.reloader.SecondsToExpiry(); got < 3000 {
-		t.Errorf("SecondsToExpiry() = %v, want the new certificate's", got)
+	if got := server.reloader.Expiry(); !got.Equal(ends(second)) {
+		t.Errorf("Expiry() = %v, want the new certificate's, %v", got, ends(second))
 	}
 }
 

@@ -8,15 +8,13 @@ import (
 )
 
 // ServerTLS returns a configuration for a server that takes the newest files at every handshake: its certificate and
-// the authorities of its clients. The protocols are offered by ALPN in this order; none is h2 and then http/1.1.
+// the authorities of its clients. The protocols are offered by ALPN: the first one that the client offers too is spoken. With none
+// there is no ALPN, and clients of HTTP speak HTTP/1.1.
 //
 // Between our own parts minVersion is tls.VersionTLS13 with tls.RequireAndVerifyClientCert. API servers are given
 // tls.VersionTLS12, and tls.VerifyClientCertIfGiven where a caller without certificate shall read an answer that says
 // so. Sessions are not resumed: connections live long, and a resumed one would outlive the authority of its client.
 func (r *Reloader) ServerTLS(minVersion uint16, auth tls.ClientAuthType, protocols ...string) *tls.Config {
-	if len(protocols) == 0 {
-		protocols = []string{"h2", "http/1.1"}
-	}
 	return &tls.Config{ //nolint:gosec // the caller says the lowest version; API servers need TLS 1.2
 		MinVersion:             minVersion,
 		ClientAuth:             auth,

@@ -105,6 +105,14 @@ func (c *objectCache[O, T]) Bookmark(string) error {
 
 func (c *objectCache[O, T]) Resync() error { return nil }
 
+// watched takes the start of a watch as a sign of life: the API server sends at once what the items lack. It sends no bookmark on a
+// watch while its last event is no newer than the start (process in k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
+func (c *objectCache[O, T]) watched(begun time.Time) {
+	if c.items.Load() != nil {
+		c.freshness.markFresh(begun)
+	}
+}
+
 // collection is the part of a typed client that a reflector needs.
 type collection[L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
@@ -123,10 +131,28 @@ func watchInto[L runtime.Object, O metav1.Object, T any](
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			streamsList := opts.SendInitialEvents != nil // for which it has the time of client-go, and bookmarks
+			if seconds := c.freshness.watchFor(); !streamsList {
+				opts.TimeoutSeconds = &seconds
+			}
+			begun := time.Now()
 			w, err := of.Watch(ctx, opts)
 			c.freshness.markFailed(err)
+			if err == nil && !streamsList {
+				c.watched(begun)
+			}
 			return w, err
 		},
 	}
-	cache.NewReflectorWithOptions(lw, example, c, cache.ReflectorOptions{Name: name}).RunWithContext(ctx)
+	var source cache.ListerWatcher = lw
+	if c.freshness.bound() < FreshFor {
+		source = withoutStreamedList{lw}
+	}
+	cache.NewReflectorWithOptions(source, example, c, cache.ReflectorOptions{Name: name}).RunWithContext(ctx)
 }
+
+// withoutStreamedList keeps the reflector from streaming the first list: the watch that begins so lasts for minutes, with a bookmark in each.
+type withoutStreamedList struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is the name by which k8s.io/client-go/util/watchlist asks.
+func (withoutStreamedList) IsWatchListSemanticsUnSupported() bool { return true }

@@ -3,7 +3,7 @@
 //
 // A [Registry] is built from Cluster documents and changes with them. A lookup takes no lock and starts nothing. Run owns
 // the watches of each cluster that has a kubeconfig (namespaces, CustomResourceDefinitions and APIServices) and its discovery.
-// A cluster that cannot be reached affects its own reviews alone. Information about a cluster is used for [FreshFor] and
+// A cluster that cannot be reached affects its own reviews alone. Information about a cluster is used for [FreshFor], or Options.FreshFor, and
 // is an error afterwards, except that a single namespace is read from the cluster.
 //
 // Conversion between built-in versions is behind an interface, [Builtin], since it depends on all of Kubernetes.
@@ -15,12 +15,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -39,7 +42,7 @@ var (
 // AuthorizationError refuses a caller. Its text may be sent to the caller: it does not show whether the cluster exists.
 // errors.Is finds ErrUnknownCluster or ErrNotAllowed.
 type AuthorizationError struct {
-	// Identity is the caller; empty if it has none.
+	// Identity is the caller; empty if it has none, or has shown a capability.
 	Identity string
 	// Cluster is the cluster asked for.
 	Cluster string
@@ -61,6 +64,18 @@ type Options struct {
 	Builtin Builtin
 	// Conversions returns the caller of the conversion webhooks of a cluster; with nil they cannot be called.
 	Conversions func(cluster string) custom.Caller
+	// Bridges returns the way to the API server of a cluster through its bridges; with nil, clusters with spec.bridge cannot be
+	// asked.
+	Bridges func(cluster string) http.RoundTripper
+	// BridgedConversions returns the caller of the conversion webhook of a CustomResourceDefinition through the bridges of a cluster with
+	// spec.bridge; with nil such clusters use Conversions.
+	BridgedConversions func(cluster, definition string) custom.Caller
+	// FreshFor is how long information about a cluster counts after it was last confirmed, between MinFreshFor and MaxFreshFor; 0 is
+	// the constant FreshFor. The watches and discoveries of a shorter time come more often.
+	FreshFor time.Duration
+	// CapabilityKeys returns the keys by which the mesh makes capabilities, nil for none; it is called for each review by a capability.
+	// With nil there are none.
+	CapabilityKeys func() *identity.CapabilityKeys
 	// Logger receives failures to reach a cluster; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -71,22 +86,29 @@ type Registry struct {
 	builtin     Builtin
 	known       Equivalents // in a cluster of which nothing is known
 	conversions func(cluster string) custom.Caller
+	bridged     func(cluster, definition string) custom.Caller
+	bridges     func(cluster string) http.RoundTripper
 	reload      time.Duration                          // of kubeconfigs
+	age         time.Duration                          // of information about clusters
 	current     atomic.Pointer[map[string]*registered] // by name; never changed once it is here
 	changed     chan struct{}                          // holds one token while Run has not seen an update
+	refused     *prometheus.CounterVec                 // capabilities that were not accepted
+	keys        func() *identity.CapabilityKeys
 
 	update sync.Mutex // held while current is replaced
 }
 
 // registered is one cluster of a Registry. It is immutable.
 type registered struct {
-	identities  map[string]bool
-	authorities []string // that may vouch for them; none means all
-	namespaces  namespaces
-	resources   resources
-	permissions authorizer.Authorizer // nil if unknown
-	remote      *remote               // nil without a kubeconfig
-	static      []Part                // the parts, as far as remote does not read them
+	identities   map[string]bool
+	authorities  []string // that may vouch for them; none means all
+	capabilities capabilities
+	made         *made // nil without spec.rotateCapability
+	namespaces   namespaces
+	resources    resources
+	permissions  authorizer.Authorizer // nil if unknown
+	remote       *remote               // nil without a kubeconfig
+	static       []Part                // the parts, as far as remote does not read them
 }
 
 // namespaces returns the labels of namespaces. A missing namespace is an error that apierrors.IsNotFound recognises. The labels
@@ -106,10 +128,13 @@ type resources interface {
 // New returns a registry without clusters.
 func New(opts Options) *Registry {
 	r := &Registry{
-		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions,
-		reload: reloadInterval, changed: make(chan struct{}, 1),
+		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions, bridged: opts.BridgedConversions, bridges: opts.Bridges,
+		reload: reloadInterval, age: opts.FreshFor, changed: make(chan struct{}, 1), refused: newRefused(),
 	}
 	r.logger = cmp.Or(r.logger, slog.New(slog.DiscardHandler))
+	if r.keys = opts.CapabilityKeys; r.keys == nil {
+		r.keys = func() *identity.CapabilityKeys { return nil }
+	}
 	if r.builtin == nil {
 		r.builtin = nothingBuiltin{}
 	}
@@ -140,11 +165,14 @@ func (r *Registry) Update(clusters []*kinds.Cluster) {
 
 // register makes the cluster of a document. It keeps the connection of before if its kubeconfig is the same.
 func (r *Registry) register(c *kinds.Cluster, before *registered) *registered {
-	e := &registered{identities: make(map[string]bool, len(c.Spec.Identities)), authorities: c.Spec.Authorities}
+	e := &registered{
+		identities: make(map[string]bool, len(c.Spec.Identities)), authorities: c.Spec.Authorities,
+		capabilities: newCapabilities(c.Spec.Capabilities, before), made: newMade(c, before),
+	}
 	for _, id := range c.Spec.Identities {
 		e.identities[id] = true
 	}
-	if c.Spec.Kubeconfig != "" {
+	if c.Spec.Kubeconfig != "" || c.Spec.Bridge != nil {
 		e.remote = r.remote(c, c.Spec.Kubeconfig, true, before)
 		e.namespaces, e.resources, e.permissions = e.remote, e.remote, e.remote
 		return e
@@ -167,8 +195,22 @@ func (r *Registry) remote(c *kinds.Cluster, kubeconfig string, whole bool, befor
 		return before.remote
 	}
 	return &remote{
-		path: kubeconfig, whole: whole, reload: r.reload, builtin: r.builtin, logger: r.logger.With("cluster", c.Metadata.Name),
-		tried: make(chan struct{}),
+		path: kubeconfig, load: r.loader(c, kubeconfig), whole: whole, reload: r.reload, age: r.age, builtin: r.builtin,
+		logger: r.logger.With("cluster", c.Metadata.Name), tried: make(chan struct{}),
+	}
+}
+
+// loader returns the function that reads how a cluster is reached: by a kubeconfig or, with "", through its bridges.
+func (r *Registry) loader(c *kinds.Cluster, kubeconfig string) func() (*kubeconfigFile, error) {
+	if kubeconfig != "" {
+		return func() (*kubeconfigFile, error) { return loadKubeconfig(kubeconfig) }
+	}
+	name := c.Metadata.Name
+	return func() (*kubeconfigFile, error) {
+		if r.bridges == nil {
+			return nil, errNoBridges
+		}
+		return &kubeconfigFile{config: &rest.Config{Host: "http://" + name + ".bridge", Transport: r.bridges(name), QPS: -1}}, nil
 	}
 }
 
@@ -216,6 +258,20 @@ func (r *Registry) remotes() map[*remote]bool {
 	return wanted
 }
 
+// API returns the way to the API server of a cluster that has a kubeconfig or bridges. The client is another one when the kubeconfig
+// has changed; it stays the registry's.
+func (r *Registry) API(ctx context.Context, cluster string) (*rest.Config, *http.Client, error) {
+	e := (*r.current.Load())[cluster]
+	if e == nil || e.remote == nil {
+		return nil, nil, fmt.Errorf("the mesh has no access to the cluster %q", cluster)
+	}
+	c, err := e.remote.connected(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.clients.config, c.clients.client, nil
+}
+
 // Authorize returns nil if the caller may send reviews of the cluster, else an *AuthorizationError.
 func (r *Registry) Authorize(caller identity.Peer, cluster string) error {
 	e, ok := (*r.current.Load())[cluster]
@@ -223,6 +279,18 @@ func (r *Registry) Authorize(caller identity.Peer, cluster string) error {
 	case !ok:
 		return &AuthorizationError{Identity: caller.Name(), Cluster: cluster, reason: ErrUnknownCluster}
 	case !e.identities[caller.Name()] || !caller.VouchedBy(e.authorities):
+		return &AuthorizationError{Identity: caller.Name(), Cluster: cluster, reason: ErrNotAllowed}
+	}
+	return nil
+}
+
+// AuthorizeBridge returns nil if the caller may give access to the API server of the cluster, which a bridge may if the Cluster has
+// spec.bridge; else an *AuthorizationError.
+func (r *Registry) AuthorizeBridge(caller identity.Peer, cluster string) error {
+	if err := r.Authorize(caller, cluster); err != nil {
+		return err
+	}
+	if e := (*r.current.Load())[cluster]; e == nil || e.remote == nil || e.remote.source() != SourceBridge {
 		return &AuthorizationError{Identity: caller.Name(), Cluster: cluster, reason: ErrNotAllowed}
 	}
 	return nil

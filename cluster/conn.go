@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ import (
 // clients are the clients of one cluster, which share their connections.
 type clients struct {
 	config      *rest.Config
+	client      *http.Client
 	transport   http.RoundTripper
 	namespaces  metadata.ResourceInterface
 	apiServices metadata.ResourceInterface
@@ -42,7 +44,7 @@ func newClients(config *rest.Config, httpClient *http.Client) (*clients, error) 
 		return nil, err
 	}
 	return &clients{
-		config: config, transport: httpClient.Transport,
+		config: config, client: httpClient, transport: httpClient.Transport,
 		namespaces:  objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
 		apiServices: objects.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}),
 		definitions: extensions.CustomResourceDefinitions(),
@@ -64,7 +66,8 @@ type clusterConn struct {
 	permissions func() (authorizer.Authorizer, error)
 }
 
-func newConn(c *clients, builtin Builtin, logger *slog.Logger) *clusterConn {
+// newConn makes a connection whose information counts for age; 0 is FreshFor.
+func newConn(c *clients, builtin Builtin, logger *slog.Logger, age time.Duration) *clusterConn {
 	conn := &clusterConn{
 		host: c.config.Host, clients: c, logger: logger,
 		namespaces: newWatchedNamespaces(c.namespaces),
@@ -72,6 +75,9 @@ func newConn(c *clients, builtin Builtin, logger *slog.Logger) *clusterConn {
 		permissions: sync.OnceValues(func() (authorizer.Authorizer, error) {
 			return newPermissions(c.config, c.transport)
 		}),
+	}
+	for _, f := range []*freshness{&conn.namespaces.cache.freshness, &conn.discovery.freshness, &conn.crds.freshness, &conn.apiServices.freshness} {
+		f.age = age
 	}
 	conn.crds.read = readDefinition
 	conn.crds.changed = func(items map[string]*definition) { conn.catalog.Store(newCatalog(items)) }
@@ -115,15 +121,31 @@ func (c *clusterConn) watch(ctx context.Context, whole bool) {
 
 // check returns an error unless a part is known and fresh.
 func (c *clusterConn) check(part string) error {
-	switch {
-	case c.err != nil:
+	if c.err != nil {
 		return c.err
-	case part == PartResources:
-		return c.discovery.freshness.check("the resources that the cluster serves")
-	case part == PartCustomResources:
-		return c.crds.freshness.check("the CustomResourceDefinitions of the cluster")
 	}
-	return c.namespaces.cache.freshness.check("the namespaces of the cluster")
+	of, what := c.freshnessOf(part)
+	return of.check(what)
+}
+
+// confirmedAt is when the cluster last confirmed a part; zero if it never did.
+func (c *clusterConn) confirmedAt(part string) time.Time {
+	if c.err != nil {
+		return time.Time{}
+	}
+	of, _ := c.freshnessOf(part)
+	return of.confirmedAt()
+}
+
+// freshnessOf is that of a part of a connection without an error, and what the part is.
+func (c *clusterConn) freshnessOf(part string) (of *freshness, what string) {
+	switch part {
+	case PartResources:
+		return &c.discovery.freshness, "the resources that the cluster serves"
+	case PartCustomResources:
+		return &c.crds.freshness, "the CustomResourceDefinitions of the cluster"
+	}
+	return &c.namespaces.cache.freshness, "the namespaces of the cluster"
 }
 
 func (c *clusterConn) definitions() (*catalog, error) {

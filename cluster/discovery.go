@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// DiscoverEvery is the interval of discovery while there is no sign of a change.
+	// DiscoverEvery is the longest interval of discovery while there is no sign of a change.
 	DiscoverEvery = 30 * time.Second
 	// discoverTimeout bounds one discovery, as client-go bounds its requests.
 	discoverTimeout = 32 * time.Second
@@ -118,7 +118,7 @@ func (d *discoverer) poke() {
 // run repeats discovery until ctx ends, sooner when it is poked.
 func (d *discoverer) run(ctx context.Context, config *rest.Config, transport http.RoundTripper) {
 	for {
-		wait := DiscoverEvery
+		wait := d.freshness.renewEvery(DiscoverEvery)
 		if !d.refresh(ctx, config, transport) {
 			wait = discoverRetry
 		}

@@ -16,7 +16,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -44,6 +47,7 @@ type definitionsScript struct {
 	err   error
 	items []apiextensionsv1.CustomResourceDefinition
 	watch *watch.RaceFreeFakeWatcher
+	lasts int64 // seconds of the watch, as it was asked for
 }
 
 func (s *definitionsScript) List(context.Context, metav1.ListOptions) (*apiextensionsv1.CustomResourceDefinitionList, error) {
@@ -61,8 +65,15 @@ func (s *definitionsScript) Watch(_ context.Context, opts metav1.ListOptions) (w
 	if s.err != nil {
 		return nil, s.err
 	}
-	s.watch = watch.NewRaceFreeFake()
+	s.watch, s.lasts = watch.NewRaceFreeFake(), *opts.TimeoutSeconds
 	return s.watch, nil
+}
+
+// end ends the watch, as an API server does after its time.
+func (s *definitionsScript) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watch.Stop()
 }
 
 func (s *definitionsScript) bookmark() {
@@ -82,6 +93,12 @@ type aged struct {
 // age runs a test with a connection in a bubble of fake time, and a cluster that serves pods and widgets.
 func age(t *testing.T, test func(t *testing.T, a *aged)) {
 	t.Helper()
+	ageUpTo(t, 0, test)
+}
+
+// ageUpTo is age with another bound than FreshFor.
+func ageUpTo(t *testing.T, bound time.Duration, test func(t *testing.T, a *aged)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &aged{
 			server:      &apiServer{groups: aCluster(), collections: map[string]*resource{}},
@@ -92,7 +109,7 @@ func age(t *testing.T, test func(t *testing.T, a *aged)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.clusterConn = newConn(c, kubernetes{builtin.New(builtin.Options{})}, slog.New(slog.DiscardHandler))
+		a.clusterConn = newConn(c, kubernetes{builtin.New(builtin.Options{})}, slog.New(slog.DiscardHandler), bound)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { a.discovery.run(ctx, config, c.transport) })
@@ -154,6 +171,55 @@ func TestPastItsBoundWhatTheClusterServedIsAnError(t *testing.T) {
 		pass(discoverRetry)
 		if pods, _ := a.knows(); pods != nil {
 			t.Errorf("after the cluster came back: %v", pods)
+		}
+	})
+}
+
+func TestAShorterBoundAsksMoreOftenAndHoldsAtItsEdge(t *testing.T) {
+	ageUpTo(t, MinFreshFor, func(t *testing.T, a *aged) {
+		before := a.server.discovered()
+		for range 20 {
+			pass(MinFreshFor / 3)
+			a.definitions.end() // without an event
+			synctest.Wait()
+		}
+		if pods, custom := a.knows(); pods != nil || custom != nil {
+			t.Errorf("pods: %v, custom resources: %v", pods, custom)
+		}
+		if got := a.server.discovered() - before; got != 20 {
+			t.Errorf("%d discoveries in 20 times five seconds", got)
+		}
+		if a.definitions.lasts != 5 {
+			t.Errorf("a watch lasts %d s: the next one does not begin in time", a.definitions.lasts)
+		}
+		a.server.change(func(s *apiServer) { s.broken = "no API server here" })
+		pass(MinFreshFor)
+		if pods, custom := a.knows(); pods != nil || custom != nil {
+			t.Errorf("at the bound: pods: %v, custom resources: %v", pods, custom)
+		}
+		pass(time.Millisecond)
+		if pods, custom := a.knows(); pods == nil || custom == nil || !strings.Contains(pods.Error(), "count for 15s") {
+			t.Errorf("past the bound: pods: %v, custom resources: %v", pods, custom)
+		}
+	})
+}
+
+func TestALongerBoundAsksAsOftenAsTheUsualOne(t *testing.T) {
+	ageUpTo(t, MaxFreshFor, func(t *testing.T, a *aged) {
+		before := a.server.discovered()
+		pass(MaxFreshFor)
+		if _, custom := a.knows(); custom != nil {
+			t.Errorf("at the bound: %v", custom)
+		}
+		if got := a.server.discovered() - before; got != int(MaxFreshFor/DiscoverEvery) {
+			t.Errorf("%d discoveries in %s", got, MaxFreshFor)
+		}
+		if a.definitions.lasts != 200 {
+			t.Errorf("a watch lasts %d s", a.definitions.lasts)
+		}
+		pass(time.Millisecond)
+		if _, custom := a.knows(); custom == nil {
+			t.Error("past the bound custom resources are known")
 		}
 	})
 }
@@ -222,11 +288,20 @@ func TestPermissionsThatAreMissingAreNamed(t *testing.T) {
 		{Name: PartCustomResources, Source: SourceKubeconfig, Err: errors.New("any")},
 	}
 	anyError := cmp.Comparer(func(a, b error) bool { return (a == nil) == (b == nil) })
-	if diff := cmp.Diff([]Status{{Cluster: "prod", Parts: want}}, r.Status(), anyError); diff != "" {
+	moments := cmpopts.IgnoreFields(Part{}, "Confirmed")
+	if diff := cmp.Diff([]Status{{Cluster: "prod", Parts: want}}, r.Status(), anyError, moments); diff != "" {
 		t.Error("status (-want +got):\n" + diff)
 	}
 	if want := []string{"custom-resources 0", "namespaces 1", "resources 1"}; !cmp.Equal(metric(t, r), want) {
 		t.Errorf("metric %q", metric(t, r))
+	}
+	for _, p := range r.Status()[0].Parts {
+		if age := time.Since(p.Confirmed); p.Fresh == p.Confirmed.IsZero() || p.Fresh && (age < 0 || age > FreshFor) {
+			t.Errorf("%s, fresh %t, was confirmed at %s", p.Name, p.Fresh, p.Confirmed)
+		}
+	}
+	if n := testutil.CollectAndCount(r, confirmedMetric); n != 2 {
+		t.Errorf("%d moments of confirmation, want those of two parts", n)
 	}
 }
 
@@ -236,11 +311,12 @@ func metric(t *testing.T, r *Registry) []string {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(r)
 	families, err := registry.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != freshMetric {
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == freshMetric })
+	if err != nil || i < 0 {
 		t.Fatalf("%v, %v", families, err)
 	}
 	var values []string
-	for _, m := range families[0].GetMetric() {
+	for _, m := range families[i].GetMetric() {
 		value := " 0"
 		if m.GetGauge().GetValue() == 1 {
 			value = " 1"

@@ -10,15 +10,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// kubeconfig is the content of a kubeconfig file and of the certificates that it names.
-type kubeconfig struct {
+// kubeconfigFile is the content of a kubeconfig file and of the certificates that it names, or the same for a cluster that is
+// reached through its bridges.
+type kubeconfigFile struct {
 	config *rest.Config
 	// digest changes when the file or one of its certificates does.
 	digest [sha256.Size]byte
 }
 
 // loadKubeconfig reads the file. Relative paths in it are relative to it. Unlike client-go it has no fallback.
-func loadKubeconfig(path string) (*kubeconfig, error) {
+func loadKubeconfig(path string) (*kubeconfigFile, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
@@ -48,7 +49,7 @@ func loadKubeconfig(path string) (*kubeconfig, error) {
 	for _, part := range [][]byte{data, tls.CAData, tls.CertData, tls.KeyData} {
 		fmt.Fprintf(sum, "%d %s\n", len(part), part)
 	}
-	return &kubeconfig{config: config, digest: [sha256.Size]byte(sum.Sum(nil))}, nil
+	return &kubeconfigFile{config: config, digest: [sha256.Size]byte(sum.Sum(nil))}, nil
 }
 
 // own keeps client-go from sharing connections with other clients, from keeping them for the life of the process, and from

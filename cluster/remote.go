@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -22,11 +23,15 @@ const reloadInterval = 5 * time.Second
 
 var errNotConnected = fmt.Errorf("the cluster is not connected yet")
 
-// remote is a cluster that is reached through a kubeconfig. Its methods may be called concurrently; run is called once.
+var errNoBridges = errors.New("the cluster is asked through its bridges, and this process has no listener for them")
+
+// remote is a cluster that is reached through a kubeconfig, or through its bridges. Its methods may be called concurrently; run is called once.
 type remote struct {
-	path    string        // of the kubeconfig
+	path    string // of the kubeconfig; empty with bridges
+	load    func() (*kubeconfigFile, error)
 	whole   bool          // whether everything is read from the cluster, or its namespaces alone
 	reload  time.Duration // between two reads of the kubeconfig
+	age     time.Duration // for which information counts; 0 is FreshFor
 	builtin Builtin
 	logger  *slog.Logger
 	tried   chan struct{} // closed after the first attempt
@@ -107,6 +112,14 @@ func (r *remote) definition(kind schema.GroupKind) (*definition, error) {
 	return definitions.kinds[kind], nil
 }
 
+// source is where the parts come from.
+func (r *remote) source() string {
+	if r.path == "" {
+		return SourceBridge
+	}
+	return SourceKubeconfig
+}
+
 func (r *remote) parts() []Part {
 	names := []string{PartNamespaces}
 	if r.whole {
@@ -114,9 +127,9 @@ func (r *remote) parts() []Part {
 	}
 	var parts []Part
 	for _, name := range names {
-		p := Part{Name: name, Source: SourceKubeconfig, Err: errNotConnected}
+		p := Part{Name: name, Source: r.source(), Err: errNotConnected}
 		if c := r.current.Load(); c != nil {
-			p.Err = c.check(name)
+			p.Err, p.Confirmed = c.check(name), c.confirmedAt(name)
 		}
 		p.Fresh = p.Err == nil
 		parts = append(parts, p)
@@ -127,7 +140,7 @@ func (r *remote) parts() []Part {
 // run keeps a connection to the cluster until ctx ends.
 func (r *remote) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		conf, err := loadKubeconfig(r.path)
+		conf, err := r.load()
 		if err == nil {
 			err = r.connect(ctx, conf)
 		}
@@ -154,17 +167,18 @@ func (r *remote) use(c *clusterConn) {
 
 // connect connects to the cluster until ctx ends or the kubeconfig changes. A new connection to the same cluster begins with
 // what the last one knew.
-func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
+func (r *remote) connect(ctx context.Context, conf *kubeconfigFile) error {
 	httpClient, err := rest.HTTPClientFor(conf.config)
 	if err != nil {
-		return fmt.Errorf("kubeconfig %s: %w", r.path, err)
+		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport)
+	httpClient.Transport = limitedAnswers{httpClient.Transport, MaxAnswerBytes}
 	clients, err := newClients(conf.config, httpClient)
 	if err != nil {
-		return fmt.Errorf("kubeconfig %s: %w", r.path, err)
+		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)
 	}
-	c := newConn(clients, r.builtin, r.logger)
+	c := newConn(clients, r.builtin, r.logger, r.age)
 	if before := r.current.Load(); before != nil && before.err == nil && before.host == c.host {
 		c.seedFrom(before)
 	}
@@ -177,7 +191,7 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfig) error {
 	watching.Go(func() { c.watch(ctx, r.whole) })
 	for clock.Sleep(ctx, r.reload) {
 		// A kubeconfig that cannot be read may be about to be replaced, so the connection stays.
-		if next, err := loadKubeconfig(r.path); err == nil && next.digest != conf.digest {
+		if next, err := r.load(); err == nil && next.digest != conf.digest {
 			r.logger.Info("the kubeconfig of the cluster has changed")
 			return nil
 		}

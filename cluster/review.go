@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -46,8 +47,11 @@ func (r *Registry) NamespaceLabels(ctx context.Context, cluster, name string) (m
 		return nil, fmt.Errorf("namespaces of cluster %q: %w", cluster, err)
 	}
 	labels, err := e.namespaces.labels(ctx, name)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("namespace %q of cluster %q: %w", name, cluster, err)
+	case err != nil:
+		return nil, fmt.Errorf("namespace %q cannot be read from the API server of cluster %q: %w", name, cluster, err)
 	}
 	return labels, nil
 }
@@ -91,7 +95,16 @@ func (c reviewCluster) convertCustom(ctx context.Context, e *registered, object 
 	case d.err != nil:
 		return nil, d.err
 	}
-	return d.custom.Convert(ctx, object, to, c.registry.conversions(c.name))
+	return d.custom.Convert(ctx, object, to, c.conversionsOf(e, d))
+}
+
+// conversionsOf returns the caller of the conversion webhook of a definition: a bridge of the cluster if the cluster is asked through these,
+// since it is where the webhook is.
+func (c reviewCluster) conversionsOf(e *registered, d *definition) custom.Caller {
+	if c.registry.bridged != nil && e.remote != nil && e.remote.source() == SourceBridge {
+		return c.registry.bridged(c.name, d.resource.String())
+	}
+	return c.registry.conversions(c.name)
 }
 
 // Default implements [match.Cluster], by the schema of the CustomResourceDefinition. Objects of built-in kinds do not depend on

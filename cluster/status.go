@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -22,6 +23,8 @@ const (
 const (
 	// SourceKubeconfig: it is read from the cluster.
 	SourceKubeconfig = "kubeconfig"
+	// SourceBridge: it is read from the cluster, through its bridges.
+	SourceBridge = "bridge"
 	// SourceStatic: the document lists it.
 	SourceStatic = "static"
 	// SourceUnknown: neither.
@@ -44,7 +47,9 @@ type Part struct {
 	Source string
 	// Fresh is true while reviews are answered from memory.
 	Fresh bool
-	// Err is why they are not, for SourceKubeconfig; nil while they are.
+	// Confirmed is when the cluster last confirmed the data; zero before the first time, and for other sources.
+	Confirmed time.Time
+	// Err is why they are not, for SourceKubeconfig and SourceBridge; nil while they are.
 	Err error
 }
 
@@ -80,31 +85,50 @@ func (r *Registry) Stale() []string {
 	return stale
 }
 
-// freshMetric is the metric of a Registry. Its labels are bounded by the Cluster documents.
-const freshMetric = "portcullis_cluster_context_fresh"
+// Metrics of the information about clusters. Their labels are bounded by the Cluster documents.
+const (
+	freshMetric     = "portcullis_cluster_context_fresh"
+	confirmedMetric = "portcullis_cluster_context_confirmed_timestamp_seconds"
+)
 
 // Describe implements [prometheus.Collector].
-func (r *Registry) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- freshDescription() }
+func (r *Registry) Describe(descriptions chan<- *prometheus.Desc) {
+	expiry, reviews := capabilityDescriptions()
+	fresh, confirmed := contextDescriptions()
+	descriptions <- fresh
+	descriptions <- confirmed
+	descriptions <- expiry
+	descriptions <- reviews
+	r.refused.Describe(descriptions)
+}
 
 // Collect implements [prometheus.Collector].
 func (r *Registry) Collect(metrics chan<- prometheus.Metric) {
-	description := freshDescription()
+	r.collectCapabilities(metrics)
+	freshDesc, confirmedDesc := contextDescriptions()
 	for _, s := range r.Status() {
 		for _, p := range s.Parts {
-			if p.Source != SourceKubeconfig {
+			if p.Source != SourceKubeconfig && p.Source != SourceBridge {
 				continue
 			}
 			fresh := 0.0
 			if p.Fresh {
 				fresh = 1
 			}
-			metrics <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, fresh, s.Cluster, p.Name)
+			metrics <- prometheus.MustNewConstMetric(freshDesc, prometheus.GaugeValue, fresh, s.Cluster, p.Name)
+			if !p.Confirmed.IsZero() {
+				at := float64(p.Confirmed.UnixMilli()) / 1e3
+				metrics <- prometheus.MustNewConstMetric(confirmedDesc, prometheus.GaugeValue, at, s.Cluster, p.Name)
+			}
 		}
 	}
 }
 
-func freshDescription() *prometheus.Desc {
+func contextDescriptions() (fresh, confirmed *prometheus.Desc) {
+	labels := []string{"cluster", "part"}
 	return prometheus.NewDesc(freshMetric,
-		"1 while what a cluster is asked for is known and current, by cluster and part; reviews that need a part which is not are refused.",
-		[]string{"cluster", "part"}, nil)
+			"1 while what a cluster is asked for is known and current, by cluster and part; reviews that need a part which is not are refused.",
+			labels, nil),
+		prometheus.NewDesc(confirmedMetric,
+			"When a cluster last confirmed what is known of it, in seconds since 1970, by cluster and part; none before the first time.", labels, nil)
 }

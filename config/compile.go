@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -26,6 +28,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 	}
 	in := match.Input{
 		Revision: revision, Last: last, Routes: make([]match.RouteBinding, 0, routes), Objects: make([]match.Object, 0, len(objects)-routes),
+		Bypasses: map[string]*match.Bypass{},
 	}
 	var problems Problems
 	for i := range objects {
@@ -35,6 +38,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 			in.Routes = append(in.Routes, binding(o))
 		case o.Cluster != nil:
 			problems = append(problems, withoutCallers(o)...)
+			in.Bypasses[o.Name] = bypass(o.Cluster.Spec.Bypass)
 		case o.Role != nil:
 		default:
 			in.Objects = append(in.Objects, match.Object{
@@ -79,6 +83,24 @@ func binding(o *Object) match.RouteBinding {
 	}
 }
 
+// bypass is that of a cluster, as match takes it; nil without one.
+func bypass(b *kinds.Bypass) *match.Bypass {
+	if b == nil {
+		return nil
+	}
+	exempt := &match.Bypass{Namespaces: b.Namespaces, Users: b.UserNames(), Groups: b.Groups}
+	for _, r := range b.FailOpen {
+		exempt.FailOpen = append(exempt.FailOpen, admissionregistrationv1.RuleWithOperations{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+			Rule:       admissionregistrationv1.Rule{APIGroups: r.APIGroups, APIVersions: []string{"*"}, Resources: r.Resources},
+		})
+	}
+	if b.BreakGlass != nil {
+		exempt.Until, exempt.Reason = b.BreakGlass.End(), b.BreakGlass.Reason
+	}
+	return exempt
+}
+
 // hedge is how a route hedges calls, as match takes it.
 func hedge(h *kinds.Hedge) match.Hedge {
 	if h == nil {
@@ -91,12 +113,12 @@ func hedge(h *kinds.Hedge) match.Hedge {
 	return hedge
 }
 
-// withoutCallers warns about a cluster without identities: no caller may send its reviews.
+// withoutCallers warns about a cluster without identities and capabilities of any kind: no caller may send its reviews.
 func withoutCallers(o *Object) Problems {
-	if len(o.Cluster.Spec.Identities) > 0 {
+	if len(o.Cluster.Spec.Identities) > 0 || len(o.Cluster.Spec.Capabilities) > 0 || o.Cluster.Spec.RotateCapability != "" {
 		return nil
 	}
-	const message = "nobody may send reviews of this cluster: name the identities of its API servers"
+	const message = "nobody may send reviews of this cluster: name the identities of its API servers, or capabilities if they have no client certificate"
 	return Problems{o.Problem(match.SeverityWarning, CodeNoCaller, "spec.identities", message)}
 }
 
@@ -133,7 +155,7 @@ func problemOf(f match.Finding, o *Object) Problem {
 	if o == nil {
 		return Problem{Severity: f.Severity, Code: f.Code, File: f.Source, Key: key, Field: path, Message: f.Message}
 	}
-	if o.APIVersion == admissionregistrationV1alpha1 {
+	if o.IsExternal() {
 		path = externalField(path)
 	}
 	return o.Problem(f.Severity, f.Code, path, f.Message)

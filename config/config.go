@@ -28,8 +28,8 @@ import (
 
 // Key identifies an object of the configuration.
 type Key struct {
-	// Kind is the kind that the document counts as: of an ExternalAdmissionHookConfiguration it is
-	// ValidatingWebhookConfiguration.
+	// Kind is the kind that the document counts as: of an ExternalAdmissionHookConfiguration and a ValidatingHookConfiguration it is
+	// ValidatingWebhookConfiguration, and of a MutatingHookConfiguration MutatingWebhookConfiguration.
 	Kind string
 	// Name is metadata.name.
 	Name string
@@ -121,11 +121,19 @@ func (o *Object) Problem(severity match.Severity, code, field, message string) P
 
 // WrittenKind is the kind that the document says it is.
 func (o *Object) WrittenKind() string {
-	if o.APIVersion == admissionregistrationV1alpha1 {
+	switch {
+	case o.IsExternal():
 		return externalHooksKind
+	case o.APIVersion == kinds.APIVersion && o.Validating != nil:
+		return kinds.ValidatingHooksKind
+	case o.APIVersion == kinds.APIVersion && o.Mutating != nil:
+		return kinds.MutatingHooksKind
 	}
 	return o.Kind
 }
+
+// IsExternal reports whether the document is an ExternalAdmissionHookConfiguration.
+func (o *Object) IsExternal() bool { return o.APIVersion == admissionregistrationV1alpha1 }
 
 // Content is the document itself, with its defaults: what one of the pointers refers to. It must not be changed.
 func (o *Object) Content() any {
@@ -173,7 +181,7 @@ const (
 	CodeUnsettled = "unsettled"
 	// CodeKept: the last good version of the object stays in force, since the present one is not valid.
 	CodeKept = "kept"
-	// CodeNoCaller: no identity may send reviews of the cluster.
+	// CodeNoCaller: no identity and no capability may send reviews of the cluster.
 	CodeNoCaller = "no-caller"
 	// CodeFailClosed: a hook fails closed where its version lets it begin with failing open only.
 	CodeFailClosed = "fail-closed"

@@ -15,7 +15,8 @@ import (
 // readKinds are the kinds that are read, for messages.
 const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
 	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " of " + admissionregistrationV1alpha1 + ", " +
-	kinds.HookRouteKind + ", " + kinds.ClusterKind + " and " + kinds.RoleKind + " of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
+	kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.ValidatingHooksKind + " and " + kinds.MutatingHooksKind +
+	" of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
 
 // read reads a document of one of our kinds.
 func (d *document) read(h head) {
@@ -41,6 +42,10 @@ func (d *document) read(h head) {
 	case admissionregistrationV1alpha1 + " " + externalHooksKind:
 		o.Validating, ok = readThrough(d, readExternalHooks)
 		d.warnClosed(o.Validating)
+	case kinds.APIVersion + " " + kinds.ValidatingHooksKind:
+		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration])
+	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
+		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration])
 	case kinds.APIVersion + " " + kinds.HookRouteKind:
 		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
 	case kinds.APIVersion + " " + kinds.ClusterKind:
@@ -67,7 +72,7 @@ func (d *document) read(h head) {
 // hookLines are the lines of the webhooks of an object.
 func (d *document) hookLines(o *Object) []int {
 	list := "webhooks"
-	if o.WrittenKind() == externalHooksKind {
+	if o.IsExternal() {
 		list = externalHooksField
 	}
 	lines := make([]int, len(o.matchConditions()))
@@ -97,12 +102,22 @@ func readThrough[T, U any](d *document, complete func(*T) (*U, field.ErrorList))
 
 // keyOf is the object that the document is. An ExternalAdmissionHookConfiguration is the ValidatingWebhookConfiguration of
 // its name: no API server had both kinds, hooks and routes name them alike, and who rewrites one as the other has one
-// object all the time.
+// object all the time. The same goes for the kinds of our group that are webhook configurations.
 func keyOf(h head) Key {
-	if h.Kind == externalHooksKind && h.APIVersion == admissionregistrationV1alpha1 {
+	switch h.APIVersion + " " + h.Kind {
+	case admissionregistrationV1alpha1 + " " + externalHooksKind, kinds.APIVersion + " " + kinds.ValidatingHooksKind:
 		h.Kind = validatingKind
+	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
+		h.Kind = mutatingKind
 	}
 	return Key{Kind: h.Kind, Name: h.Metadata.Name}
+}
+
+// KeyOfKind is the object that a document of a version and kind is.
+func KeyOfKind(apiVersion, kind, name string) Key {
+	h := head{APIVersion: apiVersion, Kind: kind}
+	h.Metadata.Name = name
+	return keyOf(h)
 }
 
 // listSuffix ends the kinds of lists of one kind, in which API servers answer.

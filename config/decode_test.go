@@ -66,7 +66,7 @@ func lines(problems Problems) []string {
 
 func TestDecode(t *testing.T) {
 	const streams = `the kinds that are read are ValidatingWebhookConfiguration and MutatingWebhookConfiguration of ` +
-		`admissionregistration.k8s.io/v1 and v1beta1, ExternalAdmissionHookConfiguration of admissionregistration.k8s.io/v1alpha1, HookRoute, Cluster and Role of portcullis.dev/v1, List of v1, and lists of webhook configurations`
+		`admissionregistration.k8s.io/v1 and v1beta1, ExternalAdmissionHookConfiguration of admissionregistration.k8s.io/v1alpha1, HookRoute, Cluster, Role, ValidatingHookConfiguration and MutatingHookConfiguration of portcullis.dev/v1, List of v1, and lists of webhook configurations`
 	for _, tc := range []struct {
 		name     string
 		data     string

@@ -43,12 +43,15 @@ func fieldsOf(path string, spec reflect.Type) (paths []string) {
 	for f := range spec.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		paths = append(paths, path+"."+name)
-		below := f.Type
-		if below.Kind() == reflect.Pointer {
+		below, at := f.Type, path+"."+name
+		if below.Kind() == reflect.Slice {
+			at += "[]"
+		}
+		if below.Kind() == reflect.Pointer || below.Kind() == reflect.Slice {
 			below = below.Elem()
 		}
 		if below.Kind() == reflect.Struct && below.PkgPath() == spec.PkgPath() {
-			paths = append(paths, fieldsOf(path+"."+name, below)...)
+			paths = append(paths, fieldsOf(at, below)...)
 		}
 	}
 	return paths
@@ -71,7 +74,7 @@ func TestTheReferenceListsTheCodesOfFindings(t *testing.T) {
 }
 
 func TestTheLimitsOfTheReferenceExist(t *testing.T) {
-	directories := map[string]string{"config": ".", "store": "store", "directory": "directory", "kinds": "kinds", "cluster": "../cluster", "gateway": "gateway", "service": "service"}
+	directories := map[string]string{"config": ".", "store": "store", "directory": "directory", "kinds": "kinds", "kubernetes": "kubernetes", "cluster": "../cluster", "identity": "../identity", "gateway": "gateway", "service": "service"}
 	names := regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*)`").FindAllSubmatch(referencePage(t), -1)
 	if len(names) == 0 {
 		t.Fatal("the reference names no constant")

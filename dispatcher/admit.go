@@ -19,15 +19,16 @@ import (
 // that of the mutating hooks. Warnings, annotations and outcomes are those of both stages, the mutating hooks' first. What
 // an API server does between its stages (in-tree plugins, schema validation) is left to the caller.
 func (d *Dispatcher) admit(
-	ctx context.Context, gone <-chan struct{}, snapshot *match.Snapshot, r *review.Request,
+	ctx context.Context, gone <-chan struct{}, snapshot *match.Snapshot, r *review.Request, held time.Duration,
 ) (review.Answer, error) {
 	first, second := inStage(r, admissionv1.Stage_STAGE_MUTATE), inStage(r, admissionv1.Stage_STAGE_VALIDATE)
+	second.Received = time.Time{}
 	attributes := match.NewAttributes(r.Admission, d.clusterOf(r))
 	validating := candidates(snapshot, second, attributes) // the rules do not depend on the object
 
 	early := &bounded{Context: ctx, deadline: mutateBy(ctx, time.Now(), validating)}
 	defer early.release()
-	mutated, err := d.newRun(early, snapshot, first).judge(early, gone)
+	mutated, err := d.newRun(early, snapshot, first, held).judge(early, gone)
 	switch {
 	case err != nil:
 		return review.Answer{}, err
@@ -40,7 +41,7 @@ func (d *Dispatcher) admit(
 	if !bytes.Equal(mutated.Object, r.Admission.GetObject().GetRaw()) {
 		second.Admission = message(r.Admission, chain.Object{Raw: mutated.Object, Revision: 1}, nil)
 	}
-	validated, err := d.newRun(ctx, snapshot, second).judge(ctx, gone)
+	validated, err := d.newRun(ctx, snapshot, second, 0).judge(ctx, gone)
 	if err != nil {
 		return review.Answer{}, err
 	}
@@ -90,7 +91,7 @@ func joined(mutated, validated review.Answer) review.Answer {
 		response.Patch, response.PatchType = m.GetPatch(), m.GetPatchType()
 	}
 	return review.Answer{
-		Response: response, Failed: validated.Failed, Object: mutated.Object, Revision: validated.Revision,
+		Response: response, Failed: validated.Failed, FailedOpen: mutated.FailedOpen || validated.FailedOpen, Object: mutated.Object, Revision: validated.Revision,
 		Outcomes: slices.Concat(mutated.Outcomes, validated.Outcomes),
 	}
 }

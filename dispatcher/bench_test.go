@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -107,6 +110,39 @@ func BenchmarkRoad(b *testing.B) {
 	}
 }
 
+// BenchmarkTracing is the road of a review by the part of the traces that is sampled. Spans are exported to nowhere.
+func BenchmarkTracing(b *testing.B) {
+	batched := sdktrace.WithBatcher(tracetest.NewNoopExporter())
+	r := road{stage: validate, hooks: 8, bytes: 2000, policy: admissionregistrationv1.Exact}
+	for _, sampled := range []struct {
+		name     string
+		provider trace.TracerProvider
+	}{
+		{"without tracing", nil},
+		{"none", sdktrace.NewTracerProvider(batched, sdktrace.WithSampler(sdktrace.NeverSample()))},
+		{"1 %", sdktrace.NewTracerProvider(batched, sdktrace.WithSampler(sdktrace.TraceIDRatioBased(.01)))},
+		{"all", sdktrace.NewTracerProvider(batched)},
+	} {
+		b.Run(sampled.name, func(b *testing.B) {
+			d := r.dispatcher(b, atOnce{&admissionv1.AdmissionResponse{Allowed: true}}, func(o *dispatcher.Options) {
+				o.TracerProvider, o.KeptTraces = sampled.provider, sampled.provider
+			})
+			request := r.request(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.Review(b.Context(), request); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		if p, ok := sampled.provider.(*sdktrace.TracerProvider); ok {
+			if err := p.Shutdown(b.Context()); err != nil {
+				b.Error(err)
+			}
+		}
+	}
+}
+
 // atOnce is a backend of hooks that say all the same before they are asked.
 type atOnce struct {
 	verdict *admissionv1.AdmissionResponse
@@ -119,15 +155,18 @@ func (a atOnce) Start(_ context.Context, batch *dispatcher.CallSet, done func(in
 	return func(int) {}
 }
 
-func (r road) dispatcher(b *testing.B, hooks dispatcher.Backend) *dispatcher.Dispatcher {
+func (r road) dispatcher(b *testing.B, hooks dispatcher.Backend, configure ...func(*dispatcher.Options)) *dispatcher.Dispatcher {
 	b.Helper()
 	snapshot, _ := match.Compile(match.Input{
 		Revision: "sha256:7b1a5c1d", Objects: []match.Object{r.configuration()},
 		Routes: []match.RouteBinding{{Configuration: "team", Route: match.Route{Stream: true, Hosts: []string{"host"}}}},
 	})
 	known := usual{snapshot: snapshot, equivalents: builtin.Known()}
-	d, err := dispatcher.New(dispatcher.Options{Snapshots: known, Clusters: known, Streams: hooks, Codec: r.codec(),
-		Metrics: prometheus.NewRegistry()})
+	options := dispatcher.Options{Snapshots: known, Clusters: known, Streams: hooks, Codec: r.codec(), Metrics: prometheus.NewRegistry()}
+	for _, f := range configure {
+		f(&options)
+	}
+	d, err := dispatcher.New(options)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/portcullis-mesh/portcullis/telemetry/series"
 )
 
 // Names of the metrics of matchConditions, upstream and here.
@@ -16,14 +18,15 @@ const (
 )
 
 // conditionMetrics exports the metrics of matchConditions under names of Portcullis. kube-apiserver's code, which evaluates
-// the conditions, counts them in a registry of the process; so several dispatchers in one process export the same values.
-type conditionMetrics struct{}
+// the conditions, counts them in a registry of the process; so several dispatchers in one process export the same values. Those of hooks
+// without series of their own are left out.
+type conditionMetrics struct{ hooks *series.Set[hookLabels] }
 
 // Describe implements [prometheus.Collector]. It is empty since the metrics depend on the conditions in use.
 func (conditionMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
-func (conditionMetrics) Collect(out chan<- prometheus.Metric) {
+func (c conditionMetrics) Collect(out chan<- prometheus.Metric) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
@@ -31,11 +34,20 @@ func (conditionMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, f := range families {
 		name, ok := strings.CutPrefix(f.GetName(), conditionsUpstream)
 		for _, m := range f.GetMetric() {
-			if ok {
+			if ok && c.hooks.Own(hookLabels{labelOf(m, "name"), labelOf(m, "type")}) {
 				out <- gathered{describe(conditionsHere+name, f.GetHelp(), m), m}
 			}
 		}
 	}
+}
+
+func labelOf(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
 }
 
 func describe(name, help string, m *dto.Metric) *prometheus.Desc {

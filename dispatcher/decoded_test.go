@@ -30,13 +30,21 @@ type decoding struct {
 
 func newDecoding(t *testing.T, budget int64, verdict *admissionv1.AdmissionResponse, change func(*admissionregistrationv1.MutatingWebhook)) *decoding {
 	t.Helper()
+	return newDecodingUnder(t, nil, budget, verdict, change)
+}
+
+// newDecodingUnder is newDecoding with a bypass.
+func newDecodingUnder(
+	t *testing.T, bypass *match.Bypass, budget int64, verdict *admissionv1.AdmissionResponse, change func(*admissionregistrationv1.MutatingWebhook),
+) *decoding {
+	t.Helper()
 	x := hook{name: "a.test.dev"}.mutating()
 	change(&x)
 	m := &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []admissionregistrationv1.MutatingWebhook{x},
 	}
 	snapshot, findings := match.Compile(match.Input{
-		Revision: "r1", Objects: []match.Object{{Mutating: m}},
+		Revision: "r1", Objects: []match.Object{{Mutating: m}}, Bypasses: map[string]*match.Bypass{"c": bypass},
 		Routes: []match.RouteBinding{{Configuration: "m", Route: match.Route{Stream: true, Hosts: []string{"host"}}}},
 	})
 	for _, f := range findings {

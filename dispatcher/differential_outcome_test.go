@@ -164,7 +164,7 @@ func fromPortcullis(e *experiment, object string, a review.Answer, calls []call)
 			out.FailedOpen = append(out.FailedOpen, webhookIn(value))
 		case strings.HasPrefix(key, mutated):
 			out.Mutated = append(out.Mutated, mutation(strings.TrimPrefix(key, mutated), value)...)
-		case key == "revision", strings.HasPrefix(key, "patch."): // of ours alone
+		case key == "revision", key == review.AuditOutcome, strings.HasPrefix(key, "patch."): // of ours alone
 		case value == droppedUpstream: // we mend keys that the API server does not accept
 		default:
 			out.Audit[key] = value

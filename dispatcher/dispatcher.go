@@ -24,9 +24,11 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
@@ -67,7 +69,7 @@ type Clusters interface {
 type Backend interface {
 	// Start starts the calls of a call set and never blocks. done is called exactly once for each call, with its index in
 	// b.Calls, from any goroutine and possibly before Start returns; it never blocks. The returned function cancels one
-	// call: done is then called at once unless it was called before. ctx carries the trace; its end does not end the calls.
+	// call: done is then called before it returns, with the timing so far, unless it was called before. ctx carries the trace; its end does not end the calls.
 	// Neither side changes the call set.
 	Start(ctx context.Context, b *CallSet, done func(i int, r review.Result)) (cancel func(i int))
 }
@@ -110,9 +112,17 @@ type Options struct {
 	Codec func(conversion.Allowance) chain.Codec
 	// TracerProvider makes the spans; nil means none.
 	TracerProvider trace.TracerProvider
+	// KeptTraces makes the spans of slow and failed reviews whose trace is not sampled, after their end. It samples all. nil means none.
+	KeptTraces trace.TracerProvider
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
-	// Logger gets failures of hooks and panics; nil means no log.
+	// Latencies keeps where the time of recent reviews went; nil keeps nothing.
+	Latencies *latency.Recorder
+	// Slow is how long a review takes that is logged, gets an audit annotation with where its time went, and whose trace is kept; 0 means none.
+	Slow time.Duration
+	// Shadows keeps what hooks in shadow would have done; nil keeps nothing.
+	Shadows *shadow.Recorder
+	// Logger gets failures of hooks, slow reviews and panics; nil means no log.
 	Logger *slog.Logger
 }
 
@@ -124,7 +134,9 @@ type Dispatcher struct {
 	reinvocations *reinvocationCache
 	entries       entries
 	metrics       *instrumentation
-	failures      *failureLog
+	failures      *logLimit[failureKey]
+	slow          *logLimit[string] // by cluster
+	records       records
 }
 
 // New makes a dispatcher. It does no I/O.
@@ -143,9 +155,10 @@ func New(o Options) (*Dispatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
+	metrics.kept = newKeptTraces(o.KeptTraces, o.Slow)
 	return &Dispatcher{
 		options: o, shadows: newShadows(), speculator: &speculator{capacity: o.Capacity},
-		reinvocations: newReinvocationCache(), metrics: metrics, failures: newFailureLog(),
+		reinvocations: newReinvocationCache(), metrics: metrics, failures: newLogLimit[failureKey](), slow: newLogLimit[string](),
 	}, nil
 }
 
@@ -164,19 +177,31 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 				"stack", string(debug.Stack()))
 			answer, err = internalError(r, snapshot), nil
 		}
+		if o := answer.Outcome(); err == nil && o != review.OutcomeAllowed {
+			answer.Response.AuditAnnotations[review.AuditOutcome] = string(o)
+		}
 		d.metrics.endReview(span, r, answer, err, time.Since(begun))
+		if snapshot == nil {
+			d.recordRefused(ctx, r, begun)
+			d.metrics.keepRefused(ctx, r, begun, err)
+		}
 	}()
 	var stale string
 	snapshot, stale, err = d.options.Snapshots.Acquire(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())
+	held := time.Since(begun)
+	phasesOf(ctx).end(phaseHeld)
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
 	defer d.options.Snapshots.Release(snapshot)
 	d.entries.recordUse(r.Admission.GetCluster(), r.Entry, begun)
-	if r.Stage == admissionv1.Stage_STAGE_ADMIT {
-		answer, err = d.admit(ctx, gone, snapshot, r)
-	} else {
-		answer, err = d.newRun(ctx, snapshot, r).judge(ctx, gone)
+	switch exempt, ok := d.bypass(span, snapshot, r, begun); {
+	case ok:
+		answer = exempt
+	case r.Stage == admissionv1.Stage_STAGE_ADMIT:
+		answer, err = d.admit(ctx, gone, snapshot, r, held)
+	default:
+		answer, err = d.newRun(ctx, snapshot, r, held).judge(ctx, gone)
 	}
 	if stale != "" && err == nil {
 		answer.Response.AuditAnnotations[AuditStale] = stale // never nil: each answer has AuditRevision
@@ -184,12 +209,13 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	return answer, err
 }
 
-// newRun prepares a review under one snapshot. Look-ups in the cluster have the same deadline as the hooks, so that the
+// newRun prepares a review under one snapshot, for which it was held. Look-ups in the cluster have the same deadline as the hooks, so that the
 // answer is in time even if a look-up is not.
-func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request) *run {
+func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request, held time.Duration) *run {
 	deadline, validates := answerBy(ctx, time.Now(), r), r.Stage == admissionv1.Stage_STAGE_VALIDATE
-	x := &run{dispatcher: d, request: r, snapshot: snapshot, lookups: bounded{Context: ctx, deadline: deadline}}
-	x.reviewContext.init(&x.lookups, r, d.clusterOf(r))
+	x := &run{dispatcher: d, request: r, snapshot: snapshot, begun: time.Now().Add(-held), held: held, lookups: bounded{Context: ctx, deadline: deadline}}
+	x.reviewContext.init(&x.lookups, r, d.clusterOf(r), snapshot.Bypass(r.Admission.GetCluster()))
+	x.reviewContext.cluster.phases = phasesOf(ctx)
 	x.hooks = candidates(snapshot, r, x.reviewContext.attributes)
 	x.results.init(len(x.hooks), !validates)
 	x.calls = make([]callState, 0, len(x.hooks))
@@ -201,6 +227,8 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	}
 	options := chain.Options{
 		Request: r, Revision: snapshot.Revision(), Hooks: x.hooks, Subject: &x.reviewContext, Deadline: deadline, Now: time.Now,
+		Spent: x.spent, TraceID: trace.SpanContextFromContext(ctx).TraceID(),
+		FailOpen: x.reviewContext.attributes.FailsOpen(),
 	}
 	if validates {
 		x.machine = chain.NewValidate(options)
@@ -208,7 +236,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	}
 	x.changeRates = d.speculator.ratesOf(snapshot)
 	options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
-	options.Codec = d.options.Codec(allowance{&x.lookups, r.Reservation})
+	options.Codec = x.phases().traced(d.options.Codec(allowance{&x.lookups, r.Reservation}))
 	x.machine = chain.NewMutate(options)
 	return x
 }
@@ -227,6 +255,9 @@ func (d *Dispatcher) backendOf(h *match.Hook) Backend {
 // candidates returns the hooks whose rules match the request and that belong to its entry.
 func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes) []*match.Hook {
 	entry := match.ParseEntry(r.Entry)
+	if !entry.Takes(a) {
+		return nil
+	}
 	return slices.DeleteFunc(snapshot.Candidates(r.Admission.GetCluster(), r.Stage, a), func(h *match.Hook) bool {
 		return !h.In(entry)
 	})
@@ -265,9 +296,10 @@ func internalError(r *review.Request, snapshot *match.Snapshot) review.Answer {
 			Status: "Failure", Reason: "InternalError", Code: 500, Message: "internal error of the admission mesh",
 		},
 	}}
+	answer.Response.AuditAnnotations = map[string]string{}
 	if snapshot != nil {
 		answer.Revision = snapshot.Revision()
-		answer.Response.AuditAnnotations = map[string]string{chain.AuditRevision: answer.Revision}
+		answer.Response.AuditAnnotations[chain.AuditRevision] = answer.Revision
 	}
 	return answer
 }

@@ -52,7 +52,7 @@ type entryUse struct {
 // recordUse records a review that came by an entry. Entries whose names registration does not print are ignored.
 func (s *entries) recordUse(cluster, text string, now time.Time) {
 	e := match.ParseEntry(text)
-	if e.Name != match.EntryFailClosed && e.Name != match.EntryFailOpen {
+	if !e.IsGenerated() {
 		return
 	}
 	known, ok := s.clusters.Load(cluster)
@@ -85,6 +85,16 @@ func (s *entries) drifts(snapshot *match.Snapshot, now time.Time) []EntryDrift {
 	return all
 }
 
+// keep removes the entries of all other clusters.
+func (s *entries) keep(clusters []string) {
+	s.clusters.Range(func(key, _ any) bool {
+		if cluster := key.(string); !slices.Contains(clusters, cluster) { //nolint:forcetypeassert,errcheck // nothing else is in there
+			s.clusters.Delete(key)
+		}
+		return true
+	})
+}
+
 func (s *clusterEntry) compare(cluster string, latest *entryUse, with *match.Snapshot) match.Drift {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,6 +102,30 @@ func (s *clusterEntry) compare(cluster string, latest *entryUse, with *match.Sna
 		s.last, s.against, s.drift = latest, with.Revision(), with.Drift(cluster, latest.entry)
 	}
 	return s.drift
+}
+
+// UpdateClusters replaces the clusters that send reviews. The entries of others are forgotten, and their series end. It may be called from
+// any goroutine.
+func (d *Dispatcher) UpdateClusters(names []string) {
+	d.entries.keep(names)
+	d.metrics.clusters.Update(names)
+	if d.options.Latencies != nil {
+		d.options.Latencies.Keep(names)
+	}
+	if d.options.Shadows != nil {
+		d.options.Shadows.Keep(names)
+	}
+}
+
+// Update makes the configuration in force known before a review uses it: the series of its hooks begin, and those of others end. Calls of
+// Update are made in order, from any goroutine.
+func (d *Dispatcher) Update(s *match.Snapshot) {
+	all := make([]hookLabels, 0, len(s.Hooks()))
+	for _, h := range s.Hooks() {
+		all = append(all, labelsOf(h))
+	}
+	d.metrics.hooks.Update(all)
+	d.metrics.beginModes(s.Hooks())
 }
 
 // EntryDrifts returns, by name, the clusters whose reviews came by an entry within EntryMemory, and how their entries differ

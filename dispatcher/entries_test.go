@@ -23,7 +23,7 @@ func withHooks(revision string, names ...string) *match.Snapshot {
 
 // entryOf is the text of an entry that was made from a snapshot.
 func entryOf(s *match.Snapshot) string {
-	return match.NewEntry(match.EntryFailClosed, time.Second, s.EntryHooks("east")).String()
+	return match.NewEntry(match.EntryFailClosed, time.Second, s.EntryHooks("east"), nil).String()
 }
 
 func TestTheLatestEntryOfEachClusterIsComparedWithTheConfiguration(t *testing.T) {
@@ -58,6 +58,11 @@ func TestTheLatestEntryOfEachClusterIsComparedWithTheConfiguration(t *testing.T)
 		<-time.After(time.Nanosecond)
 		if all := e.drifts(one, time.Now()); len(all) != 1 || all[0].Cluster != "east" {
 			t.Errorf("after %s: %+v", EntryMemory, all)
+		}
+		e.recordUse("west", entryOf(one), time.Now())
+		e.keep([]string{"north", "west"})
+		if all := e.drifts(one, time.Now()); len(all) != 1 || all[0].Cluster != "west" {
+			t.Errorf("after east was removed: %+v", all)
 		}
 	})
 }

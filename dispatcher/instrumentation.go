@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -15,17 +14,23 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/telemetry/series"
 )
 
-// scope is the instrumentation scope of the spans.
-const scope = "github.com/portcullis-mesh/portcullis/dispatcher"
+const (
+	// MaxHookSeries is how many hooks of a configuration have series of their own. The others are counted under the name "(other)".
+	MaxHookSeries = 2000
+	// MaxClusterSeries is the same for clusters.
+	MaxClusterSeries = 1000
+)
 
-// buckets returns the bounds of histograms in seconds. They include all bounds of kube-apiserver's histogram of webhooks, so
-// that queries for that one work with these.
+// buckets returns the bounds of histograms in seconds, from 50 us, which a verdict of a near host takes, to 34 s, which is all that a write
+// has in the API server. They include all bounds of kube-apiserver's histogram of webhooks, so that queries for that one work with these.
 func buckets() []float64 {
-	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25}
+	return []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 34}
 }
 
 // instrumentation holds the metrics and the tracer of the dispatcher. Hooks are counted with the labels that kube-apiserver
@@ -34,36 +39,49 @@ func buckets() []float64 {
 // or values of closed sets.
 type instrumentation struct {
 	tracer       trace.Tracer
-	callSpan     []trace.SpanStartOption  // of the span of a call
-	reviews      *prometheus.HistogramVec // stage, outcome
+	kept         *keptTraces
+	reviews      *prometheus.HistogramVec // cluster, stage, outcome
 	durations    *prometheus.HistogramVec // name, type, operation, rejected
+	phases       *prometheus.HistogramVec // name, type, phase
 	requests     *prometheus.CounterVec   // name, type, operation, code, rejected
 	rejections   *prometheus.CounterVec   // name, type, operation, error_type, rejection_code
 	failOpen     *prometheus.CounterVec   // name, type
+	failClosed   *prometheus.CounterVec   // name, type
 	failures     *prometheus.CounterVec   // name, type, kind
 	skipped      *prometheus.CounterVec   // name, type, reason
 	shadowCalls  *prometheus.CounterVec   // name, type, outcome
 	speculations *prometheus.CounterVec   // name, type, outcome
 	allowed      atomic.Pointer[allowedSeries]
+	bypassed     *prometheus.CounterVec // cluster, reason
 	encodes      prometheus.Counter
 	bytes        prometheus.Counter
+
+	hooks    *series.Set[hookLabels]
+	clusters *series.Set[string]
 }
+
+// hookLabels are the labels of a hook: several configurations may have hooks of one name.
+type hookLabels struct{ name, kind string }
 
 func newInstrumentation(registry prometheus.Registerer, provider trace.TracerProvider) (*instrumentation, error) {
 	if provider == nil {
 		provider = noop.NewTracerProvider()
 	}
 	i := &instrumentation{
-		tracer:   provider.Tracer(scope),
-		callSpan: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)},
-		reviews:  histogram("portcullis_review_duration_seconds", "Time to judge one review.", "stage", "outcome"),
-		durations: histogram("portcullis_hook_admission_duration_seconds", "Time of one call of one hook.",
+		tracer:  provider.Tracer(scope),
+		reviews: histogram("portcullis_review_duration_seconds", "Time to judge one review.", buckets(), "cluster", "stage", "outcome"),
+		durations: histogram("portcullis_hook_admission_duration_seconds", "Time of one call of one hook.", buckets(),
 			"name", "type", "operation", "rejected"),
+		// A native histogram alone, since the other buckets of four phases would be most of all series. Scraped as text it has count and sum.
+		phases: histogram("portcullis_hook_phase_duration_seconds", "Time that calls with a verdict spent in each phase.", nil,
+			"name", "type", "phase"),
 		requests: counters("portcullis_hook_request_total", "Calls of hooks, by the HTTP status that stands for the result.",
 			"name", "type", "operation", "code", "rejected"),
 		rejections: counters("portcullis_hook_rejection_total", "Reviews that were refused for a hook.",
 			"name", "type", "operation", "error_type", "rejection_code"),
 		failOpen: counters("portcullis_hook_fail_open_total", "Calls without a verdict that failurePolicy Ignore let pass.",
+			"name", "type"),
+		failClosed: counters("portcullis_hook_fail_closed_total", "Reviews that were refused since a hook gave no verdict or could not be asked.",
 			"name", "type"),
 		failures: counters("portcullis_hook_failures_total", "Calls without a verdict, by what went wrong.",
 			"name", "type", "kind"),
@@ -73,6 +91,8 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 			"name", "type", "outcome"),
 		speculations: counters("portcullis_hook_speculation_total", "Calls of hooks ahead of their turn, by what they were good for.",
 			"name", "type", "outcome"),
+		bypassed: counters("portcullis_review_bypassed_total", "Reviews that no hook was asked about, since the bypass of the cluster exempts them.",
+			"cluster", "reason"),
 		encodes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portcullis_review_encodings_total", Help: "Encodings of a request for hosts.",
 		}),
@@ -80,21 +100,84 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 			Name: "portcullis_review_encoded_bytes_total", Help: "Bytes of the requests encoded for hosts.",
 		}),
 	}
+	i.bound()
 	if registry == nil {
 		return i, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{
-		i.reviews, i.durations, i.requests, i.rejections, i.failOpen, i.failures, i.skipped, i.shadowCalls, i.speculations, i.encodes, i.bytes,
-		conditionMetrics{},
-	} {
+	for _, c := range []prometheus.Collector{i.hooks, i.clusters, i.encodes, i.bytes, conditionMetrics{i.hooks}} {
 		errs = append(errs, registry.Register(c))
 	}
 	return i, errors.Join(errs...)
 }
 
-func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets()}, labels)
+// bound makes the sets of hooks and clusters with series of their own.
+func (i *instrumentation) bound() {
+	i.hooks = series.New(series.Options[hookLabels]{
+		Max: MaxHookSeries, Name: "portcullis_hooks_without_series",
+		Help:   "Hooks in force that metrics count under the name (other), since too many others have series of their own.",
+		Labels: func(h hookLabels) prometheus.Labels { return prometheus.Labels{"name": h.name, "type": h.kind} },
+		Begin: func(h hookLabels) {
+			i.failOpen.WithLabelValues(h.name, h.kind)
+			i.failClosed.WithLabelValues(h.name, h.kind)
+			i.skipped.WithLabelValues(h.name, h.kind, match.SkipPending)
+			for k := review.FailureTimeout; k <= review.FailureCancelled; k++ {
+				i.failures.WithLabelValues(h.name, h.kind, k.String())
+			}
+		},
+		Vecs: []series.Vec{
+			i.durations, i.phases, i.requests, i.rejections, i.failOpen, i.failClosed, i.failures, i.skipped, i.shadowCalls, i.speculations,
+		},
+	})
+	i.clusters = series.New(series.Options[string]{
+		Max: MaxClusterSeries, Name: "portcullis_clusters_without_series",
+		Help:   "Clusters that metrics count under the name (other), since too many others have series of their own.",
+		Labels: func(name string) prometheus.Labels { return prometheus.Labels{"cluster": name} },
+		Begin: func(name string) {
+			for _, stage := range []admissionv1.Stage{admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE} {
+				i.reviews.WithLabelValues(name, stageLabel(stage), string(review.OutcomeFailed))
+				i.reviews.WithLabelValues(name, stageLabel(stage), string(review.OutcomeRefused))
+			}
+			for _, kind := range match.BypassKinds() {
+				i.bypassed.WithLabelValues(name, kind)
+			}
+		},
+		Vecs: []series.Vec{i.reviews, i.bypassed},
+	})
+}
+
+// labels returns the labels of a hook: series.Other in place of its name if it has no series of its own.
+func (i *instrumentation) labels(h *match.Hook) hookLabels {
+	l := labelsOf(h)
+	if !i.hooks.Own(l) {
+		l.name = series.Other
+	}
+	return l
+}
+
+func labelsOf(h *match.Hook) hookLabels { return hookLabels{h.ID.Name, typeLabel(h)} }
+
+// clusterLabel is the same for a cluster.
+func (i *instrumentation) clusterLabel(name string) string {
+	if !i.clusters.Own(name) {
+		return series.Other
+	}
+	return name
+}
+
+// Bounds of native histograms. The factor is that of neighbouring buckets: a quantile is at most 10 % off.
+const (
+	nativeFactor  = 1.1
+	nativeBuckets = 100
+	nativeReset   = time.Hour // at the earliest, when there are more buckets
+)
+
+// histogram makes a family of histograms, which are native ones for a Prometheus that asks for these.
+func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets, NativeHistogramMinResetDuration: nativeReset,
+	}, labels)
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {
@@ -110,41 +193,20 @@ func observe(o prometheus.Observer, took time.Duration, span trace.SpanContext) 
 	o.Observe(took.Seconds())
 }
 
-func (i *instrumentation) beginReview(ctx context.Context, r *review.Request) (context.Context, trace.Span) {
-	ctx, span := i.tracer.Start(ctx, "portcullis.review")
-	if span.IsRecording() {
-		a := r.Admission
-		span.SetAttributes(
-			attribute.String("k8s.cluster.name", a.GetCluster()),
-			attribute.String("k8s.namespace.name", a.GetNamespace()),
-			attribute.String("portcullis.stage", stageLabel(r.Stage)),
-			attribute.String("portcullis.uid", a.GetUid()),
-			attribute.String("portcullis.operation", a.GetOperation()),
-			attribute.String("portcullis.resource", a.GetResource().GetResource()),
-		)
-	}
-	return ctx, span
-}
-
-// endReview records the outcome of a review. A denial is not an error of the span; an unjudged review is one.
+// endReview records the outcome of a review. A refusal and a failure are errors of the span; a denial is none, and neither is a
+// review that failed open: there the span of the call has the error.
 func (i *instrumentation) endReview(
 	span trace.Span, r *review.Request, a review.Answer, err error, took time.Duration,
 ) {
-	outcome := "allowed"
-	switch {
-	case err != nil:
-		outcome = "unjudged"
+	outcome := latency.OutcomeRefused
+	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
-	case a.Failed:
-		outcome = "failed"
+	} else if outcome = string(a.Outcome()); a.Failed {
 		span.SetStatus(codes.Error, a.Response.GetStatus().GetMessage())
-	case !a.Response.GetAllowed():
-		outcome = "denied"
 	}
-	observe(i.reviews.WithLabelValues(stageLabel(r.Stage), outcome), took, span.SpanContext())
+	observe(i.reviews.WithLabelValues(i.clusterLabel(r.Admission.GetCluster()), stageLabel(r.Stage), outcome), took, span.SpanContext())
 	if span.IsRecording() {
-		span.SetAttributes(
-			attribute.String("portcullis.outcome", outcome), attribute.String("portcullis.revision", a.Revision))
+		span.SetAttributes(attribute.String(attrOutcome, outcome), attribute.String("portcullis.revision", a.Revision))
 	}
 	span.End()
 }
@@ -155,23 +217,8 @@ func (i *instrumentation) countEncoding(bytes int) {
 }
 
 func (i *instrumentation) countShadow(h *match.Hook, outcome string) {
-	i.shadowCalls.WithLabelValues(h.ID.Name, typeLabel(h), outcome).Inc()
-}
-
-// beginCall starts the span of a call, unless the span of the review is not recorded.
-func (i *instrumentation) beginCall(ctx context.Context, parent trace.Span, c review.Call) trace.Span {
-	if !parent.IsRecording() {
-		return noop.Span{}
-	}
-	_, span := i.tracer.Start(ctx, "portcullis.call", i.callSpan...)
-	if span.IsRecording() {
-		span.SetAttributes(
-			attribute.String("portcullis.configuration", c.Hook.ID.Configuration),
-			attribute.String("portcullis.hook", c.Hook.ID.Name),
-			attribute.Int("portcullis.round", int(c.Round)),
-		)
-	}
-	return span
+	l := i.labels(h)
+	i.shadowCalls.WithLabelValues(l.name, l.kind, outcome).Inc()
 }
 
 // typeLabel returns the type of a hook as kube-apiserver's metrics of webhooks spell it.

@@ -127,6 +127,17 @@ func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge, configure ..
 // compile makes a snapshot of the hooks.
 func compile(t *testing.T, validating, mutating []hook) *match.Snapshot {
 	t.Helper()
+	snapshot, findings := match.Compile(input(validating, mutating))
+	for _, f := range findings {
+		if f.Severity == match.SeverityError {
+			t.Fatal(f)
+		}
+	}
+	return snapshot
+}
+
+// input is a configuration with a configuration for each kind of hooks, which are served over streams.
+func input(validating, mutating []hook) match.Input {
 	v := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
 	for _, h := range validating {
 		x := h.mutating()
@@ -148,13 +159,7 @@ func compile(t *testing.T, validating, mutating []hook) *match.Snapshot {
 			Configuration: name, Hook: h.name, Route: match.Route{Stream: true, Hosts: []string{"host"}, Timeout: h.time, Shadow: h.shadow},
 		})
 	}
-	snapshot, findings := match.Compile(in)
-	for _, f := range findings {
-		if f.Severity == match.SeverityError {
-			t.Fatal(f)
-		}
-	}
-	return snapshot
+	return in
 }
 
 func (h hook) mutating() admissionregistrationv1.MutatingWebhook {
@@ -176,7 +181,7 @@ func (h hook) mutating() admissionregistrationv1.MutatingWebhook {
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{"*"},
 			Rule: admissionregistrationv1.Rule{
-				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"},
+				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods", "secrets"},
 			},
 		}},
 	}
@@ -380,6 +385,8 @@ func TestWhateverAHookDoesTheReviewHasAnAnswer(t *testing.T) {
 					}
 				case a.Response.GetAllowed() || s.GetCode() != test.code || !strings.Contains(s.GetMessage(), test.message):
 					t.Errorf("got %v, want %d %q", a.Response, test.code, test.message)
+				case test.code == 500 && !strings.Contains(s.GetMessage(), ` [host instance "one`):
+					t.Errorf("the message does not name the instance: %s", s.GetMessage())
 				}
 				for _, internal := range []string{"hunter2", "no database"} {
 					if strings.Contains(a.Response.String(), internal) {
@@ -398,7 +405,7 @@ func TestAnEntryCallsTheHooksOfItsFailurePolicy(t *testing.T) {
 		h.Validate("closed.test.dev", allow)
 		h.Validate("open.test.dev", allow)
 	})
-	planned := match.NewEntry(match.EntryFailClosed, 10*time.Second, compile(t, hooks, nil).Hooks())
+	planned := match.NewEntry(match.EntryFailClosed, 10*time.Second, compile(t, hooks, nil).Hooks(), nil)
 	for entry, want := range map[string]string{
 		match.EntryFailClosed: "closed.test.dev open.test.dev ", match.EntryFailOpen: "closed.test.dev open.test.dev ",
 		"": "closed.test.dev open.test.dev ", "of-my-own": "closed.test.dev open.test.dev ",
@@ -433,15 +440,15 @@ func TestOneTraceFromTheReviewIntoTheHost(t *testing.T) {
 	for _, s := range m.spans.Ended() {
 		byName[s.Name()] = append(byName[s.Name()], s)
 	}
-	root := byName["portcullis.review"][0].SpanContext()
+	root := byName["review validate"][0].SpanContext()
 	calls := map[string]bool{}
-	for _, s := range byName["portcullis.call"] {
+	for _, s := range append(byName["call x.test.dev"], byName["call y.test.dev"]...) {
 		if s.Parent().SpanID() != root.SpanID() {
 			t.Errorf("the parent of a call is %v, want the review", s.Parent().SpanID())
 		}
 		calls[s.SpanContext().SpanID().String()] = true
 	}
-	handled := byName["portcullis.host.handle"]
+	handled := slices.Concat(byName["handle x.test.dev"], byName["handle y.test.dev"])
 	if len(calls) != 2 || len(handled) != 2 {
 		t.Fatalf("%d calls, %d handlers, want 2 and 2", len(calls), len(handled))
 	}

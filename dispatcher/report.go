@@ -5,12 +5,9 @@ import (
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 )
 
 // Values of the label code for results without an HTTP status, as in kube-apiserver's metrics of webhooks.
@@ -33,17 +30,19 @@ const (
 // the answer to the client.
 func (x *run) report(ctx context.Context) {
 	series := x.dispatcher.metrics.seriesOf(x.snapshot)
+	record := x.beginRecord(ctx)
 	for o := range x.machine.Outcomes().All {
 		var c *callState
 		if o.ID < len(x.calls) && x.calls[o.ID].started() {
 			c = &x.calls[o.ID]
 			x.dispatcher.metrics.endCall(c, o)
+			record.addCall(o, c)
 		}
 		if o.Mode == review.Speculative {
 			x.dispatcher.metrics.countSpeculation(o)
 		}
 		if o.Effect == chain.Shadowed && o.Reason != "" { // the call could not be made
-			x.dispatcher.metrics.countShadow(o.Hook, shadowFailed)
+			x.dispatcher.recordShadow(ctx, x.request, o.Hook, shadow.Call{Outcome: shadow.Failed, Message: o.Reason})
 		}
 		x.changeRates.learnOutcome(o)
 		x.dispatcher.metrics.countOutcome(series, x.request, o, c)
@@ -51,40 +50,16 @@ func (x *run) report(ctx context.Context) {
 			x.logFailure(ctx, o, c)
 		}
 	}
-}
-
-// endCall ends the span of a call, with attributes if it is recorded.
-func (i *instrumentation) endCall(c *callState, o chain.Outcome) {
-	if !c.span.IsRecording() {
-		return
-	}
-	t := o.Timing
-	c.span.SetAttributes(
-		attribute.String("portcullis.outcome", spanOutcome(o)),
-		attribute.String("portcullis.host.instance", t.Instance),
-		attribute.Int64("portcullis.queued_us", t.Queued.Microseconds()),
-		attribute.Int64("portcullis.wire_us", t.Wire.Microseconds()),
-		attribute.Int64("portcullis.host_us", t.Host.Microseconds()),
-	)
-	if o.Failure != nil || o.Effect == chain.Refused {
-		c.span.SetStatus(codes.Error, o.Reason)
-	}
-	c.span.End(trace.WithTimestamp(c.ended))
-}
-
-func spanOutcome(o chain.Outcome) string {
-	switch {
-	case o.Effect == chain.Undecided:
-		return review.FailureCancelled.String()
-	case o.Failure != nil:
-		return o.Failure.Kind.String()
-	}
-	return o.Effect.String()
+	record.end(ctx, x)
+	x.keepTrace(ctx)
 }
 
 // countOutcome counts the outcome of a hook as mutatingDispatcher and validatingDispatcher of kube-apiserver do. c is nil if
 // the hook was not called. Cancelled calls are counted as failures only, since their duration is not known.
 func (i *instrumentation) countOutcome(series *allowedSeries, r *review.Request, o chain.Outcome, c *callState) {
+	if c != nil && o.Failure == nil && o.Effect != chain.Undecided {
+		series.phasesFor(i, o.Hook).observe(o)
+	}
 	if (o.Effect == chain.Allowed || o.Effect == chain.Patched) && c != nil {
 		s := series.seriesFor(i, o.Hook, r.Admission.GetOperation())
 		s.requests.Inc()
@@ -94,7 +69,8 @@ func (i *instrumentation) countOutcome(series *allowedSeries, r *review.Request,
 	if o.Effect == chain.Discarded || o.Effect == chain.Shadowed {
 		return // counted by countSpeculation and countShadow
 	}
-	name, kind := o.Hook.ID.Name, typeLabel(o.Hook)
+	l := i.labels(o.Hook)
+	name, kind := l.name, l.kind
 	_, operation := operationLabel(r.Admission.GetOperation())
 	if o.Failure != nil {
 		i.failures.WithLabelValues(name, kind, o.Failure.Kind.String()).Inc()
@@ -118,10 +94,12 @@ func (i *instrumentation) countOutcome(series *allowedSeries, r *review.Request,
 		i.failOpen.WithLabelValues(name, kind).Inc()
 	case chain.FailedClosed:
 		code, errorType = codeFailed, rejectedForFailure
+		i.failClosed.WithLabelValues(name, kind).Inc()
 	case chain.Denied:
 		code, errorType = min(int(o.Code), maxCode), rejectedByVerdict
 	case chain.Refused:
 		code, errorType = codeRefused, rejectedForReview
+		i.failClosed.WithLabelValues(name, kind).Inc()
 	case chain.Discarded, chain.Shadowed:
 	}
 	status, rejected := strconv.Itoa(code), strconv.FormatBool(errorType != "")

@@ -77,13 +77,13 @@ func families(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily 
 	return byName
 }
 
-// samples are the metrics of hooks, but those of conditions, without their numbers.
+// samples are the metrics of hooks, but those of conditions and phases, without their numbers.
 func samples(t *testing.T, g prometheus.Gatherer) []string {
 	t.Helper()
 	var out []string
 	for name, f := range families(t, g) {
 		short, ok := strings.CutPrefix(name, "portcullis_hook_")
-		if !ok || strings.HasPrefix(short, "match_condition_") {
+		if !ok || strings.HasPrefix(short, "match_condition_") || strings.HasPrefix(short, "phase_") {
 			continue
 		}
 		for _, m := range f.GetMetric() {
@@ -134,6 +134,7 @@ func TestWhatCameOfAHookIsCountedAsKubernetesCountsIt(t *testing.T) {
 		}},
 		"a failure that refuses": {validate, false, review.Fail(review.FailureLost, "lost"), []string{
 			"admission_duration_seconds " + all + "rejected=true type=validating",
+			"fail_closed_total name=x.test.dev type=validating",
 			"failures_total kind=lost name=x.test.dev type=validating",
 			"rejection_total error_type=calling_webhook_error " + all + "rejection_code=503 type=validating",
 			"request_total code=503 " + all + "rejected=true type=validating",
@@ -154,12 +155,14 @@ func TestWhatCameOfAHookIsCountedAsKubernetesCountsIt(t *testing.T) {
 		},
 		"a patch that cannot be decoded": {mutate, false, patch(`{`), []string{
 			"admission_duration_seconds " + all + "rejected=true type=admit",
+			"fail_closed_total name=x.test.dev type=admit",
 			"failures_total kind=bad_answer name=x.test.dev type=admit",
 			"rejection_total error_type=calling_webhook_error " + all + "rejection_code=503 type=admit",
 			"request_total code=503 " + all + "rejected=true type=admit",
 		}},
 		"a patch that does not apply": {mutate, true, patch(`[{"op":"remove","path":"/no"}]`), []string{
 			"admission_duration_seconds " + all + "rejected=true type=admit",
+			"fail_closed_total name=x.test.dev type=admit",
 			"rejection_total error_type=apiserver_internal_error " + all + "rejection_code=0 type=admit",
 			"request_total code=0 " + all + "rejected=true type=admit",
 		}},
@@ -233,6 +236,7 @@ func bounds(f *dto.MetricFamily) []float64 {
 
 func TestLabelsTakeNoValuesThatCallersChoose(t *testing.T) {
 	w := watch(t, compile(t, []hook{{name: "x.test.dev"}}, nil), review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}})
+	w.dispatcher.UpdateClusters(nil)
 	for i := range 50 {
 		r := podReview(validate, `{}`)
 		r.Stage = validate + admissionv1.Stage(i%2*1000)
@@ -301,14 +305,14 @@ func TestWhyAHookFailedIsInTheLogAndInTheTraceOnce(t *testing.T) {
 		if strings.Contains(fmt.Sprint(a), "no database") {
 			t.Errorf("the client is told: %v", a)
 		}
-		policy := admissionregistrationv1.Fail
+		policy, outcome := admissionregistrationv1.Fail, "failed"
 		if ignore {
-			policy = admissionregistrationv1.Ignore
+			policy, outcome = admissionregistrationv1.Ignore, "failed-open"
 		}
 		_, line, _ := strings.Cut(w.log.String(), " ")
 		line = regexp.MustCompile(`duration=\S+`).ReplaceAllString(line, "duration=D")
-		want := `level=WARN msg="hook failed" uid=u cluster=c configuration=v hook=x.test.dev round=0 operation=CREATE resource=pods kind=handler policy=` +
-			string(policy) + ` timeout=10s error="no database" duration=D namespace=n name=web user=alice instance=host-1 trace_id=` +
+		want := `level=WARN msg="hook failed" uid=u cluster=c configuration=v hook=x.test.dev round=0 operation=CREATE resource=pods outcome=` + outcome + ` kind=handler policy=` +
+			string(policy) + ` timeout=10s error="no database" duration=D namespace=n name=web instance=host-1 trace_id=` +
 			w.spans.Ended()[0].SpanContext().TraceID().String() + "\n"
 		if diff := cmp.Diff(want, line); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
@@ -336,7 +340,7 @@ func TestAFailureIsToldFromADenial(t *testing.T) {
 		"a denial by a hook that is fail-open": {stage: mutate, ignore: true, result: deny, want: "denied"},
 		"a failure that refuses":               {stage: validate, result: review.Fail(review.FailureLost, "lost"), want: "failed", review: codes.Error, call: codes.Error},
 		"a failure in any of the stages":       {stage: admissionv1.Stage_STAGE_ADMIT, result: review.Fail(review.FailureLost, "lost"), want: "failed", review: codes.Error, call: codes.Error},
-		"a failure that is let pass":           {stage: mutate, ignore: true, result: review.Fail(review.FailureLost, "lost"), want: "allowed", call: codes.Error},
+		"a failure that is let pass":           {stage: mutate, ignore: true, result: review.Fail(review.FailureLost, "lost"), want: "failed-open", call: codes.Error},
 		"a hook that cannot be matched":        {stage: validate, selects: true, result: deny, want: "failed", review: codes.Error},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -353,6 +357,9 @@ func TestAFailureIsToldFromADenial(t *testing.T) {
 			if a.Failed != (test.want == "failed") {
 				t.Errorf("Failed = %t", a.Failed)
 			}
+			if got := a.Response.GetAuditAnnotations()[review.AuditOutcome]; got != test.want {
+				t.Errorf("the audit annotation says %q", got)
+			}
 			for _, l := range families(t, w.metrics)["portcullis_review_duration_seconds"].GetMetric()[0].GetLabel() {
 				if l.GetName() == "outcome" && l.GetValue() != test.want {
 					t.Errorf("it is counted as %s", l.GetValue())
@@ -360,7 +367,7 @@ func TestAFailureIsToldFromADenial(t *testing.T) {
 			}
 			for _, s := range w.spans.Ended() {
 				want := test.call
-				if s.Name() == "portcullis.review" {
+				if strings.HasPrefix(s.Name(), "review ") {
 					want = test.review
 					if o := attribute.String("portcullis.outcome", test.want); !slices.Contains(s.Attributes(), o) {
 						t.Errorf("its span says %v", s.Attributes())
@@ -381,14 +388,15 @@ func TestASpanSaysWhatCameOfItsCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	span := w.spans.Ended()[0]
-	var outcome string
-	for _, a := range span.Attributes() {
-		if a.Key == "portcullis.outcome" {
-			outcome = a.Value.AsString()
+	for _, want := range []attribute.KeyValue{
+		attribute.String("portcullis.outcome", "failed-open"), attribute.String("error.type", "bad_answer"),
+	} {
+		if !slices.Contains(span.Attributes(), want) {
+			t.Errorf("attributes %v, want %v among them", span.Attributes(), want)
 		}
 	}
-	if span.Name() != "portcullis.call" || outcome != "bad_answer" || span.Status().Description == "" {
-		t.Errorf("%s: outcome %q, status %+v", span.Name(), outcome, span.Status())
+	if span.Name() != "call x.test.dev" || span.Status().Description == "" {
+		t.Errorf("%s: status %+v", span.Name(), span.Status())
 	}
 }
 

@@ -77,6 +77,18 @@ func (q *resultQueue) stopTimer() {
 	}
 }
 
+// timingOf returns the timing of a result that was added and not taken; zero if there is none.
+func (q *resultQueue) timingOf(id int) review.Timing {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.results {
+		if r.id == id {
+			return r.result.Timing
+		}
+	}
+	return review.Timing{}
+}
+
 // takeResults returns the results that were added since the last call, in their order. before is the slice that the last
 // call returned; its memory is used for the next results.
 func (q *resultQueue) takeResults(before []callResult) []callResult {

@@ -31,9 +31,9 @@ type reviewContext struct {
 
 var _ chain.Subject = (*reviewContext)(nil)
 
-func (s *reviewContext) init(lookups context.Context, r *review.Request, of match.Cluster) {
+func (s *reviewContext) init(lookups context.Context, r *review.Request, of match.Cluster, bypass *match.Bypass) {
 	s.lookups, s.request, s.cluster = lookups, r, cluster{Cluster: of, request: r}
-	s.attributes = match.NewAttributes(r.Admission, &s.cluster).Booked(&s.cluster)
+	s.attributes = match.NewAttributes(r.Admission, &s.cluster).Booked(&s.cluster).Under(bypass)
 }
 
 // attributesOf returns the attributes of the request with an object. A new revision discards the views of the last one.
@@ -150,6 +150,7 @@ type cluster struct {
 	match.Cluster
 
 	request   *review.Request
+	phases    phases // of the review; none in shadow calls
 	namespace namespace
 	memoryErr error // the last refusal by Grow that a retry may help
 }
@@ -179,6 +180,7 @@ func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVer
 		return nil, err
 	}
 	defer c.request.Reservation.Shrink(n)
+	defer c.phases.end(phaseConverted)
 	return c.Cluster.Convert(ctx, object, to)
 }
 
@@ -190,6 +192,7 @@ func (c *cluster) Default(kind schema.GroupVersionKind, object []byte) ([]byte, 
 		return nil, err
 	}
 	defer c.request.Reservation.Shrink(n)
+	defer c.phases.end(phaseDefaulted)
 	return c.Cluster.Default(kind, object)
 }
 
@@ -206,6 +209,7 @@ func (c *cluster) NamespaceLabels(ctx context.Context, name string) (map[string]
 	if n := &c.namespace; !n.found || n.name != name {
 		n.found, n.name = true, name
 		n.labels, n.err = c.Cluster.NamespaceLabels(ctx, name)
+		c.phases.end(phaseLookedUp)
 	}
 	return c.namespace.labels, c.namespace.err
 }

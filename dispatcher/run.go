@@ -37,6 +37,8 @@ type run struct {
 	dispatcher    *Dispatcher
 	request       *review.Request
 	snapshot      *match.Snapshot
+	begun         time.Time     // of the review, or of this stage of it
+	held          time.Duration // of that, for a fresh configuration
 	hooks         []*match.Hook // the candidates
 	machine       chain.Machine
 	changeRates   *changeRates // nil for validating hooks
@@ -46,6 +48,7 @@ type run struct {
 	lookups       bounded     // bounds look-ups in the cluster
 	calls         []callState // by call id
 	skipped       []match.Skipped
+	awaited       []*awaitedShadow
 
 	versions *versionedRequest // of the object at revision, the newest first
 	revision uint32
@@ -59,10 +62,19 @@ type versionedRequest struct {
 	body    wire.Body // empty until encode
 }
 
-// judge returns the answer to the review; an error if the caller has gone or there was no memory to match the hooks. A
-// reinvocation by the API server is answered at once if the reinvocation cache has its object.
+// judge returns the answer to the review; an error if the caller has gone or there was no memory to match the hooks.
 func (x *run) judge(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
 	defer x.lookups.release()
+	answer, err := x.decide(ctx, gone)
+	if err == nil && x.request.AwaitShadows {
+		x.awaitShadows(gone, answer.Outcomes)
+	}
+	return answer, err
+}
+
+// decide returns the answer without what hooks in shadow would have done. A reinvocation by the API server is answered at once if the
+// reinvocation cache has its object.
+func (x *run) decide(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
 	reinvocable := slices.ContainsFunc(x.hooks, func(h *match.Hook) bool {
 		return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy
 	})
@@ -111,6 +123,9 @@ func (x *run) runMachine(ctx context.Context, gone <-chan struct{}) (review.Answ
 	defer x.cancelOutstanding()
 	for over := error(nil); ; {
 		start, cancel := x.machine.Next(time.Now())
+		if len(start) > 0 || len(x.calls) == 0 {
+			x.phases().end(phaseMatched)
+		}
 		for _, id := range cancel {
 			x.cancelCall(id)
 		}
@@ -142,15 +157,15 @@ func (x *run) runMachine(ctx context.Context, gone <-chan struct{}) (review.Answ
 }
 
 // noMemory returns an error instead of an answer that failed since there was no memory to match its hooks: the caller may
-// try again. A fail-open entry would let the request pass on an error. It gets the refusal if a candidate is fail-closed,
-// as it may have become since the entry was generated.
+// try again. An entry with failurePolicy Ignore would let the request pass on an error. It gets the refusal if a candidate is
+// fail-closed for the request, as it may have become since the entry was generated.
 func (x *run) noMemory(answer review.Answer) error {
 	full := x.reviewContext.cluster.memoryErr
 	if full == nil || !answer.Failed || answer.Response.GetStatus().GetReason() != string(metav1.StatusReasonTooManyRequests) {
 		return nil
 	}
 	refuses := func(h *match.Hook) bool { return h.Decides() && h.FailsClosed() }
-	if match.ParseEntry(x.request.Entry).Name == match.EntryFailOpen && slices.ContainsFunc(x.hooks, refuses) {
+	if match.ParseEntry(x.request.Entry).IgnoresFailures() && !x.reviewContext.attributes.FailsOpen() && slices.ContainsFunc(x.hooks, refuses) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", review.ErrNoMemory, full)
@@ -196,7 +211,7 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 	set := &CallSet{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
 	begun, parent := time.Now(), trace.SpanFromContext(ctx)
 	for i, c := range calls {
-		span := x.dispatcher.metrics.beginCall(ctx, parent, c.Call)
+		span := x.dispatcher.metrics.beginCall(ctx, parent, x.request, c.Call)
 		set.Calls[i] = c.Call
 		set.Calls[i].Span = span.SpanContext()
 		x.addCall(c.ID, callState{index: i, begun: begun, span: span})
@@ -225,10 +240,13 @@ func (x *run) versionFor(c chain.Start) *versionedRequest {
 	return x.versions
 }
 
+func (x *run) phases() phases { return x.reviewContext.cluster.phases }
+
 func (x *run) encode(v *versionedRequest) {
 	if v.body.Len() == 0 {
 		v.body = wire.EncodeBody(v.message)
 		x.dispatcher.metrics.countEncoding(v.body.Len())
+		x.phases().end(phaseEncoded)
 	}
 }
 
@@ -251,6 +269,15 @@ func (x *run) cancelCall(id int) {
 		c.cancel(c.index)
 		c.ended = time.Now()
 	}
+}
+
+// spent cancels a call whose time is over, and returns where that went, as its backend says.
+func (x *run) spent(id int) review.Timing {
+	if id < 0 || id >= len(x.calls) || !x.calls[id].outstanding() {
+		return review.Timing{}
+	}
+	x.cancelCall(id)
+	return x.results.timingOf(id)
 }
 
 func (x *run) cancelOutstanding() {

@@ -5,7 +5,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // operations is the number of values of the label operation; the last one is "other".
@@ -18,8 +21,11 @@ type allowedSeries struct {
 	hooks    []hookSeries // by Hook.Ordinal
 }
 
-// hookSeries holds the metrics of one hook, by operation.
-type hookSeries [operations]atomic.Pointer[callSeries]
+// hookSeries holds the metrics of one hook: by operation, and those of phases.
+type hookSeries struct {
+	calls  [operations]atomic.Pointer[callSeries]
+	phases atomic.Pointer[phaseSeries]
+}
 
 // callSeries holds the metrics of the calls of one hook for one operation.
 type callSeries struct {
@@ -39,17 +45,72 @@ func (i *instrumentation) seriesOf(s *match.Snapshot) *allowedSeries {
 
 func (a *allowedSeries) seriesFor(i *instrumentation, h *match.Hook, operation string) *callSeries {
 	index, label := operationLabel(operation)
-	slot := &a.hooks[h.Ordinal()][index]
+	slot := &a.hooks[h.Ordinal()].calls[index]
 	if known := slot.Load(); known != nil {
 		return known
 	}
-	name, kind := h.ID.Name, typeLabel(h)
+	l := i.labels(h)
 	made := &callSeries{
-		requests:  i.requests.WithLabelValues(name, kind, label, statusAllowed, "false"),
-		durations: i.durations.WithLabelValues(name, kind, label, "false"),
+		requests:  i.requests.WithLabelValues(l.name, l.kind, label, statusAllowed, "false"),
+		durations: i.durations.WithLabelValues(l.name, l.kind, label, "false"),
 	}
 	slot.Store(made)
 	return made
+}
+
+// phaseSeries holds the times of the calls of one hook. wire and host are those of calls over streams, webhook that of an HTTPS webhook,
+// whose own time is not known.
+type phaseSeries struct{ queue, wire, host, webhook, apply prometheus.Observer }
+
+func (a *allowedSeries) phasesFor(i *instrumentation, h *match.Hook) *phaseSeries {
+	slot := &a.hooks[h.Ordinal()].phases
+	if known := slot.Load(); known != nil {
+		return known
+	}
+	l := i.labels(h)
+	phase := func(name string) prometheus.Observer { return i.phases.WithLabelValues(l.name, l.kind, name) }
+	made := &phaseSeries{queue: phase("queue")}
+	if h.Route.Stream {
+		made.wire, made.host = phase("wire"), phase("host")
+	} else {
+		made.webhook = phase("webhook")
+	}
+	if h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE {
+		made.apply = phase("apply")
+	}
+	slot.Store(made)
+	return made
+}
+
+// observe records the phases of a call with a verdict.
+func (p *phaseSeries) observe(o chain.Outcome) {
+	p.queue.Observe(o.Timing.Queued.Seconds())
+	if p.webhook != nil {
+		p.webhook.Observe(o.Timing.Wire.Seconds())
+	} else {
+		p.wire.Observe(o.Timing.Wire.Seconds())
+		p.host.Observe(o.Timing.Host.Seconds())
+	}
+	if o.Effect == chain.Patched && p.apply != nil {
+		p.apply.Observe(o.Applying.Seconds())
+	}
+}
+
+// beginModes makes the counters of hooks in shadow, and of those that may be called before their turn.
+func (i *instrumentation) beginModes(hooks []*match.Hook) {
+	for _, h := range hooks {
+		l := i.labels(h)
+		if h.Route.Shadow {
+			for _, outcome := range []shadow.Outcome{shadow.Allowed, shadow.Patched, shadow.Denied, shadow.Failed, shadow.Dropped} {
+				i.shadowCalls.WithLabelValues(l.name, l.kind, string(outcome))
+			}
+		}
+		if h.Route.Speculate {
+			for _, outcome := range []string{speculationCounted, speculationDiscarded, speculationFailed} {
+				i.speculations.WithLabelValues(l.name, l.kind, outcome)
+			}
+		}
+	}
 }
 
 // operationLabel maps an operation to one of a bounded set of labels, and its index in that set.

@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
@@ -30,12 +30,6 @@ const (
 const (
 	// maxShadowReason is the most bytes of a shadow hook's denial that a span shows.
 	maxShadowReason = 1024
-)
-
-// Outcomes of shadow calls besides those of [chain.Effect].
-const (
-	shadowFailed  = "failed"  // no verdict, or the call could not be made
-	shadowDropped = "dropped" // past a limit, or ended by Close
 )
 
 // shadows holds the shadow calls in flight. They may end later than the review that started them. All methods may be called
@@ -117,6 +111,7 @@ type shadowCall struct {
 	version       *versionedRequest // the request with the object, in the version of the request
 	bytes         int               // that it holds
 	cancelContext context.CancelFunc
+	awaited       *awaitedShadow // nil if the review does not wait for it
 }
 
 // startShadows starts shadow calls that take the same version on one backend. Each has the whole timeout of its hook, since
@@ -131,13 +126,15 @@ func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []cha
 	version, parent := *v, trace.SpanFromContext(ctx)
 	for _, c := range calls {
 		s := &shadowCall{Start: c, dispatcher: d, request: x.request, version: &version, bytes: bytes}
-		s.callState = callState{begun: time.Now(), span: d.metrics.beginCall(ctx, parent, c.Call)}
+		s.callState = callState{begun: time.Now(), span: d.metrics.beginCall(ctx, parent, x.request, c.Call)}
 		s.Deadline, s.Span = s.begun.Add(c.Hook.Timeout), s.span.SpanContext()
 		own, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.Deadline)
 		s.cancelContext = cancel
+		s.awaited = x.await(c.ID)
 		if !d.hasSpareReplica(c.Hook, x.request) || !d.shadows.addShadow(s) {
 			cancel()
-			d.metrics.countShadow(c.Hook, shadowDropped)
+			s.record(ctx, shadow.Dropped, chain.Outcome{Reason: "a limit of calls in shadow was reached"})
+			s.awaited.end()
 			continue
 		}
 		go s.run(own)
@@ -149,6 +146,7 @@ func (d *Dispatcher) hasSpareReplica(h *match.Hook, r *review.Request) bool {
 }
 
 func (s *shadowCall) run(ctx context.Context) {
+	defer s.awaited.end()
 	defer s.dispatcher.shadows.removeShadow(s)
 	defer s.dispatcher.recoverShadow(ctx, s.request)
 	results := make(chan callResult, 1)
@@ -208,7 +206,7 @@ func (s *shadowCall) awaitResult(ctx context.Context, results <-chan callResult)
 // that of the review belongs to another goroutine.
 func (s *shadowCall) convert(ctx context.Context) (*versionedRequest, match.Decision, error) {
 	var reviewContext reviewContext
-	reviewContext.init(ctx, s.request, s.dispatcher.clusterOf(s.request))
+	reviewContext.init(ctx, s.request, s.dispatcher.clusterOf(s.request), nil)
 	decision := reviewContext.matchHook(s.Hook, s.Object)
 	switch {
 	case decision.Err != nil:
@@ -227,49 +225,52 @@ func (s *shadowCall) convert(ctx context.Context) (*versionedRequest, match.Deci
 // that it is not exported.
 func (s *shadowCall) skipCall(ctx context.Context, d match.Decision, err error) {
 	if err == nil {
-		s.dispatcher.metrics.skipped.WithLabelValues(s.Hook.ID.Name, typeLabel(s.Hook), d.Skip).Inc()
+		l := s.dispatcher.metrics.labels(s.Hook)
+		s.dispatcher.metrics.skipped.WithLabelValues(l.name, l.kind, d.Skip).Inc()
+		s.awaited.set(chain.Skipped.String(), chain.Outcome{Reason: d.Skip})
 		return
 	}
-	s.dispatcher.metrics.countShadow(s.Hook, shadowFailed)
-	s.log(ctx, shadowFailed, err.Error(), "")
+	s.record(ctx, shadow.Failed, chain.Outcome{Reason: err.Error()})
 }
 
-// report records what the hook would have done in metrics, span and debug log.
+// report records what the hook would have done in metrics, span, debug log and the records of hooks in shadow.
 func (s *shadowCall) report(ctx context.Context, o chain.Outcome) {
-	metrics, outcome := s.dispatcher.metrics, o.Effect.String()
-	switch {
-	case o.Failure != nil && notStarted(o.Failure):
-		outcome = shadowDropped
-	case o.Failure != nil:
-		outcome = shadowFailed
-		metrics.failures.WithLabelValues(s.Hook.ID.Name, typeLabel(s.Hook), o.Failure.Kind.String()).Inc()
-	case o.Effect == chain.Denied:
+	metrics, outcome := s.dispatcher.metrics, shadowOutcome(o)
+	l := metrics.labels(s.Hook)
+	switch outcome {
+	case shadow.Failed:
+		metrics.failures.WithLabelValues(l.name, l.kind, o.Failure.Kind.String()).Inc()
+	case shadow.Denied:
 		s.span.SetAttributes(attribute.String("portcullis.denial", cut(o.Reason, maxShadowReason)))
+	case shadow.Allowed, shadow.Patched, shadow.Dropped:
 	}
-	metrics.countShadow(s.Hook, outcome)
-	if outcome != shadowDropped {
+	if outcome != shadow.Dropped {
 		_, operation := operationLabel(s.request.Admission.GetOperation())
-		observe(metrics.durations.WithLabelValues(s.Hook.ID.Name, typeLabel(s.Hook), operation, "false"), s.duration(), s.span.SpanContext())
+		observe(metrics.durations.WithLabelValues(l.name, l.kind, operation, "false"), s.duration(), s.span.SpanContext())
 	}
 	s.span.SetAttributes(attribute.Bool("portcullis.shadow", true))
 	metrics.endCall(&s.callState, o)
-	s.log(ctx, outcome, o.Reason, o.Timing.Instance)
+	s.record(ctx, outcome, o)
+}
+
+// shadowOutcome returns what a hook would have done.
+func shadowOutcome(o chain.Outcome) shadow.Outcome {
+	switch {
+	case o.Failure != nil && notStarted(o.Failure):
+		return shadow.Dropped
+	case o.Failure != nil:
+		return shadow.Failed
+	case o.Effect == chain.Denied:
+		return shadow.Denied
+	case o.Effect == chain.Patched:
+		return shadow.Patched
+	}
+	return shadow.Allowed
 }
 
 // notStarted reports whether a call was cancelled, or refused for overload before it started.
 func notStarted(f *review.Failure) bool {
 	return f.Kind == review.FailureCancelled || f.Kind == review.FailureOverload && f.NotStarted
-}
-
-func (s *shadowCall) log(ctx context.Context, outcome, reason, instance string) {
-	s.dispatcher.options.Logger.LogAttrs(ctx, slog.LevelDebug, "hook in shadow",
-		slog.String("uid", s.request.Admission.GetUid()),
-		slog.String("cluster", s.request.Admission.GetCluster()),
-		slog.String("configuration", s.Hook.ID.Configuration),
-		slog.String("hook", s.Hook.ID.Name),
-		slog.String("outcome", outcome),
-		slog.String("reason", reason),
-		slog.String("instance", instance))
 }
 
 func cut(text string, n int) string {

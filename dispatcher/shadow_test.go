@@ -301,7 +301,7 @@ func TestOperatorsSeeWhatAHookInShadowWouldHaveDone(t *testing.T) {
 		},
 		"a failure": {
 			review.Fail(review.FailureLost, "gone"),
-			map[string]string{"portcullis.outcome": "lost"}, `outcome=failed reason=gone instance=""`,
+			map[string]string{"portcullis.outcome": "failed-open", "error.type": "lost"}, `outcome=failed reason=gone instance=""`,
 			[]string{"failures_total kind=lost name=s.test.dev type=validating", "shadow_total name=s.test.dev outcome=failed type=validating"},
 		},
 	} {
@@ -327,7 +327,7 @@ func TestOperatorsSeeWhatAHookInShadowWouldHaveDone(t *testing.T) {
 				}
 				ended := spans.Ended()
 				call := ended[len(ended)-1]
-				if call.Name() != "portcullis.call" || call.Parent().SpanID() != ended[0].SpanContext().SpanID() {
+				if call.Name() != "call s.test.dev" || call.Parent().SpanID() != ended[0].SpanContext().SpanID() {
 					t.Errorf("the last span is %s, a child of %s", call.Name(), call.Parent().SpanID())
 				}
 				got := map[string]string{}

@@ -10,9 +10,6 @@ import (
 )
 
 const (
-	// maxDiscardRate is the highest probability at which a speculative call may be discarded. One in twenty keeps the load
-	// that speculation adds below 5 % on average, for each hook too, and saves nearly as much time as a higher rate would.
-	maxDiscardRate = 0.05
 	// changeRateWindow is the time constant, in calls, of the moving average of a hook's change rate: long enough to tell 2 %
 	// from 5 %, and short enough to notice within about a second of load that a new version changes every object. The rate
 	// of a new hook begins at 1, so that about a hundred calls without a change precede the first speculation behind it.
@@ -113,11 +110,11 @@ func (s *speculator) speculate(r *changeRates, cluster string) func(h *match.Hoo
 	}
 }
 
-// rarelyChange reports whether a call behind these hooks is discarded with a probability of at most maxDiscardRate.
+// rarelyChange reports whether a call behind these hooks is discarded with a probability of at most [chain.MaxDiscardRate].
 func (r *changeRates) rarelyChange(behind []*match.Hook) bool {
 	counts := float32(1)
 	for _, h := range behind {
-		if counts *= 1 - r.rateOf(h); counts < 1-maxDiscardRate {
+		if counts *= 1 - r.rateOf(h); counts < 1-chain.MaxDiscardRate {
 			return false
 		}
 	}
@@ -139,5 +136,6 @@ func (i *instrumentation) countSpeculation(o chain.Outcome) {
 	case o.Effect == chain.Discarded, o.Effect == chain.Undecided:
 		outcome = speculationDiscarded
 	}
-	i.speculations.WithLabelValues(o.Hook.ID.Name, typeLabel(o.Hook), outcome).Inc()
+	l := i.labels(o.Hook)
+	i.speculations.WithLabelValues(l.name, l.kind, outcome).Inc()
 }

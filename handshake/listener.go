@@ -7,13 +7,16 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +26,10 @@ const (
 	maxHandshakes = 4096
 	// timeout bounds a handshake.
 	timeout = 5 * time.Second
+	// expiryWarnings is the shortest time between two warnings of certificates that have expired.
+	expiryWarnings = time.Minute
+	// maxName is the most characters of a certificate's name in a line of the log.
+	maxName = 256
 )
 
 // DefaultComputing is how many handshakes may compute at a time where so large a part of the processors is left to them:
@@ -41,7 +48,7 @@ type Options struct {
 	// handshakes as it leaves free: half, if no other one has any. Past that its connections are closed at once, so that others
 	// wait behind few of them.
 	ShareSources bool
-	// Logger gets handshakes that fail, at debug level; nil logs nothing.
+	// Logger gets handshakes that fail, at debug level, and expired certificates of peers as warnings; nil logs nothing.
 	Logger *slog.Logger
 
 	max     int           // of tests
@@ -62,6 +69,7 @@ type Listener struct {
 	done    chan accepted
 	closed  chan struct{}
 	close   func() error
+	warned  atomic.Int64 // when an expired certificate was logged last, in nanoseconds since 1970; 0 never
 }
 
 // accepted is a result of Accept.
@@ -138,6 +146,7 @@ func (l *Listener) shake(ctx context.Context, conn net.Conn) {
 	gated.end()
 	if err != nil {
 		l.logger.Debug("TLS handshake error", slog.String("from", conn.RemoteAddr().String()), slog.Any("error", err))
+		l.warnOfExpiry(conn, err)
 		adviseHTTPS(err)
 		_ = gated.Close()
 		return
@@ -145,6 +154,26 @@ func (l *Listener) shake(ctx context.Context, conn net.Conn) {
 	if !l.hand(accepted{conn: secure}) {
 		_ = secure.Close()
 	}
+}
+
+// warnOfExpiry logs that the certificate of a peer has expired. Any peer can present such a certificate, so there is at most one line in
+// expiryWarnings.
+func (l *Listener) warnOfExpiry(conn net.Conn, err error) {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+		return
+	}
+	now, before := time.Now(), l.warned.Load()
+	if before != 0 && now.UnixNano()-before < int64(expiryWarnings) || !l.warned.CompareAndSwap(before, now.UnixNano()) {
+		return
+	}
+	name := invalid.Cert.Subject.String()
+	if len(invalid.Cert.URIs) > 0 {
+		name = invalid.Cert.URIs[0].String()
+	}
+	l.logger.Warn("connection refused: the certificate of the peer has expired, or is not valid yet",
+		slog.String("from", conn.RemoteAddr().String()), slog.String("certificate", fmt.Sprintf("%.*s", maxName, name)),
+		slog.Time("notBefore", invalid.Cert.NotBefore), slog.Time("notAfter", invalid.Cert.NotAfter))
 }
 
 // hand gives a connection or an error to Accept. It reports false once the listener is closed.

@@ -4,8 +4,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,7 +43,7 @@ func (c *counted) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// shake runs handshakes on loopback; hello is told of each that computes.
+// shake runs handshakes on loopback, at the time of options.TLS; hello is told of each that computes.
 func shake(t *testing.T, options Options, hello func()) *shaker {
 	t.Helper()
 	ca, err := certs.NewAuthority("handshake test", time.Hour)
@@ -51,6 +53,9 @@ func shake(t *testing.T, options Options, hello func()) *shaker {
 	inner := &tls.Config{
 		Certificates: []tls.Certificate{issue(t, ca, certs.Spec{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true})},
 		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: pool(ca), MinVersion: tls.VersionTLS12,
+	}
+	if options.TLS != nil {
+		inner.Time = options.TLS.Time
 	}
 	options.TLS = inner.Clone()
 	options.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -389,4 +394,44 @@ func TestSharesOfSources(t *testing.T) {
 	if s.all != 0 || len(s.held) != 0 {
 		t.Errorf("%d handshakes of %d sources are left", s.all, len(s.held))
 	}
+}
+
+func TestTheExpiredCertificateOfAPeerIsLoggedOnceAMinute(t *testing.T) {
+	var log lines
+	s := shake(t, Options{
+		TLS:    &tls.Config{Time: func() time.Time { return time.Now().Add(24 * time.Hour) }, MinVersion: tls.VersionTLS12},
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}, func() {})
+	for range 3 {
+		conn, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tls.Client(conn, s.config).Read(make([]byte, 1)); err == nil {
+			t.Error("an expired certificate is accepted")
+		}
+		_, _ = io.Copy(io.Discard, conn) // until it is closed, which is after the log
+		_ = conn.Close()
+	}
+	if all := log.String(); strings.Count(all, "level=WARN") != 1 || !strings.Contains(all, "has expired") || !strings.Contains(all, "kube-apiserver") {
+		t.Errorf("log:\n%s\nwant one line, which names the certificate", all)
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

@@ -32,6 +32,7 @@ var errCancelled = errors.New("hostsdk: the dispatcher cancelled the call")
 // hook is the registration for a name and stage.
 type hook struct {
 	id         hookID
+	span       string // its name
 	handler    Handler
 	speculate  bool
 	probe      func(ctx context.Context) error // nil: always ready

@@ -59,7 +59,7 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 		spans[attribute(span, "portcullis.hook")] = span
 	}
 	span := spans["h"]
-	if span == nil || span.Name() != "portcullis.host.handle" || span.SpanKind() != trace.SpanKindServer {
+	if span == nil || span.Name() != "handle h" || span.SpanKind() != trace.SpanKindServer {
 		t.Fatalf("span %v", span)
 	}
 	if got := span.Parent(); got.TraceID().String() != "4bf92f3577b34da6a3ce929d0e0e4736" || got.SpanID().String() != "00f067aa0ba902b7" {
@@ -72,11 +72,14 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 		t.Error("the handler's context does not carry the span")
 	}
 	for key, want := range map[string]string{
-		"portcullis.stage": "validate", "portcullis.cluster": "prod-1", "portcullis.call": "7", "portcullis.allowed": "true",
+		"portcullis.stage": "validate", "k8s.cluster.name": "prod-1", "portcullis.call": "7", "portcullis.allowed": "true",
 	} {
 		if got := attribute(span, key); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
+	}
+	if events := span.Events(); len(events) != 1 || events[0].Name != "queued" || events[0].Time.Before(span.StartTime()) {
+		t.Errorf("the span from %v has the events %v, want the end of the queue", span.StartTime(), events)
 	}
 	if status := spans["broken"].Status(); status.Description != "handler failed" {
 		t.Errorf("status of the failed span: %v", status)

@@ -89,7 +89,7 @@ func (h *Host) register(id hookID, handler Handler, options []HookOption) {
 		h.problems = append(h.problems, err)
 		return
 	}
-	registered := &hook{id: id, handler: handler}
+	registered := &hook{id: id, span: "handle " + id.name, handler: handler}
 	for _, o := range options {
 		o.apply(registered)
 	}

@@ -2,6 +2,7 @@ package hostsdk
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,8 @@ func newTracing(provider trace.TracerProvider) *tracing {
 	}
 }
 
-// start starts the handler's span as a child of the call's span in the dispatcher.
+// start starts the handler's span as a child of the call's span in the dispatcher. In a trace that is sampled it begins when the review was
+// received, and the event "queued" is when the handler is called.
 func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.Span) {
 	ctx := context.Context(&inv.ctx)
 	if inv.review.Traceparent != "" {
@@ -38,23 +40,28 @@ func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.
 	if now.UnixNano() < t.idle.Load() {
 		return ctx, noop.Span{}
 	}
-	parent := trace.SpanContextFromContext(ctx)
-	spanCtx, span := t.tracer.Start(ctx, "portcullis.host.handle", t.options...)
+	parent, options := trace.SpanContextFromContext(ctx), t.options
+	if parent.IsSampled() {
+		options = append(slices.Clip(options), trace.WithTimestamp(inv.received))
+	}
+	spanCtx, span := t.tracer.Start(ctx, inv.hook.span, options...)
 	if span.SpanContext().SpanID() == parent.SpanID() {
 		t.idle.Store(now.Add(tracingInterval).UnixNano())
 		return ctx, noop.Span{}
 	}
 	if span.IsRecording() {
-		explain(span, inv)
+		explain(span, inv, now)
 	}
 	return spanCtx, span
 }
 
-func explain(span trace.Span, inv *invocation) {
+func explain(span trace.Span, inv *invocation, started time.Time) {
+	span.AddEvent("queued", trace.WithTimestamp(started))
 	span.SetAttributes(
 		attribute.String("portcullis.hook", inv.hook.id.name),
 		attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
-		attribute.String("portcullis.cluster", inv.subject().GetCluster()),
+		attribute.String("k8s.cluster.name", inv.subject().GetCluster()),
+		attribute.Float64("portcullis.queue.duration", started.Sub(inv.received).Seconds()),
 		attribute.Int64("portcullis.call", int64(inv.id)),
 	)
 }

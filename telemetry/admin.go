@@ -20,6 +20,9 @@ const (
 	scrapeTimeout = 10 * time.Second
 )
 
+// index is the answer of the root.
+const index = "/livez\n/healthz\n/readyz\n/metrics\n\nThis port asks for no identity. Run `portcullis console` to see the mesh in a browser.\n"
+
 // AdminOptions configures the admin handler.
 type AdminOptions struct {
 	// Gatherer supplies /metrics; with nil that path answers 404.
@@ -29,19 +32,26 @@ type AdminOptions struct {
 	Ready func() []string
 	// Notes returns sentences that /readyz prints after "ready". It is called as Ready is; nil adds nothing.
 	Notes func() []string
+	// Profiles serves /debug/pprof to callers on this machine.
+	Profiles bool
 	// Logger receives the metrics that cannot be gathered; nil logs nothing.
 	Logger *slog.Logger
 }
 
-// Admin is the handler of the admin port. /healthz answers while the process runs. /readyz answers 503 with the reasons
+// Admin is the handler of the admin port. /livez and /healthz answer while the process runs. /readyz answers 503 with the reasons
 // while the process should not receive requests. /metrics is for Prometheus, with exemplars if it asks for OpenMetrics.
 func Admin(o AdminOptions) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "/healthz\n/readyz\n/metrics\n") })
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, index) })
+	for _, path := range []string{"/livez", "/healthz"} { // Kubernetes' new name, and the old one
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") })
+	}
 	mux.HandleFunc("GET /readyz", o.readyz)
 	if o.Gatherer != nil {
 		mux.Handle("GET /metrics", o.metrics())
+	}
+	if o.Profiles {
+		mux.Handle("GET "+profilesPath, localOnly(profiles()))
 	}
 	return mux
 }

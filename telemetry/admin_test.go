@@ -35,6 +35,7 @@ func TestAdmin(t *testing.T) {
 		body         string
 	}{
 		"a live process is healthy":                  {path: "/healthz", code: 200, body: "ok\n"},
+		"a live process is live":                     {path: "/livez", code: 200, body: "ok\n"},
 		"a live process is healthy while not ready":  {options: telemetry.AdminOptions{Ready: ready("no host")}, path: "/healthz", code: 200, body: "ok\n"},
 		"nothing missing is ready":                   {options: telemetry.AdminOptions{Ready: ready()}, path: "/readyz", code: 200, body: "ready\n"},
 		"what has to be known is said behind it":     {options: telemetry.AdminOptions{Ready: ready(), Notes: ready("by a permit")}, path: "/readyz", code: 200, body: "ready\nby a permit\n"},
@@ -42,7 +43,7 @@ func TestAdmin(t *testing.T) {
 		"what is missing is said, one reason a line": {options: telemetry.AdminOptions{Ready: ready("no configuration", "stopping")}, path: "/readyz", code: 503, body: "no configuration\nstopping\n"},
 		"probes may ask by HEAD":                     {method: "HEAD", path: "/healthz", code: 200, body: "ok\n"},
 		"nothing is changed by POST":                 {method: "POST", path: "/readyz", code: 405, body: "Method Not Allowed\n"},
-		"the root names the pages":                   {path: "/", code: 200, body: "/healthz\n/readyz\n/metrics\n"},
+		"the root names the pages":                   {path: "/", code: 200, body: "/livez\n/healthz\n/readyz\n/metrics\n\nThis port asks for no identity. Run `portcullis console` to see the mesh in a browser.\n"},
 		"other paths do not exist":                   {path: "/debug", code: 404, body: "404 page not found\n"},
 		"there are no metrics without a registry":    {path: "/metrics", code: 404, body: "404 page not found\n"},
 	}

@@ -1,86 +1,63 @@
 package telemetry
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/contrib/propagators/autoprop"
+	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// The variables that are read here; all others are read by the SDK and its exporters.
+// The variables that decide here whether there is anything to read; autoexport, autoprop and the SDK read these and all others.
 const (
-	envDisabled       = "OTEL_SDK_DISABLED"
-	envExporter       = "OTEL_TRACES_EXPORTER"
-	envEndpoint       = "OTEL_EXPORTER_OTLP_ENDPOINT"
-	envTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-	envProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
-	envTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	envDisabled        = "OTEL_SDK_DISABLED"
+	envPropagators     = "OTEL_PROPAGATORS"
+	envTracesExporter  = "OTEL_TRACES_EXPORTER"
+	envTracesSampler   = "OTEL_TRACES_SAMPLER"
+	envMetricsExporter = "OTEL_METRICS_EXPORTER"
+	envEndpoint        = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	envTracesEndpoint  = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 )
 
-// none is the value that switches exporters off.
-const none = "none"
+// disabled reports whether OpenTelemetry is switched off.
+func disabled() bool { return strings.EqualFold(strings.TrimSpace(os.Getenv(envDisabled)), "true") }
 
-// listFromEnv reads a variable that holds a list; the fallback stands for an unset or empty one.
-func listFromEnv(name, fallback string) []string {
-	var list []string
-	for _, word := range strings.Split(cmp.Or(strings.TrimSpace(os.Getenv(name)), fallback), ",") {
-		if word = strings.TrimSpace(word); word != "" && !slices.Contains(list, word) {
-			list = append(list, word)
-		}
+// spanExporterFromEnv makes the exporter that the environment names; nil for none, and where a variable is not understood.
+func spanExporterFromEnv(ctx context.Context, log *slog.Logger) sdktrace.SpanExporter {
+	if os.Getenv(envTracesExporter) == "" && os.Getenv(envEndpoint) == "" && os.Getenv(envTracesEndpoint) == "" {
+		return nil
 	}
-	return list
+	exporter, err := autoexport.NewSpanExporter(ctx)
+	if err != nil {
+		log.WarnContext(ctx, "traces are not exported: a variable is not understood; "+
+			"OTEL_TRACES_EXPORTER is otlp, console or none, OTEL_EXPORTER_OTLP_PROTOCOL is grpc or http/protobuf",
+			"error", err, envTracesExporter, os.Getenv(envTracesExporter))
+		return nil
+	}
+	if autoexport.IsNoneSpanExporter(exporter) {
+		return nil
+	}
+	return exporter
 }
 
-// processorsFromEnv makes one span processor for each exporter that OTEL_TRACES_EXPORTER names.
-func processorsFromEnv(ctx context.Context, log *slog.Logger) ([]sdktrace.SpanProcessor, error) {
-	fallback := none
-	if os.Getenv(envEndpoint) != "" || os.Getenv(envTracesEndpoint) != "" {
-		fallback = "otlp"
+// propagatorFromEnv makes the propagators that OTEL_PROPAGATORS lists, and W3C Trace Context without it. Baggage has to be asked for, unlike in the
+// specification: callers could have the mesh send webhooks anything in it.
+func propagatorFromEnv(ctx context.Context, log *slog.Logger) propagation.TextMapPropagator {
+	names := strings.ReplaceAll(os.Getenv(envPropagators), " ", "")
+	if names == "" {
+		return propagation.TraceContext{}
 	}
-	var processors []sdktrace.SpanProcessor
-	for _, name := range listFromEnv(envExporter, fallback) {
-		switch name {
-		case none:
-		case "otlp":
-			exporter, err := otlpFromEnv(ctx, log)
-			if err != nil {
-				return nil, fmt.Errorf("exporting traces by OTLP, see the OTEL_EXPORTER_OTLP_* variables: %w", err)
-			}
-			processors = append(processors, sdktrace.NewBatchSpanProcessor(&reporter{SpanExporter: exporter, log: log}))
-		case "console":
-			processors = append(processors, sdktrace.NewSimpleSpanProcessor(&console{w: os.Stdout}))
-		default:
-			warnIgnored(ctx, log, envExporter, name, "otlp, console, none")
-		}
+	propagator, err := autoprop.TextMapPropagator(strings.Split(names, ",")...)
+	if err != nil {
+		log.WarnContext(ctx, "OTEL_PROPAGATORS is not understood as a whole; "+
+			"it lists tracecontext, baggage, b3, b3multi, jaeger, xray, ottrace or none", "error", err)
 	}
-	return processors, nil
-}
-
-// otlpFromEnv makes the OTLP exporter of the configured protocol; the specification's default is http/protobuf. It does not dial.
-func otlpFromEnv(ctx context.Context, log *slog.Logger) (sdktrace.SpanExporter, error) {
-	variable := envProtocol
-	if os.Getenv(envTracesProtocol) != "" {
-		variable = envTracesProtocol
+	if propagator == nil {
+		return propagation.TraceContext{}
 	}
-	switch protocol := strings.TrimSpace(os.Getenv(variable)); protocol {
-	case "grpc":
-		return otlptracegrpc.New(ctx)
-	case "http/protobuf", "":
-	default:
-		warnIgnored(ctx, log, variable, protocol, "grpc, http/protobuf")
-	}
-	return otlptracehttp.New(ctx)
-}
-
-// warnIgnored warns about an unknown value. The specification wants it ignored, not refused.
-func warnIgnored(ctx context.Context, log *slog.Logger, variable, value, known string) {
-	log.WarnContext(ctx, "a variable holds a value that is not known here; it is ignored",
-		"variable", variable, "value", value, "known", known)
+	return propagator
 }

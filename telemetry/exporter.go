@@ -2,11 +2,7 @@ package telemetry
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"log/slog"
-	"sync"
-	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -32,58 +28,4 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	}
 	r.failing = err != nil
 	return nil
-}
-
-// console writes each span as one line of JSON, for people without a collector. The format is not stable.
-type console struct {
-	mu sync.Mutex // guards w
-	w  io.Writer
-}
-
-type consoleSpan struct {
-	Trace      string            `json:"trace"`
-	Span       string            `json:"span"`
-	Parent     string            `json:"parent,omitempty"`
-	Name       string            `json:"name"`
-	Kind       string            `json:"kind"`
-	Start      time.Time         `json:"start"`
-	Duration   string            `json:"duration"`
-	Status     string            `json:"status,omitempty"`
-	Attributes map[string]string `json:"attributes,omitempty"`
-}
-
-// ExportSpans writes the spans.
-func (c *console) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	encoder := json.NewEncoder(c.w)
-	for _, span := range spans {
-		if err := encoder.Encode(line(span)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Shutdown does nothing: the writer is the caller's.
-func (c *console) Shutdown(context.Context) error { return nil }
-
-func line(span sdktrace.ReadOnlySpan) consoleSpan {
-	l := consoleSpan{
-		Trace:      span.SpanContext().TraceID().String(),
-		Span:       span.SpanContext().SpanID().String(),
-		Name:       span.Name(),
-		Kind:       span.SpanKind().String(),
-		Start:      span.StartTime(),
-		Duration:   span.EndTime().Sub(span.StartTime()).String(),
-		Status:     span.Status().Description,
-		Attributes: map[string]string{},
-	}
-	if span.Parent().IsValid() {
-		l.Parent = span.Parent().SpanID().String()
-	}
-	for _, a := range span.Attributes() {
-		l.Attributes[string(a.Key)] = a.Value.Emit()
-	}
-	return l
 }

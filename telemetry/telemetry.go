@@ -1,4 +1,4 @@
-// Package telemetry sets up traces by the OpenTelemetry API, configured by the standard OTEL_* variables; structured
+// Package telemetry sets up traces and the export of metrics by OpenTelemetry, configured by the standard OTEL_* variables; structured
 // logs; and the handler of the admin port with health, readiness and metrics.
 //
 // It makes no instruments (each package has its own), opens no listener, and sets nothing global: callers pass the
@@ -11,9 +11,9 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -35,45 +35,57 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Telemetry is the tracing of one process.
+// Telemetry is the tracing, and the export of metrics, of one process.
 type Telemetry struct {
 	// TracerProvider makes the tracers. It records nothing when no exporter is configured; the context of a caller's trace
 	// is passed on even then.
 	TracerProvider trace.TracerProvider
+	// Kept makes spans that are exported whatever the sampler says; nil where nothing is exported, and with the sampler always_off.
+	Kept trace.TracerProvider
+	// Propagator reads and writes the trace of callers.
+	Propagator propagation.TextMapPropagator
 
-	shutdown func(context.Context) error
+	options   Options
+	shutdowns []func(context.Context) error
 }
 
 // New sets tracing up by the variables of the OpenTelemetry specification. Spans are exported when an OTLP endpoint
 // is named (OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or OTEL_TRACES_EXPORTER names an exporter;
 // unlike in the specification, the default is no export, so that a process without a collector logs no failures.
 // The SDK itself reads the variables of sampler, limits, batching and resource. A value that is not understood is
-// logged and ignored. Nothing is dialled: a missing collector shows when spans are exported.
-func New(ctx context.Context, o Options) (*Telemetry, error) {
+// logged, and nothing is exported. Nothing is dialled: a missing collector shows when spans are exported.
+func New(ctx context.Context, o Options) *Telemetry {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	t := &Telemetry{
-		TracerProvider: noop.NewTracerProvider(),
-		shutdown:       func(context.Context) error { return nil },
+	t := &Telemetry{TracerProvider: noop.NewTracerProvider(), Propagator: propagatorFromEnv(ctx, o.Logger), options: o}
+	if disabled() {
+		return t
 	}
-	if strings.EqualFold(strings.TrimSpace(os.Getenv(envDisabled)), "true") {
-		return t, nil
+	exporter := spanExporterFromEnv(ctx, o.Logger)
+	if exporter == nil {
+		return t
 	}
-	processors, err := processorsFromEnv(ctx, o.Logger)
-	if err != nil || len(processors) == 0 {
-		return t, err
-	}
-	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(o.resource(ctx))}
-	for _, p := range processors {
-		options = append(options, sdktrace.WithSpanProcessor(p))
+	options := []sdktrace.TracerProviderOption{
+		sdktrace.WithResource(o.resource(ctx)),
+		sdktrace.WithSpanProcessor(sdktrace.NewBatchSpanProcessor(&reporter{SpanExporter: exporter, log: o.Logger})),
 	}
 	provider := sdktrace.NewTracerProvider(options...)
-	t.TracerProvider, t.shutdown = provider, provider.Shutdown
-	return t, nil
+	t.TracerProvider, t.shutdowns = provider, append(t.shutdowns, provider.Shutdown)
+	if os.Getenv(envTracesSampler) != "always_off" {
+		t.Kept = sdktrace.NewTracerProvider(append(options, sdktrace.WithSampler(sdktrace.AlwaysSample()))...) // its processor is shut down above
+	}
+	return t
 }
 
-// Shutdown exports the queued spans and ends the background work of the exporters, or gives up when ctx ends. Later calls
-// do nothing.
-func (t *Telemetry) Shutdown(ctx context.Context) error { return t.shutdown(ctx) }
+// Shutdown exports the queued spans and the last metrics, and ends the background work of the exporters, or gives up when ctx ends. Later
+// calls do nothing. It is called from one goroutine.
+func (t *Telemetry) Shutdown(ctx context.Context) error {
+	var errs []error
+	for _, shutdown := range t.shutdowns {
+		errs = append(errs, shutdown(ctx))
+	}
+	t.shutdowns = nil
+	return errors.Join(errs...)
+}
 
 // resource describes the process that the spans come from. The environment takes precedence.
 func (o Options) resource(ctx context.Context) *resource.Resource {

@@ -6,12 +6,15 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/portcullis-mesh/portcullis/telemetry"
@@ -33,10 +36,7 @@ func environment(t *testing.T, variables map[string]string) {
 // start makes a Telemetry that is shut down before the test ends, by the test or here.
 func start(t *testing.T, o telemetry.Options) *telemetry.Telemetry {
 	t.Helper()
-	tel, err := telemetry.New(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tel := telemetry.New(t.Context(), o)
 	t.Cleanup(func() { shutdown(t, tel) })
 	return tel
 }
@@ -75,12 +75,6 @@ func TestSpansReachAnOTLPCollector(t *testing.T) {
 					"OTEL_EXPORTER_OTLP_PROTOCOL":        "http/protobuf",
 					"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc",
 				}
-			},
-		},
-		"over HTTP when the protocol is not known": {
-			collector: httpCollector,
-			variables: func(endpoint string) map[string]string {
-				return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
 			},
 		},
 	}
@@ -132,12 +126,12 @@ func TestResource(t *testing.T) {
 
 func TestNothingIsRecorded(t *testing.T) {
 	tests := map[string]map[string]string{
-		"without any variable":                    {},
-		"with the exporter none":                  {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
-		"with the SDK disabled":                   {"OTEL_SDK_DISABLED": "True", "OTEL_TRACES_EXPORTER": "console"},
-		"with the sampler that never samples":     {"OTEL_TRACES_EXPORTER": "console", "OTEL_TRACES_SAMPLER": "always_off"},
-		"with an exporter that is not built in":   {"OTEL_TRACES_EXPORTER": "zipkin"},
-		"with an exporter variable without words": {"OTEL_TRACES_EXPORTER": " , "},
+		"without any variable":                  {},
+		"with the exporter none":                {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
+		"with the SDK disabled":                 {"OTEL_SDK_DISABLED": "True", "OTEL_TRACES_EXPORTER": "console"},
+		"with the sampler that never samples":   {"OTEL_TRACES_EXPORTER": "console", "OTEL_TRACES_SAMPLER": "always_off"},
+		"with an exporter that is not built in": {"OTEL_TRACES_EXPORTER": "zipkin"},
+		"with a protocol that is not built in":  {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
 	}
 	for name, variables := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -147,6 +141,28 @@ func TestNothingIsRecorded(t *testing.T) {
 			defer span.End()
 			if span.IsRecording() {
 				t.Error("a span records")
+			}
+		})
+	}
+}
+
+func TestKeptSpansAreExportedWhateverTheSamplerSays(t *testing.T) {
+	for sampler, want := range map[string][]string{
+		"parentbased_traceidratio": {"kept"}, "traceidratio": {"kept"}, "parentbased_always_off": {"kept"}, "always_off": nil,
+	} {
+		t.Run(sampler, func(t *testing.T) {
+			c, endpoint := httpCollector(t)
+			environment(t, map[string]string{
+				"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": "0",
+			})
+			tel := start(t, telemetry.Options{})
+			record(t.Context(), tel.TracerProvider, "dropped")
+			if tel.Kept != nil {
+				record(t.Context(), tel.Kept, "kept")
+			}
+			shutdown(t, tel)
+			if diff := cmp.Diff(want, c.spans()); diff != "" {
+				t.Errorf("spans at the collector (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -167,20 +183,58 @@ func TestTheTraceOfACallerIsPassedOnWithoutExport(t *testing.T) {
 }
 
 func TestVariablesThatAreNotUnderstoodAreNamedInTheLog(t *testing.T) {
-	environment(t, map[string]string{
-		"OTEL_TRACES_EXPORTER":        "otlp,zipkin",
-		"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
-		"OTEL_RESOURCE_ATTRIBUTES":    "no equals sign",
-	})
-	var log bytes.Buffer
-	start(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	for _, want := range []string{
-		"variable=OTEL_TRACES_EXPORTER value=zipkin", "variable=OTEL_EXPORTER_OTLP_PROTOCOL value=http/json",
-		"OTEL_RESOURCE_ATTRIBUTES",
+	for want, variables := range map[string]map[string]string{
+		"OTEL_TRACES_EXPORTER is otlp, console or none":           {"OTEL_TRACES_EXPORTER": "zipkin"},
+		"OTEL_EXPORTER_OTLP_PROTOCOL is grpc or http/protobuf":    {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
+		"OTEL_RESOURCE_ATTRIBUTES":                                {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_RESOURCE_ATTRIBUTES": "no equals sign"},
+		"OTEL_METRICS_EXPORTER is otlp, console, prometheus":      {"OTEL_METRICS_EXPORTER": "statsd"},
+		"OTEL_PROPAGATORS is not understood as a whole; it lists": {"OTEL_PROPAGATORS": "b3,carrier-pigeon"},
 	} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not say %s:\n%s", want, &log)
-		}
+		t.Run(want, func(t *testing.T) {
+			environment(t, variables)
+			var log bytes.Buffer
+			tel := start(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			tel.ExportMetrics(t.Context(), prometheus.NewRegistry())
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log does not say %s:\n%s", want, &log)
+			}
+		})
+	}
+}
+
+func TestPropagatorsAreThoseOfTheEnvironment(t *testing.T) {
+	ctx := propagation.TraceContext{}.Extract(t.Context(), propagation.MapCarrier{
+		"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+	})
+	member, err := baggage.NewMember("user", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bag, err := baggage.New(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx = baggage.ContextWithBaggage(ctx, bag)
+	for variable, want := range map[string]string{
+		"":                       "traceparent",
+		"tracecontext, baggage":  "baggage traceparent",
+		"b3":                     "b3",
+		"b3multi,tracecontext":   "traceparent x-b3-sampled x-b3-spanid x-b3-traceid",
+		"carrier-pigeon":         "traceparent",
+		"jaeger":                 "uber-trace-id",
+		"none":                   "",
+		"b3,carrier-pigeon,none": "",
+	} {
+		t.Run(variable, func(t *testing.T) {
+			environment(t, map[string]string{"OTEL_PROPAGATORS": variable})
+			sent := propagation.MapCarrier{}
+			start(t, telemetry.Options{}).Propagator.Inject(ctx, sent)
+			keys := sent.Keys()
+			slices.Sort(keys)
+			if got := strings.ToLower(strings.Join(keys, " ")); got != want {
+				t.Errorf("headers %q, want %q", got, want)
+			}
+		})
 	}
 }
 

@@ -28,9 +28,6 @@ type attempt struct {
 	body     pieces
 	timeout  time.Duration // in the query of the last request, or of the first one before it is sent
 	received bool          // a connection was had: the webhook may have seen the review
-
-	begun, sent time.Time
-	queued      time.Duration
 }
 
 func newAttempt(e *endpoint, x *call, b pieces) *attempt {
@@ -75,7 +72,7 @@ func (c *Client) send(ctx context.Context, t *target, a *attempt) (*answer, *rev
 	transport := t.transport.Load()
 	for retries := 0; ; retries++ {
 		begun := time.Now()
-		resp, err := transport.RoundTrip(a.request(ctx))
+		resp, err := transport.RoundTrip(a.request(ctx, c.options.Propagator))
 		if err != nil {
 			if !a.received && (ctx.Err() == nil || time.Since(begun) >= minConnectWait) {
 				c.limit.failed(&a.call.permit)
@@ -95,7 +92,7 @@ func (c *Client) send(ctx context.Context, t *target, a *attempt) (*answer, *rev
 	}
 }
 
-func (a *attempt) request(ctx context.Context) *http.Request {
+func (a *attempt) request(ctx context.Context, propagator propagation.TextMapPropagator) *http.Request {
 	a.timeout = queryTimeout(time.Until(a.call.Deadline))
 	to := a.location()
 	r := &http.Request{
@@ -108,7 +105,7 @@ func (a *attempt) request(ctx context.Context) *http.Request {
 		ContentLength: a.body.len(),
 	}
 	if a.call.Span.IsValid() {
-		propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(ctx, a.call.Span), propagation.HeaderCarrier(r.Header))
+		propagator.Inject(trace.ContextWithSpanContext(ctx, a.call.Span), propagation.HeaderCarrier(r.Header))
 	}
 	return r.WithContext(ctx)
 }

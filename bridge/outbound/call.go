@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
@@ -20,6 +21,23 @@ type call struct {
 	cancel      context.CancelFunc
 	done        func(review.Result)
 	once        sync.Once
+	begun       time.Time
+	sent        atomic.Pointer[sending] // nil until the request is sent
+}
+
+// sending is when a request was sent, and to which host and port.
+type sending struct {
+	at time.Time
+	to string
+}
+
+// timing is where the time of a call has gone so far.
+func (x *call) timing(now time.Time) review.Timing {
+	s := x.sent.Load()
+	if s == nil {
+		return review.Timing{Queued: now.Sub(x.begun)}
+	}
+	return review.Timing{Queued: s.at.Sub(x.begun), Wire: now.Sub(s.at), Instance: s.to}
 }
 
 // finish ends the call, once. It may be called from any goroutine.
@@ -65,20 +83,15 @@ func (c *Client) review(ctx context.Context, x *call) (result review.Result) {
 			result = review.Fail(review.FailurePanic, "panic while calling the webhook: %v\n%s", p, debug.Stack())
 		}
 	}()
-	begun := time.Now()
 	a, f := c.prepare(ctx, x)
 	if f != nil {
 		return review.Result{Failure: f}
 	}
-	a.begun = begun
 	answer, f := c.post(ctx, a)
 	if f == nil {
 		result.Verdict, f = a.verdict(ctx, answer)
 	}
-	result.Failure, result.Timing.Queued = f, a.queued
-	if !a.sent.IsZero() {
-		result.Timing.Wire, result.Timing.Instance = time.Since(a.sent), a.url.Host
-	}
+	result.Failure, result.Timing = f, x.timing(time.Now())
 	return result
 }
 
@@ -92,11 +105,10 @@ func (c *Client) post(ctx context.Context, a *attempt) (*answer, *review.Failure
 	defer c.targets.release(t, x.cluster)
 	x.permit.cluster, x.permit.gate = x.cluster, &t.gate
 	waitedFor, started := c.limit.wait(ctx, &x.permit)
-	a.queued = time.Since(a.begun)
 	if !started {
 		return nil, notStarted(a.endOf(ctx, waitedFor))
 	}
 	defer c.limit.leave(&x.permit)
-	a.sent = time.Now()
+	x.sent.Store(&sending{time.Now(), a.url.Host})
 	return c.send(ctx, t, a)
 }

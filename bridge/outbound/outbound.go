@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/propagation"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
@@ -39,6 +40,8 @@ type Options struct {
 	Identities webhookutil.AuthenticationInfoResolver
 	// RetryInterval is the least time before a call is sent again as the webhook asks; 0 means DefaultRetryInterval.
 	RetryInterval time.Duration
+	// Propagator writes the trace of a call into the headers of its request; nil means W3C Trace Context.
+	Propagator propagation.TextMapPropagator
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
 
@@ -49,6 +52,9 @@ type Options struct {
 func (o *Options) defaults() {
 	if o.Resolver == nil {
 		o.Resolver = ClusterDNS{}
+	}
+	if o.Propagator == nil {
+		o.Propagator = propagation.TraceContext{}
 	}
 	if o.Identities == nil {
 		o.Identities = noIdentities()
@@ -94,11 +100,11 @@ func New(o Options) (*Client, error) {
 // Start implements [dispatcher.Backend]: each call gets a goroutine, as long as there are not too many.
 func (c *Client) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
 	calls := make([]call, len(b.Calls))
-	encoded := newEncodedReview(b.Request)
+	encoded, now := newEncodedReview(b.Request), time.Now()
 	for i := range calls {
 		x := &calls[i]
 		x.Call, x.cluster, x.reservation, x.review = b.Calls[i], b.Request.GetCluster(), b.Reservation, encoded
-		x.done = func(r review.Result) { done(i, r) }
+		x.begun, x.done = now, func(r review.Result) { done(i, r) }
 		own, cancel := context.WithDeadline(context.WithoutCancel(ctx), x.Deadline)
 		x.cancel = cancel
 		if f := c.enter(x); f != nil {
@@ -107,7 +113,11 @@ func (c *Client) Start(ctx context.Context, b *dispatcher.CallSet, done func(int
 		}
 		go c.run(own, x)
 	}
-	return func(i int) { calls[i].finish(review.Cancelled()) }
+	return func(i int) {
+		cancelled := review.Cancelled()
+		cancelled.Timing = calls[i].timing(time.Now())
+		calls[i].finish(cancelled)
+	}
 }
 
 // Close ends the calls that are left, waits until they have ended or ctx has, and closes all connections. Later calls fail at

@@ -78,10 +78,17 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 		switch named := keep(e.atoms, func(a atom) bool { return x.namedOnly && namedOnly(a) && x.meets(a) }); {
 		case !slices.ContainsFunc(e.atoms, func(a atom) bool { return x.meets(a) && !slices.Contains(named, a) }):
 		case len(named) > 0:
-			not(x.name, x.expression()+" && !("+rulesExpression(e.brings(x, named))+")")
+			not(x.name, x.expression()+" && !("+rulesExpression(e.named(x, named))+")")
 		default:
 			not(x.name, x.expression())
 		}
+	}
+	switch expression := failOpenExpression(e.failOpen); {
+	case expression == "":
+	case e.name == match.EntryAlwaysFailOpen:
+		all = append(all, admissionregistrationv1.MatchCondition{Name: match.EntryAlwaysFailOpen, Expression: expression})
+	default:
+		not(match.EntryAlwaysFailOpen, expression)
 	}
 	if len(e.except) > 0 {
 		not(match.EntryFailClosed, rulesExpression(e.except))
@@ -92,9 +99,71 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 	return all
 }
 
-// brings are the requests of an exclusion that come to the entry because hooks name it: with matchPolicy Equivalent these are the
+const (
+	// maxConditions is how many matchConditions Kubernetes accepts of a webhook.
+	maxConditions = 64
+	// maxSharedBytes bounds the shared conditions of an entry, so that what they cost stays far below what an API server spends on the
+	// matchConditions of a webhook before it takes them for failed.
+	maxSharedBytes = 8 << 10
+	// maxOwnConditions is how many conditions an entry has beside the shared ones: exclusions, three about other entries, and two of a
+	// bypass.
+	maxOwnConditions = 10
+)
+
+// HasRoomFor reports whether every entry has room for the conditions, if all of its hooks share them (match.Hook.EntryConditions).
+func HasRoomFor(conditions []string) bool {
+	size := 0
+	for _, c := range conditions {
+		size += len(c)
+	}
+	return len(conditions) <= maxConditions-maxOwnConditions && size <= maxSharedBytes
+}
+
+// withShared adds the conditions that all hooks of the entry share, as many as there is room for, to those that it has. What one of
+// them keeps out would meet no hook, and so no hook that could change it: that is right for mutating hooks too.
+func (e entry) withShared(all []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
+	size := 0
+	for i, expression := range sharedConditions(e.hooks) {
+		if size += len(expression); size > maxSharedBytes || len(all) == maxConditions {
+			break
+		}
+		all = append(all, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("shared-%d", i+1), Expression: expression})
+	}
+	return all
+}
+
+// sharedConditions are the parts of matchConditions that an API server can decide and that all hooks have.
+func sharedConditions(hooks []*match.Hook) []string {
+	if len(hooks) == 0 {
+		return nil
+	}
+	return keep(hooks[0].EntryConditions(), func(expression string) bool {
+		return !slices.ContainsFunc(hooks[1:], func(h *match.Hook) bool { return !slices.Contains(h.EntryConditions(), expression) })
+	})
+}
+
+// bypassConditions keep out the users and groups that are exempt in the cluster.
+func (p *planner) bypassConditions() []admissionregistrationv1.MatchCondition {
+	var all []admissionregistrationv1.MatchCondition
+	if p.bypass == nil {
+		return nil
+	}
+	if users := p.bypass.Users; len(users) > 0 {
+		all = append(all, admissionregistrationv1.MatchCondition{
+			Name: "not-exempt-users", Expression: "!(has(request.userInfo.username) && request.userInfo.username in " + celList(users) + ")",
+		})
+	}
+	if groups := p.bypass.Groups; len(groups) > 0 {
+		all = append(all, admissionregistrationv1.MatchCondition{
+			Name: "not-exempt-groups", Expression: "!(has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in " + celList(groups) + "))",
+		})
+	}
+	return all
+}
+
+// named are the requests of an exclusion that come to the entry because hooks name it: with matchPolicy Equivalent these are the
 // same in each group and version.
-func (e entry) brings(x exclusion, named []atom) []atom {
+func (e entry) named(x exclusion, named []atom) []atom {
 	if !e.equivalent {
 		return named
 	}

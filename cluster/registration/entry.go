@@ -25,13 +25,17 @@ type entry struct {
 	except []atom
 	// unwanted are requests among them, in other versions, that no hook covers.
 	unwanted []atom
+	// failOpen divides the requests, if there is any: those that always fail open go to the entry of that name, and the others to
+	// this one.
+	failOpen []admissionregistrationv1.RuleWithOperations
 }
 
 // byPolicy gives fail-closed and fail-open hooks an entry each. A request may belong to both.
 func (p *planner) byPolicy(stage admissionv1.Stage, hooks []*match.Hook) []entry {
 	closed, open := partition(hooks)
+	e, always := p.alwaysFailOpen(p.entry(entry{stage: stage, name: match.EntryFailClosed, hooks: closed, atoms: writtenBy(closed)}, p.covered(closed)))
 	return inUse(
-		p.entry(entry{stage: stage, name: match.EntryFailClosed, hooks: closed, atoms: writtenBy(closed)}, p.covered(closed)),
+		e, always,
 		p.entry(entry{stage: stage, name: match.EntryFailOpen, hooks: open, atoms: writtenBy(open)}, p.covered(open)),
 	)
 }
@@ -62,7 +66,8 @@ func (p *planner) byRequest(stage admissionv1.Stage, hooks []*match.Hook) []entr
 	// What a hook of the entry names must not be converted on the way.
 	names := newAtomSet(writtenBy(e.hooks))
 	e.atoms = append(e.atoms, keep(p.brought(e), func(a atom) bool { return closed.covers(a) && names.covers(a) })...)
-	return inUse(e, p.rest(stage, failOpen, closed))
+	e, always := p.alwaysFailOpen(e)
+	return inUse(e, always, p.rest(stage, failOpen, closed))
 }
 
 // rest is the entry for the requests of fail-open hooks that no fail-closed one covers. Its rules name requests of the
@@ -137,7 +142,6 @@ func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook 
 	if e.name == match.EntryFailClosed {
 		policy = admissionregistrationv1.Fail
 	}
-	p.kubeSystem(e)
 	if e.equivalent {
 		matching = admissionregistrationv1.Equivalent
 	}
@@ -152,7 +156,7 @@ func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook 
 		SideEffects:             &effects,
 		TimeoutSeconds:          &seconds,
 		AdmissionReviewVersions: []string{"v1"},
-		MatchConditions:         e.conditions(),
+		MatchConditions:         e.withShared(append(e.conditions(), p.bypassConditions()...)),
 	}
 }
 

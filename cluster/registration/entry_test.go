@@ -40,7 +40,7 @@ func entriesOf(t *testing.T, e edition) []match.Entry {
 	if e.hook != nil {
 		others = append(others, e.hook)
 	}
-	return []match.Entry{match.NewEntry(match.EntryFailClosed, 1e9, others), match.NewEntry(match.EntryFailOpen, 1e9, others)}
+	return []match.Entry{match.NewEntry(match.EntryFailClosed, 1e9, others, nil), match.NewEntry(match.EntryFailOpen, 1e9, others, nil)}
 }
 
 // A request that both entries bring meets the hook, whichever configuration the entries were made from and whichever the

@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -94,6 +96,20 @@ type scene struct {
 	hooks, entries *match.Snapshot
 	cluster        serving // as its API server knows itself
 	mesh           serving // as the mesh knows it
+	options        registration.Options
+	// without are the hooks in a cluster where nothing always fails open, and other where other resources do.
+	without, other *match.Snapshot
+}
+
+// asHooks are the entries of a registration, as hooks.
+func asHooks(t *testing.T, r *registration.Registration) *match.Snapshot {
+	t.Helper()
+	return compile(t, match.Input{Objects: []match.Object{{Mutating: r.Mutating}, {Validating: r.Validating}}})
+}
+
+// versionedFailOpen are resources that always fail open of what clusters serve.
+func (g generator) versionedFailOpen() []admissionregistrationv1.RuleWithOperations {
+	return g.failOpen([]string{"a", "a", "b", "*"}, []string{"things", "things", "things/scale", "things/*", "others", "*", "*/*", "*/scale"})
 }
 
 // call is a hook that was called, and the version in which it saw the request.
@@ -105,7 +121,7 @@ type call struct {
 // seenBy are the hooks of a snapshot that match, with the way in which each sees the request.
 func (s scene) seenBy(snapshot *match.Snapshot, stage admissionv1.Stage, r *admissionv1.AdmissionRequest, c match.Cluster, came conversion.ResourceKind,
 ) map[*match.Hook]conversion.ResourceKind {
-	a := match.NewAttributes(r, c)
+	a := match.NewAttributes(r, c).Under(snapshot.Bypass("prod-1"))
 	seen := map[*match.Hook]conversion.ResourceKind{}
 	for _, h := range snapshot.Candidates("prod-1", stage, a) {
 		d := h.Matches(s.t.Context(), a)
@@ -145,7 +161,11 @@ func (s scene) called(stage admissionv1.Stage, operation, namespace string, aske
 			continue
 		}
 		names = append(names, name)
-		for h, seen := range s.seenBy(s.hooks, stage, request(operation, namespace, asked, way), s.mesh, way) {
+		r := request(operation, namespace, asked, way)
+		if !entryOf(e).Takes(match.NewAttributes(r, s.mesh).Under(s.hooks.Bypass("prod-1"))) {
+			continue
+		}
+		for h, seen := range s.seenBy(s.hooks, stage, r, s.mesh, way) {
 			if h.In(entryOf(e)) {
 				calls[call{h.ID.Configuration, seen.Kind}]++
 			}
@@ -179,7 +199,7 @@ func (s scene) each(f func(stage admissionv1.Stage, operation, namespace string,
 }
 
 // wantEntries are the entries that have to see a request.
-func (s scene) wantEntries(stage admissionv1.Stage, native map[call]int) []string {
+func (s scene) wantEntries(stage admissionv1.Stage, native map[call]int, asked conversion.ResourceKind) []string {
 	var closed, open bool
 	for _, h := range s.hooks.Hooks() {
 		for c := range native {
@@ -188,7 +208,10 @@ func (s scene) wantEntries(stage admissionv1.Stage, native map[call]int) []strin
 		}
 	}
 	var names []string
-	if closed {
+	switch {
+	case closed && alwaysFailsOpen(s.hooks.Bypass("prod-1"), request("", "", asked, asked)):
+		names = append(names, match.EntryAlwaysFailOpen)
+	case closed:
 		names = append(names, match.EntryFailClosed)
 	}
 	if open && (stage == validate || !closed) {
@@ -246,11 +269,15 @@ func random(t *testing.T, known families, f func(s scene)) {
 		g := generator{rand.New(rand.NewPCG(seed, 2))}
 		o := options()
 		o.OwnNamespace, o.Equivalents = "", known
-		hooks := compile(t, match.Input{Objects: g.versionedHooks()})
+		objects := g.versionedHooks()
+		under := func(failOpen []admissionregistrationv1.RuleWithOperations) *match.Snapshot {
+			return compile(t, match.Input{Objects: objects, Bypasses: map[string]*match.Bypass{"prod-1": {FailOpen: failOpen}}})
+		}
+		hooks := under(g.versionedFailOpen())
 		r := plan(t, hooks, o)
 		f(scene{
-			t: t, hooks: hooks, cluster: serving{families: now}, mesh: serving{families: now},
-			entries: compile(t, match.Input{Objects: []match.Object{{Mutating: r.Mutating}, {Validating: r.Validating}}}),
+			t: t, hooks: hooks, cluster: serving{families: now}, mesh: serving{families: now}, options: o,
+			entries: asHooks(t, r), without: under(nil), other: under(g.versionedFailOpen()),
 		})
 		if t.Failed() {
 			var rules []string
@@ -279,7 +306,7 @@ func TestHooksAreCalledAsTheAPIServerAloneWouldCallThem(t *testing.T) {
 			if diff := cmp.Diff(want, got, cmp.AllowUnexported(call{})); diff != "" {
 				t.Errorf("%v %s %s %q: calls (-alone +by entries %q):\n%s", stage, operation, asked, namespace, names, diff)
 			}
-			if diff := cmp.Diff(s.wantEntries(stage, want), names); diff != "" && known {
+			if diff := cmp.Diff(s.wantEntries(stage, want, asked), names); diff != "" && known {
 				t.Errorf("%v %s %s %q: entries (-want +got):\n%s", stage, operation, asked, namespace, diff)
 			}
 		})

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -14,19 +12,18 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// The codes of findings. Tools match on them; messages are for people.
+// The codes of findings. Package lint has the same code for the same danger of a hook. Tools match on them; messages are for people.
 const (
 	// CodeWildcard: a hook's rules cover every resource, so the entry sends all writes of the cluster to the mesh.
 	CodeWildcard = "wildcard"
 	// CodeExcluded: a hook names resources that never come to the mesh; it is not called for them.
-	CodeExcluded = "excluded"
-	// CodeOwnNamespace: no namespace is exempt as the mesh's own, and fail-closed hooks are in force.
-	CodeOwnNamespace = "own-namespace"
-	// CodeTimeout: an entry gets less time than its hooks may need. Package lint has the same code for what a configuration
-	// makes sure to need.
+	CodeExcluded = "never-matches"
+	// CodeOwnNamespace: no namespace is exempt as the mesh's own, and fail-closed hooks are in force. For information, where
+	// package lint warns of a hook.
+	CodeOwnNamespace = "danger-own-namespace"
+	// CodeTimeout: an entry gets less time than its hooks may need.
 	CodeTimeout = "timeout-budget"
-	// CodeSystem: an entry brings writes of kube-system that none of its hooks selects. Package lint has the same code for a
-	// hook that selects them.
+	// CodeSystem: an entry brings writes of kube-system that none of its hooks selects (WiderEntries). Package lint reports it.
 	CodeSystem = "danger-kube-system"
 )
 
@@ -93,24 +90,7 @@ func (p *planner) excluded(h *match.Hook) {
 	}
 }
 
-// kubeSystem reports an entry that fails closed and brings requests of kube-system, though none of its hooks need select them:
-// selectors that differ between hooks are none of the entry, and a condition of a hook never is. What a hook selects by itself
-// is for package lint.
-func (p *planner) kubeSystem(e entry) {
-	namespaced := slices.ContainsFunc(e.atoms, func(a atom) bool { return a[dimScope] == string(admissionregistrationv1.NamespacedScope) })
-	set := labels.Set{corev1.LabelMetadataName: metav1.NamespaceSystem}
-	if e.name != match.EntryFailClosed || !namespaced || !selects(p.namespaceSelector(e.hooks), set) ||
-		slices.ContainsFunc(e.hooks, func(h *match.Hook) bool { return h.FailsClosed() && selects(h.NamespaceSelector(), set) }) {
-		return
-	}
-	p.findings = append(p.findings, match.Finding{
-		Severity: match.SeverityWarning, Code: CodeSystem, Path: e.describe(),
-		Message: fmt.Sprintf("no hook that fails closed selects namespace %s, but their namespaceSelectors have no part in common that leaves it "+
-			"out: while the mesh is down the cluster's own components cannot be repaired; give each hook of the entry the requirement %s NotIn (%s)",
-			metav1.NamespaceSystem, corev1.LabelMetadataName, metav1.NamespaceSystem),
-	})
-}
-
+// selects reports whether a selector selects labels; nil selects all, and one that cannot be read none.
 func selects(s *metav1.LabelSelector, set labels.Set) bool {
 	if s == nil {
 		return true

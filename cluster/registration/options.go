@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 const (
@@ -41,6 +42,9 @@ type Options struct {
 	URL string
 	// CABundle are the authorities of the bridge's certificate, in PEM; empty trusts those of the API server's system.
 	CABundle []byte
+	// Capability is shown in the path of each entry, for a cluster whose API servers have no client certificate; the objects are then
+	// as secret as it is. Zero shows none.
+	Capability identity.Capability
 	// OwnNamespace is where the mesh itself runs in the cluster. It is exempt, since the mesh could not start there while
 	// it does not run. Empty exempts nothing: right when the mesh runs elsewhere.
 	OwnNamespace string
@@ -56,6 +60,12 @@ type Equivalents interface {
 	// Families are the ways to reach each resource, or subresource, that is known; perhaps one. They are not changed.
 	Families() [][]conversion.ResourceKind
 }
+
+// Families are known resources, each with all the ways to reach it. They are Equivalents.
+type Families [][]conversion.ResourceKind
+
+// Families implements Equivalents.
+func (f Families) Families() [][]conversion.ResourceKind { return f }
 
 // Budget is the longest that the hooks of one entry of each stage may take, in whole seconds from 1 to 29; 0 is the default.
 // A write meets one entry of each stage, the reinvoked one twice, and all of that, with the Overhead of each, must fit
@@ -90,6 +100,14 @@ func named(what, name string, problems []string) error {
 		return nil
 	}
 	return fmt.Errorf("%s %q: %s", what, name, strings.Join(problems, "; "))
+}
+
+// capabilitySegments are what a path has behind the cluster if there is a capability.
+func (o Options) capabilitySegments() string {
+	if o.Capability.IsZero() {
+		return ""
+	}
+	return capabilitySegment + "/" + o.Capability.Reveal() + "/"
 }
 
 // checkURL holds the URL to what Kubernetes accepts, as ValidateWebhookURL of k8s.io/apiserver does.

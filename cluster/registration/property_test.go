@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -26,7 +28,7 @@ func TestEntriesSeeWhatTheirHooksSeeAndNothingElse(t *testing.T) {
 	}
 	for seed := range uint64(rounds) {
 		g := generator{rand.New(rand.NewPCG(seed, 1))}
-		hooks := compile(t, match.Input{Objects: g.objects()})
+		hooks := compile(t, match.Input{Objects: g.objects(), Bypasses: map[string]*match.Bypass{"prod-1": g.bypass()}})
 		r := plan(t, hooks, options())
 		entries := compile(t, match.Input{Objects: []match.Object{{Mutating: r.Mutating}, {Validating: r.Validating}}})
 		for range 40 {
@@ -47,7 +49,8 @@ type world struct {
 }
 
 func (w world) check() {
-	kept := !excluded(w.request) && w.request.GetNamespace() != "portcullis-system"
+	exempt, _ := w.hooks.Bypass("prod-1").Of(w.request, time.Now())
+	kept := !excluded(w.request) && w.request.GetNamespace() != "portcullis-system" && exempt == ""
 	for _, stage := range []admissionv1.Stage{mutate, validate} {
 		covering := w.hooks.Candidates("prod-1", stage, match.NewAttributes(w.request, namespaces{}))
 		matching := w.matching(w.hooks, stage)
@@ -58,7 +61,9 @@ func (w world) check() {
 			closed, open = kept && len(matching) > 0 && slices.ContainsFunc(covering, failsClosed),
 				kept && len(matching) > 0 && !slices.ContainsFunc(covering, failsClosed)
 		}
-		w.see(stage, match.EntryFailClosed, closed, kept && slices.ContainsFunc(covering, failsClosed))
+		always, mayClosed := alwaysFailsOpen(w.hooks.Bypass("prod-1"), w.request), kept && slices.ContainsFunc(covering, failsClosed)
+		w.see(stage, match.EntryFailClosed, closed && !always, mayClosed && !always)
+		w.see(stage, match.EntryAlwaysFailOpen, closed && always, mayClosed && always)
 		w.see(stage, match.EntryFailOpen, open, kept && slices.ContainsFunc(covering, failsOpen) &&
 			(stage == validate || !slices.ContainsFunc(covering, failsClosed)))
 	}
@@ -69,6 +74,11 @@ func (w world) see(stage admissionv1.Stage, name string, must, may bool) {
 	saw := slices.ContainsFunc(w.matching(w.entries, stage), func(h *match.Hook) bool {
 		return h.ID.Name == fmt.Sprintf("%s.%s.portcullis", name, map[admissionv1.Stage]string{mutate: "mutate", validate: "validate"}[stage])
 	})
+	if name != match.EntryFailClosed && slices.ContainsFunc(w.matching(w.entries, stage), func(h *match.Hook) bool {
+		return strings.HasPrefix(h.ID.Name, name+".") && h.FailsClosed()
+	}) {
+		w.t.Errorf("entry %s of %v fails closed", name, stage)
+	}
 	if must && !saw || saw && !may {
 		w.t.Errorf("entry %s of %v sees the request: %v; it must: %v, it may: %v\n%v", name, stage, saw, must, may, w.request)
 	}
@@ -78,10 +88,29 @@ func (w world) matching(s *match.Snapshot, stage admissionv1.Stage) []*match.Hoo
 	a := match.NewAttributes(w.request, namespaces{})
 	return slices.DeleteFunc(s.Candidates("prod-1", stage, a), func(h *match.Hook) bool {
 		d := h.Matches(w.t.Context(), a)
-		if d.Err != nil {
+		if d.Err != nil && s == w.entries {
 			w.t.Fatal(d.Err)
 		}
-		return !d.Match
+		return !d.Match && d.Err == nil // one that fails to match refuses the request
+	})
+}
+
+// alwaysFailsOpen says again what a request is that always fails open, in its words.
+func alwaysFailsOpen(b *match.Bypass, r *admissionv1.AdmissionRequest) bool {
+	if b == nil {
+		return false
+	}
+	group, resource := r.GetResource().GetGroup(), r.GetResource().GetResource()
+	if asked := r.GetRequestResource(); asked != nil {
+		group, resource = asked.GetGroup(), asked.GetResource()
+	}
+	return slices.ContainsFunc(b.FailOpen, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		return (slices.Contains(rule.APIGroups, "*") || slices.Contains(rule.APIGroups, group)) &&
+			slices.ContainsFunc(rule.Resources, func(name string) bool {
+				res, sub, _ := strings.Cut(name, "/")
+				named := res == resource || res == "*" && !(resource == "leases" && group == "coordination.k8s.io") && !(resource == "events" && group == "")
+				return named && (sub == "*" || sub == r.GetSubResource())
+			})
 	})
 }
 
@@ -108,9 +137,50 @@ func (g generator) objects() []match.Object {
 		for range 1 + g.IntN(3) {
 			h.rules += " " + g.rule()
 		}
+		for range g.IntN(3) {
+			h.conditions = append(h.conditions, g.pick(conditions()[:2]...), g.pick(conditions()...))
+		}
 		all = append(all, *h.document())
 	}
 	return all
+}
+
+// conditions are some that entries can have, and some that fail for some requests, or for all.
+func conditions() []string {
+	return []string{
+		`request.namespace != "default"`, `request.namespace != "default" && request.operation != "DELETE"`,
+		`!("ops" in request.userInfo.groups)`, `request.userInfo.groups[1] != "ops"`, `request.subResource != "status"`,
+		`request.resource.resource in ["pods", "namespaces"] ? request.name == "n" : has(request.namespace)`, `int(request.name) > 0`,
+	}
+}
+
+// bypass is that of the cluster, in half of the cases.
+func (g generator) bypass() *match.Bypass {
+	if g.IntN(2) == 0 {
+		return nil
+	}
+	some := func(names ...string) []string { return names[:g.IntN(len(names)+1)] }
+	return &match.Bypass{
+		Namespaces: some("other", "default"), Users: some("bob", `a"b\c`), Groups: some("ops", "dev"),
+		FailOpen: g.failOpen([]string{"*", "", "apps", "coordination.k8s.io"}, []string{"*", "*/*", "*/status", "pods/*", "pods", "leases", "leases", "events"}),
+	}
+}
+
+// failOpen is some resources that always fail open; none in some cases.
+func (g generator) failOpen(groups, resources []string) []admissionregistrationv1.RuleWithOperations {
+	var all []admissionregistrationv1.RuleWithOperations
+	for range g.IntN(3) {
+		all = append(all, rule(fmt.Sprintf("*:%s,%s:*:%s,%s", g.pick(groups...), g.pick(groups...), g.pick(resources...), g.pick(resources...))))
+	}
+	return all
+}
+
+func (g generator) user() *admissionv1.UserInfo {
+	u := &admissionv1.UserInfo{Username: g.pick("", "alice", "bob", `a"b\c`)}
+	for range g.IntN(3) {
+		u.Groups = append(u.Groups, g.pick("ops", "dev", "sales"))
+	}
+	return u
 }
 
 func (g generator) rule() string {
@@ -134,6 +204,7 @@ func (g generator) request() *admissionv1.AdmissionRequest {
 		},
 		SubResource: g.pick("", "", "status", "exec"),
 		Name:        "n",
+		UserInfo:    g.user(),
 		Namespace:   g.pick("", "default", "other", "portcullis-system"),
 	}
 	if r.GetResource().GetResource() == "namespaces" {

@@ -13,6 +13,8 @@
 //     called for both entries, each entry for its own hooks.
 //   - Mutating hooks of both policies run in one order on one object, so the split is by request: what any fail-closed
 //     hook covers goes to the fail-closed entry, with all mutating hooks, and the rest to the fail-open one.
+//   - Requests that always fail open in the cluster (match.Bypass.FailOpen) are divided from the others of each fail-closed entry by
+//     a condition, and have an entry of their own with the same hooks, whose failures do not count.
 //   - An API server does not tell a reinvocation from a first call, so hooks with reinvocationPolicy IfNeeded have
 //     entries of their own, behind those of the whole chain.
 //
@@ -82,6 +84,7 @@ type planner struct {
 	options  Options
 	cluster  string
 	planned  []*match.Hook
+	bypass   *match.Bypass // nil exempts nothing
 	families families
 	reach    map[*match.Hook][]atom // the requests that each hook covers, in all versions
 	findings []match.Finding
@@ -89,11 +92,17 @@ type planner struct {
 
 func newPlanner(s *match.Snapshot, cluster string, o Options) *planner {
 	serving := keep(s.Hooks(), func(h *match.Hook) bool { return h.Serves(cluster) })
-	p := &planner{options: o, cluster: cluster, planned: s.EntryHooks(cluster), families: newFamilies(o.Equivalents, serving), reach: map[*match.Hook][]atom{}}
+	p := &planner{options: o, cluster: cluster, planned: s.EntryHooks(cluster), bypass: s.Bypass(cluster)}
+	p.resolve(serving)
+	return p
+}
+
+// resolve finds the requests that hooks of the cluster cover.
+func (p *planner) resolve(serving []*match.Hook) {
+	p.families, p.reach = newFamilies(p.options.Equivalents, serving), make(map[*match.Hook][]atom, len(serving))
 	for _, h := range serving {
 		p.reach[h] = p.families.reach(h)
 	}
-	return p
 }
 
 // hooks are those of a stage that the cluster's reviews reach.
@@ -107,11 +116,14 @@ func typeMeta(kind string) metav1.TypeMeta {
 
 // meta names the objects. Nothing in it changes with the configuration: a difference between two registrations is a
 // difference of their entries.
-func (p *planner) meta() metav1.ObjectMeta {
+func (p *planner) meta() metav1.ObjectMeta { return Meta(p.options.Name, p.cluster) }
+
+// Meta names an object that is made in a cluster for its connection with the mesh. MadeFor recognises it.
+func Meta(name, cluster string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Name:        p.options.Name,
+		Name:        name,
 		Labels:      map[string]string{"app.kubernetes.io/managed-by": "portcullis"},
-		Annotations: map[string]string{clusterAnnotation: p.cluster},
+		Annotations: map[string]string{clusterAnnotation: cluster},
 	}
 }
 
@@ -120,6 +132,20 @@ func (e entry) describe() string { return fmt.Sprintf("entry %s/%s", match.Stage
 
 // path is where an entry is served that has so much time.
 func (p *planner) path(e entry, seconds int32) string {
-	planned := match.NewEntry(e.name, time.Duration(seconds)*time.Second, p.planned)
-	return fmt.Sprintf("%s/v1/clusters/%s/%s/%s", p.options.URL, p.cluster, match.StageName(e.stage), planned)
+	planned := match.NewEntry(e.name, time.Duration(seconds)*time.Second, p.planned, p.bypass)
+	return fmt.Sprintf("%s/v1/clusters/%s/%s%s/%s", p.options.URL, p.cluster, p.options.capabilitySegments(), match.StageName(e.stage), planned)
+}
+
+// trialEntry is the entry of a trial. It is neither fail-closed nor fail-open, so that no dispatcher takes it for the entries in use.
+const trialEntry = "trial"
+
+// TrialAddress is where the API server of a cluster calls the mesh to show that it can. Every validating hook may be asked there. The
+// error is about the options or the name of the cluster.
+func TrialAddress(cluster string, o Options) (admissionregistrationv1.WebhookClientConfig, error) {
+	o, err := o.complete(cluster)
+	if err != nil {
+		return admissionregistrationv1.WebhookClientConfig{}, err
+	}
+	url := fmt.Sprintf("%s/v1/clusters/%s/%s%s/%s", o.URL, cluster, o.capabilitySegments(), match.StageName(admissionv1.Stage_STAGE_VALIDATE), trialEntry)
+	return admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: o.CABundle}, nil
 }

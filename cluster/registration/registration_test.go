@@ -1,6 +1,7 @@
 package registration_test
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"slices"
@@ -54,6 +55,16 @@ type hook struct {
 	namespace                                 string // the only one that is selected; empty for all
 	rules                                     string // as rule reads them
 	timeout                                   int
+	conditions                                []string // expressions of matchConditions
+}
+
+// matchConditions have names that no two of them share.
+func (h hook) matchConditions() []admissionregistrationv1.MatchCondition {
+	var all []admissionregistrationv1.MatchCondition
+	for i, expression := range h.conditions {
+		all = append(all, admissionregistrationv1.MatchCondition{Name: fmt.Sprint("c", i), Expression: expression})
+	}
+	return all
 }
 
 func (h hook) document() *match.Object {
@@ -85,13 +96,14 @@ func (h hook) document() *match.Object {
 			Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
 			MatchPolicy:        &matching,
 			ReinvocationPolicy: &again,
+			MatchConditions:    h.matchConditions(),
 		}}}
 		object.Mutating.Name = h.name
 		return object
 	}
 	object.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
-		MatchPolicy: &matching,
+		MatchPolicy: &matching, MatchConditions: h.matchConditions(),
 	}}}
 	object.Validating.Name = h.name
 	return object
@@ -496,8 +508,8 @@ func TestFindings(t *testing.T) {
 		"a subresource of everything is a wildcard":      {hook: hook{policy: "Ignore", rules: "UPDATE:apps:v1:*/scale"}, want: []string{"wildcard"}},
 		"all subresources of a resource are no wildcard": {hook: hook{policy: "Ignore", rules: "UPDATE:apps:*:deployments/*"}},
 		"leases may be named":                            {hook: hook{policy: "Ignore", rules: "UPDATE:coordination.k8s.io:v1:leases"}},
-		"token reviews are named in vain":                {hook: hook{policy: "Ignore", rules: "CREATE:authentication.k8s.io:v1:tokenreviews"}, want: []string{"excluded"}},
-		"no namespace is the mesh's own":                 {hook: hook{rules: "CREATE::v1:namespaces:Cluster"}, options: none, want: []string{"own-namespace"}},
+		"token reviews are named in vain":                {hook: hook{policy: "Ignore", rules: "CREATE:authentication.k8s.io:v1:tokenreviews"}, want: []string{"never-matches"}},
+		"no namespace is the mesh's own":                 {hook: hook{rules: "CREATE::v1:namespaces:Cluster"}, options: none, want: []string{"danger-own-namespace"}},
 		"that does not matter to hooks that fail open":   {hook: hook{policy: "Ignore", rules: "CREATE::v1:pods"}, options: none},
 	}
 	for name, tt := range tests {

@@ -11,7 +11,7 @@ import (
 )
 
 // namespaceSelector is the selector that all hooks of an entry share, or else one without the namespaces that all of them leave out
-// by name, and without the mesh's own.
+// by name, without those that are exempt in the cluster, and without the mesh's own.
 func (p *planner) namespaceSelector(hooks []*match.Hook) *metav1.LabelSelector {
 	s := shared(hooks, (*match.Hook).NamespaceSelector)
 	if names := leftOut(hooks); len(s.MatchLabels)+len(s.MatchExpressions) == 0 && len(names) > 0 {
@@ -19,13 +19,25 @@ func (p *planner) namespaceSelector(hooks []*match.Hook) *metav1.LabelSelector {
 			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: names,
 		})
 	}
-	if p.options.OwnNamespace == "" {
-		return s
+	if exempt := p.exemptNamespaces(); len(exempt) > 0 {
+		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: exempt,
+		})
 	}
-	s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
-		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{p.options.OwnNamespace},
-	})
 	return s
+}
+
+// exemptNamespaces are the mesh's own namespace and those of the bypass, in order.
+func (p *planner) exemptNamespaces() []string {
+	var names []string
+	if p.options.OwnNamespace != "" {
+		names = append(names, p.options.OwnNamespace)
+	}
+	if p.bypass != nil {
+		names = append(names, p.bypass.Namespaces...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // leftOut are the namespaces that some hook leaves out by NotIn, and every hook by its name, in order.

@@ -11,11 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/certs"
+	"github.com/portcullis-mesh/portcullis/internal/cli/check"
 	"github.com/portcullis-mesh/portcullis/internal/cli/cluster"
 	"github.com/portcullis-mesh/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/internal/cli/console"
+	"github.com/portcullis-mesh/portcullis/internal/cli/contexts"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/internal/cli/shadow"
 	"github.com/portcullis-mesh/portcullis/internal/serve"
 )
 
@@ -41,9 +46,10 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		serve.NewDevCommand(), serve.NewCommand(), review.NewCommand(),
-		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(),
-		config.NewStore(), mesh.NewServeStale(),
+		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), review.NewCommand(),
+		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(),
+		check.NewCommand(), analyze.NewCommand(), analyze.NewTop(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
+		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),
 		cluster.NewCommand(), certs.NewCommand(), cli.NewVersionCommand(),
 	)
 	return root

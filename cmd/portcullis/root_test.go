@@ -29,7 +29,7 @@ func TestOnlyConnectionFlagsOfAToolHaveVariables(t *testing.T) {
 	if err := apply.PreRunE(apply, nil); err != nil {
 		t.Fatal(err)
 	}
-	for flag, want := range map[string]string{"server": "mesh.example.com:8444", "dry-run": "false", "acknowledge": "[]"} {
+	for flag, want := range map[string]string{"server": "mesh.example.com:8444", "dry-run": "none", "acknowledge": "[]"} {
 		if got := apply.Flags().Lookup(flag).Value.String(); got != want {
 			t.Errorf("--%s is %q, want %q", flag, got, want)
 		}
@@ -72,6 +72,14 @@ func TestVersionCommand(t *testing.T) {
 	}
 }
 
+func TestTheVersionIsPrintedAsPeopleAskForIt(t *testing.T) {
+	for _, args := range [][]string{{"--version"}, {"-v"}, {"version", "--client"}} {
+		if out, code := execute(t, args...); code != 0 || !strings.HasPrefix(out, "portcullis ") || !strings.Contains(out, cli.Version()) {
+			t.Errorf("%v: exit code %d, %q", args, code, out)
+		}
+	}
+}
+
 func TestChoiceFlag(t *testing.T) {
 	newCommand := func() *cobra.Command {
 		cmd := &cobra.Command{Use: "test"}
@@ -96,8 +104,8 @@ func TestCompletion(t *testing.T) {
 		"words of flags are completed":         {[]string{"__complete", "review", "--stage", ""}, []string{"mutate\nvalidate\n"}},
 		"forms of output are completed":        {[]string{"__complete", "cluster", "register", "prod-1", "-o", ""}, []string{"yaml\njson\n"}},
 		"roles of certificates are completed":  {[]string{"__complete", "certs", "issue", ""}, []string{"server\nhost\nclient\n"}},
-		"kinds are completed":                  {[]string{"__complete", "get", ""}, []string{"hookroute\ncluster\nrole\ndispatchers\nchanges\n:4"}},
-		"kinds are completed for explain":      {[]string{"__complete", "explain", ""}, []string{"hookroute\ncluster\nrole\n:4"}},
+		"kinds are completed":                  {[]string{"__complete", "get", ""}, []string{"hookroute\ncluster\nrole\ndispatchers\nhosts\nhooks\nchanges\n:4"}},
+		"kinds are completed for explain":      {[]string{"__complete", "explain", ""}, []string{"hookroute\ncluster\nrole\nhook\n:4"}},
 		"a name of an object is no file's":     {[]string{"__complete", "delete", "role", ""}, []string{":4\n"}},
 		"ways to show progress are completed":  {[]string{"__complete", "apply", "--progress", ""}, []string{"terminal\nlines\nnone\n"}},
 		"a name of a cluster is no file's":     {[]string{"__complete", "cluster", "register", ""}, []string{":4\n"}},

@@ -36,6 +36,8 @@ const (
 type Status struct {
 	// ID is the dispatcher's, unique per process start.
 	ID string `json:"id"`
+	// HostAddresses are where hosts reach it, host:port, best first; none without --advertise-hosts.
+	HostAddresses []string `json:"hostAddresses,omitempty"`
 	// Version is that of the program.
 	Version string `json:"version"`
 	// Digest names the configuration of new reviews, and Sources its revision in each source.
@@ -59,6 +61,11 @@ type Status struct {
 	// EntryDrifts lists the clusters whose entries were generated from another configuration than the one in force here, up to a
 	// limit.
 	EntryDrifts []EntryDrift `json:"entryDrifts,omitempty"`
+	// EntriesBehind lists the clusters whose entries the mesh keeps, and that this dispatcher does not know to be those of the
+	// configuration in force here, up to a limit.
+	EntriesBehind []EntriesBehind `json:"entriesBehind,omitempty"`
+	// Follows describes the clusters whose webhook configurations this dispatcher follows.
+	Follows []Follow `json:"follows,omitempty"`
 	// StaleUntil is the end of a permit to judge by a stale configuration; zero without one.
 	StaleUntil time.Time `json:"staleUntil,omitzero"`
 	// Said is when the report was written.
@@ -72,6 +79,29 @@ type HookName struct {
 	Hook   string `json:"hook"`
 }
 
+// Follow describes how far the webhook configurations of a cluster are followed.
+type Follow struct {
+	// Cluster is its name.
+	Cluster string `json:"cluster"`
+	// Followed is how many are called by the mesh alone.
+	Followed int `json:"followed"`
+	// Others lists those that are not, up to a limit; OthersMore is the number of the rest.
+	Others     []FollowedObject `json:"others,omitempty"`
+	OthersMore int              `json:"othersMore,omitempty"`
+	// Error is the reason why none is followed; empty if the dispatcher follows.
+	Error string `json:"error,omitempty"`
+}
+
+// FollowedObject is an object of a cluster that its API server calls.
+type FollowedObject struct {
+	// Object is KIND/NAME in the cluster.
+	Object string `json:"object"`
+	// Waiting is whether the mesh is on its way to follow it, or to end that. Otherwise there is something to mend.
+	Waiting bool `json:"waiting,omitempty"`
+	// Message is the reason.
+	Message string `json:"message"`
+}
+
 // EntryDrift describes how the entries of a cluster differ from the configuration.
 type EntryDrift struct {
 	// Cluster is its name.
@@ -81,6 +111,18 @@ type EntryDrift struct {
 	UnplannedMore int        `json:"unplannedMore,omitempty"`
 	// Gone is the number of hooks that the entries were generated from and that have changed or gone.
 	Gone int `json:"gone,omitempty"`
+	// Bypass reports whether they were generated without the bypass of the cluster, or with another one.
+	Bypass bool `json:"bypass,omitempty"`
+}
+
+// EntriesBehind explains why the entries of a cluster are not those of the configuration.
+type EntriesBehind struct {
+	// Cluster is its name.
+	Cluster string `json:"cluster"`
+	// Message is the reason.
+	Message string `json:"message"`
+	// Failed is whether the last attempt has failed. Otherwise the mesh is about to write them.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // The reasons of a pending hook.

@@ -10,15 +10,37 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
 // client calls a service in this process with the messages themselves. It ignores call options and metadata.
 type client struct {
-	service configv1.ConfigServiceServer
+	service Service
 }
 
-var _ configv1.ConfigServiceClient = client{}
+var (
+	_ configv1.ConfigServiceClient     = client{}
+	_ analysisv1.AnalysisServiceClient = client{}
+)
+
+func (c client) ListLatencies(
+	ctx context.Context, r *analysisv1.ListLatenciesRequest, _ ...grpc.CallOption,
+) (*analysisv1.ListLatenciesResponse, error) {
+	return unary(ctx, r, c.service.ListLatencies)
+}
+
+func (c client) ListReviews(
+	ctx context.Context, r *analysisv1.ListReviewsRequest, _ ...grpc.CallOption,
+) (*analysisv1.ListReviewsResponse, error) {
+	return unary(ctx, r, c.service.ListReviews)
+}
+
+func (c client) ListShadows(
+	ctx context.Context, r *analysisv1.ListShadowsRequest, _ ...grpc.CallOption,
+) (*analysisv1.ListShadowsResponse, error) {
+	return unary(ctx, r, c.service.ListShadows)
+}
 
 func (c client) Apply(ctx context.Context, r *configv1.ApplyRequest, _ ...grpc.CallOption) (*configv1.ApplyResponse, error) {
 	return unary(ctx, r, c.service.Apply)
@@ -40,6 +62,14 @@ func (c client) ListDispatchers(
 	ctx context.Context, r *configv1.ListDispatchersRequest, _ ...grpc.CallOption,
 ) (*configv1.ListDispatchersResponse, error) {
 	return unary(ctx, r, c.service.ListDispatchers)
+}
+
+func (c client) ListHosts(ctx context.Context, r *configv1.ListHostsRequest, _ ...grpc.CallOption) (*configv1.ListHostsResponse, error) {
+	return unary(ctx, r, c.service.ListHosts)
+}
+
+func (c client) ListHooks(ctx context.Context, r *configv1.ListHooksRequest, _ ...grpc.CallOption) (*configv1.ListHooksResponse, error) {
+	return unary(ctx, r, c.service.ListHooks)
 }
 
 func (c client) ListChanges(ctx context.Context, r *configv1.ListChangesRequest, _ ...grpc.CallOption) (*configv1.ListChangesResponse, error) {

@@ -1,4 +1,4 @@
-// Package gateway serves ConfigService as JSON over HTTP: the generated mux of grpc-gateway calls the service in this process,
+// Package gateway serves ConfigService and AnalysisService as JSON over HTTP: the generated mux of grpc-gateway calls the service in this process,
 // without a connection. The package adds the identity of the caller, the check of its role before a body is read, bounds on
 // bodies, and manifests as plain JSON.
 //
@@ -24,13 +24,18 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	analysisgatewayv1 "github.com/portcullis-mesh/portcullis/gen/gateway/portcullis/analysis/v1"
 	gatewayv1 "github.com/portcullis-mesh/portcullis/gen/gateway/portcullis/config/v1"
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// Prefix is the prefix of all paths.
-const Prefix = "/v1/config/"
+// Prefix is the prefix of the paths of ConfigService, and AnalysisPrefix that of AnalysisService.
+const (
+	Prefix         = "/v1/config/"
+	AnalysisPrefix = "/v1/analysis/"
+)
 
 // Limits of requests.
 const (
@@ -47,6 +52,7 @@ const (
 // gRPC channel.
 type Service interface {
 	configv1.ConfigServiceServer
+	analysisv1.AnalysisServiceServer
 	// MayCall returns nil if the caller has a role, else the error of the answer.
 	MayCall(ctx context.Context) error
 }
@@ -86,7 +92,10 @@ func New(o Options) (*Gateway, error) {
 		runtime.WithDisablePathLengthFallback(),
 	)
 	ctx := context.Background() //nolint:forbidigo // in-process registration does not use it
-	if err := gatewayv1.RegisterConfigServiceHandlerClient(ctx, g.mux, client{o.Service}); err != nil {
+	if err := errors.Join(
+		gatewayv1.RegisterConfigServiceHandlerClient(ctx, g.mux, client{o.Service}),
+		analysisgatewayv1.RegisterAnalysisServiceHandlerClient(ctx, g.mux, client{o.Service}),
+	); err != nil {
 		return nil, fmt.Errorf("registering the gateway: %w", err)
 	}
 	return g, nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/config/gateway"
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -18,6 +19,7 @@ import (
 // open is a service that lets everybody in.
 type open struct {
 	configv1.UnimplementedConfigServiceServer
+	analysisv1.UnimplementedAnalysisServiceServer
 }
 
 func (open) MayCall(context.Context) error { return nil }

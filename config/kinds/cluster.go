@@ -48,10 +48,20 @@ type ClusterSpec struct {
 	// identity.CheckAuthority takes them. One of them has to stand above a caller's certificate. Empty means every authority of
 	// the listener's bundle.
 	Authorities []string `json:"authorities,omitempty"`
+	// Capabilities are secrets in the path by which callers without a client certificate may send reviews of this cluster, where a
+	// dispatcher accepts capabilities (serve --allow-capabilities); at most MaxCapabilities. Empty means none.
+	Capabilities []Capability `json:"capabilities,omitempty"`
+	// RotateCapability, if present, accepts the capabilities that dispatchers make themselves for this cluster, beside Capabilities
+	// (serve --capability-key-file); with Registration they write them into the entries, another one each such time: whole seconds from
+	// MinRotation to MaxRotation, as Go writes durations ("720h"). Each is accepted for three such times more. Empty means none.
+	RotateCapability string `json:"rotateCapability,omitempty"`
 	// Kubeconfig is the absolute path of a kubeconfig file for the cluster. The cluster is then asked for all that reviews do
 	// not carry, and the document says none of it: the other fields are absent. Its current context may get, list and watch
 	// namespaces; list and watch customresourcedefinitions and apiservices; and create subjectaccessreviews.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Bridge, if present, means that the cluster is asked as with Kubeconfig, through the bridges that run in it (portcullis bridge):
+	// a bridge has one of Identities. The other fields are absent.
+	Bridge *Bridge `json:"bridge,omitempty"`
 	// Namespaces is where the labels of namespaces come from. Absent, without Kubeconfig, means that they are unknown: a
 	// review that a namespaceSelector has to look at is then refused, since neither a match nor a skip would be true.
 	Namespaces *NamespaceSource `json:"namespaces,omitempty"`
@@ -63,6 +73,15 @@ type ClusterSpec struct {
 	// the defaults in schemas and conversion are read, and nothing else. Absent, without Kubeconfig, means that custom resources have the version
 	// alone in which they came.
 	CustomResourceDefinitions []apiextensionsv1.CustomResourceDefinition `json:"customResourceDefinitions,omitempty"`
+	// Bypass exempts requests of this cluster from all hooks. Absent exempts none.
+	Bypass *Bypass `json:"bypass,omitempty"`
+	// Follow, if present, has the mesh call webhooks that others configure in the cluster, such as cert-manager, Istio or Kyverno. It
+	// needs Kubeconfig, whose context may then also get, list, watch and patch mutatingwebhookconfigurations and
+	// validatingwebhookconfigurations, and get, create and update leases in kube-system. Absent follows none.
+	Follow *Follow `json:"follow,omitempty"`
+	// Registration, if present, has the mesh keep the entries in the cluster's own API server: the webhook configurations that
+	// `portcullis cluster register` makes. It needs Kubeconfig. Absent leaves them to that command.
+	Registration *Registration `json:"registration,omitempty"`
 	// MaxConfigurationAge is how old the configuration may be that reviews of the cluster are judged by, as Go writes durations
 	// ("30s"), from MinConfigurationAge to MaxConfigurationAge. Empty means as old as the dispatcher has it for all, 5 s. A hook
 	// that was added or closed may go uncalled for so long by a dispatcher that has lost its store.
@@ -71,6 +90,9 @@ type ClusterSpec struct {
 
 // MaxAge is MaxConfigurationAge as a duration; 0 means the dispatcher's own. The cluster must be valid.
 func (s *ClusterSpec) MaxAge() time.Duration { return duration(s.MaxConfigurationAge) }
+
+// Bridge marks a cluster whose bridges give access to its API server.
+type Bridge struct{}
 
 // NamespaceSource is where the labels of namespaces come from: exactly one of its fields is set.
 type NamespaceSource struct {
@@ -88,8 +110,23 @@ func (c *Cluster) Validate() field.ErrorList {
 	spec := field.NewPath("spec")
 	errs = append(errs, validateIdentities(c.Spec.Identities, spec.Child("identities"))...)
 	errs = append(errs, validateAuthorities(c.Spec.Authorities, spec.Child("authorities"))...)
+	errs = append(errs, validateCapabilities(c.Spec.Capabilities, spec.Child("capabilities"))...)
+	errs = append(errs, c.Spec.validateRotation(spec)...)
 	errs = append(errs, validateDuration(c.Spec.MaxConfigurationAge, MinConfigurationAge, MaxConfigurationAge, spec.Child("maxConfigurationAge"))...)
-	if c.Spec.Kubeconfig != "" {
+	if c.Spec.Bypass != nil {
+		errs = append(errs, c.Spec.Bypass.validate(spec.Child("bypass"))...)
+	}
+	if c.Spec.Follow != nil {
+		errs = append(errs, c.Spec.Follow.validate(spec.Child("follow"), c.Spec.Kubeconfig)...)
+	}
+	if c.Spec.Registration != nil {
+		errs = append(errs, c.Spec.Registration.validate(spec.Child("registration"))...)
+		if c.Spec.Kubeconfig == "" {
+			errs = append(errs, field.Forbidden(spec.Child("registration"),
+				"needs spec.kubeconfig; without it, write the entries by `portcullis cluster register --apply`"))
+		}
+	}
+	if c.Spec.Kubeconfig != "" || c.Spec.Bridge != nil {
 		return append(errs, c.Spec.validateAsked(spec)...)
 	}
 	if c.Spec.Namespaces != nil {
@@ -101,7 +138,13 @@ func (c *Cluster) Validate() field.ErrorList {
 
 // validateAsked checks a cluster that is asked: two answers to the same question are none.
 func (s *ClusterSpec) validateAsked(path *field.Path) field.ErrorList {
-	errs := validateKubeconfig(s.Kubeconfig, path.Child("kubeconfig"))
+	var errs field.ErrorList
+	switch {
+	case s.Bridge == nil:
+		errs = validateFile(s.Kubeconfig, path.Child("kubeconfig"))
+	case s.Kubeconfig != "":
+		errs = field.ErrorList{field.Forbidden(path.Child("kubeconfig"), "the cluster is asked through its bridges: remove it, or spec.bridge")}
+	}
 	for _, said := range []struct {
 		name string
 		said bool
@@ -111,13 +154,13 @@ func (s *ClusterSpec) validateAsked(path *field.Path) field.ErrorList {
 		{"customResourceDefinitions", s.CustomResourceDefinitions != nil},
 	} {
 		if said.said {
-			errs = append(errs, field.Forbidden(path.Child(said.name), "the cluster is asked for it: remove it, or spec.kubeconfig"))
+			errs = append(errs, field.Forbidden(path.Child(said.name), "the cluster is asked for it: remove it, or spec.kubeconfig and spec.bridge"))
 		}
 	}
 	return errs
 }
 
-func validateKubeconfig(file string, path *field.Path) field.ErrorList {
+func validateFile(file string, path *field.Path) field.ErrorList {
 	if !filepath.IsAbs(file) {
 		return field.ErrorList{field.Invalid(path, file, "must be an absolute path")}
 	}
@@ -176,7 +219,7 @@ func (n *NamespaceSource) validate(path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(path, "exactly one of kubeconfig and static is required")}
 	}
 	if n.Kubeconfig != "" {
-		return validateKubeconfig(n.Kubeconfig, path.Child("kubeconfig"))
+		return validateFile(n.Kubeconfig, path.Child("kubeconfig"))
 	}
 	return validateStatic(n.Static, path.Child("static"))
 }

@@ -29,6 +29,9 @@ const (
 	MaxHedgePercent = 50
 )
 
+// MaxDurationLength bounds the text of each duration, in bytes.
+const MaxDurationLength = 64
+
 // HookRoute configures how a hook is called and which identities may serve it. A hook without one is the JSON webhook that its
 // clientConfig describes.
 type HookRoute struct {
@@ -181,6 +184,9 @@ func (s *HookRouteSpec) validateHedge(path *field.Path) field.ErrorList {
 func validateDuration(text string, least, most time.Duration, path *field.Path) field.ErrorList {
 	if text == "" {
 		return nil
+	}
+	if len(text) > MaxDurationLength {
+		return field.ErrorList{field.TooLongMaxLength(path, text, MaxDurationLength)}
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // APIVersion is the apiVersion of every kind of this package.
-const APIVersion = "portcullis.dev/v1"
+const APIVersion = Group + "/" + Version
 
 // TypeMeta has the kind and version of a document.
 type TypeMeta struct {

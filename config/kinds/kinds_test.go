@@ -1,12 +1,15 @@
 package kinds
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -40,6 +43,36 @@ func cluster(change func(*Cluster)) *Cluster {
 	return c
 }
 
+func TestTheBundleOfEntriesIsBounded(t *testing.T) {
+	for size, want := range map[int]int{MaxCABundle: 0, MaxCABundle + 1: 1} {
+		ca := []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+		c := registered(func(r *Registration) { r.CABundle = slices.Concat(ca, bytes.Repeat([]byte("\n"), size-len(ca))) })
+		if errs := c.Validate(); len(errs) != want {
+			t.Errorf("%d bytes: %v", size, errs)
+		}
+	}
+}
+
+// registered is a cluster whose entries are kept.
+func registered(change func(*Registration)) *Cluster {
+	r := &Registration{URL: "https://mesh.example.com"}
+	change(r)
+	return cluster(func(c *Cluster) { c.Spec.Kubeconfig, c.Spec.Namespaces, c.Spec.Registration = "/etc/prod-1", nil, r })
+}
+
+// following is a cluster whose webhook configurations are followed.
+func following(change func(*Follow)) *Cluster {
+	f := &Follow{
+		Selector:     metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+		WebhookHosts: []string{"hooks.example.com", "*.policy.svc", "10.0.0.1", "fd00::1"},
+	}
+	change(f)
+	return cluster(func(c *Cluster) { c.Spec.Kubeconfig, c.Spec.Namespaces, c.Spec.Follow = "/etc/prod-1", nil, f })
+}
+
+// bypassing is a cluster with a bypass.
+func bypassing(b Bypass) *Cluster { return cluster(func(c *Cluster) { c.Spec.Bypass = &b }) }
+
 // definitions is a cluster with two CustomResourceDefinitions.
 func definitions(change func([]apiextensionsv1.CustomResourceDefinition)) *Cluster {
 	crds := make([]apiextensionsv1.CustomResourceDefinition, 2)
@@ -50,6 +83,22 @@ func definitions(change func([]apiextensionsv1.CustomResourceDefinition)) *Clust
 	}
 	change(crds)
 	return cluster(func(c *Cluster) { c.Spec.CustomResourceDefinitions = crds })
+}
+
+// capabilities are n of them.
+func capabilities(n int) (all []Capability) {
+	for i := range n {
+		all = append(all, Capability{Name: fmt.Sprint("c", i), SHA256: strings.Repeat(fmt.Sprintf("a%x", i), 32)})
+	}
+	return all
+}
+
+// capable is a cluster with one capability.
+func capable(change func(*Capability)) *Cluster {
+	return cluster(func(c *Cluster) {
+		c.Spec.Capabilities = capabilities(1)
+		change(&c.Spec.Capabilities[0])
+	})
 }
 
 func many(n int) []string {
@@ -71,6 +120,8 @@ func trustDomains(n int) []string {
 
 func TestValidate(t *testing.T) {
 	type document interface{ Validate() field.ErrorList }
+	var written documents
+	defer written.compare(t)
 	for _, tc := range []struct {
 		name string
 		doc  document
@@ -108,6 +159,8 @@ func TestValidate(t *testing.T) {
 		}), []string{"spec.authorities: FieldValueForbidden"}},
 		{"The shortest timeout is valid.", route(func(r *HookRoute) { r.Spec.Timeout = "1ms" }), nil},
 		{"The longest timeout is valid.", route(func(r *HookRoute) { r.Spec.Timeout = "30s" }), nil},
+		{"A timeout of 64 bytes is valid.", route(func(r *HookRoute) { r.Spec.Timeout = strings.Repeat("0", 61) + "1ms" }), nil},
+		{"A longer text is not.", route(func(r *HookRoute) { r.Spec.Timeout = strings.Repeat("0", 62) + "1ms" }), []string{"spec.timeout: FieldValueTooLong"}},
 		{"A shorter timeout is not.", route(func(r *HookRoute) { r.Spec.Timeout = "999us" }), []string{"spec.timeout: FieldValueInvalid"}},
 		{"A longer timeout is not.", route(func(r *HookRoute) { r.Spec.Timeout = "30001ms" }), []string{"spec.timeout: FieldValueInvalid"}},
 		{"A timeout needs a unit.", route(func(r *HookRoute) { r.Spec.Timeout = "5" }), []string{"spec.timeout: FieldValueInvalid"}},
@@ -127,6 +180,23 @@ func TestValidate(t *testing.T) {
 
 		{"A cluster with static namespaces is valid.", cluster(func(*Cluster) {}), nil},
 		{"A cluster that nobody may call is valid.", cluster(func(c *Cluster) { c.Spec = ClusterSpec{} }), nil},
+		{"MaxCapabilities are valid.", cluster(func(c *Cluster) { c.Spec.Capabilities = capabilities(MaxCapabilities) }), nil},
+		{"One more is not.", cluster(func(c *Cluster) { c.Spec.Capabilities = capabilities(MaxCapabilities + 1) }), []string{"spec.capabilities: FieldValueTooMany"}},
+		{"A capability has a name and a hash.", cluster(func(c *Cluster) { c.Spec.Capabilities = []Capability{{}} }),
+			[]string{"spec.capabilities[0].name: FieldValueRequired", "spec.capabilities[0].sha256: FieldValueRequired"}},
+		{"Each of them is another one.", cluster(func(c *Cluster) { c.Spec.Capabilities = append(capabilities(1), capabilities(1)...) }),
+			[]string{"spec.capabilities[1].name: FieldValueDuplicate", "spec.capabilities[1].sha256: FieldValueDuplicate"}},
+		{"The name is a label.", capable(func(c *Capability) { c.Name = "Old one" }), []string{"spec.capabilities[0].name: FieldValueInvalid"}},
+		{"It may have 63 bytes.", capable(func(c *Capability) { c.Name = strings.Repeat("a", 63) }), nil},
+		{"It may have no more.", capable(func(c *Capability) { c.Name = strings.Repeat("a", 64) }), []string{"spec.capabilities[0].name: FieldValueTooLong"}},
+		{"The hash is a SHA-256.", capable(func(c *Capability) { c.SHA256 = c.SHA256[1:] }), []string{"spec.capabilities[0].sha256: FieldValueInvalid"}},
+		{"It is no more than that.", capable(func(c *Capability) { c.SHA256 += "00" }), []string{"spec.capabilities[0].sha256: FieldValueInvalid"}},
+		{"It has lower case.", capable(func(c *Capability) { c.SHA256 = strings.ToUpper(c.SHA256) }), []string{"spec.capabilities[0].sha256: FieldValueInvalid"}},
+		{"It has hexadecimal digits.", capable(func(c *Capability) { c.SHA256 = strings.Repeat("g", 64) }), []string{"spec.capabilities[0].sha256: FieldValueInvalid"}},
+		{"It may end.", capable(func(c *Capability) { c.NotAfter = "2027-01-31T00:00:00+01:00" }), nil},
+		{"A time has at most 64 bytes.", capable(func(c *Capability) { c.NotAfter = "2027-01-31T00:00:00." + strings.Repeat("0", 43) + "Z" }), nil},
+		{"It has no more.", capable(func(c *Capability) { c.NotAfter = "2027-01-31T00:00:00." + strings.Repeat("0", 44) + "Z" }), []string{"spec.capabilities[0].notAfter: FieldValueInvalid"}},
+		{"Its end is a time.", capable(func(c *Capability) { c.NotAfter = "2027-01-31" }), []string{"spec.capabilities[0].notAfter: FieldValueInvalid"}},
 		{"A configuration may be two seconds old.", cluster(func(c *Cluster) { c.Spec.MaxConfigurationAge = "2s" }), nil},
 		{"It may be ten minutes old.", cluster(func(c *Cluster) { c.Spec.MaxConfigurationAge = "10m" }), nil},
 		{"It is listed too rarely to be younger.", cluster(func(c *Cluster) { c.Spec.MaxConfigurationAge = "1999ms" }), []string{"spec.maxConfigurationAge: FieldValueInvalid"}},
@@ -145,6 +215,9 @@ func TestValidate(t *testing.T) {
 			c.Spec.Kubeconfig, c.Spec.APIVersions = "/etc/prod-1", []string{}
 			c.Spec.CustomResourceDefinitions = []apiextensionsv1.CustomResourceDefinition{}
 		}), []string{"spec.namespaces: FieldValueForbidden", "spec.apiVersions: FieldValueForbidden", "spec.customResourceDefinitions: FieldValueForbidden"}},
+		{"A cluster with bridges needs nothing else.", cluster(func(c *Cluster) { c.Spec.Namespaces, c.Spec.Bridge = nil, &Bridge{} }), nil},
+		{"It is asked in one way, for all.", cluster(func(c *Cluster) { c.Spec.Bridge, c.Spec.Kubeconfig = &Bridge{}, "/etc/prod-1" }),
+			[]string{"spec.kubeconfig: FieldValueForbidden", "spec.namespaces: FieldValueForbidden"}},
 		{"Group versions are those of an apiVersion.", cluster(func(c *Cluster) { c.Spec.APIVersions = []string{"v1", "apps/v1", "autoscaling/v2beta2"} }), nil},
 		{"... and nothing else.", cluster(func(c *Cluster) { c.Spec.APIVersions = []string{"", "a/b/c", "apps/", "v1", "v1"} }), []string{
 			"spec.apiVersions[4]: FieldValueDuplicate", "spec.apiVersions[0]: FieldValueInvalid",
@@ -164,8 +237,98 @@ func TestValidate(t *testing.T) {
 		}), []string{"spec.customResourceDefinitions[1].spec: FieldValueInvalid"}},
 		{"It stands there once.", definitions(func(crds []apiextensionsv1.CustomResourceDefinition) { crds[1] = crds[0] }),
 			[]string{"spec.customResourceDefinitions[1].metadata.name: FieldValueDuplicate"}},
+		{"A bypass names namespaces, users and groups.", bypassing(Bypass{
+			Namespaces: []string{"kube-system"}, Users: []string{"system:kube-scheduler"}, ServiceAccounts: []string{"kube-system/job-controller"},
+			Groups: []string{"system:masters"}, BreakGlass: &BreakGlass{Until: "2026-01-02T15:04:05+01:00", Reason: "INC-42"},
+		}), nil},
+		{"A bypass without names exempts nothing.", bypassing(Bypass{}), nil},
+		{"The groups of everybody open the cluster.", bypassing(Bypass{Groups: []string{"system:authenticated", "system:unauthenticated"}}),
+			[]string{"spec.bypass.groups[0]: FieldValueInvalid", "spec.bypass.groups[1]: FieldValueInvalid"}},
+		{"Names are those of Kubernetes.", bypassing(Bypass{
+			Namespaces: []string{"Kube", "*"}, Users: []string{"", "a ", strings.Repeat("u", MaxBypassNameLength+1)},
+			ServiceAccounts: []string{"a", "a/B", "/b"}, Groups: []string{" "},
+		}), []string{
+			"spec.bypass.namespaces[0]: FieldValueInvalid", "spec.bypass.namespaces[1]: FieldValueInvalid",
+			"spec.bypass.users[0]: FieldValueInvalid", "spec.bypass.users[1]: FieldValueInvalid", "spec.bypass.users[2]: FieldValueInvalid",
+			"spec.bypass.serviceAccounts[0]: FieldValueInvalid", "spec.bypass.serviceAccounts[1]: FieldValueInvalid",
+			"spec.bypass.serviceAccounts[2]: FieldValueInvalid", "spec.bypass.groups[0]: FieldValueInvalid",
+		}},
+		{"A name stands there once.", bypassing(Bypass{Users: []string{"u", "u"}}), []string{"spec.bypass.users[1]: FieldValueDuplicate"}},
+		{"Resources that always fail open are named as in rules.", bypassing(Bypass{FailOpen: []BypassResources{
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}},
+			{APIGroups: []string{"", "*"}, Resources: []string{"pods/status", "pods/*", "*/status", "*", "*/*"}},
+		}}), nil},
+		{"Resources that always fail open have a group and a name.", bypassing(Bypass{FailOpen: []BypassResources{{}}}),
+			[]string{"spec.bypass.failOpen[0].apiGroups: FieldValueRequired", "spec.bypass.failOpen[0].resources: FieldValueRequired"}},
+		{"Names of resources that always fail open are those of rules.", bypassing(Bypass{FailOpen: []BypassResources{
+			{APIGroups: []string{"Apps", "apps/v1"}, Resources: []string{"", "Pods", "pods/", "/status", "pods/a/b", "pod*"}},
+		}}), []string{
+			"spec.bypass.failOpen[0].apiGroups[0]: FieldValueInvalid", "spec.bypass.failOpen[0].apiGroups[1]: FieldValueInvalid",
+			"spec.bypass.failOpen[0].resources[0]: FieldValueInvalid", "spec.bypass.failOpen[0].resources[1]: FieldValueInvalid",
+			"spec.bypass.failOpen[0].resources[2]: FieldValueInvalid", "spec.bypass.failOpen[0].resources[3]: FieldValueInvalid",
+			"spec.bypass.failOpen[0].resources[4]: FieldValueInvalid", "spec.bypass.failOpen[0].resources[5]: FieldValueInvalid",
+		}},
+		{"A break-glass ends, for a reason.", bypassing(Bypass{BreakGlass: &BreakGlass{Until: "tomorrow", Reason: " "}}),
+			[]string{"spec.bypass.breakGlass.until: FieldValueInvalid", "spec.bypass.breakGlass.reason: FieldValueRequired"}},
+		{"A reason is short.", bypassing(Bypass{BreakGlass: &BreakGlass{
+			Until: "2026-01-02T15:04:05Z", Reason: strings.Repeat("r", MaxBreakGlassReason+1),
+		}}), []string{"spec.bypass.breakGlass.reason: FieldValueTooLong"}},
+		{"A capability may be rotated each hour.", cluster(func(c *Cluster) { c.Spec.RotateCapability = "1h" }), nil},
+		{"It may be each quarter.", cluster(func(c *Cluster) { c.Spec.RotateCapability = "2160h" }), nil},
+		{"A cluster would soon stand that nothing can write.", cluster(func(c *Cluster) { c.Spec.RotateCapability = "3599s" }), []string{"spec.rotateCapability: FieldValueInvalid"}},
+		{"It would be good for too long.", cluster(func(c *Cluster) { c.Spec.RotateCapability = "2160h1s" }), []string{"spec.rotateCapability: FieldValueInvalid"}},
+		{"Its end is a second.", cluster(func(c *Cluster) { c.Spec.RotateCapability = "1h500ms" }), []string{"spec.rotateCapability: FieldValueInvalid"}},
+		{"A duration has a unit.", cluster(func(c *Cluster) { c.Spec.RotateCapability = "30d" }), []string{"spec.rotateCapability: FieldValueInvalid"}},
+		{"A bridge knows its capabilities.", cluster(func(c *Cluster) { c.Spec.Namespaces, c.Spec.Bridge, c.Spec.RotateCapability = nil, &Bridge{}, "1h" }), []string{"spec.rotateCapability: FieldValueForbidden"}},
+		{"Entries are kept by the API server of a kubeconfig.", registered(func(*Registration) {}), nil},
+		{"All about them may be said.", registered(func(r *Registration) {
+			*r = Registration{
+				URL: "https://mesh.example.com:8443/a", CABundle: []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), Name: "mesh",
+				OwnNamespace: "portcullis-system", MutateTimeout: "1s", ReinvokeTimeout: "29s", ValidateTimeout: "1000ms",
+			}
+		}), nil},
+		{"Without one the command writes them.", cluster(func(c *Cluster) {
+			c.Spec.Registration = &Registration{URL: "https://mesh.example.com"}
+		}), []string{"spec.registration: FieldValueForbidden"}},
+		{"They have an address.", registered(func(r *Registration) { r.URL = "" }), []string{"spec.registration.url: FieldValueRequired"}},
+		{"It is encrypted.", registered(func(r *Registration) { r.URL = "http://mesh.example.com" }), []string{"spec.registration.url: FieldValueInvalid"}},
+		{"It has a host.", registered(func(r *Registration) { r.URL = "https:///a" }), []string{"spec.registration.url: FieldValueInvalid"}},
+		{"It has no user.", registered(func(r *Registration) { r.URL = "https://u:p@mesh.example.com" }), []string{"spec.registration.url: FieldValueInvalid"}},
+		{"It has no query.", registered(func(r *Registration) { r.URL = "https://mesh.example.com/?a=b" }), []string{"spec.registration.url: FieldValueInvalid"}},
+		{"It has at most 2048 bytes.", registered(func(r *Registration) { r.URL = "https://mesh.example.com/" + strings.Repeat("a", 2024) }), []string{"spec.registration.url: FieldValueTooLong"}},
+		{"Their authorities may be in a file.", registered(func(r *Registration) { r.CAFile = "/etc/ca.crt" }), nil},
+		{"The file has an absolute path.", registered(func(r *Registration) { r.CAFile = "ca.crt" }), []string{"spec.registration.caFile: FieldValueInvalid"}},
+		{"They are in one place.", registered(func(r *Registration) {
+			r.CAFile, r.CABundle = "/etc/ca.crt", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+		}), []string{"spec.registration.caFile: FieldValueForbidden"}},
+		{"A bundle is certificates.", registered(func(r *Registration) { r.CABundle = []byte("ca") }), []string{"spec.registration.caBundle: FieldValueInvalid"}},
+		{"It has no key.", registered(func(r *Registration) {
+			r.CABundle = []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+		}), []string{"spec.registration.caBundle: FieldValueInvalid"}},
+		{"Their names are those of Kubernetes.", registered(func(r *Registration) { r.Name, r.OwnNamespace = "A", "a.b" }),
+			[]string{"spec.registration.name: FieldValueInvalid", "spec.registration.ownNamespace: FieldValueInvalid"}},
+		{"An API server counts in seconds.", registered(func(r *Registration) { r.MutateTimeout, r.ReinvokeTimeout, r.ValidateTimeout = "1500ms", "0s", "30s" }),
+			[]string{
+				"spec.registration.mutateTimeout: FieldValueInvalid", "spec.registration.reinvokeTimeout: FieldValueInvalid",
+				"spec.registration.validateTimeout: FieldValueInvalid",
+			}},
+		{"Webhook configurations of others are selected, and their hosts listed.", following(func(*Follow) {}), nil},
+		{"No host need be listed.", following(func(f *Follow) { f.WebhookHosts = nil }), nil},
+		{"They are read by a kubeconfig.", cluster(func(c *Cluster) {
+			c.Spec.Follow = &Follow{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
+		}), []string{"spec.follow: FieldValueForbidden"}},
+		{"To select all of them would be a slip.", following(func(f *Follow) { f.Selector = metav1.LabelSelector{} }), []string{"spec.follow.selector: FieldValueRequired"}},
+		{"A host has no scheme, port or path, and is in lower case.", following(func(f *Follow) {
+			f.WebhookHosts = []string{"https://a.example", "a:443", "a/b", "A.example", "*", "a.*.example", "[fd00::1]"}
+		}), []string{
+			"spec.follow.webhookHosts[0]: FieldValueInvalid", "spec.follow.webhookHosts[1]: FieldValueInvalid", "spec.follow.webhookHosts[2]: FieldValueInvalid",
+			"spec.follow.webhookHosts[3]: FieldValueInvalid", "spec.follow.webhookHosts[4]: FieldValueInvalid", "spec.follow.webhookHosts[5]: FieldValueInvalid",
+			"spec.follow.webhookHosts[6]: FieldValueInvalid",
+		}},
+		{"A host stands there once.", following(func(f *Follow) { f.WebhookHosts = []string{"a", "a"} }), []string{"spec.follow.webhookHosts[1]: FieldValueDuplicate"}},
 		{"An identity is not empty.", cluster(func(c *Cluster) { c.Spec.Identities = []string{""} }), []string{"spec.identities[0]: FieldValueRequired"}},
 	} {
+		written.add(t, tc.name, tc.doc)
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
 			for _, err := range tc.doc.Validate() {
@@ -203,5 +366,55 @@ func TestDefinitionsAndVersionsAreBounded(t *testing.T) {
 		if errs := c.Validate(); len(errs) != 2*want {
 			t.Errorf("%d of each: %d errors", n, len(errs))
 		}
+	}
+}
+
+func TestNamesOfABypassAreBounded(t *testing.T) {
+	for n, want := range map[int]int{MaxBypassNames: 0, MaxBypassNames + 1: 3} {
+		accounts := many(n)
+		for i, name := range accounts {
+			accounts[i] = "kube-system/" + name
+		}
+		if errs := bypassing(Bypass{Namespaces: many(n), Users: many(n), ServiceAccounts: accounts}).Validate(); len(errs) != want {
+			t.Errorf("%d names: %v", n, errs)
+		}
+	}
+}
+
+func TestResourcesThatAlwaysFailOpenAreBounded(t *testing.T) {
+	resources := func(n, groups, names, length int) *Cluster {
+		of := BypassResources{APIGroups: many(groups), Resources: many(names)}
+		of.Resources[0] = strings.Repeat("r", length)
+		return bypassing(Bypass{FailOpen: slices.Repeat([]BypassResources{of}, n)})
+	}
+	if errs := resources(MaxFailOpen, MaxFailOpenNames, MaxFailOpenNames, MaxFailOpenResource).Validate(); len(errs) > 0 {
+		t.Errorf("as many as there may be: %v", errs)
+	}
+	for what, c := range map[string]*Cluster{
+		"items": resources(MaxFailOpen+1, 1, 1, 1), "groups": resources(1, MaxFailOpenNames+1, 1, 1),
+		"names": resources(1, 1, MaxFailOpenNames+1, 1), "length of a name": resources(1, 1, 1, MaxFailOpenResource+1),
+	} {
+		if errs := c.Validate(); len(errs) != 1 {
+			t.Errorf("one too many of %s: %v", what, errs)
+		}
+	}
+}
+
+// An operator who writes the secret in the place of its hash must not find it in a log.
+func TestNoErrorRepeatsACapability(t *testing.T) {
+	const secret = "pcap_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+	c := cluster(func(c *Cluster) {
+		c.Spec.Capabilities = []Capability{{Name: "a", SHA256: secret}, {Name: "b", SHA256: secret}}
+	})
+	err := c.Validate().ToAggregate()
+	if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "make another one") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestACapabilityAsBytesAndTime(t *testing.T) {
+	c := Capability{SHA256: strings.Repeat("0a", 32), NotAfter: "2027-01-31T00:00:00Z"}
+	if sum := c.Sum(); sum[0] != 10 || sum[31] != 10 || c.Expires().Unix() != 1801353600 || !(&Capability{}).Expires().IsZero() {
+		t.Errorf("sum %x, expires %v", sum, c.Expires())
 	}
 }

@@ -72,7 +72,12 @@ func (s *RoleSpec) Writes(name string) bool {
 
 // NamesHost reports whether hooks of an author with this role may name a host, which is in lower case.
 func (s *RoleSpec) NamesHost(host string) bool {
-	return len(s.WebhookHosts) == 0 || slices.ContainsFunc(s.WebhookHosts, func(entry string) bool {
+	return len(s.WebhookHosts) == 0 || namesHost(s.WebhookHosts, host)
+}
+
+// namesHost reports whether a list of hosts, as validateHosts takes it, names a host, which is in lower case.
+func namesHost(list []string, host string) bool {
+	return slices.ContainsFunc(list, func(entry string) bool {
 		suffix, below := strings.CutPrefix(entry, "*")
 		return host == entry || below && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
 	})

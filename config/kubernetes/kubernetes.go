@@ -1,5 +1,6 @@
-// Package kubernetes reads the configuration from ConfigMaps: those of one namespace that carry a label. Each key of
-// their data that ends in .yaml, .yml or .json is a file.
+// Package kubernetes reads the configuration from an API server: [Source] from the ConfigMaps of one namespace that carry a label,
+// of whose data each key that ends in .yaml, .yml or .json is a file, and [CustomResources] from the custom resources of
+// portcullis.dev/v1. Both list what etcd of the cluster holds; watches tell of changes sooner.
 package kubernetes
 
 import (
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/portcullis-mesh/portcullis/config"
@@ -29,14 +31,6 @@ const Label = "portcullis.dev/configuration"
 
 // SourceName is the name of the source.
 const SourceName = "kubernetes"
-
-// Limits of a Source.
-const (
-	// MaxObjects bounds the objects of all ConfigMaps together.
-	MaxObjects = 20_000
-	// pageSize is how many ConfigMaps are asked for at a time.
-	pageSize = 500
-)
 
 // Options say where the ConfigMaps are. Client and Namespace are required.
 type Options struct {
@@ -90,17 +84,14 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 // configMaps are all that carry the label.
 func (s *Source) configMaps(ctx context.Context) ([]corev1.ConfigMap, error) {
 	var all []corev1.ConfigMap
-	options := metav1.ListOptions{LabelSelector: Label + "=true", Limit: pageSize}
-	for {
+	_, err := pages(metav1.ListOptions{LabelSelector: Label + "=true"}, func(options metav1.ListOptions) (metav1.ListInterface, error) {
 		page, err := s.o.Client.CoreV1().ConfigMaps(s.o.Namespace).List(ctx, options)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			all = append(all, page.Items...)
 		}
-		all = append(all, page.Items...)
-		if options.Continue = page.Continue; options.Continue == "" {
-			return all, nil
-		}
-	}
+		return page, err
+	})
+	return all, err
 }
 
 // listing names the ConfigMaps, and leaves the decoding of changed ones to the listing.
@@ -117,7 +108,7 @@ func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
 }
 
 // decode decodes ConfigMaps.
-func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, problems config.Problems) {
+func (s *Source) decode(all []corev1.ConfigMap) ([]config.Object, config.Problems) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parts := make([]config.Part[types.UID, string], 0, len(all))
@@ -128,14 +119,7 @@ func (s *Source) decode(all []corev1.ConfigMap) (objects []config.Object, proble
 			Decode: func(b *config.Budget) ([]config.Object, config.Problems) { return s.decodeFiles(m, b) },
 		})
 	}
-	objects, problems = s.decoded.Decode(parts)
-	if n := len(objects); n > MaxObjects {
-		return nil, append(problems, config.Problem{
-			Severity: match.SeverityError, Code: config.CodeLimit,
-			Message: fmt.Sprintf("the ConfigMaps hold %d objects, and at most %d are read", n, MaxObjects),
-		})
-	}
-	return objects, problems
+	return within(MaxObjects, "ConfigMaps")(s.decoded.Decode(parts))
 }
 
 // decodeFiles reads a ConfigMap. Its files are known by its name and their keys.
@@ -162,21 +146,11 @@ func ignored(file, why string) config.Problem {
 
 // Watch implements config.Source. API servers end a watch every few minutes.
 func (s *Source) Watch(ctx context.Context, notify func()) error {
-	w, err := s.o.Client.CoreV1().ConfigMaps(s.o.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: Label + "=true"})
+	err := watchAll(ctx, notify, func(ctx context.Context) (watch.Interface, error) {
+		return s.o.Client.CoreV1().ConfigMaps(s.o.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: Label + "=true"})
+	})
 	if err != nil {
 		return fmt.Errorf("watching the ConfigMaps of namespace %s: %w", s.o.Namespace, err)
 	}
-	defer w.Stop()
-	notify() // for what changed before
-	for {
-		select {
-		case _, ok := <-w.ResultChan():
-			if !ok {
-				return nil
-			}
-			notify()
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return nil
 }

@@ -3,11 +3,11 @@ package lint
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -22,9 +22,9 @@ const (
 	// CodeEvents: events are lost, and every write of one waits for the hook.
 	CodeEvents = "danger-events"
 	// CodeSystem: writes in kube-system, which a cluster needs for its own repair, stop with the hook.
-	CodeSystem = "danger-kube-system"
+	CodeSystem = registration.CodeSystem
 	// CodeOwnNamespace: the mesh cannot be mended while the hook does not answer: its own Pods have to pass it.
-	CodeOwnNamespace = "danger-own-namespace"
+	CodeOwnNamespace = registration.CodeOwnNamespace
 	// CodeOwnEntry: a hook is an entry of the mesh itself, which would call itself.
 	CodeOwnEntry = "danger-own-entry"
 )
@@ -33,21 +33,25 @@ const (
 func IsDanger(code string) bool { return strings.HasPrefix(code, "danger-") }
 
 // Dangers finds fail-closed hooks that can stop a cluster while no host, or no mesh, answers. The same code that matches
-// reviews matches sample writes with the rules and selectors of each hook. matchConditions do not count: the API server
-// does not evaluate them, and refuses a write that it cannot ask the mesh about.
+// reviews matches sample writes with the rules and selectors of each hook. Of its matchConditions those count that the entries of
+// the clusters have, since all hooks of the entry share them: the others the API server does not evaluate, and refuses a write
+// that it cannot ask the mesh about. A write is no danger that is exempt, or always fails open, in each cluster of the hook.
 //
 // A hook has at most one finding for each code, in the order of the hooks. The mesh runs in ownNamespace; it is empty when
 // the mesh runs in no cluster that it serves. only selects the hooks. ctx bounds the matching.
 func Dangers(ctx context.Context, s *match.Snapshot, ownNamespace string, only func(*match.Hook) bool) []match.Finding {
 	var findings []match.Finding
-	dangers := dangersOf(ownNamespace)
+	dangers, entries, bypassed := dangersOf(ownNamespace), newShared(s.Hooks()), newBypassed(s)
 	for _, h := range s.Hooks() {
 		if h.FailurePolicy != admissionregistrationv1.Fail || h.Route.Shadow || !only(h) {
 			continue
 		}
 		for _, d := range dangers {
-			i := slices.IndexFunc(d.attributes, func(a *match.Attributes) bool { return mayStop(ctx, h, a) })
-			if i >= 0 {
+			i := 0
+			for i < len(d.writes) && (!mayStop(ctx, h, d.attributes[i]) || entries.keepsOut(h, &d.writes[i]) || bypassed.opens(h, d.attributes[i])) {
+				i++
+			}
+			if i < len(d.writes) {
 				findings = append(findings, warning(d.code, h.Path(".failurePolicy"), "hook %q fails closed and is asked about %s, for example: %s. %s",
 					h.ID.Name, d.what, d.writes[i].example(), d.why))
 			}

@@ -42,7 +42,8 @@ func dangersOf(ownNamespace string) []danger {
 	}
 	for i := range all {
 		d := &all[i]
-		d.why += " Leave them out by a rule or a namespaceSelector, or let the hook fail open; a matchCondition leaves them out only while the mesh runs."
+		d.why += " Leave them out by a rule or a namespaceSelector, let the hook fail open, or let the resource (spec.bypass.failOpen of each Cluster); " +
+			"a matchCondition leaves them out, while the mesh is down, only if all hooks of the entry have it."
 		for j := range d.writes {
 			w := &d.writes[j]
 			d.attributes = append(d.attributes, w.attributes(labels.Set{corev1.LabelMetadataName: w.namespace}))

@@ -69,8 +69,16 @@ namespaceSelector:
   matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, portcullis]}]`, ""},
 		{"one for Pods of namespaces that ask for it", "Fail", pods + `
 namespaceSelector: {matchLabels: {policy: strict}}`, ""},
+		{"one with a condition that its entry has", "Fail", pods + `
+matchConditions: [{name: others, expression: "request.namespace != 'kube-system'"}]`, "own-namespace"},
+		{"one with a part of a condition that its entry has", "Fail", pods + `
+matchConditions: [{name: others, expression: "has(object.spec) && !(request.namespace in ['kube-system', 'portcullis'])"}]`, ""},
+		{"one with a condition about some users", "Fail", pods + `
+matchConditions: [{name: others, expression: "request.userInfo.username != 'admin'"}]`, "kube-system own-namespace"},
+		{"one with a condition about groups, which are not known", "Fail", pods + `
+matchConditions: [{name: others, expression: "!('system:masters' in request.userInfo.groups)"}]`, "kube-system own-namespace"},
 		{"one with a condition, which no API server knows while the mesh is down", "Fail", pods + `
-matchConditions: [{name: others, expression: "request.namespace != 'kube-system'"}]`, "kube-system own-namespace"},
+matchConditions: [{name: others, expression: "object.metadata.namespace != 'kube-system'"}]`, "kube-system own-namespace"},
 		{"one for objects that ask for it", "Fail", everything + `
 objectSelector: {matchLabels: {policy: strict}}`, ""},
 		{"one for the status of nodes", "Fail",
@@ -97,5 +105,50 @@ func TestAHookThatIsPendingIsADangerAlready(t *testing.T) {
 	}
 	if got := lint.Dangers(t.Context(), snapshot, "", everyHook); len(got) != 1 || got[0].Code != "danger-leases" {
 		t.Errorf("findings %v", got)
+	}
+}
+
+// The condition of a hook counts if all hooks have it that stand in one entry with it, in each of its clusters.
+func TestAConditionCountsIfItsEntriesHaveIt(t *testing.T) {
+	const (
+		rule      = "rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]"
+		condition = rule + "\n  matchConditions: [{name: others, expression: \"request.namespace != 'kube-system'\"}]"
+	)
+	type hook struct{ name, policy, text, clusters string }
+	for name, tt := range map[string]struct {
+		hooks []hook
+		want  []string
+	}{
+		"shared":                       {[]hook{{"a", "Fail", condition, ""}, {"b", "Fail", condition, ""}}, nil},
+		"not shared":                   {[]hook{{"a", "Fail", condition, ""}, {"b", "Fail", rule, ""}}, []string{"a", "b"}},
+		"a hook of the other entry":    {[]hook{{"a", "Fail", condition, ""}, {"b", "Ignore", rule, ""}}, nil},
+		"another cluster":              {[]hook{{"a", "Fail", condition, "one"}, {"b", "Fail", rule, "two"}}, []string{"b"}},
+		"one of two clusters":          {[]hook{{"a", "Fail", condition, "one, two"}, {"b", "Fail", rule, "two"}}, []string{"a", "b"}},
+		"every cluster, and one alone": {[]hook{{"a", "Fail", condition, ""}, {"b", "Fail", rule, "two"}}, []string{"a", "b"}},
+		"one alone, and every cluster": {[]hook{{"a", "Fail", condition, "one"}, {"b", "Fail", rule, ""}}, []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var objects []config.Object
+			for _, h := range tt.hooks {
+				text := strings.ReplaceAll(fmt.Sprintf(hazardous, h.policy, h.text), "policy.example.com", h.name+".example.com")
+				text = strings.ReplaceAll(text, "name: policy}", "name: "+h.name+"}")
+				text += fmt.Sprintf("---\napiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: %s}\n"+
+					"spec: {configuration: %s, stream: {}, hosts: [h], clusters: [%s]}\n", h.name, h.name, h.clusters)
+				read, problems := config.Decode(h.name+".yaml", []byte(text))
+				if err := problems.Err(); err != nil {
+					t.Fatal(err)
+				}
+				objects = append(objects, read...)
+			}
+			snapshot, _ := config.Compile("1", objects)
+			var got []string
+			for _, f := range lint.Dangers(t.Context(), snapshot, "", everyHook) {
+				name, _, _ := strings.Cut(strings.TrimPrefix(f.Path, "ValidatingWebhookConfiguration/"), " ")
+				got = append(got, name)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("hooks that are dangers (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -54,6 +54,7 @@ func TestAddressesOfTheMeshItself(t *testing.T) {
 		want []string
 	}{
 		"by URL":                    {"clientConfig: {url: 'https://mesh.example.com/v1/clusters/prod-1/validate/fail-closed'}", []string{at}},
+		"with a capability":         {"clientConfig: {url: 'https://mesh.example.com/v1/clusters/prod-1/capability/pcap_A/validate/fail-closed/10.A'}", []string{at}},
 		"by service":                {"clientConfig: {service: {namespace: a, name: b, path: /v1/clusters/prod-1/validate}}", []string{at}},
 		"of an undeclared cluster":  {"clientConfig: {url: 'https://mesh.example.com/v1/clusters/prod-2/validate'}", nil},
 		"of a webhook":              {"clientConfig: {url: 'https://mesh.example.com/validate'}", nil},

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -18,7 +19,7 @@ import (
 // The codes of findings, beside those of dangers. Tools match on them; messages are for people.
 const (
 	// CodeNeverMatches: no request can ever match a hook, or what one of its rules names.
-	CodeNeverMatches = "never-matches"
+	CodeNeverMatches = registration.CodeExcluded
 	// CodeNoCluster: a route names a cluster that no Cluster document has.
 	CodeNoCluster = "no-cluster"
 	// CodeNoNamespaces: a hook selects by the labels of namespaces, and a Cluster does not say where these are known.
@@ -26,11 +27,17 @@ const (
 	// CodeSameName: another hook that the same requests may meet has the same name.
 	CodeSameName = "same-name"
 	// CodeTimeoutBudget: hooks that are called one after the other may need more time than API servers wait.
-	CodeTimeoutBudget = "timeout-budget"
+	CodeTimeoutBudget = registration.CodeTimeout
 	// CodeWildcard: wildcards in the rules of a hook do not cover leases and events.
-	CodeWildcard = "wildcard"
+	CodeWildcard = registration.CodeWildcard
 	// CodeAnyAuthority: a document grants something to identities, and several authorities can issue them.
 	CodeAnyAuthority = "any-authority"
+	// CodeCapabilityExpires: a capability of a cluster has expired, or does so within ExpiresSoon.
+	CodeCapabilityExpires = "capability-expires"
+	// CodeCapabilityShared: two clusters have one capability.
+	CodeCapabilityShared = "capability-shared"
+	// CodeWideFailOpen: resources that give power always fail open in a cluster, or every resource does.
+	CodeWideFailOpen = "wide-fail-open"
 )
 
 // Options are the facts that differ from one installation to another.
@@ -41,6 +48,8 @@ type Options struct {
 	MutateBudget time.Duration
 	// Authorities returns how many authorities are trusted now. It may be called concurrently; nil leaves CodeAnyAuthority out.
 	Authorities func() Authorities
+	// Now is the clock. It may be called concurrently; nil leaves CodeCapabilityExpires out.
+	Now func() time.Time
 }
 
 // Inspect finds what there is to say about a snapshot and the objects that it was compiled from, as warnings: what stores take.
@@ -63,12 +72,15 @@ func findings(
 	about := func(h *match.Hook) bool { return only(config.KeyOf(h)) }
 	all := Dangers(ctx, s, o.OwnNamespace, about)
 	for _, check := range []func() []match.Finding{
+		func() []match.Finding { return EntryDangers(s, declared(objects), about) },
 		func() []match.Finding { return neverMatching(s.Hooks(), about) },
 		func() []match.Finding { return wildcardsInVain(s.Hooks(), about) },
 		func() []match.Finding { return ownEntries(s.Hooks(), objects, about) },
 		func() []match.Finding { return unknownClusters(objects, only) },
 		func() []match.Finding { return namespacesUnknown(s.Hooks(), objects, about, only) },
 		func() []match.Finding { return anyAuthority(objects, o.trusted(), only) },
+		func() []match.Finding { return capabilities(objects, o.Now, only) },
+		func() []match.Finding { return wideFailOpen(objects, only) },
 		func() []match.Finding { return sameNames(s.Hooks(), about) },
 		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about) },
 	} {

@@ -44,7 +44,7 @@ func allExempt(groups []string, name string) bool {
 // exempt reports whether hooks see no object of a resource: match goes by the kinds of the first ones.
 func exempt(group, name string) bool {
 	if group != "admissionregistration.k8s.io" {
-		return match.ExemptResource(group, name)
+		return match.IsIdentityOrAccessReview(group, name)
 	}
 	switch name {
 	case "validatingwebhookconfigurations", "mutatingwebhookconfigurations",

@@ -35,7 +35,14 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 	}
 	defer leave()
 	caller := s.o.Identity(ctx)
-	done, err := s.applies.wait(ctx, caller.Name())
+	return s.apply(ctx, r, caller.Name(), func(st *storedState) access { return st.accessOf(caller, s.o.Operators) })
+}
+
+// apply is Apply for a caller with access.
+func (s *Service) apply(
+	ctx context.Context, r *configv1.ApplyRequest, caller string, accessIn func(*storedState) access,
+) (*configv1.ApplyResponse, error) {
+	done, err := s.applies.wait(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
@@ -47,16 +54,25 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 	var plan *applyPlan
 	revision, err := s.change(ctx, "apply", r.GetDryRun(), func(st *storedState) (*edit, error) {
 		req := &applyRequest{
-			access: st.accessOf(caller, s.o.Operators), objects: objects, expected: r.GetExpectedResourceVersions(),
+			access: accessIn(st), objects: objects, expected: r.GetExpectedResourceVersions(),
 			acknowledged: r.GetAcknowledge(), now: s.now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect,
+		}
+		if !s.hasStore() {
+			st = st.asStored()
 		}
 		if err := req.authorize(st); err != nil {
 			return nil, err
+		}
+		if !s.hasStore() && !r.GetDryRun() {
+			return nil, s.refuseApply(objects, st.objects)
 		}
 		if err := st.checkCost(req); err != nil {
 			return nil, err
 		}
 		plan = newPlan(ctx, st, req)
+		if !s.hasStore() {
+			plan.noteDangers()
+		}
 		return plan.edit, plan.err(r)
 	})
 	if err != nil {

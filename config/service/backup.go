@@ -33,6 +33,9 @@ func (s *Service) Backup(_ *configv1.BackupRequest, stream grpc.ServerStreamingS
 	if !a.operator() {
 		return status.Errorf(codes.PermissionDenied, "%q is no operator: only operators may have a backup, which holds everything", a.identity)
 	}
+	if err := s.needStore("back up the places of the configuration, %s", s.o.Sources); err != nil {
+		return err
+	}
 	if s.o.Backup == nil {
 		return status.Error(codes.FailedPrecondition, "the store is in an etcd of its own: back that up with its own tools (etcdctl snapshot save)")
 	}

@@ -18,6 +18,8 @@ const (
 	conditionInRotation = "InRotation"
 	conditionEffective  = "Effective"
 	conditionServed     = "Served"
+	conditionRegistered = "Registered"
+	conditionDeciding   = "Deciding"
 )
 
 func condition(kind string, is bool, reason, message string) *configv1.Condition {
@@ -37,6 +39,12 @@ func (m *meshState) conditions(key config.Key, r *etcdstore.Record) []*configv1.
 	out = append(out, m.effective(key, r))
 	if served := m.served(key); served != nil {
 		out = append(out, served)
+	}
+	if deciding := m.deciding(key); deciding != nil {
+		out = append(out, deciding)
+	}
+	if registered := m.registered(key); registered != nil {
+		out = append(out, registered)
 	}
 	return out
 }

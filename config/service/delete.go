@@ -28,6 +28,9 @@ func (s *Service) Delete(ctx context.Context, r *configv1.DeleteRequest) (*confi
 	defer leave()
 	revision, err := s.change(ctx, "delete", r.GetDryRun(), func(st *storedState) (*edit, error) {
 		by := st.accessOf(s.o.Identity(ctx), s.o.Operators)
+		if !s.hasStore() {
+			return nil, st.refuseRemoval(requestedKey(r.GetKey()), by)
+		}
 		return st.removal(requestedKey(r.GetKey()), by, r.GetExpectedResourceVersion(), s.now().UTC())
 	})
 	if err != nil {
@@ -67,6 +70,9 @@ func (st *storedState) removal(key config.Key, by access, expected string, now t
 	e := st.newEdit(by.identity, now)
 	if old.Removing {
 		return e, nil
+	}
+	if err := st.refuseLeaving(&o); err != nil {
+		return nil, err
 	}
 	r := *old
 	r.Removing, r.Actor, r.Changed = true, by.identity, now

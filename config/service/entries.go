@@ -8,11 +8,65 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
 // CodeEntryDrift is the code of a finding about a Cluster: its entries were generated from another configuration than the one
 // in force.
 const CodeEntryDrift = "entry-drift"
+
+// CodeEntriesBehind is the code of a finding about a Cluster with spec.registration: the mesh has not made its entries those of the
+// configuration in force yet.
+const CodeEntriesBehind = "entries-behind"
+
+// CodeEntriesNotKept is the code of a finding about such a Cluster: the mesh could not read or write its entries.
+const CodeEntriesNotKept = "entries-not-kept"
+
+// entriesBehind returns the finding about the entries of a cluster that the mesh keeps; none if each dispatcher sees that they are those
+// of its configuration.
+func (m *meshState) entriesBehind(key config.Key) config.Problems {
+	if key.Kind != kinds.ClusterKind {
+		return nil
+	}
+	for i := range m.dispatchers {
+		for _, b := range m.dispatchers[i].EntriesBehind {
+			if b.Cluster == key.Name {
+				code := CodeEntriesBehind
+				if b.Failed {
+					code = CodeEntriesNotKept
+				}
+				return config.Problems{{
+					Severity: match.SeverityWarning, Code: code, Key: key,
+					Message: fmt.Sprintf("its entries, which the mesh keeps, are not known to be those of the configuration in force: %s (seen by %s)",
+						b.Message, m.dispatchers[i].ID),
+				}}
+			}
+		}
+	}
+	return nil
+}
+
+// registered is the condition of a Cluster whose entries the mesh keeps; nil for other objects.
+func (m *meshState) registered(key config.Key) *configv1.Condition {
+	o, ok := m.objects[key]
+	if !ok {
+		o = m.others[key]
+	}
+	switch {
+	case o.Cluster == nil || o.Cluster.Spec.Registration == nil:
+		return nil
+	case len(m.dispatchers) == 0:
+		return &configv1.Condition{Type: conditionRegistered, Status: "Unknown", Reason: "NoDispatcher", Message: "no dispatcher says that it lives"}
+	}
+	if behind := m.entriesBehind(key); len(behind) > 0 {
+		reason := "EntriesBehind"
+		if behind[0].Code == CodeEntriesNotKept {
+			reason = "EntriesNotKept"
+		}
+		return condition(conditionRegistered, false, reason, behind[0].Message)
+	}
+	return condition(conditionRegistered, true, "EntriesWritten", "")
+}
 
 // entryDrift returns the finding about the entries of a cluster that the dispatchers have seen; none if they match.
 func (m *meshState) entryDrift(key config.Key) config.Problems {
@@ -36,10 +90,14 @@ func (m *meshState) entryDrift(key config.Key) config.Problems {
 	if first == nil {
 		return nil
 	}
+	remedy := fmt.Sprintf("run `portcullis cluster register %s` and apply what it prints", key.Name)
+	if c := m.objects[key].Cluster; c != nil && c.Spec.Registration != nil {
+		remedy = "the mesh writes them within seconds"
+	}
 	return config.Problems{{
 		Severity: match.SeverityWarning, Code: CodeEntryDrift, Key: key,
-		Message: fmt.Sprintf("its API servers call the mesh by entries that were made from another configuration: %s (seen by %s); "+
-			"run `portcullis cluster register %s` and apply what it prints", describeDrift(first), firstOf(on), key.Name),
+		Message: fmt.Sprintf("its API servers call the mesh by entries that were made from another configuration: %s (seen by %s); %s",
+			describeDrift(first), firstOf(on), remedy),
 	}}
 }
 
@@ -58,6 +116,9 @@ func describeDrift(d *etcdstore.EntryDrift) string {
 	}
 	if d.Gone > 0 {
 		parts = append(parts, counted(d.Gone, "hook")+" changed or gone")
+	}
+	if d.Bypass {
+		parts = append(parts, "its bypass is new or changed since")
 	}
 	return strings.Join(parts, "; ")
 }

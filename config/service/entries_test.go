@@ -46,3 +46,37 @@ func TestEntriesThatWereMadeFromAnotherConfigurationAreFoundOnTheirCluster(t *te
 		})
 	}
 }
+
+func TestEntriesThatTheMeshHasNotWrittenAreFoundOnTheirCluster(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\n"+
+		"spec: {identities: [a], kubeconfig: /kubeconfig, registration: {url: 'https://mesh.example.com'}}\n")
+	for cluster, want := range map[string]string{
+		"west": "",
+		"east": "its entries, which the mesh keeps, are not known to be those of the configuration in force: it is away (seen by one)",
+	} {
+		f.hang("one", etcdstore.Status{ID: "one", EntriesBehind: []etcdstore.EntriesBehind{{Cluster: cluster, Message: "it is away"}}})
+		a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, x := range a.GetObject().GetFindings() {
+			if x.GetCode() == "entries-behind" {
+				got = x.GetMessage()
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q", cluster, got)
+		}
+		registered := "not there"
+		for _, c := range a.GetObject().GetConditions() {
+			if c.GetType() == "Registered" {
+				registered = c.GetStatus()
+			}
+		}
+		if is := map[bool]string{true: "True", false: "False"}[want == ""]; registered != is {
+			t.Errorf("%s: Registered is %s, want %s", cluster, registered, is)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
@@ -18,7 +19,7 @@ const (
 	maxHooksNamed = 8
 )
 
-// HookHosts describes how the hosts of this dispatcher serve a hook in rotation.
+// HookHosts describes how the hosts of this dispatcher serve a hook.
 type HookHosts struct {
 	// Hook is the hook.
 	Hook *match.Hook
@@ -26,7 +27,14 @@ type HookHosts struct {
 	Hosts, Slots int
 	// Unserved is true if calls of the hook fail since there is no host.
 	Unserved bool
+	// Pending is why the hook is not in rotation yet; empty if it is.
+	Pending string
+	// Removed is true of a hook that the configuration in force does not have, and that reviews may still call.
+	Removed bool
 }
+
+// called reports whether new reviews call the hook.
+func (h *HookHosts) called() bool { return h.Pending == "" && !h.Removed }
 
 // unserved lists where a hook has no host.
 type unserved struct {
@@ -38,9 +46,9 @@ type unserved struct {
 }
 
 // unservedOn returns where a hook has no host. Before any dispatcher has reported, this one counts alone.
-func (m *meshState) unservedOn(key config.Key, h HookHosts) unserved {
+func (m *meshState) unservedOn(h HookHosts) unserved {
 	u := unserved{HookHosts: h, of: len(m.dispatchers)}
-	name := etcdstore.HookName{Object: key.String(), Hook: h.Hook.ID.Name}
+	name := etcdstore.HookName{Object: config.KeyOf(h.Hook).String(), Hook: h.Hook.ID.Name}
 	for i := range m.dispatchers {
 		d := &m.dispatchers[i]
 		switch {
@@ -62,6 +70,8 @@ func (u *unserved) String() string {
 	switch {
 	case u.of == 0 && u.Unserved:
 		return text + "no host"
+	case len(u.on) == 0 && u.Hosts == 0: // for less than a host takes to come back
+		return text + "no host at this moment, its calls wait for one"
 	case len(u.on) == 0:
 		return text + fmt.Sprintf("%s, %s", counted(u.Hosts, "host"), counted(u.Slots, "slot"))
 	}
@@ -79,8 +89,8 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// served reports whether every hook of a configuration that is called over streams has a host on every dispatcher; nil if there
-// is no such hook. The hosts and slots are those of the dispatcher that answers.
+// served reports whether every hook of a configuration or HookRoute that is called over streams has a host on every dispatcher;
+// nil if there is no such hook. The hosts and slots are those of the dispatcher that answers.
 func (m *meshState) served(key config.Key) *configv1.Condition {
 	if len(m.hosts[key]) == 0 {
 		return nil
@@ -88,7 +98,7 @@ func (m *meshState) served(key config.Key) *configv1.Condition {
 	var well, missing []string
 	var on []string
 	for _, h := range m.hosts[key] {
-		u := m.unservedOn(key, h)
+		u := m.unservedOn(h)
 		if u.missing() {
 			missing, on = append(missing, u.String()), append(on, u.on...)
 		} else {
@@ -115,9 +125,12 @@ func firstOf(parts []string) string {
 
 // noHosts returns findings about the hooks of a configuration without a host.
 func (m *meshState) noHosts(key config.Key) config.Problems {
+	if key.Kind == kinds.HookRouteKind {
+		return nil // the finding is about the configuration
+	}
 	var out config.Problems
 	for _, h := range m.hosts[key] {
-		u := m.unservedOn(key, h)
+		u := m.unservedOn(h)
 		if !u.missing() {
 			continue
 		}
@@ -129,10 +142,15 @@ func (m *meshState) noHosts(key config.Key) config.Problems {
 		case h.Hook.FailsClosed():
 			p.Severity, effect = match.SeverityError, "requests that it covers are refused there"
 		}
-		p.Message = u.String() + "; " + effect + ": connect a host with an identity of spec.hosts of its HookRoute" + granted(h.Hook)
+		p.Message = u.String() + "; " + effect + ": " + connectHost(h.Hook)
 		out = append(out, p)
 	}
 	return out
+}
+
+// connectHost returns the remedy for a hook without a host.
+func connectHost(h *match.Hook) string {
+	return "connect a host with an identity of spec.hosts of its HookRoute" + granted(h)
 }
 
 func granted(h *match.Hook) string {

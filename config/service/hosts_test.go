@@ -51,6 +51,10 @@ func TestServedSaysOnWhichDispatchersHooksHaveHosts(t *testing.T) {
 			[]service.HookHosts{hosted("a", 2, 32, fail), hosted("b", 1, 1, ignore)}, []etcdstore.Status{{ID: "one"}, {ID: "two"}},
 			`True HostsConnected hook "a": 2 hosts, 32 slots; hook "b": 1 host, 1 slot []`, nil,
 		},
+		"its last host has just left": {
+			[]service.HookHosts{{Hook: hosted("a", 0, 0, fail).Hook}}, []etcdstore.Status{{ID: "one"}},
+			`True HostsConnected hook "a": no host at this moment, its calls wait for one []`, nil,
+		},
 		"there are many hooks": {
 			many, []etcdstore.Status{{ID: "one"}},
 			`True HostsConnected hook "h0": 1 host, 16 slots; hook "h1": 1 host, 16 slots; hook "h2": 1 host, 16 slots; ` +
@@ -121,5 +125,41 @@ func TestServedSaysOnWhichDispatchersHooksHaveHosts(t *testing.T) {
 				t.Errorf("findings %q, want %q", findings, test.findings)
 			}
 		})
+	}
+}
+
+func TestServedOfAHookRouteIsAboutItsHooks(t *testing.T) {
+	const fail = admissionregistrationv1.Fail
+	one, two, pending := hosted("one.example.com", 1, 16, fail), hosted("two.example.com", 0, 0, fail), hosted("three.example.com", 0, 0, fail)
+	one.Hook.RoutedBy, two.Hook.RoutedBy, pending.Hook.RoutedBy = []string{"well"}, []string{"bad", "too"}, []string{"new"}
+	pending.Pending = "no host has answered"
+	f := newFixture(t)
+	f.applied("root", policy("p", "failurePolicy: Ignore")+"\n---\n"+route("well", ", hook: one.example.com")+"\n---\n"+
+		route("bad", ", hook: two.example.com")+"\n---\n"+route("new", ", hook: three.example.com"))
+	f.hosts = []service.HookHosts{one, two, pending}
+	f.hang("a", etcdstore.Status{ID: "a", Unserved: without("two.example.com")})
+	for name, want := range map[string]string{
+		"well": `True HostsConnected hook "one.example.com": 1 host, 16 slots`,
+		"bad":  `False NoHost hook "two.example.com": served on 0 of 1 dispatcher, no host on: a`,
+		"new":  "",
+	} {
+		a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "HookRoute", Name: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, c := range a.GetObject().GetConditions() {
+			if c.GetType() == "Served" {
+				got = c.GetStatus() + " " + c.GetReason() + " " + c.GetMessage()
+			}
+		}
+		if got != want {
+			t.Errorf("HookRoute/%s: %q, want %q", name, got, want)
+		}
+		for _, x := range a.GetObject().GetFindings() {
+			if x.GetCode() == "no-host-connected" {
+				t.Errorf("HookRoute/%s has the finding of its configuration: %v", name, x)
+			}
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/store"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
@@ -18,7 +19,8 @@ type meshState struct {
 
 	live        store.Configuration
 	dispatchers []etcdstore.Status
-	hosts       map[config.Key][]HookHosts     // of the hooks that hosts serve here, by configuration
+	hosts       map[config.Key][]HookHosts     // of the hooks that hosts serve here, by configuration and by HookRoute
+	modes       map[config.Key]*modes          // of the objects with hooks
 	byKey       map[config.Key]config.Problems // of the store and of the configuration in force here, each once
 }
 
@@ -45,13 +47,27 @@ func (s *Service) readMesh(ctx context.Context) (*meshState, error) {
 	if err := st.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead(); err != nil {
 		return nil, err
 	}
+	return s.gather(ctx, st)
+}
+
+// gather adds the reports of the dispatchers and hosts to the configuration.
+func (s *Service) gather(ctx context.Context, st *storedState) (_ *meshState, err error) {
 	m := &meshState{storedState: st, live: s.o.Live.Configuration(), hosts: map[config.Key][]HookHosts{}}
+	m.modes = modesOf(m.live.Snapshot())
 	if m.dispatchers, err = s.o.Objects.Dispatchers(ctx); err != nil {
 		return nil, unavailable(err)
 	}
-	for _, h := range s.o.Hosts() {
-		key := config.KeyOf(h.Hook)
-		m.hosts[key] = append(m.hosts[key], h)
+	for _, h := range s.o.Hooks() {
+		if !h.called() {
+			continue
+		}
+		keys := []config.Key{config.KeyOf(h.Hook)}
+		for _, route := range h.Hook.RoutedBy {
+			keys = append(keys, config.Key{Kind: kinds.HookRouteKind, Name: route})
+		}
+		for _, key := range keys {
+			m.hosts[key] = append(m.hosts[key], h)
+		}
 	}
 	m.byKey = make(map[config.Key]config.Problems, len(m.problems)+len(m.live.Problems))
 	for _, p := range slices.Concat(m.problems, m.live.Problems) {
@@ -83,6 +99,12 @@ func (m *meshState) keys() []config.Key {
 	return config.SortedKeys(keys)
 }
 
+// has reports whether there is an object of a key.
+func (m *meshState) has(key config.Key) bool {
+	_, other := m.others[key]
+	return other || m.state.Records[key] != nil
+}
+
 // object returns an object with its findings and conditions; nil if there is none.
 func (m *meshState) object(key config.Key) *configv1.ConfigObject {
 	r := m.state.Records[key]
@@ -97,7 +119,7 @@ func (m *meshState) object(key config.Key) *configv1.ConfigObject {
 		return nil
 	}
 	out := objectOf(&o, r)
-	for _, p := range slices.Concat(m.byKey[key], m.noHosts(key), m.entryDrift(key)) {
+	for _, p := range slices.Concat(m.byKey[key], m.noHosts(key), m.entryDrift(key), m.entriesBehind(key), m.followed(key), m.withoutCluster(key)) {
 		out.Findings = append(out.Findings, FindingOf(p))
 	}
 	out.Conditions = m.conditions(key, r)

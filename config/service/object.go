@@ -39,7 +39,7 @@ func statusOf(d *etcdstore.Status) *configv1.DispatcherStatus {
 		DispatcherId: d.ID, Version: d.Version, Judging: d.Judging, Diverging: d.Diverging,
 		Applied:     &configv1.Revision{Digest: d.Digest, Sources: d.Sources},
 		ConfigAgeMs: uint32(max(d.Said.Sub(d.Begun).Milliseconds(), 0)),
-		Held:        revisionText(d.Held), Said: timestamppb.New(d.Said),
+		Held:        revisionText(d.Held), Said: timestamppb.New(d.Said), Addresses: d.HostAddresses,
 	}
 	if !d.StaleUntil.IsZero() {
 		out.ServesStaleUntil = timestamppb.New(d.StaleUntil)

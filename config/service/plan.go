@@ -132,7 +132,7 @@ func (plan *applyPlan) check(st *storedState, req *applyRequest, o *config.Objec
 	if want, ok := req.expected[o.Key.String()]; ok && want != resourceVersion(old) {
 		refuse(&plan.moved, codeMoved, "", "the object has resource version "+resourceVersion(old)+", not "+want+": read it again")
 	}
-	if old != nil || o.WrittenKind() == o.Kind || o.Validating == nil {
+	if old != nil || !o.IsExternal() || o.Validating == nil {
 		return
 	}
 	for i, hook := range o.Validating.Webhooks {

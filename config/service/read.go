@@ -27,6 +27,9 @@ func (s *Service) Get(ctx context.Context, r *configv1.GetRequest) (*configv1.Ge
 	if o := m.object(key); o != nil {
 		return &configv1.GetResponse{Object: o}, nil
 	}
+	if bad := m.byKey[key]; len(bad) > 0 {
+		return nil, status.Errorf(codes.NotFound, "no version of %s is in force: %s", key, bad[0].String())
+	}
 	return nil, notFound(key)
 }
 
@@ -52,7 +55,7 @@ func (s *Service) List(ctx context.Context, r *configv1.ListRequest) (*configv1.
 		}
 	}
 	for _, p := range m.live.Problems {
-		if p.Key.Kind == "" || p.Key.Name == "" {
+		if !m.has(p.Key) && (r.GetKind() == "" || p.Key.Kind == "" || p.Key.Kind == r.GetKind()) {
 			out.Findings = append(out.Findings, FindingOf(p))
 		}
 	}
@@ -66,7 +69,7 @@ func (s *Service) ListDispatchers(ctx context.Context, _ *configv1.ListDispatche
 		return nil, err
 	}
 	defer leave()
-	out := &configv1.ListDispatchersResponse{Dispatchers: statusesOf(m.dispatchers)}
+	out := &configv1.ListDispatchersResponse{Dispatchers: statusesOf(m.dispatchers), NoStore: !s.hasStore()}
 	for i := range m.dispatchers {
 		if !reached(&m.dispatchers[i], m.state.Revision) {
 			out.Behind = append(out.Behind, m.dispatchers[i].ID)
@@ -82,6 +85,9 @@ func (s *Service) ListChanges(ctx context.Context, r *configv1.ListChangesReques
 		return nil, err
 	}
 	defer leave()
+	if err := s.needStore("no history of changes is kept; that of %s has it", s.o.Sources); err != nil {
+		return nil, err
+	}
 	all, err := s.o.Objects.Changes(ctx, etcdstore.MaxHistory)
 	if err != nil {
 		return nil, unavailable(err)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -90,6 +91,26 @@ func TestEachMethodAsksForARole(t *testing.T) {
 		"List": {func(ctx context.Context) error { _, err := f.List(ctx, &configv1.ListRequest{}); return err }, everybody},
 		"ListDispatchers": {func(ctx context.Context) error {
 			_, err := f.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
+			return err
+		}, everybody},
+		"ListHosts": {func(ctx context.Context) error {
+			_, err := f.ListHosts(ctx, &configv1.ListHostsRequest{})
+			return err
+		}, everybody},
+		"ListHooks": {func(ctx context.Context) error {
+			_, err := f.ListHooks(ctx, &configv1.ListHooksRequest{})
+			return err
+		}, everybody},
+		"ListLatencies": {func(ctx context.Context) error {
+			_, err := f.ListLatencies(ctx, &analysisv1.ListLatenciesRequest{})
+			return err
+		}, everybody},
+		"ListReviews": {func(ctx context.Context) error {
+			_, err := f.ListReviews(ctx, &analysisv1.ListReviewsRequest{})
+			return err
+		}, everybody},
+		"ListShadows": {func(ctx context.Context) error {
+			_, err := f.ListShadows(ctx, &analysisv1.ListShadowsRequest{})
 			return err
 		}, everybody},
 		"ListChanges": {func(ctx context.Context) error {

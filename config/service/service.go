@@ -15,8 +15,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/store"
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -34,10 +37,14 @@ type Live interface {
 	Configuration() store.Configuration
 }
 
-// Options configure a Service. Objects, Live, Identity and Inspect are required.
+// Options configure a Service. Objects or Status, Live, Identity and Inspect are required.
 type Options struct {
-	// Objects stores the objects.
+	// Objects stores the objects; nil without a store. Then the configuration in force can be read, and nothing be written.
 	Objects Objects
+	// Status is the report of this dispatcher. It is called without a store, where there are no reports of others; concurrently.
+	Status func() etcdstore.Status
+	// Sources names the places of the configuration beside the store, for people who look for the file to edit.
+	Sources string
 	// Live returns the configuration in force.
 	Live Live
 	// Identity returns the caller, from the certificate of the channel; the zero Peer if there is none.
@@ -47,9 +54,18 @@ type Options struct {
 	// Inspect returns findings, dangers among them, about the objects that only selects: lint.Options.InspectOnly. The snapshot
 	// is compiled from all objects.
 	Inspect func(ctx context.Context, s *match.Snapshot, objects []config.Object, only func(config.Key) bool) config.Problems
-	// Hosts returns how the hosts of this dispatcher serve the hooks in force, in any order; nil if that is unknown. It may be
-	// called concurrently.
-	Hosts func() []HookHosts
+	// ID names this dispatcher.
+	ID string
+	// Hooks returns how the hosts of this dispatcher serve the hooks in force, and those that were removed, in the order of the
+	// configuration; nil if that is unknown. It may be called concurrently.
+	Hooks func() []HookHosts
+	// Hosts returns at most limit of the hosts of this dispatcher, in the order of their sessions, from behind a session on, and
+	// whether others follow; of a hook alone unless its name is empty. nil if that is unknown. It may be called concurrently.
+	Hosts func(hook, after string, limit int) (hosts []*configv1.Host, more bool)
+	// Latencies has where the time of recent reviews went; nil if that is unknown.
+	Latencies *latency.Recorder
+	// Shadows has what hooks in shadow would have done; nil if that is unknown.
+	Shadows *shadow.Recorder
 	// Decoder reads manifests; nil means a new one. Expressions that the source of the store compiled with the same decoder are
 	// not compiled again.
 	Decoder *config.Decoder
@@ -62,9 +78,11 @@ type Options struct {
 // Service implements configv1.ConfigServiceServer. It may be used concurrently.
 type Service struct {
 	configv1.UnimplementedConfigServiceServer
+	analysisv1.UnimplementedAnalysisServiceServer
 
 	o           Options
 	now         func() time.Time
+	started     time.Time
 	sendTimeout time.Duration
 
 	calls    *memory.Ledger // in flight, by identity
@@ -81,13 +99,19 @@ type Service struct {
 
 // New returns a service. It does no I/O.
 func New(o Options) (*Service, error) {
+	if o.Objects == nil && o.Status != nil {
+		o.Objects = newNoStore(o.Status)
+	}
 	if o.Objects == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil {
-		return nil, errors.New("service: Objects, Live, Identity and Inspect are required")
+		return nil, errors.New("service: Objects or Status, Live, Identity and Inspect are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Decoder = cmp.Or(o.Decoder, config.NewDecoder())
+	if o.Hooks == nil {
+		o.Hooks = func() []HookHosts { return nil }
+	}
 	if o.Hosts == nil {
-		o.Hosts = func() []HookHosts { return nil }
+		o.Hosts = func(string, string, int) ([]*configv1.Host, bool) { return nil, false }
 	}
 	calls, err := memory.New(memory.Options{Total: MaxCalls})
 	if err != nil {
@@ -99,7 +123,7 @@ func New(o Options) (*Service, error) {
 	}
 	stopping := make(chan struct{})
 	return &Service{
-		o: o, now: time.Now, sendTimeout: sendTimeout, calls: calls, streams: streams,
+		o: o, now: time.Now, started: time.Now(), sendTimeout: sendTimeout, calls: calls, streams: streams,
 		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
 		roles: newRoleCache(), applies: newApplyQueue(), decoder: etcdstore.Decoder{Documents: o.Decoder},
 	}, nil

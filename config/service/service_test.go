@@ -19,6 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/config/store"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -33,6 +34,10 @@ type fixture struct {
 	store  *etcdstore.Store
 	others map[config.Key]config.Object
 	hosts  []service.HookHosts // of the hooks here
+
+	connected []*configv1.Host // here, by session
+	problems  config.Problems  // of the configuration in force
+	shadows   *shadow.Recorder
 }
 
 // who calls is in the context.
@@ -45,7 +50,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(etcd.Close)
-	f := &fixture{t: t, client: etcd.Client(), others: map[config.Key]config.Object{}}
+	f := &fixture{t: t, client: etcd.Client(), others: map[config.Key]config.Object{}, shadows: shadow.NewRecorder(0)}
 	if f.store, err = etcdstore.New(etcdstore.Options{Client: etcd.Client()}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +67,7 @@ func newFixture(t *testing.T) *fixture {
 			who, _ := ctx.Value(caller{}).(string)
 			return identity.Named(who)
 		},
-		Hosts: func() []service.HookHosts { return f.hosts },
+		ID: "here", Hooks: func() []service.HookHosts { return f.hosts }, Hosts: f.page, Shadows: f.shadows,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +78,21 @@ func newFixture(t *testing.T) *fixture {
 
 // Configuration implements service.Live.
 func (f *fixture) Configuration() store.Configuration {
-	return store.Configuration{Objects: f.others, Fresh: true, Judging: true}
+	return store.Configuration{Objects: f.others, Problems: f.problems, Fresh: true, Judging: true}
+}
+
+// page is some of the hosts that are connected.
+func (f *fixture) page(_, after string, limit int) (hosts []*configv1.Host, more bool) {
+	for _, h := range f.connected {
+		switch {
+		case h.GetSessionId() <= after:
+		case len(hosts) == limit:
+			return hosts, true
+		default:
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts, false
 }
 
 // apply applies documents, separated by ---, as somebody.

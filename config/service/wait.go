@@ -21,6 +21,9 @@ func (s *Service) Wait(r *configv1.WaitRequest, stream grpc.ServerStreamingServe
 		return err
 	}
 	defer end()
+	if err := s.needStore("nothing is applied, so there is nothing to wait for"); err != nil {
+		return err
+	}
 	last, err := s.sendProgress(r, stream)
 	if err != nil && ctx.Err() != nil {
 		return overdue(ctx, last.GetBehind())

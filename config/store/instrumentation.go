@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -30,9 +31,9 @@ func (c *counts) over(ctx context.Context) {
 
 // collector collects the metrics of a store.
 type collector struct {
-	store                      *Store
-	age, until, reviews, bytes *prometheus.Desc
-	superseded, stale, refused *prometheus.Desc
+	store                         *Store
+	listed, until, reviews, bytes *prometheus.Desc
+	superseded, stale, refused    *prometheus.Desc
 }
 
 // Collector returns the metrics of a store.
@@ -40,10 +41,10 @@ func (s *Store) Collector() prometheus.Collector {
 	const prefix = "portcullis_configuration_"
 	return &collector{
 		store: s,
-		age: prometheus.NewDesc(prefix+"age_seconds",
-			"Time since the last complete listing of the configuration began; none before the first.", nil, nil),
-		superseded: prometheus.NewDesc(prefix+"superseded_seconds",
-			"Time since a listing began to show a newer configuration than the one in force, which is still being compiled; 0 while none does.", nil, nil),
+		listed: prometheus.NewDesc(prefix+"listed_timestamp_seconds",
+			"When the last complete listing of the configuration began, in Unix time; none before the first.", nil, nil),
+		superseded: prometheus.NewDesc(prefix+"superseded_timestamp_seconds",
+			"When a listing began to show a newer configuration than the one in force, in Unix time; none while that is the newest.", nil, nil),
 		until: prometheus.NewDesc(prefix+"stale_permitted_until_timestamp_seconds",
 			"When the permit to judge by a stale configuration lapses, in Unix time; 0 while none holds.", nil, nil),
 		reviews: prometheus.NewDesc(prefix+"held_reviews", "Reviews that wait for a fresh configuration now.", nil, nil),
@@ -58,7 +59,7 @@ func (s *Store) Collector() prometheus.Collector {
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.age, c.superseded, c.until, c.reviews, c.bytes, c.stale, c.refused} {
+	for _, d := range []*prometheus.Desc{c.listed, c.superseded, c.until, c.reviews, c.bytes, c.stale, c.refused} {
 		out <- d
 	}
 }
@@ -72,12 +73,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
 	}
 	if g := c.store.current.Load(); !g.begun.IsZero() {
-		gauge(c.age, c.store.age(g).Seconds())
-		superseded := 0.0
+		gauge(c.listed, unix(time.Now().Add(-c.store.age(g))))
 		if !g.superseded.IsZero() {
-			superseded = Since(g.superseded).Seconds()
+			gauge(c.superseded, unix(time.Now().Add(-Since(g.superseded))))
 		}
-		gauge(c.superseded, superseded)
 	}
 	until := 0.0
 	if p := c.store.Permitted(); p != nil {
@@ -93,3 +92,5 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	count(c.refused, &n.gone, "gone")
 	count(c.refused, &n.stopped, "stopped")
 }
+
+func unix(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }

@@ -23,8 +23,12 @@ const (
 	// maxAuditKey is the most characters of a key: the API server stores it as <entry>/<key> and takes at most 63 behind the
 	// slash (SEMANTICS C42).
 	maxAuditKey = 63
-	// maxAuditBytes is the most bytes of all keys and values.
-	maxAuditBytes = 16 << 10
+	// maxAnswerAuditBytes is the most bytes of all keys and values of an answer, ReservedAuditBytes included.
+	maxAnswerAuditBytes = 16 << 10
+	// ReservedAuditBytes is the most bytes of the annotations that the dispatcher adds.
+	ReservedAuditBytes = 3 << 10
+	// maxAuditBytes is the most bytes of the others.
+	maxAuditBytes = maxAnswerAuditBytes - ReservedAuditBytes
 	// maxCallAuditBytes is the most bytes of those of one call, so that one hook does not use up the space of all.
 	maxCallAuditBytes = 8 << 10
 	// maxAuditOperations is the most operations of a patch that are listed; the digest covers all.
@@ -56,7 +60,9 @@ type auditedHook struct {
 type failOpenAudit struct {
 	auditedHook
 
-	Kind string `json:"kind"`
+	Kind   string `json:"kind"`
+	Bypass string `json:"bypass,omitempty"` // match.BypassFailOpen for a fail-closed hook
+	Where  string `json:"where"`            // culprit
 }
 
 // mutationAudit names a call that changed the object, as MutationAuditAnnotation of kube-apiserver's mutating plugin does.
@@ -101,7 +107,7 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 	for _, c := range calls {
 		switch effect, reason := c.effect(); {
 		case effect == FailedOpen:
-			a.addAt(auditFailedOpen+auditType(c.Hook), c, failOpenAudit{c.audited(), c.result.Failure.Kind.String()})
+			a.addAt(auditFailedOpen+auditType(c.Hook), c, failOpenAudit{c.audited(), c.result.Failure.Kind.String(), bypassOf(c.Hook), culprit(o, c)})
 		case effect == Skipped && reason == match.SkipPending:
 			a.addAt(auditPending+auditType(c.Hook), c, c.audited())
 		}
@@ -138,6 +144,14 @@ func auditType(h *match.Hook) string {
 func (a *annotations) addAt(key string, c *call, value any) {
 	raw, _ := json.Marshal(value) //nolint:errchkjson // strings and numbers never fail
 	a.add(fmt.Sprintf("%sround_%d_index_%d", key, c.Round, slices.Index(a.hooks, c.Hook)), string(raw))
+}
+
+// bypassOf returns the kind of the bypass by which a call of a hook has failed open; empty if that was its failure policy.
+func bypassOf(h *match.Hook) string {
+	if h.FailsClosed() {
+		return match.BypassFailOpen
+	}
+	return ""
 }
 
 func (c *call) audited() auditedHook { return auditedHook{c.Hook.ID.Configuration, c.Hook.ID.Name} }

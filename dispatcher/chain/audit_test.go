@@ -89,7 +89,7 @@ func TestAuditAnnotationsSayWhoChangedWhatAndWhoWasNotAsked(t *testing.T) {
 		"revision":                             "r1",
 		"a.test.dev.why":                       "because",
 		"a.test.dev.odd_key":                   "v",
-		"failed-open.mutation.round_0_index_1": `{"configuration":"c","webhook":"b.test.dev","kind":"lost"}`,
+		"failed-open.mutation.round_0_index_1": `{"configuration":"c","webhook":"b.test.dev","kind":"lost","where":"review u1"}`,
 		"mutation.round_0_index_2":             `{"configuration":"c","webhook":"c.test.dev","mutated":true}`,
 		"patch.round_0_index_2": `{"configuration":"c","webhook":"c.test.dev","patch":[{"op":"add","path":"/spec"},` +
 			`{"op":"copy","path":"/spec/again","from":"/spec/password"},{"op":"test","path":"/spec/password"}],"patchType":"JSONPatch",` +
@@ -165,13 +165,13 @@ func TestAuditAnnotationsAreBounded(t *testing.T) {
 	}{
 		"of many hooks that change the object, who they are is more than where": {many, func(t *testing.T, got map[string]string) {
 			t.Helper()
-			if n, m := count(got, "mutation."), count(got, "patch."); n < 100 || m > 1 || got["omitted"] == "" {
+			if n, m := count(got, "mutation."), count(got, "patch."); n < 80 || m > 1 || got["omitted"] == "" {
 				t.Errorf("%d mutations, %d patches, %q omitted", n, m, got["omitted"])
 			}
 		}},
 		"of many hooks that fail open, those that find no room are counted": {opened, func(t *testing.T, got map[string]string) {
 			t.Helper()
-			if n := count(got, "failed-open."); got["omitted"] != strconv.Itoa(300-n) || n < 90 {
+			if n := count(got, "failed-open."); got["omitted"] != strconv.Itoa(300-n) || n < 70 {
 				t.Errorf("%d failed open, %q omitted", n, got["omitted"])
 			}
 		}},

@@ -25,6 +25,7 @@ const (
 type call struct {
 	review.Call // its ID is -1 until assignID
 
+	failOpen        bool   // Options.FailOpen
 	view            *View  // nil: the version of the request
 	input           []byte // the object in the version that the hook takes
 	state           state
@@ -45,6 +46,7 @@ func newCall(h *match.Hook, round uint32) *call {
 
 // match matches the hook with an object. The call is then skipped, refused, or may be converted to the returned version.
 func (c *call) match(o *Options, object Object) (as *conversion.ResourceKind) {
+	c.failOpen = o.FailOpen
 	d := o.Subject.Match(c.Hook, object)
 	switch {
 	case d.Err != nil:

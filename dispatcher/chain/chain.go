@@ -10,6 +10,8 @@ package chain
 import (
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -104,6 +106,12 @@ type Options struct {
 	// effects for the request, at each step until it returns true or it is the hook's turn. behind must not be kept or
 	// written. nil means no speculation.
 	Speculate func(h *match.Hook, behind []*match.Hook) bool
+	// Spent ends an outstanding call whose time is over, by its id, and returns where that went. nil means that the time is not known.
+	Spent func(id int) review.Timing
+	// TraceID is the trace of the review; not valid without one.
+	TraceID trace.TraceID
+	// FailOpen lets the review go on without a verdict of a hook, whatever the failure policy of the hook.
+	FailOpen bool
 	// Deadline is the deadline of the answer, and of all calls together.
 	Deadline time.Time
 	// Now returns the time after a hook was matched or a patch was applied, which may take long within one step: the time of

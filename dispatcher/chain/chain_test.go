@@ -73,7 +73,7 @@ type rule struct {
 	as       *conversion.ResourceKind
 }
 
-// begin makes a machine. Arguments: budget, dryrun, delete, explain, reinvoke (of a chain that mutates: the API server calls it
+// begin makes a machine. Arguments: budget, dryrun, delete, explain, failopen (the request always fails open), reinvoke (of a chain that mutates: the API server calls it
 // again), defaults (objects are given a field "d" after each patch, and those in another version a field "e"). Input: "object JSON" (default {}), and a hook a
 // line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
 // (matching fails with 404), ahead=N (it may be asked ahead
@@ -104,6 +104,7 @@ func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 		Subject:  subject{matches: w.match, defaults: d.HasArg("defaults")},
 		Codec:    conversion.Raw{},
 		Deadline: epoch.Add(duration(t, budget)),
+		FailOpen: d.HasArg("failopen"),
 	}
 	for line := range strings.Lines(d.Input) {
 		if raw, ok := strings.CutPrefix(line, "object "); ok {

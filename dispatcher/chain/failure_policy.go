@@ -31,10 +31,10 @@ func (c *call) interpret() Effect {
 }
 
 // resultEffect returns the effect of a result that interpret has checked. A call that has ended at its deadline has a failure
-// like any other; what a failure means depends on the failurePolicy of the hook only.
+// like any other; what a failure means depends on the failurePolicy of the hook, and on whether the request always fails open.
 func (c *call) resultEffect() Effect {
 	switch {
-	case c.result.Failure != nil && c.Hook.FailurePolicy == admissionregistrationv1.Ignore:
+	case c.result.Failure != nil && (c.failOpen || c.Hook.FailurePolicy == admissionregistrationv1.Ignore):
 		return FailedOpen
 	case c.result.Failure != nil:
 		return FailedClosed
@@ -73,13 +73,6 @@ func wellFormed(stage admissionv1.Stage, v *admissionv1.AdmissionResponse) error
 	return nil
 }
 
-// undeclaredSideEffects is the value of sideEffects in a hook without that field, and reachedByDryRun the error of its call
-// in a dry run.
-const (
-	undeclaredSideEffects = ""
-	reachedByDryRun       = "Webhook SideEffects is nil: a dry run may not reach a hook that declares none"
-)
-
 // startWithin starts a call with limit as its time. It returns false if the call has failed without being made: there is no
 // time left, or the hook does not declare its side effects and the request is a dry run (SEMANTICS C28).
 func (c *call) startWithin(o *Options, now time.Time, limit time.Duration) bool {
@@ -90,11 +83,11 @@ func (c *call) startWithin(o *Options, now time.Time, limit time.Duration) bool 
 	}
 	c.limit, c.Deadline = limit, now.Add(limit)
 	c.state = started
-	return !c.expire(now)
+	return !c.expire(o, now)
 }
 
 // expire ends a started call whose deadline has passed with a failure of kind timeout, and reports whether it did.
-func (c *call) expire(now time.Time) bool {
+func (c *call) expire(o *Options, now time.Time) bool {
 	if c.state != started || now.Before(c.Deadline) {
 		return false
 	}
@@ -104,9 +97,12 @@ func (c *call) expire(now time.Time) bool {
 		c.result = review.Fail(review.FailureTimeout, "no time left to call it")
 	case c.limit < c.Hook.Timeout:
 		c.result = review.Fail(review.FailureTimeout,
-			"no verdict within %s, the time that was left for it (timeout %s)", c.limit, c.Hook.Timeout)
+			"no verdict within %s, which its entry and the hooks before it left of its timeout of %s", c.limit, c.Hook.Timeout)
 	default:
 		c.result = review.Fail(review.FailureTimeout, "no verdict in time (timeout %s)", c.Hook.Timeout)
+	}
+	if o.Spent != nil && c.limit > 0 {
+		c.result.Timing = o.Spent(c.ID)
 	}
 	return true
 }

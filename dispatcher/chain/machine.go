@@ -3,6 +3,7 @@ package chain
 import (
 	"cmp"
 	"iter"
+	"slices"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -37,7 +38,7 @@ func (m *machine) finish(status *admissionv1.Status, patch []byte) {
 	if status == nil && len(patch) > 0 {
 		resp.Patch, resp.PatchType = patch, jsonPatch
 	}
-	m.answer = review.Answer{Response: resp, Revision: m.options.Revision}
+	m.answer = review.Answer{Response: resp, Revision: m.options.Revision, FailedOpen: slices.ContainsFunc(m.calls, (*call).failedOpen)}
 	if m.options.Request.Explain {
 		m.answer.Outcomes = hookOutcomes(m.calls)
 	}

@@ -69,7 +69,7 @@ func (m *Mutate) Next(now time.Time) ([]Start, []int) {
 
 func (m *Mutate) expireCalls() {
 	for c := range m.outstanding() {
-		if c.expire(m.now) {
+		if c.expire(&m.options, m.now) {
 			m.cancel = append(m.cancel, c.ID)
 		}
 	}
@@ -133,7 +133,7 @@ func (m *Mutate) matchHook(h *match.Hook) *call {
 	}
 	c.convert(&m.options, m.object, as)
 	if c.applies() {
-		c.refused = dryRunConflict(h, m.options.Request.Admission)
+		c.refused = refuseDryRun(h, m.options.Request.Admission)
 	}
 	return c
 }
@@ -205,7 +205,7 @@ func (m *Mutate) applyResult(c *call) {
 	case effect != Allowed && c.Mode == review.Speculative:
 		m.callAgain(c)
 	case effect == FailedClosed:
-		m.fail(failedCall(c))
+		m.fail(failedCall(&m.options, c))
 	case effect == Allowed:
 		if patch := c.result.Verdict.GetPatch(); len(patch) > 0 {
 			m.applyPatch(c, patch)

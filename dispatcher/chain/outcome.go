@@ -22,7 +22,7 @@ const (
 	Patched
 	// Denied means that the hook denied the request.
 	Denied
-	// FailedOpen means that there is no verdict, and failurePolicy Ignore let the review go on.
+	// FailedOpen means that there is no verdict, and failurePolicy Ignore, or Options.FailOpen, let the review go on.
 	FailedOpen
 	// FailedClosed means that there is no verdict, and failurePolicy Fail refused the request.
 	FailedClosed
@@ -38,7 +38,11 @@ const (
 
 // String returns the effect as HookOutcome spells it.
 func (e Effect) String() string {
-	names := [...]string{"skipped", "skipped", "allowed", "patched", "denied", "failed-open", "failed", "failed", "discarded", "shadow"}
+	const failed = string(review.OutcomeFailed)
+	names := [...]string{
+		"skipped", "skipped", string(review.OutcomeAllowed), "patched", string(review.OutcomeDenied), string(review.OutcomeFailedOpen), failed, failed,
+		"discarded", "shadow",
+	}
 	if int(e) >= len(names) {
 		return names[Undecided]
 	}
@@ -110,6 +114,11 @@ func (c *call) effect() (Effect, string) {
 		return Patched, ""
 	}
 	return Allowed, ""
+}
+
+func (c *call) failedOpen() bool {
+	effect, _ := c.effect()
+	return effect == FailedOpen
 }
 
 func hookOutcomes(calls []*call) []*admissionv1.HookOutcome {

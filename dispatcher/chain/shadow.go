@@ -20,7 +20,7 @@ func newShadowCall(o *Options, h *match.Hook, object Object) *call {
 	}
 	c.Mode = review.Shadow
 	if c.refused == nil {
-		c.refused = dryRunConflict(h, o.Request.Admission)
+		c.refused = refuseDryRun(h, o.Request.Admission)
 	}
 	switch {
 	case c.refused != nil:

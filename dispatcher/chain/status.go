@@ -66,13 +66,13 @@ func internal(format string, args ...any) *admissionv1.Status {
 
 // failedCall returns the status of a request whose fail-closed hook gave no verdict. It begins with the words of kube-apiserver,
 // for which tools and people search (ErrCallingWebhook in k8s.io/apiserver/pkg/util/webhook, callHook in
-// k8s.io/apiserver/pkg/admission/plugin/webhook/validating), followed by kind and cause of the failure.
-func failedCall(c *call) *admissionv1.Status {
+// k8s.io/apiserver/pkg/admission/plugin/webhook/validating), followed by kind and cause of the failure, and the culprit.
+func failedCall(o *Options, c *call) *admissionv1.Status {
 	what := "failed to call webhook"
 	if c.result.Failure.Kind == review.FailureBadAnswer {
 		what = "received invalid webhook response"
 	}
-	return internal("failed calling webhook %q: %s: %s: %s", c.Hook.ID.Name, what, c.result.Failure.Kind, c.publicCause())
+	return internal("failed calling webhook %q: %s: %s: %s [%s]", c.Hook.ID.Name, what, c.result.Failure.Kind, c.publicCause(), culprit(o, c))
 }
 
 // publicCause returns the cause of a failure for the client. Error texts and stacks of handlers are for operators only, as the

@@ -7,9 +7,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -42,7 +40,7 @@ func (v *Validate) Next(now time.Time) ([]Start, []int) {
 		v.startCalls(now)
 	}
 	for _, c := range v.calls {
-		if c.expire(now) {
+		if c.expire(&v.options, now) {
 			v.cancel = append(v.cancel, c.ID)
 			v.countEnded(c)
 		}
@@ -103,7 +101,7 @@ func (v *Validate) matchHooks(object Object) (refused *admissionv1.Status) {
 		}
 	}
 	for _, c := range v.calls {
-		if status := dryRunConflict(c.Hook, v.options.Request.Admission); c.state != skipped && c.Mode != review.Shadow && status != nil {
+		if status := refuseDryRun(c.Hook, v.options.Request.Admission); c.state != skipped && c.Mode != review.Shadow && status != nil {
 			return c.refuse(status)
 		}
 	}
@@ -158,7 +156,7 @@ func (v *Validate) fold() {
 	case len(denied) > 0:
 		v.finish(denied[0].denial(), nil)
 	case failed != nil:
-		v.fail(failedCall(failed))
+		v.fail(failedCall(&v.options, failed))
 	default:
 		v.finish(nil, nil)
 	}
@@ -169,17 +167,3 @@ func (v *Validate) Outcomes() Outcomes { return Outcomes{counted: v.calls} }
 
 // Wake implements [Machine].
 func (v *Validate) Wake() time.Time { return earliestDeadline(slices.Values(v.calls)) }
-
-// dryRunConflict returns the status that refuses a dry run which would reach a hook with side effects, whatever its failure
-// policy (SEMANTICS C28); nil if there is no conflict.
-func dryRunConflict(h *match.Hook, req *admissionv1.AdmissionRequest) *admissionv1.Status {
-	harmless := []admissionregistrationv1.SideEffectClass{
-		admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun, undeclaredSideEffects,
-	}
-	if !req.GetDryRun() || slices.Contains(harmless, h.SideEffects) {
-		return nil
-	}
-	s := internal("hook %q does not support dry run (sideEffects: %s)", h.ID.Name, h.SideEffects)
-	s.Code, s.Reason = codeBadRequest, string(metav1.StatusReasonBadRequest)
-	return s
-}

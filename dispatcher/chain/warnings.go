@@ -50,14 +50,14 @@ func failOpenNotices(calls []*call) []warning {
 	var notices []warning
 	more := 0
 	for _, c := range calls {
-		if effect, _ := c.effect(); effect != FailedOpen {
+		if !c.failedOpen() {
 			continue
 		}
 		if len(notices) == maxFailOpenNotices {
 			more++
 			continue
 		}
-		text := fmt.Sprintf("hook %q failed (%s) and was skipped: its failure policy is Ignore", c.Hook.ID.Name, c.result.Failure.Kind)
+		text := fmt.Sprintf("hook %q failed (%s) and was skipped: %s", c.Hook.ID.Name, c.result.Failure.Kind, whyOpen(c.Hook))
 		notices = append(notices, warning{text, -1})
 	}
 	if more > 0 {
@@ -65,6 +65,13 @@ func failOpenNotices(calls []*call) []warning {
 		notices = append(notices, warning{text, -1})
 	}
 	return notices
+}
+
+func whyOpen(h *match.Hook) string {
+	if h.FailsClosed() {
+		return "writes of the resource always fail open in this cluster"
+	}
+	return "its failure policy is Ignore"
 }
 
 // hookWarnings returns the warnings of hooks, including those that deny (SEMANTICS C43).

@@ -28,11 +28,12 @@ func TestFailuresHaveTheWordsOfKubernetes(t *testing.T) {
 			SideEffects: admissionregistrationv1.SideEffectClassSome, Route: match.Route{Stream: stream},
 		}
 	}
+	o := &Options{Request: &review.Request{Admission: &admissionv1.AdmissionRequest{Uid: "u1"}}}
 	failed := func(stream bool, kind review.FailureKind, cause string) string {
-		return failedCall(&call{Call: review.Call{Hook: hook(stream)}, result: review.Result{Failure: &review.Failure{Kind: kind, Err: errors.New(cause)}}}).GetMessage()
+		return failedCall(o, &call{Call: review.Call{Hook: hook(stream)}, result: review.Result{Failure: &review.Failure{Kind: kind, Err: errors.New(cause)}}}).GetMessage()
 	}
 	late := call{Call: review.Call{Hook: hook(true)}, state: started, limit: time.Second}
-	late.expire(time.Now())
+	late.expire(o, time.Now())
 	dry := true
 	called := (&webhookutil.ErrCallingWebhook{WebhookName: "x.example.com", Reason: errors.New("failed to call webhook: ")}).Error()
 	invalid := (&webhookutil.ErrCallingWebhook{WebhookName: "x.example.com", Reason: errors.New("received invalid webhook response: ")}).Error()
@@ -42,7 +43,7 @@ func TestFailuresHaveTheWordsOfKubernetes(t *testing.T) {
 	}{
 		"nobody serves it":           {failed(true, review.FailureUnavailable, "no host serves the hook"), []string{called, "unavailable: no host serves the hook"}},
 		"nobody answers":             {failed(false, review.FailureUnavailable, "connection refused"), []string{called, "unavailable: connection refused"}},
-		"a timeout of the chain":     {failedCall(&late).GetMessage(), []string{called, "timeout: " + context.DeadlineExceeded.Error() + ": no verdict in time (timeout 1s)"}},
+		"a timeout of the chain":     {failedCall(o, &late).GetMessage(), []string{called, "timeout: " + context.DeadlineExceeded.Error() + ": no verdict in time (timeout 1s)"}},
 		"a timeout that says it":     {failed(false, review.FailureTimeout, "context deadline exceeded"), []string{called + "timeout: context deadline exceeded"}},
 		"an answer without response": {failed(false, review.FailureBadAnswer, "webhook response was absent"), []string{invalid + "bad_answer: webhook response was absent"}},
 		"a handler that failed":      {failed(true, review.FailureHandler, "secret"), []string{called, "its handler failed; the logs of its host and of the mesh say why"}},
@@ -50,7 +51,7 @@ func TestFailuresHaveTheWordsOfKubernetes(t *testing.T) {
 		"a handler that panicked":    {failed(true, review.FailurePanic, "secret"), []string{called, "its handler panicked; the stack is in the log of its host"}},
 		"code of ours that panicked": {failed(false, review.FailurePanic, "secret"), []string{called, "the dispatcher panicked; the stack is in its log"}},
 		"side effects in a dry run": {
-			dryRunConflict(hook(true), &admissionv1.AdmissionRequest{DryRun: &dry}).GetMessage(),
+			refuseDryRun(hook(true), &admissionv1.AdmissionRequest{DryRun: &dry}).GetMessage(),
 			[]string{strings.TrimPrefix(webhookerrors.NewDryRunUnsupportedErr("x.example.com").Error(), "admission web"), "(sideEffects: Some)"},
 		},
 		"a denial": {

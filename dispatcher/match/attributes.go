@@ -31,6 +31,8 @@ type request struct {
 	equivalents equivalents
 	record      record
 	memory      Memory
+	bypass      *Bypass // of the cluster; nil for none
+	failsOpen   bool    // by the bypass
 }
 
 // Memory books what objects take decoded. An error is a status that refuses the review. It may be called from any goroutine from which
@@ -88,6 +90,16 @@ func (a *Attributes) Booked(m Memory) *Attributes {
 	return a
 }
 
+// Under is the request in a cluster that has a bypass, or none. It is called before anything is matched.
+func (a *Attributes) Under(b *Bypass) *Attributes {
+	a.bypass, a.failsOpen = b, b.failsOpen(a.request)
+	return a
+}
+
+// FailsOpen reports whether the request always fails open by the bypass of its cluster: the failure of a hook with failurePolicy
+// Fail has to be treated as if that were Ignore.
+func (a *Attributes) FailsOpen() bool { return a.failsOpen }
+
 // ReleaseObject gives back the memory of the object, which is not matched any more.
 func (a *Attributes) ReleaseObject() {
 	if a.object != nil {
@@ -105,12 +117,12 @@ func (a *Attributes) WithObject(raw []byte) *Attributes {
 // its own repair out, and reviews of identities and permissions, which hooks' own calls depend on (SEMANTICS C19).
 func (a *Attributes) Exempt() bool {
 	// No conversion leads into the exempt groups or out of them.
-	return exemptKind(a.came.Kind.Group, a.came.Kind.Kind) ||
-		ExemptResource(a.original.Resource.Group, a.original.Resource.Resource)
+	return isAdmissionConfiguration(a.came.Kind.Group, a.came.Kind.Kind) ||
+		IsIdentityOrAccessReview(a.original.Resource.Group, a.original.Resource.Resource)
 }
 
-// exemptKind is IsExemptAdmissionConfigurationResource of k8s.io/apiserver. It goes by kind, not by resource.
-func exemptKind(group, kind string) bool {
+// isAdmissionConfiguration is IsExemptAdmissionConfigurationResource of k8s.io/apiserver. It goes by kind, not by resource.
+func isAdmissionConfiguration(group, kind string) bool {
 	if group != "admissionregistration.k8s.io" {
 		return false
 	}
@@ -123,10 +135,10 @@ func exemptKind(group, kind string) bool {
 	return false
 }
 
-// ExemptResource reports whether requests about a resource are never sent to hooks, whatever the kind of their object. It is the
-// list of k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion, which Kubernetes applies to policies today and to webhooks
-// from 1.37 on (SEMANTICS C19).
-func ExemptResource(group, resource string) bool {
+// IsIdentityOrAccessReview reports whether a resource is a review of an identity or of permissions. Requests about these are never sent to
+// hooks, whatever the kind of their object. It is the list of k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion, which Kubernetes
+// applies to policies today and to webhooks from 1.37 on (SEMANTICS C19).
+func IsIdentityOrAccessReview(group, resource string) bool {
 	switch group {
 	case "authentication.k8s.io":
 		return resource == "selfsubjectreviews" || resource == "tokenreviews"

@@ -18,6 +18,8 @@ type Input struct {
 	// Routes say how hooks are called, in any order. Hooks without one are called as their clientConfig says, and
 	// fail over streams if that is empty.
 	Routes []RouteBinding
+	// Bypasses exempt requests from all hooks, by declared cluster; nil for a cluster without one.
+	Bypasses map[string]*Bypass
 	// Last is a snapshot from before. What has not changed since is taken from it, and hooks may be shared with it; nothing
 	// else depends on it. nil compiles everything.
 	Last *Snapshot
@@ -40,6 +42,8 @@ type RouteBinding struct {
 	Digest string
 	// Route is how the hooks are called.
 	Route Route
+
+	names []string // of the bindings that it stands for, once it is filed
 }
 
 // Compile makes a snapshot of in. It never fails as a whole: an object that cannot be compiled is left out, alone, and
@@ -58,7 +62,9 @@ func compile(in Input, expressions func() *Expressions) (*Snapshot, []Finding) {
 		c.object(o)
 	}
 	c.findings = append(c.findings, r.unused(c.hooks)...)
-	return &Snapshot{revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), objects: c.objects}, c.findings
+	return &Snapshot{
+		revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), objects: c.objects, bypasses: in.Bypasses,
+	}, c.findings
 }
 
 // ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1). Of one name, those for all

@@ -54,7 +54,7 @@ type report func(s Severity, code, field, message string)
 
 func (c *compiler) route(h *Hook, report report) {
 	if b := c.routes.of(h.ID); b != nil {
-		h.Route = b.Route
+		h.Route, h.RoutedBy = b.Route, b.names
 		c.findings = append(c.findings, b.ignoredFields(h)...)
 	}
 	if h.ClientConfig.URL == nil && h.ClientConfig.Service == nil {

@@ -148,6 +148,29 @@ func TestTheMostPreciseRouteCounts(t *testing.T) {
 	}
 }
 
+func TestAHookNamesTheRoutesThatCount(t *testing.T) {
+	route := func(name, hook string) match.RouteBinding {
+		return match.RouteBinding{Name: name, Digest: name, Configuration: "a", Hook: hook}
+	}
+	object := validating("", "a", "one.io", "two.io", "three.io")
+	object.Digest = "d"
+	in := match.Input{Objects: []match.Object{object, validating("", "b", "one.io")}, Routes: []match.RouteBinding{
+		route("all", ""), route("one", "one.io"), route("two-b", "two.io"), route("two-a", "two.io"),
+	}}
+	for _, renamed := range []string{"one", "uno"} {
+		in.Routes[1].Name = renamed
+		in.Last, _ = match.Compile(in)
+		got := map[string][]string{}
+		for _, h := range in.Last.Hooks() {
+			got[h.ID.Configuration+"/"+h.ID.Name] = h.RoutedBy
+		}
+		want := map[string][]string{"a/one.io": {renamed}, "a/two.io": {"two-a", "two-b"}, "a/three.io": {"all"}, "b/one.io": nil}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
 func TestARouteIsForTheHooksThatItNames(t *testing.T) {
 	stream := match.Route{Stream: true, Hosts: []string{"spiffe://mesh/h"}, Clusters: []string{"c1"}, Hedge: match.Hedge{Enabled: true}, AllDenials: true}
 	snapshot, _ := match.Compile(match.Input{

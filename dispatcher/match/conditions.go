@@ -29,6 +29,7 @@ type conditions struct {
 	errs    []error
 	// requestOnly: none of them reads an object, so that none need be decoded.
 	requestOnly bool
+	entry       []string // Hook.EntryConditions
 }
 
 // expressionsFor are the compiled matchConditions of the webhook at position i of o: those that came with it, if they did.
@@ -49,7 +50,7 @@ func (c *compiler) expressionsFor(o Object, i int, w *webhook) []*Expression {
 // newConditions are the matchConditions of a webhook, as GetCompiledMatcher of k8s.io/apiserver's WebhookAccessor makes
 // them. One that does not compile stays, and fails whenever it is evaluated.
 func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
-	c := &conditions{written: w.MatchConditions, policy: h.FailurePolicy, requestOnly: true}
+	c := &conditions{written: w.MatchConditions, policy: h.FailurePolicy, requestOnly: true, entry: entryConditions(compiled)}
 	results := make([]cel.CompilationResult, len(compiled))
 	for i, x := range compiled {
 		condition := &w.MatchConditions[i]
@@ -68,8 +69,8 @@ func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
 }
 
 // matchConditions evaluates the conditions of the hook on the request as the hook sees it: a false one skips the hook,
-// whatever the others say; else a failed one refuses the review with 403 or, with failurePolicy Ignore, skips the hook
-// (SEMANTICS C18).
+// whatever the others say; else a failed one refuses the review with 403 or, with failurePolicy Ignore and for a request that
+// always fails open, skips the hook (SEMANTICS C18).
 func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversion.ResourceKind) Decision {
 	if h.conditions == nil {
 		return Decision{Match: true, As: as}
@@ -80,6 +81,8 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	}
 	result := h.conditions.matcher.Match(ctx, input, nil, a.cluster.Authorizer())
 	switch {
+	case result.Error != nil && a.failsOpen:
+		return Decision{Skip: SkipConditions, As: as}
 	case result.Error != nil:
 		return Decision{Err: apierrors.NewForbidden(a.original.Resource.GroupResource(), a.req.GetName(), result.Error)}
 	case !result.Matches:

@@ -21,6 +21,9 @@ func (c conflict) sort() {
 func (c conflict) binding() RouteBinding {
 	b := c[0]
 	b.Digest, b.Route = c.digest(), c.route()
+	for i := range c {
+		b.names = append(b.names, c[i].Name)
+	}
 	return b
 }
 

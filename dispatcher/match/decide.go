@@ -17,7 +17,8 @@ const (
 	SkipNamespaceSelector = "namespaceSelector"
 	// SkipObjectSelector: objectSelector matches neither the object nor the old one.
 	SkipObjectSelector = "objectSelector"
-	// SkipConditions: a matchCondition is false, or failed to evaluate for a hook with failurePolicy Ignore.
+	// SkipConditions: a matchCondition is false, or failed to evaluate for a hook with failurePolicy Ignore or a request that always
+	// fails open.
 	SkipConditions = "matchConditions"
 	// SkipCluster: the hook does not see reviews of this cluster.
 	SkipCluster = "cluster"

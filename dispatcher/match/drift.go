@@ -24,20 +24,30 @@ func (s *Snapshot) EntryHooks(cluster string) []*Hook {
 type Drift struct {
 	// Unplanned are the hooks that they were not made from, as they are now.
 	Unplanned []*Hook
-	// Gone is how many hooks they were made from that are no longer there as they were.
+	// Gone is how many hooks they were made from that are no longer there as they were. A bypass counts as one, and so does
+	// its FailOpen.
 	Gone int
+	// Bypass reports whether they were not made from the bypass of the cluster, as it is now.
+	Bypass bool
 }
 
 // Any reports whether they differ.
-func (d *Drift) Any() bool { return len(d.Unplanned) > 0 || d.Gone > 0 }
+func (d *Drift) Any() bool { return len(d.Unplanned) > 0 || d.Gone > 0 || d.Bypass }
 
 // Drift compares the plan of an entry of a cluster with the hooks of the snapshot. An entry without a plan was made from none.
 func (s *Snapshot) Drift(cluster string, e Entry) Drift {
-	hooks := s.EntryHooks(cluster)
-	if e.planned == plan(hooks) {
+	hooks, bypass := s.EntryHooks(cluster), s.Bypass(cluster)
+	if e.planned == plan(hooks, bypass) {
 		return Drift{}
 	}
 	d := Drift{Gone: len(e.planned) / fingerprintLength}
+	for _, f := range bypass.fingerprints() {
+		if e.plans(f) {
+			d.Gone--
+		} else {
+			d.Bypass = true
+		}
+	}
 	for _, h := range hooks {
 		if e.plans(h.fingerprint) {
 			d.Gone--

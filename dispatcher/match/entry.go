@@ -12,13 +12,16 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// The entries that registration makes for a cluster. A cluster calls the validating hooks in two, since one entry has one
+// The entries that registration makes for a cluster. A cluster calls the validating hooks in several, since one entry has one
 // failure policy.
 const (
 	// EntryFailClosed is the entry whose failure refuses the request.
 	EntryFailClosed = "fail-closed"
 	// EntryFailOpen is the entry whose failure lets the request pass.
 	EntryFailOpen = "fail-open"
+	// EntryAlwaysFailOpen is the entry by which requests that always fail open (Bypass.FailOpen) come to the hooks of EntryFailClosed.
+	// Its failure lets the request pass.
+	EntryAlwaysFailOpen = "always-fail-open"
 )
 
 const (
@@ -29,13 +32,14 @@ const (
 )
 
 // Entry is the webhook of a cluster's own configuration by which a review came. As text it is NAME or NAME/PLAN; the plan is
-// the entry's timeoutSeconds, a dot, and the sorted fingerprints of the hooks that the entries of the cluster were made from:
+// the entry's timeoutSeconds, a dot, and the sorted fingerprints of the hooks that the entries of the cluster were made from, and
+// of its bypass:
 //
 //	fail-closed/11.8dZk0_qOhS2mWb7x
 //
 // The zero Entry is a request for all hooks of a stage.
 type Entry struct {
-	// Name is EntryFailClosed or EntryFailOpen; any other name stands for all hooks of the stage.
+	// Name is EntryFailClosed, EntryFailOpen or EntryAlwaysFailOpen; any other name stands for all hooks of the stage.
 	Name string
 	// Timeout is the entry's timeoutSeconds; 0 when there is no plan.
 	Timeout time.Duration
@@ -43,16 +47,20 @@ type Entry struct {
 	planned string // fingerprints, sorted
 }
 
-// NewEntry is an entry that is made, with all others of its cluster, from hooks (Snapshot.EntryHooks).
-func NewEntry(name string, timeout time.Duration, hooks []*Hook) Entry {
-	return Entry{Name: name, Timeout: timeout, planned: plan(hooks)}
+// NewEntry is an entry that is made, with all others of its cluster, from hooks (Snapshot.EntryHooks) and from the bypass of
+// the cluster, which may be nil.
+func NewEntry(name string, timeout time.Duration, hooks []*Hook, bypass *Bypass) Entry {
+	return Entry{Name: name, Timeout: timeout, planned: plan(hooks, bypass)}
 }
 
-// plan is the fingerprints of the first MaxPlanHooks hooks, sorted.
-func plan(hooks []*Hook) string {
-	all := make([]string, min(len(hooks), MaxPlanHooks))
-	for i := range all {
-		all[i] = string(hooks[i].fingerprint)
+// plan is the fingerprints of the bypass and of the first hooks, sorted, MaxPlanHooks of them.
+func plan(hooks []*Hook, bypass *Bypass) string {
+	all := make([]string, 0, min(len(hooks)+2, MaxPlanHooks))
+	for _, f := range bypass.fingerprints() {
+		all = append(all, string(f))
+	}
+	for _, h := range hooks[:min(len(hooks), MaxPlanHooks-len(all))] {
+		all = append(all, string(h.fingerprint))
 	}
 	slices.Sort(all)
 	return strings.Join(all, "")
@@ -82,6 +90,28 @@ func (e Entry) String() string {
 	return e.Name + "/" + strconv.Itoa(int(e.Timeout/time.Second)) + "." + e.planned
 }
 
+// IgnoresFailures reports whether the failure of the entry lets the request pass.
+func (e Entry) IgnoresFailures() bool {
+	return e.Name == EntryFailOpen || e.Name == EntryAlwaysFailOpen
+}
+
+// IsGenerated reports whether the entry has a name that registration gives.
+func (e Entry) IsGenerated() bool { return e.Name == EntryFailClosed || e.IgnoresFailures() }
+
+// Takes reports whether hooks are called for a request that came by the entry. An API server decides by matchConditions whether a
+// request comes by EntryFailClosed or by EntryAlwaysFailOpen; one that knows no matchConditions sends it by both, and then the
+// other entry takes it. An entry whose plan was made from another Bypass.FailOpen takes all requests: the API server
+// may have sent them by no other one.
+func (e Entry) Takes(a *Attributes) bool {
+	switch e.Name {
+	case EntryFailClosed:
+		return !a.failsOpen || !e.plans(a.bypass.failOpenFingerprint())
+	case EntryAlwaysFailOpen:
+		return a.failsOpen || a.bypass == nil || !e.plans(a.bypass.failOpenFingerprint())
+	}
+	return true
+}
+
 // SamePlan reports whether two entries were made from the same hooks.
 func (e Entry) SamePlan(other Entry) bool { return e.planned == other.planned }
 
@@ -102,13 +132,14 @@ func (h *Hook) FailsClosed() bool {
 // it is now: only then the first entry brings all of its requests. So a hook whose policy, rules or selectors have changed
 // since is called at worst twice, and is not left out; that holds too when two dispatchers judge the two entries by two
 // configurations, since one plan names a hook once. By any other entry, and by none, all hooks are called. Mutating hooks are
-// called by each entry, since order matters between them: their entries differ in the requests that they take.
+// called by each entry, since order matters between them: their entries differ in the requests that they take. So do EntryFailClosed
+// and EntryAlwaysFailOpen (Entry.Takes), which are of the same hooks.
 func (h *Hook) In(e Entry) bool {
 	if h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE {
 		return true
 	}
 	switch e.Name {
-	case EntryFailClosed:
+	case EntryFailClosed, EntryAlwaysFailOpen:
 		return h.FailsClosed() || !e.plans(h.fingerprint)
 	case EntryFailOpen:
 		return !h.FailsClosed() || !e.plans(h.fingerprint)

@@ -30,12 +30,12 @@ func validatingHooks(count int) []*Hook {
 
 func TestEntriesAreTheSameAsText(t *testing.T) {
 	hooks := validatingHooks(3)
-	e := NewEntry(EntryFailClosed, 11*time.Second, hooks)
+	e := NewEntry(EntryFailClosed, 11*time.Second, hooks, nil)
 	if back := ParseEntry(e.String()); back != e {
 		t.Errorf("%+v became %+v", e, back)
 	}
 	slices.Reverse(hooks)
-	if again := NewEntry(EntryFailClosed, 11*time.Second, hooks); again != e {
+	if again := NewEntry(EntryFailClosed, 11*time.Second, hooks, nil); again != e {
 		t.Errorf("in another order %+v, want %+v", again, e)
 	}
 	if text := (Entry{Name: EntryFailOpen}).String(); text != EntryFailOpen {
@@ -76,13 +76,15 @@ func TestAnEntryCallsTheHooksOfTheOtherThatItsPlanDoesNotHave(t *testing.T) {
 	closed, open := hooks[0], hooks[1]
 	for text, want := range map[string]string{
 		"": "closed open", "of-my-own": "closed open", EntryFailClosed: "closed open", EntryFailOpen: "closed open",
-		NewEntry(EntryFailClosed, 1e9, nil).String():                "closed open",
-		NewEntry(EntryFailClosed, 1e9, []*Hook{closed}).String():    "closed open",
-		NewEntry(EntryFailClosed, 1e9, hooks).String():              "closed",
-		NewEntry(EntryFailOpen, 1e9, hooks).String():                "open",
-		NewEntry(EntryFailOpen, 1e9, []*Hook{open}).String():        "closed open",
-		NewEntry("of-my-own", 1e9, hooks).String():                  "closed open",
-		NewEntry(EntryFailOpen, 1e9, hooks).String() + "AAAA":       "closed open",
+		NewEntry(EntryFailClosed, 1e9, nil, nil).String():             "closed open",
+		NewEntry(EntryFailClosed, 1e9, []*Hook{closed}, nil).String(): "closed open",
+		NewEntry(EntryFailClosed, 1e9, hooks, nil).String():           "closed",
+		NewEntry(EntryFailOpen, 1e9, hooks, nil).String():             "open",
+		NewEntry(EntryAlwaysFailOpen, 1e9, hooks, nil).String():       "closed",
+		EntryAlwaysFailOpen: "closed open",
+		NewEntry(EntryFailOpen, 1e9, []*Hook{open}, nil).String():   "closed open",
+		NewEntry("of-my-own", 1e9, hooks, nil).String():             "closed open",
+		NewEntry(EntryFailOpen, 1e9, hooks, nil).String() + "AAAA":  "closed open",
 		EntryFailOpen + "/10.zzzzzzzz" + string(closed.fingerprint): "closed open", // not sorted: nothing is found, and nothing lost
 	} {
 		var called []string
@@ -151,7 +153,7 @@ func TestFingerprints(t *testing.T) {
 
 func TestReadingAnEntryAllocatesNothing(t *testing.T) {
 	hooks := validatingHooks(2)
-	for _, text := range []string{"", EntryFailOpen, NewEntry(EntryFailOpen, 11*time.Second, hooks).String()} {
+	for _, text := range []string{"", EntryFailOpen, NewEntry(EntryFailOpen, 11*time.Second, hooks, nil).String()} {
 		if n := testing.AllocsPerRun(100, func() { hooks[0].In(ParseEntry(text)) }); n > 0 {
 			t.Errorf("%q: %v allocations", text, n)
 		}
@@ -160,7 +162,7 @@ func TestReadingAnEntryAllocatesNothing(t *testing.T) {
 
 func FuzzParseEntry(f *testing.F) {
 	hooks := validatingHooks(4)
-	f.Add(NewEntry(EntryFailClosed, 11*time.Second, hooks).String())
+	f.Add(NewEntry(EntryFailClosed, 11*time.Second, hooks, nil).String())
 	f.Add("fail-open/10.")
 	f.Add("fail-open//10.AAAAAAAA/")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -182,7 +184,7 @@ func BenchmarkIn(b *testing.B) {
 		open := hooks[len(hooks)-1]
 		open.FailurePolicy = admissionregistrationv1.Ignore
 		open.fingerprint = newFingerprint(open)
-		text := NewEntry(EntryFailClosed, 11*time.Second, hooks).String()
+		text := NewEntry(EntryFailClosed, 11*time.Second, hooks, nil).String()
 		b.Run(fmt.Sprintf("%dHooks", count), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -60,7 +60,7 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 	case SkipObjectSelector:
 		return d.Skip, fmt.Sprintf("objectSelector %q matches neither the object nor the old one", h.objectSelector)
 	case SkipConditions:
-		return d.Skip, explainCondition(d)
+		return d.Skip, h.explainCondition(d)
 	case SkipPending:
 		return d.Skip, "it is pending: no host has answered its probe yet"
 	default:
@@ -129,12 +129,15 @@ func (h *Hook) explainNamespace(ctx context.Context, a *Attributes) string {
 		h.namespaceSelector, set, a.req.GetNamespace())
 }
 
-func explainCondition(d Decision) string {
+func (h *Hook) explainCondition(d Decision) string {
 	seen := ""
 	if d.As != nil {
 		seen = fmt.Sprintf(" for %s %s", d.As.Kind.GroupVersion(), d.As.Kind.Kind)
 	}
-	if d.condition == "" {
+	switch {
+	case d.condition == "" && h.FailsClosed():
+		return fmt.Sprintf("a matchCondition failed to evaluate%s, and writes of the resource always fail open in this cluster", seen)
+	case d.condition == "":
 		return fmt.Sprintf("a matchCondition failed to evaluate%s, and failurePolicy Ignore leaves the hook out", seen)
 	}
 	return fmt.Sprintf("matchCondition %q is false%s", d.condition, seen)

@@ -32,6 +32,8 @@ type Expression struct {
 	result admissioncel.CompilationResult
 	// requestOnly: it reads no object, so that none need be decoded.
 	requestOnly bool
+	// entry has the parts that an API server can decide (Hook.EntryConditions).
+	entry []string
 }
 
 // NewExpressions returns a compiler that has compiled nothing yet.
@@ -72,7 +74,12 @@ func (e *Expressions) compile(expression string) *Expression {
 	}
 	result := e.compiler.CompileCELExpression(&matchconditions.MatchCondition{Expression: expression},
 		admissioncel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
-	return &Expression{result: result, requestOnly: result.Error == nil && e.requestOnly.holds(expression)}
+	x := &Expression{result: result}
+	if result.Error == nil {
+		x.requestOnly = e.requestOnly.holds(expression)
+		x.entry = e.requestOnly.entryConditions(expression)
+	}
+	return x
 }
 
 // newCompiler is a compiler as Kubernetes' validation has it. It is costly.

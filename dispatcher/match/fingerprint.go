@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"strconv"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
 // planVersion is changed with the way in which registration makes entries of hooks, so that plans of before know no hook.
@@ -25,16 +27,13 @@ func newFingerprint(h *Hook) fingerprint {
 	d.add(planVersion, h.ID.Scope, h.ID.Stage.String(), h.ID.Configuration, h.ID.Name, strconv.Itoa(h.ID.Index),
 		strconv.FormatBool(h.FailsClosed()), string(h.MatchPolicy), string(h.Reinvocation),
 		h.namespaceSelector.fingerprint(), h.objectSelector.fingerprint())
-	for i := range h.rules {
-		r := &h.rules[i]
-		addList(&d, r.Operations)
-		addList(&d, r.APIGroups)
-		addList(&d, r.APIVersions)
-		addList(&d, r.Resources)
-		d.add(string(value(r.Scope, "*")))
+	if conditions := h.EntryConditions(); len(conditions) > 0 {
+		d.add(conditions...)
 	}
-	sum := sha256.Sum256(d)
-	return fingerprint(base64.RawURLEncoding.EncodeToString(sum[:fingerprintBytes]))
+	for i := range h.rules {
+		d.addRule(&h.rules[i])
+	}
+	return d.fingerprint()
 }
 
 // fingerprint is the same text for selectors that select the same.
@@ -49,6 +48,19 @@ func (s *selector) fingerprint() string {
 type digest []byte
 
 func (d *digest) add(texts ...string) { addList(d, texts) }
+
+func (d *digest) addRule(r *admissionregistrationv1.RuleWithOperations) {
+	addList(d, r.Operations)
+	addList(d, r.APIGroups)
+	addList(d, r.APIVersions)
+	addList(d, r.Resources)
+	d.add(string(value(r.Scope, "*")))
+}
+
+func (d *digest) fingerprint() fingerprint {
+	sum := sha256.Sum256(*d)
+	return fingerprint(base64.RawURLEncoding.EncodeToString(sum[:fingerprintBytes]))
+}
 
 func addList[T ~string](d *digest, texts []T) {
 	*d = binary.AppendUvarint(*d, uint64(len(texts)))

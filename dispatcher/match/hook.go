@@ -82,6 +82,8 @@ type Hook struct {
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
 	// Route is how the hook is called.
 	Route Route
+	// RoutedBy names the HookRoutes that Route comes from: none, one, or several that conflict.
+	RoutedBy []string
 	// Pending is true until a host has answered the probe of a new hook: it is not called, and what it is not asked about
 	// is counted and annotated. Hooks that are no streams, or whose route says Immediate, never are.
 	Pending bool

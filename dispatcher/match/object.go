@@ -34,14 +34,14 @@ func newObject(o *admissionv1.Object) *object {
 	return &object{raw: o.GetRaw()}
 }
 
-// labelSet returns the labels of the object; ok is false when there is no object, or it has no metadata, so that no
-// selector matches it (SEMANTICS C17).
+// labelSet returns the labels of the object; ok is false when there is no object, or when it is the options that a client
+// connects with, which have no metadata: then no selector matches it (SEMANTICS C17).
 func (o *object) labelSet(r *request) (set labels.Set, ok bool, err error) {
 	if o == nil {
 		return nil, false, nil
 	}
 	o.once.Do(func() { o.decode(r.memory) })
-	// What a client connects with (PodExecOptions and the like) has no metadata; everything else has, even if empty.
+	// The options that a client connects with (PodExecOptions and the like) have no metadata; everything else has, even if empty.
 	return o.labels, o.found || r.operation != operationConnect, o.err
 }
 

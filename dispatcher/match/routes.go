@@ -36,6 +36,7 @@ func newRoutes(bindings []RouteBinding) (routes, []Finding) {
 	var findings []Finding
 	for k, c := range byKey {
 		if len(c) == 1 {
+			c[0].names = []string{c[0].Name}
 			r[k] = &filedBinding{RouteBinding: c[0]}
 			continue
 		}

@@ -17,6 +17,7 @@ type Snapshot struct {
 	revision string
 	hooks    []*Hook
 	index    index
+	bypasses map[string]*Bypass // by cluster
 	// objects are what each object has become, for the snapshot after this one.
 	objects map[objectKey]*compiled
 }

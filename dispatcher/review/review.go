@@ -31,10 +31,14 @@ type Request struct {
 	// PatchedPerByte for each byte of the object. The caller holds it until the answer is written; code that uses objects of
 	// the review for longer retains it.
 	Reservation *memory.Reservation
+	// Received is when the caller's request came in; zero is when the dispatcher gets it.
+	Received time.Time
 	// Deadline is when the answer is due, unless the context ends before; zero means the dispatcher's default.
 	Deadline time.Time
 	// Explain requests an outcome of every hook of the stage, called or not.
 	Explain bool
+	// AwaitShadows has an explained review wait for its hooks in shadow until its time is over, and add their outcomes to its own.
+	AwaitShadows bool
 }
 
 // PatchedPerByte is the memory for applying patches to an object, in bytes for each of its bytes: the object before and after
@@ -100,15 +104,18 @@ func NotStarted(kind FailureKind, why string) *Failure {
 // Cancelled returns the result of a call that ended before it had one.
 func Cancelled() Result { return Fail(FailureCancelled, "no longer waited for") }
 
-// Timing splits the time of one call.
+// Timing splits the time of one call. Of a call without a verdict the phases last until it was given up.
 type Timing struct {
 	// Queued is the wait for a free replica and for the writer.
 	Queued time.Duration
 	// Wire is the time from the hand-over to the stream to the verdict, less Host.
 	Wire time.Duration
-	// Host is the time that the host reports: its queue and its handler.
+	// Host is the time that the host reports: its queue and its handler. Without a verdict it is the time since the hand-over, in the place
+	// of Wire, unless the host has been silent.
 	Host time.Duration
-	// Instance is the process that answered; empty if none did.
+	// HostQueued is that of its queue.
+	HostQueued time.Duration
+	// Instance is the process that answered, or had the call last; empty if none had it.
 	Instance string
 }
 
@@ -174,6 +181,10 @@ type Answer struct {
 	// Failed is true if the request is refused without a denial: a fail-closed hook gave no verdict, or a hook could not be
 	// matched or its patch not applied. It is false for allowed requests and for denials.
 	Failed bool
+	// FailedOpen is true if a hook gave no verdict and the review went on.
+	FailedOpen bool
+	// Refused is true if the request is refused before any hook was called, since it may not or cannot be judged.
+	Refused bool
 	// Object is the object after the mutating hooks, if they allowed the request; nil without an object. It is never written.
 	Object []byte
 	// Revision is the digest of the configuration.

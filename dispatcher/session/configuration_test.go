@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
@@ -195,5 +196,38 @@ func TestARemovedHookIsNobodysConcernButThatOfReviewsUnderWay(t *testing.T) {
 		if state := h.hear().GetWelcome().GetHooks()[0].GetState(); state != hostv1.State_STATE_NOT_AUTHORIZED {
 			t.Errorf("a host that may not serve the hook any more is told %v", state)
 		}
+	})
+}
+
+func TestHostsAreToldOfOtherDispatchers(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		peers := func(ids ...string) (out []*hostv1.Peer) {
+			for _, id := range ids {
+				out = append(out, &hostv1.Peer{DispatcherId: id, Addresses: []string{id + ":8444"}})
+			}
+			return out
+		}
+		m.registry.UpdatePeers(peers("d3", "d2"))
+		h := m.dial("host", 64)
+		h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{
+			Host: "h", Instance: "i", ProtocolMin: 1, ProtocolMax: 1,
+			Hooks: []*hostv1.HookOffer{{Name: "a", Stage: admissionv1.Stage_STAGE_VALIDATE}},
+		}}})
+		told := func(want ...string) {
+			t.Helper()
+			var got []string
+			for _, p := range h.hear().GetWelcome().GetPeers() {
+				got = append(got, p.GetDispatcherId())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("told of %v, want %v", got, want)
+			}
+		}
+		told("d2", "d3")
+		m.registry.UpdatePeers(peers("d2", "d3")) // the same: nothing is sent
+		m.registry.UpdatePeers(peers("d2", "d4"))
+		told("d2", "d4")
+		m.registry.UpdatePeers(nil)
+		told()
 	})
 }

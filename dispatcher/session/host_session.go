@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -16,16 +17,20 @@ type hostSession struct {
 	pool.Replica
 
 	registry *Registry
+	about    introduction
 	tenant   *tenant   // set when it is added to the index
 	joined   time.Time // likewise
 	shard    int       // by which it is maintained; likewise
 }
 
+// introduction is the part of a Hello for listings; each name has at most [MaxNameBytes], that of the SDK twice that.
+type introduction struct{ name, sdk, zone string }
+
 var _ stream.Sink = (*hostSession)(nil)
 
 // newSession makes the session of a host from its Hello. The registry completes o.
 func newSession(r *Registry, peer identity.Peer, hello *hostv1.Hello, o stream.Options) *hostSession {
-	s := &hostSession{registry: r}
+	s := &hostSession{registry: r, about: introduction{hello.GetHost(), strings.TrimSpace(hello.GetSdk() + " " + hello.GetSdkVersion()), hello.GetZone()}}
 	o.Sink, o.Frames = s, r.metrics.frames
 	s.InitReplica(hello, peer, r.digests, r.metrics.retries, o)
 	return s

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
 // instrumentation holds the metrics of the sessions.
@@ -30,6 +31,9 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 		}, []string{"cause"}),
 		hedges: hedge.NewMetrics(),
 	}
+	for _, cause := range stream.CauseLabels() {
+		i.ended.WithLabelValues(cause)
+	}
 	if m == nil {
 		return i, nil
 	}
@@ -53,5 +57,5 @@ func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation,
 	})
 	return i, errors.Join(m.Register(i.frames), m.Register(i.retries), m.Register(i.ended), m.Register(i.hedges.Vec),
 		m.Register(sessions), m.Register(waiting), m.Register(pending), m.Register(leaked),
-		m.Register(newHookHosts(r)))
+		m.Register(newHookHosts(r)), m.Register(newReplicaMetrics(r)))
 }

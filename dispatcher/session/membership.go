@@ -1,9 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
@@ -142,8 +145,24 @@ func (r *Registry) hookState(s *hostSession, o pool.Offer) *hostv1.HookState {
 	return state
 }
 
-// welcome is the first frame for a host.
-func (r *Registry) welcome(s *hostSession, offers []pool.Offer) *hostv1.ConnectResponse {
+// UpdatePeers sets the other dispatchers for hosts to dial, in any order. The registry keeps the list, which is not
+// changed any more. If it differs from the one before, each connected host gets a Welcome with it.
+func (r *Registry) UpdatePeers(peers []*hostv1.Peer) {
+	peers = slices.SortedFunc(slices.Values(peers), func(a, b *hostv1.Peer) int { return cmp.Compare(a.GetDispatcherId(), b.GetDispatcherId()) })
+	r.mu.Lock()
+	same := slices.EqualFunc(peers, r.peers, func(a, b *hostv1.Peer) bool { return proto.Equal(a, b) })
+	r.peers = peers
+	r.mu.Unlock()
+	if same {
+		return
+	}
+	for _, s := range r.all() {
+		s.Send(r.welcome(s, nil, peers))
+	}
+}
+
+// welcome is the first frame for a host, and without offers a later one that names the peers anew.
+func (r *Registry) welcome(s *hostSession, offers []pool.Offer, peers []*hostv1.Peer) *hostv1.ConnectResponse {
 	w := &hostv1.Welcome{
 		SessionId:       s.ID(),
 		DispatcherId:    r.id,
@@ -153,6 +172,7 @@ func (r *Registry) welcome(s *hostSession, offers []pool.Offer) *hostv1.ConnectR
 		SilenceMs:       wire.Milliseconds(stream.HostSilence),
 		MaxVerdictBytes: stream.MaxVerdictBytes,
 		Capabilities:    []string{stream.CapabilityBatches},
+		Peers:           peers,
 	}
 	for _, o := range offers {
 		w.Hooks = append(w.Hooks, r.hookState(s, o))
@@ -190,7 +210,7 @@ func (r *Registry) addSession(s *hostSession, offers []pool.Offer) error {
 		r.found = now
 	}
 	r.assignPools(s, v, now)
-	s.Send(r.welcome(s, offers))
+	s.Send(r.welcome(s, offers, r.peers))
 	s.Join()
 	for _, other := range replaced {
 		r.leaveAllPools(other, now)

@@ -31,6 +31,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
 // ErrClosed is the error of sessions that come after the registry began to drain.
@@ -44,6 +45,9 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Logger gets sessions that come and go; nil means nowhere.
 	Logger *slog.Logger
+	// Beat is called about every TickInterval/TickShards of package stream while the registry runs, with the time since the call before:
+	// that is longer when the process did not get to run. It must not block; it may be nil.
+	Beat func(now time.Time, since time.Duration)
 }
 
 // Registry holds the sessions of one dispatcher and carries calls to them. It is a [dispatcher.Backend], and safe for
@@ -52,6 +56,7 @@ type Registry struct {
 	id      string
 	log     *slog.Logger
 	metrics *instrumentation
+	beat    func(now time.Time, since time.Duration) // may be nil
 	digests pool.Digests
 	readied chan struct{}
 	hooks   atomic.Pointer[hookTable]
@@ -61,7 +66,8 @@ type Registry struct {
 
 	mu       sync.Mutex // what follows, and every change of the hook table and of pools' members
 	index    sessionIndex
-	found    time.Time // when the first session came
+	found    time.Time      // when the first session came
+	peers    []*hostv1.Peer // never changed in place
 	draining bool
 }
 
@@ -76,7 +82,7 @@ func New(o Options) (*Registry, error) {
 		o.ID = uuid.NewString()
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	r := &Registry{id: o.ID, log: o.Logger, readied: make(chan struct{}, 1), digests: pool.NewDigests(), index: newSessionIndex()}
+	r := &Registry{id: o.ID, log: o.Logger, beat: o.Beat, readied: make(chan struct{}, 1), digests: pool.NewDigests(), index: newSessionIndex()}
 	r.hooks.Store(newHookTable(r.digests))
 	var err error
 	r.metrics, err = newInstrumentation(o.Metrics, r)
@@ -92,6 +98,9 @@ func (r *Registry) Run(ctx context.Context) error {
 		select {
 		case <-t.C:
 			now := time.Now() // the one that t says is that of a tick which may have waited
+			if since := now.Sub(w.last); r.beat != nil && !w.last.IsZero() {
+				r.beat(now, since)
+			}
 			turn, missed := w.look(now)
 			if missed > 0 {
 				r.discountStall(now, missed)

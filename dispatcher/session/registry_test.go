@@ -102,6 +102,35 @@ func TestACallWaitsForAFreeSlot(t *testing.T) {
 	})
 }
 
+// What users are told of a timeout says who had the call.
+func TestACancelledCallTellsWhereItWas(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
+		first, second := m.review("a"), m.review("a")
+		h.review()
+		where := func(r *results, want review.Timing) {
+			t.Helper()
+			r.cancel["a"]()
+			if got, _ := r.of("a"); got.Timing != want {
+				t.Errorf("%+v, want %+v", got.Timing, want)
+			}
+		}
+		elapse(100 * time.Millisecond)
+		where(second, review.Timing{Queued: 100 * time.Millisecond})
+		third := m.review("a")
+		elapse(400 * time.Millisecond)
+		h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Credit{Credit: &hostv1.Credit{MaxOutstanding: 3}}})
+		h.review()
+		fourth := m.review("a")
+		h.review()
+		elapse(100 * time.Millisecond)
+		where(third, review.Timing{Queued: 400 * time.Millisecond, Host: 100 * time.Millisecond, Instance: "one"})
+		elapse(stream.SuspectAfter)
+		where(first, review.Timing{Host: 600*time.Millisecond + stream.SuspectAfter, Instance: "one"})
+		where(fourth, review.Timing{Wire: 100*time.Millisecond + stream.SuspectAfter, Instance: "one"}) // the host is silent
+	})
+}
+
 func TestTheQueueIsBounded(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")

@@ -27,11 +27,7 @@ func (r *Registry) Pending() []Pending {
 	v := r.hooks.Load()
 	out := make([]Pending, 0, len(v.pending))
 	for p, h := range v.pending {
-		x := Pending{Hook: h, Hosts: p.Size()}
-		if c := p.Report(); c != nil {
-			x.Host, x.Ready, x.Message = c.Replica.Peer.Name(), c.Ready, c.Message
-		}
-		out = append(out, x)
+		out = append(out, *pendingOf(p, h))
 	}
 	slices.SortFunc(out, func(a, b Pending) int { return cmp.Compare(a.Hook.Ordinal(), b.Hook.Ordinal()) })
 	return out

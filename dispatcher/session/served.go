@@ -20,20 +20,42 @@ type HookHosts struct {
 	Hosts, Slots int
 	// Unserved is true when no session has taken calls of the hook for longer than a host takes to come back: they fail at once.
 	Unserved bool
+	// Pending is why the hook is not in rotation yet; nil if it is.
+	Pending *Pending
+	// Removed is true of a hook that the configuration in force does not have, and that reviews may still call.
+	Removed bool
 }
 
-// HookHosts are the hooks of the configuration in force that hosts serve, in its order, without those that are not in rotation.
+// HookHosts are the hooks that hosts may serve: those of the configuration in force, in its order, and then those that were
+// removed.
 func (r *Registry) HookHosts() []HookHosts {
 	now, v := time.Now(), r.hooks.Load()
 	out := make([]HookHosts, 0, len(v.pools))
-	for p := range v.inRotation() {
-		out = append(out, HookHosts{Hook: p.Hook(), Hosts: p.OpenMembers(), Slots: p.Slots(), Unserved: p.Unserved(now)})
+	for _, p := range v.pools {
+		x := HookHosts{Hook: p.Hook(), Hosts: p.OpenMembers(), Slots: p.Slots(), Unserved: p.Unserved(now), Removed: v.removedHook(p)}
+		if h := v.pending[p]; h != nil {
+			x.Pending = pendingOf(p, h)
+		}
+		out = append(out, x)
 	}
-	slices.SortFunc(out, func(a, b HookHosts) int { return cmp.Compare(a.Hook.Ordinal(), b.Hook.Ordinal()) })
+	slices.SortFunc(out, func(a, b HookHosts) int {
+		if a.Removed != b.Removed {
+			return cmp.Compare(rank(a.Removed), rank(b.Removed))
+		}
+		return cmp.Compare(a.Hook.Ordinal(), b.Hook.Ordinal())
+	})
 	return out
 }
 
-// Unserved are those of them without a host, in the same order.
+// rank sorts false before true.
+func rank(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// Unserved are the hooks in rotation without a host, in the order of the configuration.
 func (r *Registry) Unserved() []*match.Hook {
 	now, v := time.Now(), r.hooks.Load()
 	var out []*match.Hook

@@ -24,6 +24,9 @@ func (m *mesh) wantHosts(want ...string) {
 	m.t.Helper()
 	var got, unserved []string
 	for _, h := range m.registry.HookHosts() {
+		if h.Pending != nil || h.Removed {
+			continue
+		}
 		line := fmt.Sprint(h.Hook.ID.Name, " ", h.Hosts, " ", h.Slots)
 		if h.Unserved {
 			line += " unserved"

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -133,5 +134,32 @@ func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 			t.Errorf("the silent host was kept: %v", err)
 		}
 		m.server.Wait()
+	})
+}
+
+// TestARegistryTellsHowLongItDidNotRun has a registry whose goroutine is kept busy for a second once.
+func TestARegistryTellsHowLongItDidNotRun(t *testing.T) {
+	const often, busy = stream.TickInterval / stream.TickShards, time.Second
+	synctest.Test(t, func(t *testing.T) {
+		var all []time.Duration
+		r, err := New(Options{Beat: func(_ time.Time, since time.Duration) {
+			if all = append(all, since); len(all) == 3 {
+				elapse(busy)
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		elapse(busy + 10*often)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if len(all) < 5 || all[0] != often || all[3] < busy-often || all[4] > often {
+			t.Errorf("told %v", all)
+		}
 	})
 }

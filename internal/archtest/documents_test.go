@@ -108,3 +108,37 @@ func anchorsOf(t *testing.T, page string) (anchors []string) {
 	}
 	return anchors
 }
+
+// TestTheTestsOfTheThreatModelExist: a threat whose test has been renamed or removed is not shown to be stopped any more.
+func TestTheTestsOfTheThreatModelExist(t *testing.T) {
+	root := filepath.Join("..", "..")
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(textOf(t, filepath.Join(root, "docs", "security.md")), -1)
+	if len(named) == 0 {
+		t.Fatal("the threat model names no test")
+	}
+	declared := map[string]bool{}
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, "_test.go"):
+			text, err := os.ReadFile(path)
+			for _, found := range declaration.FindAllSubmatch(text, -1) {
+				declared[string(found[1])] = true
+			}
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range named {
+		if !declared[name[1]] {
+			t.Errorf("docs/security.md names %s, which is not declared", name[1])
+		}
+	}
+}

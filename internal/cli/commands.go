@@ -1,10 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +23,13 @@ func (c *choice) String() string { return *c.into }
 
 // Set implements [pflag.Value].
 func (c *choice) Set(word string) error {
-	if !slices.Contains(c.words, word) {
+	template := slices.ContainsFunc(c.words, func(w string) bool { return strings.HasSuffix(w, "=") && strings.HasPrefix(word, w) })
+	switch {
+	case template:
+		if err := printer.CheckTemplate(word); err != nil {
+			return err
+		}
+	case !slices.Contains(c.words, word):
 		return fmt.Errorf("use %s", strings.Join(c.words, " or "))
 	}
 	*c.into = word
@@ -38,7 +44,7 @@ func ChoiceFlag(cmd *cobra.Command, into *string, name, usage string, words ...s
 	addChoice(cmd, &choice{into, words}, pflag.Flag{Name: name, Usage: usage})
 }
 
-// OutputFlag adds -o, the form of the output.
+// OutputFlag adds -o, the form of the output. A template follows a format that ends with "=".
 func OutputFlag(cmd *cobra.Command, into *string, usage string, formats ...string) {
 	addChoice(cmd, &choice{into, formats}, pflag.Flag{Name: "output", Shorthand: "o", Usage: usage})
 }
@@ -55,37 +61,40 @@ func ProgressFlag(cmd *cobra.Command, into *string) {
 		printer.ProgressTerminal, printer.ProgressLines, printer.ProgressNone)
 }
 
-// dryRun is a flag that is there or not, and takes the words that kubectl takes for it.
-type dryRun struct{ set *bool }
+// DryRun is how much of a change is tried without making it. It is the value of --dry-run, in the words of kubectl.
+type DryRun string
+
+// The values of --dry-run. Alone the flag means server.
+const (
+	DryRunNone   DryRun = ""       // the change is made
+	DryRunClient DryRun = "client" // the mesh is not asked
+	DryRunServer DryRun = "server" // the mesh checks it
+)
 
 // DryRunFlag adds --dry-run.
-func DryRunFlag(cmd *cobra.Command, set *bool, usage string) {
-	cmd.Flags().VarPF(dryRun{set}, "dry-run", "", usage).NoOptDefVal = "true"
+func DryRunFlag(cmd *cobra.Command, into *DryRun) {
+	cmd.Flags().VarPF(into, "dry-run", "", "change nothing: have the mesh check it (server), or only read what is named here (client)").
+		NoOptDefVal = string(DryRunServer)
 }
 
-// String is part of pflag.Value.
-func (d dryRun) String() string { return strconv.FormatBool(d.set != nil && *d.set) }
+// String implements [pflag.Value].
+func (d *DryRun) String() string { return cmp.Or(string(*d), "none") }
 
-// Type is part of pflag.Value.
-func (dryRun) Type() string { return "bool" }
+// Type implements [pflag.Value].
+func (*DryRun) Type() string { return "none|client|server" }
 
-// Set is part of pflag.Value.
-func (d dryRun) Set(word string) error {
+// Set implements [pflag.Value].
+func (d *DryRun) Set(word string) error {
 	switch word {
-	case "server":
-		*d.set = true
-		return nil
-	case "none":
-		*d.set = false
-		return nil
-	case "client":
-		return errors.New("nothing is checked without the mesh: use --dry-run, which asks it and changes nothing")
+	case string(DryRunClient), string(DryRunServer):
+		*d = DryRun(word)
+	case "true":
+		*d = DryRunServer
+	case "none", "false":
+		*d = DryRunNone
+	default:
+		return errors.New("use it alone, or with client, server or none")
 	}
-	set, err := strconv.ParseBool(word)
-	if err != nil {
-		return errors.New("use it alone, or with server or none")
-	}
-	*d.set = set
 	return nil
 }
 

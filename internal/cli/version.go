@@ -51,14 +51,16 @@ func Version() string {
 // NewVersionCommand returns "version".
 func NewVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Print which portcullis this is",
-		Long:    "Version prints the version of the module, the revision that it was built from, and the Go that built it.",
+		Use:   "version",
+		Short: "Print which portcullis this is",
+		Long: "Version prints the version of the module, the revision that it was built from, and the Go that built it. " +
+			"\"portcullis get dispatchers\" shows the versions of a mesh.",
 		Example: "  portcullis version\n  portcullis version -o json",
 		Args:    cobra.NoArgs,
 	}
 	var output string
 	OutputFlag(cmd, &output, "json for tools (default: text)", printer.JSON)
+	cmd.Flags().Bool("client", true, "print the version of this program, and ask no mesh")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		info, _ := debug.ReadBuildInfo()
 		b := readBuild(info)

@@ -9,11 +9,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
@@ -24,8 +25,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/cluster"
+	"github.com/portcullis-mesh/portcullis/cluster/follow"
+	"github.com/portcullis-mesh/portcullis/cluster/keeper"
+	"github.com/portcullis-mesh/portcullis/cluster/tunnel"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	configkubernetes "github.com/portcullis-mesh/portcullis/config/kubernetes"
 	"github.com/portcullis-mesh/portcullis/config/lastgood"
 	"github.com/portcullis-mesh/portcullis/config/permit"
 	"github.com/portcullis-mesh/portcullis/config/service"
@@ -34,10 +39,14 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
@@ -54,16 +63,24 @@ type app struct {
 	config    serveConfig
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry
+	gatherer  prometheus.Gatherer
 	store     *store.Store
 	control   *controlPlane
+	statuses  *configkubernetes.StatusWriter // nil without custom resources
 	permits   *permit.Keeper
 	lastGood  *lastgood.Keeper // nil without a directory for it
+	keys      *capabilityKeys
 	clusters  *cluster.Registry
+	following *follow.Manager
+	keeper    *keeper.Keeper
+	tunnels   *tunnel.Registry
 	registry  *session.Registry
 	hosts     *session.Server
 	channels  *channels
 	webhooks  *outbound.Client
 	codec     *builtin.Codec
+	latencies *latency.Recorder
+	shadows   *shadow.Recorder
 	judge     *dispatcher.Dispatcher
 	bridge    *bridge.Bridge
 	grpc      *grpc.Server
@@ -72,18 +89,16 @@ type app struct {
 	hostsEdge *certs.Reloader // those of the listener for hosts
 	admin     *http.Server
 	begun     time.Time
+	wasReady  atomic.Bool // missing has returned nothing once
 }
 
 // serve runs a dispatcher until ctx ends and everything has drained. It calls started with the addresses once every
 // listener serves.
 func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(readyInfo) error) error {
 	c.id = cmp.Or(c.id, uuid.NewString())
-	tracing, err := telemetry.New(ctx, telemetry.Options{
+	tracing := telemetry.New(ctx, telemetry.Options{
 		ServiceVersion: cli.Version(), ServiceInstance: c.id, Logger: log,
 	})
-	if err != nil {
-		return err
-	}
 	defer shutdownTelemetry(ctx, tracing, log)
 	stores, err := c.stores.open(ctx, c.id, log)
 	if err != nil {
@@ -94,22 +109,28 @@ func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(re
 	if err != nil {
 		return err
 	}
+	exportMetrics(ctx, tracing, a.gatherer, log)
 	return a.run(ctx, started)
+}
+
+// exportMetrics has OpenTelemetry export metrics if a variable names an exporter.
+func exportMetrics(ctx context.Context, tracing *telemetry.Telemetry, metrics prometheus.Gatherer, log *slog.Logger) {
+	otel.SetErrorHandler(telemetry.ErrorHandler{Logger: log})
+	tracing.ExportMetrics(ctx, metrics)
 }
 
 func shutdownTelemetry(ctx context.Context, tracing *telemetry.Telemetry, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := tracing.Shutdown(ctx); err != nil {
-		log.Warn("the last traces are lost", "error", err)
+		log.Warn("the last traces or metrics are lost", "error", err)
 	}
 }
 
 // newApp wires a dispatcher. This is the one place that knows all parts.
 func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.Telemetry) (*app, error) {
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a := &app{config: c, log: log, telemetry: tracing, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
+	metrics := telemetry.NewRegistry(cli.Version())
+	a := &app{config: c, log: log, telemetry: tracing, gatherer: metrics, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
 
 	var err error
 	a.edge, err = openTLS(c.tls, "bridge", metrics, log)
@@ -121,21 +142,19 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 		return nil, err
 	}
 
-	a.registry, err = session.New(session.Options{ID: c.id, Metrics: metrics, Logger: log})
+	a.latencies, a.shadows = latency.NewRecorder(0), shadow.NewRecorder(0)
+	a.registry, err = session.New(session.Options{ID: c.id, Metrics: metrics, Logger: log, Beat: a.latencies.Beat})
 	if err != nil {
 		return nil, err
 	}
 	a.hosts = session.NewServer(a.registry, channelOfCall)
-	if a.webhooks, err = c.webhooks.client(metrics, log); err != nil {
+	if a.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, log); err != nil {
 		return nil, err
 	}
 	if a.codec, err = newCodec(metrics); err != nil {
 		return nil, err
 	}
-	a.clusters = cluster.New(cluster.Options{
-		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Logger: log,
-	})
-	if err := metrics.Register(a.clusters); err != nil {
+	if err := a.wireClusters(metrics); err != nil {
 		return nil, err
 	}
 	if err := a.wireStore(stores, metrics); err != nil {
@@ -144,19 +163,53 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	if err := a.wireRoad(metrics); err != nil {
 		return nil, err
 	}
+	a.keeper, err = keeper.New(keeper.Options{
+		ID: c.id, Generation: a.generation, API: a.clusters.API, CapabilityKeys: a.keys.current.Load, KeyOverlap: c.keyOverlap,
+		Metrics: metrics, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	a.warnOfOperators()
 	if a.control, err = a.newControlPlane(stores); err != nil {
 		return nil, err
 	}
+	if a.following, err = a.newFollow(stores, follow.Options{Metrics: metrics}); err != nil {
+		return nil, err
+	}
+	if stores.custom != nil {
+		if a.statuses, err = a.statusWriter(stores.custom); err != nil {
+			return nil, err
+		}
+	}
 	if a.grpc, err = a.newGRPC(); err != nil {
 		return nil, err
 	}
-	a.admin = &http.Server{
-		Handler:           telemetry.Admin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Logger: log}),
-		ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	a.admin = newAdmin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Profiles: c.profiles, Logger: log})
 	return a, nil
+}
+
+// wireClusters makes the clusters known: their callers, and the ways to their API servers.
+func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
+	if a.keys, err = openCapabilityKeys(a.config.capabilityKeys, a.log); err != nil {
+		return err
+	}
+	a.tunnels = tunnel.NewRegistry(a.authorizeBridge)
+	a.clusters = cluster.New(cluster.Options{
+		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Bridges: a.tunnels.Transport,
+		BridgedConversions: a.tunnels.Conversions,
+		CapabilityKeys:     a.keys.current.Load, FreshFor: a.config.clusterFreshFor, Logger: a.log,
+	})
+	return metrics.Register(a.clusters)
+}
+
+// newAdmin is the server for probes and metrics.
+func newAdmin(o telemetry.AdminOptions) *http.Server {
+	return &http.Server{
+		Handler:           telemetry.Admin(o),
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
+	}
 }
 
 // warnOfOperators logs a warning if the authorities of hosts can issue certificates of operators too.
@@ -178,7 +231,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 		LeaseCoverage: stores.cover(),
 		MaxWaitBytes:  a.config.heldBytes(),
 		First:         a.checkConfiguration,
-		OnSnapshot:    a.registry.Update,
+		OnSnapshot:    a.updateSnapshot,
 		OnClusters:    a.updateClusters,
 		Inspect:       a.inspection().Inspect,
 		Logger:        a.log,
@@ -198,6 +251,12 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 	return metrics.Register(a.store.Collector())
 }
 
+// updateSnapshot makes the hooks of a configuration known before a review uses it.
+func (a *app) updateSnapshot(s *match.Snapshot) {
+	a.registry.Update(s)
+	a.judge.Update(s)
+}
+
 // updateClusters makes the clusters of a configuration known: which callers may send reviews, and how they share the slots of hosts.
 func (a *app) updateClusters(all []*kinds.Cluster) {
 	names := make([]string, len(all))
@@ -206,6 +265,20 @@ func (a *app) updateClusters(all []*kinds.Cluster) {
 	}
 	a.registry.UpdateClusters(names)
 	a.clusters.Update(all)
+	a.judge.UpdateClusters(names) // no review of another cluster comes any more
+	a.bridge.UpdateClusters(names)
+}
+
+// generation is the configuration in force, for the entries of clusters.
+func (a *app) generation() keeper.Generation {
+	now := a.store.Configuration()
+	g := keeper.Generation{Snapshot: now.Snapshot(), Fresh: now.Fresh, Next: now.Next()}
+	for _, o := range now.Objects {
+		if o.Cluster != nil {
+			g.Clusters = append(g.Clusters, o.Cluster)
+		}
+	}
+	return g
 }
 
 // wireRoad makes the road of a review: the bridge in front of the dispatcher.
@@ -219,7 +292,11 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Capacity:       a.registry,
 		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
 		TracerProvider: a.telemetry.TracerProvider,
+		KeptTraces:     a.telemetry.Kept,
 		Metrics:        metrics,
+		Latencies:      a.latencies,
+		Slow:           a.config.slow,
+		Shadows:        a.shadows,
 		Logger:         a.log,
 	})
 	if err != nil {
@@ -229,18 +306,24 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 	if err != nil {
 		return fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
 	}
-	if err := errors.Join(metrics.Register(budget.Collector()), metrics.Register(newDriftMetric(a.entryDrifts))); err != nil {
+	if err := errors.Join(metrics.Register(budget.Collector()), metrics.Register(newDriftMetric(a.entryDrifts)),
+		metrics.Register(newBreakGlassMetric(a))); err != nil {
 		return err
 	}
-	a.bridge, err = bridge.New(bridge.Options{
+	options := bridge.Options{
 		Reviewer:       a.judge,
 		Authorize:      a.clusters.Authorize,
 		MaxBodyBytes:   a.config.maxBody,
 		Memory:         budget,
 		Logger:         a.log,
 		TracerProvider: a.telemetry.TracerProvider,
+		Propagator:     a.telemetry.Propagator,
 		Registerer:     metrics,
-	})
+	}
+	if a.config.capabilities {
+		options.AuthorizeCapability = a.clusters.AuthorizeCapability
+	}
+	a.bridge, err = bridge.New(options)
 	return err
 }
 
@@ -261,6 +344,7 @@ func (a *app) newGRPC() (*grpc.Server, error) {
 	)...)
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
+	clusterv1.RegisterClusterServiceServer(s, a.tunnels)
 	a.control.register(s)
 	adminv1.RegisterAdminServiceServer(s, permits)
 	grpc_health_v1.RegisterHealthServer(s, a.health)
@@ -270,6 +354,18 @@ func (a *app) newGRPC() (*grpc.Server, error) {
 	return s, nil
 }
 
+// authorizeBridge returns an error unless the caller may give access to the API server of a cluster.
+func (a *app) authorizeBridge(ctx context.Context, cluster string) error {
+	caller, err := channelOfCall(ctx).Identity()
+	if err != nil {
+		return err
+	}
+	return a.clusters.AuthorizeBridge(caller, cluster)
+}
+
+// missing are the reasons why this dispatcher is not ready. A hook without a host counts while the process is fresh: any
+// within --ready-timeout, and later a fail-closed one that another dispatcher can serve. If no dispatcher has a host, waiting
+// does not help.
 func (a *app) missing() []string {
 	var out []string
 	if err := a.store.Ready(); err != nil {
@@ -278,18 +374,26 @@ func (a *app) missing() []string {
 	if !a.bridge.Ready() {
 		out = append(out, "stopping")
 	}
-	if time.Since(a.begun) < a.config.readyTimeout {
+	switch age := time.Since(a.begun); {
+	case age < a.config.readyTimeout:
 		out = append(out, a.clusters.Stale()...)
 		for _, hook := range a.registry.Ready() {
 			out = append(out, "no host serves "+hook+" yet")
 		}
+	case age < a.config.readyOthers && !a.wasReady.Load():
+		for _, hook := range a.servedElsewhere() {
+			out = append(out, "no host serves "+hook+" here yet, and another dispatcher has one")
+		}
+	}
+	if len(out) == 0 {
+		a.wasReady.Store(true)
 	}
 	return out
 }
 
 // notes are remarks about a dispatcher that is ready.
 func (a *app) notes() []string {
-	out, missing := a.store.Notes(), a.registry.Ready()
+	out, missing := append(a.store.Notes(), a.breakGlassNotes()...), a.registry.Ready()
 	for _, hook := range missing[:min(len(missing), maxHooksNoted)] {
 		out = append(out, "no host serves "+hook)
 	}

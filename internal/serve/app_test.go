@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -24,21 +26,25 @@ const long = time.Hour
 // sampleApp is a dispatcher with the samples of dev, and how it is configured.
 func sampleApp(t *testing.T, change func(d *dev, c *serveConfig)) (*app, *dev) {
 	t.Helper()
+	return observedApp(t, slog.New(slog.DiscardHandler), noop.NewTracerProvider(), change)
+}
+
+// observedApp is sampleApp with a log and spans.
+func observedApp(t *testing.T, log *slog.Logger, spans trace.TracerProvider, change func(d *dev, c *serveConfig)) (*app, *dev) {
+	t.Helper()
 	d := &dev{dir: t.TempDir()}
 	if err := d.prepare(); err != nil {
 		t.Fatal(err)
 	}
 	c := serveConfig{
+		id:     "test",
 		stores: storeConfig{paths: []string{d.path("config")}}, listen: "127.0.0.1:0", listenHosts: "127.0.0.1:0", listenAdmin: "127.0.0.1:0",
 		tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
 		drainTimeout: long, readyTimeout: long,
 	}
 	change(d, &c)
-	log := slog.New(slog.DiscardHandler)
-	tracing, err := telemetry.New(t.Context(), telemetry.Options{Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracing := telemetry.New(t.Context(), telemetry.Options{Logger: log})
+	tracing.TracerProvider = spans
 	stores, err := c.stores.open(t.Context(), c.id, log)
 	if err != nil {
 		t.Fatal(err)

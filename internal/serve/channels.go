@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -56,10 +57,14 @@ func (c *channels) stream(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 	if !ok {
 		return handler(srv, stream)
 	}
-	if info.FullMethod == hostv1.HostService_Connect_FullMethodName {
+	// Bridges stay as long as hosts: reviews in flight ask them.
+	host, bridge := info.FullMethod == hostv1.HostService_Connect_FullMethodName, info.FullMethod == clusterv1.ClusterService_Serve_FullMethodName
+	if host || bridge {
 		at := channelOf(p.LocalAddr, p.Addr)
 		c.add(at, 1)
 		defer c.add(at, -1)
+	}
+	if host {
 		return handler(srv, stream)
 	}
 	return streamWhile(channelOfCall(stream.Context()), srv, stream, handler)

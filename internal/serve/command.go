@@ -12,33 +12,48 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/cluster"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
 // serveConfig are the flags of serve.
 type serveConfig struct {
-	id            string
-	stores        storeConfig
-	ignoreBad     bool
-	listen        string
-	listenHosts   string
-	listenAdmin   string
-	tls           tlsFiles
-	hostsTLS      tlsFiles
-	webhooks      webhookConfig
-	readyFile     string
-	maxBody       int64
-	memory        int64
-	clusterMemory int64
-	maxHeld       int64
-	readyTimeout  time.Duration
-	stopDelay     time.Duration
-	drainTimeout  time.Duration
-	reflection    bool
-	logFormat     string
-	logLevel      string
+	id              string
+	stores          storeConfig
+	ignoreBad       bool
+	listen          string
+	listenHosts     string
+	listenAdmin     string
+	profiles        bool
+	alpn            alpnProtocols
+	tls             tlsFiles
+	hostsTLS        tlsFiles
+	capabilities    bool
+	webhooks        webhookConfig
+	readyFile       string
+	maxBody         int64
+	memory          int64
+	clusterMemory   int64
+	maxHeld         int64
+	readyTimeout    time.Duration
+	readyOthers     time.Duration
+	advertise       []string
+	clusterFreshFor time.Duration
+	stopDelay       time.Duration
+	drainTimeout    time.Duration
+	slow            time.Duration
+	reflection      bool
+	logFormat       string
+	logLevel        string
+
+	capabilityKeys string        // file; empty for none
+	keyOverlap     time.Duration // of keeper.Options
 }
+
+// profilesUsage describes a flag of serve, bridge and dev.
+const profilesUsage = "serve /debug/pprof on --listen-admin, to callers on this machine (kubectl port-forward is one)"
 
 // ignoreBadUsage describes a flag that serve and dev share.
 const ignoreBadUsage = "start although documents of the configuration are bad: their hooks are not called"
@@ -57,11 +72,12 @@ func NewCommand() *cobra.Command {
 
   --listen         AdmissionReview JSON over HTTPS, for API servers (POST /v1/clusters/{cluster}/validate and /mutate)
   --listen-hosts   gRPC over mutual TLS, for the hosts that serve hooks (and for direct callers of AdmissionService)
-  --listen-admin   /healthz, /readyz and /metrics over HTTP
+  --listen-admin   /livez, /readyz and /metrics over HTTP
 
 The configuration is read from the files and directories named by --config, from the store in --data-dir or --etcd, which
-"portcullis apply" writes, and from the ConfigMaps of --config-namespace, and again whenever they change: webhook
-configurations of admissionregistration.k8s.io, and HookRoutes, Clusters and Roles of portcullis.dev/v1. Certificates and
+"portcullis apply" writes, from the ConfigMaps of --config-namespace, and from the custom resources of
+--config-custom-resources, and again whenever they change: webhook configurations of admissionregistration.k8s.io, and
+HookRoutes, Clusters and Roles of portcullis.dev/v1. Certificates and
 authorities are reloaded when their files change. Traces are exported as the OTEL_* variables say.
 
 A hook is served over streams if its HookRoute says so. Any other is called over HTTPS by its clientConfig, as kube-apiserver
@@ -80,7 +96,8 @@ connections as they become idle, tells the hosts, and stops when the last review
 				return fmt.Errorf("serve needs %s; "+
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
-			if err := c.stores.validate(); err != nil {
+			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), c.checkSlow())
+			if err != nil {
 				return err
 			}
 			if err := removeReadyFile(c.readyFile); err != nil {
@@ -114,6 +131,31 @@ func (c *serveConfig) missing() []string {
 	return out
 }
 
+func (c *serveConfig) checkClusterFreshFor() error {
+	if c.clusterFreshFor < cluster.MinFreshFor || c.clusterFreshFor > cluster.MaxFreshFor {
+		return fmt.Errorf("--cluster-fresh-for: %s; give %s to %s", c.clusterFreshFor, cluster.MinFreshFor, cluster.MaxFreshFor)
+	}
+	return nil
+}
+
+// checkKeys refuses keys that would do nothing, and an overlap that is none.
+func (c *serveConfig) checkKeys() error {
+	switch {
+	case c.capabilityKeys != "" && !c.capabilities:
+		return errors.New("--capability-key-file needs --allow-capabilities, which accepts reviews without a client certificate")
+	case c.keyOverlap < 0:
+		return errors.New("--capability-key-overlap is negative: name a duration, as in 2m")
+	}
+	return nil
+}
+
+func (c *serveConfig) checkSlow() error {
+	if c.slow < 0 {
+		return errors.New("--slow is negative: name a duration, as in 500ms, or 0 for no lines about slow reviews")
+	}
+	return nil
+}
+
 // findAll sees that the paths of the configuration are there. One that is not when the process starts is more likely
 // mistyped or not mounted than gone for a moment, and nobody would be judged before it comes; one that vanishes later is a
 // source that has failed, and the last configuration holds while it may.
@@ -132,14 +174,23 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	c.stores.bind(f)
 	f.BoolVar(&c.ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
 	f.StringVar(&c.listen, "listen", ":8443", "address for API servers")
+	c.alpn.bind(f)
 	f.StringVar(&c.listenHosts, "listen-hosts", ":8444", "address for hosts")
 	f.StringVar(&c.listenAdmin, "listen-admin", "127.0.0.1:8445", "address for probes and metrics, without TLS")
+	f.BoolVar(&c.profiles, "pprof", false, profilesUsage)
 	f.StringVar(&c.tls.cert, "tls-cert", "", "PEM file of the server certificate")
 	f.StringVar(&c.tls.key, "tls-key", "", "PEM file of its key")
 	f.StringVar(&c.tls.ca, "tls-ca", "", "PEM file of the authorities of the API servers' client certificates")
 	f.StringVar(&c.hostsTLS.cert, "hosts-tls-cert", "", "PEM file of the certificate for hosts (default: --tls-cert)")
 	f.StringVar(&c.hostsTLS.key, "hosts-tls-key", "", "PEM file of its key (default: --tls-key)")
 	f.StringVar(&c.hostsTLS.ca, "hosts-tls-ca", "", "PEM file of the authorities of hosts (default: --tls-ca)")
+	f.BoolVar(&c.capabilities, "allow-capabilities", false,
+		"accept reviews without a client certificate on --listen, by a capability in the path (spec.capabilities of a Cluster)")
+	f.StringVar(&c.capabilityKeys, "capability-key-file", "",
+		"file of the keys by which the mesh makes capabilities itself, one on each line, the same for all dispatchers: the first makes, "+
+			"all are accepted (spec.rotateCapability of a Cluster); needs --allow-capabilities")
+	f.DurationVar(&c.keyOverlap, "capability-key-overlap", 2*time.Minute,
+		"how long a key is known before entries get a capability of it: other dispatchers may see the file later")
 	c.webhooks.bind(f)
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
@@ -150,10 +201,18 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.Int64Var(&c.maxHeld, "max-held-bytes", 0,
 		"most bytes of reviews that wait while the configuration is stale; one cluster's as many as it leaves free (default: half of --memory-budget)")
 	f.DurationVar(&c.readyTimeout, "ready-timeout", 10*time.Second,
-		"how long to stay unready while hooks have no host yet")
+		"how long to stay unready after the start while hooks have no host yet")
+	f.DurationVar(&c.readyOthers, "ready-timeout-served-elsewhere", 2*time.Minute,
+		"how long to stay unready after the start while a fail-closed hook has no host here, and another dispatcher of the same store has one")
+	f.StringSliceVar(&c.advertise, "advertise-hosts", nil,
+		"IP address or DNS name, and perhaps port, at which hosts reach this dispatcher: hosts of other dispatchers of the same store are told")
+	f.DurationVar(&c.clusterFreshFor, "cluster-fresh-for", cluster.FreshFor,
+		"how long cached data of a cluster counts after its API server was last heard; a shorter time asks more often")
 	f.DurationVar(&c.stopDelay, "stop-delay", 5*time.Second, "how long to serve on after SIGTERM, unready")
 	f.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long reviews in flight may take after that")
 	f.BoolVar(&c.reflection, "reflection", false, "let gRPC clients on --listen-hosts ask for the services")
+	f.DurationVar(&c.slow, "slow", dispatcher.DefaultSlow,
+		"log a review that takes so long, and note it in the audit log, with where its time went; 0 turns that off")
 	f.StringVar(&c.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 }

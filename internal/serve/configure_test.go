@@ -135,7 +135,7 @@ func TestApplySaysWhereAndWhat(t *testing.T) {
 	file := clitest.Write(t, "hooks.yaml", strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1))
 	clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--ready-file", ready).Ends(t, cli.ExitDenied, "hooks.yaml:9", "webhooks[0].sideEffects")
 	clitest.Execute(t, configcli.NewApply(), nil, "--ready-file", ready).Fails(t, "-f is missing")
-	clitest.Execute(t, configcli.NewGet(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "dispatchers or changes")
+	clitest.Execute(t, configcli.NewGet(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "dispatchers, hosts, hooks or changes")
 	clitest.Execute(t, configcli.NewDelete(), nil, "vwc", "none", "--ready-file", ready).Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/none")
 }
 
@@ -153,21 +153,24 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 		if r.Code != 0 && strings.Contains(r.Notes, "there is no ValidatingWebhookConfiguration/policy") {
 			continue // not even the files have been read
 		}
-		var o struct {
-			Source   string `json:"source"`
-			Findings []struct {
-				Code     string `json:"code"`
-				Severity string `json:"severity"`
-				Path     string `json:"path"`
-			} `json:"findings"`
-			Conditions []struct {
-				Type   string `json:"type"`
-				Status string `json:"status"`
-			} `json:"conditions"`
+		var object struct {
+			Status struct {
+				Source   string `json:"source"`
+				Findings []struct {
+					Code     string `json:"code"`
+					Severity string `json:"severity"`
+					Path     string `json:"path"`
+				} `json:"findings"`
+				Conditions []struct {
+					Type   string `json:"type"`
+					Status string `json:"status"`
+				} `json:"conditions"`
+			} `json:"status"`
 		}
-		if err := json.Unmarshal([]byte(r.Out), &o); err != nil {
+		if err := json.Unmarshal([]byte(r.Out), &object); err != nil {
 			t.Fatalf("%v: %s", err, r.Out)
 		}
+		o := object.Status
 		if len(o.Findings) == 0 {
 			continue
 		}
@@ -182,7 +185,7 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 	}
 }
 
-func TestAMeshWithoutAStoreSaysSo(t *testing.T) {
+func TestAMeshWithoutConfigServiceIsOlder(t *testing.T) {
 	ready := clitest.StartMesh(t, clitest.Sample).File(t)
-	clitest.Execute(t, configcli.NewGet(), nil, "--ready-file", ready).Fails(t, "this mesh has no store", "--data-dir")
+	clitest.Execute(t, configcli.NewGet(), nil, "--ready-file", ready).Fails(t, "does not know this call: it is older than this command")
 }

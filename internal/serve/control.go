@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/portcullis-mesh/portcullis/cluster/follow"
+	"github.com/portcullis-mesh/portcullis/cluster/keeper"
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/gateway"
@@ -19,12 +21,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
-// controlPlane is the part of a dispatcher with a store: it lets operators write, puts hooks in rotation, and reports to the other
-// dispatchers the configuration that is in force here. Without a store it does nothing.
+// controlPlane lets operators read the configuration in force here. With a store it also lets them write, puts hooks in rotation, and
+// reports to the other dispatchers the configuration that is in force here.
 type controlPlane struct {
 	stores   *stores
 	service  *service.Service
@@ -34,18 +37,28 @@ type controlPlane struct {
 	hosts    *session.Registry
 	judge    *dispatcher.Dispatcher
 	log      *slog.Logger
+	id       string
+	others   others
+	kept     func() []keeper.State
+	follows  func() []follow.ClusterStatus
+
+	advertised []string // where hosts reach this dispatcher; set before run
 }
 
 // newControlPlane makes it. The authorities of the listener for hosts vouch for operators, on both listeners.
 func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
-	if s.objects == nil {
-		return &controlPlane{}, nil
-	}
-	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, judge: a.judge, log: a.log, presence: s.presence}
+	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, judge: a.judge, log: a.log, presence: s.presence, id: a.config.id, kept: a.keeper.States}
+	c.follows = func() []follow.ClusterStatus { return a.following.Statuses() }
 	var err error
+	var objects service.Objects // nil without a store
+	if s.objects != nil {
+		objects = s.objects
+	}
 	c.service, err = service.New(service.Options{
-		Objects: s.objects, Live: a.store, Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
-		Backup: s.backup(), Hosts: a.hookHosts, Decoder: s.decoder,
+		Objects: objects, Status: c.ownStatus, Sources: a.config.stores.places(), Live: a.store,
+		Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
+		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Decoder: s.decoder, Latencies: a.latencies,
+		Shadows: a.shadows,
 	})
 	if err != nil {
 		return nil, err
@@ -57,14 +70,22 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 }
 
 func (a *controlPlane) register(s *grpc.Server) {
-	if a.service != nil {
-		configv1.RegisterConfigServiceServer(s, a.service)
-	}
+	configv1.RegisterConfigServiceServer(s, a.service)
+	analysisv1.RegisterAnalysisServiceServer(s, a.service)
+}
+
+// ownStatus is the report of this dispatcher.
+func (a *controlPlane) ownStatus() etcdstore.Status {
+	now := a.live.Configuration()
+	s := a.status(&now)
+	s.ID = a.id
+	return s
 }
 
 // run works until ctx ends.
 func (a *controlPlane) run(ctx context.Context) error {
-	if a.service == nil {
+	if a.presence == nil {
+		<-ctx.Done()
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -72,6 +93,7 @@ func (a *controlPlane) run(ctx context.Context) error {
 	g.Go(func() error { return a.presence.Run(ctx) })
 	g.Go(func() error { a.report(ctx); return nil })
 	g.Go(func() error { a.rotate(ctx); return nil })
+	g.Go(func() error { a.watchOthers(ctx); return nil })
 	g.Go(func() error { return a.stores.watch(ctx) })
 	return g.Wait()
 }
@@ -101,7 +123,7 @@ func (a *controlPlane) report(ctx context.Context) {
 
 // inspection has the options of the lint.
 func inspection() lint.Options {
-	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget}
+	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget, Now: time.Now}
 }
 
 // inspection is that of a dispatcher, which knows the bundles of its listeners.
@@ -123,14 +145,4 @@ func ownNamespace() string {
 		return ""
 	}
 	return strings.TrimSpace(string(data))
-}
-
-// hookHosts is how the hosts of this dispatcher serve the hooks.
-func (a *app) hookHosts() []service.HookHosts {
-	all := a.registry.HookHosts()
-	out := make([]service.HookHosts, len(all))
-	for i, h := range all {
-		out[i] = service.HookHosts(h)
-	}
-	return out
 }

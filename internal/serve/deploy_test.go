@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// deployed reads a document of deploy/portcullis.yaml into an object.
-func deployed(t *testing.T, kind, name string, into any) {
+// deployed reads a document of a file of deploy/manifests into an object.
+func deployed(t *testing.T, file, kind, name string, into any) {
 	t.Helper()
-	manifest, err := os.ReadFile("../../deploy/portcullis.yaml")
+	manifest, err := os.ReadFile(filepath.Join("../../deploy/manifests", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,17 +35,17 @@ func deployed(t *testing.T, kind, name string, into any) {
 		}
 		return
 	}
-	t.Fatalf("the manifest has no %s %s", kind, name)
+	t.Fatalf("%s has no %s %s", file, kind, name)
 }
 
 // TestHostsFindADispatcherThatIsNotReady: it waits for them, and they would for it.
 func TestHostsFindADispatcherThatIsNotReady(t *testing.T) {
 	var hosts, bridge corev1.Service
-	deployed(t, "Service", "portcullis-hosts", &hosts)
+	deployed(t, "services.yaml", "Service", "portcullis-hosts", &hosts)
 	if !hosts.Spec.PublishNotReadyAddresses || hosts.Spec.ClusterIP != corev1.ClusterIPNone {
 		t.Errorf("hosts see ready dispatchers alone, or not each of them: %+v", hosts.Spec)
 	}
-	deployed(t, "Service", "portcullis", &bridge)
+	deployed(t, "services.yaml", "Service", "portcullis", &bridge)
 	if bridge.Spec.PublishNotReadyAddresses {
 		t.Error("API servers send reviews to dispatchers that are not ready")
 	}
@@ -52,7 +53,7 @@ func TestHostsFindADispatcherThatIsNotReady(t *testing.T) {
 
 func TestTheDeploymentRunsAsItIsWritten(t *testing.T) {
 	var d appsv1.Deployment
-	deployed(t, "Deployment", "portcullis", &d)
+	deployed(t, "dispatchers.yaml", "Deployment", "portcullis", &d)
 	pod := d.Spec.Template.Spec
 	container := pod.Containers[0]
 	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
@@ -41,7 +42,7 @@ var samples embed.FS
 // NewDevCommand returns "dev": a dispatcher with samples and a host, in one process.
 func NewDevCommand() *cobra.Command {
 	var dataDir, readyFile, listen, listenHosts, listenAdmin, logLevel string
-	var ignoreBad bool
+	var ignoreBad, profiles bool
 	var webhooks webhookConfig
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -68,10 +69,10 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 			defer d.ready.remove()
 			return d.run(cmd.Context(), serveConfig{
 				stores:    storeConfig{paths: []string{d.path("config")}, dataDir: d.dir, operator: identity.Grant{Names: []string{devAPIServer}}},
-				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin,
+				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin, profiles: profiles,
 				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
 				webhooks:     webhooks,
-				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second,
+				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second, slow: dispatcher.DefaultSlow,
 				logFormat: "text", logLevel: logLevel,
 			})
 		},
@@ -84,6 +85,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
 	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
 	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")
+	f.BoolVar(&profiles, "pprof", false, profilesUsage)
 	webhooks.bind(f)
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
 	return cli.WithServerSettings(cmd)
@@ -201,10 +203,7 @@ func (d *dev) writeSamples() error {
 
 // host runs the sample host until ctx ends, and prints the guide once its hooks are in rotation.
 func (d *dev) host(ctx context.Context, info readyInfo) error {
-	tracing, err := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
-	if err != nil {
-		return err
-	}
+	tracing := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
 	defer shutdownTelemetry(ctx, tracing, d.log)
 	cert, key := d.hostFiles()
 	h, err := hostsdk.New(hostsdk.Options{
@@ -247,6 +246,7 @@ func (d *dev) explain(info readyInfo) {
 
   configuration  %[3]s   (edit it; changes are in force within a second)
   metrics        %[4]s/metrics
+  in a browser   %[16]s
   hosts dial     %[5]s
     authority    %[6]s
     certificate  %[7]s   (identity %[9]s)
@@ -270,5 +270,6 @@ As an API server sends it, as JSON over HTTPS:
 
 Ctrl-C stops it.
 `, devCluster, devAPIServer, d.path("config"), info.Admin, info.Hosts, info.CA, cert, key, devHost,
-		review("validate", " --explain"), review("mutate", ""), info.ClientCert, info.ClientKey, d.path("pod.json"), info.Bridge)
+		review("validate", " --explain"), review("mutate", ""), info.ClientCert, info.ClientKey, d.path("pod.json"), info.Bridge,
+		os.Args[0]+" console --ready-file "+d.ready.name)
 }

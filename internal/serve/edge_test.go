@@ -41,7 +41,8 @@ func operatorOf(t *testing.T, info readyInfo, pair *certs.Pair) operator {
 		}
 		config.Certificates = []tls.Certificate{cert}
 	}
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	transport := &http.Transport{TLSClientConfig: config, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP2(true)
 	t.Cleanup(transport.CloseIdleConnections)
 	return operator{t, info.Bridge, &http.Client{Transport: transport}}
 }
@@ -148,7 +149,9 @@ func writesAndReads(t *testing.T, protocol string) {
 	}
 	o := operatorOf(t, info, issue(t, authority, devAPIServer))
 	if protocol == "http/1.1" {
-		o.http.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+		protocols := o.http.Transport.(*http.Transport).Protocols
+		protocols.SetHTTP1(true)
+		protocols.SetHTTP2(false)
 	}
 	const one = "/v1/config/objects/ValidatingWebhookConfiguration/policy"
 

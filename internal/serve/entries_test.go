@@ -127,3 +127,19 @@ func TestClusterRegisterAsksAMesh(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyWaitsForTheEntriesThatTheMeshKeeps has a cluster whose API server cannot be asked.
+func TestApplyWaitsForTheEntriesThatTheMeshKeeps(t *testing.T) {
+	ready := withStore(t)
+	apply := func(document string) clitest.Result {
+		return clitest.Execute(t, configcli.NewApply(), strings.NewReader(document), "-f", "-", "--wait", "--timeout", "3s", "--ready-file", ready)
+	}
+	kept := "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: kept}\nspec:\n  identities: [a]\n  kubeconfig: " +
+		filepath.Join(t.TempDir(), "absent") + "\n"
+
+	apply(kept+"  registration: {url: 'https://mesh.example.com'}\n").
+		Ends(t, 0, "warning: Cluster/kept: ", "no such file", "(entries-not-kept)")
+	if r := apply(kept); strings.Contains(r.Notes, "entries-") {
+		t.Errorf("without spec.registration: %s", r.Notes)
+	}
+}

@@ -24,9 +24,7 @@ func TestExplainTellsOfAnObjectOfTheMesh(t *testing.T) {
 	}
 	var told struct {
 		Object struct {
-			Manifest struct {
-				Kind string `json:"kind"`
-			} `json:"manifest"`
+			Kind string `json:"kind"`
 		} `json:"object"`
 		Verdict string `json:"verdict"`
 		Changes []struct {
@@ -34,7 +32,7 @@ func TestExplainTellsOfAnObjectOfTheMesh(t *testing.T) {
 		} `json:"changes"`
 	}
 	r = clitest.Execute(t, configcli.NewExplain(), nil, "HookRoute/policy", "-o", "json", "--ready-file", ready)
-	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || told.Object.Manifest.Kind != "HookRoute" || told.Verdict == "" || told.Changes[0].Actor != devAPIServer {
+	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || told.Object.Kind != "HookRoute" || told.Verdict == "" || told.Changes[0].Actor != devAPIServer {
 		t.Errorf("%v: %s", err, r.Out)
 	}
 	r = clitest.Execute(t, configcli.NewExplain(), nil, "HookRoute/policy", "-o", "yaml", "--ready-file", ready)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	clustercli "github.com/portcullis-mesh/portcullis/internal/cli/cluster"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 )
 
@@ -98,9 +99,63 @@ func TestApplyReadsPipes(t *testing.T) {
 func TestApplySaysHowItIsCalled(t *testing.T) {
 	for _, tc := range []struct{ want, args string }{
 		{"did you mean -f hook.yaml?", "hook.yaml"},
-		{"use --dry-run, which asks it", "-f hook.yaml --dry-run=client"},
-		{"use it alone, or with server or none", "-f hook.yaml --dry-run=maybe"},
+		{"use it alone, or with client, server or none", "-f hook.yaml --dry-run=maybe"},
 	} {
 		clitest.Execute(t, configcli.NewApply(), nil, strings.Fields(tc.args)...).Fails(t, tc.want)
+	}
+}
+
+// twoSelectors are hooks that leave kube-system out in different ways, in one cluster.
+const twoSelectors = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: policy}
+webhooks:
+- name: by-name.example.com
+  clientConfig: {}
+  failurePolicy: Fail
+  rules: &pods [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+- name: by-label.example.com
+  clientConfig: {}
+  failurePolicy: Fail
+  rules: *pods
+  namespaceSelector: {matchLabels: {env: prod}}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: policy}
+spec: {configuration: policy, stream: {}, hosts: [me]}
+---
+apiVersion: portcullis.dev/v1
+kind: Cluster
+metadata: {name: prod-1}
+spec: {identities: [api], namespaces: {static: {default: {}}}}
+`
+
+func TestApplyLintAndRegisterFindTheSameDangerOfAnEntry(t *testing.T) {
+	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
+	file := clitest.Write(t, "hooks.yaml", twoSelectors)
+	const danger = "the entry validate/fail-closed of cluster prod-1 fails closed and brings writes of kube-system, though no hook of it that fails closed " +
+		"selects them, for example: CREATE pods kube-system/a-1 by system:serviceaccount:kube-system:replicaset-controller. The namespaceSelectors of its 2 hooks"
+	apply := func(args ...string) clitest.Result {
+		return clitest.Execute(t, configcli.NewApply(), nil, append(args, "-f", file, "--ready-file", info.file(t))...)
+	}
+	for name, r := range map[string]clitest.Result{
+		"apply":            apply(),
+		"apply --dry-run":  apply("--dry-run"),
+		"lint":             clitest.Execute(t, configcli.NewLint(), nil, "-f", file),
+		"cluster register": clitest.Execute(t, clustercli.NewCommand(), nil, "register", "prod-1", "--config", file, "--url", "https://mesh"),
+	} {
+		if text := r.Out + r.Notes; strings.Count(text, danger) != 1 {
+			t.Errorf("%s: exit code %d: %s", name, r.Code, text)
+		}
+	}
+	apply().Ends(t, cli.ExitDenied, "danger-kube-system")
+	if r := apply("--acknowledge", "danger-kube-system"); r.Code != 0 {
+		t.Errorf("acknowledged: exit code %d: %s", r.Code, r.Notes)
 	}
 }

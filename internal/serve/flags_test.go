@@ -3,6 +3,10 @@ package serve
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/cluster"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
 func TestEveryFlagOfServeSaysItsVariable(t *testing.T) {
@@ -14,5 +18,17 @@ func TestEveryFlagOfServeSaysItsVariable(t *testing.T) {
 	}
 	if strings.Contains(usage, "PORTCULLIS_READY_FILE") {
 		t.Error("serve would write over the ready file that the tools of the same shell read")
+	}
+}
+
+func TestTheTimeForWhichDataOfAClusterCountsHasBounds(t *testing.T) {
+	complete := []string{"--config=nowhere", "--tls-cert=none", "--tls-key=none", "--tls-ca=none"}
+	for _, bad := range []string{"0s", "14999ms", "10m1s"} {
+		clitest.Execute(t, NewCommand(), nil, append(complete, "--cluster-fresh-for="+bad)...).Fails(t, "--cluster-fresh-for: ", "give 15s to 10m0s")
+	}
+	for _, good := range []time.Duration{cluster.MinFreshFor, cluster.FreshFor, cluster.MaxFreshFor} {
+		if err := (&serveConfig{clusterFreshFor: good}).checkClusterFreshFor(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -95,6 +95,14 @@ func TestGetWatchesUntilItIsInterrupted(t *testing.T) {
 	w.ends(t)
 }
 
+func TestAContextOfTheSettingsReachesTheMesh(t *testing.T) {
+	settings := clitest.Write(t, "config", "current-context: here\ncontexts: {here: {ready-file: "+withStore(t)+"}, away: {server: 127.0.0.1}}\n")
+	if r := clitest.Execute(t, configcli.NewGet(), nil, "--settings", settings); r.Code != 0 || !strings.Contains(r.Out, "HookRoute/") {
+		t.Errorf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
+	}
+	clitest.Execute(t, configcli.NewGet(), nil, "--settings", settings, "--context", "away").Fails(t, "--ca is missing")
+}
+
 func TestWhatGetPrintsCanBeAppliedAgain(t *testing.T) {
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
 	ready := info.file(t)

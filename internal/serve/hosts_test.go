@@ -73,6 +73,8 @@ func TestWhenTheLastHostOfAHookHasLeftItIsSaidEverywhere(t *testing.T) {
 	explained := r.run(configcli.NewExplain(), "", "vwc", "policy").Out
 	says(explained, "policy is in force everywhere, and not served (NoHost): ", "error  no-host-connected", "are refused there")
 	says(r.run(configcli.NewGet(), "", "vwc").Out, "False (NoHost)")
+	says(r.run(configcli.NewGet(), "", "hr").Out, "False (NoHost)")
+	says(r.run(configcli.NewExplain(), "", "hr", "policy").Out, `is in force everywhere, and not served (NoHost): hook "policy.example.com"`)
 
 	r.host(func() error { return nil })
 	r.until("Served True HostsConnected")

@@ -2,9 +2,13 @@ package serve
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/cluster/leader"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 )
@@ -14,14 +18,19 @@ const (
 	rotateInterval = time.Second
 	// rotateTimeout bounds one try.
 	rotateTimeout = 5 * time.Second
+	// entriesWait bounds how long a hook with a host stays pending because entries do not bring its requests yet. The dispatcher that
+	// writes them may have been killed.
+	entriesWait = leader.Takeover + 8*time.Second
 )
 
 // rotate puts hooks in rotation whose hosts are ready, until ctx ends. Other dispatchers do so too.
 func (a *controlPlane) rotate(ctx context.Context) {
 	t := time.NewTicker(rotateInterval)
 	defer t.Stop()
+	held := map[service.Ready]time.Time{}
 	for {
-		if ready := readyHooks(a.hosts.Pending()); len(ready) > 0 {
+		c := a.live.Configuration()
+		if ready := readyHooks(a.hosts.Pending(), entriesBehind(&c, a.kept()), held, time.Now()); len(ready) > 0 {
 			if err := a.rotateOnce(ctx, ready); err != nil && ctx.Err() == nil {
 				a.log.Warn("hooks whose hosts are ready stay pending for now", "hooks", len(ready), "error", err)
 			}
@@ -41,13 +50,28 @@ func (a *controlPlane) rotateOnce(ctx context.Context, ready []service.Ready) er
 	return a.service.Rotate(ctx, ready)
 }
 
-// readyHooks are the pending hooks that a host has answered to be ready.
-func readyHooks(all []session.Pending) []service.Ready {
-	var out []service.Ready
+// readyHooks are the pending hooks that a host has answered to be ready, and whose requests the entries of all their clusters bring. A
+// cluster whose entries cannot be written delays no hook. held has the times at which hooks were first kept back.
+func readyHooks(
+	all []session.Pending, behind []etcdstore.EntriesBehind, held map[service.Ready]time.Time, now time.Time,
+) (ready []service.Ready) {
+	waiting := map[service.Ready]bool{}
 	for _, p := range all {
-		if p.Ready {
-			out = append(out, service.Ready{Key: config.KeyOf(p.Hook), Hook: p.Hook.ID.Name, Host: p.Host})
+		if !p.Ready {
+			continue
 		}
+		r := service.Ready{Key: config.KeyOf(p.Hook), Hook: p.Hook.ID.Name, Host: p.Host}
+		if slices.ContainsFunc(behind, func(b etcdstore.EntriesBehind) bool { return !b.Failed && p.Hook.Serves(b.Cluster) }) {
+			if _, ok := held[r]; !ok {
+				held[r] = now
+			}
+			if now.Sub(held[r]) < entriesWait {
+				waiting[r] = true
+				continue
+			}
+		}
+		ready = append(ready, r)
 	}
-	return out
+	maps.DeleteFunc(held, func(r service.Ready, _ time.Time) bool { return !waiting[r] && !slices.Contains(ready, r) })
+	return ready
 }

@@ -60,7 +60,7 @@ func (r *rotated) review() clitest.Result {
 
 // shown is what the mesh shows of the policy.
 type shown struct {
-	Generation string `json:"generation"`
+	Generation int `json:"-"`
 	Conditions []struct {
 		Type    string `json:"type"`
 		Status  string `json:"status"`
@@ -70,13 +70,20 @@ type shown struct {
 }
 
 // policy is the configuration as the mesh shows it.
-func (r *rotated) policy() (o shown) {
+func (r *rotated) policy() shown {
 	r.Helper()
 	got := r.run(configcli.NewGet(), "", "vwc/policy", "-o", "json")
+	var o struct {
+		Metadata struct {
+			Generation int `json:"generation"`
+		} `json:"metadata"`
+		Status shown `json:"status"`
+	}
 	if err := json.Unmarshal([]byte(got.Out), &o); err != nil {
 		r.Fatalf("%v: %s%s", err, got.Out, got.Notes)
 	}
-	return o
+	o.Status.Generation = o.Metadata.Generation
+	return o.Status
 }
 
 // until waits until conditions of the policy begin so: by type, status, reason and message.
@@ -170,8 +177,8 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 		}
 	}
 	refused(cli.ExitDenied, "nobody may")
-	if n := r.policy().Generation; n != "1" {
-		t.Errorf("its author has written it once, and it is generation %s", n)
+	if n := r.policy().Generation; n != 1 {
+		t.Errorf("its author has written it once, and it is generation %d", n)
 	}
 	if changes := r.run(configcli.NewGet(), "", "changes").Out; !strings.Contains(changes, `put hook "policy.example.com" of ValidatingWebhookConfiguration/policy in rotation: `+devHost) {
 		t.Errorf("changes %s", changes)

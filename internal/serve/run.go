@@ -67,7 +67,7 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 // serve is run, on open listeners.
 func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) error) error {
 	server, err := bridge.NewServer(bridge.ServerOptions{
-		Handler: edge{a.bridge, a.control}, TLS: a.edge.ServerTLS(tls.VersionTLS12, tls.VerifyClientCertIfGiven), Logger: a.log,
+		Handler: edge{a.bridge, a.control}, TLS: a.config.alpn.serverTLS(a.edge), Logger: a.log,
 		Channel:          func(state *tls.ConnectionState) identity.Channel { return a.edge.Channel(state) },
 		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
 	})
@@ -75,6 +75,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 		return err
 	}
 	// What reviews depend on lives until the last of them is answered, also when a part fails.
+	a.control.advertised = advertisedAddresses(a.config.advertise, l.hosts.Addr())
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
 	g, failed := errgroup.WithContext(background)
@@ -85,9 +86,13 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	context.AfterFunc(failed, stopServing) // a part that fails ends the others
 
 	for _, part := range []func(context.Context) error{
-		a.store.Run, a.control.run, a.permits.Run, a.clusters.Run, a.registry.Run, a.edge.Run, a.hostsEdge.Run, a.channels.run,
+		a.store.Run, a.control.run, a.permits.Run, a.clusters.Run, a.following.Run, a.keeper.Run, a.registry.Run, a.edge.Run,
+		a.hostsEdge.Run, a.keys.Run, a.channels.run, a.logBreakGlass,
 	} {
 		g.Go(func() error { return part(background) })
+	}
+	if a.statuses != nil {
+		g.Go(func() error { return a.statuses.Run(background) })
 	}
 	g.Go(func() error {
 		if err := a.admin.Serve(l.admin); !errors.Is(err, http.ErrServerClosed) {
@@ -120,13 +125,19 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	return err
 }
 
-// logStop logs the limits of the stop when ctx ends. The function that it returns cancels that.
+// logStop logs the limits of the stop when ctx ends. The function that it returns cancels that, or waits until it is logged.
 func (a *app) logStop(ctx context.Context) func() {
+	logged := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
+		defer close(logged)
 		a.log.Info("stopping; a second signal ends the process at once",
 			"load_balancers_notice_within", a.config.stopDelay, "reviews_end_within", a.config.drainTimeout)
 	})
-	return func() { cancel() }
+	return func() {
+		if !cancel() {
+			<-logged
+		}
+	}
 }
 
 // awaitConfiguration waits for the first configuration, --ready-timeout at most: until there is one reviews are answered 503. It
@@ -189,7 +200,7 @@ func (a *app) hangUp(ctx context.Context) {
 	}
 }
 
-// edge serves the listener for API servers: reviews, and with a store ConfigService as JSON.
+// edge serves the listener for API servers: reviews, and ConfigService as JSON.
 type edge struct {
 	*bridge.Bridge
 
@@ -198,7 +209,7 @@ type edge struct {
 
 // ServeHTTP is part of http.Handler.
 func (e edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if e.control.gateway != nil && strings.HasPrefix(r.URL.Path, gateway.Prefix) {
+	if strings.HasPrefix(r.URL.Path, gateway.Prefix) || strings.HasPrefix(r.URL.Path, gateway.AnalysisPrefix) {
 		e.control.gateway.ServeHTTP(w, r)
 		return
 	}
@@ -207,8 +218,6 @@ func (e edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Drain begins the stop. Streams of operators end first, on both listeners: nothing has to wait for them.
 func (e edge) Drain() {
-	if e.control.service != nil {
-		e.control.service.Drain()
-	}
+	e.control.service.Drain()
 	e.Bridge.Drain()
 }

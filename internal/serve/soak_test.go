@@ -52,6 +52,12 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if text := os.Getenv(asScenarioHost); text != "" {
+		if err := runScenarioHost(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(m.Run())
 }
 
@@ -141,7 +147,7 @@ type soak struct {
 	over   chan struct{} // closed when all may be
 	again  chan struct{} // a place for each caller that tries again: some more than are let in, so that some are refused
 
-	sent, judged, refused, failed, small atomic.Int64
+	posted, sent, judged, refused, failed, small atomic.Int64
 }
 
 func newSoak(t *testing.T, o soakOptions) *soak {
@@ -186,6 +192,12 @@ func (s *soak) serve(d *dev, o soakOptions) {
 		"--memory-budget", strconv.FormatInt(o.budget, 10), "--max-body-bytes", strconv.FormatInt(o.budget/soakBodies, 10), "--log-level", "error")
 	cmd.Env = append(os.Environ(), asServe+"=1", "GOGC=100", "GOMEMLIMIT=off")
 	cmd.Stderr = s.Output()
+	s.start(cmd, ready)
+}
+
+// start starts a dispatcher, which ends with the test, and waits until it serves.
+func (s *soak) start(cmd *exec.Cmd, ready string) {
+	s.Helper()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
@@ -318,13 +330,18 @@ func over(c <-chan struct{}) bool {
 	}
 }
 
-// post sends a review. A refusal has to say when to try again.
+// post sends a review with a uid of its own, without a copy of its body. A refusal has to say when to try again: it does not when the time
+// of the first attempt, by the uid, is over.
 func (s *soak) post(client *http.Client, cluster string, body []byte) (status int, text string) {
 	url := s.info.Bridge + "/v1/clusters/" + cluster + "/" + s.stage + "?timeout=30s"
-	request, err := http.NewRequestWithContext(s.Context(), http.MethodPost, url, bytes.NewReader(body))
+	before, after, _ := bytes.Cut(body, []byte(soakUID))
+	uid := fmt.Appendf(nil, "%0*d", len(soakUID), s.posted.Add(1))
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodPost, url,
+		io.MultiReader(bytes.NewReader(before), bytes.NewReader(uid), bytes.NewReader(after)))
 	if err != nil {
 		return 0, err.Error()
 	}
+	request.ContentLength = int64(len(body))
 	request.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(request)
 	if err != nil {
@@ -383,9 +400,12 @@ func (s *soak) connect() *http.Client {
 	return &http.Client{Transport: transport}
 }
 
+// soakUID is the uid in the body of a review, in whose place post writes another one.
+const soakUID = "00000000-uid"
+
 // soakReview is a review of the creation of an object that has a value of n bytes.
 func soakReview(resource, kind string, n int) []byte {
-	return fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",`+
+	return fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"`+soakUID+`",`+
 		`"kind":{"group":"","version":"v1","kind":%[2]q},"resource":{"group":"","version":"v1","resource":%[1]q},`+
 		`"operation":"CREATE","name":"x","namespace":"default","userInfo":{"username":"alice"},`+
 		`"object":{"apiVersion":"v1","kind":%[2]q,"metadata":{"name":"x","namespace":"default","annotations":{"x":%[3]q}}}}}`,

@@ -168,7 +168,7 @@ func (s *soak) annotate(context.Context, *hostsdk.Request) (*hostsdk.Response, e
 
 // worstReview is a review of the creation of a PodTemplate.
 func worstReview(object string) []byte {
-	return []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",` +
+	return []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"` + soakUID + `",` +
 		`"kind":{"group":"","version":"v1","kind":"PodTemplate"},"resource":{"group":"","version":"v1","resource":"podtemplates"},` +
 		`"operation":"CREATE","name":"x","namespace":"default","userInfo":{"username":"alice"},"object":` + object + `}}`)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/portcullis-mesh/portcullis/cluster/keeper"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/store"
@@ -29,15 +30,23 @@ const (
 	maxUnserved       = 64  // hooks without a host
 	maxDrifts         = 64  // clusters whose entries do not fit
 	maxUnplanned      = 4   // hooks of each of them
+	maxBehind         = 64  // clusters whose entries are not written yet
+	maxBehindMessage  = 512 // bytes of the reason
+	maxFollows        = 64  // clusters whose objects this dispatcher follows
+	maxFollowed       = 8   // objects of each of them that are not followed
+	maxFollowMessage  = 512 // bytes of the reason
 )
 
 func (a *controlPlane) status(c *store.Configuration) etcdstore.Status {
 	s := etcdstore.Status{
-		Version: cli.Version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
+		HostAddresses: a.advertised, Version: cli.Version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
 		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
 	}
 	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
 	s.EntryDrifts = reportDrifts(a.judge.EntryDrifts(c.Snapshot()))
+	s.EntriesBehind = entriesBehind(c, a.kept())
+	s.EntriesBehind = s.EntriesBehind[:min(len(s.EntriesBehind), maxBehind)]
+	s.Follows = reportFollows(a.follows())
 	if p := a.live.Permitted(); p != nil {
 		s.StaleUntil = p.Until
 	}
@@ -54,7 +63,8 @@ func sameStatus(a, b *etcdstore.Status) bool {
 	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
 		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
-		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts)
+		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts) &&
+		slices.Equal(a.EntriesBehind, b.EntriesBehind) && reflect.DeepEqual(a.Follows, b.Follows)
 }
 
 // pendingHooks are the pending hooks for the report.
@@ -62,21 +72,26 @@ func pendingHooks(all []session.Pending) []etcdstore.PendingHook {
 	var out []etcdstore.PendingHook
 	for _, p := range all[:min(len(all), maxPending)] {
 		x := etcdstore.PendingHook{Object: config.KeyOf(p.Hook).String(), Hook: p.Hook.ID.Name}
-		switch {
-		case p.Ready:
-			x.Reason, x.Message = etcdstore.PendingReady, p.Host+" is ready, and the store is about to be told"
-		case p.Host != "":
-			x.Reason, x.Message = etcdstore.PendingNotReady, fmt.Sprintf("%s is not ready: %s", p.Host, hostMessage(p.Message))
-		case p.Hosts > 0:
-			x.Reason, x.Message = etcdstore.PendingUnanswered, "the host has not answered yet"
-		case len(p.Hook.Route.Hosts) == 0:
-			x.Reason, x.Message = etcdstore.PendingNobody, "name the identities of its hosts in spec.hosts of a HookRoute"
-		default:
-			x.Reason, x.Message = etcdstore.PendingMissing, "no host that may serve it is connected"
-		}
+		x.Reason, x.Message = whyPending(&p)
 		out = append(out, x)
 	}
 	return out
+}
+
+// whyPending is why a hook is pending, for programs and for people.
+func whyPending(p *session.Pending) (reason, message string) {
+	switch {
+	case p.Ready:
+		return etcdstore.PendingReady, p.Host + " is ready, and the store is about to be told"
+	case p.Host != "":
+		return etcdstore.PendingNotReady, fmt.Sprintf("%s is not ready: %s", p.Host, hostMessage(p.Message))
+	case p.Hosts > 0:
+		return etcdstore.PendingUnanswered, "the host has not answered yet"
+	case len(p.Hook.Route.Hosts) == 0:
+		return etcdstore.PendingNobody, "name the identities of its hosts in spec.hosts of a HookRoute"
+	default:
+		return etcdstore.PendingMissing, "no host that may serve it is connected"
+	}
 }
 
 // hostMessage is the message of a host, safe to print and within its bound.
@@ -108,13 +123,34 @@ func reportDrifts(all []dispatcher.EntryDrift) []etcdstore.EntryDrift {
 		if !d.Any() || len(reported) == maxDrifts {
 			continue
 		}
-		t := etcdstore.EntryDrift{Cluster: d.Cluster, Gone: d.Gone}
+		t := etcdstore.EntryDrift{Cluster: d.Cluster, Gone: d.Gone, Bypass: d.Bypass}
 		for _, h := range d.Unplanned[:min(len(d.Unplanned), maxUnplanned)] {
 			t.Unplanned = append(t.Unplanned, etcdstore.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
 		}
 		t.UnplannedMore = len(d.Unplanned) - len(t.Unplanned)
 		reported = append(reported, t)
 	}
+	return reported
+}
+
+// entriesBehind are all clusters whose entries are not known to be those of a configuration, by name.
+func entriesBehind(c *store.Configuration, known []keeper.State) []etcdstore.EntriesBehind {
+	states := make(map[string]keeper.State, len(known))
+	for _, s := range known {
+		states[s.Cluster] = s
+	}
+	var reported []etcdstore.EntriesBehind
+	for _, o := range c.Objects {
+		if o.Cluster == nil || o.Cluster.Spec.Registration == nil {
+			continue
+		}
+		s := states[o.Name] // one that is not there was not compared
+		if why := s.Behind(c.Digest); why != "" {
+			why = strings.ToValidUTF8(why[:min(len(why), maxBehindMessage)], "")
+			reported = append(reported, etcdstore.EntriesBehind{Cluster: o.Name, Message: why, Failed: s.Err != nil})
+		}
+	}
+	slices.SortFunc(reported, func(a, b etcdstore.EntriesBehind) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return reported
 }
 

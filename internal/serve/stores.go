@@ -8,19 +8,18 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/directory"
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	configkubernetes "github.com/portcullis-mesh/portcullis/config/kubernetes"
 	"github.com/portcullis-mesh/portcullis/identity"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
@@ -37,6 +36,7 @@ type storeConfig struct {
 	stateDir   string
 	etcd       etcdConfig
 	namespace  string
+	custom     bool
 	kubeconfig string
 	operator   identity.Grant
 }
@@ -67,7 +67,10 @@ func (c *storeConfig) bind(f *pflag.FlagSet) {
 	f.BoolVar(&c.etcd.create, "etcd-create", false,
 		"make an empty store if --etcd has none below the prefix: for the first start, not for good, since a store that was lost would be taken for an empty one")
 	f.StringVar(&c.namespace, "config-namespace", "", "namespace whose ConfigMaps with the label "+configkubernetes.Label+"=true are configuration")
-	f.StringVar(&c.kubeconfig, "config-kubeconfig", "", "kubeconfig of the cluster with that namespace (default: the one that this process runs in)")
+	f.BoolVar(&c.custom, "config-custom-resources", false,
+		"the custom resources of "+kinds.Group+" (deploy/chart/portcullis/crds) in that cluster are configuration")
+	f.StringVar(&c.kubeconfig, "config-kubeconfig", "",
+		"kubeconfig of the cluster of --config-namespace and --config-custom-resources (default: the one that this process runs in)")
 	f.StringArrayVar(&c.operator.Names, "operator", nil, "identity that may change everything through ConfigService; may be given several times")
 	f.StringArrayVar(&c.operator.Authorities, "operator-authority", nil,
 		"authority that may vouch for operators, as `portcullis certs show` prints it (sha256:...), or spiffe://TRUST-DOMAIN; "+
@@ -75,8 +78,8 @@ func (c *storeConfig) bind(f *pflag.FlagSet) {
 }
 
 func (c *storeConfig) missing() string {
-	if len(c.paths) == 0 && c.dataDir == "" && len(c.etcd.endpoints) == 0 && c.namespace == "" {
-		return "--config, --data-dir, --etcd or --config-namespace"
+	if len(c.paths) == 0 && c.dataDir == "" && len(c.etcd.endpoints) == 0 && c.namespace == "" && !c.custom {
+		return "--config, --data-dir, --etcd, --config-namespace or --config-custom-resources"
 	}
 	return ""
 }
@@ -87,8 +90,8 @@ func (c *storeConfig) validate() error {
 		return errors.New("--data-dir and --etcd: the store is in this process or in a cluster of its own, say which")
 	case c.quota < minQuota:
 		return fmt.Errorf("--store-quota %d: at least %d bytes", c.quota, minQuota)
-	case c.namespace == "" && c.kubeconfig != "":
-		return errors.New("--config-kubeconfig: say with --config-namespace where in that cluster")
+	case c.namespace == "" && !c.custom && c.kubeconfig != "":
+		return errors.New("--config-kubeconfig: say with --config-namespace or --config-custom-resources what in that cluster")
 	case (c.etcd.user == "") != (c.etcd.passwordFile == ""):
 		return errors.New("--etcd-user and --etcd-password-file go together")
 	}
@@ -100,6 +103,21 @@ func (c *storeConfig) validate() error {
 	return findAll(c.paths)
 }
 
+// places names where the configuration beside the store is, for people who look for the file to edit.
+func (c *storeConfig) places() string {
+	var all []string
+	if len(c.paths) > 0 {
+		all = append(all, "--config "+strings.Join(c.paths, ", "))
+	}
+	if c.namespace != "" {
+		all = append(all, "the ConfigMaps of --config-namespace "+c.namespace)
+	}
+	if c.custom {
+		all = append(all, "the custom resources of "+kinds.Group)
+	}
+	return strings.Join(all, " or ")
+}
+
 type stores struct {
 	decoder  *config.Decoder // of all
 	sources  []config.Source
@@ -108,6 +126,7 @@ type stores struct {
 	presence *etcdstore.Presence // likewise
 	embedded *embedded.Server
 	client   *clientv3.Client
+	custom   *customCluster // nil without custom resources
 }
 
 // open opens what the flags name. Nothing is asked yet, but by an embedded etcd, which is made if it is new.
@@ -134,12 +153,8 @@ func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ 
 		}
 		s.sources = append(s.sources, s.source.Announced(s.presence))
 	}
-	if c.namespace != "" {
-		source, err := c.configMaps(s.decoder)
-		if err != nil {
-			return nil, err
-		}
-		s.sources = append(s.sources, source)
+	if err := s.openCluster(c); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -196,24 +211,6 @@ func (c *etcdConfig) client() (*clientv3.Client, error) {
 	return etcdstore.Dial(etcdstore.DialOptions{
 		Endpoints: c.endpoints, CAFile: c.tls.ca, CertFile: c.tls.cert, KeyFile: c.tls.key, User: c.user, PasswordFile: c.passwordFile,
 	})
-}
-
-func (c *storeConfig) configMaps(decoder *config.Decoder) (*configkubernetes.Source, error) {
-	var restConfig *rest.Config
-	var err error
-	if c.kubeconfig != "" {
-		restConfig, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	} else {
-		restConfig, err = rest.InClusterConfig()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--config-namespace: %w", err)
-	}
-	client, err := kubernetes.NewForConfig(restConfig)
-	if err != nil {
-		return nil, fmt.Errorf("--config-namespace: %w", err)
-	}
-	return configkubernetes.New(configkubernetes.Options{Client: client, Namespace: c.namespace, Decoder: decoder})
 }
 
 // cover is how old the configuration may be for what others know of this process; nil when no others have to know.

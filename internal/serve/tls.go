@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -38,16 +39,26 @@ func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *sl
 	if err := checkServes(f); err != nil {
 		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
 	}
-	labels := prometheus.Labels{"listener": listener}
-	return r, errors.Join(
-		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "portcullis_certificate_expiry_seconds", ConstLabels: labels,
-			Help: "Time until our own certificate lapses, in seconds.",
-		}, r.SecondsToExpiry)),
-		metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "portcullis_ca_expiry_seconds", ConstLabels: labels,
-			Help: "Time until the first of the trusted authorities lapses, in seconds.",
-		}, r.CASecondsToExpiry)),
+	return r, registerExpiry(metrics, r, listener)
+}
+
+// registerExpiry shows the end of our own certificate, and that of the first of the trusted authorities, as moments: an alert on
+// a moment holds while nothing is scraped.
+func registerExpiry(metrics prometheus.Registerer, r *certs.Reloader, listener string) error {
+	gauge := func(name, help string, moment func() time.Time) error {
+		options := prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"listener": listener}}
+		return metrics.Register(prometheus.NewGaugeFunc(options, func() float64 {
+			if at := moment(); !at.IsZero() {
+				return float64(at.Unix())
+			}
+			return 0
+		}))
+	}
+	return errors.Join(
+		gauge("portcullis_certificate_expiration_timestamp_seconds",
+			"End of our own certificate, in seconds since 1970; 0 without one.", r.Expiry),
+		gauge("portcullis_ca_expiration_timestamp_seconds",
+			"End of the first of the trusted authorities, in seconds since 1970; 0 without one.", r.CAExpiry),
 	)
 }
 

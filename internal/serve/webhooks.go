@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/propagation"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
@@ -31,8 +32,8 @@ func (c *webhookConfig) bind(f *pflag.FlagSet) {
 		"address of a service that a clientConfig names: "+serviceForm+"; may be given several times (default: its name in DNS)")
 }
 
-func (c *webhookConfig) client(metrics prometheus.Registerer, log *slog.Logger) (*outbound.Client, error) {
-	o := outbound.Options{Metrics: metrics}
+func (c *webhookConfig) client(metrics prometheus.Registerer, propagator propagation.TextMapPropagator, log *slog.Logger) (*outbound.Client, error) {
+	o := outbound.Options{Metrics: metrics, Propagator: propagator}
 	if c.kubeconfig != "" {
 		identities, err := outbound.Kubeconfig(c.kubeconfig)
 		if err != nil {

@@ -114,7 +114,7 @@ func (c *Call) Cancel() {
 	c.mu.Unlock()
 	if aborted {
 		c.countOutcome(false)
-		c.first.Deliver(review.Cancelled())
+		c.first.Deliver(c.cancelled(second))
 	}
 	for _, a := range [...]Attempt{c.first, second} {
 		if a != nil {
@@ -122,6 +122,16 @@ func (c *Call) Cancel() {
 			a.Withdraw()
 		}
 	}
+}
+
+// cancelled is the result of a call that is cancelled, with the time of the attempt that is outstanding: the first one, if both are.
+func (c *Call) cancelled(second Attempt) review.Result {
+	r, outstanding := review.Cancelled(), Attempt(c.first)
+	if c.first.Ended() && second != nil {
+		outstanding = second
+	}
+	r.Timing = outstanding.Timing()
+	return r
 }
 
 // MayRetryLost reports whether an attempt whose session ended may go to another replica, and records that one did.

@@ -36,6 +36,8 @@ type Attempt interface {
 	Ended() bool
 	// End ends the attempt without a result. It returns false if the attempt had ended before.
 	End() bool
+	// Timing returns where the time of an attempt without a result has gone so far.
+	Timing() review.Timing
 	// Withdraw takes an attempt that has ended out of the queue, or off the replica that has it.
 	Withdraw()
 }

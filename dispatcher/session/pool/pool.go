@@ -15,7 +15,7 @@ import (
 )
 
 // noHost is why a call of a hook without hosts fails.
-const noHost = "no host serves the hook"
+const noHost = "no host serves the hook: start one, or find in its log why it is not let in"
 
 // Pool is the replicas that serve one hook, and the calls that wait for one of them. Members change under the owner's
 // lock and are read without one.
@@ -185,7 +185,7 @@ func (p *Pool) Expire(now time.Time) {
 	if p.waits.Load() == 0 {
 		return
 	}
-	p.failWaiting(func(t *ticket) *review.Failure {
+	p.failWaiting(now, func(t *ticket) *review.Failure {
 		switch {
 		case p.absent(now), now.Sub(t.queued) >= AbsenceGrace && p.open.Load() > 0 && !p.serves(t.cluster()):
 			return review.NotStarted(review.FailureUnavailable, noHost)
@@ -206,10 +206,10 @@ func (p *Pool) Abandon() {
 	p.mu.Lock()
 	p.gone = true
 	p.mu.Unlock()
-	p.failWaiting(func(*ticket) *review.Failure { return review.NotStarted(review.FailureUnavailable, noHost) })
+	p.failWaiting(time.Now(), func(*ticket) *review.Failure { return review.NotStarted(review.FailureUnavailable, noHost) })
 }
 
-func (p *Pool) failWaiting(why func(*ticket) *review.Failure) {
+func (p *Pool) failWaiting(now time.Time, why func(*ticket) *review.Failure) {
 	ended := make(map[*ticket]*review.Failure)
 	p.mu.Lock()
 	for e := range p.waiting.All() {
@@ -220,7 +220,7 @@ func (p *Pool) failWaiting(why func(*ticket) *review.Failure) {
 	}
 	p.mu.Unlock()
 	for t, f := range ended {
-		t.finish(review.Result{Failure: f})
+		t.finish(review.Result{Failure: f, Timing: review.Timing{Queued: now.Sub(t.begun)}})
 	}
 }
 

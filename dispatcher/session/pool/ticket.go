@@ -74,7 +74,9 @@ func (t *ticket) cancel() {
 		t.hedged.Cancel()
 		return
 	}
-	t.finish(review.Cancelled())
+	cancelled := review.Cancelled()
+	cancelled.Timing = t.Timing()
+	t.finish(cancelled)
 	t.Withdraw()
 }
 
@@ -83,6 +85,17 @@ func (t *ticket) Ended() bool { return t.ended.Load() }
 
 // End implements [hedge.Attempt].
 func (t *ticket) End() bool { return !t.ended.Swap(true) }
+
+// Timing implements [hedge.Attempt].
+func (t *ticket) Timing() review.Timing {
+	now := time.Now()
+	if s := t.slot.Load(); s != nil {
+		if spent, ok := s.Timing(t, now); ok {
+			return spent
+		}
+	}
+	return review.Timing{Queued: now.Sub(t.begun)}
+}
 
 // Withdraw implements [hedge.Attempt].
 func (t *ticket) Withdraw() {

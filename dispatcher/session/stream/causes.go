@@ -3,6 +3,8 @@ package stream
 import (
 	"errors"
 	"io"
+	"maps"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,17 +26,30 @@ var (
 	errLapsed    = errors.New("session: the identity of the host does not hold any more")
 )
 
-// CauseLabel is the cause for which a session ended, as a label of metrics: one of few.
-func CauseLabel(err error) string {
-	for label, cause := range map[string]error{
+// causeOther is the label of all causes without one.
+const causeOther = "stream"
+
+// causes are the causes for which a session ended, by their label.
+func causes() map[string]error {
+	return map[string]error{
 		"silent": errSilent, "stuck": errStuck, "replaced": errReplaced, "strays": errStrays, "drained": ErrStopping, "lapsed": errLapsed,
 		"protocol": errSecond, "leaks": errLeaks, "ungranted": errUngranted,
-	} {
+	}
+}
+
+// CauseLabel is the cause for which a session ended, as a label of metrics: one of CauseLabels.
+func CauseLabel(err error) string {
+	for label, cause := range causes() {
 		if errors.Is(err, cause) {
 			return label
 		}
 	}
-	return "stream"
+	return causeOther
+}
+
+// CauseLabels are all values of CauseLabel, in any order.
+func CauseLabels() []string {
+	return slices.AppendSeq([]string{causeOther}, maps.Keys(causes()))
 }
 
 // StatusOf is the end of a session as the host sees it: an error of package status, or nil.

@@ -153,7 +153,7 @@ func TestTheBooksOfSlotsAreRight(t *testing.T) {
 			}
 			s.results(nil)
 		}
-		if s.endCalls(errSilent); s.usedSlots != 0 {
+		if s.endCalls(errSilent, time.Now()); s.usedSlots != 0 {
 			t.Errorf("seed %d: %d slots are taken in the end", seed, s.usedSlots)
 		}
 		for cluster, x := range s.shares.all() {

@@ -28,7 +28,8 @@ type answer struct {
 	call   uint64
 	hook   uint32
 	bytes  int
-	host   time.Duration // that the host says it took
+	queued time.Duration // that the host says the call waited
+	host   time.Duration // likewise, with its handler
 	result review.Result
 }
 
@@ -109,9 +110,10 @@ func (in *Incoming) answer(raw []byte) error {
 		return err
 	}
 	result, err := in.result(v.Outcome)
+	queued := time.Duration(v.QueueUS) * time.Microsecond
 	in.answers = append(in.answers, answer{
 		call: v.CallID, hook: v.HookIndex, bytes: len(raw), result: result,
-		host: (time.Duration(v.QueueUS) + time.Duration(v.HandleUS)) * time.Microsecond,
+		queued: queued, host: queued + time.Duration(v.HandleUS)*time.Microsecond,
 	})
 	return err
 }

@@ -28,7 +28,7 @@ func naive(frame *hostv1.ConnectRequest) []answer {
 	var out []answer
 	for _, v := range all {
 		out = append(out, answer{
-			call: v.GetCallId(), hook: v.GetHookIndex(),
+			call: v.GetCallId(), hook: v.GetHookIndex(), queued: time.Duration(v.GetQueueUs()) * time.Microsecond,
 			host:   time.Duration(v.GetQueueUs())*time.Microsecond + time.Duration(v.GetHandleUs())*time.Microsecond,
 			result: naiveResult(v),
 		})

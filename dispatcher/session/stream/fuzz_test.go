@@ -55,7 +55,7 @@ func FuzzState(f *testing.F) {
 			data = w.step(data)
 			w.check()
 		}
-		w.state.endCalls(errSilent)
+		w.state.endCalls(errSilent, time.Now())
 		w.check()
 		for k, n := range w.ends {
 			if n != 1 {

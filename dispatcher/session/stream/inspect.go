@@ -37,3 +37,18 @@ func (s *Session) Figures() Figures {
 	}
 	return f
 }
+
+// Standing is how a session is with calls at one moment.
+type Standing struct {
+	// Credit is how many calls the host takes at a time, and Used how many slots are taken.
+	Credit, Used int
+	// Leaving is true when the session takes no new calls any more: the host, the dispatcher or a newer session ends it.
+	Leaving bool
+}
+
+// Standing holds the lock for a moment that depends on nothing.
+func (s *Session) Standing() Standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Standing{Credit: s.state.credit, Used: s.state.usedSlots, Leaving: s.ended != nil || s.state.draining || !s.state.deadline.IsZero()}
+}

@@ -241,7 +241,7 @@ func (s *Session) endCalls(cause error) {
 	s.step(func(st *state) {
 		if s.ended == nil {
 			s.ended, s.used = cause, false
-			st.endCalls(cause)
+			st.endCalls(cause, time.Now())
 		}
 	})
 }

@@ -198,25 +198,46 @@ func (s *state) results(to []finished) []finished {
 	return to
 }
 
+// timing is where the time of a call of a frame has gone so far. A call that was sent whole is on the way while it is being written, and if
+// the host has been silent since and is suspect: hosts answer a Ping while their handlers run. Otherwise it is in the handler.
+func (s *state) timing(f *reviewFrame, t Ticket, now time.Time) review.Timing {
+	switch since := now.Sub(f.sent); {
+	case f.sent.IsZero():
+		return review.Timing{Queued: now.Sub(t.Begun())}
+	case f.progress == whole && !s.writing.Equal(f.sent) && (s.heard.After(f.sent) || now.Sub(s.heard) <= SuspectAfter):
+		return review.Timing{Queued: f.sent.Sub(t.Begun()), Host: since}
+	default:
+		return review.Timing{Queued: f.sent.Sub(t.Begun()), Wire: since}
+	}
+}
+
+// fail ends a call of a frame without a verdict, unless it has ended.
+func (s *state) fail(f *reviewFrame, t Ticket, r review.Result, now time.Time) {
+	if t != nil && !s.isVacant(t) {
+		r.Timing = s.timing(f, t, now)
+		s.finish(t, r)
+	}
+}
+
 // drop ends all calls of a frame with one result, and frees their slots.
-func (s *state) drop(f *reviewFrame, r review.Result) {
+func (s *state) drop(f *reviewFrame, r review.Result, now time.Time) {
 	for i, t := range f.tickets {
 		if t != nil {
 			s.free(f, i)
-			s.finish(t, r)
+			s.fail(f, t, r, now)
 		}
 	}
 }
 
 // endCalls ends the session: every call without a verdict is lost, or was never handed over.
-func (s *state) endCalls(cause error) {
+func (s *state) endCalls(cause error, now time.Time) {
 	s.draining = true
 	s.forgetWrites()
 	s.control = fifo[*hostv1.ConnectResponse]{}
 	for _, f := range s.calls {
-		r := review.Fail(review.FailureLost, "the session ended: %v", cause)
+		r := review.Fail(review.FailureLost, "the stream of its host ended before the verdict, and the log of the host says why: %v", cause)
 		r.Failure.NotStarted = f.progress < whole
-		s.drop(f, r)
+		s.drop(f, r, now)
 	}
 }
 

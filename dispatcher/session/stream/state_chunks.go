@@ -52,7 +52,7 @@ func (s *state) beginTransfer(f *reviewFrame, now time.Time) {
 	head := appendHead(make([]byte, 0, f.bound), f, now)
 	total := len(head) + f.body.length
 	if total > s.maxFrame {
-		s.drop(f, tooLarge(total, s.maxFrame))
+		s.drop(f, tooLarge(total, s.maxFrame), now)
 		return
 	}
 	s.sending = newTransfer(f, head)
@@ -74,7 +74,7 @@ func (s *state) expire(now time.Time) {
 		if s.isVacant(t) || now.Before(t.Call().Deadline) {
 			continue
 		}
-		s.finish(t, notInTime())
+		s.fail(s.sending.frame, t, notInTime(), now)
 		if s.unwant(i); s.sending == nil {
 			return
 		}

@@ -26,7 +26,7 @@ func (s *state) received(now time.Time, in *Incoming) error {
 	case *hostv1.ConnectRequest_Drain:
 		if !s.draining {
 			s.draining = true
-			s.notStarted(x.Drain.GetLastStartedCallId())
+			s.notStarted(x.Drain.GetLastStartedCallId(), now)
 			return nil
 		}
 	case *hostv1.ConnectRequest_Credit:
@@ -85,14 +85,14 @@ func (s *state) verdict(now time.Time, v *answer) error {
 		return nil
 	}
 	r.Timing.Queued = f.sent.Sub(t.Begun())
-	r.Timing.Host = v.host
+	r.Timing.Host, r.Timing.HostQueued = v.host, v.queued
 	r.Timing.Wire = max(0, now.Sub(f.sent)-v.host)
 	s.finish(t, r)
 	return nil
 }
 
 // notStarted ends the calls behind the last one that a leaving host has started, and those that it does not have whole.
-func (s *state) notStarted(last uint64) {
+func (s *state) notStarted(last uint64, now time.Time) {
 	if s.sending != nil {
 		s.send(cancelOf(s.sending.frame.id)) // the host need not wait for the rest
 	}
@@ -102,7 +102,7 @@ func (s *state) notStarted(last uint64) {
 			if f.progress != waiting {
 				s.crossed += f.open
 			}
-			s.drop(f, review.Result{Failure: review.NotStarted(review.FailureRefused, "the host is leaving")})
+			s.drop(f, review.Result{Failure: review.NotStarted(review.FailureRefused, "the host is leaving")}, now)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (w *stateWorld) run(t *testing.T, d *datadriven.TestData) string {
 	case "carried": // by the connection, in all
 		w.state.carried(w.now, number("in"), number("out"))
 	case "end":
-		w.state.endCalls(errSilent)
+		w.state.endCalls(errSilent, w.now)
 	default:
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}

@@ -101,10 +101,10 @@ func (s *state) encodeFrame(f *reviewFrame, scratch []byte, now time.Time) (part
 	part, rest = encodeReview(f, scratch, now)
 	switch size := len(part.Head) + f.body.length; {
 	case size > s.maxFrame:
-		s.drop(f, tooLarge(size, s.maxFrame))
+		s.drop(f, tooLarge(size, s.maxFrame), now)
 		return part, scratch, false
 	case !part.Lease.Retain():
-		s.drop(f, review.Cancelled())
+		s.drop(f, review.Cancelled(), now)
 		return part, scratch, false
 	}
 	f.progress, f.sent, f.body = whole, now, nil
@@ -119,7 +119,7 @@ func (s *state) wanted(f *reviewFrame, now time.Time) bool {
 		switch {
 		case t == nil || t.Ended():
 		case !now.Before(t.Call().Deadline):
-			s.finish(t, notInTime())
+			s.fail(f, t, notInTime(), now)
 		default:
 			live = append(live, t)
 		}

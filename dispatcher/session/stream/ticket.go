@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"slices"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -28,6 +29,19 @@ type Slot struct {
 
 // Cancel frees the slot of a ticket that has ended.
 func (s *Slot) Cancel(t Ticket) { s.session.step(func(st *state) { st.cancel(s.frame, t) }) }
+
+// Timing returns where the time of a ticket without a result has gone so far; false if the session does not have it any more.
+func (s *Slot) Timing(t Ticket, now time.Time) (spent review.Timing, ok bool) {
+	s.session.mu.Lock()
+	defer s.session.mu.Unlock()
+	f := s.session.state.calls[s.frame]
+	if f == nil || !slices.Contains(f.tickets, t) {
+		return review.Timing{}, false
+	}
+	spent = s.session.state.timing(f, t, now)
+	spent.Instance = s.session.instance
+	return spent, true
+}
 
 // Instance is the process of the host, as it names itself.
 func (s *Slot) Instance() string { return s.session.instance }

@@ -30,21 +30,21 @@ const (
 func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs",
-		Short: "Make and look at certificates",
-		Long: `Certs makes a certificate authority and the certificates of servers, hosts and clients, and shows what certificates say.
+		Short: "Make, keep and look at certificates",
+		Long: `Certs makes a certificate authority and the certificates of servers, hosts and clients, keeps them in Secrets, and shows what they say.
 Any other authority does as well: what counts is the identity, which is the first URI name of a certificate, else its
 common name, and, where documents say spec.authorities, that one of these authorities stands above it: ` + "`portcullis certs show ca.crt`" + `
 prints how to write it.
 
 Running servers and hosts take new files at once. To change the authority, let the peers trust the old and the new one for
-a while: write both certificates into one file.`,
+a while: "portcullis certs keep" does it, or write both certificates into one file.`,
 		Example: `  portcullis certs authority --dir certs
   portcullis certs issue server --dir certs --dns portcullis.example.com
   portcullis certs issue host --dir certs --identity spiffe://mesh/imagepolicy
   portcullis certs issue client --dir certs --identity kube-apiserver
   portcullis certs show certs/*.crt`,
 	}
-	return cli.Group(cmd, newCertsAuthorityCommand(), newCertsIssueCommand(), newCertsShowCommand())
+	return cli.Group(cmd, newCertsAuthorityCommand(), newCertsIssueCommand(), newCertsKeepCommand(), newCertsShowCommand())
 }
 
 func newCertsAuthorityCommand() *cobra.Command {

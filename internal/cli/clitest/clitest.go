@@ -24,9 +24,12 @@ type Result struct {
 	Code       int
 }
 
-// Execute runs a command as the process would.
+// Execute runs a command as the process would. Without $XDG_CONFIG_HOME it has no settings of the user.
 func Execute(t *testing.T, cmd *cobra.Command, in io.Reader, args ...string) Result {
 	t.Helper()
+	if os.Getenv("XDG_CONFIG_HOME") == "" {
+		t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	}
 	var out, notes bytes.Buffer
 	root := &cobra.Command{Use: "portcullis", SilenceUsage: true, SilenceErrors: true}
 	root.AddCommand(cmd)

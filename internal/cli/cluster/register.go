@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
@@ -35,15 +36,26 @@ func NewCommand() *cobra.Command {
 		Long:    "Cluster makes what has to stand in a cluster so that its API servers call the mesh.",
 		Example: "  portcullis cluster register prod-1 --config conf.d --url https://portcullis.example.com:8443 --ca ca.crt",
 	}
-	return cli.Group(cmd, newClusterRegisterCommand())
+	return cli.Group(cmd, newJoinCommand(), newClusterRegisterCommand(), newUnregisterCommand(), newCapabilityCommand())
 }
 
-type registerCommand struct {
-	config  []string
+// planner has the flags of all that makes entries.
+type planner struct {
 	mesh    connect.MeshAddress
 	timeout time.Duration
 	options registration.Options
-	output  string
+	secret  string // file of the capability
+	cluster apiServer
+}
+
+type registerCommand struct {
+	planner
+
+	config []string
+	output string
+	diff   bool
+	apply  bool
+	dryRun cli.DryRun
 }
 
 func newClusterRegisterCommand() *cobra.Command {
@@ -51,11 +63,14 @@ func newClusterRegisterCommand() *cobra.Command {
 	var show bool
 	cmd := &cobra.Command{
 		Use:   "register NAME --url URL",
-		Short: "Print the webhook configurations that make a cluster call the mesh",
-		Long: `Register asks a mesh which configuration is in force, or reads the files of "portcullis serve --config", and prints what has to
-stand in the cluster of that name: a MutatingWebhookConfiguration and a ValidatingWebhookConfiguration whose webhooks point at
-the mesh. Their rules are those of the hooks that are in force for the cluster, and nothing else. What is dangerous about them
-is said on standard error.
+		Short: "Print, diff or apply the webhook configurations that make a cluster call the mesh",
+		Long: `Register asks a mesh which configuration is in force, or reads the files of "portcullis serve --config", and makes the entries of
+the cluster of that name: a MutatingWebhookConfiguration and a ValidatingWebhookConfiguration whose webhooks point at the mesh.
+Their rules are those of the hooks that are in force for the cluster, and nothing else. Dangers of them are named on standard
+error.
+
+It prints them (--print), shows how those in the cluster would change (--diff), or writes them there (--apply). The last two find
+the cluster's API server as kubectl does. "portcullis cluster unregister" is the way back.
 
 A resource that the cluster serves in several versions is one resource for hooks with matchPolicy Equivalent, and the two
 objects have to agree about which these are: the Cluster document says so, or its spec.kubeconfig is asked, or all versions
@@ -66,70 +81,132 @@ to serve new versions. Until then hooks are called for the requests that the ent
 finds those that do not fit (entry-drift), and so do "portcullis apply --wait" and the metric portcullis_entry_drift.
 ` + connect.Usage,
 		Example: `  portcullis cluster register prod-1 --server portcullis.example.com:8444 --cert op.crt --key op.key \
-    --url https://portcullis.example.com:8443 --ca ca.crt | kubectl --context prod-1 apply -f -
+    --url https://portcullis.example.com:8443 --ca ca.crt --kube-context prod-1 --diff
 
   portcullis cluster register prod-1 --config /etc/portcullis/conf.d \
-    --url https://portcullis.example.com:8443 --ca ca.crt | kubectl --context prod-1 apply -f -
+    --url https://portcullis.example.com:8443 --ca ca.crt --kube-context prod-1 --apply
 
-  portcullis cluster register prod-1 --config conf.d --url https://10.0.0.7:8443 --ca ca.crt | kubectl diff -f -`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("name one cluster: portcullis cluster register NAME, as its Cluster document has it")
-			}
-			return nil
-		},
+  portcullis cluster register prod-1 --config conf.d --url https://10.0.0.7:8443 --ca ca.crt > entries.yaml`,
+		Args:              oneCluster("register"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			err := c.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if c.diff && err != nil && !errors.Is(err, errDiffers) {
+				return &cli.CodedError{Err: err, Code: cli.ExitError} // 1 stands for differences
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&show, "print", true, "print the objects and change nothing")
+	f.BoolVar(&c.diff, "diff", false, "show how the objects of the cluster would change; exit code 0 without differences, 1 with some, 2 for errors")
+	f.BoolVar(&c.apply, "apply", false, "write the objects to the cluster; an object of the same name that was not made for it stays, and is an error")
+	cmd.MarkFlagsMutuallyExclusive("print", "diff", "apply")
+	cli.DryRunFlag(cmd, &c.dryRun)
 	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration, instead of asking a mesh; may be given several times")
+	c.bind(f)
+	f.Lookup("ca").Usage = "PEM file of the authorities of the mesh's certificate (default, in what is printed: " +
+		"spec.registration.caBundle of the Cluster, or those of the API server's system)"
+	cli.OutputFlag(cmd, &c.output, formUsage, printer.YAML, printer.JSON)
+	return cli.WithSettings(cmd)
+}
+
+func (c *planner) bind(f *pflag.FlagSet) {
+	c.cluster.bind(f)
 	c.mesh.Bind(f)
-	f.Lookup("ca").Usage = "PEM file of the authorities of the mesh's certificate (default, in what is printed: those of the API server's system)"
-	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long the mesh may take to answer")
+	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long the mesh may take to answer, and writing to the cluster")
 	f.StringVar(&c.options.URL, "url", "", "where the cluster's API servers reach the mesh (serve --listen)")
+	f.StringVar(&c.secret, "capability-file", "",
+		"file of the capability that the API servers show, which have no client certificate (portcullis cluster capability)")
 	f.StringVar(&c.options.Name, "name", registration.DefaultName, "name of the two objects")
 	f.StringVar(&c.options.OwnNamespace, "own-namespace", "portcullis-system",
 		`namespace in which the mesh runs in this cluster, which is exempt; "" when it runs elsewhere`)
 	f.DurationVar(&c.options.Budget.Mutate, "mutate-timeout", registration.DefaultMutateBudget, "longest time for the mutating hooks of a write")
 	f.DurationVar(&c.options.Budget.Reinvoke, "reinvoke-timeout", registration.DefaultReinvokeBudget, "longest time for the hooks of a reinvocation")
 	f.DurationVar(&c.options.Budget.Validate, "validate-timeout", registration.DefaultValidateBudget, "longest time for the validating hooks of a write")
-	cli.OutputFlag(cmd, &c.output, "yaml or json (default: yaml)", printer.YAML, printer.JSON)
-	return cli.WithSettings(cmd)
 }
 
-func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Writer) error {
-	if ca := c.mesh.CA; ca != "" {
-		bundle, err := os.ReadFile(ca)
-		if err != nil {
-			return fmt.Errorf("--ca: %w", err)
-		}
-		c.options.CABundle = bundle
+// readAuthorities reads --ca into the options.
+func (c *planner) readAuthorities() error {
+	if c.mesh.CA == "" {
+		return nil
 	}
-	objects, err := c.objects(ctx)
+	bundle, err := os.ReadFile(c.mesh.CA)
 	if err != nil {
-		return err
+		return fmt.Errorf("--ca: %w", err)
 	}
+	c.options.CABundle = bundle
+	return nil
+}
+
+// checkAuthorities keeps entries that trust the authorities of a document from losing these for lack of a flag.
+func (c *planner) checkAuthorities(cluster *kinds.Cluster) error {
+	r := cluster.Spec.Registration
+	switch {
+	case len(c.options.CABundle) > 0 || r == nil:
+	case r.CAFile != "":
+		return fmt.Errorf("--ca is missing: the entries of Cluster %q trust the authorities in %s of the dispatchers (spec.registration.caFile): "+
+			"name a file with the same content", cluster.Metadata.Name, r.CAFile)
+	default:
+		c.options.CABundle = r.CABundle
+	}
+	return nil
+}
+
+// plan makes the entries of a cluster from the configuration in force. Findings go to notes. served are the resources of the cluster, if
+// they are known; otherwise its document names them, or the way to them. The entries have the capability of the options, or that of
+// the file.
+func (c *planner) plan(
+	ctx context.Context, name string, objects []config.Object, served registration.Families, notes io.Writer,
+) (*registration.Registration, error) {
 	force, err := compileFor(ctx, name, objects, notes)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	families, err := familiesOf(ctx, force.cluster)
-	if err != nil {
-		fmt.Fprintf(notes, "warning: cluster %q does not say what it serves, so that all versions count that Kubernetes ever had: %v\n", name, err)
+	if err := c.checkAuthorities(force.cluster); err != nil {
+		return nil, err
 	}
-	c.options.Equivalents = families
+	if c.options.Capability.IsZero() {
+		if c.options.Capability, err = capabilityFor(force.cluster, c.secret, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	if served == nil {
+		if served, err = familiesOf(ctx, force.cluster); err != nil {
+			fmt.Fprintf(notes, "warning: cluster %q does not say what it serves, so that all versions count that Kubernetes ever had: %v\n", name, err)
+		}
+	}
+	c.options.Equivalents = served
 	r, err := registration.Plan(force.snapshot, name, c.options)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintln(notes, force.place(f))
 	}
 	if len(r.Mutating.Webhooks)+len(r.Validating.Webhooks) == 0 {
 		fmt.Fprintf(notes, "info: no hook is in force for cluster %q, so its API servers will not call the mesh\n", name)
+	}
+	return r, nil
+}
+
+func (c *registerCommand) run(ctx context.Context, name string, out, notes io.Writer) error {
+	if err := c.readAuthorities(); err != nil {
+		return err
+	}
+	objects, err := c.objects(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.keepMade(ctx, name, objects, notes); err != nil {
+		return err
+	}
+	r, err := c.plan(ctx, name, objects, nil, notes)
+	if err != nil {
+		return err
+	}
+	if c.diff || c.apply {
+		return c.write(ctx, name, r, out, notes)
 	}
 	return c.print(out, r)
 }
@@ -144,15 +221,20 @@ func (c *registerCommand) objects(ctx context.Context) ([]config.Object, error) 
 			"or --config PATH, as for portcullis serve")
 	}
 	var objects []config.Object
-	err := c.mesh.Config(ctx, c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
-		answer, err := client.List(ctx, &configv1.ListRequest{})
-		if err != nil {
-			return err
-		}
-		objects, err = objectsOf(answer.GetObjects())
+	err := c.mesh.Config(ctx, c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) (err error) {
+		objects, err = objectsInForce(ctx, client)
 		return err
 	})
 	return objects, err
+}
+
+// objectsInForce are those of a mesh.
+func objectsInForce(ctx context.Context, client configv1.ConfigServiceClient) ([]config.Object, error) {
+	answer, err := client.List(ctx, &configv1.ListRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return objectsOf(answer.GetObjects())
 }
 
 // objectsOf decodes the objects of a mesh, except those that are being removed.
@@ -217,9 +299,11 @@ func compileFor(ctx context.Context, cluster string, objects []config.Object, no
 	}
 	snapshot, problems := config.Compile("", objects)
 	serving := func(h *match.Hook) bool { return h.Serves(cluster) }
-	problems = append(problems, config.ProblemsOf(lint.Dangers(ctx, snapshot, "", serving), objects)...)
+	problems = append(problems, config.ProblemsOf(append(lint.Dangers(ctx, snapshot, "", serving),
+		lint.EntryDangers(snapshot, []string{cluster}, serving)...), objects)...)
 	problems = append(problems, slices.DeleteFunc(lint.Options{}.Inspect(ctx, snapshot, objects), func(p config.Problem) bool {
-		return lint.IsDanger(p.Code) && p.Code != lint.CodeOwnEntry || p.Code == lint.CodeWildcard // of these the plan knows more
+		return lint.IsDanger(p.Code) && p.Code != lint.CodeOwnEntry || p.Code == lint.CodeEntriesUnchecked || // of other clusters too
+			p.Code == lint.CodeWildcard // of these the plan knows more
 	})...)
 	for _, p := range problems {
 		if p.Severity == match.SeverityWarning {

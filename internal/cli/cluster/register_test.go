@@ -14,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
@@ -95,9 +96,30 @@ func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
 	if validating.Name != "mesh" || *w.TimeoutSeconds != 3 || len(w.ClientConfig.CABundle) > 0 || len(w.NamespaceSelector.MatchExpressions) != 1 {
 		t.Errorf("the flags are not followed: %+v", validating)
 	}
-	for _, want := range []string{"(timeout-budget)", "(own-namespace)"} {
+	for _, want := range []string{"(timeout-budget)", "(danger-own-namespace)"} {
 		if !strings.Contains(r.Notes, want) {
 			t.Errorf("no %s in %q", want, r.Notes)
+		}
+	}
+}
+
+// TestClusterRegisterKeepsTheAuthoritiesOfADocument has documents whose entries trust authorities that no flag names.
+func TestClusterRegisterKeepsTheAuthoritiesOfADocument(t *testing.T) {
+	entries := func(registration string, more ...string) clitest.Result {
+		mesh := strings.Replace(registeredMesh, "namespaces: {static: {default: {}}}",
+			"kubeconfig: /absent, registration: {url: 'https://mesh', "+registration+"}", 1)
+		dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": mesh})
+		return register(t, append([]string{"prod-1", "--config", dir, "--url", "https://mesh"}, more...)...)
+	}
+	entries("caFile: /etc/ca.crt").Ends(t, cli.ExitError, "--ca is missing", "/etc/ca.crt of the dispatchers")
+	const bundle = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
+	ca := clitest.Write(t, "ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+	for name, r := range map[string]clitest.Result{
+		"the bundle of the document": entries("caBundle: " + bundle),
+		"--ca for the file":          entries("caFile: /etc/ca.crt", "--ca", ca),
+	} {
+		if r.Code != 0 || !strings.Contains(r.Out, "caBundle: "+bundle) {
+			t.Errorf("%s: %+v", name, r)
 		}
 	}
 }

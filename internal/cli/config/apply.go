@@ -5,23 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 type applyCommand struct {
 	files       []string
-	dryRun      bool
+	dryRun      cli.DryRun
 	wait        bool
 	timeout     time.Duration
 	acknowledge []string
@@ -41,6 +44,9 @@ func NewApply() *cobra.Command {
 with one is said with its file and line. What is dangerous, like a hook on leases that fails closed, has to be acknowledged
 by its code.
 
+With --dry-run, or --dry-run=server, the mesh checks it and nothing is changed. --dry-run=client reads the documents and asks no mesh;
+"portcullis lint" finds more.
+
 With --wait it returns when every live dispatcher judges new reviews by what was applied, and says at the end of --timeout which
 do not. With --expect nothing is applied over what somebody else has changed meanwhile.
 ` + configureUsage,
@@ -52,8 +58,8 @@ do not. With --expect nothing is applied over what somebody else has changed mea
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
-	cli.DryRunFlag(cmd, &c.dryRun, "have the mesh check it and show what would be done, and do nothing")
-	f.BoolVar(&c.wait, "wait", false, "wait until every live dispatcher judges by it")
+	cli.DryRunFlag(cmd, &c.dryRun)
+	f.BoolVar(&c.wait, "wait", false, "wait until every live dispatcher judges by it, and the mesh has written the entries that it keeps")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long that, and applying, may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that you take upon yourself; may be given several times")
 	f.StringArrayVar(&c.expect, "expect", nil,
@@ -79,28 +85,50 @@ func (c *applyCommand) run(cmd *cobra.Command) error {
 	if err != nil {
 		return c.refuse(cmd.OutOrStdout(), err)
 	}
-	return c.mesh.Config(cmd.Context(), c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
-		tell.Sayf("checking and storing %d objects", len(objects))
-		answer, err := client.Apply(ctx, &configv1.ApplyRequest{
-			Manifests: manifests(objects), DryRun: c.dryRun, Acknowledge: c.acknowledge, ExpectedResourceVersions: expected,
-		})
+	if c.dryRun == cli.DryRunClient {
 		tell.Done()
-		if status.Code(err) == codes.DeadlineExceeded {
-			return fmt.Errorf("no answer within %v, and nobody can say whether it is stored: apply again, what is there already stays as it is", c.timeout)
-		}
-		if err != nil {
-			return c.refuse(cmd.OutOrStdout(), refusalOf(err, objects))
-		}
-		placeFindings(answer.GetFindings(), objects)
-		if err := c.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), answer); err != nil || !c.wait || c.dryRun {
+		return c.printRead(cmd.OutOrStdout(), objects)
+	}
+	return c.mesh.Config(cmd.Context(), c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
+		to := outputs{cmd.OutOrStdout(), cmd.ErrOrStderr(), tell}
+		if err := c.apply(ctx, client, objects, expected, to); err != nil {
 			return err
 		}
-		w := wait{request: &configv1.WaitRequest{Revision: answer.GetRevision()}, timeout: c.timeout, done: "judge by it", tell: tell}
-		if err := w.until(ctx, client); err != nil {
-			return err
+		if !c.wait || c.dryRun != cli.DryRunNone {
+			return nil
 		}
-		return printEntryDrift(ctx, client, cmd.ErrOrStderr())
+		return c.awaitEntries(ctx, client, to)
 	})
+}
+
+// outputs are where an apply prints.
+type outputs struct {
+	out, notes io.Writer
+	tell       *printer.Progress
+}
+
+// apply has the mesh store the objects, and waits for it if it has to.
+func (c *applyCommand) apply(
+	ctx context.Context, client configv1.ConfigServiceClient, objects []config.Object, expected map[string]string, to outputs,
+) error {
+	tell := to.tell
+	tell.Sayf("checking and storing %d objects", len(objects))
+	answer, err := client.Apply(ctx, &configv1.ApplyRequest{
+		Manifests: manifests(objects), DryRun: c.dryRun == cli.DryRunServer, Acknowledge: c.acknowledge, ExpectedResourceVersions: expected,
+	})
+	tell.Done()
+	if status.Code(err) == codes.DeadlineExceeded {
+		return fmt.Errorf("no answer within %v, and nobody can say whether it is stored: apply again, what is there already stays as it is", c.timeout)
+	}
+	if err != nil {
+		return c.refuse(to.out, refusalOf(err, objects))
+	}
+	placeFindings(answer.GetFindings(), objects)
+	if err := c.print(to.out, to.notes, answer); err != nil || !c.wait || c.dryRun != cli.DryRunNone {
+		return err
+	}
+	w := wait{request: &configv1.WaitRequest{Revision: answer.GetRevision()}, timeout: c.timeout, done: "judge by it", tell: tell}
+	return w.until(ctx, client)
 }
 
 // refuse returns the error, and with -o json prints it for tools too.
@@ -111,21 +139,58 @@ func (c *applyCommand) refuse(out io.Writer, err error) error {
 	return err
 }
 
-// printEntryDrift prints findings about clusters whose entries were made from another configuration.
-func printEntryDrift(ctx context.Context, client configv1.ConfigServiceClient, notes io.Writer) error {
-	answer, err := client.List(ctx, &configv1.ListRequest{Kind: kinds.ClusterKind})
-	if err != nil {
-		return err
+// entriesPause is the time between two looks at entries that are waited for.
+const entriesPause = 200 * time.Millisecond
+
+// awaitEntries waits until the mesh has written the entries that it keeps, except where it cannot: a cluster that is away for long must
+// not hold up each apply. It prints findings about these, and about clusters whose entries an operator has to make again.
+func (c *applyCommand) awaitEntries(ctx context.Context, client configv1.ConfigServiceClient, to outputs) error {
+	tell, notes := to.tell, to.notes
+	defer tell.Done()
+	for {
+		answer, err := client.List(ctx, &configv1.ListRequest{Kind: kinds.ClusterKind})
+		if err != nil {
+			return err
+		}
+		behind := findingsOf(answer, service.CodeEntriesBehind)
+		if len(behind) == 0 {
+			tell.Done()
+			printFindings(notes, findingsOf(answer, service.CodeEntriesNotKept, service.CodeEntryDrift))
+			return nil
+		}
+		tell.Sayf("waiting for the entries of %d clusters", len(behind))
+		if !clock.Sleep(ctx, entriesPause) {
+			tell.Done()
+			printFindings(notes, behind)
+			return &cli.CodedError{Code: cli.ExitBehind, Err: fmt.Errorf(
+				"each dispatcher judges by it, but after %v the entries of %d clusters are not written", c.timeout, len(behind))}
+		}
 	}
+}
+
+// findingsOf are the findings about objects that have one of some codes.
+func findingsOf(answer *configv1.ListResponse, codes ...string) []*configv1.Finding {
 	var findings []*configv1.Finding
 	for _, o := range answer.GetObjects() {
 		for _, f := range o.GetFindings() {
-			if f.GetCode() == service.CodeEntryDrift {
+			if slices.Contains(codes, f.GetCode()) {
 				findings = append(findings, f)
 			}
 		}
 	}
-	printFindings(notes, findings)
+	return findings
+}
+
+// printRead prints the objects of a client dry run: they have been read strictly, and the mesh does not know of them.
+func (c *applyCommand) printRead(out io.Writer, objects []config.Object) error {
+	if c.output == printer.JSON {
+		return printer.WriteJSON(out, map[string]any{"objects": printer.Messages(keysOf(objects))})
+	}
+	for i := range objects {
+		if _, err := fmt.Fprintf(out, "%s is valid (client dry run)\n", objects[i].Key); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -133,7 +198,7 @@ func (c *applyCommand) print(out, notes io.Writer, answer *configv1.ApplyRespons
 	return printer.Print(out, c.output, printer.Message{Message: answer}, func() error {
 		printFindings(notes, answer.GetFindings())
 		suffix := ""
-		if c.dryRun {
+		if c.dryRun != cli.DryRunNone {
 			suffix = " (dry run)"
 		}
 		for i, o := range answer.GetObjects() {

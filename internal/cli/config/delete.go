@@ -1,67 +1,166 @@
 package config
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
+type deleteCommand struct {
+	files          []string
+	wait           bool
+	dryRun         cli.DryRun
+	ignoreNotFound bool
+	expect         string
+	progress       string
+	timeout        time.Duration
+	mesh           connect.MeshAddress
+	out, notes     io.Writer
+}
+
 // NewDelete returns "delete".
 func NewDelete() *cobra.Command {
-	var mesh connect.MeshAddress
-	var waits, dryRun bool
-	var expect string
-	var form string
-	var timeout time.Duration
+	var c deleteCommand
 	cmd := &cobra.Command{
-		Use:   "delete KIND NAME",
-		Short: "Remove an object of the configuration",
-		Long: `Delete removes an object: no review begins with it any more, those that did are finished, hosts are told, and then it is
-gone. With --wait it returns when no dispatcher judges a review by it any more: a host can be stopped then.
+		Use:   "delete (KIND NAME... | KIND/NAME... | -f PATH)",
+		Short: "Remove objects of the configuration",
+		Long: `Delete removes objects: no review begins with them any more, those that did are finished, hosts are told, and then they are
+gone. With --wait it returns when no dispatcher judges a review by them any more: a host can be stopped then.
+
+With -f it removes the objects of files, those that "portcullis apply -f" made of them. Configurations of webhooks are removed first, then
+HookRoutes, Clusters and Roles. The mesh checks all before it removes one; an object that is not there is an error once the others are removed.
 ` + configureUsage,
 		Example: `  portcullis delete vwc policy --wait --ready-file /tmp/ready.json
-  portcullis delete HookRoute/policy`,
-		Args:              cobra.RangeArgs(1, 2),
+  portcullis delete HookRoute/policy Role/authors
+  portcullis delete -f conf.d --ignore-not-found`,
 		ValidArgsFunction: completeKinds,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := keyNamed(args)
-			if err != nil {
-				return err
-			}
-			return mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
-				answer, err := client.Delete(ctx, &configv1.DeleteRequest{Key: key, DryRun: dryRun, ExpectedResourceVersion: expect})
-				if err != nil {
-					return err
-				}
-				did := "is being removed"
-				if dryRun {
-					did = "would be removed (dry run)"
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", Name(key), did)
-				if !waits || dryRun {
-					return nil
-				}
-				w := wait{
-					request: &configv1.WaitRequest{Revision: answer.GetRevision(), Released: true}, timeout: timeout,
-					done: "have let go of it", tell: printer.NewProgress(cmd.ErrOrStderr(), form),
-				}
-				return w.until(ctx, client)
-			})
+			c.out, c.notes = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return c.run(cmd, args)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&waits, "wait", false, "wait until no review is judged by it any more")
-	cli.DryRunFlag(cmd, &dryRun, "have the mesh check it, and do nothing")
-	f.StringVar(&expect, "expect", "", "version that the object must still have")
-	cli.ProgressFlag(cmd, &form)
-	f.DurationVar(&timeout, "timeout", time.Minute, "how long that may take")
-	mesh.Bind(f)
+	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
+	f.BoolVar(&c.wait, "wait", false, "wait until no review is judged by them any more")
+	f.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "no error for objects that are not there")
+	cli.DryRunFlag(cmd, &c.dryRun)
+	f.StringVar(&c.expect, "expect", "", "version that the object must still have; for one object")
+	cli.ProgressFlag(cmd, &c.progress)
+	f.DurationVar(&c.timeout, "timeout", time.Minute, "how long that may take")
+	c.mesh.Bind(f)
 	return cli.WithSettings(cmd)
+}
+
+func (c *deleteCommand) run(cmd *cobra.Command, args []string) error {
+	keys, err := c.keys(cmd, args)
+	if err != nil {
+		return err
+	}
+	if c.expect != "" && len(keys) > 1 {
+		return fmt.Errorf("--expect is the version of one object, and these are %d: remove them one by one", len(keys))
+	}
+	slices.SortStableFunc(keys, func(a, b *configv1.ConfigKey) int {
+		return cmp.Compare(removalRank(a.GetKind()), removalRank(b.GetKind()))
+	})
+	if c.dryRun == cli.DryRunClient {
+		return c.say(keys, "would be removed (client dry run)")
+	}
+	return c.mesh.Config(cmd.Context(), c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
+		return c.remove(ctx, client, keys)
+	})
+}
+
+// keys are the objects that the arguments or the files name.
+func (c *deleteCommand) keys(cmd *cobra.Command, args []string) ([]*configv1.ConfigKey, error) {
+	switch {
+	case len(c.files) == 0:
+		return keysNamed(args)
+	case len(args) > 0:
+		return nil, errors.New("objects are named by arguments or by files, not by both")
+	}
+	objects, err := documents(cmd, c.files)
+	return keysOf(objects), err
+}
+
+func keysOf(objects []config.Object) []*configv1.ConfigKey {
+	keys := make([]*configv1.ConfigKey, len(objects))
+	for i := range objects {
+		keys[i] = &configv1.ConfigKey{Kind: objects[i].Kind, Name: objects[i].Name}
+	}
+	return keys
+}
+
+// removalRank orders kinds: a hook that has lost its HookRoute would be called elsewhere, and an identity that has lost its Role may
+// remove nothing.
+func removalRank(kind string) int {
+	return slices.Index([]string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind}, kind) // others first
+}
+
+// remove removes objects after the mesh has checked all of them.
+func (c *deleteCommand) remove(ctx context.Context, client configv1.ConfigServiceClient, keys []*configv1.ConfigKey) error {
+	request := func(key *configv1.ConfigKey, dry bool) *configv1.DeleteRequest {
+		return &configv1.DeleteRequest{Key: key, DryRun: dry, ExpectedResourceVersion: c.expect}
+	}
+	var there []*configv1.ConfigKey
+	var missing error
+	for _, key := range keys {
+		switch _, err := client.Delete(ctx, request(key, true)); {
+		case err == nil:
+			there = append(there, key)
+		case status.Code(err) != codes.NotFound:
+			return err
+		case !c.ignoreNotFound && missing == nil:
+			missing = err
+		}
+	}
+	if c.dryRun == cli.DryRunServer {
+		if err := c.say(there, "would be removed (dry run)"); err != nil {
+			return err
+		}
+		return missing
+	}
+	var last *configv1.Revision
+	for _, key := range there {
+		answer, err := client.Delete(ctx, request(key, false))
+		if err == nil {
+			last, err = answer.GetRevision(), c.say([]*configv1.ConfigKey{key}, "is being removed")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.wait && last != nil {
+		w := wait{
+			request: &configv1.WaitRequest{Revision: last, Released: true}, timeout: c.timeout,
+			done: "have let go of it", tell: printer.NewProgress(c.notes, c.progress),
+		}
+		if err := w.until(ctx, client); err != nil {
+			return err
+		}
+	}
+	return missing
+}
+
+func (c *deleteCommand) say(keys []*configv1.ConfigKey, what string) error {
+	for _, key := range keys {
+		if _, err := fmt.Fprintf(c.out, "%s %s\n", Name(key), what); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -163,7 +163,7 @@ func differencesOf(stored []*configv1.ConfigObject, wanted []config.Object) (dif
 			}
 			result = "updated"
 		}
-		text, err := unified(o.Key.String(), before, after)
+		text, err := Unified(o.Key.String(), before, after)
 		if err != nil {
 			return d, err
 		}
@@ -211,16 +211,16 @@ const (
 	maxDiffLines = 4096
 )
 
-// unified is how two texts differ, as patch reads it; empty when they do not. Without a text there is no object. Each line has
+// Unified is how two texts of an object differ, as patch reads it; empty when they do not. Without a text there is no object. Each line has
 // an end.
-func unified(object, before, after string) (string, error) {
+func Unified(object, before, after string) (string, error) {
 	a, b := slices.Collect(strings.Lines(before)), slices.Collect(strings.Lines(after))
 	if differ := min(len(a), len(b)) - same(a, b); differ > maxDiffLines {
-		gone, err := unified(object, before, "")
+		gone, err := Unified(object, before, "")
 		if err != nil {
 			return "", err
 		}
-		made, err := unified(object, "", after)
+		made, err := Unified(object, "", after)
 		return gone + made, err
 	}
 	side := func(text string) string {

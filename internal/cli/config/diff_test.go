@@ -39,7 +39,7 @@ func TestUnified(t *testing.T) {
 
 func differing(t *testing.T, object, before, after string) string {
 	t.Helper()
-	text, err := unified(object, before, after)
+	text, err := Unified(object, before, after)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,19 +40,20 @@ func expectations(texts []string) (map[string]string, error) {
 	return out, nil
 }
 
-func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
+// read returns the valid objects of files, and the problems of all documents.
+func read(cmd *cobra.Command, paths []string) ([]config.Object, config.Problems, error) {
 	var objects []config.Object
 	var problems config.Problems
 	for _, path := range paths {
 		if strings.Contains(path, "://") {
-			return nil, fmt.Errorf("-f %s: what is not on this machine is not read: fetch it, look at it, and name the file, or -f -", path)
+			return nil, nil, fmt.Errorf("-f %s: what is not on this machine is not read: fetch it, look at it, and name the file, or -f -", path)
 		}
 	}
 	var files []string
 	for _, path := range paths {
 		read, ok, err := stream(cmd, path)
 		if err != nil {
-			return nil, fmt.Errorf("-f: %w", err)
+			return nil, nil, fmt.Errorf("-f: %w", err)
 		}
 		if !ok {
 			files = append(files, path)
@@ -63,15 +64,23 @@ func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
 	if len(files) > 0 {
 		directory, err := directory.New(directory.Options{Paths: files})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		listing, err := directory.Read(cmd.Context())
 		if err != nil {
-			return nil, fmt.Errorf("-f: %w", err)
+			return nil, nil, fmt.Errorf("-f: %w", err)
 		}
 		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
 	}
-	problems = append(problems, Duplicates(objects)...)
+	return objects, append(problems, Duplicates(objects)...), nil
+}
+
+// documents are the objects of files, all of them valid, as many as are applied at a time.
+func documents(cmd *cobra.Command, paths []string) ([]config.Object, error) {
+	objects, problems, err := read(cmd, paths)
+	if err != nil {
+		return nil, err
+	}
 	if err := invalid(problems); err != nil {
 		return nil, err
 	}
@@ -96,23 +105,26 @@ func manifests(objects []config.Object) []*admissionv1.Object {
 	return out
 }
 
+var errNoKind = errors.New("there is no kind")
+
 // kindNames are the kinds by the names that people type.
 var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never written
 	"validatingwebhookconfiguration": "ValidatingWebhookConfiguration", "vwc": "ValidatingWebhookConfiguration",
 	"mutatingwebhookconfiguration": "MutatingWebhookConfiguration", "mwc": "MutatingWebhookConfiguration",
 	"externaladmissionhookconfiguration": "ValidatingWebhookConfiguration",
-	"hookroute":                          "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
+	"hookroute":                          "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
 }
 
-// kindNamed is a kind by a name that people type: in any case, in the plural, or short.
+// kindNamed is a kind by a name that people type: in any case, in the plural, short, or with a group, as -o name prints it.
 func kindNamed(text string) (string, error) {
-	lower := strings.ToLower(text)
+	lower, _, _ := strings.Cut(strings.ToLower(text), ".")
 	for _, name := range []string{lower, strings.TrimSuffix(lower, "s")} {
 		if kind, ok := kindNames[name]; ok {
 			return kind, nil
 		}
 	}
-	return "", fmt.Errorf("there is no kind %q: use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), hookroute, cluster or role", text)
+	return "", fmt.Errorf("%w %q: "+
+		"use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), hookroute (hr), cluster or role", errNoKind, text)
 }
 
 // completeKinds completes the first argument, a kind. Names are the mesh's, which the shell does not ask.
@@ -121,8 +133,11 @@ func completeKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "hookroute", "cluster", "role"}
-	if cmd.Name() == "get" {
-		words = append(words, "dispatchers", "changes")
+	switch cmd.Name() {
+	case "get":
+		words = append(words, "dispatchers", "hosts", "hooks", "changes")
+	case "explain":
+		words = append(words, "hook")
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
@@ -31,15 +33,20 @@ type explainCommand struct {
 func NewExplain() *cobra.Command {
 	var c explainCommand
 	cmd := &cobra.Command{
-		Use:   "explain KIND NAME",
-		Short: "Say whether an object is in force, and if not, why",
+		Use:     "explain KIND NAME | explain hook NAME",
+		Aliases: []string{"describe"},
+		Short:   "Say whether an object is in force, and if not, why",
 		Long: `Explain tells of one object what somebody on call has to know: whether it is in force everywhere, and if not, what is in the
-way and what to do; how far each dispatcher is; its findings; who changed it last, and when.
+way and what to do; how far each dispatcher is; its findings; who changed it last, and when. Of a hook it tells besides which hosts
+serve it, on which dispatchers, and whether its calls fail.
+
+"portcullis describe" is the same command.
 
 What hooks said to one review, and why others were not called, is told by "portcullis review --explain".
 ` + configureUsage,
 		Example: `  portcullis explain vwc policy --ready-file /tmp/ready.json
-  portcullis explain HookRoute/policy -o yaml`,
+  portcullis explain HookRoute/policy -o yaml
+  portcullis explain hook policy.example.com`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completeKinds,
 		RunE:              c.run,
@@ -52,6 +59,9 @@ What hooks said to one review, and why others were not called, is told by "portc
 }
 
 func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
+	if name, ok := hookNamed(args); ok {
+		return c.hook(cmd, name)
+	}
 	key, err := keyNamed(args)
 	if err != nil {
 		return err
@@ -61,7 +71,11 @@ func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		return printer.Print(cmd.OutOrStdout(), c.output, e.messages(), func() error {
+		told, err := e.messages()
+		if err != nil {
+			return err
+		}
+		return printer.Print(cmd.OutOrStdout(), c.output, told, func() error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), e.text(time.Now()))
 			return err
 		})
@@ -84,16 +98,20 @@ func explain(ctx context.Context, client configv1.ConfigServiceClient, key *conf
 		return nil, err
 	}
 	changes, err := client.ListChanges(ctx, &configv1.ListChangesRequest{Key: key, Limit: explainedChanges})
-	if err != nil {
+	if err != nil && status.Code(err) != codes.FailedPrecondition { // without a store no changes are known
 		return nil, err
 	}
 	return &explained{object.GetObject(), dispatchers.GetDispatchers(), changes.GetChanges()}, nil
 }
 
-func (e *explained) messages() map[string]any {
-	return map[string]any{
-		"object": printer.Message{Message: e.object}, "verdict": e.verdict(), "dispatchers": printer.Messages(e.dispatchers), "changes": printer.Messages(e.changes),
+func (e *explained) messages() (map[string]any, error) {
+	object, err := kubernetesObject(e.object)
+	if err != nil {
+		return nil, err
 	}
+	return map[string]any{
+		"object": object.Object, "verdict": e.verdict(), "dispatchers": printer.Messages(e.dispatchers), "changes": printer.Messages(e.changes),
+	}, nil
 }
 
 func condition(o *configv1.ConfigObject, kind string) *configv1.Condition {
@@ -114,7 +132,7 @@ func (e *explained) verdict() string {
 	}
 	for _, step := range []struct{ kind, not string }{
 		{"Accepted", "is not valid"}, {"InRotation", "is not called"}, {"Effective", "is not in force everywhere"},
-		{"Served", "is in force everywhere, and not served"},
+		{"Served", "is in force everywhere, and not served"}, {"Registered", "is in force everywhere, and its entries are not known to be"},
 	} {
 		c := condition(o, step.kind)
 		switch c.GetStatus() {
@@ -123,6 +141,9 @@ func (e *explained) verdict() string {
 		case "Unknown":
 			return "may not be in force (" + c.GetReason() + "): " + cmp.Or(c.GetMessage(), "no more is known")
 		}
+	}
+	if c := condition(o, "Deciding"); c.GetType() != "" {
+		return "is in force everywhere; " + c.GetMessage()
 	}
 	return "is in force everywhere"
 }

@@ -71,6 +71,7 @@ func TestTheFirstThingInTheWayIsTheVerdict(t *testing.T) {
 		"what is not called":      {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective"), not("InRotation")}}, "is not called (Why): do this"},
 		"what others do not know": {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective")}}, "is not in force everywhere (Why): do this"},
 		"what no host serves":     {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Served")}}, "is in force everywhere, and not served (Why): do this"},
+		"entries of before":       {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Registered")}}, "is in force everywhere, and its entries are not known to be (Why): do this"},
 		"what is being removed":   {&configv1.ConfigObject{Removing: true, Conditions: []*configv1.Condition{not("Accepted")}}, "is being removed: no review begins with it any more, and those that did are finished first"},
 	} {
 		if got := (&explained{object: tc.object}).verdict(); got != tc.want {

@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
@@ -19,43 +21,56 @@ import (
 )
 
 type getCommand struct {
-	watch   bool
-	timeout time.Duration
-	mesh    connect.MeshAddress
-	output  string
+	watch    bool
+	selector string
+	timeout  time.Duration
+	mesh     connect.MeshAddress
+	output   string
 }
 
 // NewGet returns "get".
 func NewGet() *cobra.Command {
 	var c getCommand
 	cmd := &cobra.Command{
-		Use:   "get [KIND [NAME]] | get dispatchers | get changes",
-		Short: "Show objects of the configuration, the dispatchers, or who changed what",
+		Use:   "get [KIND[,KIND] [NAME...] | KIND/NAME...] | get dispatchers | get hosts | get hooks | get changes",
+		Short: "Show objects of the configuration, the dispatchers, hosts and hooks, or who changed what",
 		Long: `Get shows the objects of all sources, and whether they are valid, called, in force everywhere, and served: whether every hook that
-is called over streams has a host on every dispatcher. With -o yaml it prints
-what their authors wrote, which "portcullis apply" takes again.
+is called over streams has a host on every dispatcher. Kinds have the short names vwc, mwc and hr; without one, and with
+"all", it shows every kind.
+
+With -o yaml it prints what the authors wrote, which "portcullis apply" takes again. With -o json it prints objects of Kubernetes
+with the conditions and findings as their status; several are a List. -o jsonpath=TEMPLATE, go-template=TEMPLATE and
+custom-columns=HEADER:PATH,... are those of kubectl, and -o name prints what "portcullis get" and "delete" take. -l SELECTOR shows
+the objects with these labels alone.
 
 With -w it shows each object again when something about it changes, until it is interrupted, which is no error. With -o json each
 change is a line.
 
 "get dispatchers" shows which configuration each live dispatcher judges by, and its state: Current, Behind what the store holds,
-Diverging when it keeps an older version of something, Stopped when its configuration is too old to judge by. "get changes" shows
+Diverging when it keeps an older version of something, Stopped when its configuration is too old to judge by. "get hosts" shows the hosts that are
+connected: their hooks, their slots in use, and how long their latest calls took. "get hooks" shows each hook in force, and the hosts
+or the webhook that answer its calls. "get changes" shows
 who changed what, the latest first. With -w they are looked at each second: a dispatcher is shown again when something has changed
 about it but its age, and a change when it has been made, the latest last; with -o json each line holds all dispatchers, or one change.
 ` + configureUsage,
 		Example: `  portcullis get --ready-file /tmp/ready.json
   portcullis get vwc policy -o yaml
+  portcullis get vwc,mwc -o jsonpath='{.items[*].metadata.name}'
+  portcullis get all -l team=payments -o custom-columns=NAME:.metadata.name,GENERATION:.metadata.generation
   portcullis get hookroutes -w
   portcullis get dispatchers -o json
+  portcullis get hosts
+  portcullis get hooks -o wide
   portcullis get changes -w`,
-		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: completeKinds,
 		RunE:              c.run,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
+	f.StringVarP(&c.selector, "selector", "l", "", "labels of the objects to show, as kubectl selects: team=payments, 'tier in (a,b)', !canary")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, but not the stream of --watch")
-	cli.OutputFlag(cmd, &c.output, "how to print (default: a table)", printer.JSON, printer.YAML, printer.Wide)
+	cli.OutputFlag(cmd, &c.output, "how to print (default: a table)",
+		append([]string{printer.JSON, printer.YAML, printer.Wide, printer.Name}, printer.Templates()...)...)
 	c.mesh.Bind(f)
 	return cli.WithSettings(cmd)
 }
@@ -67,87 +82,118 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	return c.mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		show := c.show(cmd, client)
-		if len(args) == 1 {
-			switch strings.TrimSuffix(strings.ToLower(args[0]), "s") {
-			case "dispatcher":
-				return show.Dispatchers(ctx)
-			case "change":
-				return show.Changes(ctx)
+		if others := c.others(show, args); others != nil {
+			if c.selector != "" {
+				return fmt.Errorf("-l: %s have no labels, only objects of the configuration have", args[0])
 			}
+			return others(ctx)
 		}
-		if len(args) == 2 || len(args) == 1 && strings.Contains(args[0], "/") {
-			return c.one(ctx, show, args)
+		which, err := selected(args)
+		if err == nil {
+			which, err = which.labelled(c.selector)
 		}
-		return c.list(ctx, show, args)
+		switch {
+		case errors.Is(err, errNoKind):
+			return fmt.Errorf("%w, or dispatchers, hosts, hooks or changes", err)
+		case err != nil:
+			return err
+		}
+		if c.watch {
+			return watchObjects(ctx, show, which)
+		}
+		return c.list(ctx, show, which)
 	})
+}
+
+// others shows what arguments name that is no object of the configuration; nil if they name objects.
+func (c *getCommand) others(show *mesh.Show, args []string) func(context.Context) error {
+	if len(args) != 1 {
+		return nil
+	}
+	switch strings.TrimSuffix(strings.ToLower(args[0]), "s") {
+	case "dispatcher":
+		return show.Dispatchers
+	case "change":
+		return show.Changes
+	case "host":
+		return show.Hosts
+	case "hook":
+		return show.Hooks
+	}
+	return nil
 }
 
 func (c *getCommand) show(cmd *cobra.Command, client configv1.ConfigServiceClient) *mesh.Show {
 	return &mesh.Show{
 		Client: client, Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output, Watch: c.watch, Timeout: c.timeout,
+		Dial: connect.Others(&c.mesh, configv1.NewConfigServiceClient),
 	}
 }
 
-func (c *getCommand) one(ctx context.Context, show *mesh.Show, args []string) error {
-	key, err := keyNamed(args)
-	if err != nil {
-		return err
-	}
-	if c.watch {
-		return watchObjects(ctx, show, &configv1.WatchRequest{Kind: key.GetKind(), Name: key.GetName()})
-	}
-	answer, err := show.Client.Get(ctx, &configv1.GetRequest{Key: key})
-	if err != nil {
-		return err
-	}
-	return printObjects(show, answer.GetObject(), answer.GetObject())
-}
-
-func (c *getCommand) list(ctx context.Context, show *mesh.Show, args []string) error {
-	kind := ""
-	if len(args) == 1 {
-		var err error
-		if kind, err = kindNamed(args[0]); err != nil {
-			return fmt.Errorf("%w, dispatchers or changes", err)
-		}
-	}
-	if c.watch {
-		return watchObjects(ctx, show, &configv1.WatchRequest{Kind: kind})
-	}
-	answer, err := show.Client.List(ctx, &configv1.ListRequest{Kind: kind})
-	if err != nil {
+func (c *getCommand) list(ctx context.Context, show *mesh.Show, which selection) error {
+	objects, findings, err := which.get(ctx, show.Client)
+	if err != nil && len(objects) == 0 {
 		return err
 	}
 	if forPeople := show.Format == "" || show.Format == printer.Wide; forPeople {
-		printFindings(show.Notes, answer.GetFindings())
-		if len(answer.GetObjects()) == 0 {
-			fmt.Fprintln(show.Notes, "there are none: `portcullis apply -f FILE` makes some")
+		printFindings(show.Notes, findings)
+		if len(objects) == 0 {
+			none := "there are none: `portcullis apply -f FILE` makes some"
+			if which.labels != nil {
+				none = "there are none with these labels"
+			}
+			fmt.Fprintln(show.Notes, none)
 			return nil
 		}
 	}
-	return printObjects(show, answer, answer.GetObjects()...)
+	if err := printObjects(show, which, objects, findings); err != nil {
+		return err
+	}
+	return err
 }
 
-// printObjects prints an answer with objects. YAML has their manifests as the authors wrote them.
-func printObjects(show *mesh.Show, answer proto.Message, objects ...*configv1.ConfigObject) error {
-	if show.Format == printer.YAML {
+// printObjects prints objects in the form of -o. YAML has their manifests as the authors wrote them.
+func printObjects(show *mesh.Show, which selection, objects []*configv1.ConfigObject, findings []*configv1.Finding) error {
+	switch show.Format {
+	case "", printer.Wide:
+		rows := make([][]string, len(objects))
+		for i, o := range objects {
+			rows[i] = objectRow(o)
+		}
+		return printer.NewTable(show.Out, show.Format, objectColumns()).Write(rows...)
+	case printer.YAML:
 		manifests := make([]any, len(objects))
 		for i, o := range objects {
 			manifests[i] = json.RawMessage(o.GetManifest().GetRaw())
 		}
 		return printer.WriteYAML(show.Out, manifests...)
 	}
-	return printer.Print(show.Out, show.Format, printer.Message{Message: answer}, func() error {
-		rows := make([][]string, len(objects))
-		for i, o := range objects {
-			rows[i] = objectRow(o)
-		}
-		return printer.NewTable(show.Out, show.Format, objectColumns()).Write(rows...)
-	})
+	list, err := kubernetesList(objects)
+	if err != nil {
+		return err
+	}
+	if which.one {
+		return printObject(show, &list.Items[0])
+	}
+	if len(findings) > 0 { // about the configuration as a whole
+		list.Object["findings"] = printer.Messages(findings)
+	}
+	return printObject(show, list)
+}
+
+// printObject prints an object or a List by the library that kubectl uses. JSON has no character escaped that need not be.
+func printObject(show *mesh.Show, object runtime.Unstructured) error {
+	switch show.Format {
+	case printer.Name:
+		return printer.WriteNames(show.Out, object)
+	case printer.JSON:
+		return printer.WriteJSON(show.Out, object.UnstructuredContent())
+	}
+	return printer.Print(show.Out, show.Format, object, nil)
 }
 
 func objectColumns() printer.Columns {
-	return printer.Heads("OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SERVED", "SOURCE").
+	return printer.Heads("OBJECT", "ACCEPTED", "IN ROTATION", "EFFECTIVE", "SERVED", "MODE", "SOURCE").
 		Wide("GENERATION", "VERSION", "CHANGED", "BY", "ORIGIN")
 }
 
@@ -156,11 +202,23 @@ func objectRow(o *configv1.ConfigObject) []string {
 	for _, kind := range []string{"Accepted", "InRotation", "Effective", "Served"} {
 		row = append(row, conditionText(o, kind))
 	}
+	row = append(row, modeText(o))
 	changed := ""
 	if o.GetChanged() != nil {
 		changed = o.GetChanged().AsTime().Format(time.RFC3339)
 	}
 	return append(row, o.GetSource(), fmt.Sprint(o.GetGeneration()), cmp.Or(o.GetResourceVersion(), "-"), changed, o.GetActor(), o.GetOrigin())
+}
+
+// modeText is whether the hooks of an object decide; "-" for an object without hooks, or that is not valid.
+func modeText(o *configv1.ConfigObject) string {
+	switch kind, c := o.GetKey().GetKind(), condition(o, "Deciding"); {
+	case c.GetType() != "":
+		return c.GetReason()
+	case condition(o, "Accepted").GetStatus() == "True" && (kind == kinds.HookRouteKind || strings.HasSuffix(kind, "WebhookConfiguration")):
+		return "Deciding"
+	}
+	return "-"
 }
 
 // conditionText is a condition in a cell: its status, and if that is not True, the reason.

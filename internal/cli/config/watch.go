@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,21 +22,28 @@ const askAgainAfter = 500 * time.Millisecond
 type objectWatch struct {
 	*mesh.Show
 
-	table *printer.Table
-	shown mesh.Shown[*configv1.ConfigObject]
-	begun bool // all that was there at the beginning has been shown
+	which    selection
+	table    *printer.Table
+	template *printer.Template // nil unless Format has one
+	shown    mesh.Shown[*configv1.ConfigObject]
+	begun    bool // all that was there at the beginning has been shown
 }
 
 // watchObjects shows objects, and their changes until ctx ends. It begins a stream that ends again, and shows
 // nothing twice.
-func watchObjects(ctx context.Context, show *mesh.Show, r *configv1.WatchRequest) error {
+func watchObjects(ctx context.Context, show *mesh.Show, which selection) error {
 	if show.Format == printer.YAML {
-		return mesh.ErrNoYAML
+		return errors.New("-w and -o yaml: a change is more than a manifest, use -o json")
 	}
-	w := &objectWatch{Show: show, table: printer.NewTable(show.Out, show.Format, objectColumns())}
+	w := &objectWatch{Show: show, which: which, table: printer.NewTable(show.Out, show.Format, objectColumns())}
+	if printer.IsTemplate(show.Format) {
+		var err error
+		if w.template, err = printer.NewTemplate(show.Format); err != nil {
+			return err
+		}
+	}
 	w.shown.Same = func(a, b *configv1.ConfigObject) bool { return proto.Equal(a, b) }
-	stream := func(ctx context.Context) error { return w.stream(ctx, r) }
-	err := connect.Retry(ctx, askAgainAfter, stream, func(err error) bool {
+	err := connect.Retry(ctx, askAgainAfter, w.stream, func(err error) bool {
 		if code := status.Code(err); !w.begun || code != codes.Unavailable && code != codes.Aborted {
 			return false
 		}
@@ -49,8 +57,8 @@ func watchObjects(ctx context.Context, show *mesh.Show, r *configv1.WatchRequest
 }
 
 // stream is one stream: everything, and what changes.
-func (w *objectWatch) stream(ctx context.Context, r *configv1.WatchRequest) error {
-	stream, err := w.Client.Watch(ctx, r)
+func (w *objectWatch) stream(ctx context.Context) error {
+	stream, err := w.Client.Watch(ctx, w.which.request())
 	if err != nil {
 		return err
 	}
@@ -60,7 +68,11 @@ func (w *objectWatch) stream(ctx context.Context, r *configv1.WatchRequest) erro
 		if err != nil {
 			return err
 		}
+		if answer.GetType() == configv1.WatchResponse_TYPE_PUT && !w.which.matches(answer.GetObject()) {
+			answer.Type = configv1.WatchResponse_TYPE_DELETED // it may have been shown with other labels
+		}
 		switch {
+		case answer.GetObject() != nil && !w.which.has(answer.GetObject().GetKey()):
 		case answer.GetType() == configv1.WatchResponse_TYPE_SYNCED:
 			err = w.print(w.changed(append(first, w.gone(first)...)))
 			first, synced, w.begun = nil, true, true
@@ -98,21 +110,36 @@ func (w *objectWatch) changed(all []*configv1.WatchResponse) (changed []*configv
 }
 
 func (w *objectWatch) print(changes []*configv1.WatchResponse) error {
-	var rows [][]string
-	for _, r := range changes {
-		switch {
-		case w.Format == printer.JSON:
-			if err := printer.WriteLine(w.Out, printer.Message{Message: r}); err != nil {
+	if forTools := w.Format != "" && w.Format != printer.Wide; forTools {
+		for _, r := range changes {
+			if err := w.printOne(r); err != nil {
 				return err
 			}
-		case r.GetType() == configv1.WatchResponse_TYPE_DELETED:
+		}
+		return nil
+	}
+	var rows [][]string
+	for _, r := range changes {
+		if r.GetType() == configv1.WatchResponse_TYPE_DELETED {
 			rows = append(rows, []string{Name(r.GetObject().GetKey()), "gone"})
-		default:
+		} else {
 			rows = append(rows, objectRow(r.GetObject()))
 		}
 	}
-	if w.Format == printer.JSON {
-		return nil
-	}
 	return w.table.Write(rows...)
+}
+
+// printOne prints a change for tools. Templates and names are about the object alone, as those of kubectl.
+func (w *objectWatch) printOne(r *configv1.WatchResponse) error {
+	object, err := kubernetesObject(r.GetObject())
+	if err != nil {
+		return err
+	}
+	if w.Format == printer.JSON {
+		return printer.WriteLine(w.Out, map[string]any{"type": r.GetType().String(), "object": object.Object})
+	}
+	if w.template != nil {
+		return w.template.Write(w.Out, object)
+	}
+	return printObject(w.Show, object)
 }

@@ -54,18 +54,18 @@ func TestAWatchThatEndsIsBegunAgain(t *testing.T) {
 		{change(put, "a", "1"), change(put, "d", "a longer one"), synced, change(put, "a", "2"), status.Error(codes.PermissionDenied, "no role")},
 	}}
 	var out, notes bytes.Buffer
-	err := watchObjects(t.Context(), &mesh.Show{Client: client, Out: &out, Notes: &notes}, &configv1.WatchRequest{})
+	err := watchObjects(t.Context(), &mesh.Show{Client: client, Out: &out, Notes: &notes}, selection{})
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("ended with %v", err)
 	}
-	want := `OBJECT  ACCEPTED  IN ROTATION  EFFECTIVE  SERVED  SOURCE
-Role/a  -         -            -          -       1
-Role/b  -         -            -          -       1
-Role/c  -         -            -          -       1
+	want := `OBJECT  ACCEPTED  IN ROTATION  EFFECTIVE  SERVED  MODE  SOURCE
+Role/a  -         -            -          -       -     1
+Role/b  -         -            -          -       -     1
+Role/c  -         -            -          -       -     1
 Role/c  gone
-Role/d  -         -            -          -       a longer one
+Role/d  -         -            -          -       -     a longer one
 Role/b  gone
-Role/a  -         -            -          -       2
+Role/a  -         -            -          -       -     2
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -76,7 +76,7 @@ Role/a  -         -            -          -       2
 
 	client = &watches{calls: [][]any{{status.Error(codes.Unavailable, "nobody there")}}}
 	show := &mesh.Show{Client: client, Out: &out, Notes: &notes}
-	if err := watchObjects(t.Context(), show, &configv1.WatchRequest{}); status.Code(err) != codes.Unavailable {
+	if err := watchObjects(t.Context(), show, selection{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a mesh that does not answer at all: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -26,7 +27,7 @@ import (
 const Usage = `
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity has a role: --operator of serve names the first one, and
-Roles the others.
+Roles the others. --context takes both from the settings file: "portcullis config --help" shows it.
 `
 
 // MeshAddress is a running mesh and how to be let in.
@@ -34,6 +35,8 @@ type MeshAddress struct {
 	readyFile     string
 	Server        string // host:port
 	CA, cert, key string // PEM files
+	bridge        string // URL of the listener for API servers, of the ready file
+	name          string // that the certificate has to have; empty means the host of Server
 }
 
 // Bind makes the flags.
@@ -57,7 +60,8 @@ func (t *MeshAddress) complete() error {
 	t.Server = strings.TrimSuffix(strings.TrimPrefix(t.Server, "https://"), "/")
 	switch {
 	case t.Server == "":
-		return errors.New("say which mesh: --ready-file FILE (`portcullis dev --ready-file FILE` writes it), or --server, --ca, --cert and --key")
+		return errors.New("say which mesh: --ready-file FILE (`portcullis dev --ready-file FILE` writes it), or --server, --ca, --cert and --key, " +
+			"or a --context of the settings (`portcullis config --help`)")
 	case t.CA == "":
 		return errors.New("--ca is missing: the certificate of the mesh has to be checked")
 	case t.cert == "" || t.key == "":
@@ -76,6 +80,7 @@ func (t *MeshAddress) fromReadyFile() error {
 	}
 	var info struct { // the part that commands read
 		Hosts      string `json:"hosts"`
+		Bridge     string `json:"bridge"`
 		CA         string `json:"ca"`
 		ClientCert string `json:"clientCert"`
 		ClientKey  string `json:"clientKey"`
@@ -86,7 +91,7 @@ func (t *MeshAddress) fromReadyFile() error {
 	if t.Server == "" && info.Hosts == "" {
 		return fmt.Errorf("ready file %s: it names no listener for hosts: is it what a running mesh wrote?", t.readyFile)
 	}
-	t.Server = cmp.Or(t.Server, info.Hosts)
+	t.Server, t.bridge = cmp.Or(t.Server, info.Hosts), info.Bridge
 	t.CA = cmp.Or(t.CA, info.CA)
 	if t.cert == "" && t.key == "" {
 		t.cert, t.key = info.ClientCert, info.ClientKey
@@ -94,7 +99,29 @@ func (t *MeshAddress) fromReadyFile() error {
 	return nil
 }
 
+// Other opens a channel to another dispatcher of the mesh, whose address this one knows, with the same files. Its certificate is checked by
+// the host of Server, as hosts do. The caller closes the channel. Dial has to have been called.
+func (t *MeshAddress) Other(address string) (*grpc.ClientConn, error) {
+	other := *t
+	other.readyFile, other.Server, other.name = "", address, t.serverName()
+	return other.Dial(maxConfigurationBytes)
+}
+
+// Others opens channels of one service to other dispatchers, as Other does.
+func Others[C any](t *MeshAddress, client func(grpc.ClientConnInterface) C) func(address string) (C, io.Closer, error) {
+	return func(address string) (c C, closer io.Closer, err error) {
+		conn, err := t.Other(address)
+		if err != nil {
+			return c, nil, err
+		}
+		return client(conn), conn, nil
+	}
+}
+
 func (t *MeshAddress) serverName() string {
+	if t.name != "" {
+		return t.name
+	}
 	host, _, _ := net.SplitHostPort(t.Server)
 	return host
 }
@@ -131,6 +158,13 @@ const maxConfigurationBytes = 1 << 30
 func (t *MeshAddress) Config(
 	ctx context.Context, timeout time.Duration, use func(context.Context, configv1.ConfigServiceClient) error,
 ) error {
+	return t.Use(ctx, timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		return use(ctx, configv1.NewConfigServiceClient(conn))
+	})
+}
+
+// Use is Config for any service.
+func (t *MeshAddress) Use(ctx context.Context, timeout time.Duration, use func(context.Context, grpc.ClientConnInterface) error) error {
 	conn, err := t.Dial(maxConfigurationBytes)
 	if err != nil {
 		return err
@@ -141,13 +175,13 @@ func (t *MeshAddress) Config(
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	err = use(ctx, configv1.NewConfigServiceClient(conn))
+	err = use(ctx, conn)
 	s, ok := status.FromError(err)
 	switch {
 	case err == nil || !ok:
 		return err
 	case s.Code() == codes.Unimplemented:
-		return errors.New("this mesh has no store: it was started without --data-dir and --etcd, and its configuration is in files alone")
+		return fmt.Errorf("%s does not know this call: it is older than this command", t.Server)
 	case s.Code() == codes.DeadlineExceeded:
 		return fmt.Errorf("%s has not answered in time (--timeout): %s", t.Server, s.Message())
 	case s.Code() == codes.Unavailable:

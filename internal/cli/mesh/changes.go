@@ -26,7 +26,7 @@ func (s *Show) Changes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.print(answer, columns, ChangeRows(answer.GetChanges(), ""))
+	return s.print(printer.Message{Message: answer}, columns, ChangeRows(answer.GetChanges(), ""))
 }
 
 type changesShown struct {

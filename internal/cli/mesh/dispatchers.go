@@ -24,7 +24,10 @@ func (s *Show) Dispatchers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.print(answer, dispatcherColumns(), s.dispatcherRows(answer, time.Now()))
+	if answer.GetNoStore() {
+		fmt.Fprintln(s.Notes, "there is no store, so dispatchers do not know each other: this is the one that answered")
+	}
+	return s.print(printer.Message{Message: answer}, dispatcherColumns(), s.dispatcherRows(answer, time.Now()))
 }
 
 // watchDispatchers shows each dispatcher again when something has changed about it but its age; all in a line of JSON when one has.
@@ -115,9 +118,10 @@ func state(d *configv1.DispatcherStatus, behind []string) string {
 
 // Standing describes in a sentence by what a dispatcher judges.
 func Standing(d *configv1.DispatcherStatus) string {
-	parts := []string{"judges new reviews by revision " + applied(d)}
+	revision := cmp.Or(d.GetApplied().GetSources()["etcd"], d.GetApplied().GetDigest(), "-")
+	parts := []string{"judges new reviews by revision " + revision}
 	if !d.GetJudging() {
-		parts[0] = "judges nothing, its configuration is too old (revision " + applied(d) + ")"
+		parts[0] = "judges nothing, its configuration is too old (revision " + revision + ")"
 	}
 	if held := d.GetHeld(); held != "" && held != "0" && held != applied(d) {
 		parts = append(parts, "and still some by "+held)

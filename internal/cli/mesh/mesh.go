@@ -2,24 +2,28 @@
 package mesh
 
 import (
-	"errors"
+	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/portcullis-mesh/portcullis/config/gateway"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// ErrNoYAML is why -w and -o yaml do not go together.
-var ErrNoYAML = errors.New("-w and -o yaml: a change is more than a manifest, use -o json")
-
 // Show prints answers of a mesh. It is for one goroutine.
 type Show struct {
 	Client  configv1.ConfigServiceClient
+	Dial    Dial[configv1.ConfigServiceClient] // reaches the other dispatchers; nil if they are not asked
 	Out     io.Writer
 	Notes   io.Writer
 	Format  string        // of -o
@@ -27,11 +31,50 @@ type Show struct {
 	Timeout time.Duration // of each call while it watches
 }
 
-// print prints an answer whole, or as a table.
-func (s *Show) print(answer proto.Message, columns printer.Columns, rows [][]string) error {
-	return printer.Print(s.Out, s.Format, printer.Message{Message: answer}, func() error {
+// print prints an answer whole, or as a table. -o name prints the first column, below the word at its head.
+func (s *Show) print(answer any, columns printer.Columns, rows [][]string) error {
+	if s.Format == printer.Name {
+		for _, row := range rows {
+			if _, err := fmt.Fprintf(s.Out, "%s/%s\n", strings.ToLower(columns[0].Name), printer.Text(row[0])); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return printer.Print(s.Out, s.Format, answer, func() error {
 		return printer.NewTable(s.Out, s.Format, columns).Write(rows...)
 	})
+}
+
+// listOf is a List of Kubernetes: each message is the status of an object with a kind and a name. No API server has these kinds.
+func listOf[M proto.Message](kind string, messages []M, name func(M) string) (*unstructured.UnstructuredList, error) {
+	list := &unstructured.UnstructuredList{Items: make([]unstructured.Unstructured, 0, len(messages))}
+	list.SetAPIVersion("v1")
+	list.SetKind("List")
+	for _, m := range messages {
+		data, err := gateway.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		status := map[string]any{}
+		if err := json.Unmarshal(data, &status); err != nil {
+			return nil, err
+		}
+		item := unstructured.Unstructured{Object: map[string]any{"status": status}}
+		item.SetAPIVersion(kinds.APIVersion)
+		item.SetKind(kind)
+		item.SetName(name(m))
+		list.Items = append(list.Items, item)
+	}
+	return list, nil
+}
+
+// printList is print of a List.
+func (s *Show) printList(list *unstructured.UnstructuredList, columns printer.Columns, rows [][]string) error {
+	if printer.IsTemplate(s.Format) {
+		return s.print(list, columns, rows)
+	}
+	return s.print(list.UnstructuredContent(), columns, rows)
 }
 
 // Shown keeps the states that a watch has printed, by name. With a Same alone it is empty. It is for one goroutine.

@@ -31,7 +31,7 @@ func TestGetDispatchersShowsWhoIsBehind(t *testing.T) {
 	var out bytes.Buffer
 	for _, format := range []string{"", printer.Wide} {
 		s := &Show{Out: &out, Format: format}
-		if err := s.print(answer, dispatcherColumns(), s.dispatcherRows(answer, now)); err != nil {
+		if err := s.print(printer.Message{Message: answer}, dispatcherColumns(), s.dispatcherRows(answer, now)); err != nil {
 			t.Fatal(err)
 		}
 		out.WriteString("\n")

@@ -18,8 +18,8 @@ const lookInterval = time.Second
 // poll asks again and again until ctx ends. Once a dispatcher has answered, it also asks again after a call without an answer, since
 // another one may answer; it notes that once.
 func (s *Show) poll(ctx context.Context, ask func(context.Context) error) error {
-	if s.Format == printer.YAML {
-		return ErrNoYAML
+	if s.Format != "" && s.Format != printer.Wide && s.Format != printer.JSON {
+		return fmt.Errorf("-w and -o %s: dispatchers and changes are watched as a table; use -o json for tools", s.Format)
 	}
 	begun, silent := false, false
 	looks := func(ctx context.Context) error {

@@ -20,6 +20,7 @@ const (
 	JSON = "json"
 	YAML = "yaml"
 	Wide = "wide" // a table with more columns
+	Name = "name" // KIND/NAME, one a line
 )
 
 // Print writes v in the form that -o names, and calls text for every form that is for people.
@@ -29,6 +30,13 @@ func Print(w io.Writer, format string, v any, text func() error) error {
 		return WriteJSON(w, v)
 	case YAML:
 		return WriteYAML(w, v)
+	}
+	if IsTemplate(format) {
+		t, err := NewTemplate(format)
+		if err != nil {
+			return err
+		}
+		return t.Write(w, v)
 	}
 	return text()
 }

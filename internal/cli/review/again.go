@@ -14,11 +14,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// Outcomes of hooks that a second run looks at.
-const (
-	outcomePatched    = "patched"
-	outcomeFailedOpen = "failed-open"
-)
+// outcomePatched is the outcome of a hook that changed the object.
+const outcomePatched = "patched"
 
 // idempotencyReport is whether the mutating hooks leave alone what they made of the object. API servers call them again
 // when an object changes after them, and when a write is tried again, so hooks that do not are a fault of theirs.
@@ -46,7 +43,7 @@ func (c *command) again(
 	}
 	second := proto.CloneOf(changed)
 	second.Uid, second.DryRun = uuid.NewString(), proto.Bool(true)
-	answer, err := c.ask(ctx, client, second, admissionv1.Stage_STAGE_MUTATE)
+	answer, err := c.ask(ctx, client, second, admissionv1.Stage_STAGE_MUTATE, false)
 	if err != nil {
 		return &idempotencyReport{Reason: err.Error()}
 	}

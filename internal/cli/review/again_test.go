@@ -80,7 +80,7 @@ func TestExplainAppliesMutatingHooksASecondTimeToTheirOwnResult(t *testing.T) {
 			}).File(t)
 			flags := []string{"-f", "-", "--ready-file", mesh, "--stage", "mutate", "--explain"}
 			r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), flags...)
-			if r.Code != 0 || !strings.HasSuffix(r.Out, "  "+tt.text+"\n") {
+			if r.Code != 0 || !strings.Contains(r.Out, "  "+tt.text+"\ntrace: ") {
 				t.Errorf("exit code %d, want %q at the end of:\n%s", r.Code, tt.text, r.Out)
 			}
 			if len(asked) != tt.asked {

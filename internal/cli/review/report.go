@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
@@ -21,6 +22,7 @@ import (
 type report struct {
 	Cluster string        `json:"cluster"`
 	UID     string        `json:"uid"`
+	TraceID string        `json:"traceId"`
 	Allowed bool          `json:"allowed"`
 	Stages  []stageReport `json:"stages"`
 }
@@ -28,7 +30,8 @@ type report struct {
 type stageReport struct {
 	Stage   string `json:"stage"`
 	Allowed bool   `json:"allowed"`
-	// Outcome is "allowed", "denied", or "failed" when the request is refused without a verdict.
+	// Outcome is "allowed", "denied", "failed" when the request is refused without a verdict, "failed-open" when it is admitted without one of
+	// a hook, or "refused" when no hook was asked.
 	Outcome          string            `json:"outcome"`
 	Code             int32             `json:"code,omitempty"`
 	Reason           string            `json:"reason,omitempty"`
@@ -54,20 +57,24 @@ type hookReport struct {
 	Hook          string `json:"hook"`
 	Round         uint32 `json:"round"`
 	Outcome       string `json:"outcome"`
-	Reason        string `json:"reason,omitempty"`
-	Instance      string `json:"instance,omitempty"`
-	QueuedMicros  uint32 `json:"queuedMicroseconds"`
-	WireMicros    uint32 `json:"wireMicroseconds"`
-	HostMicros    uint32 `json:"hostMicroseconds"`
-	ApplyMicros   uint32 `json:"applyMicroseconds"`
+	// Shadow is the outcome that a hook in shadow would have had, with --explain.
+	Shadow       string `json:"shadow,omitempty"`
+	Reason       string `json:"reason,omitempty"`
+	Instance     string `json:"instance,omitempty"`
+	QueuedMicros uint32 `json:"queuedMicroseconds"`
+	WireMicros   uint32 `json:"wireMicroseconds"`
+	HostMicros   uint32 `json:"hostMicroseconds"`
+	ApplyMicros  uint32 `json:"applyMicroseconds"`
 }
 
 // Outcomes of a stage. That of a hook which was not called is outcomeSkipped.
 const (
-	outcomeAllowed = "allowed"
-	outcomeDenied  = "denied"
-	outcomeFailed  = "failed"
-	outcomeSkipped = "skipped"
+	outcomeAllowed    = string(review.OutcomeAllowed)
+	outcomeDenied     = string(review.OutcomeDenied)
+	outcomeFailed     = string(review.OutcomeFailed)
+	outcomeFailedOpen = string(review.OutcomeFailedOpen)
+	outcomeRefused    = string(review.OutcomeRefused)
+	outcomeSkipped    = "skipped"
 )
 
 func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse, uncalled bool) {
@@ -88,7 +95,7 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 	for _, o := range answer.GetOutcomes() {
 		if uncalled || o.GetOutcome() != outcomeSkipped {
 			s.Hooks = append(s.Hooks, hookReport{
-				Configuration: o.GetConfiguration(), Hook: o.GetHook(), Round: o.GetRound(), Outcome: o.GetOutcome(), Reason: o.GetReason(),
+				Configuration: o.GetConfiguration(), Hook: o.GetHook(), Round: o.GetRound(), Outcome: o.GetOutcome(), Shadow: o.GetShadow(), Reason: o.GetReason(),
 				Instance: o.GetInstance(), QueuedMicros: o.GetQueuedUs(), WireMicros: o.GetWireUs(), HostMicros: o.GetHostUs(), ApplyMicros: o.GetApplyUs(),
 			})
 		}
@@ -97,8 +104,17 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 	r.Stages = append(r.Stages, s)
 }
 
+// refuse adds a stage that the mesh did not judge.
+func (r *report) refuse(stage admissionv1.Stage, message string) {
+	r.Allowed = false
+	r.Stages = append(r.Stages, stageReport{Stage: stageWord(stage), Outcome: outcomeRefused, Message: message, Hooks: []hookReport{}})
+}
+
+// outcomeOf is the outcome of an answer. Dispatchers of an older version do not send it.
 func outcomeOf(answer *admissionv1.ReviewResponse) string {
 	switch {
+	case answer.GetOutcome() != "":
+		return answer.GetOutcome()
 	case answer.GetResponse().GetAllowed():
 		return outcomeAllowed
 	case answer.GetFailed():
@@ -111,7 +127,7 @@ func (r *report) err() error {
 	switch {
 	case r.Allowed:
 		return nil
-	case r.Stages[len(r.Stages)-1].Outcome == outcomeFailed:
+	case r.Stages[len(r.Stages)-1].Outcome != outcomeDenied:
 		return &cli.CodedError{Code: cli.ExitError}
 	}
 	return &cli.CodedError{Code: cli.ExitDenied}
@@ -140,7 +156,8 @@ func (r *report) write(w io.Writer, format string) error {
 				return err
 			}
 		}
-		return nil
+		_, err := fmt.Fprintf(w, "trace: %s\n", r.TraceID)
+		return err
 	})
 }
 
@@ -171,7 +188,7 @@ func (s *stageReport) write(w io.Writer) error {
 func (s *stageReport) verdict() string {
 	switch {
 	case s.Allowed && len(s.Patch) > 0:
-		return "allowed, with changes"
+		return s.Outcome + ", with changes"
 	case s.Allowed || s.Code == 0:
 		return s.Outcome
 	}
@@ -222,11 +239,19 @@ func (s *stageReport) writeHooks(w io.Writer) error {
 	rows := [][]string{{"HOOK", "CONFIGURATION", "ROUND", "OUTCOME", "QUEUED", "WIRE", "HOST", "INSTANCE", "REASON"}}
 	for _, h := range s.Hooks {
 		rows = append(rows, []string{
-			h.Hook, h.Configuration, strconv.FormatUint(uint64(h.Round), 10), h.Outcome,
+			h.Hook, h.Configuration, strconv.FormatUint(uint64(h.Round), 10), h.outcome(),
 			micros(h.QueuedMicros), micros(h.WireMicros), micros(h.HostMicros), cmp.Or(h.Instance, "-"), h.Reason,
 		})
 	}
 	return printer.WriteRows(w, "  ", rows)
+}
+
+// outcome is the outcome of the hook, with the one that a hook in shadow would have had.
+func (h *hookReport) outcome() string {
+	if h.Shadow == "" {
+		return h.Outcome
+	}
+	return h.Outcome + ": " + h.Shadow
 }
 
 func micros(us uint32) string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -41,8 +42,9 @@ func NewCommand() *cobra.Command {
 		Use:   "review -f FILE",
 		Short: "Send one review to a running mesh and show what each hook said",
 		Long: `Review sends an AdmissionReview, as JSON or YAML, or a bare AdmissionRequest, to a running mesh and prints the verdict
-and what each hook said. With --explain it also lists the hooks that were not called, and why, and applies the mutating
-hooks a second time to their own result, as a dry run, to name those that change it again: an API server may call them twice.
+and what each hook said. With --explain it also lists the hooks that were not called, and why, waits for those in shadow to say what
+they would have done ("shadow: denied"), and applies the mutating hooks a second time to their own result, as a dry run, to name those
+that change it again: an API server may call them twice.
 
 It asks what an API server would ask: the mutating hooks first, and then the validating ones about what they made of the
 object. --stage asks for one of them alone, or with admit for both in one review, as a direct caller would. Hooks are really
@@ -51,8 +53,11 @@ called; set dryRun in the request where they have side effects.
 The mesh is found by the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts
 (serve --listen-hosts) and a client certificate whose identity may send reviews of the cluster.
 
-The exit code is 0 when the review is allowed, 1 when a hook denies it, 2 when there is no verdict: it was not judged, or it has
-failed, that is, it is refused because a hook that is fail-closed gave none.`,
+The trace of the review is printed last: its spans are in your trace viewer if the mesh exports spans, and "portcullis analyze" finds the
+review by it. TRACEPARENT continues another trace, and the OTEL_* variables export a span of the command itself.
+
+The exit code is 0 when the review is allowed, 1 when a hook denies it, 2 when there is no verdict: it has failed, that is, it is
+refused because a hook that is fail-closed gave none, or the mesh refused to judge it.`,
 		Example: `  portcullis dev --ready-file /tmp/ready.json
   portcullis review -f pod.json --ready-file /tmp/ready.json --explain
 
@@ -62,13 +67,14 @@ failed, that is, it is refused because a hook that is fail-closed gave none.`,
     --server mesh.example.com:8444 --ca ca.crt --cert apiserver.crt --key apiserver.key`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			return c.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&c.file, "filename", "f", "", `file with the review; "-" is standard input`)
 	f.StringVar(&c.cluster, "cluster", defaultCluster, "cluster to speak for")
-	f.BoolVar(&c.explain, "explain", false, "also say which hooks were not called, and why, and whether the mutating ones are idempotent")
+	f.BoolVar(&c.explain, "explain", false,
+		"also say which hooks were not called, and why, what those in shadow would have done, and whether the mutating ones are idempotent")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
 	cli.ChoiceFlag(cmd, &c.stage, "stage", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")
@@ -77,7 +83,7 @@ failed, that is, it is refused because a hook that is fail-closed gave none.`,
 	return cli.WithSettings(cmd)
 }
 
-func (c *command) run(ctx context.Context, in io.Reader, out io.Writer) error {
+func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) (err error) {
 	if c.timeout <= 0 {
 		return fmt.Errorf("--timeout %s: must be more than nothing", c.timeout)
 	}
@@ -90,10 +96,16 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer conn.Close()
+	ctx, t := startTrace(ctx, log)
+	defer func() { err = errors.Join(err, t.end(context.WithoutCancel(ctx))) }()
 	client := admissionv1.NewAdmissionServiceClient(conn)
-	r := report{Cluster: c.cluster, UID: request.GetUid(), Allowed: true}
+	r := report{Cluster: c.cluster, UID: request.GetUid(), TraceID: t.id.String(), Allowed: true}
 	for _, stage := range c.stages() {
-		answer, err := c.ask(ctx, client, request, stage)
+		answer, err := c.ask(ctx, client, request, stage, c.explain)
+		if refused := (refusedError{}); errors.As(err, &refused) {
+			r.refuse(stage, refused.message)
+			break
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", stageWord(stage), err)
 		}
@@ -157,15 +169,22 @@ func (c *command) stages() []admissionv1.Stage {
 
 func (c *command) ask(
 	ctx context.Context, client admissionv1.AdmissionServiceClient, request *admissionv1.AdmissionRequest, stage admissionv1.Stage,
+	awaitShadows bool,
 ) (*admissionv1.ReviewResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	answer, err := client.Review(ctx, &admissionv1.ReviewRequest{Stage: stage, Request: request, Explain: true})
+	answer, err := client.Review(ctx, &admissionv1.ReviewRequest{Stage: stage, Request: request, Explain: true, AwaitShadows: awaitShadows})
 	if err != nil {
 		return nil, c.advise(err)
 	}
 	return answer, nil
 }
+
+// refusedError is the mesh's own word that it does not judge a review, with advice.
+type refusedError struct{ message string }
+
+// Error implements error.
+func (e refusedError) Error() string { return e.message }
 
 // advise turns the error of a call without an answer into advice.
 func (c *command) advise(err error) error {
@@ -173,7 +192,7 @@ func (c *command) advise(err error) error {
 	message := strings.TrimPrefix(s.Message(), "portcullis: ")
 	switch {
 	case message != s.Message():
-		return errors.New(message) // the mesh itself gives advice
+		return refusedError{message}
 	case s.Code() == codes.Unavailable:
 		return fmt.Errorf("no mesh answers at %s: check that it runs, that this is its listener for hosts, "+
 			"and that --ca, --cert and --key are those it trusts (%s)", address, message)

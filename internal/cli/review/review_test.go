@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -29,6 +30,7 @@ func TestReviewOutput(t *testing.T) {
 		"as JSON, with the hooks that were not called": {golden: "review-explain.json", args: []string{"-o", "json", "--explain"}, code: cli.ExitDenied},
 	}
 	mesh := clitest.StartMesh(t, clitest.Sample).File(t)
+	t.Setenv("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), append([]string{"-f", "-", "--ready-file", mesh}, tt.args...)...)
@@ -40,34 +42,71 @@ func TestReviewOutput(t *testing.T) {
 	}
 }
 
-func TestReviewTellsAFailureFromADenial(t *testing.T) {
+func TestEachReviewHasATraceOfItsOwn(t *testing.T) {
+	for name, variables := range map[string]map[string]string{
+		"without a collector":                 nil,
+		"with another trace that is none":     {"TRACEPARENT": "none"},
+		"with a sampler that samples nothing": {"OTEL_TRACES_EXPORTER": "console", "OTEL_TRACES_SAMPLER": "always_off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TRACEPARENT", "")
+			for variable, value := range variables {
+				t.Setenv(variable, value)
+			}
+			mesh, seen := clitest.StartMesh(t, clitest.Sample).File(t), map[string]bool{}
+			for range 2 {
+				r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh)
+				_, id, _ := strings.Cut(r.Out, "\ntrace: ")
+				if _, err := trace.TraceIDFromHex(strings.TrimSpace(id)); err != nil || seen[id] {
+					t.Errorf("trace %q (%v), before %v", id, err, seen)
+				}
+				seen[id] = true
+			}
+		})
+	}
+}
+
+func TestReviewTellsTheOutcomesApart(t *testing.T) {
 	const message = "failed calling webhook \"images.example.com\": unavailable: no host serves the hook"
 	for name, tt := range map[string]struct {
 		answer *admissionv1.ReviewResponse
+		err    error
 		want   string
 		code   int
 	}{
 		"a hook denies": {
-			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403}}},
+			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403}}}, nil,
 			"validate: denied (403 Forbidden)\n", cli.ExitDenied,
 		},
 		"a hook denies and gives a reason": {
-			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403, Reason: "Forbidden"}}},
+			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 403, Reason: "Forbidden"}}}, nil,
 			"validate: denied (403 Forbidden)\n", cli.ExitDenied,
 		},
 		"a hook denies with a code that HTTP has no text for": {
-			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 499}}},
+			&admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 499}}}, nil,
 			"validate: denied (499)\n", cli.ExitDenied,
 		},
 		"a hook gives no verdict": {
 			&admissionv1.ReviewResponse{Failed: true, Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
 				Code: 500, Reason: "InternalError", Message: message,
-			}}},
+			}}}, nil,
 			"validate: failed (500 Internal Server Error)\n  " + message + "\n", cli.ExitError,
+		},
+		"a hook gives no verdict, and the review goes on": {
+			&admissionv1.ReviewResponse{Outcome: "failed-open", Response: &admissionv1.AdmissionResponse{Allowed: true}}, nil,
+			"validate: failed-open\n", 0,
+		},
+		"the mesh refuses the document": {
+			&admissionv1.ReviewResponse{Outcome: "refused", Response: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 413}}}, nil,
+			"validate: refused (413 Request Entity Too Large)\n", cli.ExitError,
+		},
+		"the mesh refuses the caller": {
+			nil, status.Error(codes.PermissionDenied, `portcullis: identity "x" may not send reviews for cluster "dev": add it`),
+			"validate: refused\n  identity \"x\" may not send reviews for cluster \"dev\": add it\n", cli.ExitError,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mesh := clitest.StartMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return tt.answer, nil })
+			mesh := clitest.StartMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return tt.answer, tt.err })
 			r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh.File(t), "--stage", "validate")
 			if r.Code != tt.code || r.Notes != "" || !strings.HasPrefix(r.Out, tt.want) {
 				t.Errorf("exit code %d, want %d; printed %q, want %q in front: %s", r.Code, tt.code, r.Out, tt.want, r.Notes)
@@ -139,10 +178,6 @@ func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		"the mesh's own words are passed on": {
-			judge: fails(codes.PermissionDenied, `portcullis: identity "x" may not send reviews for cluster "dev": add it`),
-			want:  `Error: mutate: identity "x" may not send reviews for cluster "dev": add it`,
-		},
 		"nobody listens there": {
 			judge:  clitest.Sample,
 			change: func(t *testing.T, i *clitest.MeshFiles) { i.Hosts = closedPort(t) },

@@ -13,7 +13,7 @@ import (
 func TestTheLogHasOneLineOfFailuresThatAreAlike(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	one, other := match.HookID{Name: "one"}, match.HookID{Name: "other"}
-	l := newFailureLog()
+	l := newLogLimit[failureKey]()
 	for i, step := range []struct {
 		after time.Duration
 		failureKey
@@ -23,15 +23,15 @@ func TestTheLogHasOneLineOfFailuresThatAreAlike(t *testing.T) {
 		{0, failureKey{one, review.FailureLost}, ""},
 		{0, failureKey{one, review.FailureTimeout}, "logged"},
 		{0, failureKey{other, review.FailureLost}, "logged"},
-		{FailureLogInterval - 1, failureKey{one, review.FailureLost}, ""},
+		{LogInterval - 1, failureKey{one, review.FailureLost}, ""},
 		{1, failureKey{one, review.FailureLost}, "logged, and 2 more"},
 		{0, failureKey{one, review.FailureLost}, ""},
-		{FailureLogInterval, failureKey{one, review.FailureLost}, "logged, and 1 more"},
+		{LogInterval, failureKey{one, review.FailureLost}, "logged, and 1 more"},
 		{time.Hour, failureKey{one, review.FailureLost}, "logged"},
 	} {
 		now = now.Add(step.after)
 		got := ""
-		if more, ok := l.shouldLog(step.failureKey, now); ok {
+		if more, ok := l.allow(step.failureKey, now); ok {
 			got = "logged"
 			if more > 0 {
 				got += fmt.Sprintf(", and %d more", more)
@@ -45,10 +45,10 @@ func TestTheLogHasOneLineOfFailuresThatAreAlike(t *testing.T) {
 
 func TestFailuresThatAreOverAreForgotten(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	l := newFailureLog()
+	l := newLogLimit[failureKey]()
 	for i := range 100 * minPrune {
-		now = now.Add(FailureLogInterval)
-		l.shouldLog(failureKey{match.HookID{Name: fmt.Sprint(i)}, review.FailureLost}, now)
+		now = now.Add(LogInterval)
+		l.allow(failureKey{match.HookID{Name: fmt.Sprint(i)}, review.FailureLost}, now)
 		if n := len(l.last); n > 2*minPrune {
 			t.Fatalf("%d kinds of failures are remembered", n)
 		}

@@ -1,0 +1,56 @@
+package keeper
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+)
+
+// bundleOf is the caBundle of the entries that a document asks for.
+func bundleOf(r *kinds.Registration) ([]byte, error) {
+	if r.CAFile == "" {
+		return r.CABundle, nil
+	}
+	bundle, err := readBundle(r.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("spec.registration.caFile: %w; the entries stay as they are until the file on this dispatcher has "+
+			"the authorities of the mesh", err)
+	}
+	return bundle, nil
+}
+
+// readBundle returns the certificates of a file, and no other text of it. It refuses a pipe, which would block.
+func readBundle(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	bundle, err := io.ReadAll(io.LimitReader(f, kinds.MaxCABundle+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(bundle) > kinds.MaxCABundle {
+		return nil, fmt.Errorf("%s has more than %d bytes", name, kinds.MaxCABundle)
+	}
+	authorities, err := certs.ParseBundle(bundle)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	var out bytes.Buffer
+	for _, authority := range authorities {
+		out.Write(certs.EncodeCertificate(authority))
+	}
+	return out.Bytes(), nil
+}

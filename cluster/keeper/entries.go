@@ -1,0 +1,275 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/portcullis-mesh/portcullis/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/cluster/registrar"
+	"github.com/portcullis-mesh/portcullis/cluster/registration"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+)
+
+const (
+	// Interval is how often entries are compared although the configuration has not changed: others may have changed them.
+	Interval = 10 * time.Second
+	// soon is the same while another dispatcher has to write them, and until they were written once more after a change (package touch).
+	soon = time.Second
+	// attemptTimeout bounds one attempt.
+	attemptTimeout = 20 * time.Second
+	// familiesAge is the age at which the cluster is asked again for what it serves.
+	familiesAge = time.Minute
+)
+
+// errStale is the error while the configuration is stale: entries are made from a fresh one only.
+var errStale = errors.New("the configuration of this dispatcher is stale")
+
+// entries are those of one cluster. One goroutine uses them.
+type entries struct {
+	k        *Keeper
+	cluster  string
+	log      *slog.Logger
+	lease    *leader.Candidate
+	client   *http.Client // of to
+	to       *registrar.Registrar
+	families registration.Families
+	asked    time.Time          // for families
+	seen     string             // versions of the objects, digest of the configuration, bundle, and capability, of the last plan that wrote nothing
+	wanted   []registrar.Change // by that plan, without the objects
+	again    registrar.Again
+	pending  bool // whether they are still to be written once more
+	rotation rotation
+	failure  string // of the last attempt, so that each is logged once
+}
+
+// keep compares and writes until ctx ends.
+func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
+	log := k.o.Logger.With("cluster", cluster)
+	e := &entries{
+		k: k, cluster: cluster, log: log, lease: leader.New(k.o.ID, leader.EntriesPrefix+nameOf(&t.registration), log),
+		again: registrar.Again{Cluster: cluster},
+	}
+	defer e.lease.End()
+	defer k.forget(cluster)
+	k.attempts.WithLabelValues(cluster, resultFailed)
+	for {
+		now := k.o.Generation()
+		o := e.attempt(ctx, now)
+		e.note(now, o)
+		wait := jittered(Interval)
+		if o.result == resultBehind || o.result == resultChanged || e.pending {
+			wait = soon
+		}
+		if !e.await(ctx, now, wait) {
+			return
+		}
+	}
+}
+
+// jittered is a duration between 3/4 of d and d, so that dispatchers that have started together do not ask together.
+func jittered(d time.Duration) time.Duration { return d - rand.N(d/4) }
+
+// await waits for a reason for another attempt: another configuration, or one that is fresh again, another leader, or the interval.
+// It returns false when ctx has ended.
+func (e *entries) await(ctx context.Context, done Generation, most time.Duration) bool {
+	interval := time.NewTimer(most)
+	defer interval.Stop()
+	for now := done; now.Snapshot == done.Snapshot && now.Fresh == done.Fresh; now = e.k.o.Generation() {
+		select {
+		case <-now.Next:
+		case <-e.lease.Changed():
+			return true
+		case <-interval.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// outcome is how an attempt ended.
+type outcome struct {
+	result  string
+	leads   bool // whether this dispatcher held the lease when the attempt began
+	changes []registrar.Change
+	err     error
+}
+
+// attempt compares the entries with a configuration, and writes them if this dispatcher leads.
+func (e *entries) attempt(ctx context.Context, now Generation) outcome {
+	o := outcome{result: resultUnchanged, leads: e.lease.Leads()} // asked once: a dry run is a dry run to its end
+	o.changes, o.err = e.compare(ctx, now, !o.leads)
+	o.err = e.rotation.explain(o.err)
+	switch {
+	case o.err != nil:
+		o.result = resultFailed
+	case !unchanged(o.changes) && o.leads:
+		o.result = resultChanged
+	case !unchanged(o.changes):
+		o.result = resultBehind
+	}
+	return o
+}
+
+func (e *entries) compare(ctx context.Context, now Generation, dryRun bool) ([]registrar.Change, error) {
+	document := documentOf(now.Clusters, e.cluster)
+	if !now.Fresh || document == nil {
+		return nil, errStale
+	}
+	keys := e.k.o.CapabilityKeys()
+	bundle, err := bundleOf(document.Spec.Registration)
+	if err == nil {
+		err = e.rotation.check(document, keys)
+	}
+	if err != nil {
+		e.lease.End() // another dispatcher may have the file
+		return nil, err
+	}
+	life := ctx
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	config, client, err := e.k.o.API(ctx, e.cluster)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.lease.Over(life, config, client); err != nil {
+		return nil, err
+	}
+	if client != e.client {
+		if e.to, err = registrar.NewWithClient(config, client); err != nil {
+			return nil, err
+		}
+		e.client = client
+	}
+	mutating, validating, err := e.read(ctx, nameOf(document.Spec.Registration), dryRun)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.refreshFamilies(ctx, config, client); err != nil {
+		return nil, err
+	}
+	options, err := e.optionsFor(document, shownBy{registration.Shown(mutating, validating), mutating != nil || validating != nil, !dryRun}, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	seen := now.Snapshot.Revision() + version(mutating == nil, mutating) + version(validating == nil, validating) +
+		fmt.Sprintf("/%x/%x", sha256.Sum256(bundle), options.Capability.Sum())
+	if seen == e.seen && (dryRun || unchanged(e.wanted)) {
+		return e.wanted, nil
+	}
+	options.Equivalents, options.CABundle = e.families, bundle
+	plan, err := registration.Plan(now.Snapshot, e.cluster, options)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := e.to.Apply(ctx, plan, dryRun)
+	if err == nil && (dryRun || unchanged(changes)) {
+		e.seen, e.wanted = seen, nil
+		for _, c := range changes {
+			e.wanted = append(e.wanted, registrar.Change{Object: c.Object, Action: c.Action})
+		}
+	}
+	return changes, err
+}
+
+// read reads the objects of a name, and writes them once more if it is time, unless dryRun is given.
+func (e *entries) read(ctx context.Context, name string, dryRun bool) (
+	*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, error,
+) {
+	m, v, err := e.to.Read(ctx, name)
+	if e.pending = false; err == nil && !dryRun {
+		e.pending, err = e.to.WriteAgain(ctx, m, v, &e.again, time.Now())
+	}
+	return m, v, err
+}
+
+// version identifies what an object is now.
+func version(absent bool, o metav1.Object) string {
+	if absent {
+		return "/absent"
+	}
+	return fmt.Sprintf("/%s %s", o.GetUID(), o.GetResourceVersion())
+}
+
+func unchanged(changes []registrar.Change) bool {
+	for _, c := range changes {
+		if c.Action != registrar.Unchanged {
+			return false
+		}
+	}
+	return true
+}
+
+// refreshFamilies asks the cluster for what it serves, if it is time. Families that are known stay if it does not answer.
+func (e *entries) refreshFamilies(ctx context.Context, config *rest.Config, client *http.Client) error {
+	if e.families != nil && time.Since(e.asked) < familiesAge {
+		return nil
+	}
+	families, err := registrar.Families(ctx, config, client)
+	if families == nil && e.families == nil {
+		return err
+	}
+	if families != nil {
+		e.families = families
+	}
+	e.asked, e.seen = time.Now(), "" // they may have changed the plan
+	return nil
+}
+
+// note records an attempt. It logs changes, and a failure once.
+func (e *entries) note(now Generation, o outcome) {
+	e.k.attempts.WithLabelValues(e.cluster, o.result).Inc()
+	s := State{Cluster: e.cluster, Leads: o.leads, True: o.err == nil && o.result != resultBehind, Err: o.err, At: time.Now()}
+	if now.Snapshot != nil {
+		s.Digest = now.Snapshot.Revision()
+	}
+	e.k.set(s)
+	if o.leads {
+		for _, c := range o.changes {
+			if c.Action != registrar.Unchanged {
+				e.log.Info("the entries of the cluster were written", "object", c.Object, "action", string(c.Action), "revision", s.Digest)
+			}
+		}
+	}
+	failure := ""
+	if o.err != nil {
+		failure = o.err.Error()
+	}
+	if failure != "" && failure != e.failure {
+		e.log.Warn("the entries of the cluster are not kept", "error", failure)
+	}
+	e.failure = failure
+}
+
+func documentOf(clusters []*kinds.Cluster, name string) *kinds.Cluster {
+	for _, c := range clusters {
+		if c.Metadata.Name == name && c.Spec.Registration != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+func nameOf(r *kinds.Registration) string { return cmp.Or(r.Name, registration.DefaultName) }
+
+// optionsFor are the options of a document.
+func (e *entries) optionsFor(c *kinds.Cluster, by shownBy, now time.Time) (registration.Options, error) {
+	r := c.Spec.Registration
+	o := registration.Options{Name: r.Name, URL: r.URL, OwnNamespace: r.OwnNamespace}
+	o.Budget.Mutate, o.Budget.Reinvoke, o.Budget.Validate = r.Timeouts()
+	var err error
+	o.Capability, err = e.capabilityFor(c, by, now)
+	return o, err
+}

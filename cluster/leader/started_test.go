@@ -1,0 +1,23 @@
+package leader
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+)
+
+// client-go starts the callback of a Lease that was gained in a goroutine, which may run after that of the loss.
+func TestALeaseThatIsLostBeforeItsGainIsToldIsNotHeld(t *testing.T) {
+	c := New("a", Follow, slog.New(slog.DiscardHandler))
+	ctx, lose := context.WithCancel(t.Context())
+	c.started(ctx)
+	if !c.Leads() {
+		t.Error("a Lease that was gained is not held")
+	}
+	lose()
+	c.stopped()
+	c.started(ctx)
+	if c.Leads() {
+		t.Error("a Lease that was lost is held")
+	}
+}

@@ -1,0 +1,41 @@
+package registrar
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// withoutConditions names the entries of an object that were sent with matchConditions and came back without them. API servers before
+// Kubernetes 1.28 do not know the field, and drop it without an error.
+func withoutConditions(sent, stored runtime.Object) (names []string) {
+	kept := map[string]int{}
+	for _, e := range entriesOf(stored) {
+		kept[e.name] = e.conditions
+	}
+	for _, e := range entriesOf(sent) {
+		if e.conditions > kept[e.name] {
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
+// sentEntry is an entry of either kind.
+type sentEntry struct {
+	name       string
+	conditions int
+}
+
+func entriesOf(object runtime.Object) (all []sentEntry) {
+	switch o := object.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			all = append(all, sentEntry{o.Webhooks[i].Name, len(o.Webhooks[i].MatchConditions)})
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			all = append(all, sentEntry{o.Webhooks[i].Name, len(o.Webhooks[i].MatchConditions)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,73 @@
+package registration
+
+import (
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// WiderEntry is an entry that fails closed and selects a namespace that none of its hooks that fail closed selects: their
+// namespaceSelectors have no part in common that leaves it out. While the mesh is down the API server refuses what the entry brings.
+type WiderEntry struct {
+	// Name has the stage and the name, as in validate/fail-closed.
+	Name string
+	// Hooks may be called for requests of the entry, in the order of the snapshot. They belong to the snapshot.
+	Hooks []*match.Hook
+
+	atoms, failOpen atomSet
+	objects         *metav1.LabelSelector
+}
+
+// WiderEntries returns the entries of a cluster that are wider than their hooks about a namespace. hooks are all that serve the cluster,
+// in the order of their snapshot, and bypass is that of the cluster, or nil. It plans as Plan does, by the versions that hooks name.
+func WiderEntries(hooks []*match.Hook, bypass *match.Bypass, namespace string) []WiderEntry {
+	name := labels.Set{corev1.LabelMetadataName: namespace}
+	of := func(stage admissionv1.Stage) []*match.Hook {
+		return keep(hooks, func(h *match.Hook) bool { return h.ID.Stage == stage })
+	}
+	validating, mutating := of(admissionv1.Stage_STAGE_VALIDATE), of(admissionv1.Stage_STAGE_MUTATE)
+	again := keep(mutating, func(h *match.Hook) bool { return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy })
+	validating, mutating, again = unlessSelected(validating, name), unlessSelected(mutating, name), unlessSelected(again, name)
+	if len(validating)+len(mutating)+len(again) == 0 {
+		return nil
+	}
+	p := &planner{bypass: bypass}
+	p.resolve(hooks)
+	var wider []WiderEntry
+	for _, e := range slices.Concat(
+		p.byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), p.byRequest(admissionv1.Stage_STAGE_REINVOKE, again),
+		p.byPolicy(admissionv1.Stage_STAGE_VALIDATE, validating),
+	) {
+		if e.name == match.EntryFailClosed && selects(p.namespaceSelector(e.hooks), name) {
+			wider = append(wider, WiderEntry{
+				Name: match.StageName(e.stage) + "/" + e.name, Hooks: e.hooks,
+				atoms: newAtomSet(e.atoms), failOpen: newAtomSet(atoms(e.failOpen)), objects: objectSelector(e.hooks),
+			})
+		}
+	}
+	return wider
+}
+
+// unlessSelected returns the hooks, or none if none of them fails closed, or one that does selects the namespace of these labels.
+func unlessSelected(hooks []*match.Hook, namespace labels.Set) []*match.Hook {
+	closed, _ := partition(hooks)
+	if len(closed) == 0 || slices.ContainsFunc(closed, func(h *match.Hook) bool { return selects(h.NamespaceSelector(), namespace) }) {
+		return nil
+	}
+	return hooks
+}
+
+// Brings reports whether the entry brings a request of the namespace about an object without labels. resource has its subresource, as
+// in pods/status. Conditions of the entry do not count.
+func (e *WiderEntry) Brings(operation admissionregistrationv1.OperationType, group, version, resource string) bool {
+	a := atom{}
+	a[dimGroup], a[dimVersion], a[dimResource] = group, version, resource
+	a[dimScope], a[dimOperation] = string(admissionregistrationv1.NamespacedScope), string(operation)
+	return e.atoms.covers(a) && !e.failOpen.covers(a) && selects(e.objects, labels.Set{})
+}

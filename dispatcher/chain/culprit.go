@@ -1,0 +1,45 @@
+package chain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// maxInstanceBytes is the most bytes of the name of a host instance in a message.
+	maxInstanceBytes = 64
+	// maxUIDBytes is the same for a uid.
+	maxUIDBytes = 64
+)
+
+// culprit names the instance that had a call without a verdict last, the phases of the call, and the trace or uid to find it by, as in
+// `host instance "vm-7": queued 2ms, in the handler 998ms; trace 4bf92f3577b34da6a3ce929d0e0e4736`. The last phase is where it was.
+// Phases below a millisecond are left out. It is not for warnings: clients of Kubernetes remember each text of these.
+func culprit(o *Options, c *call) string {
+	t := c.result.Timing
+	who, wire := "host instance", "on the way"
+	if !c.Hook.Route.Stream {
+		who, wire = "webhook", "called"
+	}
+	var said []string
+	for _, p := range []struct {
+		name  string
+		spent time.Duration
+	}{{"queued", t.Queued}, {wire, t.Wire}, {"in the handler", t.Host}} {
+		if p.spent >= time.Millisecond {
+			said = append(said, p.name+" "+p.spent.Round(time.Millisecond).String())
+		}
+	}
+	text := strings.Join(said, ", ")
+	if t.Instance != "" {
+		text = strings.TrimSuffix(fmt.Sprintf("%s %q: %s", who, firstBytes(t.Instance, maxInstanceBytes), text), ": ")
+	}
+	if text != "" {
+		text += "; "
+	}
+	if o.TraceID.IsValid() {
+		return text + "trace " + o.TraceID.String()
+	}
+	return text + "review " + firstBytes(o.Request.Admission.GetUid(), maxUIDBytes)
+}

@@ -1,0 +1,46 @@
+package replay
+
+import (
+	"fmt"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
+)
+
+// Recorded is a review and its replay without a change.
+type Recorded struct {
+	*latency.Review
+	replayed judged
+	ok       bool
+}
+
+// Same reports whether outcome and time are those of the record.
+func (r *Recorded) Same() bool {
+	return r.Like(r.Review) && r.Exact()
+}
+
+// Text is the replay.
+func (r *Recorded) Text() string { return fmt.Sprintf("%+v", r.replayed) }
+
+// Exact reports whether all that the replay needed was recorded.
+func (r *Recorded) Exact() bool { return r.replayed.estimated == 0 && r.replayed.overdue == 0 }
+
+// Like reports whether outcome and time of the replay are those of another review.
+func (r *Recorded) Like(v *latency.Review) bool {
+	return r.ok && r.replayed.outcome == v.Outcome && r.replayed.took == v.Took
+}
+
+// Replayed replays the reviews with a change.
+func Replayed(in Input, change Change) (all []Recorded, err error) {
+	kept, weights := in.weighted()
+	known := newReviews(kept, weights)
+	c, err := change.on(in.Hooks, known)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range kept {
+		r := Recorded{Review: v}
+		r.replayed, r.ok = newRecording(v, known, in.Hooks).play(c)
+		all = append(all, r)
+	}
+	return all, nil
+}

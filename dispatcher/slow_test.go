@@ -1,0 +1,195 @@
+package dispatcher_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+// takes is a backend whose hooks take as long as the first label of their names says.
+func takes(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+	for i, c := range b.Calls {
+		d, _ := time.ParseDuration(strings.Split(c.Hook.ID.Name, ".")[0])
+		time.AfterFunc(d, func() {
+			done(i, review.Result{
+				Verdict: &admissionv1.AdmissionResponse{Allowed: true},
+				Timing:  review.Timing{Queued: d / 10, Wire: d / 10, Host: d * 8 / 10, Instance: "vm-7"},
+			})
+		})
+	}
+	return func(int) {}
+}
+
+// slowly makes a dispatcher that logs reviews of 500 ms and more.
+func slowly(t *testing.T, k dispatcher.Snapshots, clusters dispatcher.Clusters, slow time.Duration) (*dispatcher.Dispatcher, *bytes.Buffer) {
+	t.Helper()
+	log := &bytes.Buffer{}
+	d, err := dispatcher.New(dispatcher.Options{
+		Snapshots: k, Clusters: clusters, Streams: start(takes), Webhooks: start(takes), Slow: slow, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, log
+}
+
+// slowPod is a review that has waited for a while before it is judged.
+func slowPod(cluster string, waited time.Duration) *review.Request {
+	r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
+	r.Admission.Cluster, r.Admission.Name = cluster, "web"
+	r.Received, r.Deadline = time.Now().Add(-waited), time.Now().Add(10*time.Second-waited)
+	return r
+}
+
+func TestASlowReviewIsLoggedAndAnnotatedWithWhereItsTimeWent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hooks  []hook
+		slow   time.Duration
+		waited time.Duration
+		change func(*review.Request)
+		line   string // empty: none
+		note   string
+	}{
+		"as long as the limit": {
+			hooks: []hook{{name: "500ms.test.dev"}}, slow: 500 * time.Millisecond,
+			line: `uid=u cluster=c stage=validate operation=CREATE resource=pods outcome=allowed duration=500ms timeout=10s namespace=default name=web ` +
+				`hooks="[500ms.test.dev allowed 500ms (queued 50ms, wire 50ms, host 400ms) on vm-7]"`,
+			note: `{"duration":"500ms","timeout":"10s","hooks":[{"configuration":"v","hook":"500ms.test.dev","outcome":"allowed","duration":"500ms",` +
+				`"queued":"50ms","wire":"50ms","host":"400ms","instance":"vm-7"}]}`,
+		},
+		"a little less":    {hooks: []hook{{name: "499ms.test.dev"}}, slow: 500 * time.Millisecond},
+		"no limit":         {hooks: []hook{{name: "9s.test.dev"}}},
+		"slow at the edge": {slow: 500 * time.Millisecond, waited: time.Second, line: "duration=1s timeout=10s namespace=default name=web edge=1s\n", note: `"edge":"1s"`},
+		"the name of a Secret": {
+			slow: 500 * time.Millisecond, waited: time.Second, line: "namespace=default edge=1s\n",
+			change: func(r *review.Request) {
+				r.Admission.Resource = &admissionv1.GroupVersionResource{Version: "v1", Resource: "secrets"}
+			},
+			note: `"edge":"1s"`,
+		},
+		"a timeout": {
+			hooks: []hook{{name: "3s.test.dev", time: time.Second}}, slow: 500 * time.Millisecond,
+			line: `outcome=failed duration=1s`, note: `"outcome":"failed","duration":"1s"`,
+		},
+		"more hooks than are named": {
+			hooks: []hook{{name: "1s.test.dev"}, {name: "5s.test.dev"}, {name: "2s.test.dev"}, {name: "3s.test.dev"}}, slow: 500 * time.Millisecond,
+			line: `hooks="[5s.test.dev allowed 5s (queued 500ms, wire 500ms, host 4s) on vm-7 3s.test.dev`, note: `"more":1`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := static{snapshot: compile(t, tt.hooks, nil)}
+				d, log := slowly(t, k, k, tt.slow)
+				r := slowPod("c", tt.waited)
+				if tt.change != nil {
+					tt.change(r)
+				}
+				a, err := d.Review(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(10 * time.Second)
+				got := ""
+				for line := range strings.Lines(log.String()) {
+					if strings.Contains(line, "the review was slow") {
+						got += line
+					}
+				}
+				if (got != "") != (tt.line != "") || !strings.Contains(got, tt.line) {
+					t.Errorf("logged %q, want %q", got, tt.line)
+				}
+				note := a.Response.GetAuditAnnotations()["slow.validate"]
+				if (note != "") != (tt.note != "") || !strings.Contains(note, tt.note) || note != "" && !json.Valid([]byte(note)) {
+					t.Errorf("annotation %s, want %s", note, tt.note)
+				}
+			})
+		})
+	}
+}
+
+// One cluster that is slow at each review has a line in 10 s, and does not hide another one.
+func TestSlowReviewsOfOneClusterDoNotFloodTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := static{snapshot: compile(t, []hook{{name: "1s.test.dev"}}, nil)}
+		d, log := slowly(t, k, k, time.Second)
+		for _, cluster := range []string{"a", "a", "b", "a", "b", "a", "a", "a", "a", "a", "a", "a"} {
+			if _, err := d.Review(t.Context(), slowPod(cluster, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		for line := range strings.Lines(log.String()) {
+			cluster, more := "", 0
+			for word := range strings.FieldsSeq(line) {
+				if name, ok := strings.CutPrefix(word, "cluster="); ok {
+					cluster = name
+				}
+				_, _ = fmt.Sscanf(word, "more=%d", &more)
+			}
+			got = append(got, fmt.Sprint(cluster, more))
+		}
+		if diff := cmp.Diff([]string{"a0", "b0", "a7"}, got); diff != "" {
+			t.Errorf("lines (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// lateSnapshots are a configuration that does not become fresh in time.
+type lateSnapshots struct{ static }
+
+// Acquire implements [dispatcher.Snapshots].
+func (lateSnapshots) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
+	<-time.After(2 * time.Second)
+	return nil, "", errors.New("too old")
+}
+
+func TestARefusedReviewThatWaitedIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, log := slowly(t, lateSnapshots{}, static{}, time.Second)
+		if _, err := d.Review(t.Context(), slowPod("c", 0)); err == nil {
+			t.Fatal("it is judged")
+		}
+		if !strings.Contains(log.String(), "outcome=refused duration=2s timeout=10s namespace=default name=web held=2s\n") {
+			t.Errorf("log: %s", log)
+		}
+	})
+}
+
+func TestTheAnnotationOfASlowReviewIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hooks []hook
+		for i := range 100 {
+			hooks = append(hooks, hook{name: fmt.Sprintf("1s.%s%d.test.dev", strings.Repeat("x", 240), i)})
+		}
+		snapshot := compile(t, hooks, nil)
+		k := static{snapshot: snapshot}
+		d, _ := slowly(t, k, k, time.Second)
+		a, err := d.Review(t.Context(), slowPod("c", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said struct {
+			Hooks []any `json:"hooks"`
+			More  int   `json:"more"`
+		}
+		note := a.Response.GetAuditAnnotations()[dispatcher.AuditSlow+"validate"]
+		if err := json.Unmarshal([]byte(note), &said); err != nil || len(note) > 2<<10 || len(said.Hooks) == 0 || len(said.Hooks)+said.More != 100 {
+			t.Errorf("%d bytes, %d hooks and %d more: %v", len(note), len(said.Hooks), said.More, err)
+		}
+	})
+}

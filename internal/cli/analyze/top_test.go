@@ -1,0 +1,195 @@
+package analyze
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
+)
+
+// dispatcher is one dispatcher without others.
+type dispatcher struct {
+	configv1.ConfigServiceClient
+	analysisv1.AnalysisServiceClient
+
+	latencies []*analysisv1.Latency
+	hosts     []*configv1.Host
+	hooks     []*configv1.Hook
+	reviews   []*analysisv1.Review
+	limit     int // of a page of reviews
+}
+
+func (d *dispatcher) mesh(notes *bytes.Buffer) meshOf {
+	return mesh.Mesh[clients]{Client: clients{d, d}, Config: d, Notes: notes}
+}
+
+func (d *dispatcher) ListDispatchers(context.Context, *configv1.ListDispatchersRequest, ...grpc.CallOption) (*configv1.ListDispatchersResponse, error) {
+	return &configv1.ListDispatchersResponse{}, nil
+}
+
+func (d *dispatcher) ListHosts(context.Context, *configv1.ListHostsRequest, ...grpc.CallOption) (*configv1.ListHostsResponse, error) {
+	return &configv1.ListHostsResponse{DispatcherId: "d1", Hosts: d.hosts}, nil
+}
+
+func (d *dispatcher) ListHooks(context.Context, *configv1.ListHooksRequest, ...grpc.CallOption) (*configv1.ListHooksResponse, error) {
+	return &configv1.ListHooksResponse{DispatcherId: "d1", Hooks: d.hooks}, nil
+}
+
+func (d *dispatcher) ListLatencies(
+	_ context.Context, r *analysisv1.ListLatenciesRequest, _ ...grpc.CallOption,
+) (*analysisv1.ListLatenciesResponse, error) {
+	out := &analysisv1.ListLatenciesResponse{DispatcherId: "d1"}
+	for _, l := range d.latencies {
+		if r.GetCluster() == "" || r.GetCluster() == l.GetCluster() {
+			out.Latencies = append(out.Latencies, proto.CloneOf(l))
+		}
+	}
+	return out, nil
+}
+
+func (d *dispatcher) ListReviews(_ context.Context, r *analysisv1.ListReviewsRequest, _ ...grpc.CallOption) (*analysisv1.ListReviewsResponse, error) {
+	from := len(r.GetContinue())
+	end := min(len(d.reviews), from+d.limit)
+	out := &analysisv1.ListReviewsResponse{DispatcherId: "d1", Reviews: d.reviews[from:end]}
+	if end < len(d.reviews) {
+		out.Continue = strings.Repeat("x", end)
+	}
+	return out, nil
+}
+
+// shown is what a top prints, half a minute after noon.
+func shown(t *testing.T, d *dispatcher, set top) string {
+	var out, notes bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		<-time.After(time.Until(noon.Add(30 * time.Second)))
+		set.since = time.Minute
+		found, err := set.read(t.Context(), &set, d.mesh(&notes))
+		if err == nil {
+			err = printer.Print(&out, set.output, found.all, func() error { return set.print(found, &out) })
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return out.String()
+}
+
+func lines(all ...string) string { return strings.Join(all, "\n") + "\n" }
+
+func TestTop(t *testing.T) {
+	const ms = time.Millisecond
+	other, otherReviews := calls("b", 0, "", 90*ms), calls("", 0, "", 90*ms)
+	other.Cluster, otherReviews.Cluster = "test", "test"
+	failing := calls("a", 0, "i1", 9*ms)
+	failing.Failed, failing.Instances[0].Failed = 2, 2
+	d := &dispatcher{
+		latencies: []*analysisv1.Latency{calls("", 0, "", 9*ms), failing, calls("a", 0, "i2", ms), other, otherReviews},
+		hosts: []*configv1.Host{
+			{Host: "labels", Instance: "i1", DispatcherId: "d1", State: configv1.Host_STATE_SERVING, SlotsUsed: 1, Slots: 4, P99: durationpb.New(9 * ms)},
+			{Host: "labels", Instance: "i2", DispatcherId: "d1", State: configv1.Host_STATE_NOT_GRANTED, SlotsUsed: 3, Slots: 4},
+			{Host: "idle", Instance: "i3", DispatcherId: "d1", State: configv1.Host_STATE_SERVING, Slots: 4},
+		},
+	}
+	for name, test := range map[string]struct {
+		set  top
+		want string
+	}{
+		"hooks": {top{read: topHooks, sort: "added"}, lines(
+			"HOOK  STAGE     RATE    P50     P99     FAILED  WAITED  ADDED",
+			"b     validate  0.11/s  100.7ms  100.7ms  0       50%     45ms",
+			"a     validate  0.22/s  1.049ms  10.5ms   2       100%    5ms",
+		)},
+		"hooks by failures": {top{read: topHooks, sort: "failed", limit: 1}, lines(
+			"HOOK  STAGE     RATE    P50      P99     FAILED  WAITED  ADDED",
+			"a     validate  0.22/s  1.049ms  10.5ms  2       100%    5ms",
+			"and 1 more (--limit)",
+		)},
+		"hooks of a cluster": {top{read: topHooks, sort: "added", cluster: "test"}, lines(
+			"HOOK  STAGE     RATE    P50      P99      FAILED  WAITED  ADDED",
+			"b     validate  0.11/s  100.7ms  100.7ms  0       100%    90ms",
+		)},
+		"hosts": {top{read: topHosts, sort: "slots"}, lines(
+			"HOST    INSTANCE  DISPATCHER  STATE       SLOTS  SHARE  RATE    P50  P99  FAILED",
+			"labels  i2        d1          NotGranted  3/4    75%    0.11/s  -    -    0",
+			"labels  i1        d1          Serving     1/4    25%    0.11/s  -    9ms  2",
+			"idle    i3        d1          Serving     0/4    0%     0/s     -    -    0",
+		)},
+		"clusters": {top{read: topClusters, sort: "p99"}, lines(
+			"CLUSTER  STAGE     RATE    P50      P99      FAILED  HELD  EDGE  MOST ADDED BY",
+			"test     validate  0.11/s  100.7ms  100.7ms  0       -     -     b",
+			"prod     validate  0.11/s  10.5ms   10.5ms   0       -     -     a",
+		)},
+	} {
+		got := shown(t, d, test.set)
+		if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(test.want), " ") {
+			t.Errorf("%s:\n%s\nwant:\n%s", name, got, test.want)
+		}
+	}
+	var hosts struct {
+		Hosts []TopHost `json:"hosts"`
+	}
+	if err := json.Unmarshal([]byte(shown(t, d, top{read: topHosts, sort: "slots", output: printer.JSON, limit: 1})), &hosts); err != nil || len(hosts.Hosts) != 3 ||
+		hosts.Hosts[1].Failed != 2 {
+		t.Errorf("%v: %+v", err, hosts)
+	}
+}
+
+// review is a review whose only call took so long.
+func review(uid string, took time.Duration) *analysisv1.Review {
+	return &analysisv1.Review{
+		Uid: uid, Cluster: "prod", Stage: "validate", Operation: "CREATE", Resource: "pods", Outcome: "allowed", Begun: timestamppb.New(noon),
+		Took: durationpb.New(took), Due: durationpb.New(10 * time.Second),
+		Calls: []*analysisv1.Call{{
+			Hook:  &analysisv1.HookRef{Stage: "validate", Configuration: "c", Name: "a"},
+			Ended: durationpb.New(took), Host: durationpb.New(took), Outcome: "allowed", Streamed: true,
+		}},
+	}
+}
+
+func TestAPredictionOfTheCommand(t *testing.T) {
+	const ms = time.Millisecond
+	hook := &configv1.Hook{
+		Hook: &configv1.HookRef{Object: &configv1.ConfigKey{Name: "c"}, Name: "a"}, Stage: "validate", FailurePolicy: "Fail",
+		State: configv1.Hook_STATE_IN_ROTATION, Timeout: durationpb.New(10 * time.Second), Streamed: true, Hosts: 1, Slots: 4, SideEffects: "None",
+	}
+	d := &dispatcher{
+		hooks: []*configv1.Hook{hook}, limit: 2, latencies: []*analysisv1.Latency{calls("", 0, "", ms), calls("", 0, "", 900*ms)},
+		reviews: []*analysisv1.Review{review("1", 900*ms), review("2", 900*ms), review("3", ms), review("4", ms), review("5", ms)},
+	}
+	c := command{since: 15 * time.Minute, whatIf: []string{"deadline=a:100ms"}}
+	predict, err := c.prediction()
+	var out, notes bytes.Buffer
+	if err == nil {
+		err = predict(t.Context(), d.mesh(&notes), &out)
+	}
+	want := lines(
+		"CLUSTER STAGE REVIEWS REPLAYED P50 P99 SLOWEST FAILED "+"FAILED OPEN DENIED",
+		"all validate 20 5 1ms 900ms -> 100ms 900ms -> 100ms 0 -> 10 0 0",
+		"10 reviews of stage validate (clusters: all) would be refused that were allowed",
+		"this stands on 5 reviews of 20: those that are kept; each stands for the reviews that took about as long",
+	)
+	if got := out.String(); err != nil || strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+		t.Errorf("%v: %s%s", err, got, &notes)
+	}
+	out.Reset()
+	if c.output = printer.Wide; predict(t.Context(), d.mesh(&notes), &out) != nil || !strings.Contains(out.String(), "\nprod     validate  20") {
+		t.Errorf("-o wide prints no cluster: %s", &out)
+	}
+	hook.State = configv1.Hook_STATE_SHADOW
+	if err := predict(t.Context(), d.mesh(&notes), &out); err == nil || !strings.Contains(err.Error(), "no such hook is in force") {
+		t.Errorf("a hook in shadow: %v", err)
+	}
+}

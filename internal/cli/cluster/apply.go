@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/portcullis-mesh/portcullis/cluster/registrar"
+	"github.com/portcullis-mesh/portcullis/cluster/registration"
+	"github.com/portcullis-mesh/portcullis/cluster/touch"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
+	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
+)
+
+// againPoll is how often it is looked whether it is time to write entries once more.
+const againPoll = time.Second
+
+// apiServer is the way to the API server of the cluster.
+type apiServer struct{ kubeconfig, context string }
+
+func (a *apiServer) bind(f *pflag.FlagSet) {
+	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: as kubectl finds it)")
+	f.StringVar(&a.context, "kube-context", "", "context in it (default: its current one)")
+}
+
+func (a *apiServer) config() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+func (a *apiServer) registrar() (*registrar.Registrar, error) {
+	config, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	return registrar.New(config)
+}
+
+// write makes the entries of the cluster those of a registration, or shows how they differ.
+func (c *registerCommand) write(ctx context.Context, name string, r *registration.Registration, out, notes io.Writer) error {
+	to, err := c.cluster.registrar()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	changes, err := to.Apply(ctx, r, c.diff || c.dryRun != cli.DryRunNone)
+	warnWithoutConditions(notes, changes)
+	if c.diff {
+		return errors.Join(err, showDiff(out, changes))
+	}
+	err = errors.Join(err, showChanges(out, changes, c.dryRun != cli.DryRunNone))
+	if err != nil || c.dryRun != cli.DryRunNone {
+		return err
+	}
+	return writeAgain(ctx, to, name, r.Mutating.Name, notes)
+}
+
+// writeAgain writes entries once more that have changed (package touch). It returns at once if none has since it was last written again.
+func writeAgain(ctx context.Context, to *registrar.Registrar, cluster, name string, notes io.Writer) error {
+	again := registrar.Again{Cluster: cluster}
+	for begun := time.Now(); ; {
+		m, v, err := to.Read(ctx, name)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		pending, err := to.WriteAgain(ctx, m, v, &again, now)
+		if err != nil || !pending {
+			return err
+		}
+		if now.Sub(begun) < againPoll {
+			fmt.Fprintf(notes, "they are written once more in %s, since an API server can miss a change\n", touch.Delay)
+		}
+		if connect.Pause(ctx, againPoll); ctx.Err() != nil {
+			return fmt.Errorf("the entries are there, and were not written once more, so that an API server may have missed the change: "+
+				"run the same command again: %w", ctx.Err())
+		}
+	}
+}
+
+// warnWithoutConditions warns of entries whose conditions the API server does not keep.
+func warnWithoutConditions(notes io.Writer, changes []registrar.Change) {
+	for _, c := range changes {
+		if len(c.WithoutConditions) == 0 {
+			continue
+		}
+		fmt.Fprintf(notes, "warning: %s: the API server has dropped the matchConditions of %s, as Kubernetes before 1.28 does: these entries also bring "+
+			"leases, events and whatever else conditions leave out, and while the mesh is down those that fail closed refuse it; "+
+			"leave namespaces out by a namespaceSelector of each hook, name groups and resources in rules, or upgrade the cluster\n",
+			c.Object, strings.Join(c.WithoutConditions, ", "))
+	}
+}
+
+func showChanges(out io.Writer, changes []registrar.Change, dryRun bool) error {
+	suffix := ""
+	if dryRun {
+		suffix = " (dry run)"
+	}
+	for _, c := range changes {
+		if _, err := fmt.Fprintf(out, "%s %s%s\n", c.Object, c.Action, suffix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errDiffers makes the command end with the exit code for differences.
+var errDiffers = &cli.CodedError{Code: cli.ExitDenied}
+
+// showDiff prints how the objects of the cluster would change. The error is errDiffers if one does.
+func showDiff(out io.Writer, changes []registrar.Change) error {
+	var differs error
+	for _, c := range changes {
+		before, err := text(c.Before)
+		if err != nil {
+			return err
+		}
+		after, err := text(c.After)
+		if err != nil {
+			return err
+		}
+		diff, err := configcli.Unified(c.Object, before, after)
+		if err != nil {
+			return err
+		}
+		if diff != "" {
+			differs = errDiffers
+		}
+		if _, err := io.WriteString(out, diff); err != nil {
+			return err
+		}
+	}
+	return differs
+}
+
+// text is an object as YAML; empty for none.
+func text(o runtime.Object) (string, error) {
+	if o == nil {
+		return "", nil
+	}
+	data, err := yaml.Marshal(o)
+	return string(data), err
+}
+
+func oneCluster(verb string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("name one cluster: portcullis cluster %s NAME, as its Cluster document has it", verb)
+		}
+		return nil
+	}
+}
+
+// formUsage is the form of output of --print alone.
+const formUsage = "yaml or json, of what is printed (default: " + printer.YAML + ")"

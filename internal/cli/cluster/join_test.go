@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+)
+
+func join(t *testing.T, args ...string) clitest.Result {
+	t.Helper()
+	mesh := clitest.StartMesh(t, nil)
+	return clitest.Execute(t, NewCommand(), nil, append([]string{"join", "--ready-file", mesh.File(t)}, args...)...)
+}
+
+func TestJoinRefusesFlagsThatDoNotFit(t *testing.T) {
+	url := "--url=https://mesh.example.com:8443"
+	for want, args := range map[string][]string{
+		"name one cluster":               {url},
+		"--url is missing":               {"prod-1"},
+		"name the absolute path":         {"prod-1", url, "--access", "kubeconfig=k"},
+		`--access "other"`:               {"prod-1", url, "--access", "other"},
+		`--access "bridge=x"`:            {"prod-1", url, "--access", "bridge=x"},
+		"--identity is missing":          {"prod-1", url, "--access", "bridge"},
+		"--identity and --capability-fi": {"prod-1", url, "--identity", "a", "--capability-file", "f"},
+		"as in 90d":                      {"prod-1", url, "--expires", "soon"},
+		"--keep-ca-file: name":           {"prod-1", url, "--access", "kubeconfig=/k", "--keep-ca-file", "ca.crt"},
+		"--keep-ca-file is for entries":  {"prod-1", url, "--keep-ca-file", "/ca.crt"},
+		"it needs --access":              {"prod-1", url, "--access", "kubeconfig=/k", "--keep-entries=false", "--keep-ca-file", "/ca.crt"},
+		"--kubeconfig":                   {"prod-1", url, "--kubeconfig", filepath.Join(t.TempDir(), "none")},
+	} {
+		join(t, args...).Fails(t, want)
+	}
+}
+
+func TestAClientDryRunOfJoinAsksNothing(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "prod-1.capability")
+	r := join(t, "prod-1", "--url", "https://mesh.example.com:8443", "--dry-run=client", "--capability-file", file,
+		"--kubeconfig", filepath.Join(dir, "none"), "--access", "kubeconfig=/k")
+	if r.Code != 0 || !strings.Contains(r.Out, "make a capability in "+file) || !strings.Contains(r.Out, "service account") {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the capability was made")
+	}
+}
+
+func TestASecretIsForItsOwnerAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := writeSecret(file, "text"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := writeSecret(file, "other"); !os.IsExist(err) {
+		t.Errorf("a second write: %v, want none over the first", err)
+	}
+}
+
+func TestEntriesThatTheMeshKeepsFollowAFile(t *testing.T) {
+	c := joinCommand{keepCAFile: "/etc/ca.crt", want: demands{registration: &kinds.Registration{URL: "https://mesh"}}}
+	if err := c.followAuthorities(); err == nil || !strings.Contains(err.Error(), "--ca is missing") {
+		t.Errorf("without its content: %v", err)
+	}
+	c.options.CABundle, c.want.registration.CABundle = []byte("x"), []byte("x")
+	if err := c.followAuthorities(); err != nil || c.want.registration.CAFile != "/etc/ca.crt" || c.want.registration.CABundle != nil {
+		t.Errorf("%v: %+v", err, c.want.registration)
+	}
+}

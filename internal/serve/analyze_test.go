@@ -1,0 +1,79 @@
+package serve
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
+)
+
+func TestAnalyzeNamesTheHookTheHostAndThePhase(t *testing.T) {
+	r := newRotated(t)
+	if got := r.run(configcli.NewApply(), r.documents(), "-f", "-"); got.Code != 0 {
+		t.Fatal(got.Notes)
+	}
+	command := analyze.NewCommand
+	r.prints(0, command(), "", nil, `no review was judged in the last 15m0s`)
+	_, stop := r.host(func() error { return nil })
+	defer stop()
+	r.shows([]string{"hosts"}, `policy\.example\.com Serving`)
+	r.shows([]string{"hooks", "-o", "wide"}, `policy\.example\.com validate .* InRotation`)
+	for range 6 {
+		r.review() // denied by a handler that takes 10 ms
+	}
+	r.prints(0, command(), "", nil, `CLUSTER HOOK CALLS P50 P99 FAILED WAITED ADDED QUEUE WIRE HOST WEBHOOK APPLY\n`,
+		`dev policy\.example\.com 6 \S+ms \S+ms 0 100% \S+ms \S+ \S+ \d+(\.\d+)?ms - -\n`)
+	r.prints(0, command(), "", []string{"--cluster", "other"}, `no review was judged`)
+	r.prints(0, command(), "", []string{"-o", "json", "--hook", "policy.example.com"}, `"clusters": `, `"calls": 6`, `"host": "\d+\.\d+ms"`, `"waited": 1`)
+	r.prints(0, command(), "", []string{"--slowest", "2"},
+		`BEGUN TOOK CLUSTER STAGE OPERATION RESOURCE NAMESPACE NAME OUTCOME SLOWEST HOOK UID\n`,
+		`\S+ \S+ms dev validate CREATE deployments default web denied policy\.example\.com \S+ms u1\n`)
+	r.prints(0, command(), "", []string{"u1"}, `CREATE deployments.apps default web of cluster dev: validate, denied\n`,
+		` policy\.example\.com \|.*\| \S+ms denied by `, ` host \|.*-.*\| \S+ms\n`)
+	r.prints(cli.ExitDenied, command(), "", []string{"none"}, `review "none" is not kept`)
+	r.prints(2, command(), "", []string{"--since", "2h"}, `--since: use more than nothing and at most 1h`)
+
+	response, err := apiServer(t, r.dev).Get(r.info.Bridge + "/v1/analysis/reviews?limit=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("as JSON: status %d", response.StatusCode)
+	}
+}
+
+func TestAnalyzeAsksEveryDispatcher(t *testing.T) {
+	o := etcdtest.Start(t).Options(etcdtest.User)
+	may := func(c *serveConfig) {
+		c.advertise, c.stores.operator.Names = []string{"127.0.0.1"}, []string{devAPIServer}
+	}
+	first := newReplica(t, "first", o, nil, may)
+	second := newReplica(t, "second", o, first, may)
+	client := apiServer(t, first.dev)
+	for _, replica := range []*replica{first, second} {
+		for status, deadline := 0, time.Now().Add(2*time.Minute); status != http.StatusOK; <-time.After(10 * time.Millisecond) {
+			response, err := client.Post(replica.info.Bridge+"/v1/clusters/dev/validate", "application/json", strings.NewReader(clitest.Review))
+			if err != nil || time.Now().After(deadline) {
+				t.Fatal(status, err)
+			}
+			status = response.StatusCode // until the configuration is in force
+			response.Body.Close()
+		}
+	}
+	info := first.info
+	info.ClientCert, info.ClientKey = first.dev.path("certs/"+devClientName+".crt"), first.dev.path("certs/"+devClientName+".key")
+	got := clitest.Execute(t, analyze.NewCommand(), strings.NewReader(""), "--ready-file", info.file(t), "--slowest", "100", "-o", "wide")
+	for _, id := range []string{"first", "second"} {
+		if !regexp.MustCompile(` ` + id + `\b`).MatchString(oneSpace(got.Out)) {
+			t.Errorf("exit code %d, no review of dispatcher %s in %s%s", got.Code, id, got.Out, got.Notes)
+		}
+	}
+}

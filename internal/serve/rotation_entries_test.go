@@ -1,0 +1,51 @@
+package serve
+
+import (
+	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/service"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+)
+
+// TestAHookIsInRotationAfterItsEntries: a hook that is called for some of its requests only is worse than one that is not in force yet.
+func TestAHookIsInRotationAfterItsEntries(t *testing.T) {
+	east := &match.Hook{ID: match.HookID{Configuration: "policy", Name: "east.example.com"}}
+	east.Route.Clusters = []string{"east"}
+	all := []session.Pending{{Hook: east, Host: "h", Ready: true}}
+	now := time.Now()
+	held := map[service.Ready]time.Time{}
+	behind := func(cluster string, failed bool) []etcdstore.EntriesBehind {
+		return []etcdstore.EntriesBehind{{Cluster: cluster, Failed: failed}}
+	}
+	for _, step := range []struct {
+		name   string
+		after  time.Duration
+		behind []etcdstore.EntriesBehind
+		ready  int
+	}{
+		{"entries are behind", 0, behind("east", false), 0},
+		{"another dispatcher has just taken the Lease", leader.Takeover, behind("east", false), 0},
+		{"they are for a while", entriesWait - 1, behind("east", false), 0},
+		{"they are for too long", entriesWait, behind("east", false), 1},
+		{"it is still not marked", entriesWait + 1, behind("east", false), 1},
+		{"those of another cluster", entriesWait + 2, behind("west", false), 1},
+		{"they cannot be written", entriesWait + 3, behind("east", true), 1},
+		{"they are behind again, and it has waited", entriesWait + 4, behind("east", false), 1},
+		{"they are written", entriesWait + 5, nil, 1},
+	} {
+		if got := readyHooks(all, step.behind, held, now.Add(step.after)); len(got) != step.ready {
+			t.Errorf("%s: %d hooks go into rotation, want %d", step.name, len(got), step.ready)
+		}
+	}
+	if readyHooks(nil, nil, held, now); len(held) > 0 {
+		t.Errorf("remembered of hooks that are not pending any more: %v", held)
+	}
+	all[0].Ready = false
+	if got := readyHooks(all, nil, held, now); len(got) > 0 {
+		t.Errorf("without a host that is ready: %v", got)
+	}
+}
