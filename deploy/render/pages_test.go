@@ -1,0 +1,164 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var (
+	objectName = regexp.MustCompile(`\bportcullis(?:-[a-z]+)+\b`)
+	codeSpan   = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)+)(?::[^`]*)?`")
+)
+
+// otherNames begin like names of objects, and are those of something else.
+var otherNames = []string{
+	"portcullis-mesh",      // in addresses of the repository
+	"portcullis-system",    // the namespace
+	"portcullis-config",    // the ConfigMap that users of the plain manifests make
+	"portcullis-admission", // a user agent
+	"portcullis-access",    // the service account that `cluster join` makes
+	"portcullis-follow",    // a field manager, and a Lease
+	"portcullis-entries",   // the Lease of the dispatcher that keeps entries
+}
+
+// pages are those that tell of the chart by its names.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string]string{}
+	for _, file := range append(files, "../README.md", "../../README.md", "../../docs/design/0026-install.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[file] = string(text)
+	}
+	return pages
+}
+
+// TestPagesNameWhatTheChartMakes: no page has a name of an object that is not there, or that the chart does not mount.
+func TestPagesNameWhatTheChartMakes(t *testing.T) {
+	rendered, err := render(t, "certificates.certManager.enabled=true", "exampleHost.enabled=true", "serviceMonitor.enabled=true",
+		"configuration.customResources=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bridge, err := renderBridge(t, bridgeValues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := render(t, "certificates.self.enabled=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := slices.Clone(otherNames)
+	for _, o := range slices.Concat(rendered.Objects, bridge.Objects, self.Objects) {
+		var head metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal([]byte(o.Content), &head); err != nil {
+			t.Fatal(err)
+		}
+		known = append(known, head.Name)
+		for _, line := range strings.Split(o.Content, "\n") { // Secrets and images
+			if strings.Contains(line, "secretName:") || strings.Contains(line, "image:") {
+				known = append(known, objectName.FindAllString(line, -1)...)
+			}
+		}
+	}
+	for page, text := range pages(t) {
+		for _, name := range objectName.FindAllString(text, -1) {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s names %s: the chart makes no such object", page, name)
+			}
+		}
+	}
+}
+
+// TestPagesNameValuesThatThereAre: a value that pages name is one of values.yaml.
+func TestPagesNameValuesThatThereAre(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(data, &values); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	all := pages(t)
+	for _, page := range []string{"install", "upgrade", "certificates", "design/0026-install"} {
+		for _, span := range codeSpan.FindAllStringSubmatch(all["../../docs/"+page+".md"], -1) {
+			path := strings.Split(span[1], ".")
+			if _, isValue := values[path[0]]; !isValue {
+				continue // of a document
+			}
+			found++
+			if !has(values, path) {
+				t.Errorf("docs/%s.md names the value %s, which values.yaml does not have", page, span[1])
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page names a value")
+	}
+}
+
+func has(values map[string]any, path []string) bool {
+	value, exists := values[path[0]]
+	if len(path) == 1 || !exists {
+		return exists
+	}
+	inner, isMap := value.(map[string]any)
+	return isMap && has(inner, path[1:])
+}
+
+// TestTheSchemaHasEachValueAndNoOther: values.yaml is the list that people read.
+func TestTheSchemaHasEachValueAndNoOther(t *testing.T) {
+	read := func(name ...string) map[string]any {
+		data, err := os.ReadFile(filepath.Join(name...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var values map[string]any
+		if err := yaml.Unmarshal(data, &values); err != nil {
+			t.Fatal(err)
+		}
+		return values
+	}
+	for _, dir := range []string{chartDir, bridgeDir} {
+		compare(t, "", read(dir, "values.yaml"), read(dir, "values.schema.json"))
+	}
+}
+
+// compare compares values with the properties of their schema. Helm's own `global`, and objects of Kubernetes, have no schema here.
+func compare(t *testing.T, path string, values, schema map[string]any) {
+	t.Helper()
+	properties, _ := schema["properties"].(map[string]any)
+	if properties == nil {
+		return
+	}
+	for name, value := range values {
+		property, exists := properties[name].(map[string]any)
+		if !exists {
+			t.Errorf("the schema does not have %s%s", path, name)
+			continue
+		}
+		if inner, isMap := value.(map[string]any); isMap {
+			compare(t, path+name+".", inner, property)
+		}
+	}
+	for name := range properties {
+		if _, exists := values[name]; !exists && path+name != "global" && path != "resources." && path != "exampleHost.resources." {
+			t.Errorf("values.yaml does not have %s%s", path, name)
+		}
+	}
+}
