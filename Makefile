@@ -11,7 +11,7 @@ LINT := $(BIN)/golangci-lint
 PLUGINS := $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-grpc-gateway
 
 # Modules that are linted; tools/ holds none of our code.
-MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod e2e/go.mod bench/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod e2e/go.mod bench/go.mod deploy/render/go.mod deploy/monitoring/go.mod))
 # Directories of this module's code.
 CODE := $(filter-out ./e2e/ ./bench/ ./docs/ ./gen/ ./proto/ ./tools/,$(wildcard ./*/))
 # Flags for go test, for example TESTFLAGS='-run TestDeny -v'.
@@ -38,16 +38,50 @@ run: build ## Run everything in one process, with a sample configuration and a s
 
 .PHONY: test
 test: ## All tests: unit and in-memory mesh under the race detector, then a real kube-apiserver
-	@.ci/phases "unit (race detector)" "$(MAKE) unit" "end to end" "$(MAKE) e2e" "benchmarks, once each" "$(MAKE) benchtest"
+	@.ci/phases "unit (race detector)" "$(MAKE) unit" "chart" "$(MAKE) charttest" "dashboards and alerts" "$(MAKE) monitoringtest" "end to end" "$(MAKE) e2e" "benchmarks, once each" "$(MAKE) benchtest"
 
 .PHONY: unit
 unit: ## Tests of this module under the race detector
 	go test -race -timeout 20m $(TESTFLAGS) ./... # a package of a minute of CPU time takes 10 on a machine that is busy
 
+.PHONY: browser
+browser: ## Get chromium and axe-core for the tests of the console, as far as this machine lets us
+	@.ci/browser
+
+.PHONY: screenshots
+screenshots: browser ## Make docs/images again, by the tests of the console
+	PORTCULLIS_SCREENSHOTS=$(abspath docs/images) go test -C e2e -count=1 -run 'TestConsole$$|TestConsoleIsAccessible$$' ./console
+
 .PHONY: e2e
-e2e: ## Tests against a real kube-apiserver and etcd, both built once and cached
+e2e: browser ## Tests against a real kube-apiserver and etcd, both built once and cached
 	go vet -C e2e ./... # compiles on all cores; -p 1 below would not, but prints progress as it happens
-	go test -C e2e -p 1 -count=1 -v -timeout 20m $(TESTFLAGS) ./... # -count=1: a result is of the programs as they are now
+	go test -C e2e -p 1 -count=1 -v -timeout 45m $(TESTFLAGS) ./... # -count=1: a result is of the programs as they are now
+
+.PHONY: charttest
+charttest: ## Tests of the Helm chart and of deploy/manifests
+	go vet -C deploy/render ./...
+	go test -C deploy/render -count=1 $(TESTFLAGS) ./... # -count=1: the chart lies outside of the module, and go test caches
+
+.PHONY: monitoringtest
+monitoringtest: ## Tests of dashboards, alert rules and docs against the metrics of a mesh that runs
+	go vet -C deploy/monitoring ./...
+	go test -C deploy/monitoring -count=1 $(TESTFLAGS) ./... # -count=1: the mesh and the files lie outside of the module
+
+.PHONY: dashboards
+dashboards: ## Write the Grafana dashboards of the chart from deploy/monitoring
+	go run -C deploy/monitoring .
+
+.PHONY: manifests
+manifests: ## Render deploy/manifests from the Helm chart
+	go run -C deploy/render . template portcullis ../chart/portcullis --namespace portcullis-system \
+		--values ../manifests-values.yaml --output-dir ../manifests
+	go run -C deploy/render . template portcullis ../chart/portcullis --namespace portcullis-system \
+		--values ../manifests-values.yaml --set certificates.self.enabled=true \
+		--show-only templates/certificates-self.yaml > deploy/certificates-self.yaml
+
+.PHONY: schemas
+schemas: ## Make deploy/chart/portcullis/crds and schemas/ from config/kinds
+	go run ./internal/schemas/generate
 
 .PHONY: benchtest
 benchtest: ## Tests of the benchmarks, which run each of them for a few reviews
@@ -97,6 +131,11 @@ fuzz: ## Run each fuzz test for FUZZTIME
 		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
 	done
 
+.PHONY: release
+release: $(BIN)/goreleaser ## Archives, checksums and krew plugin of a release into .tmp/release, without images, SBOMs and publishing
+	$(BIN)/goreleaser check
+	$(BIN)/goreleaser release --clean --snapshot --skip=docker,sbom,publish
+
 .PHONY: clean
 clean: ## Remove the built tools and programs
 	rm -rf .tmp
@@ -113,3 +152,7 @@ $(eval $(call tool,lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint))
 $(eval $(call tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go))
 $(eval $(call tool,protoc,google.golang.org/grpc/cmd/protoc-gen-go-grpc))
 $(eval $(call tool,protoc,github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway))
+
+$(BIN)/goreleaser: tools/release/go.mod tools/release/go.sum
+	@echo "building $(@F)"
+	@go build -C tools/release -trimpath -o $@ github.com/goreleaser/goreleaser/v2

@@ -21,6 +21,12 @@ const (
 // eventually fails the test unless check returns nil within patience.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
+	within(t, patience, what, check)
+}
+
+// within is eventually with another patience.
+func within(t *testing.T, patience time.Duration, what string, check func() error) {
+	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) {
 		last = check()

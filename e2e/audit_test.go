@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
+	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
 
 // ear hears what kube-apiserver warns a client of.
@@ -85,4 +89,51 @@ func TestTheAuditLogSaysWhichHookChangedWhatAndTheClientHearsEachHook(t *testing
 				strings.Contains(said("patch.round_0_index_1"), `"patch":[{"op":"add","path":"/metadata/annotations"}]`)
 		})
 	})
+}
+
+// TestTheAuditLogSaysWhereTheTimeOfASlowReviewWent: every review is slow to a mesh that says so.
+func TestTheAuditLogSaysWhereTheTimeOfASlowReviewWent(t *testing.T) {
+	const hook = "slow.example.com"
+	r := newRoadWith(t, mesh.Options{Args: []string{"--slow=1ns", "--log-format=json"}}, kube.Validating("delays", onPods(hook)))
+	r.host(t, func(h *hostsdk.Host) {
+		h.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
+	})
+	r.validate(t)
+
+	if _, err := cluster.Client().CoreV1().Pods(r.namespace).Create(t.Context(), kube.Pod(r.namespace, "pod"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	type slow struct {
+		Duration string `json:"duration"`
+		Timeout  string `json:"timeout"`
+		Hooks    []struct {
+			Hook     string `json:"hook"`
+			Outcome  string `json:"outcome"`
+			Duration string `json:"duration"`
+			Instance string `json:"instance"`
+		} `json:"hooks"`
+	}
+	complete := func(s slow) bool {
+		return s.Duration != "" && s.Timeout != "" && len(s.Hooks) == 1 && s.Hooks[0].Hook == hook && s.Hooks[0].Outcome == "allowed" &&
+			s.Hooks[0].Duration != "" && s.Hooks[0].Instance != ""
+	}
+	eventually(t, "the audit log has the phases", func() error {
+		return auditHas(func(event *auditv1.Event) bool {
+			var said slow
+			note := event.Annotations[entryName+"/slow.validate"]
+			return event.ObjectRef != nil && event.ObjectRef.Namespace == r.namespace && json.Unmarshal([]byte(note), &said) == nil && complete(said)
+		})
+	})
+	log, err := os.ReadFile(r.dispatcher.LogFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(log) {
+		var said slow
+		if bytes.Contains(line, []byte("the review was slow")) && json.Unmarshal(line, &said) == nil && complete(said) {
+			return
+		}
+	}
+	t.Errorf("the log has no line about it: %s", log)
 }

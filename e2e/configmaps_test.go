@@ -122,7 +122,7 @@ func (c *configured) stale(t *testing.T, why string) {
 	wantError(t, c.createDry(t.Context()), http.StatusInternalServerError, entryName)
 }
 
-// object is what `portcullis get -o json` prints of an object.
+// object is the status of an object in `portcullis get -o json`.
 type object struct {
 	Source   string    `json:"source"`
 	Origin   string    `json:"origin"`
@@ -149,11 +149,13 @@ func (c *configured) get(t *testing.T, name string) object {
 		}
 		t.Fatal(err)
 	}
-	var o object
+	var o struct {
+		Status object `json:"status"`
+	}
 	if err := json.Unmarshal(out, &o); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return o
+	return o.Status
 }
 
 // has reports whether a finding has a code.

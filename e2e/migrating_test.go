@@ -44,11 +44,7 @@ type example struct{ language, text string }
 // TestTheGuideToMigratingWorks follows docs/migrating.md, and wants its
 // commands to say what stands there.
 func TestTheGuideToMigratingWorks(t *testing.T) {
-	for _, tool := range []string{"bash", "kubectl", "jq"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("there is no %s to follow the guide with", tool)
-		}
-	}
+	requireTools(t, "bash", "kubectl", "jq")
 	g := newGuide(t)
 	g.installWebhooks(t)
 
@@ -107,11 +103,17 @@ func newGuide(t *testing.T) *guide {
 		},
 		names: strings.NewReplacer("127.0.0.1:8443", freeAddress(t), "127.0.0.1:8444", freeAddress(t),
 			"127.0.0.1:9443", serveImagePolicy(t), "/etc/portcullis", dir, "payments", cluster.Namespace(t, nil)),
-		steps: map[string][]example{},
 	}
-	page := string(readFile(t, filepath.Join(root, "docs", "migrating.md")))
+	g.read(t, "migrating.md", g.names)
+	return g
+}
+
+// read reads the examples of a page of docs, with other names.
+func (g *guide) read(t *testing.T, page string, names *strings.Replacer) {
+	t.Helper()
+	g.names, g.steps = names, map[string][]example{}
 	block := regexp.MustCompile("(?s)```([a-z]*)\n(.*?)```")
-	for _, section := range strings.Split(page, "\n## ")[1:] {
+	for _, section := range strings.Split(string(readFile(t, filepath.Join("..", "docs", page))), "\n## ")[1:] {
 		heading, text, _ := strings.Cut(section, "\n")
 		for _, found := range block.FindAllStringSubmatch(text, -1) {
 			if !strings.HasPrefix(found[2], "...") { // lines of a log are for people
@@ -119,7 +121,6 @@ func newGuide(t *testing.T) *guide {
 			}
 		}
 	}
-	return g
 }
 
 // freeAddress is an address of this machine that nobody listens on.

@@ -232,7 +232,8 @@ func killedWebhookRoad(t *testing.T, policy admissionregistrationv1.FailurePolic
 func TestAKilledWebhookFailsTheRequestsOfAHookThatFailsClosed(t *testing.T) {
 	r := killedWebhookRoad(t, admissionregistrationv1.Fail)
 
-	wantError(t, r.createDry(t.Context()), http.StatusInternalServerError, entryName, fragile, "failed calling webhook", "connection refused")
+	// What follows "failed calling webhook" depends on whether the dispatcher has read the end of its idle connection yet.
+	wantError(t, r.createDry(t.Context()), http.StatusInternalServerError, entryName, fragile, "failed calling webhook")
 }
 
 func TestAKilledWebhookLetsTheRequestsOfAHookThatFailsOpenPass(t *testing.T) {
@@ -275,8 +276,8 @@ func TestATraceLeadsIntoOrdinaryWebhooks(t *testing.T) {
 		t.Fatalf("traceparent = %v, want one of trace %s", parent, trace)
 	}
 	eventually(t, "the webhook's parent is the span of the call", func() error {
-		if !hasSpan(traces.Trace(trace), "portcullis.call", parent[2]) {
-			return fmt.Errorf("no span portcullis.call %s", parent[2])
+		if !hasSpan(traces.Trace(trace), "call traced.example.com", parent[2]) {
+			return fmt.Errorf("no span of the call %s", parent[2])
 		}
 		return nil
 	})

@@ -114,7 +114,13 @@ func TestARequestComesToOneMutatingEntryInWhateverVersion(t *testing.T) {
 // register installs what the command prints.
 func (r *road) register(t *testing.T) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), portcullis, "cluster", "register", clusterName, "--print", "--name="+r.name,
+	r.registerBy(t, portcullis)
+}
+
+// registerBy installs what the command of a program prints.
+func (r *road) registerBy(t *testing.T, program string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), program, "cluster", "register", clusterName, "--print", "--name="+r.name,
 		"--config="+r.ConfigDir(), "--url="+r.bridge, "--ca="+r.AuthorityFile()).Output()
 	if err != nil {
 		t.Fatalf("portcullis cluster register: %v", err)

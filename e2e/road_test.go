@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -103,15 +102,7 @@ func documents(t *testing.T, configurations ...metav1.Object) []string {
 // ask it for what reviews do not carry, and no more.
 func clusterDocument(t *testing.T) string {
 	t.Helper()
-	config, err := cluster.ConfigFor("portcullis", kube.ContextReaders)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := kube.WriteKubeconfig(file, config); err != nil {
-		t.Fatal(err)
-	}
-	return mesh.Cluster(clusterName, kube.WebhookClientName, file)
+	return clusterDocumentAt(t, cluster.Config().Host)
 }
 
 // host runs a host in this process.

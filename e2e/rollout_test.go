@@ -45,8 +45,15 @@ func newRolled(t *testing.T, options mesh.Options) *road {
 // the middle of some.
 func (r *road) rolledReplica(t *testing.T) mesh.HostProcess {
 	t.Helper()
-	return r.hostProcess(t, "-validate="+rolledFind, "-mutate="+rolledMark, "-delay=20ms",
-		`-patch=[{"op":"add","path":"/metadata/labels","value":{"marked":"yes"}}]`)
+	return r.hostProcess(t, rolledHooks()...)
+}
+
+// rolledHooks are the arguments of a host for both hooks.
+func rolledHooks() []string {
+	return []string{
+		"-validate=" + rolledFind, "-mutate=" + rolledMark, "-delay=20ms",
+		`-patch=[{"op":"add","path":"/metadata/labels","value":{"marked":"yes"}}]`,
+	}
 }
 
 // createMarked creates a Pod, dry, which the mutating hook has to have marked.
@@ -120,39 +127,68 @@ func TestADispatcherIsRestartedAndItsHostReconnects(t *testing.T) {
 // kube-apiserver comes through one, direct callers through the other. Hosts
 // find the new ones by name.
 func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
-	r := newRolled(t, mesh.Options{StopDelay: 2 * time.Second})
-	dispatchers := []*mesh.Dispatcher{r.dispatcher, r.Serve(t)}
+	r := newRollout(t, portcullis)
 	r.rolledReplica(t)
 	r.rolledReplica(t)
-	bridges, callers := mesh.Balance(t, mesh.BridgePort, dispatchers...), mesh.Balance(t, mesh.HostsPort, dispatchers...)
-	uses := func(all ...*mesh.Dispatcher) {
-		t.Helper()
-		eventually(t, "balancers know who is ready", func() error { return errors.Join(bridges.Uses(all...), callers.Uses(all...)) })
-	}
-	uses(dispatchers...)
-	r.bridge = "https://" + bridges.Address
 	r.mutate(t)
 	r.validate(t)
-	flow, direct := newTraffic(t, r.createMarked), newTraffic(t, r.directCaller(t, callers.Address))
+	flow, direct := newTraffic(t, r.createMarked), newTraffic(t, r.directCaller(t, r.callers.Address))
 
 	for range times(t, "E2E_DISPATCHER_ROLLOUTS", 2) {
-		for i, old := range dispatchers {
-			next := r.Serve(t)
-			bridges.Add(next)
-			callers.Add(next)
-			uses(append([]*mesh.Dispatcher{next}, dispatchers...)...)
-			flow.await(t)
-			old.Stop(t)
-			bridges.Remove(old)
-			callers.Remove(old)
-			dispatchers[i] = next
-			flow.await(t)
-			direct.await(t)
-		}
+		r.replaceEach(t, flow, direct)
 	}
 
 	flow.wantNoFailure(t)
 	direct.wantNoFailure(t)
+}
+
+// rollout is a road with two dispatchers behind balancers.
+type rollout struct {
+	*road
+	dispatchers      []*mesh.Dispatcher
+	bridges, callers *mesh.Balancer
+}
+
+// newRollout starts two dispatchers of a program.
+func newRollout(t *testing.T, program string) *rollout {
+	t.Helper()
+	m := newMesh(t, mesh.Options{StopDelay: 2 * time.Second, Documents: []string{clusterDocument(t)}},
+		kube.Mutating("mark", onPods(rolledMark)), kube.Validating("find", onPods(rolledFind)))
+	m.Install(program)
+	r := &rollout{road: newRoadOn(t, m, m.Serve(t))}
+	r.dispatchers = []*mesh.Dispatcher{r.dispatcher, r.Serve(t)}
+	r.bridges, r.callers = mesh.Balance(t, mesh.BridgePort, r.dispatchers...), mesh.Balance(t, mesh.HostsPort, r.dispatchers...)
+	r.bridge = "https://" + r.bridges.Address
+	return r
+}
+
+func (r *rollout) uses(t *testing.T, all ...*mesh.Dispatcher) {
+	t.Helper()
+	eventually(t, "balancers know who is ready", func() error { return errors.Join(r.bridges.Uses(all...), r.callers.Uses(all...)) })
+}
+
+// replaceEach replaces one dispatcher after the other, and awaits the flows
+// between two steps.
+func (r *rollout) replaceEach(t *testing.T, flows ...*traffic) {
+	t.Helper()
+	r.uses(t, r.dispatchers...)
+	await := func() {
+		for _, f := range flows {
+			f.await(t)
+		}
+	}
+	for i, old := range r.dispatchers {
+		next := r.Serve(t)
+		r.bridges.Add(next)
+		r.callers.Add(next)
+		r.uses(t, append([]*mesh.Dispatcher{next}, r.dispatchers...)...)
+		await()
+		old.Stop(t)
+		r.bridges.Remove(old)
+		r.callers.Remove(old)
+		r.dispatchers[i] = next
+		await()
+	}
 }
 
 // directCaller is a function that asks the AdmissionService behind an address

@@ -2,7 +2,11 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -22,7 +26,7 @@ const (
 func shadowRoad(t *testing.T, hosts ...func(*hostsdk.Host)) *road {
 	t.Helper()
 	shadows := append(routes("judges", "shadow: true", strict), routes("labels", "shadow: true", painter)...)
-	r := newRoadWith(t, mesh.Options{Documents: shadows},
+	r := newRoadWith(t, mesh.Options{Documents: shadows, Args: []string{"--operator=operator"}},
 		kube.Validating("judges", onPods(strict), onPods(lenient)), kube.Mutating("labels", onPods(painter), onPods(labeler)))
 	for _, register := range hosts {
 		r.host(t, register)
@@ -74,6 +78,114 @@ func TestHooksInShadowDecideNothing(t *testing.T) {
 	}
 	wantMetric(t, r.dispatcher, fmt.Sprintf(`portcullis_hook_shadow_total{name="%s",outcome="denied",type="validating"} %d`, strict, pods))
 	wantMetric(t, r.dispatcher, fmt.Sprintf(`portcullis_hook_shadow_total{name="%s",outcome="patched",type="admit"} %d`, painter, pods))
+}
+
+// shadowReport is a part of what `shadow report` says of a hook.
+type shadowReport struct {
+	Name       string `json:"name"`
+	Cluster    string `json:"cluster"`
+	State      string `json:"state"`
+	P99        string `json:"p99"`
+	Calls      int    `json:"calls"`
+	WouldDeny  int    `json:"wouldDeny"`
+	WouldPatch int    `json:"wouldPatch"`
+	Failed     int    `json:"failed"`
+	Dropped    int    `json:"dropped"`
+	Subjects   []struct {
+		Namespace  string `json:"namespace"`
+		User       string `json:"user"`
+		WouldDeny  int    `json:"wouldDeny"`
+		WouldPatch int    `json:"wouldPatch"`
+	} `json:"subjects"`
+	Cases []struct {
+		Outcome   string `json:"outcome"`
+		Namespace string `json:"namespace"`
+		User      string `json:"user"`
+		Message   string `json:"message"`
+		Operation string `json:"operation"`
+		Resource  string `json:"resource"`
+		Name      string `json:"name"`
+	} `json:"cases"`
+}
+
+// operate runs a command of an operator of the dispatcher.
+func (r *road) operate(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	return r.operateAs(t, "operator", args...)
+}
+
+// operateAs runs a command of an identity.
+func (r *road) operateAs(t *testing.T, name string, args ...string) (string, error) {
+	t.Helper()
+	cert, key := r.Certify(t, name)
+	out, err := exec.CommandContext(t.Context(), portcullis, append(args, "--server="+r.dispatcher.Hosts, "--ca="+r.AuthorityFile(), "--cert="+cert, "--key="+key)...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	return string(out), err
+}
+
+// TestAReportNamesWhatHooksInShadowWouldHaveDone has the API server send Pods
+// of which one has a name that the API server completes.
+func TestAReportNamesWhatHooksInShadowWouldHaveDone(t *testing.T) {
+	r := shadowRoad(t, deciding, func(h *hostsdk.Host) {
+		h.Validate(strict, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Deny("not in this cluster"), nil
+		})
+		h.Mutate(painter, setLabel("painter"))
+	})
+	r.createLabelled(t, "pod")
+	generated := kube.Pod(r.namespace, "")
+	generated.GenerateName, generated.Labels = "job-", map[string]string{"own": "kept"}
+	if _, err := cluster.CreatePod(t.Context(), generated); err != nil {
+		t.Fatal(err)
+	}
+	var denies, patches shadowReport
+	eventually(t, "both hooks in shadow have answered twice", func() error {
+		out, err := r.operate(t, "shadow", "report", "-o=json")
+		if err != nil {
+			return err
+		}
+		var report struct {
+			Hooks []shadowReport `json:"hooks"`
+		}
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			return err
+		}
+		for _, h := range report.Hooks {
+			switch h.Name {
+			case strict:
+				denies = h
+			case painter:
+				patches = h
+			}
+		}
+		if denies.Calls != 2 || patches.Calls != 2 {
+			return fmt.Errorf("the report is %s", out)
+		}
+		return nil
+	})
+	if denies.WouldDeny != 2 || denies.Cluster != clusterName || denies.State != "shadow" || denies.P99 == "0s" {
+		t.Errorf("the hook that denies: %+v", denies)
+	}
+	if patches.WouldPatch != 2 || len(patches.Cases) != 1 || patches.Cases[0].Outcome != "patched" {
+		t.Errorf("the hook that patches: %+v", patches)
+	}
+	if len(denies.Subjects) != 1 || denies.Subjects[0].Namespace != r.namespace || denies.Subjects[0].User == "" || denies.Subjects[0].WouldDeny != 2 {
+		t.Errorf("whose Pods it would have denied: %+v", denies.Subjects)
+	}
+	if c := denies.Cases; len(c) != 1 || c[0].Message != "not in this cluster" || c[0].Operation != "CREATE" || c[0].Resource != "pods" ||
+		c[0].Name != "pod" && !strings.HasPrefix(c[0].Name, "job-") { // the calls are concurrent
+		t.Errorf("the cases: %+v", c)
+	}
+	page, err := r.operate(t, "shadow", "report", "-o=markdown", "--hook="+strict)
+	if err != nil || !strings.Contains(page, "| not in this cluster |") || strings.Contains(page, painter) {
+		t.Errorf("a page to hand on: %v\n%s", err, page)
+	}
+	_, err = r.operateAs(t, "stranger", "shadow", "report")
+	if err == nil || !strings.Contains(err.Error(), "stranger") {
+		t.Errorf("an identity without a role: %v", err)
+	}
 }
 
 // TestNoWriteWaitsForAHookInShadow has hooks in shadow hang until all writes

@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,9 +46,58 @@ func TestOneTraceLeadsFromTheClientIntoTheHost(t *testing.T) {
 	}
 
 	eventually(t, "the trace is complete", func() error {
-		road, root := ancestry(traces.Trace(trace), "portcullis.host.handle")
-		const want = "testhost: portcullis.host.handle < portcullis: portcullis.call < portcullis: portcullis.review < " +
-			"portcullis: portcullis.bridge.review < apiserver: HTTP POST < apiserver: Call validating webhook < "
+		road, root := ancestry(traces.Trace(trace), "handle "+hook)
+		const want = "testhost: handle traced.example.com < portcullis: call traced.example.com < portcullis: review validate < " +
+			"portcullis: POST /v1/clusters/{cluster}/validate < apiserver: HTTP POST < apiserver: Call validating webhook < "
+		if !strings.HasPrefix(road, want) || root != client {
+			return fmt.Errorf("the trace leads %sto %s, want %s... to the client's %s", road, root, want, client)
+		}
+		return nil
+	})
+	phases := map[string]string{
+		"handle " + hook:                       "queued",
+		"call " + hook:                         "sent received",
+		"review validate":                      "held matched encoded",
+		"POST /v1/clusters/{cluster}/validate": "authorized read decoded encoded",
+	}
+	for _, s := range traces.Trace(trace) {
+		want, ours := phases[s.Name]
+		if got := strings.Join(s.Events, " "); ours && got != want {
+			t.Errorf("the phases of %s are %q, want %q", s.Name, got, want)
+		}
+		if ours && s.Cluster != clusterName {
+			t.Errorf("%s is of cluster %q", s.Name, s.Cluster)
+		}
+	}
+}
+
+// TestOneTraceLeadsThroughABridgeToTheCall has one more process between
+// kube-apiserver and the dispatcher.
+func TestOneTraceLeadsThroughABridgeToTheCall(t *testing.T) {
+	const hook = "traced.example.com"
+	export := []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + traces.Endpoint(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
+		"OTEL_BSP_SCHEDULE_DELAY=100",
+	}
+	m := newMesh(t, mesh.Options{Env: export, Documents: []string{bridged}}, kube.Validating("traced", onPods(hook)))
+	r := newRoadOn(t, m, m.Serve(t))
+	r.HostProcess(t, mesh.HostOptions{Program: testhost, Identity: hostName, Args: []string{"-validate=" + hook}})
+	r.startBridgeWith(t, append(export, "OTEL_SERVICE_NAME=bridge"))
+	r.validate(t)
+	create := func(traceparent string) error {
+		return cluster.Client().CoreV1().RESTClient().Post().Namespace(r.namespace).Resource("pods").
+			VersionedParams(&metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, metav1.ParameterCodec).
+			SetHeader("Traceparent", traceparent).
+			Body(kube.Pod(r.namespace, "traced")).Do(t.Context()).Into(&corev1.Pod{})
+	}
+	trace, client := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), fmt.Sprintf("%016x", rand.Uint64())
+	eventually(t, "a Pod passes", func() error { return create("00-" + trace + "-" + client + "-01") })
+
+	eventually(t, "the trace is complete", func() error {
+		road, root := ancestry(traces.Trace(trace), "call "+hook)
+		const want = "portcullis: call traced.example.com < portcullis: review validate < " +
+			"portcullis: portcullis.admission.v1.AdmissionService/Review < " +
+			"bridge: POST /v1/clusters/{cluster}/validate < apiserver: HTTP POST < apiserver: Call validating webhook < "
 		if !strings.HasPrefix(road, want) || root != client {
 			return fmt.Errorf("the trace leads %sto %s, want %s... to the client's %s", road, root, want, client)
 		}
@@ -56,8 +108,11 @@ func TestOneTraceLeadsFromTheClientIntoTheHost(t *testing.T) {
 // TestTheTraceOfDevLeadsIntoItsHost is the same in the one process in which
 // people look first.
 func TestTheTraceOfDevLeadsIntoItsHost(t *testing.T) {
-	d := startDev(t, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+traces.Endpoint(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
-		"OTEL_BSP_SCHEDULE_DELAY=100")
+	export := []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + traces.Endpoint(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=100",
+	}
+	const hook = "pinned-images.portcullis.dev"
+	d := startDev(t, export...)
 	trace, client := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), fmt.Sprintf("%016x", rand.Uint64())
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"validate",
 		bytes.NewReader(readFile(t, filepath.Join(d.dir, "pod.json"))))
@@ -70,12 +125,38 @@ func TestTheTraceOfDevLeadsIntoItsHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the trace is complete", func() error {
-		road, root := ancestry(traces.Trace(trace), "portcullis.host.handle")
-		if !strings.HasPrefix(road, "sample-host: portcullis.host.handle < portcullis: ") || root != client {
+		road, root := ancestry(traces.Trace(trace), "handle "+hook)
+		if !strings.HasPrefix(road, "sample-host: handle "+hook+" < portcullis: call "+hook+" < portcullis: ") || root != client {
 			return fmt.Errorf("the trace leads %sto %s, want the sample host's span to the client's %s", road, root, client)
 		}
 		return nil
 	})
+
+	trace = reviewInTrace(t, d, export)
+	eventually(t, "the trace of portcullis review is complete", func() error {
+		const want = "sample-host: handle " + hook + " < portcullis: call " + hook + " < portcullis: review validate < " +
+			"portcullis: portcullis.admission.v1.AdmissionService/Review < portcullis-review: portcullis review < "
+		if road, root := ancestry(traces.Trace(trace), "handle "+hook); road != want || root != "" {
+			return fmt.Errorf("the trace leads %sto %q, want %s", road, root, want)
+		}
+		return nil
+	})
+}
+
+// reviewInTrace runs `portcullis review`, and returns the trace that it names.
+func reviewInTrace(t *testing.T, d *dev, env []string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), portcullis, "review", "-f", filepath.Join(d.dir, "pod.json"),
+		"--ready-file", filepath.Join(filepath.Dir(d.dir), "ready.json"), "--stage", "validate", "-o", "json")
+	command.Env = append(os.Environ(), env...)
+	said, _ := command.Output() // the exit code is that of a denial
+	var report struct {
+		TraceID string `json:"traceId"`
+	}
+	if err := json.Unmarshal(said, &report); err != nil {
+		t.Fatalf("%s: %v", said, err)
+	}
+	return report.TraceID
 }
 
 // ancestry is the spans from the one of that name upwards, and the id of the

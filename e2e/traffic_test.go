@@ -84,11 +84,16 @@ func (f *traffic) total() int {
 	return f.sent
 }
 
+// end ends the traffic.
+func (f *traffic) end() {
+	f.stop()
+	f.clients.Wait()
+}
+
 // wantNoFailure ends the traffic and fails the test if any of it failed.
 func (f *traffic) wantNoFailure(t *testing.T) {
 	t.Helper()
-	f.stop()
-	f.clients.Wait()
+	f.end()
 	t.Logf("%d requests, %d failed", f.sent, f.failed)
 	if f.failed > 0 {
 		t.Errorf("%d of %d requests failed, the first with: %v", f.failed, f.sent, errors.Join(f.errs...))

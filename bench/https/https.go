@@ -1,12 +1,11 @@
 // Package https is the least that a call over HTTPS takes: a server on loopback for one handler, and a client that posts
-// a review and looks for a permission in the answer without parsing it. Both speak HTTP/1.1, as API servers do to their
-// webhooks, and keep their connections.
+// a review and looks for a permission in the answer without parsing it. Both speak HTTP/1.1, as API servers do to webhooks
+// on other machines, and keep their connections. A client may speak HTTP/2, as API servers do to webhooks on localhost.
 package https
 
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -73,11 +72,23 @@ type Client struct {
 	http *http.Client
 }
 
-// NewClient makes a client with a certificate of its own.
+// NewClient makes a client of HTTP/1.1 with a certificate of its own.
 func NewClient(keys *pki.PKI) *Client {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return newClient(keys, &protocols)
+}
+
+// NewHTTP2Client makes a client that sends all reviews over one connection of HTTP/2.
+func NewHTTP2Client(keys *pki.PKI) *Client {
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
+	return newClient(keys, &protocols)
+}
+
+func newClient(keys *pki.PKI, protocols *http.Protocols) *Client {
 	return &Client{&http.Client{Transport: &http.Transport{
-		TLSClientConfig: keys.Client(), MaxIdleConnsPerHost: maxIdle,
-		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // no HTTP/2
+		TLSClientConfig: keys.Client(), MaxIdleConnsPerHost: maxIdle, Protocols: protocols,
 	}}}
 }
 

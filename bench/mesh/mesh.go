@@ -65,8 +65,9 @@ type Mesh struct {
 	grpc       *grpc.Server
 	sessions   *session.Server
 	registry   *session.Registry
-	client     *https.Client
-	address    string // for hosts
+	client     *https.Client // HTTP/1.1
+	client2    *https.Client // HTTP/2
+	address    string        // for hosts
 	url        string
 	request    *review.Request
 	json       []byte
@@ -80,7 +81,7 @@ type Mesh struct {
 
 // Start starts everything, and returns when all hooks are in rotation.
 func Start(ctx context.Context, o Options) (*Mesh, error) {
-	m := &Mesh{scenario: o.Scenario, keys: o.Keys, client: https.NewClient(o.Keys)}
+	m := &Mesh{scenario: o.Scenario, keys: o.Keys, client: https.NewClient(o.Keys), client2: https.NewHTTP2Client(o.Keys)}
 	if err := errors.Join(m.wire(), m.workload()); err != nil {
 		return nil, fmt.Errorf("mesh: %w", err)
 	}
@@ -210,12 +211,18 @@ func (m *Mesh) Review(ctx context.Context) error {
 // ReviewJSON judges the Pod by the bridge.
 func (m *Mesh) ReviewJSON(ctx context.Context) error { return m.client.Post(ctx, m.url, m.json) }
 
+// ReviewJSONByHTTP2 is ReviewJSON over one connection of HTTP/2.
+func (m *Mesh) ReviewJSONByHTTP2(ctx context.Context) error {
+	return m.client2.Post(ctx, m.url, m.json)
+}
+
 // Calls is how many calls hooks have had, of the hosts that were started here.
 func (m *Mesh) Calls() int64 { return m.calls.Load() }
 
 // Close ends the hosts, and then the dispatcher.
 func (m *Mesh) Close() error {
 	m.client.Close()
+	m.client2.Close()
 	m.stopHosts()
 	err := m.hosts.Wait()
 	m.grpc.Stop()

@@ -18,8 +18,10 @@ type Contender string
 const (
 	// Native is kube-apiserver's own webhook admission.
 	Native Contender = "kube-apiserver"
-	// Bridge is Portcullis, asked in JSON over HTTPS.
+	// Bridge is Portcullis, asked in JSON over HTTPS by HTTP/1.1.
 	Bridge Contender = "bridge"
+	// BridgeHTTP2 is the same, over one connection of HTTP/2.
+	BridgeHTTP2 Contender = "bridge, HTTP/2"
 	// Dispatcher is Portcullis, asked by its Go API.
 	Dispatcher Contender = "dispatcher"
 	// Bare is Portcullis, asked by its Go API, with hosts that look into nothing.
@@ -32,7 +34,7 @@ const (
 
 // Contenders are all, in the order of tables.
 func Contenders() []Contender {
-	return []Contender{Native, Bridge, Dispatcher, Bare, Streams, RoundTrip}
+	return []Contender{Native, Bridge, BridgeHTTP2, Dispatcher, Bare, Streams, RoundTrip}
 }
 
 // Load is how reviews were sent.

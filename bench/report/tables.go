@@ -33,6 +33,7 @@ func (p *page) tablesHead() {
 |---|---|
 | kube-apiserver | the webhook plugins of k8s.io/apiserver, from the decoded object on; the hooks parse nothing |
 | bridge | Portcullis, asked in JSON over HTTPS; hosts made with the Go SDK, which run a handler for each call |
+| bridge, HTTP/2 | the same, over one connection of HTTP/2, as API servers call a localhost URL |
 | dispatcher | the same, asked by its Go API |
 | bare hosts | the same, with hosts that read the number of a call and allow it: the dispatcher without the SDK |
 | stream limit | the encoded review sent to each host over a gRPC stream, and an answer of a verdict's size; neither is parsed |

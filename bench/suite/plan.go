@@ -22,7 +22,7 @@ func All() []Group {
 		}
 		all = append(all, few, table(bytes, true, spread{32, 32}, spread{32, 1}))
 	}
-	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), patching(), speculation(), hedging())
+	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), patching(), protocols(), speculation(), hedging())
 }
 
 // Short shows whether it is worth while to run all: the targets, with Pods of 2 kB.
@@ -95,6 +95,15 @@ func patching() Group {
 		g = append(g, cells(scenario.Patching(n), report.Full, report.Native, report.Dispatcher)...)
 	}
 	return g
+}
+
+// protocols are the two of the JSON edge at one rate, and with as many callers as there can be.
+func protocols() Group {
+	both := []report.Contender{report.Bridge, report.BridgeHTTP2}
+	small := scenario.Scenario{Stage: scenario.Validate, Hooks: 1, Hosts: 1, Bytes: scenario.Small}
+	slow := scenario.Replicas(false, false)
+	g := append(cells(small, report.Steady, both...), cells(slow, report.Steady, both...)...)
+	return append(g, cells(slow, report.Full, both...)...)
 }
 
 // speculation are hooks that take their time, one caller at a time.

@@ -57,7 +57,7 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 			return err
 		}
 		add(report.Native, &subject{review: n.Review, calls: n.Calls, close: n.Close})
-	case report.Dispatcher, report.Bridge, report.Bare:
+	case report.Dispatcher, report.Bridge, report.BridgeHTTP2, report.Bare:
 		kind := mesh.SDK
 		if c.Contender == report.Bare {
 			kind = mesh.Bare
@@ -72,6 +72,7 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 		}
 		add(report.Dispatcher, &subject{review: m.Review, calls: m.Calls, close: m.Close})
 		add(report.Bridge, &subject{review: m.ReviewJSON, calls: m.Calls})
+		add(report.BridgeHTTP2, &subject{review: m.ReviewJSONByHTTP2, calls: m.Calls})
 	case report.Streams:
 		s, err := limits.StartStreams(ctx, c.Scenario, g.keys)
 		if err != nil {

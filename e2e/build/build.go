@@ -6,7 +6,9 @@ package build
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,6 +17,9 @@ import (
 // module holds the end-to-end tests, kube-apiserver and etcd. It lies in a
 // directory of the repository's root, where portcullis' own module is.
 const module = "github.com/portcullis-mesh/portcullis/e2e"
+
+// ErrNoCommit is the error about a commit that the clone does not have.
+var ErrNoCommit = errors.New("no such commit in this clone")
 
 // Tree is where the sources lie and the programs go.
 type Tree struct {
@@ -33,6 +38,28 @@ func Find(ctx context.Context) (Tree, error) {
 	}
 	dir := strings.TrimSpace(out)
 	return Tree{Root: filepath.Dir(dir), E2E: dir}, nil
+}
+
+// Before is the tree of an earlier commit, without its history. The error is
+// ErrNoCommit if the clone does not have the commit.
+func (t Tree) Before(ctx context.Context, commit string) (Tree, error) {
+	if exec.CommandContext(ctx, "git", "-C", t.Root, "cat-file", "-e", commit+"^{commit}").Run() != nil {
+		return Tree{}, fmt.Errorf("%s: %w", commit, ErrNoCommit)
+	}
+	root := filepath.Join(t.Root, ".tmp", "before", commit)
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return Tree{}, err
+	}
+	archive := filepath.Join(root, "tree.tar")
+	for _, command := range [][]string{
+		{"git", "-C", t.Root, "archive", "--output=" + archive, commit},
+		{"tar", "-x", "-C", root, "-f", archive},
+	} {
+		if out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
+			return Tree{}, fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, out)
+		}
+	}
+	return Tree{Root: root, E2E: filepath.Join(root, "e2e")}, nil
 }
 
 // BinDir is where built programs lie; git ignores it.
@@ -77,10 +104,27 @@ func (t Tree) TestHost(ctx context.Context) (string, error) {
 	return t.program(ctx, t.E2E, "testhost", "")
 }
 
+// ImagePolicy builds the example of a host that the chart runs, and returns
+// its file.
+func (t Tree) ImagePolicy(ctx context.Context) (string, error) {
+	return t.build(ctx, t.Root, "imagepolicy", "./examples/imagepolicy", "")
+}
+
+// Render builds the program that prints what is in a Helm chart, and returns
+// its file. Its module has Helm, which no other one needs.
+func (t Tree) Render(ctx context.Context) (string, error) {
+	return t.build(ctx, filepath.Join(t.Root, "deploy", "render"), "render", ".", "")
+}
+
 // program builds ./cmd/name of the module in dir.
 func (t Tree) program(ctx context.Context, dir, name, linkerFlags string) (string, error) {
+	return t.build(ctx, dir, name, "./cmd/"+name, linkerFlags)
+}
+
+// build builds a package of the module in dir.
+func (t Tree) build(ctx context.Context, dir, name, pkg, linkerFlags string) (string, error) {
 	file := filepath.Join(t.BinDir(), name)
-	if _, err := run(ctx, dir, "build", "-ldflags", linkerFlags, "-o", file, "./cmd/"+name); err != nil {
+	if _, err := run(ctx, dir, "build", "-ldflags", linkerFlags, "-o", file, pkg); err != nil {
 		return "", err
 	}
 	return file, nil

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 )
@@ -22,6 +23,10 @@ type Span struct {
 	Name string
 	// ID and Parent are span ids in hexadecimal; Parent is empty for a root.
 	ID, Parent string
+	// Cluster is the attribute k8s.cluster.name.
+	Cluster string
+	// Events are the names of its events, in the order of time.
+	Events []string
 }
 
 // Collector is a running collector. Its methods are safe for concurrent use.
@@ -71,13 +76,14 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, resource := range r.GetResourceSpans() {
-		service := serviceName(resource)
+		service := valueOf(resource.GetResource().GetAttributes(), "service.name")
 		for _, scope := range resource.GetScopeSpans() {
 			for _, s := range scope.GetSpans() {
 				trace := hex.EncodeToString(s.GetTraceId())
 				c.traces[trace] = append(c.traces[trace], Span{
 					Service: service, Name: s.GetName(),
 					ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+					Cluster: valueOf(s.GetAttributes(), "k8s.cluster.name"), Events: eventsOf(s),
 				})
 			}
 		}
@@ -85,11 +91,19 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 	return &collectorv1.ExportTraceServiceResponse{}, nil
 }
 
-func serviceName(r *tracev1.ResourceSpans) string {
-	for _, a := range r.GetResource().GetAttributes() {
-		if a.GetKey() == "service.name" {
+func valueOf(attributes []*commonv1.KeyValue, key string) string {
+	for _, a := range attributes {
+		if a.GetKey() == key {
 			return a.GetValue().GetStringValue()
 		}
 	}
 	return ""
+}
+
+func eventsOf(s *tracev1.Span) []string {
+	var names []string
+	for _, e := range s.GetEvents() {
+		names = append(names, e.GetName())
+	}
+	return names
 }

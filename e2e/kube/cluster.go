@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -50,6 +51,9 @@ type Options struct {
 	// that receives the spans of every request whose client, an administrator,
 	// sends a sampled traceparent; "" is off.
 	TracingEndpoint string
+	// Managed starts kube-apiserver as managed control planes do: without a
+	// client certificate for webhooks, which has no flag there.
+	Managed bool
 	// APIServerArgs are added to kube-apiserver's arguments.
 	APIServerArgs []string
 }
@@ -60,10 +64,13 @@ type Cluster struct {
 	dir       directory
 	authority *pki.Authority
 	etcd      *process.Process
+	etcdURL   string
 	apiserver *process.Process
 	url       *url.URL
 	admin     *rest.Config
 	client    *kubernetes.Clientset
+	// alternate is the port of the alternate addresses of webhooks.
+	alternate *net.TCPListener
 }
 
 // Start builds what is missing, starts the control plane and returns when it
@@ -123,11 +130,11 @@ func startOnce(ctx context.Context, tree build.Tree, bin programs, opts Options)
 	}()
 
 	fmt.Fprintln(opts.Progress, "starting etcd and kube-apiserver ...")
-	etcdURL, err := c.startEtcd(ctx, bin.etcd)
+	c.etcdURL, err = c.startEtcd(ctx, bin.etcd)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.startAPIServer(ctx, bin.apiserver, etcdURL, opts); err != nil {
+	if err := c.startAPIServer(ctx, bin.apiserver, c.etcdURL, opts); err != nil {
 		return nil, err
 	}
 	if err := c.createServiceAccount(ctx, metav1.NamespaceDefault); err != nil {
@@ -144,6 +151,9 @@ func startOnce(ctx context.Context, tree build.Tree, bin programs, opts Options)
 func (c *Cluster) Stop() error {
 	if c.client != nil {
 		CloseIdleConnections(c.client)
+	}
+	if c.alternate != nil {
+		c.alternate.Close()
 	}
 	var errs []error
 	for _, p := range []*process.Process{c.apiserver, c.etcd} {

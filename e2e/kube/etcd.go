@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/portcullis-mesh/portcullis/e2e/process"
 )
@@ -36,6 +37,10 @@ func (c *Cluster) startEtcd(ctx context.Context, program string) (string, error)
 	defer cancel()
 	return clientURL, c.etcd.Await(ctx, func(ctx context.Context) error { return getOK(ctx, clientURL+"/health") })
 }
+
+// EtcdAddress is the host:port of the cluster's etcd, which takes clients
+// without TLS.
+func (c *Cluster) EtcdAddress() string { return strings.TrimPrefix(c.etcdURL, "http://") }
 
 // getOK is an error unless a GET of url is answered with 200.
 func getOK(ctx context.Context, url string) error {

@@ -80,6 +80,15 @@ func settle[T metav1.Object](ctx context.Context, c *Cluster, client configurati
 // marker's name.
 const markerLabel = "marker.e2e.portcullis.dev"
 
+// SettleValidating returns when kube-apiserver obeys every change of validating
+// configurations that was made before the call.
+func (c *Cluster) SettleValidating(t testing.TB) {
+	t.Helper()
+	if err := settle(t.Context(), c, c.client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), validatingMarker()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // newMarker is a webhook that cannot be reached, and the selector of the one
 // ConfigMap, never stored, that would be sent to it.
 func newMarker() (Hook, *metav1.LabelSelector) {

@@ -39,6 +39,9 @@ type Hook struct {
 	// NamespaceSelector limits the webhook; nil is every namespace, which
 	// disturbs tests that run at the same time: see [InNamespace].
 	NamespaceSelector *metav1.LabelSelector
+	// ObjectSelector limits the webhook by labels of the object; nil is every
+	// object.
+	ObjectSelector *metav1.LabelSelector
 }
 
 // InNamespace selects one namespace by the label that Kubernetes gives it.
@@ -60,6 +63,7 @@ func Validating(name string, hooks ...Hook) *admissionregistrationv1.ValidatingW
 			FailurePolicy:           h.failurePolicy(),
 			TimeoutSeconds:          h.timeoutSeconds(),
 			NamespaceSelector:       h.NamespaceSelector,
+			ObjectSelector:          h.ObjectSelector,
 			SideEffects:             ptr.To(cmp.Or(h.SideEffects, admissionregistrationv1.SideEffectClassNone)),
 			AdmissionReviewVersions: []string{"v1"},
 		})
@@ -81,6 +85,7 @@ func Mutating(name string, hooks ...Hook) *admissionregistrationv1.MutatingWebho
 			FailurePolicy:           h.failurePolicy(),
 			TimeoutSeconds:          h.timeoutSeconds(),
 			NamespaceSelector:       h.NamespaceSelector,
+			ObjectSelector:          h.ObjectSelector,
 			SideEffects:             ptr.To(cmp.Or(h.SideEffects, admissionregistrationv1.SideEffectClassNone)),
 			AdmissionReviewVersions: []string{"v1"},
 		})

@@ -39,6 +39,7 @@ type Balancer struct {
 
 	port        Port
 	connections sync.WaitGroup
+	end         func()
 
 	mu        sync.Mutex
 	endpoints []*endpoint
@@ -59,6 +60,12 @@ func Balance(t testing.TB, port Port, dispatchers ...*Dispatcher) *Balancer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return BalanceOn(t, listener, port, dispatchers...)
+}
+
+// BalanceOn is Balance with a listener, which it closes.
+func BalanceOn(t testing.TB, listener net.Listener, port Port, dispatchers ...*Dispatcher) *Balancer {
+	t.Helper()
 	b := &Balancer{Address: listener.Addr().String(), port: port}
 	for _, d := range dispatchers {
 		b.Add(d)
@@ -74,13 +81,17 @@ func Balance(t testing.TB, port Port, dispatchers ...*Dispatcher) *Balancer {
 			b.connections.Go(func() { b.forward(ctx, conn) })
 		}
 	})
-	t.Cleanup(func() {
+	b.end = sync.OnceFunc(func() {
 		cancel()
 		listener.Close()
 		b.connections.Wait()
 	})
+	t.Cleanup(b.end)
 	return b
 }
+
+// Close ends the balancer, with its connections, before its test ends.
+func (b *Balancer) Close() { b.end() }
 
 // Add puts a dispatcher behind the balancer, where it is used once it is
 // ready.
@@ -184,7 +195,7 @@ func splice(ctx context.Context, client, server net.Conn) {
 				cancel() // an end is an end, whatever its reason
 				return
 			}
-			if half, ok := to.(*net.TCPConn); !ok || half.CloseWrite() != nil {
+			if half, ok := to.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 				cancel()
 			}
 		})

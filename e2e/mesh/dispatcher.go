@@ -45,6 +45,7 @@ type Dispatcher struct {
 	namespace *netns.Namespace // nil: that of the test
 	published bool             // hosts are told its address
 	process   *process.Process
+	killed    bool
 }
 
 // Serve starts a dispatcher and returns when it listens. When the test ends
@@ -99,15 +100,16 @@ func (d *Dispatcher) Start(t testing.TB) {
 	if err := os.RemoveAll(readyFile); err != nil {
 		t.Fatal(err)
 	}
+	cert, key := m.certificateFiles()
 	path, args := d.namespace.Command(m.options.Portcullis, append([]string{
 		"serve", "--config=" + m.ConfigDir(), "--ready-file=" + readyFile,
 		"--listen=" + d.Bridge[len("https://"):], "--listen-hosts=" + d.Hosts, "--listen-admin=" + d.Admin[len("http://"):],
-		"--tls-cert=" + m.path("dispatcher.crt"), "--tls-key=" + m.path("dispatcher.key"),
+		"--tls-cert=" + cert, "--tls-key=" + key,
 		"--tls-ca=" + m.path("callers-ca.crt"), "--hosts-tls-ca=" + m.AuthorityFile(),
 		"--stop-delay=" + m.options.StopDelay.String(), "--drain-timeout=5s",
 		"--ready-timeout=10m", // so that ready means that hosts serve
 	}, m.options.Args...))
-	started, err := process.Start(process.Command{Path: path, Args: args, Env: m.options.Env, LogFile: m.path(d.name + ".log")})
+	started, err := process.Start(process.Command{Path: path, Args: args, Env: m.options.Env, LogFile: d.LogFile()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +138,9 @@ func (d *Dispatcher) publish(t testing.TB, published bool) {
 // ends in good order. Once it has ended, Stop does nothing.
 func (d *Dispatcher) Stop(t testing.TB) {
 	t.Helper()
+	if d.killed {
+		return
+	}
 	d.publish(t, false)
 	if err := d.process.Stop(stopTimeout); err != nil {
 		t.Errorf("stop the dispatcher: %v", err)
@@ -145,10 +150,23 @@ func (d *Dispatcher) Stop(t testing.TB) {
 	}
 }
 
+// Kill ends the dispatcher as a machine that dies does, for good.
+func (d *Dispatcher) Kill(t testing.TB) {
+	t.Helper()
+	d.killed = true
+	d.publish(t, false)
+	if err := d.process.Kill(); err != nil {
+		t.Errorf("kill the dispatcher: %v", err)
+	}
+}
+
 // URL is where the reviews of a stage of a cluster are posted.
 func (d *Dispatcher) URL(cluster, stage string) string {
 	return d.Bridge + "/v1/clusters/" + cluster + "/" + stage
 }
+
+// LogFile is what the dispatcher writes to.
+func (d *Dispatcher) LogFile() string { return d.mesh.path(d.name + ".log") }
 
 // Ready is an error, with the reasons, while the dispatcher says that it is
 // not ready: every hook needs a host, for example.

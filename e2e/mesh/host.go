@@ -21,6 +21,18 @@ import (
 // rotation. It drains when the test ends.
 func (m *Mesh) Host(t testing.TB, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
 	t.Helper()
+	host := m.StartHost(t, identity, register)
+	select {
+	case <-host.Ready():
+	case <-time.After(startTimeout):
+		t.Fatalf("the hooks of host %s are not in rotation: %+v", identity, host.Status())
+	}
+	return host
+}
+
+// StartHost is Host, and returns at once.
+func (m *Mesh) StartHost(t testing.TB, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
+	t.Helper()
 	cert, key := m.Certify(t, identity)
 	log := newLog(t)
 	host, err := hostsdk.New(hostsdk.Options{
@@ -42,11 +54,6 @@ func (m *Mesh) Host(t testing.TB, identity string, register func(*hostsdk.Host))
 			t.Errorf("host %s: %v", identity, err)
 		}
 	})
-	select {
-	case <-host.Ready():
-	case <-time.After(startTimeout):
-		t.Fatalf("the hooks of host %s are not in rotation: %+v", identity, host.Status())
-	}
 	return host
 }
 

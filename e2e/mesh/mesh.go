@@ -41,6 +41,9 @@ type Options struct {
 	Args []string
 	// Env is added to the environment of every dispatcher, as KEY=value.
 	Env []string
+	// Certificates is a directory with tls.crt, tls.key and ca.crt of the
+	// dispatchers, which the test keeps; empty for those that the mesh makes.
+	Certificates string
 	// Addresses are further IP addresses that dispatchers may listen on.
 	Addresses []string
 	// StopDelay is how long a dispatcher serves on after SIGTERM, unready;
@@ -88,7 +91,30 @@ func New(t testing.TB, options Options) *Mesh {
 func (m *Mesh) Authority() *pki.Authority { return m.authority }
 
 // AuthorityFile is a file with the authority's certificate.
-func (m *Mesh) AuthorityFile() string { return m.path("mesh-ca.crt") }
+func (m *Mesh) AuthorityFile() string {
+	if kept := m.options.Certificates; kept != "" {
+		return filepath.Join(kept, "ca.crt")
+	}
+	return m.path("mesh-ca.crt")
+}
+
+// certificateFiles are those of the dispatchers.
+func (m *Mesh) certificateFiles() (cert, key string) {
+	if kept := m.options.Certificates; kept != "" {
+		return filepath.Join(kept, "tls.crt"), filepath.Join(kept, "tls.key")
+	}
+	return m.path("dispatcher.crt"), m.path("dispatcher.key")
+}
+
+// Names are the names and addresses in the certificate of dispatchers, without
+// [Options.Addresses].
+func Names() []string {
+	names := []string{hostsName}
+	for i := range maxDispatchers {
+		names = append(names, loopback(i))
+	}
+	return names
+}
 
 // ConfigDir is the directory of the configuration.
 func (m *Mesh) ConfigDir() string { return m.path("config") }
@@ -97,11 +123,18 @@ func (m *Mesh) ConfigDir() string { return m.path("config") }
 // they find changed.
 func (m *Mesh) RotateCertificate(t testing.TB) pki.Pair {
 	t.Helper()
-	names := append([]string{"127.0.0.1", hostsName}, m.options.Addresses...)
-	for i := range maxDispatchers {
-		names = append(names, loopback(i))
-	}
-	pair, err := m.authority.Server(names...)
+	return m.certifyDispatchers(t, m.authority)
+}
+
+// ExpireCertificate gives the dispatchers one that is not valid any more.
+func (m *Mesh) ExpireCertificate(t testing.TB) {
+	t.Helper()
+	m.certifyDispatchers(t, m.authority.Expired())
+}
+
+func (m *Mesh) certifyDispatchers(t testing.TB, authority *pki.Authority) pki.Pair {
+	t.Helper()
+	pair, err := authority.Server(append(Names(), m.options.Addresses...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,6 +143,9 @@ func (m *Mesh) RotateCertificate(t testing.TB) pki.Pair {
 	}
 	return pair
 }
+
+// Install has dispatchers run another program from their next start.
+func (m *Mesh) Install(portcullis string) { m.options.Portcullis = portcullis }
 
 // Configure replaces what one file of the configuration says, in one step.
 // Dispatchers that run obey a little later.

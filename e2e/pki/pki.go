@@ -36,6 +36,8 @@ type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pem  []byte
+	// age is how long the certificates that it issues have been over.
+	age time.Duration
 }
 
 // Pair is a certificate and its private key, both as PEM. The holder must not
@@ -80,6 +82,13 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
+// Expired is the authority, whose certificates are valid, with those that it issues over for a minute.
+func (a *Authority) Expired() *Authority {
+	expired := *a
+	expired.age = time.Minute
+	return &expired
+}
+
 // Server issues a serving pair for hosts, each a DNS name or an IP address.
 // The first host is the common name.
 func (a *Authority) Server(hosts ...string) (Pair, error) {
@@ -119,6 +128,9 @@ func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
 		return Pair{}, fmt.Errorf("generate the key of %s: %w", name, err)
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
+	if a.age > 0 {
+		template.NotAfter = time.Now().Add(-a.age)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("sign the certificate of %s: %w", name, err)

@@ -52,10 +52,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	seeing, err := telemetry.New(ctx, telemetry.Options{Logger: log})
-	if err != nil {
-		return err
-	}
+	seeing := telemetry.New(ctx, telemetry.Options{Logger: log})
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: p.name, Dispatchers: p.dispatchers, TLS: hostsdk.TLSFiles(p.cert, p.key, p.ca),
 		Logger: log, TracerProvider: seeing.TracerProvider, Resolver: p.resolver(),

@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+
+	"github.com/portcullis-mesh/portcullis/e2e/kube"
+	"github.com/portcullis-mesh/portcullis/e2e/mesh"
+	"github.com/portcullis-mesh/portcullis/e2e/netns"
+	"github.com/portcullis-mesh/portcullis/e2e/process"
+)
+
+const (
+	// bridgeName is the identity of the bridge at dispatchers.
+	bridgeName = "e2e-bridge"
+	// tierLabel is what the hook of these tests selects namespaces by: reviews do not carry it.
+	tierLabel = "e2e.portcullis.dev/tier"
+	// bridged is the Cluster of a bridge.
+	bridged = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: " + clusterName + "}\n" +
+		"spec: {identities: [" + bridgeName + "], bridge: {}}\n"
+	// bridgeTimeout is that of the hook and its entry: less than it takes TCP to give up a link.
+	bridgeTimeout = 5 * time.Second
+)
+
+// startBridge runs "portcullis bridge" beside the shared cluster for a dispatcher, and has the road use it.
+func (r *road) startBridge(t *testing.T) {
+	t.Helper()
+	r.startBridgeWith(t, nil)
+}
+
+// startBridgeWith is startBridge with variables. The API server shows its client certificate.
+func (r *road) startBridgeWith(t *testing.T, env []string, args ...string) *process.Process {
+	t.Helper()
+	started, at := runBridge(t, r.Mesh, r.dispatcher.Hosts, cluster, env, append([]string{"--cluster=" + clusterName}, args...)...)
+	r.bridge = at.Bridge
+	return started
+}
+
+// runBridge runs "portcullis bridge" for the dispatcher at an address, beside a cluster.
+func runBridge(t *testing.T, m *mesh.Mesh, dispatcher string, beside *kube.Cluster, env []string, args ...string) (*process.Process, mesh.Addresses) {
+	t.Helper()
+	config, err := beside.ConfigFor("portcullis", kube.ContextReaders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	kubeconfig, ready, log := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "ready"), filepath.Join(dir, "log")
+	if err := kube.WriteKubeconfig(kubeconfig, config); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := m.Certify(t, bridgeName)
+	files := filepath.Dir(m.ConfigDir())
+	started, err := process.Start(process.Command{Path: portcullis, LogFile: log, Env: env, Args: append([]string{
+		"bridge", "--dispatcher=" + dispatcher, "--ready-file=" + ready,
+		"--mesh-cert=" + cert, "--mesh-key=" + key, "--mesh-ca=" + m.AuthorityFile(),
+		"--listen=127.0.0.1:0", "--listen-admin=127.0.0.1:0", "--kubeconfig=" + kubeconfig,
+		"--tls-cert=" + filepath.Join(files, "dispatcher.crt"), "--tls-key=" + filepath.Join(files, "dispatcher.key"),
+		"--stop-delay=100ms", "--drain-timeout=5s",
+		"--tls-ca=" + filepath.Join(files, "callers-ca.crt"), "--caller=" + kube.WebhookClientName,
+	}, args...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := started.Stop(20 * time.Second); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(started.Tail(30))
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var at mesh.Addresses
+	if err := started.Await(ctx, func(context.Context) error { return mesh.ReadReadyFile(ready, &at) }); err != nil {
+		t.Fatal(err)
+	}
+	return started, at
+}
+
+// TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored has the dispatcher in a network of its own, 50 ms away. It has no
+// credentials of the cluster: what a hook selects by comes through the bridge.
+func TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored(t *testing.T) {
+	n := netns.New(t)
+	here, far := n.Here(), n.Namespace(t)
+	link := n.Link(t, here, far)
+	link.Slow(25*time.Millisecond, 10<<20)
+	const denier = "denier.example.com"
+	hook := onPods(denier)
+	hook.Timeout = bridgeTimeout
+	hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{tierLabel: "strict"}}
+	m := newMesh(t, mesh.Options{Addresses: []string{far.Address()}, Documents: []string{bridged}}, kube.Validating("denier", hook))
+	r := newRoadOn(t, m, m.ServeIn(t, far))
+	r.host(t, func(h *hostsdk.Host) {
+		h.Validate(denier, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Deny("not in " + denier), nil
+		})
+	})
+	r.startBridge(t)
+	entry := r.entry("validate", nil)
+	entry.Timeout = bridgeTimeout
+	cluster.InstallValidating(t, kube.Validating(r.name, entry))
+
+	create := func(namespace string) error {
+		_, err := cluster.Client().CoreV1().Pods(namespace).Create(t.Context(), kube.Pod(namespace, "pod"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	denied := func(namespace string) func() error {
+		return func() error {
+			if err := create(namespace); statusCode(err) != http.StatusForbidden {
+				return errors.Join(errors.New("not denied"), err)
+			}
+			return nil
+		}
+	}
+	strict := r.newNamespace(t, map[string]string{tierLabel: "strict"})
+	eventually(t, "the hook denies in its namespace", denied(strict))
+	eventually(t, "and in no other one", func() error { return create(r.namespace) })
+
+	cut := time.Now()
+	link.Cut()
+	wantError(t, create(strict), http.StatusInternalServerError, "failed calling webhook")
+	late := r.newNamespace(t, map[string]string{tierLabel: "strict"})
+	t.Logf("a write was answered %v after the cut", time.Since(cut))
+	mended := time.Now()
+	link.Mend()
+	eventually(t, "the hook denies again", denied(strict))
+	t.Logf("the hook denied again %v after the link was restored", time.Since(mended))
+	eventually(t, "a namespace is known that came while the link was cut", denied(late))
+	eventually(t, "the others pass", func() error { return create(r.namespace) })
+	t.Logf("all was known %v after the link was restored", time.Since(mended))
+}
+
+// TestABridgeCallsConversionWebhooksForADispatcherElsewhere has a hook that takes another version than clients write. The conversion webhook is
+// on a loopback address: the dispatcher, in a network of its own, cannot reach it.
+func TestABridgeCallsConversionWebhooksForADispatcherElsewhere(t *testing.T) {
+	n := netns.New(t)
+	here, far := n.Here(), n.Namespace(t)
+	n.Link(t, here, far)
+	const hook, group = "widgets.example.com", "bridged.example.com"
+	cluster.InstallDefinition(t, widgetDefinition(group, conversionWebhook(t)))
+	onWidgets := kube.Hook{
+		Name: hook, Group: group, Resources: []string{widgets},
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+	}
+	m := newMesh(t, mesh.Options{Addresses: []string{far.Address()}, Documents: []string{bridged}}, inVersion(kube.Mutating("widgets", onWidgets), "v1"))
+	r := newRoadOn(t, m, m.ServeIn(t, far))
+	r.host(t, func(h *hostsdk.Host) {
+		h.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+			if !strings.Contains(string(q.Object()), `"size"`) {
+				return hostsdk.Deny("no size in " + string(q.Object())), nil
+			}
+			return hostsdk.Patch([]byte(`[{"op":"replace","path":"/spec/size","value":2}]`)), nil
+		})
+	})
+	r.startBridge(t)
+	r.mutateAll(t, group, widgets)
+
+	version := schema.GroupVersionResource{Group: group, Version: "v1beta1", Resource: widgets}
+	eventually(t, "the hook changes a widget in the version that it takes", func() error {
+		created, err := cluster.Dynamic(t).Resource(version).Namespace(r.namespace).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": group + "/v1beta1", "kind": "Widget", "metadata": map[string]any{"generateName": "widget-"},
+			"spec": map[string]any{"dimension": int64(1)},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(map[string]any{"dimension": int64(2)}, created.Object["spec"]); diff != "" {
+			return errors.New("the widget (-want +got):\n" + diff)
+		}
+		return nil
+	})
+}
