@@ -48,10 +48,14 @@ func (m *Mesh) host(ctx, life context.Context, kind Hosts, at place) error {
 
 // sdkHost makes a host with the SDK.
 func (m *Mesh) sdkHost(at place) (run func(context.Context) error, ready <-chan struct{}, err error) {
-	h, err := hostsdk.New(hostsdk.Options{
+	o := hostsdk.Options{
 		Name: "bench", Instance: at.instance(), Dispatchers: []string{m.address},
 		TLS: hostsdk.TLSConfig(m.keys.Client()), MaxOutstanding: maxOutstanding, Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	if m.traces != nil {
+		o.TracerProvider = m.traces.sampled
+	}
+	h, err := hostsdk.New(o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,6 @@
 // Package mesh is Portcullis as `portcullis serve` wires it, in this process: a dispatcher, a bridge in front of it, and
-// hosts made with hostsdk that dialled it over mutual TLS on loopback. Metrics are on, and traces are off, as they are by
-// default. Hooks allow everything without looking at it; the SDK decodes each review.
+// hosts made with hostsdk that dialled it over mutual TLS on loopback. Metrics and records of reviews are on, and traces are off, as
+// they are by default. Hooks allow everything without looking at it; the SDK decodes each review.
 package mesh
 
 import (
@@ -24,9 +24,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -45,6 +47,20 @@ const (
 	Elsewhere
 )
 
+// Observation is what is kept of each review, beside metrics.
+type Observation int
+
+// What is kept of reviews.
+const (
+	// Records are what `portcullis analyze` reads, and the log lines of slow reviews.
+	Records Observation = iota
+	// NoRecords is nothing.
+	NoRecords
+	// RecordsAndTraces are Records, and the spans of one review in a hundred, here and in the hosts. They are made, batched and
+	// dropped: what a collector costs is not counted.
+	RecordsAndTraces
+)
+
 // Options say what is started.
 type Options struct {
 	// Scenario is what is reviewed.
@@ -53,6 +69,8 @@ type Options struct {
 	Keys *pki.PKI
 	// Hosts is who serves the hooks. Only those of the SDK wait and patch.
 	Hosts Hosts
+	// Observation is what is kept of reviews.
+	Observation Observation
 }
 
 // Mesh is one dispatcher with its hosts. Close ends them.
@@ -72,6 +90,7 @@ type Mesh struct {
 	request    *review.Request
 	json       []byte
 	calls      atomic.Int64
+	traces     *traces // nil without
 
 	running   errgroup.Group
 	stop      context.CancelFunc // of what is beside the hosts
@@ -82,7 +101,10 @@ type Mesh struct {
 // Start starts everything, and returns when all hooks are in rotation.
 func Start(ctx context.Context, o Options) (*Mesh, error) {
 	m := &Mesh{scenario: o.Scenario, keys: o.Keys, client: https.NewClient(o.Keys), client2: https.NewHTTP2Client(o.Keys)}
-	if err := errors.Join(m.wire(), m.workload()); err != nil {
+	if o.Observation == RecordsAndTraces {
+		m.traces = newTraces()
+	}
+	if err := errors.Join(m.wire(o.Observation), m.workload()); err != nil {
 		return nil, fmt.Errorf("mesh: %w", err)
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -120,7 +142,7 @@ func (m *Mesh) workload() error {
 }
 
 // wire makes the parts, as newApp of internal/serve does.
-func (m *Mesh) wire() error {
+func (m *Mesh) wire(kept Observation) error {
 	var err error
 	if m.known, err = newKnowledge(m.scenario); err != nil {
 		return err
@@ -131,15 +153,22 @@ func (m *Mesh) wire() error {
 	}
 	m.registry.Update(m.known.snapshot.Load())
 	codec := builtin.New(builtin.Options{})
-	m.dispatcher, err = dispatcher.New(dispatcher.Options{
+	judging := dispatcher.Options{
 		Snapshots: m.known, Clusters: m.known, Streams: m.registry, Capacity: m.registry, Metrics: metrics,
 		Codec: func(a conversion.Allowance) chain.Codec { return codec.NewPatchSession(a) },
-	})
-	if err != nil {
+	}
+	edge := bridge.Options{Authorize: authorize, Registerer: metrics}
+	if kept != NoRecords {
+		judging.Latencies, judging.Shadows, judging.Slow = latency.NewRecorder(0), shadow.NewRecorder(0), dispatcher.DefaultSlow
+	}
+	if m.traces != nil {
+		judging.TracerProvider, judging.KeptTraces, edge.TracerProvider = m.traces.sampled, m.traces.kept, m.traces.sampled
+	}
+	if m.dispatcher, err = dispatcher.New(judging); err != nil {
 		return err
 	}
-	m.bridge, err = bridge.New(bridge.Options{Reviewer: m.dispatcher, Authorize: authorize, Registerer: metrics})
-	if err != nil {
+	edge.Reviewer = m.dispatcher
+	if m.bridge, err = bridge.New(edge); err != nil {
 		return err
 	}
 	m.sessions = session.NewServer(m.registry, caller)
@@ -229,5 +258,8 @@ func (m *Mesh) Close() error {
 	m.stop()
 	err = errors.Join(err, m.running.Wait())
 	m.sessions.Wait()
+	if m.traces != nil {
+		err = errors.Join(err, m.traces.close())
+	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
@@ -17,7 +18,12 @@ const (
 	barGap                = 24 // between groups
 )
 
-// colours are those of the contenders; the limits are pale.
+// plotted are the contenders in the plot: those with a colour.
+func plotted() []Contender {
+	return slices.DeleteFunc(Contenders(), func(who Contender) bool { return colours()[who] == "" })
+}
+
+// colours are those of the contenders in the plot; the limits are pale.
 func colours() map[Contender]string {
 	return map[Contender]string{
 		Native: "#b0413e", Bridge: "#3e7cb0", Dispatcher: "#1f4e79", Bare: "#6a8f5a", Streams: "#b9c7d5", RoundTrip: "#d9d9d9",
@@ -93,7 +99,7 @@ func (c *chart) bar(x, y, width, height float64, fill string) {
 // legend names the colours.
 func (c *chart) legend() {
 	x := float64(plotLeft)
-	for _, who := range Contenders() {
+	for _, who := range plotted() {
 		c.bar(x, 34, 12, 12, colours()[who])
 		c.text("start", x+16, 44, 12, string(who))
 		x += 125
@@ -114,8 +120,8 @@ func (c *chart) axis() {
 func (c *chart) group(i int) {
 	const area = plotWidth - plotLeft - plotRight
 	s, width := c.groups[i], float64(area)/float64(len(c.groups))
-	x, each := plotLeft+float64(i)*width+barGap/2, (width-barGap)/float64(len(Contenders()))
-	for j, who := range Contenders() {
+	x, each := plotLeft+float64(i)*width+barGap/2, (width-barGap)/float64(len(plotted()))
+	for j, who := range plotted() {
 		if value, ok := c.values[Cell{s, who, Full}]; ok {
 			top := c.y(value)
 			c.bar(x+float64(j)*each, top, each-1, plotHeight-plotBottom-top, colours()[who])

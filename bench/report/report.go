@@ -22,6 +22,9 @@ const (
 	Bridge Contender = "bridge"
 	// BridgeHTTP2 is the same, over one connection of HTTP/2.
 	BridgeHTTP2 Contender = "bridge, HTTP/2"
+	// BridgeNoRecords is Bridge without the records that analyze reads, and BridgeTraced is Bridge with one review in a hundred traced.
+	BridgeNoRecords Contender = "bridge, no records"
+	BridgeTraced    Contender = "bridge, 1 % traced"
 	// Dispatcher is Portcullis, asked by its Go API.
 	Dispatcher Contender = "dispatcher"
 	// Bare is Portcullis, asked by its Go API, with hosts that look into nothing.
@@ -34,7 +37,7 @@ const (
 
 // Contenders are all, in the order of tables.
 func Contenders() []Contender {
-	return []Contender{Native, Bridge, BridgeHTTP2, Dispatcher, Bare, Streams, RoundTrip}
+	return []Contender{Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Streams, RoundTrip}
 }
 
 // Load is how reviews were sent.

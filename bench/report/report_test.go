@@ -300,7 +300,7 @@ func TestAPlotIsAnSVG(t *testing.T) {
 				bars++
 			}
 		}
-		if want := 1 + len(Contenders()) + len(r.Results); bars != want { // background, legend, bars
+		if want := 1 + len(plotted()) + len(r.Results); bars != want { // background, legend, bars
 			t.Errorf("%s: %d rectangles, want %d", name, bars, want)
 		}
 	}

@@ -89,6 +89,14 @@ func targets() []target {
 			of: onlyDispatcher(compared(at(32, 32).of(Bridge), at(32, 32).of(Native), throughput)),
 		},
 		{
+			what: "bridge, 1 hook, records and 1 % of traces: throughput, times that without", bound: 0.97, least: true, sizes: small,
+			of: onlyDispatcher(compared(at(1, 1).of(BridgeTraced), at(1, 1).of(BridgeNoRecords), throughput)),
+		},
+		{
+			what: "bridge, 8 hooks, records and 1 % of traces: throughput, times that without", bound: 0.97, least: true, sizes: small,
+			of: onlyDispatcher(compared(at(8, 8).of(BridgeTraced), at(8, 8).of(BridgeNoRecords), throughput)),
+		},
+		{
 			what: "dispatcher, 8 hooks on one host: time per review, times the stream limit of 1 hook", bound: 1.5, sizes: both,
 			of: timed(at(8, 1), at(1, 1).of(Streams)),
 		},

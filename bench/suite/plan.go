@@ -22,13 +22,13 @@ func All() []Group {
 		}
 		all = append(all, few, table(bytes, true, spread{32, 32}, spread{32, 1}))
 	}
-	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), patching(), protocols(), speculation(), hedging())
+	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), observed(), patching(), protocols(), speculation(), hedging())
 }
 
 // Short shows whether it is worth while to run all: the targets, with Pods of 2 kB.
 func Short() []Group {
 	few := append(table(scenario.Small, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), configured()...)
-	return []Group{few, speculation(), hedging()}
+	return []Group{few, observed(), speculation(), hedging()}
 }
 
 // Select keeps the cells whose names a pattern matches, as "validate/2kB/8 hooks/8 hosts/dispatcher/full".
@@ -86,6 +86,16 @@ func cells(s scenario.Scenario, load report.Load, who ...report.Contender) Group
 // configured are 8 hooks that match among 10,000.
 func configured() Group {
 	return cells(scenario.Among(), report.Full, report.Native, report.Dispatcher, report.Bare)
+}
+
+// observed are reviews that leave records and traces, and those that leave neither.
+func observed() Group {
+	var g Group
+	for _, n := range []int{1, 8} {
+		s := scenario.Scenario{Stage: scenario.Validate, Hooks: n, Hosts: n, Bytes: scenario.Small}
+		g = append(g, cells(s, report.Full, report.BridgeNoRecords, report.BridgeTraced)...)
+	}
+	return g
 }
 
 // patching are hooks of which one and all patch.

@@ -73,6 +73,16 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 		add(report.Dispatcher, &subject{review: m.Review, calls: m.Calls, close: m.Close})
 		add(report.Bridge, &subject{review: m.ReviewJSON, calls: m.Calls})
 		add(report.BridgeHTTP2, &subject{review: m.ReviewJSONByHTTP2, calls: m.Calls})
+	case report.BridgeNoRecords, report.BridgeTraced:
+		kept := mesh.NoRecords
+		if c.Contender == report.BridgeTraced {
+			kept = mesh.RecordsAndTraces
+		}
+		m, err := mesh.Start(ctx, mesh.Options{Scenario: c.Scenario, Keys: g.keys, Observation: kept})
+		if err != nil {
+			return err
+		}
+		add(c.Contender, &subject{review: m.ReviewJSON, calls: m.Calls, close: m.Close})
 	case report.Streams:
 		s, err := limits.StartStreams(ctx, c.Scenario, g.keys)
 		if err != nil {
