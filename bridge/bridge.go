@@ -46,8 +46,8 @@ var ErrOverloaded = errors.New("the dispatchers are overloaded")
 type Options struct {
 	// Reviewer judges. Required.
 	Reviewer Reviewer
-	// Authorize returns an error unless an identity may send reviews for a cluster. Required: there is no default
-	// but to refuse. It is called from many goroutines at once and does not block.
+	// Authorize returns an error unless an identity may send reviews for a cluster: review.ErrNoConfiguration if that is not known yet.
+	// Required: there is no default but to refuse. It is called from many goroutines at once and does not block.
 	Authorize func(caller identity.Peer, cluster string) error
 	// AuthorizeCapability returns an error unless a caller that shows a capability may send reviews for a cluster. It is called as
 	// Authorize is. nil accepts no capability.

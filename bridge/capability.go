@@ -28,7 +28,13 @@ func (x *exchange) authorizeCapability(text, cluster string) *refusal {
 		return unauthorized(errCapabilitiesOff)
 	}
 	shown, err := identity.ParseCapability(text)
-	if err != nil || x.bridge.options.AuthorizeCapability(shown, cluster) != nil {
+	if err == nil {
+		err = x.bridge.options.AuthorizeCapability(shown, cluster)
+	}
+	if errors.Is(err, review.ErrNoConfiguration) {
+		return x.bridge.unjudged(err)
+	}
+	if err != nil {
 		x.writer.Header().Set("Connection", "close") // what the caller may have proved before is over
 		return unauthorized(errCapability)
 	}

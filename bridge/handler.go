@@ -91,7 +91,7 @@ func (x *exchange) authorize(params map[string]string) *refusal {
 		return unauthenticated(err)
 	}
 	if err := x.bridge.options.Authorize(caller, cluster); err != nil {
-		return forbidden(caller.Name(), cluster)
+		return x.bridge.forbidden(err, caller.Name(), cluster)
 	}
 	x.cluster = cluster
 	return nil

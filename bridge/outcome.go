@@ -29,6 +29,7 @@ import (
 //	a hook denies                                      -                200 deny, its code     denied
 //	no hook denies, and one that must gives no verdict -                200 deny, 500 mostly   failed
 //	nothing may judge: stale configuration, stopping   -                503 Retry-After        refused
+//	no configuration yet                               503 Retry-After  -                      refused
 //	no memory for it within the budget                 429 Retry-After  429 Retry-After        refused
 //	a bridge alone, whose dispatchers are overloaded   -                429 Retry-After        refused
 //	too many connections by capabilities               429 Retry-After  -                      refused
@@ -89,8 +90,11 @@ func unauthorized(why error) *refusal {
 	return reject(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", why)
 }
 
-// forbidden does not disclose whether the cluster exists.
-func forbidden(identity, cluster string) *refusal {
+// forbidden does not disclose whether the cluster exists. Before the first configuration nothing is known of callers.
+func (b *Bridge) forbidden(why error, identity, cluster string) *refusal {
+	if errors.Is(why, review.ErrNoConfiguration) {
+		return b.unjudged(why)
+	}
 	return reject(http.StatusForbidden, metav1.StatusReasonForbidden, "identity %q may not send reviews for cluster %q: "+
 		"add it to spec.identities of the Cluster document of that name, and an authority of its certificate to spec.authorities if there are any, "+
 		"or correct the cluster's name in the URL", identity, cluster)
@@ -123,6 +127,8 @@ func (b *Bridge) unjudged(err error) *refusal {
 	switch {
 	case !b.Ready():
 		why = "the dispatcher is stopping"
+	case errors.Is(err, review.ErrNoConfiguration):
+		why = "the dispatcher has no configuration yet: its log and /readyz say why"
 	case errors.Is(err, ErrNoDispatcher):
 		why = "the bridge reaches no dispatcher that judges; its log has the reason"
 	case overBudget(err):

@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Everything that can be wrong with a request, on a raw connection. After each the same connection serves a good one,
@@ -403,6 +404,20 @@ func TestCallersWithoutRights(t *testing.T) {
 	}
 	if known.message != strings.ReplaceAll(unknown.message, "prod-9", "prod-1") {
 		t.Errorf("the answers tell whether a cluster exists:\n%s\n%s", known.message, unknown.message)
+	}
+}
+
+// TestCallersBeforeTheFirstConfiguration: nothing may judge their reviews yet, and another dispatcher may.
+func TestCallersBeforeTheFirstConfiguration(t *testing.T) {
+	options := testOptions(allow)
+	options.Authorize = func(identity.Peer, string) error { return review.ErrNoConfiguration }
+	options.AuthorizeCapability = func(identity.Capability, string) error { return review.ErrNoConfiguration }
+	e := serve(t, options)
+	for _, path := range []string{validatePath, shown("prod-1", identity.NewCapability().Reveal(), "validate")} {
+		got := ask(t, e.client(t), e.url(path), reviewOf("u1", 0))
+		if got.status != http.StatusServiceUnavailable || !strings.Contains(got.message, "no configuration yet") {
+			t.Errorf("%+v, want 503 that says why", got)
+		}
 	}
 }
 

@@ -137,7 +137,7 @@ func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest)
 	}
 	admission := request.GetRequest()
 	if err := s.bridge.options.Authorize(caller, admission.GetCluster()); err != nil {
-		return forbidden(caller.Name(), admission.GetCluster())
+		return s.bridge.forbidden(err, caller.Name(), admission.GetCluster())
 	}
 	switch {
 	case admission.GetUid() == "":

@@ -147,6 +147,9 @@ func TestRefusalsOverGRPC(t *testing.T) {
 			},
 			codes.ResourceExhausted, "no memory for what the objects take decoded",
 		},
+		"Before the first configuration": {
+			"early", nil, allow, codes.Unavailable, "no configuration yet",
+		},
 		"A panic before the uid is believed": {
 			"panic", nil, allow, codes.Internal, "internal error",
 		},
@@ -155,8 +158,11 @@ func TestRefusalsOverGRPC(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			options := testOptions(test.reviewer)
 			options.Authorize = func(caller identity.Peer, cluster string) error {
-				if caller.Name() == "panic" {
+				switch caller.Name() {
+				case "panic":
 					panic("boom")
+				case "early":
+					return review.ErrNoConfiguration
 				}
 				return grants(caller, cluster)
 			}

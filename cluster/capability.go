@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -68,10 +69,15 @@ func (c *capabilities) find(sum [sha256.Size]byte) (*capability, bool) {
 	return c.all[at], true
 }
 
-// AuthorizeCapability returns nil if who shows the capability may send reviews of the cluster, else an *AuthorizationError.
+// AuthorizeCapability returns nil if who shows the capability may send reviews of the cluster, else an *AuthorizationError, or
+// review.ErrNoConfiguration before the first update.
 // The time that it takes shows neither what a capability has in common with one of the cluster's nor whether the cluster exists.
 func (r *Registry) AuthorizeCapability(shown identity.Capability, cluster string) error {
-	e, known := (*r.current.Load())[cluster]
+	clusters := *r.current.Load()
+	if clusters == nil {
+		return review.ErrNoConfiguration
+	}
+	e, known := clusters[cluster]
 	if !known {
 		e = &registered{}
 	}

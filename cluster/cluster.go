@@ -28,6 +28,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -90,7 +91,7 @@ type Registry struct {
 	bridges     func(cluster string) http.RoundTripper
 	reload      time.Duration                          // of kubeconfigs
 	age         time.Duration                          // of information about clusters
-	current     atomic.Pointer[map[string]*registered] // by name; never changed once it is here
+	current     atomic.Pointer[map[string]*registered] // by name; never changed once it is here; a nil map before the first update
 	changed     chan struct{}                          // holds one token while Run has not seen an update
 	refused     *prometheus.CounterVec                 // capabilities that were not accepted
 	keys        func() *identity.CapabilityKeys
@@ -142,7 +143,7 @@ func New(opts Options) *Registry {
 		r.conversions = func(string) custom.Caller { return noCaller{} }
 	}
 	r.known = r.builtin.Known()
-	r.current.Store(&map[string]*registered{})
+	r.current.Store(new(map[string]*registered))
 	return r
 }
 
@@ -272,10 +273,14 @@ func (r *Registry) API(ctx context.Context, cluster string) (*rest.Config, *http
 	return c.clients.config, c.clients.client, nil
 }
 
-// Authorize returns nil if the caller may send reviews of the cluster, else an *AuthorizationError.
+// Authorize returns nil if the caller may send reviews of the cluster, else an *AuthorizationError, or review.ErrNoConfiguration before
+// the first update.
 func (r *Registry) Authorize(caller identity.Peer, cluster string) error {
-	e, ok := (*r.current.Load())[cluster]
+	clusters := *r.current.Load()
+	e, ok := clusters[cluster]
 	switch {
+	case clusters == nil:
+		return review.ErrNoConfiguration
 	case !ok:
 		return &AuthorizationError{Identity: caller.Name(), Cluster: cluster, reason: ErrUnknownCluster}
 	case !e.identities[caller.Name()] || !caller.VouchedBy(e.authorities):
@@ -285,7 +290,7 @@ func (r *Registry) Authorize(caller identity.Peer, cluster string) error {
 }
 
 // AuthorizeBridge returns nil if the caller may give access to the API server of the cluster, which a bridge may if the Cluster has
-// spec.bridge; else an *AuthorizationError.
+// spec.bridge; else an error as that of Authorize.
 func (r *Registry) AuthorizeBridge(caller identity.Peer, cluster string) error {
 	if err := r.Authorize(caller, cluster); err != nil {
 		return err

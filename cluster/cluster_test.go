@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -88,6 +89,25 @@ func TestAuthorizeDeniesByDefault(t *testing.T) {
 	r.Update(nil)
 	if err := r.Authorize(identity.Named("kube-apiserver"), "prod-1"); !errors.Is(err, ErrUnknownCluster) {
 		t.Errorf("after the cluster was removed: %v", err)
+	}
+}
+
+// TestNothingIsKnownOfCallersBeforeTheFirstConfiguration: a refusal would tell operators to add what is there already.
+func TestNothingIsKnownOfCallersBeforeTheFirstConfiguration(t *testing.T) {
+	r := New(Options{})
+	for name, authorize := range map[string]func() error{
+		"certificate": func() error { return r.Authorize(identity.Named("kube-apiserver"), "prod-1") },
+		"bridge":      func() error { return r.AuthorizeBridge(identity.Named("kube-apiserver"), "prod-1") },
+		"capability":  func() error { return r.AuthorizeCapability(identity.NewCapability(), "prod-1") },
+	} {
+		r.current.Store(New(Options{}).current.Load())
+		if err := authorize(); !errors.Is(err, review.ErrNoConfiguration) {
+			t.Errorf("%s, before the first configuration: %v", name, err)
+		}
+		r.Update(nil)
+		if err := authorize(); !errors.Is(err, ErrUnknownCluster) {
+			t.Errorf("%s, after one without clusters: %v", name, err)
+		}
 	}
 }
 
