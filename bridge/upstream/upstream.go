@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -61,6 +64,10 @@ type Options struct {
 	Credentials func(serverName string) credentials.TransportCredentials
 	// Propagator writes the trace of a review into the metadata of its call; nil means W3C Trace Context.
 	Propagator propagation.TextMapPropagator
+	// TracerProvider makes the spans of attempts; nil means none.
+	TracerProvider trace.TracerProvider
+	// Slow is how long a review takes that is logged; 0 means none.
+	Slow time.Duration
 	// Logger receives why dispatchers do not judge; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -70,6 +77,8 @@ type Reviewer struct {
 	connections []*grpc.ClientConn
 	next        atomic.Uint32
 	propagator  propagation.TextMapPropagator
+	tracer      trace.Tracer
+	slow        slowLog
 	log         *slog.Logger
 	failure     atomic.Pointer[string] // that was logged last; nil after an answer
 }
@@ -85,6 +94,11 @@ func New(o Options) (*Reviewer, error) {
 	if r.propagator == nil {
 		r.propagator = propagation.TraceContext{}
 	}
+	if o.TracerProvider == nil {
+		o.TracerProvider = noop.NewTracerProvider()
+	}
+	r.tracer = o.TracerProvider.Tracer(instrumentationName)
+	r.slow = slowLog{after: o.Slow, log: r.log, lines: rate.Sometimes{Interval: LogInterval}}
 	for range ConnectionsPerTarget {
 		for _, target := range o.Targets { // in turns, so that one that is away costs one attempt
 			conn, err := dial(target, o.Credentials)
@@ -119,29 +133,40 @@ func dial(target string, credentials func(string) credentials.TransportCredentia
 // Review implements bridge.Reviewer. The error wraps bridge.ErrNoDispatcher: the entry's failurePolicy decides. A review that a
 // dispatcher refuses for its content is denied, whatever that policy: it could be made so to get past a fail-open entry.
 func (u *Reviewer) Review(ctx context.Context, r *review.Request) (review.Answer, error) {
+	begun := time.Now()
+	answer, went, err := u.review(ctx, r)
+	outcome := review.OutcomeRefused
+	if err == nil {
+		outcome = answer.Outcome()
+	}
+	u.slow.note(ctx, r, begun, went, outcome)
+	return answer, err
+}
+
+func (u *Reviewer) review(ctx context.Context, r *review.Request) (review.Answer, road, error) {
 	if !r.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, r.Deadline.Add(-min(answerReserve, time.Until(r.Deadline)/10)))
 		defer cancel()
 	}
 	request := &admissionv1.ReviewRequest{Stage: r.Stage, Entry: r.Entry, Request: r.Admission, Explain: r.Explain, AwaitShadows: r.AwaitShadows}
-	response, err := u.send(bridge.SendTrace(ctx, u.propagator), request)
+	response, went, err := u.send(ctx, request)
 	if refused := denial(r.Admission.GetUid(), err); refused != nil {
-		return review.Answer{Response: refused, Refused: true}, nil
+		return review.Answer{Response: refused, Refused: true}, went, nil
 	}
 	u.note(err)
 	if errors.Is(err, errFull) || isCalm(err) {
 		err = fmt.Errorf("%w: %w", bridge.ErrOverloaded, err)
 	}
 	if err != nil {
-		return review.Answer{}, fmt.Errorf("%w: %w", bridge.ErrNoDispatcher, err)
+		return review.Answer{}, went, fmt.Errorf("%w: %w", bridge.ErrNoDispatcher, err)
 	}
 	outcome := review.Outcome(response.GetOutcome())
 	return review.Answer{
 		Response: response.GetResponse(), Failed: response.GetFailed(),
 		FailedOpen: outcome == review.OutcomeFailedOpen, Refused: outcome == review.OutcomeRefused,
 		Revision: response.GetRevision(), Outcomes: response.GetOutcomes(),
-	}, nil
+	}, went, nil
 }
 
 // denial is the answer to a review that a dispatcher, or gRPC in front of it, has refused for its content; nil for another error.
@@ -187,19 +212,35 @@ var errFull = status.Error(codes.Unavailable, "the dispatchers have no memory fo
 
 // send tries connections until a dispatcher has judged or the time is over. It pauses while none is usable, and when each has been
 // tried.
-func (u *Reviewer) send(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
-	last := errors.New("none is connected")
+func (u *Reviewer) send(ctx context.Context, request *admissionv1.ReviewRequest) (_ *admissionv1.ReviewResponse, went road, last error) {
+	last = errors.New("none is connected")
+	waiting := time.Now()
 	for tried := 1; ; tried++ {
 		conn := u.pick()
 		if conn != nil {
-			response, again, err := attempt(ctx, conn, request)
+			begun := time.Now()
+			if waited := begun.Sub(waiting); waited >= pause {
+				went.queued += waited
+				trace.SpanFromContext(ctx).AddEvent(phaseQueued)
+			}
+			response, sentTo, again, err := u.attempt(ctx, conn, request)
+			waiting = time.Now()
+			went.attempts++
+			went.answered = waiting.Sub(begun)
+			if sentTo != "" {
+				went.dispatcher = sentTo
+			}
+			if status.Code(err) == codes.DeadlineExceeded && errors.Is(last, errFull) {
+				err = errFull // the time was over in the attempt after it
+			}
 			if !again {
-				return response, err
+				return response, went, err
 			}
 			last = err
 		}
 		if (conn == nil || tried%len(u.connections) == 0) && !clock.Sleep(ctx, pause) {
-			return nil, last
+			went.queued += time.Since(waiting)
+			return nil, went, last
 		}
 	}
 }
@@ -216,19 +257,26 @@ func (u *Reviewer) pick() *grpc.ClientConn {
 	return nil
 }
 
-// attempt sends a review once. again is true if no hook can have seen it, and there is time left.
-func attempt(
+// attempt sends a review once. sentTo is the address of the dispatcher that it was sent to, empty for none. again is true if no hook can
+// have seen it, and there is time left.
+func (u *Reviewer) attempt(
 	ctx context.Context, conn *grpc.ClientConn, request *admissionv1.ReviewRequest,
-) (_ *admissionv1.ReviewResponse, again bool, _ error) {
-	var sentTo peer.Peer
+) (_ *admissionv1.ReviewResponse, sentTo string, again bool, _ error) {
+	var at peer.Peer
 	var trailer metadata.MD
-	response, err := admissionv1.NewAdmissionServiceClient(conn).Review(ctx, request, grpc.Peer(&sentTo), grpc.Trailer(&trailer))
+	ctx, span := u.startSpan(ctx, request.GetRequest())
+	response, err := admissionv1.NewAdmissionServiceClient(conn).Review(
+		bridge.SendTrace(ctx, u.propagator), request, grpc.Peer(&at), grpc.Trailer(&trailer))
+	endSpan(span, &at, err)
 	unjudged := len(trailer.Get(bridge.UnjudgedTrailer)) > 0
 	if unjudged && status.Code(err) == codes.ResourceExhausted {
 		err = errFull
 	}
-	again = unjudged || status.Code(err) == codes.Unavailable && sentTo.Addr == nil
-	return response, again && ctx.Err() == nil, err
+	again = unjudged || status.Code(err) == codes.Unavailable && at.Addr == nil
+	if at.Addr != nil {
+		sentTo = at.Addr.String()
+	}
+	return response, sentTo, again && ctx.Err() == nil, err
 }
 
 // Ready reports whether a dispatcher is connected.

@@ -302,7 +302,7 @@ func TestADispatcherWithoutMemoryIsNoDenial(t *testing.T) {
 		return review.Answer{}, review.ErrNoMemory
 	})
 	one, _, _ := m.dispatcher(full)
-	_, err := m.reviewer(one).Review(t.Context(), request(300*time.Millisecond))
+	_, err := m.reviewer(one).Review(t.Context(), request(2*time.Second))
 	if !errors.Is(err, bridge.ErrNoDispatcher) || !errors.Is(err, bridge.ErrOverloaded) {
 		t.Errorf("error %v", err)
 	}

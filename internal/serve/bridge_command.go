@@ -14,6 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/bridge/upstream"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
@@ -37,6 +38,7 @@ type bridgeConfig struct {
 	readyFile    string
 	maxBody      int64
 	memory       int64
+	slow         time.Duration
 	stopDelay    time.Duration
 	drainTimeout time.Duration
 	logFormat    string
@@ -117,6 +119,8 @@ func (c *bridgeConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
 	f.Int64Var(&c.memory, "memory-budget", 0, "most bytes that reviews hold at a time (default: 256 MiB)")
+	f.DurationVar(&c.slow, "slow", dispatcher.DefaultSlow,
+		"log a review that takes so long, with the part of that which was at the bridge; 0 turns that off")
 	f.DurationVar(&c.stopDelay, "stop-delay", 5*time.Second, "how long to serve on after SIGTERM, unready")
 	f.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long reviews in flight may take after that")
 	f.StringVar(&c.logFormat, "log-format", "text", "text or json")
@@ -146,7 +150,7 @@ func (c *bridgeConfig) validate() error {
 	case c.noCluster && c.kubeconfig != "":
 		return errors.New("--no-cluster-api and --kubeconfig: give dispatchers access to the cluster, or not")
 	}
-	return c.alpn.validate()
+	return errors.Join(checkSlow(c.slow), c.alpn.validate())
 }
 
 // document is the cluster as the bridge knows it: its name and its callers.

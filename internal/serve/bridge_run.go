@@ -89,7 +89,8 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 		return nil, err
 	}
 	if b.upstream, err = upstream.New(upstream.Options{
-		Targets: c.dispatchers, Credentials: known, Propagator: tracing.Propagator, Logger: log,
+		Targets: c.dispatchers, Credentials: known, Propagator: tracing.Propagator, TracerProvider: tracing.TracerProvider, Slow: c.slow,
+		Logger: log,
 	}); err != nil {
 		return nil, err
 	}

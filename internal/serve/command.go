@@ -96,7 +96,7 @@ connections as they become idle, tells the hosts, and stops when the last review
 				return fmt.Errorf("serve needs %s; "+
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
-			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), c.checkSlow())
+			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), checkSlow(c.slow))
 			if err != nil {
 				return err
 			}
@@ -149,8 +149,8 @@ func (c *serveConfig) checkKeys() error {
 	return nil
 }
 
-func (c *serveConfig) checkSlow() error {
-	if c.slow < 0 {
+func checkSlow(slow time.Duration) error {
+	if slow < 0 {
 		return errors.New("--slow is negative: name a duration, as in 500ms, or 0 for no lines about slow reviews")
 	}
 	return nil
