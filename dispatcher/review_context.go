@@ -55,7 +55,7 @@ func (s *reviewContext) Match(h *match.Hook, o chain.Object) match.Decision {
 }
 
 func (s *reviewContext) matchHook(h *match.Hook, o chain.Object) match.Decision {
-	return h.Matches(s.lookups, s.attributesOf(o))
+	return h.ShouldCall(s.lookups, s.attributesOf(o))
 }
 
 // View implements [chain.Subject].

@@ -124,7 +124,7 @@ func (s scene) seenBy(snapshot *match.Snapshot, stage admissionv1.Stage, r *admi
 	a := match.NewAttributes(r, c).Under(snapshot.Bypass("prod-1"))
 	seen := map[*match.Hook]conversion.ResourceKind{}
 	for _, h := range snapshot.Candidates("prod-1", stage, a) {
-		d := h.Matches(s.t.Context(), a)
+		d := h.ShouldCall(s.t.Context(), a)
 		if d.Err != nil {
 			s.t.Fatal(d.Err)
 		}

@@ -87,7 +87,7 @@ func (w world) see(stage admissionv1.Stage, name string, must, may bool) {
 func (w world) matching(s *match.Snapshot, stage admissionv1.Stage) []*match.Hook {
 	a := match.NewAttributes(w.request, namespaces{})
 	return slices.DeleteFunc(s.Candidates("prod-1", stage, a), func(h *match.Hook) bool {
-		d := h.Matches(w.t.Context(), a)
+		d := h.ShouldCall(w.t.Context(), a)
 		if d.Err != nil && s == w.entries {
 			w.t.Fatal(d.Err)
 		}

@@ -115,7 +115,7 @@ func (r *sample) chain(ctx context.Context, s *match.Snapshot) chain {
 	a := r.attributes()
 	var c chain
 	for _, h := range s.Candidates(r.cluster, admissionv1.Stage_STAGE_MUTATE, a) {
-		if isSerial(h) && h.Applies(ctx, a).Match {
+		if isSerial(h) && h.Matches(ctx, a).Match {
 			c = append(c, h)
 		}
 	}

@@ -68,7 +68,7 @@ func mayStop(ctx context.Context, h *match.Hook, a *match.Attributes) (stops boo
 			stops = true
 		}
 	}()
-	d := h.Selects(ctx, a)
+	d := h.MatchesWithoutConditions(ctx, a)
 	return d.Match || d.Err != nil
 }
 

@@ -101,7 +101,7 @@ func TestWhatIsSaidOfNamespacesIsWhatReviewsMeet(t *testing.T) {
 		snapshot, _ := config.Compile("1", objects)
 		refused := false
 		for _, q := range requests {
-			refused = refused || snapshot.Hooks()[0].Applies(t.Context(), match.NewAttributes(q, match.Unknown{})).Err != nil
+			refused = refused || snapshot.Hooks()[0].Matches(t.Context(), match.NewAttributes(q, match.Unknown{})).Err != nil
 		}
 		if refused != want || said != want {
 			t.Errorf("%s\na review is refused: %t, there is a finding: %t, want %t", rule, refused, said, want)

@@ -23,10 +23,10 @@ type request struct {
 	req       *admissionv1.AdmissionRequest
 	cluster   Cluster
 	operation operation
-	// came is how the objects came, original what the client asked for: came, unless the API server has converted the
-	// objects for the entry that led here.
-	came        conversion.ResourceKind
-	original    *conversion.ResourceKind
+	// sent is the version in which the API server sent the objects, requested what the client asked for: sent, unless the API
+	// server has converted the objects for the entry that led here. The AdmissionReview has them as resource and requestResource.
+	sent        conversion.ResourceKind
+	requested   *conversion.ResourceKind
 	old         *object
 	equivalents equivalents
 	record      record
@@ -50,10 +50,10 @@ type unbooked struct{}
 func (unbooked) Grow(int64) error { return nil }
 func (unbooked) Shrink(int64)     {}
 
-// equivalents are the ways to reach what the client asked for, looked up once and only if a hook's rules call for it.
+// equivalents are the versions of what the client asked for, looked up once and only if a hook's rules call for it.
 type equivalents struct {
 	once sync.Once
-	ways []conversion.ResourceKind
+	all  []conversion.ResourceKind
 	err  error
 }
 
@@ -67,16 +67,16 @@ func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attribut
 		req:       req,
 		cluster:   cluster,
 		operation: operationOf(req.GetOperation()),
-		came: conversion.ResourceKind{
+		sent: conversion.ResourceKind{
 			Resource: gvr(req.GetResource()), Subresource: req.GetSubResource(), Kind: gvk(req.GetKind()),
 		},
 		old:    newObject(req.GetOldObject()),
 		memory: unbooked{},
 	}}
 	r := &a.request
-	r.original = &r.came
-	if asked := req.GetRequestResource(); asked != nil && gvr(asked) != r.came.Resource {
-		r.original = &conversion.ResourceKind{
+	r.requested = &r.sent
+	if asked := req.GetRequestResource(); asked != nil && gvr(asked) != r.sent.Resource {
+		r.requested = &conversion.ResourceKind{
 			Resource: gvr(asked), Subresource: req.GetSubResource(), Kind: gvk(req.GetRequestKind()),
 		}
 	}
@@ -117,8 +117,8 @@ func (a *Attributes) WithObject(raw []byte) *Attributes {
 // its own repair out, and reviews of identities and permissions, which hooks' own calls depend on (SEMANTICS C19).
 func (a *Attributes) Exempt() bool {
 	// No conversion leads into the exempt groups or out of them.
-	return isAdmissionConfiguration(a.came.Kind.Group, a.came.Kind.Kind) ||
-		IsIdentityOrAccessReview(a.original.Resource.Group, a.original.Resource.Resource)
+	return isAdmissionConfiguration(a.sent.Kind.Group, a.sent.Kind.Kind) ||
+		IsIdentityOrAccessReview(a.requested.Resource.Group, a.requested.Resource.Resource)
 }
 
 // isAdmissionConfiguration is IsExemptAdmissionConfigurationResource of k8s.io/apiserver. It goes by kind, not by resource.
@@ -151,24 +151,23 @@ func IsIdentityOrAccessReview(group, resource string) bool {
 	return false
 }
 
-// ways are the ways to reach what the client asked for, that one among them, in the order in which the API server tries
-// them. The way by which the objects came is among them too, even if the cluster is said not to have it. The slice must
-// not be changed.
-func (r *request) ways() ([]conversion.ResourceKind, error) {
+// versions are the equivalents of the resource that the client asked for, and that one, in the order in which the API server tries
+// them. The version that it sent is among them too, even if the cluster does not list it. The slice must not be changed.
+func (r *request) versions() ([]conversion.ResourceKind, error) {
 	r.equivalents.once.Do(func() {
-		ways, err := r.cluster.Equivalents(r.original.Resource, r.original.Subresource)
-		if err == nil && r.converted() && !slices.ContainsFunc(ways, r.isCame) {
-			ways = append(slices.Clone(ways), r.came)
+		equivalents, err := r.cluster.Equivalents(r.requested.Resource, r.requested.Subresource)
+		if err == nil && r.converted() && !slices.ContainsFunc(equivalents, r.isSent) {
+			equivalents = append(slices.Clone(equivalents), r.sent)
 		}
-		r.equivalents.ways, r.equivalents.err = ways, err
+		r.equivalents.all, r.equivalents.err = equivalents, err
 	})
-	return r.equivalents.ways, r.equivalents.err
+	return r.equivalents.all, r.equivalents.err
 }
 
-func (r *request) isCame(way conversion.ResourceKind) bool { return way.Resource == r.came.Resource }
+func (r *request) isSent(kind conversion.ResourceKind) bool { return kind.Resource == r.sent.Resource }
 
 // converted reports whether the API server has converted the object to another version than the client asked for.
-func (r *request) converted() bool { return r.original != &r.came }
+func (r *request) converted() bool { return r.requested != &r.sent }
 
 // namespaced reports whether rules of scope Namespaced, rather than Cluster, cover the request on resource. A
 // Namespace is not namespaced although requests about it carry its own name as their namespace (SEMANTICS C15).

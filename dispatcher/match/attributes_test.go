@@ -40,18 +40,18 @@ func TestMutatedObjectsAreSelectedByWhatTheyAreNow(t *testing.T) {
 	hook := compile(t, match.Input{Objects: []match.Object{o}}).Hooks()[0]
 
 	before := match.NewAttributes(createPod(), match.Unknown{})
-	if d := hook.Matches(t.Context(), before); d.Skip != match.SkipObjectSelector {
+	if d := hook.ShouldCall(t.Context(), before); d.Skip != match.SkipObjectSelector {
 		t.Errorf("before: %+v", d)
 	}
 	labelled := before.WithObject([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","labels":{"env":"prod"}}}`))
-	if d := hook.Matches(t.Context(), labelled); d.Skip != match.SkipConditions {
+	if d := hook.ShouldCall(t.Context(), labelled); d.Skip != match.SkipConditions {
 		t.Errorf("labelled: %+v", d)
 	}
 	named := labelled.WithObject([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"q","labels":{"env":"prod"}}}`))
-	if d := hook.Matches(t.Context(), named); !d.Match {
+	if d := hook.ShouldCall(t.Context(), named); !d.Match {
 		t.Errorf("named: %+v", d)
 	}
-	if d := hook.Matches(t.Context(), before); d.Skip != match.SkipObjectSelector {
+	if d := hook.ShouldCall(t.Context(), before); d.Skip != match.SkipObjectSelector {
 		t.Errorf("the first object has changed: %+v", d)
 	}
 }
@@ -63,7 +63,7 @@ func TestAnObjectWhoseLabelsCannotBeReadRefusesTheReview(t *testing.T) {
 	for _, raw := range []string{"", "not JSON", `{"metadata":`} {
 		req := createPod()
 		req.Object = &admissionv1.Object{Raw: []byte(raw)}
-		if d := hook.Matches(t.Context(), match.NewAttributes(req, match.Unknown{})); d.Err == nil || d.Err.ErrStatus.Code != 400 {
+		if d := hook.ShouldCall(t.Context(), match.NewAttributes(req, match.Unknown{})); d.Err == nil || d.Err.ErrStatus.Code != 400 {
 			t.Errorf("%q: %+v", raw, d)
 		}
 	}
@@ -72,15 +72,15 @@ func TestAnObjectWhoseLabelsCannotBeReadRefusesTheReview(t *testing.T) {
 func TestNamespacesAreAskedForOnlyWhenASelectorNeedsThem(t *testing.T) {
 	o := validating("", "a", "hook.io")
 	hook := compile(t, match.Input{Objects: []match.Object{o}}).Hooks()[0]
-	if d := hook.Matches(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); !d.Match {
+	if d := hook.ShouldCall(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); !d.Match {
 		t.Errorf("%+v", d)
 	}
 	o.Validating.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"env": "dev"}}
 	hook = compile(t, match.Input{Objects: []match.Object{o}}).Hooks()[0]
-	if d := hook.Matches(t.Context(), match.NewAttributes(createPod(), namespaces{})); !d.Match {
+	if d := hook.ShouldCall(t.Context(), match.NewAttributes(createPod(), namespaces{})); !d.Match {
 		t.Errorf("%+v", d)
 	}
-	if d := hook.Matches(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); d.Err == nil || d.Err.ErrStatus.Code != 500 {
+	if d := hook.ShouldCall(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); d.Err == nil || d.Err.ErrStatus.Code != 500 {
 		t.Errorf("without a source of namespaces: %+v", d)
 	}
 }
@@ -137,7 +137,7 @@ func TestAConvertedObjectReachesHooksByWhatTheClientAskedFor(t *testing.T) {
 			a := match.NewAttributes(req, &laboratory{ways: tc.ways, convertError: tc.way})
 			got := "none"
 			for _, h := range snapshot.Candidates("c", validate, a) {
-				d := h.Matches(t.Context(), a)
+				d := h.ShouldCall(t.Context(), a)
 				if got = outcome(d); d.Match {
 					got = version(d.As)
 				}
@@ -158,7 +158,7 @@ func TestAConvertedObjectWithoutTheKindThatWasAskedForHasNoWayBack(t *testing.T)
 	req.Kind = &admissionv1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	req.Resource = &admissionv1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	req.RequestResource = &admissionv1.GroupVersionResource{Group: "apps", Version: "v1beta1", Resource: "deployments"}
-	d := snapshot.Hooks()[0].Matches(t.Context(), match.NewAttributes(req, &laboratory{}))
+	d := snapshot.Hooks()[0].ShouldCall(t.Context(), match.NewAttributes(req, &laboratory{}))
 	if d.Err == nil || d.Err.ErrStatus.Code != 500 {
 		t.Errorf("%+v", d)
 	}
@@ -208,7 +208,7 @@ func TestASnapshotAndItsAttributesMayBeUsedByManyAtOnce(t *testing.T) {
 		all.Go(func() {
 			hooks := snapshot.Candidates("", validate, a)
 			for _, h := range hooks {
-				if d := h.Matches(t.Context(), a); !d.Match {
+				if d := h.ShouldCall(t.Context(), a); !d.Match {
 					t.Errorf("%+v", d)
 				}
 			}
@@ -226,7 +226,7 @@ func TestAPendingHookIsNotCalledWhateverItsFailurePolicy(t *testing.T) {
 		snapshot := compile(t, match.Input{
 			Objects: []match.Object{o}, Routes: []match.RouteBinding{{Configuration: "a", Route: match.Route{Stream: true, Hosts: []string{"h"}}}},
 		})
-		if d := snapshot.Hooks()[0].Matches(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); d.Match || d.Skip != match.SkipPending {
+		if d := snapshot.Hooks()[0].ShouldCall(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); d.Match || d.Skip != match.SkipPending {
 			t.Errorf("%s: %+v", policy, d)
 		}
 	}

@@ -135,7 +135,7 @@ func BenchmarkMatches(b *testing.B) {
 			for b.Loop() {
 				a := match.NewAttributes(req, match.Unknown{})
 				for _, h := range snapshot.Candidates("c", validate, a) {
-					if d := h.Matches(b.Context(), a); !d.Match {
+					if d := h.ShouldCall(b.Context(), a); !d.Match {
 						b.Fatalf("%+v", d)
 					}
 				}
@@ -155,7 +155,7 @@ func BenchmarkConditions(b *testing.B) {
 			b.SetBytes(int64(len(req.GetObject().GetRaw())))
 			b.ReportAllocs()
 			for b.Loop() {
-				if d := hook.Matches(b.Context(), match.NewAttributes(req, match.Unknown{})); !d.Match {
+				if d := hook.ShouldCall(b.Context(), match.NewAttributes(req, match.Unknown{})); !d.Match {
 					b.Fatalf("%+v", d)
 				}
 			}

@@ -38,7 +38,7 @@ func TestSelectorsByNameNeedNoLabels(t *testing.T) {
 					}},
 				}},
 			}}}})
-			d := s.Hooks()[0].Matches(t.Context(), NewAttributes(&admissionv1.AdmissionRequest{
+			d := s.Hooks()[0].ShouldCall(t.Context(), NewAttributes(&admissionv1.AdmissionRequest{
 				Operation: "DELETE", Namespace: tt.namespace, Name: "n", Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: tt.resource},
 			}, Unknown{}))
 			if d.Match != tt.match || (d.Err != nil) != tt.refused {

@@ -84,7 +84,7 @@ func (b *Bypass) Opens(a *Attributes) bool {
 // looks at the resource that the client asked for, in all versions that entries and hooks take.
 func (b *Bypass) failsOpen(r *request) bool {
 	return b != nil && slices.ContainsFunc(b.FailOpen, func(rule admissionregistrationv1.RuleWithOperations) bool {
-		return mismatch(&rule, r, r.original.Resource) == ""
+		return mismatch(&rule, r, r.requested.Resource) == ""
 	})
 }
 

@@ -18,8 +18,8 @@ type Cluster interface {
 	// apierrors.IsNotFound recognises and refuses the review with 404, any other refuses it with 500. The caller sees to
 	// it that a namespace is read at most once per review.
 	NamespaceLabels(ctx context.Context, name string) (map[string]string, error)
-	// Equivalents returns the ways in which the cluster serves a resource, in the order in which its API server tries
-	// them, the given one among them; none for a resource that it serves in one way only, or does not know
+	// Equivalents returns the versions in which the cluster serves a resource, in the order in which its API server tries
+	// them, the given one among them; none for a resource that it serves in one version only, or does not know
 	// (EquivalentResourceMapper of k8s.io/apimachinery; SEMANTICS C13). It answers from memory. The slice must not be
 	// changed.
 	Equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error)
@@ -46,7 +46,7 @@ func (Unknown) NamespaceLabels(context.Context, string) (map[string]string, erro
 	return nil, errors.New("nothing is known about namespaces of this cluster: give the Cluster a source of namespaces")
 }
 
-// Equivalents implements [Cluster]: every resource is served in one way.
+// Equivalents implements [Cluster]: every resource is served in one version.
 func (Unknown) Equivalents(schema.GroupVersionResource, string) ([]conversion.ResourceKind, error) {
 	return nil, nil
 }

@@ -105,7 +105,7 @@ func TestWhatAConfigurationLeavesOutHasKubernetesMeaning(t *testing.T) {
 		got.MatchPolicy != admissionregistrationv1.Exact || got.Reinvocation != admissionregistrationv1.NeverReinvocationPolicy {
 		t.Errorf("hook %+v", got)
 	}
-	if d := got.Matches(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); !d.Match {
+	if d := got.ShouldCall(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); !d.Match {
 		t.Errorf("absent selectors select everything: %+v", d)
 	}
 }

@@ -84,7 +84,7 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	case result.Error != nil && a.failsOpen:
 		return Decision{Skip: SkipConditions, As: as}
 	case result.Error != nil:
-		return Decision{Err: apierrors.NewForbidden(a.original.Resource.GroupResource(), a.req.GetName(), result.Error)}
+		return Decision{Err: apierrors.NewForbidden(a.requested.Resource.GroupResource(), a.req.GetName(), result.Error)}
 	case !result.Matches:
 		return Decision{Skip: SkipConditions, As: as, condition: result.FailedConditionName}
 	}
@@ -131,8 +131,8 @@ func newRecord(r *request) (admission.Attributes, error) {
 			return nil, err
 		}
 	}
-	return admission.NewAttributesRecord(nil, nil, r.original.Kind, r.req.GetNamespace(), r.req.GetName(),
-		r.original.Resource, r.original.Subresource, admission.Operation(r.req.GetOperation()), options, r.req.GetDryRun(),
+	return admission.NewAttributesRecord(nil, nil, r.requested.Kind, r.req.GetNamespace(), r.req.GetName(),
+		r.requested.Resource, r.requested.Subresource, admission.Operation(r.req.GetOperation()), options, r.req.GetDryRun(),
 		userInfo(r.req.GetUserInfo())), nil
 }
 

@@ -15,12 +15,12 @@ func TestConditionsStopWhenTheirTimeIsOver(t *testing.T) {
 	req := createPod()
 	req.Object = &admissionv1.Object{Raw: []byte(`{"kind":"Pod","apiVersion":"v1","x":[` + strings.Repeat("0,", 200) + `0]}`)}
 	c := cluster{authorizer: permissions()}
-	if d := hook.Matches(t.Context(), match.NewAttributes(req, c)); !d.Match {
+	if d := hook.ShouldCall(t.Context(), match.NewAttributes(req, c)); !d.Match {
 		t.Fatalf("in time: %+v", d)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	d := hook.Matches(over, match.NewAttributes(req, c))
+	d := hook.ShouldCall(over, match.NewAttributes(req, c))
 	if d.Err == nil || !strings.Contains(d.Err.Error(), "interrupted") {
 		t.Errorf("%+v, want an evaluation that was interrupted", d)
 	}

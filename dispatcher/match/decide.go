@@ -33,7 +33,7 @@ type Decision struct {
 	// Match is true when the hook is to be called.
 	Match bool
 	// As is how the hook sees the request: in the version that its rules name. It is nil when that is the version in which
-	// the object came, and has a meaning only with Match and SkipConditions. It belongs to the attributes and must not be
+	// the object was sent, and has a meaning only with Match and SkipConditions. It belongs to the attributes and must not be
 	// changed.
 	As *conversion.ResourceKind
 	// Skip is the reason for which it is not, one of the Skip constants.
@@ -44,28 +44,28 @@ type Decision struct {
 	condition string // the matchCondition that is false, when Skip is SkipConditions
 }
 
-// Matches decides whether the hook is called, as ShouldCallHook of kube-apiserver does (SEMANTICS C12): selectors,
+// ShouldCall decides whether the hook is called, as ShouldCallHook of kube-apiserver does (SEMANTICS C12): selectors,
 // rules, only then the selectors' errors, and conditions last. ctx bounds the look-up of the namespace and the
 // evaluation of conditions. A pending hook is not looked at any further: no review waits for it, or is refused for it.
-func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
+func (h *Hook) ShouldCall(ctx context.Context, a *Attributes) Decision {
 	if h.Pending {
 		return Decision{Skip: SkipPending}
 	}
-	return h.Applies(ctx, a)
+	return h.Matches(ctx, a)
 }
 
-// Applies is what Matches is of a hook that is not pending, or will be.
-func (h *Hook) Applies(ctx context.Context, a *Attributes) Decision {
-	d := h.Selects(ctx, a)
+// Matches is ShouldCall of a hook that is not pending, or will not be.
+func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
+	d := h.MatchesWithoutConditions(ctx, a)
 	if !d.Match {
 		return d
 	}
 	return h.matchConditions(ctx, a, d.As)
 }
 
-// Selects is what Applies is without matchConditions: these are those of the mesh alone, and the entries of a cluster do not have
-// them.
-func (h *Hook) Selects(ctx context.Context, a *Attributes) Decision {
+// MatchesWithoutConditions is Matches by selectors and rules alone: matchConditions are the mesh's own, and the entries of a cluster do not
+// have them.
+func (h *Hook) MatchesWithoutConditions(ctx context.Context, a *Attributes) Decision {
 	inNamespace, nsErr := h.matchNamespace(ctx, a)
 	if !inNamespace && nsErr == nil {
 		return Decision{Skip: SkipNamespaceSelector}
@@ -74,7 +74,7 @@ func (h *Hook) Selects(ctx context.Context, a *Attributes) Decision {
 	if !selected && objErr == nil {
 		return Decision{Skip: SkipObjectSelector}
 	}
-	way, covered, err := h.covers(a.request)
+	equivalent, covered, err := h.covers(a.request)
 	switch {
 	case err != nil:
 		return Decision{Err: err}
@@ -85,34 +85,34 @@ func (h *Hook) Selects(ctx context.Context, a *Attributes) Decision {
 	case objErr != nil:
 		return Decision{Err: objErr}
 	}
-	as, err := h.sees(ctx, a, way)
+	as, err := h.sees(ctx, a, equivalent)
 	if err != nil {
 		return Decision{Err: err}
 	}
 	return Decision{Match: true, As: as}
 }
 
-// sees is the version in which the hook sees the request that its rules cover as way; nil for that in which it came.
+// sees is the version in which the hook sees the request that its rules cover as equivalent; nil for the version that was sent.
 //
-// If the API server has converted the objects for the entry that led here, way may be what they were before, and
+// If the API server has converted the objects for the entry that led here, equivalent may be what they were before, and
 // converting them again what kube-apiserver would not have had to do. Where that is impossible, a hook whose rules name the
-// version that came sees that one. Another would have to be left out or to be sent a version that it never asked for:
+// version that was sent sees that one. Another would have to be left out or to be sent a version that it never asked for:
 // neither is what was configured, and the review is refused as for every object that cannot be converted.
-func (h *Hook) sees(ctx context.Context, a *Attributes, way *conversion.ResourceKind) (*conversion.ResourceKind, *apierrors.StatusError) {
-	if a.isCame(*way) {
+func (h *Hook) sees(ctx context.Context, a *Attributes, equivalent *conversion.ResourceKind) (*conversion.ResourceKind, *apierrors.StatusError) {
+	if a.isSent(*equivalent) {
 		return nil, nil
 	}
 	if !a.converted() {
-		return way, nil
+		return equivalent, nil
 	}
-	_, _, err := a.In(ctx, way)
+	_, _, err := a.In(ctx, equivalent)
 	switch {
 	case err == nil:
-		return way, nil
-	case h.coversResource(a.request, a.came.Resource):
+		return equivalent, nil
+	case h.coversResource(a.request, a.sent.Resource):
 		return nil, nil
 	}
 	return nil, apierrors.NewInternalError(fmt.Errorf(
-		"hook %q takes %s, but the API server sent %s, and the way back is closed: %w: let the entry name the same versions as its hooks",
-		h.ID.Name, way.Resource, a.came.Resource, err))
+		"hook %q takes %s, but the API server sent %s, which cannot be converted back: %w: let the entry name the same versions as its hooks",
+		h.ID.Name, equivalent.Resource, a.sent.Resource, err))
 }

@@ -77,8 +77,8 @@ func TestAnEntryKeepsOutOnlyWhatTheHookKeepsOut(t *testing.T) {
 			bare(""), bare("dev"), bare("kube-system"), bare("dev", "ops"), bare("kube-system", "ops", "dev"), bare("", "ops"),
 		} {
 			h := hookOf(t, expression)
-			entry := outcome(hookOf(t, h.EntryConditions()...).Matches(t.Context(), match.NewAttributes(req, namespaces{})))
-			alone := outcome(h.Matches(t.Context(), match.NewAttributes(req, namespaces{})))
+			entry := outcome(hookOf(t, h.EntryConditions()...).ShouldCall(t.Context(), match.NewAttributes(req, namespaces{})))
+			alone := outcome(h.ShouldCall(t.Context(), match.NewAttributes(req, namespaces{})))
 			if entry != "match" && alone != match.SkipConditions || entry != "match" && entry != match.SkipConditions {
 				t.Errorf("%s of %v: the entry %s, the hook %s", expression, req, entry, alone)
 			}

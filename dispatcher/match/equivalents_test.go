@@ -58,7 +58,7 @@ func decide(t *testing.T, s *match.Snapshot, a *match.Attributes) string {
 	if len(hooks) == 0 {
 		return "no candidate"
 	}
-	d := hooks[0].Matches(t.Context(), a)
+	d := hooks[0].ShouldCall(t.Context(), a)
 	switch {
 	case !d.Match:
 		return outcome(d)
@@ -211,7 +211,7 @@ func TestEquivalentsAreLookedUpOncePerReviewAndOnlyIfAHookCouldBeReachedByThem(t
 			c := &laboratory{ways: deployments()}
 			a := match.NewAttributes(requestBy(deployments()[3]), c)
 			for _, h := range snapshot.Candidates("c", validate, a) {
-				h.Matches(t.Context(), a.WithObject([]byte(`{}`)))
+				h.ShouldCall(t.Context(), a.WithObject([]byte(`{}`)))
 			}
 			if c.lookups != tc.want {
 				t.Errorf("%d look-ups, want %d", c.lookups, tc.want)

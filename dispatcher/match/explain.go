@@ -19,7 +19,7 @@ const maxExplainedRules = 8
 type Skipped struct {
 	// Hook is the hook.
 	Hook *Hook
-	// Skip is the reason, one of the Skip constants; empty when Matches refuses the review.
+	// Skip is the reason, one of the Skip constants; empty when ShouldCall refuses the review.
 	Skip string
 	// Reason is the same for a person.
 	Reason string
@@ -46,7 +46,7 @@ func (s *Snapshot) Explain(
 func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip, reason string) {
 	switch {
 	case a.Exempt():
-		return SkipExempt, fmt.Sprintf("requests about %s are never sent to hooks", a.original.Resource.GroupResource())
+		return SkipExempt, fmt.Sprintf("requests about %s are never sent to hooks", a.requested.Resource.GroupResource())
 	case !h.Serves(cluster):
 		return SkipCluster, h.explainCluster(cluster)
 	}
@@ -54,7 +54,7 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 	if _, ok, err := h.covers(a.request); !ok && err == nil {
 		return SkipRules, h.explainRules(a)
 	}
-	switch d := h.Matches(ctx, a); d.Skip {
+	switch d := h.ShouldCall(ctx, a); d.Skip {
 	case SkipNamespaceSelector:
 		return d.Skip, h.explainNamespace(ctx, a)
 	case SkipObjectSelector:
@@ -83,15 +83,15 @@ func (h *Hook) explainCluster(cluster string) string {
 
 func (h *Hook) explainRules(a *Attributes) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "no rule covers %s of %s", a.req.GetOperation(), resourceName(a.original))
+	fmt.Fprintf(&text, "no rule covers %s of %s", a.req.GetOperation(), resourceName(a.requested))
 	for i := range h.rules {
 		if i == maxExplainedRules {
 			fmt.Fprintf(&text, ", and %d more", len(h.rules)-i)
 			break
 		}
-		fmt.Fprintf(&text, "; rules[%d] does not by its %s", i, mismatch(&h.rules[i], a.request, a.original.Resource))
+		fmt.Fprintf(&text, "; rules[%d] does not by its %s", i, mismatch(&h.rules[i], a.request, a.requested.Resource))
 	}
-	if asked := a.original.Resource; NamedOnly(asked.Group, asked.Resource) {
+	if asked := a.requested.Resource; NamedOnly(asked.Group, asked.Resource) {
 		fmt.Fprintf(&text, "; wildcards do not cover %s, a rule has to name it", asked.Resource)
 	}
 	h.explainEquivalents(&text, a)
@@ -100,21 +100,21 @@ func (h *Hook) explainRules(a *Attributes) string {
 
 // explainEquivalents adds what equivalents of the resource do or would do for the hook.
 func (h *Hook) explainEquivalents(text *strings.Builder, a *Attributes) {
-	ways, err := a.ways()
+	equivalents, err := a.versions()
 	if err != nil { // a hook that depends on them refuses the review, and does not come here
 		return
 	}
-	if way := h.equivalent(a.request, ways); way != nil {
-		fmt.Fprintf(text, "; the rules cover the equivalent %s, but matchPolicy is %s", resourceName(way), h.MatchPolicy)
+	if equivalent := h.equivalent(a.request, equivalents); equivalent != nil {
+		fmt.Fprintf(text, "; the rules cover the equivalent %s, but matchPolicy is %s", resourceName(equivalent), h.MatchPolicy)
 		return
 	}
 	if h.MatchPolicy != admissionregistrationv1.Equivalent {
 		return
 	}
 	separator := "; nor does any cover the equivalent "
-	for i := range ways {
-		if ways[i].Resource != a.original.Resource {
-			text.WriteString(separator + resourceName(&ways[i]))
+	for i := range equivalents {
+		if equivalents[i].Resource != a.requested.Resource {
+			text.WriteString(separator + resourceName(&equivalents[i]))
 			separator = ", "
 		}
 	}

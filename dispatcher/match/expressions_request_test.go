@@ -66,11 +66,11 @@ func TestConditionsThatLookAtTheRequestAloneReadNoObject(t *testing.T) {
 			}
 			sent, _ := k.sent(t, req, a, *pods("v1"))
 			want := k.shouldCall(t, webhook.NewMutatingWebhookAccessor("c/hook.io/0", "c", &w), a)
-			if diff := differ(seenFrom(*pods("v1"), want), hook.Matches(t.Context(), match.NewAttributes(sent, c))); diff != "" {
+			if diff := differ(seenFrom(*pods("v1"), want), hook.ShouldCall(t.Context(), match.NewAttributes(sent, c))); diff != "" {
 				t.Errorf("the decision (-want +got):\n%s", diff)
 			}
 			sent.Object, sent.OldObject = &admissionv1.Object{Raw: []byte("not JSON")}, nil
-			if got := outcome(hook.Matches(t.Context(), match.NewAttributes(sent, c))); (got == "500") != reads {
+			if got := outcome(hook.ShouldCall(t.Context(), match.NewAttributes(sent, c))); (got == "500") != reads {
 				t.Errorf("without JSON: %s, want the object to be read: %v", got, reads)
 			}
 		})
@@ -97,13 +97,13 @@ func TestOneConditionReadsTheObjectForAll(t *testing.T) {
 		"403":                {`request.name == "p"`, `request.userInfo.extra["team"][0] == "a"`},
 		"500":                {`request.name == "p"`, `request.namespace == "prod"`, `object != null`},
 	} {
-		if got := outcome(compileOne(t, conditional(conditions...)).Matches(t.Context(), match.NewAttributes(req, namespaces{}))); got != want {
+		if got := outcome(compileOne(t, conditional(conditions...)).ShouldCall(t.Context(), match.NewAttributes(req, namespaces{}))); got != want {
 			t.Errorf("%q: %s, want %s", conditions, got, want)
 		}
 	}
 	for _, broken := range []string{`syntax error`, `"not a bool"`, `request.object == null`, `variables.a == 1`, `params == null`} {
 		hook := compileOne(t, conditional(`request.namespace == "prod"`, broken))
-		if got := outcome(hook.Matches(t.Context(), match.NewAttributes(req, namespaces{}))); got != "500" {
+		if got := outcome(hook.ShouldCall(t.Context(), match.NewAttributes(req, namespaces{}))); got != "500" {
 			t.Errorf("%q: %s, want 500", broken, got)
 		}
 	}
@@ -115,7 +115,7 @@ func TestConditionsThatLookAtTheRequestAloneAllocateTheSameForEveryObject(t *tes
 	allocations := func(containers int) float64 {
 		req := updateOf(podOf(containers))
 		return testing.AllocsPerRun(100, func() {
-			if d := hook.Matches(t.Context(), match.NewAttributes(req, namespaces{})); d.Skip != match.SkipConditions {
+			if d := hook.ShouldCall(t.Context(), match.NewAttributes(req, namespaces{})); d.Skip != match.SkipConditions {
 				t.Fatalf("%+v", d)
 			}
 		})
@@ -135,7 +135,7 @@ func TestAConditionThatLooksAtTheRequestAloneIsDecidedBeforeTheObjectIsConverted
 		req.Namespace = "dev"
 		lab := &laboratory{ways: deployments(), convertError: closed}
 		a := match.NewAttributes(req, lab)
-		d := compileOne(t, w).Matches(t.Context(), a)
+		d := compileOne(t, w).ShouldCall(t.Context(), a)
 		if outcome(d) != want || len(lab.asked) > 0 {
 			t.Errorf("%s: %s after the conversions %q, want %s and none", expression, outcome(d), lab.asked, want)
 		}

@@ -90,7 +90,7 @@ func TestAHookInShadowFailsOpenAndIsAskedOnce(t *testing.T) {
 	failing := shadowed(t, func(w *admissionregistrationv1.MutatingWebhook) {
 		w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "fails", Expression: "object.missing.missing == 1"}}
 	})
-	if d := failing.Matches(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); d.Skip != match.SkipConditions {
+	if d := failing.ShouldCall(t.Context(), match.NewAttributes(createPod(), match.Unknown{})); d.Skip != match.SkipConditions {
 		t.Errorf("a condition that fails: %+v", d)
 	}
 }

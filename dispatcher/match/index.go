@@ -220,27 +220,27 @@ func (x *index) collect(lists [][]*Hook, in tableKey, a *Attributes) [][]*Hook {
 	if t == nil {
 		return lists
 	}
-	lists = t.all.collect(lists, a.key(a.original.Resource))
+	lists = t.all.collect(lists, a.key(a.requested.Resource))
 	if len(t.others) == 0 {
 		return lists
 	}
-	ways, err := a.ways()
+	equivalents, err := a.versions()
 	if err != nil {
 		return append(lists, t.others) // any of them may be reached
 	}
-	for i := range ways {
-		if a.isNewName(ways, i) {
-			lists = t.equivalent.collect(lists, a.key(ways[i].Resource))
+	for i := range equivalents {
+		if a.isNewName(equivalents, i) {
+			lists = t.equivalent.collect(lists, a.key(equivalents[i].Resource))
 		}
 	}
 	return lists
 }
 
-// isNewName reports whether ways[i] has another group or name than what the client asked for, and than the ways before:
+// isNewName reports whether equivalents[i] has another group or name than what the client asked for, and than the ones before:
 // the index knows no versions.
-func (r *request) isNewName(ways []conversion.ResourceKind, i int) bool {
-	name := ways[i].Resource.GroupResource()
-	return name != r.original.Resource.GroupResource() && !slices.ContainsFunc(ways[:i], func(w conversion.ResourceKind) bool {
+func (r *request) isNewName(equivalents []conversion.ResourceKind, i int) bool {
+	name := equivalents[i].Resource.GroupResource()
+	return name != r.requested.Resource.GroupResource() && !slices.ContainsFunc(equivalents[:i], func(w conversion.ResourceKind) bool {
 		return w.Resource.GroupResource() == name
 	})
 }

@@ -99,7 +99,7 @@ func TestNothingIsSkippedAndNothingMatchesWhereEquivalentsAreNotKnown(t *testing
 		attributes := match.NewAttributes(req, apiOf{stale: true})
 		found := snapshot.Candidates("a", validate, attributes)
 		for _, h := range found {
-			d := h.Matches(t.Context(), attributes)
+			d := h.ShouldCall(t.Context(), attributes)
 			if exact := exactly(originals[h.ID], a); d.Match != exact || exact == (d.Err != nil) {
 				t.Fatalf("hook %v, request %v: %+v", h.ID, req, d)
 			}

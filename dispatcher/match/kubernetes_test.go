@@ -47,7 +47,7 @@ func TestEveryDecisionIsThatOfKubernetes(t *testing.T) {
 					continue
 				}
 				attributes := match.NewAttributes(sent, c)
-				got := hook.Matches(t.Context(), attributes)
+				got := hook.ShouldCall(t.Context(), attributes)
 				if diff := differ(seenFrom(came, want), got); diff != "" {
 					t.Fatalf("hook %+v\nrequest %v\ndecision (-want +got):\n%s", w, sent, diff)
 				}

@@ -19,33 +19,33 @@ const wildcard = "*"
 // for if any rule names it, else, with matchPolicy Equivalent, the first of its equivalents that the first rule names that
 // names any (ShouldCallHook; SEMANTICS C13). The error refuses a review that reaches the hook by a resource of unknown
 // kind, or may reach it by equivalents that are not known.
-func (h *Hook) covers(r *request) (way *conversion.ResourceKind, ok bool, err *apierrors.StatusError) {
-	if h.coversResource(r, r.original.Resource) {
-		return r.original, true, nil
+func (h *Hook) covers(r *request) (equivalent *conversion.ResourceKind, ok bool, err *apierrors.StatusError) {
+	if h.coversResource(r, r.requested.Resource) {
+		return r.requested, true, nil
 	}
 	if h.MatchPolicy != admissionregistrationv1.Equivalent {
 		return nil, false, nil
 	}
-	ways, unknown := r.ways()
+	equivalents, unknown := r.versions()
 	if unknown != nil && h.mayCover(r) {
 		return nil, false, apierrors.NewInternalError(fmt.Errorf(
-			"hook %q has matchPolicy Equivalent, and what is equivalent to %s is not known: %w", h.ID.Name, r.original.Resource, unknown))
+			"hook %q has matchPolicy Equivalent, and what is equivalent to %s is not known: %w", h.ID.Name, r.requested.Resource, unknown))
 	}
-	if way = h.equivalent(r, ways); way == nil {
+	if equivalent = h.equivalent(r, equivalents); equivalent == nil {
 		return nil, false, nil
 	}
-	if way.Kind.Empty() {
-		return nil, false, apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", way.Resource))
+	if equivalent.Kind.Empty() {
+		return nil, false, apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", equivalent.Resource))
 	}
-	return way, true, nil
+	return equivalent, true, nil
 }
 
-// equivalent is the way by which the rules reach the request: earlier rules first, then earlier ways; nil for none.
-func (h *Hook) equivalent(r *request, ways []conversion.ResourceKind) *conversion.ResourceKind {
+// equivalent is the version by which the rules cover the request: earlier rules first, then earlier equivalents; nil for none.
+func (h *Hook) equivalent(r *request, equivalents []conversion.ResourceKind) *conversion.ResourceKind {
 	for i := range h.rules {
-		for j := range ways {
-			if ways[j].Resource != r.original.Resource && mismatch(&h.rules[i], r, ways[j].Resource) == "" {
-				return &ways[j]
+		for j := range equivalents {
+			if equivalents[j].Resource != r.requested.Resource && mismatch(&h.rules[i], r, equivalents[j].Resource) == "" {
+				return &equivalents[j]
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func (h *Hook) mayCover(r *request) bool {
 	every := []string{wildcard}
 	return slices.ContainsFunc(h.rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
 		rule.APIGroups, rule.APIVersions, rule.Scope = every, every, nil
-		return mismatch(&rule, r, r.original.Resource) == ""
+		return mismatch(&rule, r, r.requested.Resource) == ""
 	})
 }
 

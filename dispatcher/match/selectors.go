@@ -56,7 +56,7 @@ func (c *compiler) selectors(h *Hook, w *webhook, report report) {
 // matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16), but that a selector by
 // name alone is matched with the name in the request: the API server keeps the label on every namespace (docs/deviations.md, D12).
 func (h *Hook) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierrors.StatusError) {
-	isNamespace := a.original.Resource.Resource == "namespaces"
+	isNamespace := a.requested.Resource.Resource == "namespaces"
 	if a.req.GetNamespace() == "" && !isNamespace {
 		return true, nil
 	}
@@ -133,7 +133,7 @@ func (a *Attributes) namespaceLabels(ctx context.Context) (labels.Set, error) {
 }
 
 func (a *Attributes) writesNamespace() bool {
-	return a.original.Resource.Resource == "namespaces" && a.req.GetSubResource() == "" &&
+	return a.requested.Resource.Resource == "namespaces" && a.req.GetSubResource() == "" &&
 		(a.operation == operationCreate || a.operation == operationUpdate)
 }
 

@@ -25,7 +25,7 @@ func decisionOf(t *testing.T, hook admissionregistrationv1.ValidatingWebhook, ch
 	w.MatchConditions, w.FailurePolicy = hook.MatchConditions, hook.FailurePolicy
 	req := createPod()
 	change(req)
-	return compile(t, match.Input{Objects: []match.Object{o}}).Hooks()[0].Matches(t.Context(), match.NewAttributes(req, namespaces{}))
+	return compile(t, match.Input{Objects: []match.Object{o}}).Hooks()[0].ShouldCall(t.Context(), match.NewAttributes(req, namespaces{}))
 }
 
 func TestObjectSelectorMatchesTheObjectOrTheOldObject(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package match decides which hooks a review is sent to. Compile turns webhook configurations into an immutable
 // Snapshot with an index; Snapshot.Candidates finds the hooks whose rules cover a request at a cost that does not grow
-// with the hooks whose rules do not; Hook.Matches evaluates what depends on the object and its namespace, in
+// with the hooks whose rules do not; Hook.ShouldCall evaluates what depends on the object and its namespace, in
 // kube-apiserver's order and with its error rules.
 //
 // The specification is ShouldCallHook in k8s.io/apiserver/pkg/admission/plugin/webhook/generic, and the tests ask it.
@@ -34,10 +34,10 @@ func (h *Hook) Ordinal() int { return h.ordinal }
 
 // Candidates are the hooks of the stage whose rules cover the request, in order. It is empty for requests that hooks
 // never see (SEMANTICS C19). For STAGE_REINVOKE they are the mutating hooks with reinvocationPolicy IfNeeded. Selectors
-// and conditions are not looked at: ask Hook.Matches. The slice belongs to the caller.
+// and conditions are not looked at: ask Hook.ShouldCall. The slice belongs to the caller.
 //
 // Hooks with matchPolicy Equivalent are among them if their rules cover an equivalent. Where that is unknown, because
-// the cluster does not know what is equivalent or of which kind it is, they are too, and Hook.Matches refuses the review.
+// the cluster does not know what is equivalent or of which kind it is, they are too, and Hook.ShouldCall refuses the review.
 func (s *Snapshot) Candidates(cluster string, stage admissionv1.Stage, a *Attributes) []*Hook {
 	if a.Exempt() {
 		return nil

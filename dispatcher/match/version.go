@@ -28,7 +28,7 @@ func (a *Attributes) In(ctx context.Context, as *conversion.ResourceKind) (objec
 
 func (r *request) seenKind(as *conversion.ResourceKind) schema.GroupVersionKind {
 	if as == nil {
-		return r.came.Kind
+		return r.sent.Kind
 	}
 	return as.Kind
 }
@@ -37,7 +37,7 @@ func (o *object) in(ctx context.Context, r *request, kind schema.GroupVersionKin
 	if o == nil {
 		return nil, nil
 	}
-	if kind == r.came.Kind {
+	if kind == r.sent.Kind {
 		return o.raw, nil
 	}
 	if kind.Empty() {

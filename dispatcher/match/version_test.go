@@ -123,7 +123,7 @@ func TestManyHooksMayAskForVersionsAtOnce(t *testing.T) {
 		all.Go(func() {
 			hooks := snapshot.Candidates("", validate, a)
 			for i, h := range hooks {
-				d := h.Matches(t.Context(), a)
+				d := h.ShouldCall(t.Context(), a)
 				if want := []string{"v1", "v1beta2", "as it came"}[i]; !d.Match || version(d.As) != want {
 					t.Errorf("%s: %+v, want %s", h.ID.Name, d, want)
 				}

@@ -46,8 +46,8 @@ type Request struct {
 // the built-in types on objects that are mostly text: up to nine allocated, up to four and a half kept.
 const PatchedPerByte = 8
 
-// ErrNoConfiguration is the error of a review that came before the first configuration: nobody knows yet who may send it. A retry, or
-// another dispatcher, may help.
+// ErrNoConfiguration is the error of a review that came before the first configuration: no caller is known yet. A retry, or another
+// dispatcher, may help.
 var ErrNoConfiguration = errors.New("the dispatcher has no configuration yet")
 
 // ErrNoMemory is the error of a review whose decoded objects take more memory than there is now. A retry may help. The error
