@@ -3,8 +3,6 @@ package keeper
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
@@ -23,26 +21,11 @@ func bundleOf(r *kinds.Registration) ([]byte, error) {
 	return bundle, nil
 }
 
-// readBundle returns the certificates of a file, and no other text of it. It refuses a pipe, which would block.
+// readBundle returns the certificates of a file, and no other text of it.
 func readBundle(name string) ([]byte, error) {
-	info, err := os.Stat(name)
+	bundle, err := certs.ReadFile(name, kinds.MaxCABundle)
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", name)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	bundle, err := io.ReadAll(io.LimitReader(f, kinds.MaxCABundle+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(bundle) > kinds.MaxCABundle {
-		return nil, fmt.Errorf("%s has more than %d bytes", name, kinds.MaxCABundle)
 	}
 	authorities, err := certs.ParseBundle(bundle)
 	if err != nil {

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
 
@@ -69,7 +68,7 @@ func (k *capabilityKeys) Run(ctx context.Context) error {
 
 // read takes the keys of the file, if they have changed.
 func (k *capabilityKeys) read() error {
-	text, err := readBounded(k.file, maxKeysFile)
+	text, err := certs.ReadFile(k.file, maxKeysFile)
 	if err != nil {
 		return err
 	}
@@ -84,28 +83,4 @@ func (k *capabilityKeys) read() error {
 	k.current.Store(keys)
 	k.log.Info("keys of capabilities taken: the first makes, all are accepted", "file", k.file, "keys", keys.Names())
 	return nil
-}
-
-// readBounded reads a regular file: a pipe would block.
-func readBounded(name string, most int) ([]byte, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", name)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
-	if err == nil && len(text) > most {
-		err = fmt.Errorf("has more than %d bytes", most)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return text, nil
 }

@@ -3,16 +3,15 @@ package certs
 import (
 	"cmp"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
@@ -74,27 +73,13 @@ HookRoutes and Roles and --operator-authority of serve take it.`,
 }
 
 func readCertificates(file string, now time.Time) ([]certificate, error) {
-	rest, err := os.ReadFile(file)
+	parsed, err := certs.ReadCertificates(file)
 	if err != nil {
 		return nil, err
 	}
-	var all []certificate
-	for {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		parsed, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		all = append(all, describe(file, parsed, now))
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: %w", file, errors.New("there is no certificate in PEM; name the .crt file"))
+	all := make([]certificate, len(parsed))
+	for i, cert := range parsed {
+		all[i] = describe(file, cert, now)
 	}
 	return all, nil
 }

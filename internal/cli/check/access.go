@@ -42,7 +42,7 @@ func (r *report) accessTokens(ctx context.Context, a *apiServer, names map[strin
 
 // tokens are the Secrets of service accounts where those of dispatchers are.
 func (a *apiServer) tokens(ctx context.Context) ([]metav1.PartialObjectMetadata, error) {
-	config, err := a.config()
+	config, err := a.Config()
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 )
@@ -49,7 +49,7 @@ func (r *report) ownCertificates(f connect.Files) {
 		r.ok(certificates, "the client certificate and its key fit", "identity "+cmp.Or(identity.Of(pair.Leaf), "none"))
 		r.expiry(certificates, "the client certificate is valid", pair.Leaf, "issue another one: `portcullis certs issue client`, or let your issuer renew it")
 	}
-	authorities, err := readCertificates(f.CA)
+	authorities, err := certs.ReadCertificates(f.CA)
 	if err != nil {
 		r.fail(certificates, "the authorities of the mesh are known", err, "--ca names a PEM file of CA certificates")
 	}
@@ -57,31 +57,6 @@ func (r *report) ownCertificates(f connect.Files) {
 		r.expiry(certificates, fmt.Sprintf("the authority %q is valid", cert.Subject.CommonName), cert,
 			"trust a new authority beside it, issue certificates by that, then remove it: docs/operations.md, identities and certificates")
 	}
-}
-
-func readCertificates(file string) (all []*x509.Certificate, err error) {
-	rest, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		all = append(all, cert)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: there is no certificate in PEM", file)
-	}
-	return all, nil
 }
 
 // connection checks that the listeners of the mesh answer with certificates that the authorities vouch for. It reports whether the

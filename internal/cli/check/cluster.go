@@ -17,35 +17,24 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	admissionregistrationclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/portcullis-mesh/portcullis/cluster/registrar"
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 )
 
 const apiServerCategory = "api server"
 
 // apiServer is the way to the API server of a cluster. The zero value looks at none.
 type apiServer struct {
-	wanted              bool
-	kubeconfig, context string
+	connect.APIServer
+
+	wanted bool
 }
 
 func (a *apiServer) bind(f *pflag.FlagSet) {
 	f.BoolVar(&a.wanted, "api-server", false, "look also at the entries of a cluster")
-	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig of that cluster (default: as kubectl finds it)")
-	f.StringVar(&a.context, "kube-context", "", "context in it (default: its current one)")
-}
-
-func (a *apiServer) config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = a.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
-	return config, nil
+	a.Bind(f)
 }
 
 // bridgeAddress is a listener of a mesh as entries name it. Paths are left out: they may have a capability.
@@ -101,7 +90,7 @@ func (r *report) clusterEntries(ctx context.Context, a apiServer) {
 }
 
 func (a *apiServer) find(ctx context.Context) (*entriesOf, error) {
-	config, err := a.config()
+	config, err := a.Config()
 	if err != nil {
 		return nil, err
 	}

@@ -9,10 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/cluster/registrar"
@@ -28,25 +25,10 @@ import (
 const againPoll = time.Second
 
 // apiServer is the way to the API server of the cluster.
-type apiServer struct{ kubeconfig, context string }
-
-func (a *apiServer) bind(f *pflag.FlagSet) {
-	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: as kubectl finds it)")
-	f.StringVar(&a.context, "kube-context", "", "context in it (default: its current one)")
-}
-
-func (a *apiServer) config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = a.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
-	return config, nil
-}
+type apiServer struct{ connect.APIServer }
 
 func (a *apiServer) registrar() (*registrar.Registrar, error) {
-	config, err := a.config()
+	config, err := a.Config()
 	if err != nil {
 		return nil, err
 	}

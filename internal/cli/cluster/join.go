@@ -182,7 +182,7 @@ func (c *joinCommand) run(ctx context.Context, capabilityGiven bool) (err error)
 	if c.dryRun == cli.DryRunClient {
 		return c.sayPlan()
 	}
-	if c.kube, err = c.cluster.config(); err != nil {
+	if c.kube, err = c.cluster.Config(); err != nil {
 		return err
 	}
 	if c.registrar, err = registrar.New(c.kube); err != nil {

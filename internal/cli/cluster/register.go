@@ -112,7 +112,7 @@ finds those that do not fit (entry-drift), and so do "portcullis apply --wait" a
 }
 
 func (c *planner) bind(f *pflag.FlagSet) {
-	c.cluster.bind(f)
+	c.cluster.Bind(f)
 	c.mesh.Bind(f)
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long the mesh may take to answer, and writing to the cluster")
 	f.StringVar(&c.options.URL, "url", "", "where the cluster's API servers reach the mesh (serve --listen)")

@@ -58,7 +58,7 @@ knows the cluster. Without it no mesh is needed, only rights in the cluster: the
 		},
 	}
 	f := cmd.Flags()
-	c.cluster.bind(f)
+	c.cluster.Bind(f)
 	c.mesh.Bind(f)
 	f.BoolVar(&c.document, "remove-document", false, "remove the Cluster document from the store of the mesh too")
 	f.StringVar(&c.object, "name", registration.DefaultName, "name of the two objects")
