@@ -104,16 +104,17 @@ func TestABridgeCallsTheConversionWebhookThatItsOwnClusterNames(t *testing.T) {
 func TestConversionsOfABridgeAreBounded(t *testing.T) {
 	var now, most atomic.Int32
 	full, release := make(chan struct{}), make(chan struct{})
+	fill := sync.OnceFunc(func() { close(full) }) // there may be as many again, once some have ended
 	c := newConverter(&url.URL{Scheme: "http", Host: "api"}, roundTripper(func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		definitions(w, r)
 		return w.Result(), nil
 	}), &webhook{answer: func(context.Context, []byte) ([]byte, error) {
-		if n := now.Add(1); n > most.Load() {
-			most.Store(n)
-			if n == MaxConversions {
-				close(full)
-			}
+		n := now.Add(1)
+		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		}
+		if n == MaxConversions {
+			fill()
 		}
 		<-release
 		now.Add(-1)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -121,6 +122,7 @@ func (h *history) rand(actor uint64) *rand.Rand { return rand.New(rand.NewPCG(h.
 func (h *history) settled(t *testing.T) {
 	t.Helper()
 	elapse(time.Second) // cancelled calls keep their slots until their hosts have answered
+	synctest.Wait()     // a Ping that is due at this very moment has been written
 	if n := h.calls.Load(); n != 0 {
 		t.Errorf("all reviews are answered, and %d calls have no result", n)
 	}

@@ -30,7 +30,8 @@ func Files(root string) (map[string][]byte, error) {
 			return nil, err
 		}
 		data, _, _ = bytes.Cut(data, []byte("\nstatus:\n")) // which the API server writes
-		files[filepath.Join("deploy", "chart", "portcullis", "crds", kinds.Group+"_"+definitions[i].Spec.Names.Plural+".yaml")] = append([]byte(mark), append(data, '\n')...)
+		name := filepath.Join("deploy", "chart", "portcullis", "crds", kinds.Group+"_"+definitions[i].Spec.Names.Plural+".yaml")
+		files[name] = append([]byte(mark), append(data, '\n')...)
 	}
 	return files, nil
 }

@@ -259,6 +259,13 @@ func TestWhatWasOpenedEndsWithItsAuthority(t *testing.T) {
 	if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "not trusted any more") {
 		t.Errorf("the watch ended with %v", err)
 	}
+	// The connections are open for lapsedGrace from now on.
+	if _, err := operator.List(t.Context(), &configv1.ListRequest{}); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a call on a connection that is open still: %v", err)
+	}
+	if now := time.Now(); len(x.app.channels.lapsed(now)) > 0 || len(x.app.channels.lapsed(now.Add(lapsedGrace))) != 2 {
+		t.Error("the connections are not closed when their grace is over")
+	}
 	rest, _ := io.ReadAll(watching.Body)
 	if !strings.Contains(string(rest), `"error"`) {
 		t.Errorf("the watch over HTTP ended with %.200s", rest)
@@ -271,12 +278,6 @@ func TestWhatWasOpenedEndsWithItsAuthority(t *testing.T) {
 	}
 	if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "not trusted any more") {
 		t.Errorf("the session ended with %v", err)
-	}
-	if _, err := operator.List(t.Context(), &configv1.ListRequest{}); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("a call on a connection that is open still: %v", err)
-	}
-	if now := time.Now(); len(x.app.channels.lapsed(now)) > 0 || len(x.app.channels.lapsed(now.Add(lapsedGrace))) != 2 {
-		t.Error("the connections are not closed when their grace is over")
 	}
 }
 

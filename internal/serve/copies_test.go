@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,14 +80,16 @@ func checkCopies(t *testing.T, a *app, stage string) {
 			}
 		}
 		review() // which fills what is filled once
-		const reviews = 20
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for range reviews {
+		allocated := make([]int64, 20)
+		for i := range allocated {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
 			review()
+			runtime.ReadMemStats(&after)
+			allocated[i] = int64(after.TotalAlloc - before.TotalAlloc)
 		}
-		runtime.ReadMemStats(&after)
-		beside := int64(after.TotalAlloc-before.TotalAlloc)/reviews - int64(len(body))
+		slices.Sort(allocated) // what others do meanwhile is in some of them, and more of it the longer a review takes
+		beside := allocated[len(allocated)/2] - int64(len(body))
 		t.Logf("an object of %d bytes: %d are allocated beside its body", size, beside)
 		if beside > copiedBytes {
 			t.Errorf("an object of %d bytes: %d are allocated beside its body, want at most %d", size, beside, copiedBytes)

@@ -132,7 +132,7 @@ func TestClusterRegisterAsksAMesh(t *testing.T) {
 func TestApplyWaitsForTheEntriesThatTheMeshKeeps(t *testing.T) {
 	ready := withStore(t)
 	apply := func(document string) clitest.Result {
-		return clitest.Execute(t, configcli.NewApply(), strings.NewReader(document), "-f", "-", "--wait", "--timeout", "3s", "--ready-file", ready)
+		return clitest.Execute(t, configcli.NewApply(), strings.NewReader(document), "-f", "-", "--wait", "--timeout", long.String(), "--ready-file", ready)
 	}
 	kept := "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: kept}\nspec:\n  identities: [a]\n  kubeconfig: " +
 		filepath.Join(t.TempDir(), "absent") + "\n"

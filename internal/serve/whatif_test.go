@@ -53,8 +53,8 @@ func slowTimes() map[string]time.Duration {
 	}
 }
 
-// slowHost runs a host of the slow hooks that takes so many calls at a time.
-func (r *rotated) slowHost(slots int) {
+// slowHost runs a host of the slow hooks that takes so many calls at a time, each for as long as times say.
+func (r *rotated) slowHost(slots int, times map[string]time.Duration) {
 	r.Helper()
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "slow", Dispatchers: []string{r.info.Hosts}, Logger: slog.New(slog.DiscardHandler), MaxOutstanding: slots,
@@ -63,7 +63,7 @@ func (r *rotated) slowHost(slots int) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	for name, took := range slowTimes() {
+	for name, took := range times {
 		handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			<-time.After(took)
 			return hostsdk.Allow(), nil
@@ -164,14 +164,14 @@ func TestAPredictionStandsBesideWhatHappens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRotated(t)
 			r.applySlow()
-			r.slowHost(test.slots)
+			r.slowHost(test.slots, slowTimes())
 			r.shows([]string{"hooks"}, `second\.example\.com .* 1 host InRotation`)
 			was := r.write(test.stage, test.atOnce, 5)
 			var predicted analyze.WhatIf
 			r.decodePrediction(&predicted, test.whatIf)
 			r.applySlow(test.change...)
 			for range test.hosts {
-				r.slowHost(test.slots)
+				r.slowHost(test.slots, slowTimes())
 				r.shows([]string{"hooks"}, `second\.example\.com .* 2 hosts InRotation`)
 			}
 			is := r.write(test.stage, test.atOnce, 5)
