@@ -143,7 +143,8 @@ func (c *caller) handle(inv *invocation, started time.Time) {
 		}
 		err = wrong
 	}
-	if crash, ok := errors.AsType[*panicError](err); ok {
+	var crash *panicError
+	if errors.As(err, &crash) {
 		c.complain(ctx, inv, err, slog.String("stack", string(crash.stack)))
 		span.SetStatus(codes.Error, "panic")
 		v.Outcome = panicked("handler panicked")

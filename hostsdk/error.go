@@ -36,7 +36,8 @@ const (
 
 // publicText returns the message of an Error, else a text without internals.
 func publicText(err error, otherwise string) string {
-	if authored, ok := errors.AsType[*Error](err); ok && authored.Message != "" {
+	var authored *Error
+	if errors.As(err, &authored) && authored.Message != "" {
 		return authored.Message
 	}
 	return otherwise
