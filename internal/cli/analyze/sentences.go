@@ -34,7 +34,7 @@ func (f *Finding) sentence(c *cause, clusters int) string {
 	text := ""
 	switch f.Code {
 	case CodeFailures:
-		text = fmt.Sprintf("%s: %d of %d calls gave no verdict%s%s", hooks, f.Calls, c.of, in, by(instances))
+		text = fmt.Sprintf("%s: %d of %d calls gave no verdict%s%s%s", hooks, f.Calls, c.of, f.after(took), in, by(instances))
 	case CodeStale:
 		text = fmt.Sprintf("reviews wait %s for a fresh configuration on %s%s", took, count("dispatcher", f.Dispatchers), in)
 	case CodeDispatcherCPU:
