@@ -105,7 +105,7 @@ func TestABrowserThatEndsFailsTheTest(t *testing.T) {
 func TestABrowserThatDoesNotStartIsStartedAgain(t *testing.T) {
 	dir := t.TempDir()
 	begun := dir + "/begun"
-	if err := os.WriteFile(dir+"/chromium", []byte("#!/bin/sh\necho begun >>"+begun+"\nexit 1\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(dir+"/chromium", []byte("#!/bin/sh\necho begun >>"+begun+"\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir)
