@@ -289,4 +289,3 @@ func fleetCases() []testCase {
 		},
 	}}
 }
-

@@ -57,7 +57,7 @@ func meshCases() []testCase {
 			n.configure(usualHooks()) // as the owner of a configuration does then
 			p.happened("ready", "", 1)
 			a := n.review(mutateStage, pod(`{"labels": {"a": "b"}}`))
-			equal(s, "number of outcomes", len(a.Outcomes), 1)
+			equal(s, "the hook has changed the object", string(a.Object) != string(pod(`{"labels": {"a": "b"}}`).GetObject().GetRaw()), true)
 		},
 	}, {
 		name:    "mesh-grant",
@@ -110,7 +110,7 @@ func meshCases() []testCase {
 			a := n.review(validateStage, large)
 			equal(s, "a review that is too large has failed", a.Failed, true)
 			equal(s, "a small review is allowed", n.allows(`{}`), true)
-			equal(s, "number of handlers called", count(p.events.all(), "called", ""), 2)
+			p.happened("returned", "", 2)
 		},
 	}, {
 		name:    "mesh-speculation",
@@ -126,13 +126,17 @@ func meshCases() []testCase {
 				Validate: []string{}, Mutate: []string{"first.example.com", "second.example.com"}, Speculate: []string{"second.example.com"},
 			}, n)
 			p.happened("ready", "", 1)
+			const before = 200 // The dispatcher learns that the first hook changes nothing.
+			for range before {
+				n.review(mutateStage, pod(`{}`))
+			}
 			answers := make(chan review.Answer, 1)
 			go func() {
 				a, _ := n.tryReview(mutateStage, pod(`{"hold": "x"}`))
 				answers <- a
 			}()
-			p.happened("called", "first.example.com", 1)
-			p.happened("called", "second.example.com", 1) // before the first one has answered
+			p.happened("called", "first.example.com", before+1)
+			p.happened("called", "second.example.com", before+1) // before the first one has answered
 			p.release("x")
 			equal(s, "the review is allowed", (<-answers).Response.GetAllowed(), true)
 		},
@@ -240,7 +244,7 @@ func (t *trust) serve(o settings, nodes ...*node) *program {
 
 func (t *trust) serveAt(o settings, addresses ...string) *program {
 	t.Helper()
-	o.Dispatchers, o.ServerName, o.TLS = addresses, serverName, t.files(hostIdentity)
+	o.Dispatchers, o.ServerName, o.TLS = addresses, serverName, t.filesIn(t.TempDir(), hostIdentity)
 	return t.start(o)
 }
 

@@ -236,4 +236,3 @@ func (t *trust) distrusted(wrong func(t *trust) *tls.Config) {
 	equal(t.stage, "identity", at.identity, hostIdentity)
 	at.works()
 }
-

@@ -26,10 +26,15 @@ func (s *stage) trust() *trust {
 	return &trust{stage: s, authority: must[*certs.Authority](s)(certs.NewAuthority("conformance", 0))}
 }
 
-// files writes the files of a host with an identity.
+// files writes the files of a host with an identity, in the place of those that there are.
 func (t *trust) files(name string) *tlsFiles {
 	t.Helper()
-	f := &tlsFiles{Cert: filepath.Join(t.dir, "tls.crt"), Key: filepath.Join(t.dir, "tls.key"), CA: filepath.Join(t.dir, "ca.crt")}
+	return t.filesIn(t.dir, name)
+}
+
+func (t *trust) filesIn(dir, name string) *tlsFiles {
+	t.Helper()
+	f := &tlsFiles{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
 	pair := must[certs.Pair](t.stage)(t.authority.Issue(certs.Spec{Identity: name, Client: true}))
 	t.check(pair.Write(f.Cert, f.Key))
 	t.check(t.authority.CA().WriteCert(f.CA))

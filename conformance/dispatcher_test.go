@@ -164,11 +164,11 @@ type session struct {
 	mu       sync.Mutex
 	hello    *hostv1.Hello
 	verdicts map[pair]*hostv1.Verdict
-	order    []pair           // of the verdicts
+	order    []pair            // of the verdicts
 	asked    map[uint64]uint32 // how many hooks each review asked
-	batched  int              // verdicts that came together with others
-	limit    int              // of a frame with verdicts; 0 is none
-	batches  bool             // the welcome allows frames with several verdicts
+	batched  int               // verdicts that came together with others
+	limit    int               // of a frame with verdicts; 0 is none
+	batches  bool              // the welcome allows frames with several verdicts
 	lastID   uint64
 }
 

@@ -39,7 +39,6 @@ type node struct {
 	stop       func() // kills it
 }
 
-
 var (
 	_ dispatcher.Snapshots = (*node)(nil)
 	_ dispatcher.Clusters  = (*node)(nil)
@@ -84,7 +83,7 @@ func (t *trust) node(o nodeOptions) *node {
 	n := &node{stage: t.stage}
 	n.registry = must[*meshsession.Registry](t.stage)(meshsession.New(meshsession.Options{ID: o.id}))
 	n.configure(o.hooks)
-	n.dispatcher = must[*dispatcher.Dispatcher](t.stage)(dispatcher.New(dispatcher.Options{Snapshots: n, Clusters: n, Streams: n.registry}))
+	n.dispatcher = must[*dispatcher.Dispatcher](t.stage)(dispatcher.New(dispatcher.Options{Snapshots: n, Clusters: n, Streams: n.registry, Capacity: n.registry}))
 	hosts := meshsession.NewServer(n.registry, channelOf)
 	server := grpc.NewServer(append(meshsession.ServerOptions(), grpc.Creds(credentials.NewTLS(t.server(serverName))))...)
 	hostv1.RegisterHostServiceServer(server, hosts)

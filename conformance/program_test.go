@@ -139,7 +139,10 @@ func (p *program) do(line map[string]string) {
 	}
 }
 
-func (p *program) release(name string) { p.Helper(); p.do(map[string]string{"do": "release", "name": name}) }
+func (p *program) release(name string) {
+	p.Helper()
+	p.do(map[string]string{"do": "release", "name": name})
+}
 
 func (p *program) drain() { p.Helper(); p.do(map[string]string{"do": "drain"}) }
 
@@ -157,6 +160,14 @@ func count(events []event, kind, hook string) (n int) {
 func (p *program) happened(kind, hook string, n int) {
 	p.Helper()
 	p.await(fmt.Sprintf("event %q of %q, %d times", kind, hook, n), func(events []event) bool { return count(events, kind, hook) >= n })
+}
+
+// handlersCalled asks that so many handlers have been called so far. It asks one more, of which the event comes behind all others.
+func (p *program) handlersCalled(at *session, want int) {
+	p.Helper()
+	at.works()
+	p.await("the event of the last call", func(events []event) bool { return count(events, "called", "") > want })
+	equal(p.stage, "number of handlers called", count(p.events.all(), "called", ""), want+1)
 }
 
 // await waits until the events are as wanted. The end of the host ends the case.

@@ -14,7 +14,7 @@ type proxy struct {
 	addr, to string
 
 	mu     sync.Mutex
-	rate   int  // bytes a second towards the host; 0 is as many as come
+	rate   int // bytes a second towards the host; 0 is as many as come
 	closed bool
 	links  []*link
 	copies sync.WaitGroup
@@ -34,13 +34,13 @@ func (s *stage) proxy(to string) *proxy {
 	p.copies.Go(func() { p.serve(lis) })
 	s.Cleanup(func() {
 		_ = lis.Close()
+		p.freeze()
 		p.mu.Lock()
 		p.closed = true
 		for _, l := range p.links {
 			l.close()
 		}
 		p.mu.Unlock()
-		p.freeze()
 		p.copies.Wait()
 	})
 	return p
@@ -74,7 +74,13 @@ func (p *proxy) add(l *link) {
 
 // copy passes bytes on until one end is closed.
 func (p *proxy) copy(l *link, to, from net.Conn, towardsHost bool) {
-	defer l.close()
+	defer func() {
+		select {
+		case <-l.frozen: // The end of the one side does not reach the other.
+		default:
+			l.close()
+		}
+	}()
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := from.Read(buf)
