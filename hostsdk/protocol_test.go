@@ -41,6 +41,7 @@ func TestProtocol(t *testing.T) {
 				stage := &stage{t: t, releases: map[string]chan struct{}{}}
 				defer stage.leave()
 				datadriven.RunTest(t, file, stage.play)
+				stage.transcript.check(t, file)
 			})
 		})
 	}
@@ -52,6 +53,8 @@ type stage struct {
 	peer    *hosttest.Peer
 	stop    context.CancelFunc
 	running sync.WaitGroup
+
+	transcript vector // of what was played
 
 	mu       sync.Mutex
 	lines    []string // what happened since the last command
@@ -70,37 +73,51 @@ type stage struct {
 //	drain          ends the context that the host runs under
 //	end [CODE]     ends the stream, cleanly or with a gRPC status
 func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
+	step := vectorStep{Do: d.Cmd}
 	switch d.Cmd {
 	case "host":
-		s.enter(d)
+		s.enter(d, &step)
 	case "send":
 		for line := range strings.Lines(d.Input) {
-			if err := s.peer.Send(s.frame(strings.TrimSpace(line))); err != nil {
-				s.sayf("send: %v", err)
-			}
+			text := strings.TrimSpace(line)
+			s.send(s.frame(text), text, &step)
 		}
 	case "chunks":
-		s.chunks(d)
+		step.Do = "send"
+		s.chunks(d, &step)
 	case "advance":
 		duration, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
 			t.Fatal(err)
 		}
+		step.Ms = duration.Milliseconds()
 		time.Sleep(duration) //nolint:forbidigo // of the fake clock
 	case "release":
-		s.release(d.CmdArgs[0].Key)
+		step.Hook = d.CmdArgs[0].Key
+		s.release(step.Hook)
 	case "drain":
 		s.stop()
 	case "end":
-		s.end(d)
+		s.end(d, &step)
 	default:
 		d.Fatalf(t, "unknown command %q", d.Cmd)
 	}
 	synctest.Wait()
-	return s.flush()
+	happened := s.flush()
+	step.expect(t, happened)
+	s.transcript.Steps = append(s.transcript.Steps, step)
+	return happened
 }
 
-func (s *stage) enter(d *datadriven.TestData) {
+// send sends a frame of the dispatcher.
+func (s *stage) send(frame *hostv1.ConnectResponse, text string, step *vectorStep) {
+	step.sent(s.t, frame, text)
+	if err := s.peer.Send(frame); err != nil {
+		s.sayf("send: %v", err)
+	}
+}
+
+func (s *stage) enter(d *datadriven.TestData, step *vectorStep) {
 	options := hostsdk.Options{
 		Name: "imagepolicy", Instance: "imagepolicy-1", Logger: quiet(),
 	}
@@ -118,11 +135,13 @@ func (s *stage) enter(d *datadriven.TestData) {
 	}
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "hooks" {
+			step.Hooks = arg.Vals
 			for _, name := range arg.Vals {
 				s.register(host, name)
 			}
 		}
 	}
+	step.MaxOutstanding, step.DrainTimeoutMs = options.MaxOutstanding, options.DrainTimeout.Milliseconds()
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop = stop
 	peer := hosttest.Pipe()
@@ -132,7 +151,7 @@ func (s *stage) enter(d *datadriven.TestData) {
 }
 
 // chunks sends parts of a review, of which the last may be shorter than the others.
-func (s *stage) chunks(d *datadriven.TestData) {
+func (s *stage) chunks(d *datadriven.TestData, step *vectorStep) {
 	var of int
 	d.ScanArgs(s.t, "of", &of)
 	review := &hostv1.Review{}
@@ -155,9 +174,8 @@ func (s *stage) chunks(d *datadriven.TestData) {
 			CallId: review.GetCallId(), TotalBytes: uint64(len(encoded)), Hooks: uint32(len(review.GetHooks())), Data: part,
 		}
 		if wanted == nil || slices.Contains(wanted, strconv.Itoa(i)) {
-			if err := s.peer.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Chunk{Chunk: chunk}}); err != nil {
-				s.sayf("send: %v", err)
-			}
+			frame := &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Chunk{Chunk: chunk}}
+			s.send(frame, fmt.Sprintf("chunk %d of %d of %s", i, of, d.Input), step)
 		}
 		i++
 	}
@@ -241,11 +259,12 @@ func (s *stage) release(hook string) {
 	}
 }
 
-func (s *stage) end(d *datadriven.TestData) {
+func (s *stage) end(d *datadriven.TestData, step *vectorStep) {
 	if len(d.CmdArgs) == 0 {
 		s.peer.End(nil)
 		return
 	}
+	step.Code = d.CmdArgs[0].Key
 	var code codes.Code
 	if err := code.UnmarshalJSON([]byte(`"` + d.CmdArgs[0].Key + `"`)); err != nil {
 		s.t.Fatal(err)
