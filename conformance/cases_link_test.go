@@ -67,7 +67,7 @@ func linkCases() []testCase {
 		play: func(s *stage) {
 			const silent = 2 * time.Second
 			_, at := s.host(settings{}, silence(silent))
-			for i := range 12 {
+			for i := range 10 {
 				s.pass(silent / 8)
 				switch i % 4 {
 				case 0:
@@ -125,7 +125,7 @@ func linkCases() []testCase {
 		why:     "answers that cannot be sent take the memory of the host",
 		section: "signs-of-life",
 		play: func(s *stage) {
-			const most = 400_000
+			const most = 200_000
 			p, at := s.host(settings{})
 			at.works()
 			before := p.rss()

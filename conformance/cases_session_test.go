@@ -120,7 +120,7 @@ func sessionCases() []testCase {
 func identityCases() []testCase {
 	refused := func(code codes.Code) func(s *stage) {
 		return func(s *stage) {
-			const refusals = 4
+			const refusals = 3
 			d := s.dispatcher(scriptedOptions{refuse: func(n int) error {
 				if n > refusals {
 					return nil

@@ -1,4 +1,4 @@
-// Command testhost is the test host of hostsdk for the conformance suite: a host whose handlers do what the objects of reviews ask for.
+// Testhost is the test host of hostsdk for the conformance suite: a host whose handlers do what the objects of reviews ask for.
 // conformance/README.md has its contract.
 package main
 

@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
 )
 
-// script is what an object asks of its handler.
+// script has the instructions of an object for its handler.
 type script struct {
 	Hold     string            `json:"hold"`
 	WaitMS   int               `json:"waitMs"`
