@@ -13,8 +13,6 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-func protoOf(m proto.Message) ([]byte, error) { return proto.Marshal(m) }
-
 // futureFrame is a frame of a later contract.
 func futureFrame() []byte {
 	return protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "from the future")
@@ -280,6 +278,14 @@ func hostileCases() []testCase {
 	}}
 }
 
+// inRace is a number of things to do, which is smaller under the race detector.
+func inRace(n, otherwise int) int {
+	if underRace {
+		return n
+	}
+	return otherwise
+}
+
 // memoryBound is how much memory a host may take for what it has to forget.
 func memoryBound() int64 {
 	if underRace {
@@ -296,7 +302,8 @@ func loadCases() []testCase {
 		why:     "under load the verdict of one write decides about another",
 		section: "reviews-and-verdicts",
 		play: func(s *stage) {
-			const reviews, most = 10_000, 500
+			const most = 500
+			reviews := inRace(2_000, 10_000)
 			_, at := s.host(settings{MaxOutstanding: most})
 			random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 			for i := range reviews {
@@ -326,17 +333,17 @@ func loadCases() []testCase {
 		section: "limits",
 		play: func(s *stage) {
 			p, at := s.host(settings{MaxOutstanding: 16, Validate: []string{validating, "hold.example.com"}})
-			filler := strings.Repeat("x", 16<<10)
+			filler, large := strings.Repeat("x", 16<<10), about(`{}`+strings.Repeat(" ", 4<<20))
 			held := at.post(pod(`{"hold": "x"}`), hooksOf(15, "hold.example.com")...)
 			p.happened("called", "hold.example.com", 15)
-			answered := 0
+			answered, reviews, parts := 0, inRace(200, 1000), inRace(2, 8)
 			flood := func() {
-				for range 1000 { // Of these some are refused.
+				for range reviews { // Of these some are refused.
 					at.post(pod(fmt.Sprintf(`{"audit": {"k": "v"}, "x": %q}`, filler)), call(validating))
 				}
-				answered += 1000
-				for i := range 8 {
-					large := padded(s, at.newReview(pod(`{}`), call(validating)), 4<<20)
+				answered += reviews
+				for i := range parts {
+					large := at.newReview(large, call(validating))
 					frames := chunksOf(s, large, 64<<10)
 					if i%2 == 0 {
 						at.sendAll(frames)
