@@ -44,7 +44,7 @@ func meshCases() []testCase {
 			t := s.trust()
 			n := t.node(nodeOptions{hooks: usualHooks()[:1]})
 			p := t.serve(settings{Unready: []string{mutating}}, n)
-			s.until("a verdict of the first hook", func() bool { return n.allows(`{}`) })
+			s.until("a verdict of the first hook", func() bool { return n.allows() })
 			n.configure([]meshHook{{name: validating}, {name: mutating, mutates: true, pending: true}})
 			s.until("the host's reason", func() bool { return n.registry.Pending()[0].Message == "not ready" })
 			equal(s, "number of ready events", count(p.events.all(), "ready", ""), 0)
@@ -69,11 +69,11 @@ func meshCases() []testCase {
 			n := t.node(nodeOptions{hooks: []meshHook{{name: validating, grantedTo: "spiffe://conformance.example/other"}}})
 			p := t.serve(settings{Validate: []string{validating}, Mutate: []string{}}, n)
 			s.until("a session", func() bool { return n.sessions() == 1 })
-			equal(s, "the review is allowed", n.allows(`{}`), false)
+			equal(s, "the review is allowed", n.allows(), false)
 			equal(s, "number of ready events", count(p.events.all(), "ready", ""), 0)
 			n.configure([]meshHook{{name: validating}})
 			p.happened("ready", "", 1)
-			equal(s, "the review is allowed", n.allows(`{}`), true)
+			equal(s, "the review is allowed", n.allows(), true)
 		},
 	}, {
 		name:    "mesh-timeout",
@@ -89,7 +89,7 @@ func meshCases() []testCase {
 				a := n.review(validateStage, pod(`{"hold": "never"}`))
 				equal(s, "the review has failed", a.Failed, true)
 				equal(s, "cancelled", p.returned(validating, 2*i+1).Cancelled, true)
-				s.until("a verdict in time", func() bool { return n.allows(`{}`) })
+				s.until("a verdict in time", func() bool { return n.allows() })
 				p.happened("returned", validating, 2*i+2)
 			}
 		},
@@ -109,7 +109,7 @@ func meshCases() []testCase {
 			large.Object.Raw = append(large.Object.Raw, slices.Repeat([]byte(" "), 50_000)...)
 			a := n.review(validateStage, large)
 			equal(s, "a review that is too large has failed", a.Failed, true)
-			equal(s, "a small review is allowed", n.allows(`{}`), true)
+			equal(s, "a small review is allowed", n.allows(), true)
 			p.happened("returned", "", 2)
 		},
 	}, {
@@ -189,7 +189,7 @@ func meshCases() []testCase {
 			p := t.serve(settings{}, one, two)
 			p.happened("ready", "", 1)
 			for _, n := range []*node{one, two} {
-				s.until("a verdict of "+n.addr, func() bool { return n.allows(`{}`) })
+				s.until("a verdict of "+n.addr, func() bool { return n.allows() })
 			}
 			l := two.load(4, `{"waitMs": 2}`)
 			answers := make(chan review.Answer, 1)
@@ -210,7 +210,7 @@ func meshCases() []testCase {
 			one.stop()
 			l.more(s, 50)
 			again := t.node(nodeOptions{hooks: usualHooks(), id: "one again", addr: one.addr})
-			s.until("a verdict of "+again.addr, func() bool { return again.allows(`{}`) })
+			s.until("a verdict of "+again.addr, func() bool { return again.allows() })
 			l.more(s, 50)
 			l.stop(s)
 		},
@@ -225,9 +225,9 @@ func meshCases() []testCase {
 			link := s.proxy(n.addr)
 			p := t.serveAt(settings{}, link.addr)
 			p.happened("ready", "", 1)
-			equal(s, "the review is allowed", n.allows(`{}`), true)
+			equal(s, "the review is allowed", n.allows(), true)
 			link.freeze()
-			s.until("a verdict again", func() bool { return n.allows(`{}`) })
+			s.until("a verdict again", func() bool { return n.allows() })
 		},
 	}}
 }
@@ -249,7 +249,7 @@ func (t *trust) serveAt(o settings, addresses ...string) *program {
 }
 
 // allows reports whether a review is allowed.
-func (n *node) allows(script string) bool {
-	a, err := n.tryReview(validateStage, pod(script))
+func (n *node) allows() bool {
+	a, err := n.tryReview(validateStage, pod(`{}`))
 	return err == nil && a.Response.GetAllowed()
 }

@@ -200,7 +200,7 @@ func (p *program) release(name string) {
 func (p *program) sayReady(ctx context.Context, host *hostsdk.Host) {
 	select {
 	case <-host.Ready():
-		p.say(map[string]any{"event": "ready"})
+		p.say(&event{Event: "ready"})
 	case <-ctx.Done():
 	}
 }
@@ -210,12 +210,22 @@ func (p *program) ended(err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	p.say(map[string]any{"event": "ended", "error": text})
+	p.say(&event{Event: "ended", Error: &text})
+}
+
+// event is a line of the output.
+type event struct {
+	Event     string  `json:"event"`
+	Hook      string  `json:"hook,omitempty"`
+	Cancelled *bool   `json:"cancelled,omitempty"`
+	Error     *string `json:"error,omitempty"`
 }
 
 // say prints an event as one line.
-func (p *program) say(event map[string]any) {
+func (p *program) say(e *event) {
 	p.printing.Lock()
 	defer p.printing.Unlock()
-	_ = p.out.Encode(event) // The suite has gone when it fails.
+	if err := p.out.Encode(e); err != nil {
+		fmt.Fprintln(os.Stderr, err) // The suite has gone.
+	}
 }

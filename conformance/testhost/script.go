@@ -47,9 +47,10 @@ type denial struct {
 func (p *program) handler(hook string) hostsdk.Handler {
 	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		started := time.Now()
-		p.say(map[string]any{"event": "called", "hook": hook})
+		p.say(&event{Event: "called", Hook: hook})
 		defer func() {
-			p.say(map[string]any{"event": "returned", "hook": hook, "cancelled": ctx.Err() != nil})
+			cancelled := ctx.Err() != nil
+			p.say(&event{Event: "returned", Hook: hook, Cancelled: &cancelled})
 		}()
 		s, err := scriptOf(r)
 		if err != nil {
