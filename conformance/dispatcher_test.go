@@ -131,8 +131,11 @@ func identityOf(ctx context.Context) string {
 // next waits for a host's next session, which has not been welcomed.
 func (d *scripted) next() *session {
 	d.Helper()
-	n := d.accepted
-	if !d.sessions.await(d.Context(), nil, func(all []*session) bool { return len(all) > n }) {
+	n, gone := d.accepted, (<-chan struct{})(nil)
+	if d.latest != nil {
+		gone = d.latest.exited
+	}
+	if !d.sessions.await(d.Context(), gone, func(all []*session) bool { return len(all) > n }) {
 		d.Fatalf("no host has opened session %d with the dispatcher %s", n+1, d.addr)
 	}
 	d.accepted++

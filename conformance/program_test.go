@@ -93,6 +93,7 @@ func (s *stage) start(o settings) *program {
 	s.check(p.cmd.Start())
 	go p.listen(out) // Waited for by end.
 	s.Cleanup(p.end)
+	s.latest = p
 	return p
 }
 

@@ -117,6 +117,7 @@ type stage struct {
 
 	command []string
 	dir     string
+	latest  *program // that was started last
 }
 
 // must ends the case in an error.
