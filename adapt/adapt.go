@@ -105,8 +105,11 @@ type exchange struct {
 	question jsonreview.Question
 	body     jsonreview.Body
 	deadline time.Time
-	received bool // a connection was had: the webhook may have seen the review
 	timeout  time.Duration
+
+	// The webhook may have seen the review: it has answered before, or there is a connection. net/http tries another connection
+	// only if nothing was written to the one before (shouldRetryRequest, for a POST).
+	answered, connected bool
 }
 
 // judge is a hostsdk.Handler.
@@ -173,7 +176,10 @@ func verbatim(verdict *admissionv1.AdmissionResponse) *hostsdk.Response {
 
 // send sends the request and reads the answer, again when the webhook asks for it and has not denied the review.
 func (x *exchange) send(ctx context.Context) (*jsonreview.Answer, error) {
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.received = true }})
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { x.connected = false },
+		GotConn: func(httptrace.GotConnInfo) { x.connected = true },
+	})
 	for retries := 0; ; retries++ {
 		x.timeout = jsonreview.Timeout(time.Until(x.deadline))
 		r := jsonreview.NewRequest(traced, &x.at, x.body, x.timeout)
@@ -182,6 +188,7 @@ func (x *exchange) send(ctx context.Context) (*jsonreview.Answer, error) {
 		if err != nil {
 			return nil, err
 		}
+		x.answered = true
 		got := jsonreview.ReadAnswer(resp, jsonreview.MaxAnswerBytes)
 		pause, again := x.question.Again(got, retries, x.RetryInterval, time.Now(), x.deadline)
 		if !again {
@@ -208,16 +215,16 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // unanswered is the end of a call without an answer. Of one that the webhook cannot have seen another replica may take care.
 func (x *exchange) unanswered(ctx context.Context, err error) (*hostsdk.Response, Outcome, error) {
 	err = &url.Error{Op: "Post", URL: jsonreview.Location(&x.at, x.timeout).Redacted(), Err: err}
-	outcome := Lost
+	outcome, seen := Lost, x.answered || x.connected
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		outcome = TimedOut
 	case ctx.Err() != nil:
 		outcome = Cancelled
-	case !x.received:
+	case !seen:
 		outcome = Unreachable
 	}
-	if !x.received {
+	if !seen {
 		return nil, outcome, hostsdk.NotStarted(err.Error(), nil)
 	}
 	return nil, outcome, hostsdk.NewError(err.Error(), nil)

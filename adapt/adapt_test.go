@@ -101,6 +101,28 @@ func TestAWebhookThatIsGoneHasDoneNothing(t *testing.T) {
 	}
 }
 
+// TestAConnectionThatWasKeptMayBeGone: nothing was written to it, and the next one cannot be had.
+func TestAConnectionThatWasKeptMayBeGone(t *testing.T) {
+	seen := &observer{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) }))
+	d := forward(t, s.URL, adapt.Options{Observer: seen})
+	if v, err := d.Ask(t.Context(), "h", hosttest.Create(pod)); err != nil || v.GetError() == nil {
+		t.Errorf("verdict %v, %v", v, err)
+	}
+	s.CloseClientConnections()
+	s.Close()
+	deadline := time.Now().Add(patience)
+	for !strings.HasSuffix(seen.outcomes(), "unreachable") && time.Now().Before(deadline) { // It may be lost once, if the end is not known yet.
+		v, err := d.Ask(t.Context(), "h", hosttest.Create(pod))
+		if err != nil || v.GetResponse() != nil {
+			t.Fatalf("verdict %v, %v", v, err)
+		}
+		if strings.HasSuffix(seen.outcomes(), "unreachable") && v.GetRefused() == nil {
+			t.Errorf("verdict %v, want it not started", v)
+		}
+	}
+}
+
 // TestAWebhookLearnsThatItsCallIsOver: by the deadline, and by a cancellation.
 func TestAWebhookLearnsThatItsCallIsOver(t *testing.T) {
 	for name, road := range map[string]func(t *testing.T, h http.Handler, o adapt.Options) *hosttest.Dispatcher{

@@ -70,7 +70,7 @@ type Governor struct {
 	mu       sync.Mutex
 	slots    slots
 	down     bool // no calls
-	suspect  bool // a call has found no connection since the last check
+	suspect  bool // a call has found no connection, or lost it, since the last check
 	failures int  // of checks, in a row
 }
 
@@ -99,7 +99,7 @@ func (g *Governor) Ended(c adapt.Call) {
 	before := g.slots.count()
 	g.slots.ended(c)
 	news := g.slots.count() != before
-	if c.Outcome == adapt.Unreachable {
+	if c.Outcome == adapt.Unreachable || c.Outcome == adapt.Lost {
 		g.suspect, news = true, true
 	}
 	g.mu.Unlock()
