@@ -1,7 +1,7 @@
 // Package adapt serves ordinary admission webhooks as hooks of a host, without a changed line: [Handler] an http.Handler of this
 // process, as webhooks of controller-runtime are, and [Forward] a webhook behind a network. Either one gets the AdmissionReview that
-// an API server would send, and its answer means what it means when the mesh calls a webhook itself: package jsonreview has the
-// rules for both.
+// an API server would send, and its answer has the meaning that it has when the mesh calls a webhook itself: package jsonreview has
+// the rules for both.
 //
 //	host.Mutate("labels.example.com", adapt.Handler(&webhook.Admission{Handler: labeller}, adapt.Options{}))
 //
@@ -31,7 +31,7 @@ import (
 // defaultTimeout is for a context without a deadline, which a host never has: the default of timeoutSeconds.
 const defaultTimeout = 10 * time.Second
 
-// Options say how a webhook is called. The zero value is good for most.
+// Options configure the calls of a webhook. The zero value is good for most.
 type Options struct {
 	// ReviewVersions are the admissionReviewVersions of the webhook, best first; nil means v1.
 	ReviewVersions []string
@@ -168,7 +168,7 @@ func (x *exchange) verdict(ctx context.Context) (*hostsdk.Response, Outcome, err
 	return nil, outcomeOf(fault), hostsdk.NewError(fault.Err.Error(), nil)
 }
 
-// verbatim is a verdict for the stream, where its call says what it answers.
+// verbatim is a verdict for the stream, where the id of the call takes its place.
 func verbatim(verdict *admissionv1.AdmissionResponse) *hostsdk.Response {
 	verdict.Uid = ""
 	return hostsdk.Verbatim(verdict)

@@ -62,7 +62,7 @@ func (w *recorder) WriteHeader(code int) {
 	w.code, w.sent = code, w.header.Clone()
 }
 
-// Write implements [http.ResponseWriter]. What is longer than answers may be is forgotten.
+// Write implements [http.ResponseWriter]. Bytes past the limit of answers are forgotten.
 func (w *recorder) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	if w.code == http.StatusNoContent || w.code == http.StatusNotModified {

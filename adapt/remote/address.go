@@ -17,7 +17,7 @@ const unixHost = "localhost"
 
 // Address is where a webhook listens.
 type Address struct {
-	// URL is what is asked for: http or https, without query and user.
+	// URL is the one of the requests: http or https, without query and user.
 	URL url.URL
 	// Socket is the file of the unix socket to dial; empty means the host and port of URL.
 	Socket string
@@ -89,7 +89,7 @@ func (a Address) String() string {
 	return a.URL.String()
 }
 
-// target is what is dialled.
+// target is the address to dial.
 func (a Address) target() (network, address string) {
 	if a.Socket != "" {
 		return "unix", a.Socket

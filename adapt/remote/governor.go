@@ -25,7 +25,7 @@ const (
 	DefaultSlots = 16
 )
 
-// Capacity is told how many calls to take at a time, 0 for none. It is called from one goroutine. *hostsdk.Host is one.
+// Capacity takes the number of calls to take at a time, 0 for none. It is called from one goroutine. *hostsdk.Host is one.
 type Capacity interface{ SetMaxOutstanding(n int) }
 
 // GovernorOptions configure a governor.

@@ -56,7 +56,7 @@ func (s *slots) shrink(c adapt.Call, keeps float64) {
 	s.number, s.changed = max(1, s.number*keeps), c.Ended
 }
 
-// restart forgets what was learned of a process that is gone.
+// restart forgets a process that is gone.
 func (s *slots) restart(number int, now time.Time) {
 	s.number, s.changed = float64(number), now
 }
@@ -70,7 +70,7 @@ const (
 	signOverloaded
 )
 
-// sign is what a call shows of the webhook.
+// sign is the evidence of a call about the webhook.
 func (s *slots) sign(c adapt.Call) sign {
 	switch c.Outcome {
 	case adapt.Cancelled:

@@ -56,7 +56,7 @@ func ReadAnswer(resp *http.Response, limit int) *Answer {
 	return &Answer{Response: resp, Bytes: b.Bytes(), Err: err}
 }
 
-// Question is what a webhook was asked, as far as the meaning of its answer depends on it.
+// Question is a question to a webhook, as far as the meaning of its answer depends on it.
 type Question struct {
 	// Stage is that of the hook.
 	Stage admissionv1.Stage

@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/adapt/remote"
 )
 
-// adaptPlan is what the hooks of an adapted webhook are.
+// adaptPlan has the hooks of an adapted webhook.
 type adaptPlan struct {
 	hooks []adaptedHook
 	ready *remote.Address // nil without one

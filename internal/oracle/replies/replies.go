@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Reply is what a webhook sends.
+// Reply is an answer of a webhook.
 type Reply struct {
 	Status int
 	Header http.Header
@@ -78,7 +78,7 @@ func (s Random) response() string {
 			s.oneOf(`""`, `"not signed"`), s.oneOf(`""`, `"Forbidden"`), s.oneOf(`""`, `"Failure"`, `"Success"`)), "null", `"no"`, "{}"))
 	}
 	if s.IntN(3) == 0 {
-		// {"op":"add","path":"/spec/added","value":1}; null; []; {}; a removal of what is not there
+		// {"op":"add","path":"/spec/added","value":1}; null; []; {}; a removal of an absent member
 		add("patch", s.rarely(`"W3sib3AiOiJhZGQiLCJwYXRoIjoiL3NwZWMvYWRkZWQiLCJ2YWx1ZSI6MX1d"`, `"bnVsbA=="`, `"W10="`, `"e30="`, `""`, `"?"`, "null",
 			`"W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL25vbmUifV0="`))
 	}
