@@ -28,6 +28,19 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
+// NotStarted returns the error of a handler that has done nothing about the request, and cannot: the server behind it cannot be
+// reached, for example. The call may go to another replica, whatever the side effects of the hook. The reason crosses the wire, as
+// [Error.Message] does; cause is logged by this process, and may be nil.
+func NotStarted(reason string, cause error) error {
+	return &notStartedError{why: NewError(reason, cause)}
+}
+
+type notStartedError struct{ why *Error }
+
+func (e *notStartedError) Error() string { return e.why.Error() }
+
+func (e *notStartedError) Unwrap() error { return e.why }
+
 // The texts for errors that are not an Error.
 const (
 	handlerFailed = "handler failed"

@@ -83,6 +83,16 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 			return err
 		}
 		add(c.Contender, &subject{review: m.ReviewJSON, calls: m.Calls, close: m.Close})
+	case report.Webhooks, report.Adapted:
+		kind := mesh.Webhooks
+		if c.Contender == report.Adapted {
+			kind = mesh.Adapted
+		}
+		m, err := mesh.Start(ctx, mesh.Options{Scenario: c.Scenario, Keys: g.keys, Hosts: kind})
+		if err != nil {
+			return err
+		}
+		add(c.Contender, &subject{review: m.Review, calls: m.Calls, close: m.Close})
 	case report.Streams:
 		s, err := limits.StartStreams(ctx, c.Scenario, g.keys)
 		if err != nil {
