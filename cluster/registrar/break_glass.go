@@ -48,5 +48,6 @@ func checkBreakGlass(o metav1.Object) error {
 	if !on {
 		return nil
 	}
-	return fmt.Errorf("%w (%q), and the entries stay as they are: remove the annotation %s from both objects to end it", ErrBreakGlass, reason, BreakGlassAnnotation)
+	return fmt.Errorf("%w (%q), and the entries stay as they are: remove the annotation %s from both objects to end it",
+		ErrBreakGlass, reason, BreakGlassAnnotation)
 }

@@ -92,7 +92,8 @@ type Finding struct {
 	Dispatchers []string `json:"dispatchers,omitempty"`
 	// Neighbour is the cluster that uses the slots.
 	Neighbour string `json:"neighbour,omitempty"`
-	// Took is the mean time in the phase, of dispatcher-cpu that of each second, of failures that until a call was given up; Usual is that of the peers, zero without peers.
+	// Took is the mean time in the phase, of dispatcher-cpu that of each second, of failures that until a call was given up;
+	// Usual is that of the peers, zero without peers.
 	Took  Duration `json:"took"`
 	Usual Duration `json:"usual,omitempty"`
 	// Percent is the part of the time in which the dispatcher did not run, or of the slot time that the neighbour uses.
@@ -133,7 +134,10 @@ type causes map[causeKey]*cause
 
 func (c causes) at(k causeKey) *cause {
 	if c[k] == nil {
-		c[k] = &cause{minutes: byMinute{}, failures: byMinute{}, hooks: map[string]bool{}, clusters: map[string]bool{}, instances: map[string]bool{}, dispatchers: map[string]bool{}}
+		c[k] = &cause{
+			minutes: byMinute{}, failures: byMinute{},
+			hooks: map[string]bool{}, clusters: map[string]bool{}, instances: map[string]bool{}, dispatchers: map[string]bool{},
+		}
 	}
 	return c[k]
 }
