@@ -2,16 +2,21 @@ package e2e
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/portcullis-mesh/portcullis/cluster/leader"
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
@@ -149,4 +154,75 @@ func (r *road) awaitAttempt(t *testing.T, result string) {
 		}
 		return err
 	})
+}
+
+// breakGlassLife is longer than the command for it takes, also on a machine that is busy.
+const breakGlassLife = 20 * time.Second
+
+// TestABreakGlassShowsInTheAuditLogAndEndsByItself opens the cluster by the command, while a hook denies each Pod, and waits for its end.
+func TestABreakGlassShowsInTheAuditLogAndEndsByItself(t *testing.T) {
+	const denier, reason = "denier.example.com", "INC-42: imagepolicy refuses everything"
+	m := newMesh(t, mesh.Options{Args: []string{
+		"--operator=operator", "--etcd=http://" + cluster.EtcdAddress(), "--etcd-create", "--etcd-prefix=/" + rand.Text() + "/",
+	}})
+	r := newRoadOn(t, m, m.Serve(t))
+	operator := newOperator(t, m, r.dispatcher)
+	file := filepath.Join(t.TempDir(), "documents.yaml")
+	hook := onPods(denier)
+	hook.NamespaceSelector = kube.InNamespace(r.namespace)
+	applied := append(documents(t, kube.Validating("denier", hook)), clusterDocument(t))
+	if err := os.WriteFile(file, []byte(strings.Join(applied, "\n---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := operator.run(t, "apply", "-f", file); err != nil {
+		t.Fatal(err)
+	}
+	r.host(t, func(h *hostsdk.Host) {
+		h.Validate(denier, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Deny("not today"), nil
+		})
+	})
+	r.validate(t)
+	var e ear
+	config := cluster.Config()
+	config.WarningHandler = &e
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func() error {
+		_, err := client.CoreV1().Pods(r.namespace).Create(t.Context(), kube.Pod(r.namespace, "pod"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	denied := func() error {
+		if err := create(); statusCode(err) != http.StatusForbidden {
+			return notDeniedError{err}
+		}
+		return nil
+	}
+	eventually(t, "the hook denies", denied)
+
+	begun := time.Now()
+	if _, err := operator.run(t, "bypass", "on", "--cluster="+clusterName, "--for="+breakGlassLife.String(), "--reason="+reason); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(); err != nil {
+		t.Errorf("a write during a break-glass, %v after the command: %v", time.Since(begun), err)
+	}
+	if all := e.heard(); len(all) == 0 || !strings.Contains(all[0], reason) {
+		t.Errorf("the client was not warned: %q", all)
+	}
+	eventually(t, "the API server's audit log has the break-glass", func() error {
+		return auditHas(func(event *auditv1.Event) bool {
+			return event.ObjectRef != nil && event.ObjectRef.Namespace == r.namespace && event.Annotations[entryName+"/bypass"] == "break-glass: "+reason
+		})
+	})
+	eventually(t, "the log of the dispatcher has it", func() error {
+		return logHas(r.dispatcher.LogFile(), "break-glass: no hook is called for the cluster")
+	})
+
+	within(t, breakGlassLife+patience, "the hook denies again, without a command", denied)
+	if ended := time.Since(begun); ended < breakGlassLife-time.Second { // the end is cut to whole seconds
+		t.Errorf("the break-glass has ended after %v", ended)
+	}
 }
