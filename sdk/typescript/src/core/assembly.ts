@@ -63,7 +63,14 @@ export class Assembly {
       throw outOfOrder(c.callId, this.#last);
     }
     this.#last = c.callId;
-    return { call: c.callId, total: Number(c.totalBytes), hooks: c.hooks, began: now, buffer: Buffer.alloc(0), have: 0 };
+    return {
+      call: c.callId,
+      total: Number(c.totalBytes),
+      hooks: c.hooks,
+      began: now,
+      buffer: Buffer.alloc(0),
+      have: 0,
+    };
   }
 
   /** covers reports whether a cancellation names every hook of the incomplete review. */

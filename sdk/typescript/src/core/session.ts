@@ -139,7 +139,7 @@ export class SessionCore {
 
   /** Whether the host closes its side of the stream behind the frames that wait. */
   get finishing(): boolean {
-    return this.#finishing;
+    return this.#finishing && !this.#over;
   }
 
   /** Whether a frame came after the welcome. */
@@ -188,31 +188,34 @@ export class SessionCore {
   }
 
   /** probed takes the result of a probe: why the hooks are not ready, or undefined if they are. */
-  probed(seq: bigint, notReady: string | undefined): void {
+  probed(seq: bigint, notReady: string | undefined): Action[] {
     this.#probing--;
     this.#probeResult(seq, notReady);
+    return [];
   }
 
   /** credit announces a new bound on outstanding calls. */
-  credit(maxOutstanding: number): void {
+  credit(maxOutstanding: number): Action[] {
     if (this.#draining || maxOutstanding === this.#announced) {
-      return;
+      return [];
     }
     this.#announced = maxOutstanding;
     this.#limit = Math.max(this.#limit, maxOutstanding);
     this.#send({ case: "credit", value: { $typeName: "portcullis.host.v1.Credit", maxOutstanding } });
+    return [];
   }
 
   /** drain announces that the host takes no new calls. Those in flight finish. */
-  drain(now: number): void {
+  drain(now: number): Action[] {
     if (this.#draining) {
-      return;
+      return [];
     }
     this.#draining = true;
     this.#drainUntil = now + this.#drainTimeout;
     const lastStartedCallId = this.#lastStarted;
     this.#send({ case: "drain", value: { $typeName: "portcullis.host.v1.HostDrain", lastStartedCallId } });
     this.#finishWhenDrained(now);
+    return [];
   }
 
   /** wake is when tick has to be called; infinite if never. */

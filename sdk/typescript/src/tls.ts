@@ -1,0 +1,63 @@
+import { readFile } from "node:fs/promises";
+import { checkServerIdentity, createSecureContext, type SecureContextOptions } from "node:tls";
+import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
+import { isAddress } from "./address.js";
+
+/** Files in PEM. */
+export interface TLSFiles {
+  /** The certificate of the host, which is its identity to the mesh. */
+  readonly cert: string;
+  /** Its key. */
+  readonly key: string;
+  /** The authorities that dispatchers are verified by. */
+  readonly ca: string;
+}
+
+/** How sessions are secured: {@link tlsFiles}, {@link tlsOptions}, or {@link plaintext} in tests. It is asked anew at each dial. */
+export interface Security {
+  /** The options of one dial; undefined means no TLS. Rejects if they cannot be had. */
+  load(): Promise<SecureContextOptions | undefined>;
+}
+
+/** tlsFiles secures sessions by files, which are read anew at each dial: a rotated certificate needs no restart. */
+export function tlsFiles(files: TLSFiles): Security {
+  return {
+    async load() {
+      const [cert, key, ca] = await Promise.all([readFile(files.cert), readFile(files.key), readFile(files.ca)]);
+      return { cert, key, ca };
+    },
+  };
+}
+
+/** tlsOptions secures sessions by what `load` returns, for certificates that are not in files. It is called at each dial. */
+export function tlsOptions(load: () => SecureContextOptions | Promise<SecureContextOptions>): Security {
+  return { load: async () => load() };
+}
+
+/** plaintext is no security at all: for tests on loopback. */
+export function plaintext(): Security {
+  return { load: async () => undefined };
+}
+
+/** What gRPC needs to dial a dispatcher whose certificate carries a name. */
+export interface DialSecurity {
+  readonly credentials: ChannelCredentials;
+  /** The name to ask for: TLS forbids IP addresses there. */
+  readonly serverName: string;
+}
+
+/** dialSecurity loads what one dial needs. TLS is 1.3 at least. */
+export async function dialSecurity(security: Security, serverName: string): Promise<DialSecurity> {
+  const options = await security.load();
+  const sni = isAddress(serverName) ? "dispatcher.invalid" : serverName;
+  if (!options) {
+    return { credentials: credentials.createInsecure(), serverName: sni };
+  }
+  const context = createSecureContext({ ...options, minVersion: "TLSv1.3" });
+  return {
+    credentials: credentials.createFromSecureContext(context, {
+      checkServerIdentity: (_host, certificate) => checkServerIdentity(serverName, certificate),
+    }),
+    serverName: sni,
+  };
+}
