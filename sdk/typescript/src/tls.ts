@@ -1,7 +1,5 @@
 import { readFile } from "node:fs/promises";
-import { checkServerIdentity, createSecureContext, type SecureContextOptions } from "node:tls";
-import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
-import { isAddress } from "./address.js";
+import type { SecureContextOptions } from "node:tls";
 
 /** Files in PEM. */
 export interface TLSFiles {
@@ -37,27 +35,4 @@ export function tlsOptions(load: () => SecureContextOptions | Promise<SecureCont
 /** plaintext is no security at all: for tests on loopback. */
 export function plaintext(): Security {
   return { load: async () => undefined };
-}
-
-/** What gRPC needs to dial a dispatcher whose certificate carries a name. */
-export interface DialSecurity {
-  readonly credentials: ChannelCredentials;
-  /** The name to ask for: TLS forbids IP addresses there. */
-  readonly serverName: string;
-}
-
-/** dialSecurity loads what one dial needs. TLS is 1.3 at least. */
-export async function dialSecurity(security: Security, serverName: string): Promise<DialSecurity> {
-  const options = await security.load();
-  const sni = isAddress(serverName) ? "dispatcher.invalid" : serverName;
-  if (!options) {
-    return { credentials: credentials.createInsecure(), serverName: sni };
-  }
-  const context = createSecureContext({ ...options, minVersion: "TLSv1.3" });
-  return {
-    credentials: credentials.createFromSecureContext(context, {
-      checkServerIdentity: (_host, certificate) => checkServerIdentity(serverName, certificate),
-    }),
-    serverName: sni,
-  };
 }

@@ -1,16 +1,21 @@
+import { once } from "node:events";
 import {
-  type ChannelOptions,
-  Client,
-  type ClientDuplexStream,
-  connectivityState,
-  type ServiceError,
-  status,
-} from "@grpc/grpc-js";
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect as connectHTTP2,
+  constants,
+  type IncomingHttpHeaders,
+  type IncomingHttpStatusHeader,
+} from "node:http2";
+import { connect, type Socket } from "node:net";
+import { checkServerIdentity, connect as connectTLS } from "node:tls";
+import { isAddress, splitAddress } from "./address.js";
 import type { Endpoint } from "./core/dial_plan.js";
-import { HostError } from "./error.js";
+import { HostError, messageOf } from "./error.js";
+import { OK, prefix, Splitter, statusText } from "./grpc_frames.js";
 import { CONNECT_TIMEOUT, MAX_WIRE_BYTES } from "./limits.js";
 import type { OpenStream, Stream, StreamEvents } from "./stream.js";
-import { dialSecurity, type Security } from "./tls.js";
+import type { Security } from "./tls.js";
 
 /** Connection is a connection to one dispatcher. */
 export interface Connection {
@@ -26,125 +31,161 @@ const WINDOW = 4 << 20;
 /** What a frame holds beside a review. */
 const FRAME_HEAD = 1 << 10;
 
-function channelOptions(serverName: string, maxFrameBytes: number): ChannelOptions {
-  return {
-    "grpc.ssl_target_name_override": serverName,
-    "grpc.default_authority": serverName,
-    // What Hello announces. Verdicts are made to fit what the dispatcher announces in turn.
-    "grpc.max_receive_message_length": Math.max(maxFrameBytes, MAX_WIRE_BYTES) + FRAME_HEAD,
-    "grpc.max_send_message_length": -1,
-    "grpc-node.flow_control_window": WINDOW,
-    // The dispatcher retries: it alone knows which calls may be repeated.
-    "grpc.enable_retries": 0,
-    "grpc.service_config_disable_resolution": 1,
-    // A session has a connection of its own, to the address it names and through no proxy.
-    "grpc.use_local_subchannel_pool": 1,
-    "grpc.enable_http_proxy": 0,
-    // No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of a session.
-  };
-}
-
-/** dial connects to a dispatcher. It rejects when it cannot within CONNECT_TIMEOUT, and when `signal` aborts. */
+/**
+ * dial connects to a dispatcher, directly: it uses no proxy. It rejects when it cannot within CONNECT_TIMEOUT, and when `signal`
+ * aborts.
+ *
+ * The session is one stream on a connection of its own. Node's http2 carries it, with gRPC's five bytes before each message and its
+ * status behind the last: README.md says why no library does.
+ */
 export async function dial(
   security: Security,
   at: Endpoint,
   maxFrameBytes: number,
   signal: AbortSignal,
 ): Promise<Connection> {
-  const { credentials, serverName } = await dialSecurity(security, at.serverName);
-  const client = new Client(`dns:${at.address}`, credentials, channelOptions(serverName, maxFrameBytes));
+  const [socket, scheme] = await connected(security, at, signal);
+  const session = connectHTTP2(`${scheme}://${at.address}`, {
+    createConnection: () => socket,
+    settings: { enablePush: false, initialWindowSize: WINDOW },
+    maxSessionMemory: 2 * (WINDOW >> 20) + 64,
+  });
+  session.on("error", () => {}); // The stream ends with it too.
+  session.setLocalWindowSize(WINDOW);
+  const limit = Math.max(maxFrameBytes, MAX_WIRE_BYTES) + FRAME_HEAD;
+  return {
+    open: (events) => new Http2Stream(session, at.serverName, limit, events),
+    close: () => session.destroy(),
+  };
+}
+
+/** connected is a socket that is ready. TLS is 1.3 at least. */
+async function connected(security: Security, at: Endpoint, signal: AbortSignal): Promise<[Socket, "http" | "https"]> {
+  const options = await security.load();
+  const { host = "", port = "" } = splitAddress(at.address) ?? {};
+  const where = { host, port: Number(port) };
+  const socket = options
+    ? connectTLS({
+        ...options,
+        ...where,
+        minVersion: "TLSv1.3",
+        ALPNProtocols: ["h2"],
+        // TLS forbids IP addresses as names to ask for. They are checked all the same.
+        ...(isAddress(at.serverName) ? {} : { servername: at.serverName }),
+        checkServerIdentity: (_host, certificate) => checkServerIdentity(at.serverName, certificate),
+      })
+    : connect(where);
   try {
-    await connected(client, AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)]));
+    const patience = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)]);
+    await once(socket, options ? "secureConnect" : "connect", { signal: patience });
   } catch (error) {
-    client.close();
+    socket.destroy();
     throw error;
   }
-  return { open: (events) => new GrpcStream(client, events), close: () => client.close() };
+  socket.setNoDelay(true);
+  return [socket, options ? "https" : "http"];
 }
 
-/** connected makes one attempt to connect. Between two comes the back-off of the host. */
-function connected(client: Client, signal: AbortSignal): Promise<void> {
-  const channel = client.getChannel();
-  return new Promise((resolve, reject) => {
-    signal.addEventListener("abort", () => reject(new HostError("no connection", { cause: signal.reason })));
-    const look = (): void => {
-      const state = channel.getConnectivityState(true);
-      if (state === connectivityState.READY) {
-        resolve();
-      } else if (state === connectivityState.TRANSIENT_FAILURE) {
-        // A stream fails at once, and says why.
-        new GrpcStream(client, {
-          frame() {},
-          writable() {},
-          ended: (error) => reject(error ?? new HostError("no connection")),
-        });
-      } else if (!signal.aborted) {
-        channel.watchConnectivityState(state, Number.POSITIVE_INFINITY, look);
-      }
-    };
-    look();
-  });
-}
-
-/** GrpcStream is a gRPC stream of encoded frames. */
-class GrpcStream implements Stream {
-  readonly #call: ClientDuplexStream<Uint8Array, Buffer>;
+/** Http2Stream is a gRPC stream of encoded frames. */
+class Http2Stream implements Stream {
+  readonly #session: ClientHttp2Session;
+  readonly #stream: ClientHttp2Stream;
+  readonly #splitter: Splitter;
   #events: StreamEvents | undefined;
-  #ended = false; // No more frames come.
-  #status: { error: Error | undefined } | undefined;
+  #status: IncomingHttpHeaders | undefined; // With grpc-status.
+  #error: Error | undefined;
+  #paused = false;
 
-  constructor(client: Client, events: StreamEvents) {
+  constructor(session: ClientHttp2Session, authority: string, limit: number, events: StreamEvents) {
+    this.#session = session;
     this.#events = events;
-    this.#call = client.makeBidiStreamRequest(CONNECT, asBuffer, (frame: Buffer) => frame);
-    this.#call.on("data", (frame: Buffer) => this.#events?.frame(frame));
-    this.#call.on("drain", () => this.#events?.writable());
-    this.#call.on("end", () => {
-      this.#ended = true;
-      this.#finish();
+    this.#splitter = new Splitter(limit);
+    this.#stream = session.request({
+      ":method": "POST",
+      ":path": CONNECT,
+      ":authority": authority,
+      te: "trailers",
+      "content-type": "application/grpc",
+      "user-agent": "portcullis-typescript",
     });
-    this.#call.on("error", (error: ServiceError) => {
-      this.#status ??= { error };
-      this.#finish();
+    this.#stream.on("response", (headers) => this.#answered(headers));
+    this.#stream.on("trailers", (trailers: IncomingHttpHeaders) => {
+      this.#status = trailers;
     });
-    this.#call.on("status", ({ code }) => {
-      this.#status ??= {
-        error: code === status.OK ? undefined : new HostError(`the stream ended with status ${code}`),
-      };
-      this.#finish();
+    this.#stream.on("data", (data: Buffer) => {
+      this.#splitter.add(data);
+      this.#deliver();
     });
+    this.#stream.on("drain", () => this.#events?.writable());
+    this.#stream.on("error", (error) => {
+      this.#error ??= error;
+    });
+    this.#stream.on("close", () => this.#closed());
   }
 
   send(frame: Uint8Array): boolean {
-    return this.#call.write(frame);
+    this.#stream.write(prefix(frame));
+    return this.#stream.write(frame);
   }
 
   closeSend(): void {
-    this.#call.end();
+    this.#stream.end();
   }
 
   pause(): void {
-    this.#call.pause();
+    this.#paused = true;
+    this.#stream.pause();
   }
 
   resume(): void {
-    this.#call.resume();
+    this.#paused = false;
+    this.#deliver();
+    this.#stream.resume();
   }
 
+  /** With the connection: the end of a stream alone would look like the end of a drain first. */
   cancel(): void {
     this.#events = undefined;
-    this.#call.cancel();
+    this.#session.destroy();
   }
 
-  /** Frames may still wait to be read when the status has come. */
-  #finish(): void {
-    if (this.#status && (this.#ended || this.#status.error)) {
-      const events = this.#events;
-      this.#events = undefined;
-      events?.ended(this.#status.error);
+  #answered(headers: IncomingHttpHeaders & IncomingHttpStatusHeader): void {
+    if (headers["grpc-status"] !== undefined) {
+      this.#status = headers;
+    } else if (headers[":status"] !== constants.HTTP_STATUS_OK) {
+      this.#error ??= new HostError(`the dispatcher answered with HTTP status ${headers[":status"]}`);
     }
   }
-}
 
-function asBuffer(frame: Uint8Array): Buffer {
-  return Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength);
+  #deliver(): void {
+    try {
+      while (!this.#paused && this.#events) {
+        const frame = this.#splitter.next();
+        if (!frame) {
+          return;
+        }
+        this.#events.frame(frame);
+      }
+    } catch (error) {
+      this.#end(new HostError(messageOf(error)));
+      this.cancel();
+    }
+  }
+
+  #closed(): void {
+    const code = Number(this.#status?.["grpc-status"] ?? Number.NaN);
+    if (code === OK) {
+      this.#end();
+    } else if (Number.isNaN(code)) {
+      this.#end(this.#error ?? new HostError("the connection was lost"));
+    } else {
+      this.#end(new HostError(statusText(code, String(this.#status?.["grpc-message"] ?? ""))));
+    }
+  }
+
+  #end(error?: Error): void {
+    const events = this.#events;
+    this.#events = undefined;
+    events?.ended(error);
+  }
 }
