@@ -120,6 +120,12 @@ class Http2Stream implements Stream {
     this.#stream.on("error", (error) => {
       this.#error ??= error;
     });
+    // A dispatcher may end the stream while our side is open. It is not closed then.
+    this.#stream.on("end", () => {
+      if (this.#status) {
+        this.#closed();
+      }
+    });
     this.#stream.on("close", () => this.#closed());
   }
 

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { context, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { AlwaysOnSampler, BasicTracerProvider, type ReadableSpan } from "@opentelemetry/sdk-trace-base";
+import { parse, stringify } from "lossless-json";
 import {
   allow,
   type Cause,
@@ -133,7 +134,7 @@ function decide(request: Request, script: Script, extras: Extras): Decision {
     return deny(message, { ...options, ...extras });
   }
   if (script.patch) {
-    return patch(script.patch, extras);
+    return patch(losslessPatch(request), extras);
   }
   if (script.labels) {
     return change(
@@ -154,6 +155,13 @@ function decide(request: Request, script: Script, extras: Extras): Decision {
     throw new TypeError(script.panic);
   }
   return allow(extras);
+}
+
+/** The patch of the script, with integers beyond 2^53 as they were written. */
+function losslessPatch(request: Request): string {
+  const raw = new TextDecoder().decode(request.rawObject ?? request.rawOldObject);
+  const { script } = parse(raw) as { script: { patch: unknown } };
+  return stringify(script.patch) ?? "[]";
 }
 
 function echo(request: Request, remaining: number): Record<string, string> {

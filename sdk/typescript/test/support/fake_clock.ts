@@ -23,6 +23,11 @@ export class FakeClock implements Clock {
     this.#soon.push(then);
   }
 
+  /** skip lets time pass while something computes: no timer fires. */
+  skip(ms: number): void {
+    this.#now += ms;
+  }
+
   /** settle runs everything that can run without time passing. */
   async settle(): Promise<void> {
     do {
