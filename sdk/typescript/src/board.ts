@@ -1,4 +1,4 @@
-import { hookKey } from "./core/session.js";
+import { hookKey } from "./core/calls.js";
 import { deferred } from "./deferred.js";
 import type { Stage } from "./gen/portcullis/admission/v1/admission_pb.js";
 import { type DispatcherDrain, type HookState, State, type Welcome } from "./gen/portcullis/host/v1/host_pb.js";

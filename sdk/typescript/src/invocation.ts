@@ -1,5 +1,5 @@
 import type { Clock } from "./clock.js";
-import { type Call, REFUSED_CANCELLED, REFUSED_NO_TIME } from "./core/session.js";
+import { type Call, REFUSED_CANCELLED, REFUSED_NO_TIME } from "./core/calls.js";
 import type { Outcome } from "./core/verdict.js";
 import type { AdmissionRequest } from "./gen/portcullis/admission/v1/admission_pb.js";
 import type { Hook } from "./hook.js";

@@ -1,7 +1,8 @@
 import { create } from "@bufbuild/protobuf";
 import type { Budget, BudgetMember } from "./budget.js";
 import type { Clock } from "./clock.js";
-import { type Action, type Call, hookKey, SessionCore } from "./core/session.js";
+import { type Call, hookKey } from "./core/calls.js";
+import { type Action, SessionCore } from "./core/session.js";
 import type { Outcome } from "./core/verdict.js";
 import { deferred } from "./deferred.js";
 import { CutOffError, HostError, publicText } from "./error.js";

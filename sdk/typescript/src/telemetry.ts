@@ -16,7 +16,7 @@ import {
   type Tracer,
   trace,
 } from "@opentelemetry/api";
-import type { Call } from "./core/session.js";
+import type { Call } from "./core/calls.js";
 import type { Outcome } from "./core/verdict.js";
 import type { StageName } from "./request.js";
 

@@ -75,6 +75,7 @@ async function connected(security: Security, at: Endpoint, signal: AbortSignal):
         checkServerIdentity: (_host, certificate) => checkServerIdentity(at.serverName, certificate),
       })
     : connect(where);
+  socket.on("error", () => {}); // Who waits learns of it.
   try {
     const patience = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)]);
     await once(socket, options ? "secureConnect" : "connect", { signal: patience });

@@ -6,7 +6,6 @@ import {
   type Chunk,
   type DispatcherDrain,
   type Hello,
-  type HookCall,
   type HookState,
   type Probe,
   type Verdict,
@@ -24,37 +23,20 @@ import {
   MAX_PROBES,
   MAX_WIRE_BYTES,
 } from "../limits.js";
-import { Assembly, Broken, checkHooks, outOfOrder } from "./assembly.js";
-import { EarlyCancels } from "./early.js";
+import { Assembly, Broken } from "./assembly.js";
+import { type Call, Calls, type SessionView } from "./calls.js";
 import { type Frame, Outbox } from "./outbox.js";
-import { encodeVerdict, type Outcome, refused, shorten } from "./verdict.js";
+import { encodeVerdict, type Outcome, refused as refusal, shorten } from "./verdict.js";
 
 /** The one version of the protocol that this SDK speaks. */
 export const PROTOCOL = 1;
+
+const NEVER = Number.POSITIVE_INFINITY;
 
 /** What a dispatcher and a host may take several of in a frame. */
 export const CAPABILITY_BATCHES = "batches";
 /** What a host takes large reviews in. */
 export const CAPABILITY_CHUNKS = "chunks";
-
-/** Why a call was refused that had waited for a slot, or whose cancellation came before it. */
-export const REFUSED_CANCELLED = "cancelled before its start";
-/** Why a call was refused whose time is over. */
-export const REFUSED_NO_TIME = "no time left";
-
-/** A call of one hook. A verdict ends it. */
-export interface Call {
-  /** The review; its request is shared by the calls of its hooks. */
-  readonly review: Review;
-  /** The part of the review for this hook. */
-  readonly hook: HookCall;
-  /** Index in Review.hooks. */
-  readonly index: number;
-  /** When the review was whole. */
-  readonly received: number;
-  /** When the verdict is due. */
-  readonly deadline: number;
-}
 
 /** What the shell has to do after an event, in order. The frames to send are in the outbox. */
 export type Action =
@@ -74,18 +56,11 @@ export interface SessionOptions {
   readonly drainTimeout: number;
 }
 
-interface Deadline {
-  readonly at: number;
-  readonly reason: string;
-  readonly cutOff?: boolean;
-}
-
 /**
  * SessionCore decides what one session does. It is pure: no clock, no I/O, no handler runs in it. Times come in as parameters, in
  * milliseconds of one clock.
  */
 export class SessionCore {
-  readonly #offers: ReadonlySet<string>;
   readonly #drainTimeout: number;
   readonly #outbox = new Outbox();
 
@@ -101,15 +76,8 @@ export class SessionCore {
   #useful = false;
   #ignored = 0;
 
-  // Calls. The limit is the highest bound ever announced: the dispatcher may not know a lower one yet.
-  readonly #calls = new Map<bigint, Map<number, Call>>(); // Without verdict, by call and index.
-  #outstanding = 0;
-  #limit: number;
-  #announced: number;
-  #highest = 0n; // Of all reviews.
-  #lastWhole: bigint | undefined; // Of those that came whole.
-  #lastStarted = 0n;
-  readonly #early = new EarlyCancels();
+  readonly #calls: Calls;
+  #announced: number; // The bound on outstanding calls.
   readonly #assembly: Assembly;
   #probing = 0;
 
@@ -117,16 +85,15 @@ export class SessionCore {
   #draining = false;
   #finishing = false; // Nothing is sent after the frames in the outbox.
   #over = false;
-  #drainUntil = Number.POSITIVE_INFINITY;
-  #endUntil = Number.POSITIVE_INFINITY;
+  #drainUntil = NEVER;
+  #endUntil = NEVER;
 
   constructor(now: number, options: SessionOptions) {
     const { hello } = options;
-    this.#offers = new Set(hello.hooks.map((offer) => hookKey(offer.name, offer.stage)));
+    this.#calls = new Calls(hello);
     this.#drainTimeout = options.drainTimeout;
     this.#opened = now;
     this.#lastFrame = now;
-    this.#limit = hello.maxOutstanding;
     this.#announced = hello.maxOutstanding;
     this.#assembly = new Assembly(hello.maxFrameBytes);
     this.#outbox.push({ case: "hello", value: hello });
@@ -174,17 +141,10 @@ export class SessionCore {
 
   /** finished takes how a call ended. Each call has one verdict, also a cancelled one: it alone frees the slot. */
   finished(now: number, call: Call, outcome: Outcome, times: { queueUs: number; handleUs: number }): void {
-    const live = this.#calls.get(call.review.callId);
-    if (live?.get(call.index) !== call) {
-      return;
+    if (this.#calls.finish(call)) {
+      this.#verdict(call.review.callId, call.index, outcome, times);
+      this.#finishWhenDrained(now);
     }
-    live.delete(call.index);
-    this.#outstanding--;
-    if (live.size === 0) {
-      this.#calls.delete(call.review.callId);
-    }
-    this.#verdict(call.review.callId, call.index, outcome, times);
-    this.#finishWhenDrained(now);
   }
 
   /** probed takes the result of a probe: why the hooks are not ready, or undefined if they are. */
@@ -200,7 +160,7 @@ export class SessionCore {
       return [];
     }
     this.#announced = maxOutstanding;
-    this.#limit = Math.max(this.#limit, maxOutstanding);
+    this.#calls.raise(maxOutstanding);
     this.#send({ case: "credit", value: { $typeName: "portcullis.host.v1.Credit", maxOutstanding } });
     return [];
   }
@@ -212,7 +172,7 @@ export class SessionCore {
     }
     this.#draining = true;
     this.#drainUntil = now + this.#drainTimeout;
-    const lastStartedCallId = this.#lastStarted;
+    const lastStartedCallId = this.#calls.lastStarted;
     this.#send({ case: "drain", value: { $typeName: "portcullis.host.v1.HostDrain", lastStartedCallId } });
     this.#finishWhenDrained(now);
     return [];
@@ -220,13 +180,28 @@ export class SessionCore {
 
   /** wake is when tick has to be called; infinite if never. */
   wake(): number {
-    return Math.min(...this.#deadlines().map((d) => d.at));
+    return this.#over ? NEVER : Math.min(this.#silentAt(), this.#cutOffAt(), this.#endUntil);
   }
 
   /** tick ends the session when a deadline has passed. */
   tick(now: number): Action[] {
-    const passed = this.#deadlines().find((d) => now >= d.at);
-    return passed ? this.#end(passed.reason, passed.cutOff) : [];
+    if (now < this.wake()) {
+      return [];
+    }
+    if (now >= this.#silentAt()) {
+      return this.#end(this.#welcomed ? "the dispatcher fell silent" : "the dispatcher sent no welcome in time");
+    }
+    return now >= this.#cutOffAt()
+      ? this.#end("calls were still running when the time to drain was over", true)
+      : this.#end("the dispatcher did not end the stream");
+  }
+
+  #silentAt(): number {
+    return this.#welcomed ? this.#lastFrame + this.#silence : this.#opened + CONNECT_TIMEOUT;
+  }
+
+  #cutOffAt(): number {
+    return this.#finishing ? NEVER : this.#drainUntil;
   }
 
   #end(reason: string, cutOff = false): Action[] {
@@ -234,23 +209,6 @@ export class SessionCore {
     this.#finishing = true;
     this.#outbox.drop();
     return [{ do: "end", reason, cutOff }];
-  }
-
-  #deadlines(): Deadline[] {
-    if (this.#over) {
-      return [];
-    }
-    return [
-      this.#welcomed
-        ? { at: this.#lastFrame + this.#silence, reason: "the dispatcher fell silent" }
-        : { at: this.#opened + CONNECT_TIMEOUT, reason: "the dispatcher sent no welcome in time" },
-      {
-        at: this.#finishing ? Number.POSITIVE_INFINITY : this.#drainUntil,
-        reason: "calls were still running when the time to drain was over",
-        cutOff: true,
-      },
-      { at: this.#endUntil, reason: "the dispatcher did not end the stream" },
-    ];
   }
 
   #received(now: number, encoded: Uint8Array): Action[] {
@@ -311,23 +269,16 @@ export class SessionCore {
     return [{ do: "welcome", welcome: w }];
   }
 
-  /** Ids increase among the reviews that come whole, so that a call that comes again is noticed also after its end. */
   #whole(now: number, reviews: readonly Review[]): Action[] {
     for (const { callId } of reviews) {
-      if (this.#lastWhole !== undefined && callId <= this.#lastWhole) {
-        throw outOfOrder(callId, this.#lastWhole);
-      }
-      this.#lastWhole = callId;
+      this.#calls.cameWhole(callId);
     }
     return this.#reviews(now, now, reviews);
   }
 
   #chunk(now: number, c: Chunk): Action[] {
-    if (this.#calls.has(c.callId)) {
-      throw new Broken(`call ${c.callId} came twice`);
-    }
+    this.#calls.cameInPart(c.callId);
     const whole = this.#assembly.add(now, c);
-    this.#highest = max(this.#highest, c.callId);
     if (!whole) {
       return [];
     }
@@ -347,77 +298,32 @@ export class SessionCore {
     return actions;
   }
 
-  /** Starts the handlers of a review, and refuses the calls that cannot start. */
   #review(now: number, written: number, review: Review): Action[] {
-    const id = review.callId;
-    if (this.#calls.has(id) || this.#assembly.call === id) {
-      throw new Broken(`call ${id} came twice`);
+    if (this.#assembly.call === review.callId) {
+      throw new Broken(`call ${review.callId} came twice`);
     }
-    checkHooks(id, review.hooks.length);
-    this.#highest = max(this.#highest, id);
-    const cancelled = this.#early.take(now, this.#silence, id);
-    const live = new Map<number, Call>();
-    const started: Action[] = [];
-    for (const [index, hook] of review.hooks.entries()) {
-      const reason = this.#refusal(review, hook, cancelled(index));
-      if (reason !== undefined) {
-        this.#verdict(id, index, refused(reason));
-        continue;
-      }
-      const call = { review, hook, index, received: now, deadline: written + hook.remainingMs };
-      live.set(index, call);
-      this.#outstanding++;
-      started.push({ do: "start", call });
+    const { started, refused } = this.#calls.admit(this.#view(now), written, review);
+    for (const { index, reason } of refused) {
+      this.#verdict(review.callId, index, refusal(reason));
     }
-    if (live.size > 0) {
-      this.#calls.set(id, live);
-      this.#lastStarted = max(this.#lastStarted, id);
-    }
-    return started;
+    return started.map((call) => ({ do: "start", call }));
   }
 
-  #refusal(review: Review, hook: HookCall, cancelled: boolean): string | undefined {
-    if (this.#draining) {
-      return "draining";
-    }
-    if (!this.#offers.has(hookKey(hook.name, hook.stage))) {
-      return "unknown hook";
-    }
-    if (review.request === undefined) {
-      return "review without a request";
-    }
-    if (cancelled) {
-      return REFUSED_CANCELLED;
-    }
-    if (hook.remainingMs === 0) {
-      return REFUSED_NO_TIME;
-    }
-    return this.#outstanding >= this.#limit ? "overloaded" : undefined;
+  #view(now: number): SessionView {
+    return { now, silence: this.#silence, draining: this.#draining };
   }
 
-  /** A cancellation before its review is remembered; one after the verdict is ignored. */
   #cancel(now: number, c: Cancel): Action[] {
     if (this.#assembly.call === c.callId) {
       return this.#cancelChunks(now, c);
     }
-    const live = this.#calls.get(c.callId);
-    if (!live) {
-      if (c.callId > this.#highest) {
-        this.#early.remember(now, this.#silence, c);
-      }
-      return [];
-    }
-    const named = c.hookIndexes.length === 0 ? [...live.keys()] : [...new Set(c.hookIndexes)];
-    return named.flatMap((index) => {
-      const call = live.get(index);
-      return call ? [{ do: "cancel", call }] : [];
-    });
+    return this.#calls.cancelled(this.#view(now), c).map((call) => ({ do: "cancel", call }));
   }
 
   /** If all hooks of an incomplete review are cancelled no more chunks come. Otherwise the others still need it. */
   #cancelChunks(now: number, c: Cancel): Action[] {
     if (!this.#assembly.covers(c)) {
-      this.#early.remember(now, this.#silence, c);
+      this.#calls.remember(this.#view(now), c);
       return [];
     }
     const hooks = this.#assembly.drop();
@@ -429,8 +335,7 @@ export class SessionCore {
   }
 
   #probe(probe: Probe): Action[] {
-    const stages = [Stage.VALIDATE, Stage.MUTATE];
-    if (!stages.some((stage) => this.#offers.has(hookKey(probe.hook, stage)))) {
+    if (!this.#calls.offers(probe.hook, Stage.VALIDATE) && !this.#calls.offers(probe.hook, Stage.MUTATE)) {
       this.#probeResult(probe.seq, "unknown hook");
       return [];
     }
@@ -448,7 +353,7 @@ export class SessionCore {
    */
   #finishWhenDrained(now: number): void {
     const incomplete = this.#assembly.call;
-    const owed = this.#outstanding > 0 || (incomplete !== undefined && incomplete < this.#lastStarted);
+    const owed = this.#calls.outstanding > 0 || (incomplete !== undefined && incomplete < this.#calls.lastStarted);
     if (!this.#draining || this.#finishing || owed) {
       return;
     }
@@ -498,11 +403,6 @@ export class SessionCore {
   }
 }
 
-/** hookKey names a hook: one name may be both a validating and a mutating hook. */
-export function hookKey(name: string, stage: Stage): string {
-  return `${stage}/${name}`;
-}
-
 function decode(schema: typeof IncomingSchema, encoded: Uint8Array, otherwise: string): Incoming;
 function decode(schema: typeof ReviewSchema, encoded: Uint8Array, otherwise: string): Review;
 function decode(
@@ -515,8 +415,4 @@ function decode(
   } catch {
     throw new Broken(otherwise);
   }
-}
-
-function max(a: bigint, b: bigint): bigint {
-  return a > b ? a : b;
 }
