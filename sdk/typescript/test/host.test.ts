@@ -3,8 +3,9 @@ import { suite, test } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
 import jsonpatch from "fast-json-patch";
 import type { Pod } from "kubernetes-types/core/v1.js";
+import { deferred } from "../src/deferred.js";
 import { AdmissionRequestSchema, Stage } from "../src/gen/portcullis/admission/v1/admission_pb.js";
-import { type Verdict, WelcomeSchema } from "../src/gen/portcullis/host/v1/host_pb.js";
+import { ReviewSchema, ReviewsSchema, type Verdict, WelcomeSchema } from "../src/gen/portcullis/host/v1/host_pb.js";
 import { IncomingSchema } from "../src/gen/portcullis/sdk/v1/frames_pb.js";
 import {
   allow,
@@ -257,16 +258,36 @@ suite("time", () => {
 
   test("pings are answered between handlers that compute", async () => {
     let called = 0;
+    const answered = deferred<number>(); // How many handlers were called before.
     const host = newHost().validate("v", () => {
+      if (++called === 1) {
+        void mesh.ping().then(() => answered.resolve(called));
+      }
       for (const until = performance.now() + 4; performance.now() < until; ) {}
-      called++;
       return allow();
     });
     await using mesh = await FakeDispatcher.start(host);
-    const answers = Array.from({ length: 50 }, () => mesh.review("v", createRequest(pod)));
-    await mesh.ping();
-    assert.ok(called < 50, "all handlers were called before the ping was answered");
-    await Promise.all(answers);
+    const call = { name: "v", stage: Stage.VALIDATE, remainingMs: 9000 };
+    const reviews = Array.from({ length: 50 }, (_, i) => {
+      return create(ReviewSchema, { callId: BigInt(i + 1000), hooks: [call], request: createRequest(pod) });
+    });
+    mesh.send({ case: "reviews", value: create(ReviewsSchema, { reviews }) });
+    assert.ok((await answered.promise) < 50, "all handlers were called before the ping was answered");
+  });
+
+  test("a dispatcher that falls silent is hung up on", async () => {
+    const clock = new FakeClock();
+    const stream = new FakeStream();
+    const host = newHost({ clock }).validate("v", () => allow());
+    const served = host.serve(stream.open, new AbortController().signal);
+    const value = create(WelcomeSchema, { sessionId: "s", dispatcherId: "d", protocol: 1, silenceMs: 700 });
+    stream.give({ case: "welcome", value });
+    const failed = assert.rejects(served, new HostError("the dispatcher fell silent"));
+    await clock.advance(699);
+    assert.equal(stream.cancelled, false);
+    await clock.advance(1);
+    await failed;
+    assert.deepEqual([stream.cancelled, stream.closed], [true, false]);
   });
 
   test("a handler that keeps the event loop is logged", async () => {
