@@ -1,0 +1,2 @@
+//! The host that the conformance suite drives.
+fn main() {}
