@@ -16,8 +16,6 @@ pub mod signal;
 #[cfg(test)]
 mod sockets_test;
 mod telemetry;
-#[cfg(all(test, feature = "otel"))]
-mod telemetry_test;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tls;
