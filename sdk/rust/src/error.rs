@@ -97,14 +97,19 @@ impl HandlerError {
 
     /// The texts of the error and its sources, for the log of this process.
     pub(crate) fn whole_text(&self) -> String {
-        let mut text = self.0.to_string();
-        let mut source = self.0.source();
-        while let Some(e) = source {
-            text = format!("{text}: {e}");
-            source = e.source();
-        }
-        text
+        whole_text(&*self.0)
     }
+}
+
+/// The texts of an error and its sources.
+pub(crate) fn whole_text(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(e) = source {
+        text = format!("{text}: {e}");
+        source = e.source();
+    }
+    text
 }
 
 impl<E: StdError + Send + Sync + 'static> From<E> for HandlerError {
@@ -128,23 +133,10 @@ pub(crate) enum SessionError {
     Protocol(u32),
     #[error("the dispatcher broke the contract: {0}")]
     Broken(String),
-    #[error("{code}: {message}", code = .0.code(), message = .0.message())]
-    Status(Box<tonic::Status>),
-    #[error("certificates: {0}")]
+    #[error("{code:?}: {message}", code = .0.code(), message = .0.message())]
+    Status(#[source] Box<tonic::Status>),
+    #[error("certificates")]
     Tls(#[source] Box<dyn StdError + Send + Sync>),
-    #[error("{0}")]
-    Dial(String),
-}
-
-impl SessionError {
-    /// Why a dial failed, with all that lies below.
-    pub(crate) fn dial(error: &tonic::transport::Error) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(e) = source {
-            text = format!("{text}: {e}");
-            source = e.source();
-        }
-        Self::Dial(text)
-    }
+    #[error("the dispatcher cannot be reached")]
+    Dial(#[source] Box<dyn StdError + Send + Sync>),
 }

@@ -144,16 +144,11 @@ impl Host {
     }
 
     fn check_dispatchers(&self) -> Result<(), Error> {
-        let Dispatchers { names, server_name, tls } = &*self.dispatchers;
-        let Some(first) = names.first() else {
+        if self.dispatchers.names.is_empty() {
             return Err(Error::Config("the host has no dispatchers: name them with `dispatcher`, host:port".into()));
-        };
+        }
         // A fault at the start is returned at once; a later one may be corrected while the host runs.
-        let name = server_name.as_deref().or_else(|| host_of(first)).unwrap_or_default();
-        let config = tls.config(name).map_err(Error::Tls)?;
-        let endpoint = tonic::transport::Endpoint::from_static("https://dispatcher");
-        config.map_or(Ok(endpoint.clone()), |config| endpoint.tls_config(config)).map_err(|e| Error::Tls(e.into()))?;
-        Ok(())
+        self.dispatchers.tls.config().map(drop).map_err(Error::Tls)
     }
 
     /// Waits until every hook was in rotation with at least one dispatcher. A readiness check of the host's Pod on it keeps a

@@ -3,6 +3,7 @@
 mod board;
 mod budget;
 mod core;
+mod dial;
 mod dial_plan;
 mod error;
 mod hook;

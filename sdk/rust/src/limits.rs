@@ -60,5 +60,9 @@ pub(crate) const PEER_DELAY: Duration = Duration::from_secs(1);
 /// The bounds of the time between two attempts to reach a dispatcher.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// The HTTP/2 flow-control window of a session: a review of usual size never waits for the window to be opened.
-pub(crate) const WINDOW: u32 = 4 << 20;
+/// The HTTP/2 flow-control window of a session: a review of usual size never waits for the window to be opened. It is what a
+/// dispatcher can send while the session does not read.
+pub(crate) const WINDOW: u32 = 1 << 20;
+/// The window of the connection, which has that one stream: h2 ends a connection on which more small frames wait than half of
+/// this stands for. It counts each as 256 bytes less its length; the smallest frame of the contract has 7.
+pub(crate) const CONNECTION_WINDOW: u32 = 128 << 20;

@@ -11,10 +11,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
+use crate::dial::dial;
 use crate::dial_plan::{Changes, DialPlan, Endpoint, Target, host_of};
-use crate::error::{Error, SessionError};
+use crate::error::{Error, SessionError, whole_text};
 use crate::host::{Dispatchers, Inner};
 use crate::limits;
 use crate::proto::host::v1::Peer;
@@ -168,7 +168,7 @@ impl Loop {
     /// Dials and holds one session. The dial, too, ends when the loop is to stop.
     async fn serve_once(&self, at: &Endpoint) -> Served {
         let mut served = Served { accepted: false, useful: false, result: Ok(()) };
-        let channel = match self.stop.run_until_cancelled(self.dial(at)).await {
+        let channel = match self.stop.run_until_cancelled(dial(at, &self.shared.dispatchers.tls)).await {
             None => return served,
             Some(Err(error)) => {
                 served.result = Err(error);
@@ -196,24 +196,6 @@ impl Loop {
         Served { result, useful, ..served }
     }
 
-    async fn dial(&self, at: &Endpoint) -> Result<Channel, SessionError> {
-        let tls = self.shared.dispatchers.tls.config(&at.server_name).map_err(SessionError::Tls)?;
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let mut endpoint = tonic::transport::Endpoint::from_shared(format!("{scheme}://{}", at.address))
-            .map_err(|error| SessionError::dial(&error))?
-            .connect_timeout(limits::CONNECT)
-            .initial_stream_window_size(limits::WINDOW)
-            .initial_connection_window_size(limits::WINDOW);
-        if let Some(tls) = tls {
-            endpoint = endpoint.tls_config(tls).map_err(|error| SessionError::Tls(error.into()))?;
-        }
-        // No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of a session.
-        match tokio::time::timeout(limits::CONNECT, endpoint.connect()).await {
-            Ok(connected) => connected.map_err(|error| SessionError::dial(&error)),
-            Err(_) => Err(SessionError::NoWelcome),
-        }
-    }
-
     fn tell(&self, at: &Endpoint, event: &Event) {
         let (key, at) = (self.target.key.clone(), at.clone());
         let news = match event {
@@ -229,7 +211,7 @@ impl Loop {
 
     /// Logs the end of a session; of equal failures in a row, the first.
     fn report(&self, at: &Endpoint, served: &Served, last_error: &mut String) {
-        let error = served.result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let error = served.result.as_ref().err().map(|error| whole_text(error)).unwrap_or_default();
         let address = &at.address;
         if self.stop.is_cancelled() {
             tracing::debug!(address, error, "session drained");

@@ -5,11 +5,18 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// HTTP/2, as gRPC speaks it.
+pub(crate) const ALPN: &[u8] = b"h2";
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// How sessions are secured. It is asked anew at each dial, so that certificates and authorities are replaced without a
+/// How sessions are secured: by TLS 1.3 with certificates of both sides. It is asked anew at each dial, so that certificates and authorities are replaced without a
 /// restart; sessions that stand are not disturbed.
 #[derive(Clone)]
 pub struct Tls(Source);
@@ -60,17 +67,33 @@ impl Tls {
     }
 
     /// The configuration of one dial; `None` for plaintext.
-    pub(crate) fn config(&self, server_name: &str) -> Result<Option<ClientTlsConfig>, BoxError> {
-        let Source::Pem(pem) = &self.0 else { return Ok(None) };
-        let Pem { cert, key, ca } = pem()?;
-        if !String::from_utf8_lossy(&ca).contains("-----BEGIN CERTIFICATE-----") {
+    pub(crate) fn config(&self) -> Result<Option<Arc<ClientConfig>>, BoxError> {
+        match &self.0 {
+            Source::Pem(pem) => pem()?.config().map(Arc::new).map(Some),
+            Source::Plaintext => Ok(None),
+        }
+    }
+}
+
+impl Pem {
+    fn config(&self) -> Result<ClientConfig, BoxError> {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(&self.ca) {
+            roots.add(authority?)?;
+        }
+        if roots.is_empty() {
             return Err("the authorities hold no certificate in PEM".into());
         }
-        let config = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(ca))
-            .identity(Identity::from_pem(cert, key))
-            .domain_name(server_name);
-        Ok(Some(config))
+        let cert = CertificateDer::pem_slice_iter(&self.cert).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)?;
+        let provider = CryptoProvider::get_default().cloned();
+        let provider = provider.unwrap_or_else(|| Arc::new(tokio_rustls::rustls::crypto::ring::default_provider()));
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(cert, key)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(config)
     }
 }
 
