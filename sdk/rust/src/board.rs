@@ -132,7 +132,9 @@ impl Entry {
         if opened {
             tracing::info!(dispatcher, "session opened");
         }
-        news.iter().for_each(|hook| log(&dispatcher, hook));
+        for hook in &news {
+            log(&dispatcher, hook);
+        }
         if ready {
             self.board.ready.send_replace(true);
         }
@@ -223,12 +225,7 @@ mod tests {
     }
 
     fn state(name: &str, state: State) -> HookState {
-        HookState {
-            name: name.into(),
-            stage: Stage::Validate.into(),
-            state: state.into(),
-            ..HookState::default()
-        }
+        HookState { name: name.into(), stage: Stage::Validate.into(), state: state.into(), ..HookState::default() }
     }
 
     fn welcome(hooks: Vec<HookState>) -> Event {

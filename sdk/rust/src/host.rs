@@ -14,7 +14,7 @@ use crate::budget::Budget;
 use crate::core::State;
 use crate::dial_plan::host_of;
 use crate::error::Error;
-use crate::hook::{Hook, HandlerResult, Hooks};
+use crate::hook::{HandlerResult, Hook, Hooks};
 use crate::limits;
 use crate::manager;
 use crate::proto::host::v1::Hello;
@@ -311,7 +311,9 @@ impl Builder {
         let tls = match self.tls {
             Some(tls) => tls,
             None if self.dispatchers.is_empty() => Tls::plaintext(),
-            None => return config("the host has no certificates: use `Tls::files`, or `Tls::plaintext` in tests".into()),
+            None => {
+                return config("the host has no certificates: use `Tls::files`, or `Tls::plaintext` in tests".into());
+            }
         };
         let hooks = Arc::new(Hooks::new(self.hooks)?);
         self.hello.hooks = hooks.offers().to_vec();

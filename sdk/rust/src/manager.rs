@@ -193,7 +193,7 @@ impl Loop {
         let result = session.serve(inbound, outbound).await;
         let useful = session.state.useful();
         drop(session);
-        Served { result, useful, ..served }
+        Served { useful, result, ..served }
     }
 
     fn tell(&self, at: &Endpoint, event: &Event) {
@@ -230,7 +230,7 @@ impl Loop {
 /// dispatcher that restarts do not come back all at once.
 fn backoff(attempts: u32, chance: f64) -> Duration {
     let most = limits::BACKOFF_MAX.min(limits::BACKOFF_MIN * 2 * (1 << attempts.min(6)));
-    limits::BACKOFF_MIN + (most - limits::BACKOFF_MIN).mul_f64(chance)
+    limits::BACKOFF_MIN + most.saturating_sub(limits::BACKOFF_MIN).mul_f64(chance)
 }
 
 #[cfg(test)]

@@ -209,8 +209,8 @@ impl Tasks {
         let started = Arc::new(OnceLock::new());
         let task = run(start.clone(), started.clone(), runner.clone());
         let abort = self.set.spawn_on(task, &runner.runtime);
-        self.work.insert(abort.id(), Work::Call { start: start.clone(), started });
-        self.aborts.insert(start.pair, abort);
+        self.aborts.insert(start.pair, abort.clone());
+        self.work.insert(abort.id(), Work::Call { start, started });
     }
 
     fn cancel(&mut self, pair: Pair) {
@@ -238,6 +238,8 @@ impl Tasks {
 async fn run(start: Start, started: Arc<OnceLock<Instant>>, runner: Runner) -> Done {
     let _slot = runner.slots.acquire_owned().await;
     let at = *started.get_or_init(Instant::now);
+    let queued = at.duration_since(start.received);
+    tracing::trace!(hook = start.call().name, call = start.pair.call, ?queued, "handler called");
     let span = runner.telemetry.span(&start, at);
     let result = match Request::new(start.review.clone(), start.pair.hook as usize, start.deadline) {
         Some(request) => span.around(|| start.hook.handle(request)).await,

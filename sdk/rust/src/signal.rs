@@ -18,6 +18,6 @@ pub async fn terminated() {
         }
     }
     if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

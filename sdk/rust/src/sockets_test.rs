@@ -62,7 +62,8 @@ impl Dispatcher {
         if let Some(tls) = tls {
             server = server.tls_config(tls).expect("certificates");
         }
-        let serve = server.serve_with_incoming(HostServiceServer::new(Service(accepted)), TcpListenerStream::new(listener));
+        let serve =
+            server.serve_with_incoming(HostServiceServer::new(Service(accepted)), TcpListenerStream::new(listener));
         let server = tokio::spawn(async move { serve.await.expect("a server") });
         Self { address, sessions, server }
     }
@@ -87,7 +88,10 @@ impl Drop for Dispatcher {
 
 impl Session {
     async fn next(&mut self) -> Option<Frame> {
-        patiently(self.from_host.message()).await.expect("a frame").map(|request| request.frame.expect("of a known type"))
+        patiently(self.from_host.message())
+            .await
+            .expect("a frame")
+            .map(|request| request.frame.expect("of a known type"))
     }
 
     async fn send(&self, frame: Reply) {
@@ -145,22 +149,22 @@ async fn allow(_: Request) -> HandlerResult {
 struct Running {
     host: Host,
     leave: Arc<Notify>,
-    running: JoinHandle<Result<(), Error>>,
+    ended: JoinHandle<Result<(), Error>>,
 }
 
 fn run(builder: Builder) -> Running {
     let (host, leave) = (builder.build().expect("a host"), Arc::new(Notify::new()));
-    let running = {
+    let ended = {
         let (host, leave) = (host.clone(), leave.clone());
         tokio::spawn(async move { host.run_until(leave.notified()).await })
     };
-    Running { host, leave, running }
+    Running { host, leave, ended }
 }
 
 impl Running {
     async fn stop(self) -> Result<(), Error> {
         self.leave.notify_one();
-        patiently(self.running).await.expect("no panic")
+        patiently(self.ended).await.expect("no panic")
     }
 }
 
@@ -234,7 +238,9 @@ async fn a_host_serves_with_its_certificate_and_drains() {
     patiently(running.host.ready()).await;
     session.review(1, "allow").await;
     let verdict = session.next().await;
-    assert!(matches!(&verdict, Some(Frame::Verdict(v)) if matches!(&v.outcome, Some(Outcome::Response(r)) if r.allowed)));
+    assert!(
+        matches!(&verdict, Some(Frame::Verdict(v)) if matches!(&v.outcome, Some(Outcome::Response(r)) if r.allowed))
+    );
     running.leave.notify_one();
     assert!(matches!(session.next().await, Some(Frame::Drain(drain)) if drain.last_started_call_id == 1));
     assert_eq!(session.next().await, None);
@@ -277,10 +283,10 @@ async fn certificates_that_cannot_be_read_are_a_fault_of_the_start() {
     let authority = Authority::new("fault");
     let dispatcher = Dispatcher::listen(None).await;
     let missing = Tls::files("no.crt", "no.key", "no.ca");
-    let ended = run(host(&[&dispatcher]).tls(missing)).running.await.expect("no panic");
+    let ended = run(host(&[&dispatcher]).tls(missing)).ended.await.expect("no panic");
     assert!(matches!(&ended, Err(Error::Tls(e)) if e.to_string().contains("no.crt")), "{ended:?}");
     std::fs::write(authority.folder.join("tls.key"), "no key").expect("a file");
-    let ended = run(host(&[&dispatcher]).tls(authority.files())).running.await.expect("no panic");
+    let ended = run(host(&[&dispatcher]).tls(authority.files())).ended.await.expect("no panic");
     assert!(matches!(&ended, Err(Error::Tls(_))), "{ended:?}");
 }
 

@@ -16,12 +16,12 @@ mod otel {
     use std::sync::Arc;
     use std::time::{Duration, Instant, SystemTime};
 
+    use opentelemetry::context::{FutureExt, WithContext};
     use opentelemetry::global::{self, BoxedTracer};
     use opentelemetry::metrics::{Counter, Histogram};
     use opentelemetry::trace::{
         SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer,
     };
-    use opentelemetry::context::{FutureExt, WithContext};
     use opentelemetry::{Context, KeyValue};
 
     use crate::core::Start;

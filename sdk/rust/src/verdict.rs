@@ -105,7 +105,7 @@ impl Verdict {
         self
     }
 
-    /// Adds a field at fault to a denial, by its path, for example "spec.containers[0].image", and a text for a person.
+    /// Adds a field at fault to a denial, by its path, for example `spec.containers[0].image`, and a text for a person.
     pub fn cause(mut self, field: impl Into<String>, message: impl Into<String>) -> Self {
         if let Decision::Deny { causes, .. } = &mut self.decision {
             causes.push(StatusCause { reason: String::new(), message: message.into(), field: field.into() });
@@ -132,8 +132,11 @@ impl Verdict {
 
     /// The response on the wire. An error means that the verdict is none; a denial is always one.
     fn response(self, stage: Stage) -> Result<AdmissionResponse, PublicError> {
-        let mut response =
-            AdmissionResponse { warnings: self.warnings, audit_annotations: self.audit, ..AdmissionResponse::default() };
+        let mut response = AdmissionResponse {
+            warnings: self.warnings,
+            audit_annotations: self.audit,
+            ..AdmissionResponse::default()
+        };
         match self.decision {
             Decision::Deny { message, code, reason, causes } => {
                 response.status = Some(status(message, code, reason, causes));

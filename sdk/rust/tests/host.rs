@@ -42,7 +42,10 @@ async fn a_handler_sees_the_request_and_raw_bytes() -> Result<(), Error> {
     let request = AdmissionRequest { dry_run: Some(true), ..update("{}", spelled) };
     let verdict = dispatcher.review("v", request).await?;
     assert!(verdict.allowed);
-    assert_eq!((verdict.audit_annotations["name"].as_str(), &verdict.warnings[..]), ("\"web\"", &["careful".into()][..]));
+    assert_eq!(
+        (verdict.audit_annotations["name"].as_str(), &verdict.warnings[..]),
+        ("\"web\"", &["careful".into()][..])
+    );
     dispatcher.stop().await
 }
 
@@ -211,10 +214,7 @@ async fn a_host_that_drains_finishes_what_runs_and_refuses_the_rest() -> Result<
 
 #[tokio::test]
 async fn calls_that_outlast_the_time_to_drain_are_cut_off() -> Result<(), Error> {
-    let host = Host::builder("h")
-        .drain_timeout(Duration::from_millis(10))
-        .validate("wait", never)
-        .build()?;
+    let host = Host::builder("h").drain_timeout(Duration::from_millis(10)).validate("wait", never).build()?;
     let dispatcher = FakeDispatcher::start(&host).await?;
     let _running = dispatcher.post(create(pod()), vec![call("wait", 60_000)]).await?;
     dispatcher.ping().await?;

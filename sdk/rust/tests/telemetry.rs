@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use opentelemetry::trace::{SpanId, SpanKind, Status, TraceContextExt};
 use opentelemetry::{Context, global};
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics, SumDataPoint};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
 use portcullis_host::proto::host::v1::{HookCall, Review};
@@ -68,7 +68,9 @@ async fn a_handler_runs_in_the_trace_of_its_call_and_is_counted() -> Result<(), 
     assert_eq!(response.audit_annotations["span"], allow.span_context.span_id().to_string());
     assert_eq!(named("handle fail").status, Status::error("registry is down"));
     assert_eq!(named("handle wait").status, Status::error("cancelled"));
-    assert!(named("handle wait").end_time.duration_since(allow.start_time).expect("later") >= Duration::from_millis(40));
+    assert!(
+        named("handle wait").end_time.duration_since(allow.start_time).expect("later") >= Duration::from_millis(40)
+    );
 
     metering.force_flush().expect("metrics");
     let want = [("allow", "allowed"), ("fail", "failed"), ("wait", "cancelled")];
@@ -80,13 +82,15 @@ async fn a_handler_runs_in_the_trace_of_its_call_and_is_counted() -> Result<(), 
 /// The counted calls, by hook and outcome.
 fn calls(exporter: &InMemoryMetricExporter) -> BTreeMap<String, u64> {
     let exported = exporter.get_finished_metrics().expect("metrics");
-    let metrics: Vec<_> = exported.iter().flat_map(|m| m.scope_metrics()).flat_map(|scope| scope.metrics()).collect();
+    let scopes = exported.iter().flat_map(ResourceMetrics::scope_metrics);
+    let metrics: Vec<_> = scopes.flat_map(ScopeMetrics::metrics).collect();
     assert!(metrics.iter().any(|metric| metric.name() == "portcullis.host.handler.duration"));
     let calls = metrics.iter().find(|metric| metric.name() == "portcullis.host.calls").expect("a counter");
     let AggregatedMetrics::U64(MetricData::Sum(sum)) = calls.data() else { panic!("{calls:?}") };
-    let label = |point: &opentelemetry_sdk::metrics::data::SumDataPoint<u64>, key: &str| {
+    let label = |point: &SumDataPoint<u64>, key: &str| {
         point.attributes().find(|kv| kv.key.as_str() == key).map(|kv| kv.value.to_string()).unwrap_or_default()
     };
-    let entry = |point| (format!("{} {}", label(point, "portcullis.hook"), label(point, "portcullis.outcome")), point.value());
+    let entry =
+        |point| (format!("{} {}", label(point, "portcullis.hook"), label(point, "portcullis.outcome")), point.value());
     sum.data_points().map(entry).collect()
 }

@@ -91,10 +91,7 @@ impl State {
     pub(super) fn batch(&mut self, now: Instant, reviews: Reviews) -> Result<(), String> {
         let size = reviews.encoded_len();
         if size > limits::WIRE_BYTES {
-            return Err(format!(
-                "a frame of several reviews has {size} bytes, this host takes {}",
-                limits::WIRE_BYTES
-            ));
+            return Err(format!("a frame of several reviews has {size} bytes, this host takes {}", limits::WIRE_BYTES));
         }
         self.whole(now, reviews.reviews)
     }

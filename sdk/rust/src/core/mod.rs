@@ -51,6 +51,7 @@ pub(crate) enum Action {
 
 /// The state of one session.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub(crate) struct State {
     hooks: Arc<Hooks>,
     drain_timeout: Duration,
@@ -284,7 +285,7 @@ impl State {
     }
 
     /// Ends a draining session once all calls have their verdicts. An incomplete review needs one if a call with a greater
-    /// id was started: by HostDrain the dispatcher takes it as started too.
+    /// id was started: by `HostDrain` the dispatcher takes it as started too.
     fn finish_when_drained(&mut self, now: Instant) {
         let owed = !self.running.is_empty() || self.assembly.call().is_some_and(|call| call < self.last_started);
         if self.drain_until.is_some() && !self.finishing && !owed {

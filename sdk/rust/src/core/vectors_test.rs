@@ -123,7 +123,8 @@ impl Scene {
             builder = builder.hook(register(name));
         }
         let inner = builder.build().expect("a host").inner().clone();
-        let hello = Hello { max_outstanding: u32::try_from(max_outstanding.unwrap_or(64)).unwrap(), ..inner.hello.clone() };
+        let hello =
+            Hello { max_outstanding: u32::try_from(max_outstanding.unwrap_or(64)).unwrap(), ..inner.hello.clone() };
         let now = Instant::now();
         let timeout = Duration::from_millis(drain_timeout_ms.unwrap_or(10_000));
         let state = State::new(now, hello, inner.hooks.clone(), timeout);
@@ -280,5 +281,7 @@ fn the_core_answers_as_the_transcripts_say() {
     let vectors = std::fs::read_dir(VECTORS).expect("the vectors of the repository");
     let files: Vec<_> = vectors.map(|entry| entry.expect("an entry").path()).collect();
     assert!(files.len() >= 29, "{}", files.len());
-    files.iter().for_each(|path| play(path));
+    for file in &files {
+        play(file);
+    }
 }

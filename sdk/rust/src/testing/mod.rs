@@ -288,7 +288,12 @@ fn complete(given: Welcome, hello: &Hello) -> Welcome {
     let rotate = || {
         let offers = hello.hooks.iter();
         let state = State::InRotation.into();
-        offers.map(move |offer| HookState { name: offer.name.clone(), stage: offer.stage, state, ..HookState::default() })
+        offers.map(move |offer| HookState {
+            name: offer.name.clone(),
+            stage: offer.stage,
+            state,
+            ..HookState::default()
+        })
     };
     Welcome {
         session_id: text(given.session_id, "session"),

@@ -9,9 +9,7 @@ use serde_json::Value;
 
 use super::PATIENCE;
 use crate::Request;
-use crate::proto::admission::v1::{
-    AdmissionRequest, GroupVersionKind, GroupVersionResource, Object, Stage, UserInfo,
-};
+use crate::proto::admission::v1::{AdmissionRequest, GroupVersionKind, GroupVersionResource, Object, Stage, UserInfo};
 use crate::proto::host::v1::{HookCall, Review};
 use crate::wire::Received;
 

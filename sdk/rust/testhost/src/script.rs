@@ -122,7 +122,7 @@ impl Script {
     }
 
     fn decorate(&self, verdict: Verdict, request: &Request, remaining: Duration) -> Verdict {
-        let verdict = self.warnings.iter().fold(verdict, |verdict, text| verdict.warning(text));
+        let verdict = self.warnings.iter().fold(verdict, Verdict::warning);
         let verdict = self.audit.iter().fold(verdict, |verdict, (key, value)| verdict.audit(key, value));
         if self.echo { echo(verdict, request, remaining) } else { verdict }
     }
