@@ -207,12 +207,13 @@ fn replace(states: &mut Vec<HookStatus>, next: HookStatus) -> bool {
 /// Logs a change of a hook. A state in which the hook gets no calls, since something is missing, is a warning.
 fn log(dispatcher: &str, hook: &HookStatus) {
     let state = hook.state.as_str_name().trim_start_matches("STATE_").to_lowercase();
-    let HookStatus { name, clusters, message, .. } = hook;
     let stage = stage_name(hook.stage);
+    let why = (!hook.message.is_empty()).then_some(hook.message.as_str());
+    let clusters = (!hook.clusters.is_empty()).then(|| tracing::field::debug(&hook.clusters));
     if matches!(hook.state, State::UnknownHook | State::NotAuthorized) {
-        tracing::warn!(hook = name, stage, state, dispatcher, message, ?clusters, "hook changed");
+        tracing::warn!(hook = hook.name, stage, state, dispatcher, why, clusters, "hook changed");
     } else {
-        tracing::info!(hook = name, stage, state, dispatcher, message, ?clusters, "hook changed");
+        tracing::info!(hook = hook.name, stage, state, dispatcher, why, clusters, "hook changed");
     }
 }
 
