@@ -129,6 +129,18 @@ impl Session {
         self.send(Reply::Review(Review { call_id, hooks, request: Some(vec![].into()), ..Review::default() })).await;
     }
 
+    /// Waits until the host has taken all that was sent before.
+    async fn ping(&mut self) {
+        self.send(Reply::Ping(Ping { seq: 7 })).await;
+        loop {
+            match self.next().await {
+                Some(Frame::Pong(pong)) if pong.seq == 7 => return,
+                Some(Frame::Credit(_)) => {}
+                other => panic!("{other:?} is no pong"),
+            }
+        }
+    }
+
     async fn credit(&mut self) -> u32 {
         match self.next().await {
             Some(Frame::Credit(credit)) => credit.max_outstanding,
@@ -311,6 +323,7 @@ async fn of_two_ways_to_one_dispatcher_the_younger_stays() {
     let (mut one, mut two) = (Dispatcher::listen(None).await, Dispatcher::listen(None).await);
     let running = run(host(&[&one, &two]));
     let (mut first, _) = one.welcome("same", &[]).await;
+    first.ping().await;
     let (second, _) = two.welcome("same", &[]).await;
     loop {
         match first.next().await {
@@ -355,8 +368,7 @@ async fn a_ping_is_answered_though_all_handlers_block_their_threads() {
     let (mut session, _) = dispatcher.welcome("d1", &[]).await;
     session.review(1, "block").await;
     tokio::task::spawn_blocking(move || entry.recv()).await.expect("no panic").expect("called");
-    session.send(Reply::Ping(Ping { seq: 7 })).await;
-    assert!(matches!(session.next().await, Some(Frame::Pong(pong)) if pong.seq == 7));
+    session.ping().await;
     release.send(()).expect("the handler waits");
     assert!(matches!(session.next().await, Some(Frame::Verdict(_))));
     drop(session);
