@@ -1,6 +1,7 @@
 """Streams over gRPC."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final, NoReturn, cast
 
 import grpc
@@ -85,14 +86,16 @@ def channel(at: Endpoint, tls: TLS, *, max_frame_bytes: int) -> grpc.aio.Channel
     return grpc.aio.secure_channel(_target(at.address), credentials, options)
 
 
-async def connect(to: grpc.aio.Channel) -> GrpcStream:
+async def connect(to: grpc.aio.Channel, at: Endpoint, tls: TLS) -> GrpcStream:
     """Connects, and opens the stream of a session.
 
     Raises:
         SessionError: There is no connection within CONNECT_TIMEOUT.
+        OSError: A file of TLS is at fault, or the dispatcher is not who it should be.
     """
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT / SECOND):
+            await _meet(at, tls)
             state = to.get_state(try_to_connect=True)
             while state not in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
                 await to.wait_for_state_change(state)
@@ -102,9 +105,25 @@ async def connect(to: grpc.aio.Channel) -> GrpcStream:
                 await call.read()  # It says why.
     except grpc.aio.AioRpcError as error:
         _raise(error)
-    except TimeoutError:
+    except TimeoutError:  # Before OSError, which it is.
         raise SessionError("no connection in time") from None
     return GrpcStream(call)
+
+
+async def _meet(at: Endpoint, tls: TLS) -> None:
+    """Checks by a connection of its own that the dispatcher speaks TLS 1.3.
+
+    gRPC for Python cannot be told to speak nothing older, which shows the certificate of the host to everybody on the way
+    (github.com/grpc/grpc/pull/43045). With a dispatcher that can, it speaks 1.3: TLS prevents a downgrade.
+    """
+    context = tls.context()
+    if context is None:
+        return
+    hostname, port = split(at.address)
+    _, writer = await asyncio.open_connection(hostname, int(port), ssl=context, server_hostname=at.server_name)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 def _target(address: str) -> str:

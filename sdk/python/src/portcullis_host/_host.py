@@ -177,7 +177,7 @@ class Host:
             raise HostError("no dispatchers: name them, host:port")
         if self._tls is None:
             raise HostError("no tls: use TLSFiles, or Plaintext in tests")
-        self._tls.credentials()
+        self._tls.context()
         dialling = Dialling(
             dispatchers=self._dispatchers,
             server_name=self._server_name,

@@ -164,7 +164,7 @@ class _Loop:
         """Dials and holds one session."""
         dialling = self.manager.dialling
         async with channel(self.at, dialling.tls, max_frame_bytes=dialling.max_frame_bytes) as dispatcher:
-            stream = await _unless(self.leave, connect(dispatcher))
+            stream = await _unless(self.leave, connect(dispatcher, self.at, dialling.tls))
             if stream is None:
                 return
             link = self.manager.new_link(self)

@@ -25,16 +25,26 @@ class TLSFiles:
     """The authorities that dispatchers are verified by."""
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Reads the files.
+        """Reads the files for gRPC.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        cert, key, ca = (Path(file).read_bytes() for file in (self.cert, self.key, self.ca))
+        return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
+
+    def context(self) -> ssl.SSLContext:
+        """Reads the files for Python's own TLS, which says what is wrong with them.
 
         Raises:
             OSError: A file cannot be read, or does not hold what it should: ssl.SSLError is an OSError.
         """
-        check = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # gRPC says little about files at fault, and late.
-        check.load_cert_chain(self.cert, self.key)
-        check.load_verify_locations(self.ca)
-        cert, key, ca = (Path(file).read_bytes() for file in (self.cert, self.key, self.ca))
-        return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # As gRPC: an authority need not be a root.
+        context.load_cert_chain(self.cert, self.key)
+        context.load_verify_locations(self.ca)
+        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,9 @@ class Plaintext:
 
     def credentials(self) -> None:
         """Returns None: there are none."""
+
+    def context(self) -> None:
+        """Returns None: there is none."""
 
 
 TLS: TypeAlias = TLSFiles | Plaintext
