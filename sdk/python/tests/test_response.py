@@ -4,12 +4,12 @@ import copy
 import json
 import random
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import jsonpatch
 import pytest
 
-from portcullis_host import Cause, HandlerError, Mode, Response, Stage, allow, deny, json_patch, patch
+from portcullis_host import Cause, HandlerError, Mode, Response, Stage, deny, json_patch, patch
 from portcullis_host._errors import public_text
 from portcullis_host._response import to_message
 from portcullis_host.testing import create, delete, request, update
@@ -50,7 +50,7 @@ def test_a_patch_is_a_json_array_of_a_mutating_hook() -> None:
     assert (sent.patch, sent.patch_type) == (b'[{"op":"remove","path":"/a"}]', "JSONPatch")
     assert message(json_patch([])).patch_type == ""
     for wrong in (b"{}", b"[", b"\xff"):
-        with pytest.raises(HandlerError, match="no.* JSON Patch"):
+        with pytest.raises(HandlerError, match="is not a JSON Patch"):
             message(json_patch(wrong))
     with pytest.raises(HandlerError, match="validating"):
         message(json_patch([{"op": "remove", "path": "/a"}]), Stage.VALIDATE)
@@ -110,14 +110,16 @@ def document(chance: random.Random, depth: int) -> Any:
 
 
 def change(chance: random.Random, value: Any) -> Any:
-    if isinstance(value, list) and value:
-        value.insert(chance.randrange(len(value)), value.pop(chance.randrange(len(value))))
-    elif isinstance(value, dict) and value:
-        key = chance.choice(sorted(value))
-        value[key] = change(chance, value[key])
-    else:
+    if not value or not isinstance(value, list | dict):
         return document(chance, 1)
-    return value
+    if isinstance(value, list):
+        some = cast("list[Any]", value)
+        some.insert(chance.randrange(len(some)), some.pop(chance.randrange(len(some))))
+        return some
+    members = cast("dict[str, Any]", value)
+    key = chance.choice(sorted(members))
+    members[key] = change(chance, members[key])
+    return members
 
 
 def test_only_the_text_of_a_handler_error_leaves() -> None:
