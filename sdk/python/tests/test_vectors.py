@@ -5,6 +5,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ class Stage_:  # noqa: N801 (Stage is the SDK's)
             match action:
                 case Start(call):
                     call.started = self.now
-                    self.answer(call, lambda call=call: handle(call))
+                    self.answer(call, partial(handle, call))
                 case Cancel(call):
                     if self.held.get(call) == "wait":
                         self.answer(call, cancel)
