@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
+from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def generate(protos: Path, out: Path) -> None:
     """Replaces out by the code of the contract."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    plugin = Path(sysconfig.get_path("scripts")) / "protoc-gen-mypy"
+    plugin = next(file.locate() for file in files("mypy-protobuf") or () if file.stem == "protoc-gen-mypy")
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}", f"--plugin=protoc-gen-mypy={plugin}"]
     subprocess.run([*command, f"--python_out={out}", f"--mypy_out=quiet:{out}", *FILES], check=True)  # noqa: S603
     for file in [*out.rglob("*.py"), *out.rglob("*.pyi")]:
