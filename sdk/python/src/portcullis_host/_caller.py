@@ -109,7 +109,7 @@ class Caller:
             self._returned(job, refused("draining"))
 
     async def _in_task(self, job: Job) -> None:
-        verdict = failure(HANDLER_FAILED)
+        verdict = None
         try:
             if not _begin(job):
                 verdict = refused(job.call.ended)
@@ -121,10 +121,10 @@ class Caller:
                 except BaseException as error:  # noqa: BLE001 (whatever it raises is contained in its own call)
                     verdict = self._failed(job, span, error)
         finally:
-            self._returned(job, verdict)
+            self._returned(job, verdict or failure(HANDLER_FAILED))
 
     def _in_thread(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
-        verdict = failure(HANDLER_FAILED)
+        verdict = None
         try:
             if not _begin(job):
                 verdict = refused(job.call.ended)
@@ -136,7 +136,7 @@ class Caller:
                     verdict = self._failed(job, span, error)
         finally:
             with contextlib.suppress(RuntimeError):  # The event loop has ended meanwhile.
-                loop.call_soon_threadsafe(self._returned, job, verdict)
+                loop.call_soon_threadsafe(self._returned, job, verdict or failure(HANDLER_FAILED))
 
     def _answered(self, job: Job, span: object, response: object) -> host.Verdict:
         """Makes the verdict of a handler that returned. It counts also when the call is over."""

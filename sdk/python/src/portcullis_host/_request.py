@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from portcullis_host._errors import HandlerError
 from portcullis_host._limits import SECOND
@@ -45,22 +45,34 @@ class Mode(Enum):
 class Lifetime:
     """How long a call lasts. The deadline counts on time.monotonic_ns. Safe for concurrent use."""
 
+    _lock: Final = threading.Lock()
+    """Guards the making of events."""
+
     def __init__(self, deadline: int) -> None:
-        self.deadline = deadline
-        self._over = threading.Event()
+        self.deadline: Final = deadline
+        self._over = False
+        self._event: threading.Event | None = None
+        """Made when a handler waits: most do not."""
 
     def end(self) -> None:
         """Ends the call before its deadline."""
-        self._over.set()
+        with self._lock:
+            self._over = True
+            if self._event is not None:
+                self._event.set()
 
     @property
     def remaining(self) -> int:
         """Nanoseconds until the deadline; 0 when the call is over."""
-        return 0 if self._over.is_set() else max(0, self.deadline - time.monotonic_ns())
+        return 0 if self._over else max(0, self.deadline - time.monotonic_ns())
 
     def wait(self, timeout: float) -> bool:
         """Waits for the end of the call, at most timeout seconds, and reports whether it has come."""
-        self._over.wait(min(timeout, self.remaining / SECOND))
+        with self._lock:
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        event.wait(min(timeout, self.remaining / SECOND))
         return self.remaining == 0
 
 
