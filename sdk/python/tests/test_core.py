@@ -112,6 +112,7 @@ def test_verdicts_share_a_frame_of_bounded_size() -> None:
     for action in session.frame(NOW, review(1, hooks=200)):
         assert isinstance(action, Start)
         session.finish(NOW, action.call, refused("no"))
+    assert session.waiting == 200, "each verdict counts for the bound at which the reader stops"
     counts = [len(frame.verdicts.verdicts) for frame in sent(session)]
     assert counts == [64, 64, 64, 8]
 

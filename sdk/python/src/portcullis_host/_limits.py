@@ -55,7 +55,7 @@ MAX_HOOK_STATES: Final = 4 * MAX_HOOKS
 """States of hooks, by hook and clusters, that are remembered of a dispatcher."""
 
 MAX_OUTBOX: Final = 1024
-"""Frames that wait for the writer of a session before its reader waits too."""
+"""Verdicts and other frames that wait for the writer of a session before its reader waits too."""
 
 MAX_TARGETS: Final = 64
 """Dispatchers that a host holds sessions to; further peers are ignored."""

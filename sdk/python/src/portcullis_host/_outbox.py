@@ -19,9 +19,11 @@ class Outbox:
     _run: list[host.Verdict] = field(default_factory=list[host.Verdict])
     """Verdicts behind the frames."""
     _run_bytes: int = 0
+    _waiting: int = 0
 
     def __len__(self) -> int:
-        return len(self._frames) + len(self._run)
+        """Counts each verdict, also of those that share a frame: it bounds what a dispatcher that does not read can make the host keep."""
+        return self._waiting
 
     def allow_batches(self, limit: int) -> None:
         """Allows several verdicts in a frame, of at most limit bytes."""
@@ -31,6 +33,7 @@ class Outbox:
         """Adds a frame."""
         self._seal()
         self._frames.append(frame.SerializeToString())
+        self._waiting += 1
 
     def add_verdict(self, verdict: host.Verdict, size: int) -> None:
         """Adds a verdict, which must not change afterwards, and its encoded size."""
@@ -39,11 +42,12 @@ class Outbox:
             self._seal()
         self._run.append(verdict)
         self._run_bytes += size
+        self._waiting += 1
 
     def take(self) -> list[bytes]:
         """Empties the outbox and returns its frames, encoded."""
         self._seal()
-        frames, self._frames = self._frames, []
+        frames, self._frames, self._waiting = self._frames, [], 0
         return frames
 
     def _seal(self) -> None:
