@@ -15,7 +15,7 @@ PARTS := internal/wire hostsdk hostsdk/kube
 # Modules that are linted; tools/ holds none of our code.
 MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod $(PARTS:%=%/go.mod) e2e/go.mod bench/go.mod deploy/render/go.mod deploy/monitoring/go.mod))
 # Directories of this module's code.
-CODE := $(filter-out ./e2e/ ./bench/ ./docs/ ./gen/ ./proto/ ./tools/,$(wildcard ./*/))
+CODE := $(filter-out ./e2e/ ./bench/ ./docs/ ./gen/ ./proto/ ./sdk/ ./tools/,$(wildcard ./*/))
 # Flags for go test, for example TESTFLAGS='-run TestDeny -v'.
 TESTFLAGS ?=
 # Flags for bench: see `go run -C bench . -help`.
@@ -40,12 +40,33 @@ run: build ## Run everything in one process, with a sample configuration and a s
 
 .PHONY: test
 test: ## All tests: unit and in-memory mesh under the race detector, then a real kube-apiserver
-	@.ci/phases "unit (race detector)" "$(MAKE) unit" "chart" "$(MAKE) charttest" "dashboards and alerts" "$(MAKE) monitoringtest" "end to end" "$(MAKE) e2e" "benchmarks, once each" "$(MAKE) benchtest"
+	@.ci/phases "unit (race detector)" "$(MAKE) unit" "chart" "$(MAKE) charttest" "dashboards and alerts" "$(MAKE) monitoringtest" "end to end" "$(MAKE) e2e" "benchmarks, once each" "$(MAKE) benchtest" "SDKs" "$(MAKE) sdks"
 
 .PHONY: unit
 unit: ## Tests of this module under the race detector
 	go test -race -timeout 20m $(TESTFLAGS) ./... # a package of a minute of CPU time takes 10 on a machine that is busy
 	for module in $(PARTS); do go test -C $$module -race -timeout 20m $(TESTFLAGS) ./...; done # each with the versions that it requires at least
+
+# How the test host of each SDK starts, from the root; its check makes it. Memory is limited where the runtime keeps what is free.
+TESTHOST_python := .tmp/sdk-python/requirements/bin/python sdk/python/testhost.py
+TESTHOST_typescript := node sdk/typescript/build/testhost/testhost.js
+TESTHOST_rust := .tmp/bin/testhost-rust
+LANGUAGES := python typescript rust
+
+.PHONY: sdks
+sdks: ## Check the SDKs of other languages, and drive each by the conformance suite; skip those whose toolchain is missing
+	@.ci/phases $(foreach l,$(LANGUAGES),"sdk/$l" "sdk/$l/check" "conformance of $l" "$(MAKE) conformance-$l")
+
+.PHONY: $(LANGUAGES:%=conformance-%)
+$(LANGUAGES:%=conformance-%): conformance-%:
+	@if [[ -e $(lastword $(TESTHOST_$*)) ]] && command -v $(firstword $(TESTHOST_$*)) >/dev/null; then \
+		go test ./conformance -count=1 -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
+	else echo "conformance: $* skipped, its test host is not built"; [[ -z "$${CI:-}" ]]; fi
+
+.PHONY: conformancetable
+conformancetable: ## Write docs/conformance.md by a run of the suite for each SDK that is built
+	go test ./conformance -count=1 -run TestConformance -args -name go -table $(abspath docs/conformance.md)
+	@for l in $(LANGUAGES); do $(MAKE) conformance-$$l PORTCULLIS_TABLE=$(abspath docs/conformance.md); done
 
 .PHONY: browser
 browser: ## Get chromium and axe-core for the tests of the console, as far as this machine lets us
