@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -109,7 +110,7 @@ async def test_a_host_serves_over_tls_and_drains(files: Files) -> None:
         assert session.closed.is_set()
 
 
-async def test_files_are_read_anew_at_each_dial(files: Files, log: "Log") -> None:
+async def test_files_are_read_anew_at_each_dial(files: Files, log: Log) -> None:
     async with listen(credentials=files.server()) as dispatcher:
         h = new_host(dispatcher.address, tls=files.tls, server_name="mesh.example")
         files.issue("stranger", trustme.CA())
@@ -119,10 +120,27 @@ async def test_files_are_read_anew_at_each_dial(files: Files, log: "Log") -> Non
             assert (await (await dispatcher.accept()).review("allow", POD)).allowed
 
 
-async def test_a_dispatcher_with_another_name_is_refused(files: Files, log: "Log") -> None:
+async def test_a_dispatcher_with_another_name_is_refused(files: Files, log: Log) -> None:
     async with listen(credentials=files.server("evil.example")) as dispatcher:
         async with running(new_host(dispatcher.address, tls=files.tls, server_name="mesh.example")):
             await log.hears("no session.*mesh.example")
+
+
+async def test_a_dispatcher_without_tls_1_3_does_not_see_the_host(files: Files, log: Log) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    files.issue("mesh.example")
+    context.load_cert_chain(files.tls.cert, files.tls.key)
+    met: list[object] = []
+
+    def meet(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        met.append(reader)
+
+    async with await asyncio.start_server(meet, "127.0.0.1", 0, ssl=context) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with running(new_host(address, tls=files.tls, server_name="mesh.example")):
+            await log.hears("no session.*(ConnectionReset|PROTOCOL_VERSION)")
+    assert met == []
 
 
 async def test_a_fault_of_the_files_ends_the_start(files: Files) -> None:
@@ -162,6 +180,24 @@ async def test_a_host_dials_again_when_a_dispatcher_is_back() -> None:
             await dispatcher.stop()
             async with listen(address=address) as again:
                 assert (await (await again.accept()).review("allow", POD)).allowed
+
+
+async def test_a_useful_session_makes_the_next_dial_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+
+    def backoff(before: int, _: float) -> int:
+        attempts.append(before)
+        return 0
+
+    monkeypatch.setattr(_manager, "backoff", backoff)
+    async with listen() as dispatcher, running(new_host(dispatcher.address)):
+        for useful in (False, False, True):
+            session = await dispatcher.accept()
+            if useful:
+                await session.ping()
+            await session.send_encoded(b"nonsense")
+        await dispatcher.accept()
+    assert attempts[:3] == [0, 1, 0]
 
 
 async def test_peers_that_a_dispatcher_names_are_dialled() -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from portcullis_host._board import Board
 from portcullis_host._dial import GrpcStream, channel, connect
 from portcullis_host._dial_plan import Changes, DialPlan, Endpoint, Target, backoff, split
-from portcullis_host._errors import DrainedError, HostError, SessionError
+from portcullis_host._errors import DrainedError, HostError
 from portcullis_host._limits import RESOLVE_INTERVAL, SECOND
 from portcullis_host._link import Link, Listener
 from portcullis_host._tls import TLS
@@ -107,10 +107,11 @@ class Manager:
             now.clear()
             try:
                 addresses = await self._look_up(name)
-            except OSError as error:
-                if str(error) != last_error:
-                    self.logger.warning("dispatchers cannot be resolved: name=%s error=%s", name, error)
-                last_error = str(error)
+            except Exception as error:  # noqa: BLE001 (the resolver may be the user's)
+                text = _text(error)
+                if text != last_error:
+                    self.logger.warning("dispatchers cannot be resolved: name=%s error=%s", name, text)
+                last_error = text
             else:
                 last_error = ""
                 self._resolved(name, addresses)
@@ -151,7 +152,7 @@ class _Loop:
             self.accepted = False
             try:
                 await self._serve_once()
-            except (SessionError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 (whatever it is, the next dial may do better)
                 self._report(error)
             else:
                 self._report(None)
@@ -177,18 +178,19 @@ class _Loop:
     def _report(self, error: Exception | None) -> None:
         """Logs the end of a session; of equal failures in a row, the first."""
         logger, address = self.manager.logger, self.at.address
+        text = _text(error)
         if isinstance(error, DrainedError):
             self.manager.cut_off = error
-            logger.warning("session drained in part: address=%s error=%s", address, error)
+            logger.warning("session drained in part: address=%s error=%s", address, text)
         elif self.leave.is_set():
-            logger.debug("session drained: address=%s error=%s", address, error)
+            logger.debug("session drained: address=%s error=%s", address, text)
         elif self.accepted:
             self.last_error = ""
             self.manager.resolve_all()
-            logger.info("session ended: address=%s error=%s", address, error)
-        elif error is not None and str(error) != self.last_error:
-            self.last_error = str(error)
-            logger.warning("no session, trying on: address=%s error=%s", address, error)
+            logger.info("session ended: address=%s error=%s", address, text)
+        elif error is not None and text != self.last_error:
+            self.last_error = text
+            logger.warning("no session, trying on: address=%s error=%s", address, text)
 
     def welcomed(self, link: Link, welcome: host.Welcome) -> None:
         """Implements Listener."""
@@ -208,6 +210,11 @@ class _Loop:
     def ended(self, link: Link) -> None:
         """Implements Listener."""
         self.manager.board.ended(link)
+
+
+def _text(error: Exception | None) -> str:
+    """Returns the words of an error; a timeout, and a connection that was reset, have none."""
+    return str(error) or repr(error)
 
 
 async def _happens(event: asyncio.Event, within: int) -> bool:
