@@ -108,7 +108,7 @@ type Mesh struct {
 func Start(ctx context.Context, o Options) (*Mesh, error) {
 	m := &Mesh{scenario: o.Scenario, keys: o.Keys, client: https.NewClient(o.Keys), client2: https.NewHTTP2Client(o.Keys)}
 	if o.Observation == RecordsAndTraces {
-		m.traces = newTraces()
+		m.traces = newTraces(ctx)
 	}
 	if o.Hosts == Webhooks || o.Hosts == Adapted {
 		var err error

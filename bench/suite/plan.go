@@ -22,7 +22,8 @@ func All() []Group {
 		}
 		all = append(all, few, table(bytes, true, spread{32, 32}, spread{32, 1}))
 	}
-	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), observed(), adapted(), patching(), protocols(), speculation(), hedging())
+	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}),
+		observed(), adapted(), patching(), protocols(), speculation(), hedging())
 }
 
 // Short shows whether it is worth while to run all: the targets, with Pods of 2 kB.
