@@ -59,7 +59,7 @@ class Log(logging.Handler):
         self.more.set()
 
     async def hears(self, pattern: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not re.search(pattern, "\n".join(self.lines)):
                 self.more.clear()
                 await self.more.wait()
@@ -278,7 +278,7 @@ async def test_a_host_that_is_cancelled_breaks_its_sessions() -> None:
 
 async def test_a_stop_while_dialling_ends_the_host() -> None:
     h = new_host("127.0.0.1:1")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async with running(h):
             pass
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 from portcullis_host.contract import admission, host
 
-PATIENCE: Final = timedelta(seconds=10)
+PATIENCE: Final = timedelta(seconds=30)
 """How long a fake dispatcher waits for a host."""
 
 MAX_WHOLE: Final = 128 << 10
