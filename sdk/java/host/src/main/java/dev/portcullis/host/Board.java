@@ -138,9 +138,7 @@ final class Board implements SessionListener {
       if (put(logged, key, next)) {
         news.add(next);
       }
-      if (state.getState() == State.STATE_IN_ROTATION
-          && waiting.remove(id)
-          && waiting.isEmpty()) {
+      if (state.getState() == State.STATE_IN_ROTATION && waiting.remove(id) && waiting.isEmpty()) {
         ready.completeAsync(() -> null); // What the user does then may block.
       }
     }

@@ -2,7 +2,10 @@ package dev.portcullis.host;
 
 import com.google.errorprone.annotations.FormatMethod;
 
-/** The dispatcher violates the contract: the two sides no longer agree on the calls in flight. It ends the session. */
+/**
+ * The dispatcher violates the contract: the two sides no longer agree on the calls in flight. It
+ * ends the session.
+ */
 final class BrokenContractException extends Exception {
   private static final long serialVersionUID = 1;
 

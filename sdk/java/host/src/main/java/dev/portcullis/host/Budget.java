@@ -6,8 +6,8 @@ import java.util.List;
 import java.util.Set;
 
 /**
- * Divides the calls that a host takes at a time over its sessions. While shares change their sum may exceed the total; the calls
- * beyond it wait for a slot. Safe for concurrent use.
+ * Divides the calls that a host takes at a time over its sessions. While shares change their sum
+ * may exceed the total; the calls beyond it wait for a slot. Safe for concurrent use.
  */
 final class Budget {
   private final int total;
@@ -17,7 +17,9 @@ final class Budget {
     this.total = total;
   }
 
-  /** Adds a member, which is run outside of locks when its share may have changed by another one. */
+  /**
+   * Adds a member, which is run outside of locks when its share may have changed by another one.
+   */
   void add(Runnable member) {
     synchronized (this) {
       members.add(member);

@@ -18,7 +18,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** The calls of one session: which handlers start, are stopped, and owe a verdict. It is pure; one caller at a time. */
+/**
+ * The calls of one session: which handlers start, are stopped, and owe a verdict. It is pure; one
+ * caller at a time.
+ */
 final class Calls {
   private final Map<HookId, Hook> hooks;
   private final Consumer<Verdict> verdicts;
@@ -32,7 +35,8 @@ final class Calls {
   private final EarlyCancels early = new EarlyCancels();
   private final Assembly assembly;
   private int outstanding;
-  private int limit; // the highest bound ever announced: the dispatcher may not know a lower one yet
+  private int
+      limit; // the highest bound ever announced: the dispatcher may not know a lower one yet
   private boolean draining;
   private long highest; // of all reviews
   private long lastWhole; // of those that came whole
@@ -60,12 +64,12 @@ final class Calls {
   }
 
   /**
-   * Whether verdicts are owed. An incomplete review needs one if a call with a greater id was started: by HostDrain the dispatcher
-   * takes it as started too.
+   * Whether verdicts are owed. An incomplete review needs one if a call with a greater id was
+   * started: by HostDrain the dispatcher takes it as started too.
    */
   boolean owed() {
     return outstanding > 0
-        || assembly.isAssembling() && Long.compareUnsigned(assembly.call(), lastStarted) < 0;
+        || (assembly.isAssembling() && Long.compareUnsigned(assembly.call(), lastStarted) < 0);
   }
 
   /** The handlers that have not returned. */
@@ -97,8 +101,8 @@ final class Calls {
   }
 
   /**
-   * Takes reviews that come in one piece. Their ids increase, so that a call that comes again is noticed also after its end.
-   * Reviews in chunks have an order of their own.
+   * Takes reviews that come in one piece. Their ids increase, so that a call that comes again is
+   * noticed also after its end. Reviews in chunks have an order of their own.
    */
   List<Effect> whole(long now, long silence, List<Review> reviews) throws BrokenContractException {
     for (Review review : reviews) {
@@ -157,8 +161,9 @@ final class Calls {
   }
 
   private Effect start(Invocation invocation) {
-    running.computeIfAbsent(
-            invocation.callId(), id -> new Invocation[invocation.review().getHooksCount()])[
+    running
+            .computeIfAbsent(
+                invocation.callId(), id -> new Invocation[invocation.review().getHooksCount()])[
             invocation.index()] =
         invocation;
     byDeadline.add(invocation);
@@ -169,7 +174,10 @@ final class Calls {
     return new Effect.Start(invocation);
   }
 
-  /** Cancels running handlers. A cancellation before its review is remembered; one after the verdict is ignored. */
+  /**
+   * Cancels running handlers. A cancellation before its review is remembered; one after the verdict
+   * is ignored.
+   */
   List<Effect> cancel(long now, long silence, Cancel cancel) {
     long id = cancel.getCallId();
     if (assembly.isAssembling(id)) {
@@ -193,8 +201,8 @@ final class Calls {
   }
 
   /**
-   * Cancels a review that has come in part. If all its hooks are cancelled, no more chunks come; if some are, the cancellation is
-   * remembered, since the others still need the review.
+   * Cancels a review that has come in part. If all its hooks are cancelled, no more chunks come; if
+   * some are, the cancellation is remembered, since the others still need the review.
    */
   private void cancelChunks(long now, long silence, Cancel cancel) {
     if (!assembly.isCoveredBy(cancel)) {
@@ -211,7 +219,10 @@ final class Calls {
     }
   }
 
-  /** Takes the verdict of a handler that has returned. It is sent also for a cancelled call: it alone frees the slot. */
+  /**
+   * Takes the verdict of a handler that has returned. It is sent also for a cancelled call: it
+   * alone frees the slot.
+   */
   void finished(Invocation invocation, Verdict.Builder outcome) {
     Invocation[] of = running.get(invocation.callId());
     if (of == null || of[invocation.index()] != invocation) {

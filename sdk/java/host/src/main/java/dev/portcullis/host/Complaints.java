@@ -8,7 +8,10 @@ final class Complaints {
   private long last;
   private int unlogged;
 
-  /** Returns how many failures were not logged since the last one; negative if this one is not to be logged either. */
+  /**
+   * Returns how many failures were not logged since the last one; negative if this one is not to be
+   * logged either.
+   */
   synchronized int allow(long now) {
     if (any && now - last < Limits.COMPLAINT_INTERVAL) {
       unlogged++;

@@ -12,8 +12,8 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Keeps a session to one dispatcher: it dials, serves, and dials again, on a thread of its own. The board notes all that its
- * sessions report, and the dial plan what tells where dispatchers are.
+ * Keeps a session to one dispatcher: it dials, serves, and dials again, on a thread of its own. The
+ * board notes all that its sessions report, and the dial plan what tells where dispatchers are.
  */
 final class ConnLoop implements Runnable, SessionListener {
   private static final int MAX_DOUBLINGS = 6;
@@ -117,8 +117,7 @@ final class ConnLoop implements Runnable, SessionListener {
     accepted = true;
     manager.board().welcomed(of, welcome);
     manager.change(
-        plan ->
-            plan.welcomed(target.key(), at, welcome.getDispatcherId(), welcome.getPeersList()));
+        plan -> plan.welcomed(target.key(), at, welcome.getDispatcherId(), welcome.getPeersList()));
   }
 
   @Override
@@ -138,13 +137,13 @@ final class ConnLoop implements Runnable, SessionListener {
   }
 
   /**
-   * The pause after attempts failures in a row, in nanoseconds: longer each time, and random by chance, 0 to 1, so that the hosts of
-   * a dispatcher that restarts do not come back all at once.
+   * The pause after attempts failures in a row, in nanoseconds: longer each time, and random by
+   * chance, 0 to 1, so that the hosts of a dispatcher that restarts do not come back all at once.
    */
   static long backoff(int attempts, double chance) {
     long most =
         attempts < MAX_DOUBLINGS
-            ? Math.min(Limits.BACKOFF_MAX, 2 * Limits.BACKOFF_MIN << attempts)
+            ? Math.min(Limits.BACKOFF_MAX, (2 * Limits.BACKOFF_MIN) << attempts)
             : Limits.BACKOFF_MAX;
     return Limits.BACKOFF_MIN + (long) (chance * (most - Limits.BACKOFF_MIN));
   }

@@ -12,12 +12,16 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 
-/** Resolves the names of the dispatchers, and runs a {@link ConnLoop} for each dispatcher of the dial plan. */
+/**
+ * Resolves the names of the dispatchers, and runs a {@link ConnLoop} for each dispatcher of the
+ * dial plan.
+ */
 final class ConnManager {
   private final Settings settings;
   private final Machinery machinery;
   private final Board board;
-  private final Map<HostPort, BlockingQueue<Boolean>> resolveNow = new LinkedHashMap<>(); // wake-ups
+  private final Map<HostPort, BlockingQueue<Boolean>> resolveNow =
+      new LinkedHashMap<>(); // wake-ups
 
   // Guarded by this.
   private final DialPlan plan;
@@ -110,7 +114,10 @@ final class ConnManager {
     resolveNow.values().forEach(now -> now.offer(true));
   }
 
-  /** Keeps the addresses of one name current. While the name cannot be resolved the last addresses count. */
+  /**
+   * Keeps the addresses of one name current. While the name cannot be resolved the last addresses
+   * count.
+   */
   private void resolve(HostPort name, BlockingQueue<Boolean> now) {
     String lastError = "";
     try {

@@ -10,8 +10,9 @@ import java.util.Set;
 import java.util.TreeMap;
 
 /**
- * Decides which dispatchers a host dials: every address that the configured names resolve to, and every peer that a dispatcher
- * names. Of two sessions to one dispatcher the younger stays. It is pure; one caller at a time.
+ * Decides which dispatchers a host dials: every address that the configured names resolve to, and
+ * every peer that a dispatcher names. Of two sessions to one dispatcher the younger stays. It is
+ * pure; one caller at a time.
  *
  * <p>Each method returns the loops to start and to stop. A stopped loop drains its session.
  */
@@ -74,8 +75,8 @@ final class DialPlan {
   }
 
   /**
-   * Sets the dispatcher that a loop has met at an endpoint, and the peers that it names. It stops an older session to the same
-   * dispatcher.
+   * Sets the dispatcher that a loop has met at an endpoint, and the peers that it names. It stops
+   * an older session to the same dispatcher.
    */
   Changes welcomed(String key, Endpoint at, String dispatcher, List<Peer> peers) {
     Loop loop = loops.get(key);
@@ -141,8 +142,8 @@ final class DialPlan {
   }
 
   /**
-   * Compares the loops with the targets. It never stops a session because its address is no longer named: the dispatcher there
-   * still wants to be served.
+   * Compares the loops with the targets. It never stops a session because its address is no longer
+   * named: the dispatcher there still wants to be served.
    */
   private Changes reconcile() {
     Map<String, Target> wanted = wanted();
@@ -223,8 +224,9 @@ final class DialPlan {
   }
 
   /**
-   * The name that the certificate of a peer must carry. Certificates seldom hold the addresses of Pods: a peer that is known by its
-   * IP address alone carries the name of the dispatcher that named it.
+   * The name that the certificate of a peer must carry. Certificates seldom hold the addresses of
+   * Pods: a peer that is known by its IP address alone carries the name of the dispatcher that
+   * named it.
    */
   private String peerName(HostPort peer, String namer) {
     if (!serverName.isEmpty()) {

@@ -31,13 +31,13 @@ final class Dialer {
         // No step of a session blocks, so that the threads of the network may take them.
         .directExecutor()
         // What Hello announces. Verdicts are made to fit what the dispatcher announces in turn.
-        .maxInboundMessageSize(
-            Math.max(settings.hello().getMaxFrameBytes(), Limits.MAX_WIRE_BYTES))
+        .maxInboundMessageSize(Math.max(settings.hello().getMaxFrameBytes(), Limits.MAX_WIRE_BYTES))
         .flowControlWindow(Limits.WINDOW_BYTES)
         .withOption(
             ChannelOption.CONNECT_TIMEOUT_MILLIS,
             (int) TimeUnit.NANOSECONDS.toMillis(Limits.CONNECT_TIMEOUT))
-        // No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of a session.
+        // No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock
+        // of a session.
         .build();
   }
 }

@@ -19,8 +19,8 @@ final class EarlyCancels {
   private int size;
 
   /**
-   * Adds a cancellation, and forgets those from before a time. At the bound it forgets the oldest: their handlers run to their
-   * deadlines.
+   * Adds a cancellation, and forgets those from before a time. At the bound it forgets the oldest:
+   * their handlers run to their deadlines.
    */
   void remember(long now, long before, Cancel cancel) {
     forget(before);
@@ -56,8 +56,7 @@ final class EarlyCancels {
   /** Whether one of several cancellations names a hook. */
   static boolean name(List<Cancel> cancels, int hook) {
     return cancels.stream()
-        .anyMatch(
-            c -> c.getHookIndexesCount() == 0 || c.getHookIndexesList().contains(hook));
+        .anyMatch(c -> c.getHookIndexesCount() == 0 || c.getHookIndexesList().contains(hook));
   }
 
   private void forget(long before) {

@@ -4,7 +4,10 @@ import dev.portcullis.host.v1.DispatcherDrain;
 import dev.portcullis.host.v1.HookState;
 import dev.portcullis.host.v1.Probe;
 
-/** What the shell has to do after a step of a {@link SessionCore}. The frames to send are in its outbox. */
+/**
+ * What the shell has to do after a step of a {@link SessionCore}. The frames to send are in its
+ * outbox.
+ */
 sealed interface Effect {
   /** The dispatcher has accepted the host, or says more. */
   record Welcome(dev.portcullis.host.v1.Welcome message) implements Effect {}

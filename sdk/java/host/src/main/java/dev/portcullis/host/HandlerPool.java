@@ -14,8 +14,8 @@ import java.util.function.LongSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Runs the handlers of all sessions, at most as many at a time as it has slots. The others wait, in the order in which they came.
- * Safe for concurrent use.
+ * Runs the handlers of all sessions, at most as many at a time as it has slots. The others wait, in
+ * the order in which they came. Safe for concurrent use.
  */
 final class HandlerPool {
   private record Task(Invocation invocation, BiConsumer<Invocation, Verdict.Builder> done) {}
@@ -43,7 +43,10 @@ final class HandlerPool {
     this.logger = settings.logger();
   }
 
-  /** Has a handler run, now or later. done takes its outcome, unless the invocation is stopped before it begins. */
+  /**
+   * Has a handler run, now or later. done takes its outcome, unless the invocation is stopped
+   * before it begins.
+   */
   void submit(Invocation invocation, BiConsumer<Invocation, Verdict.Builder> done) {
     Task task = new Task(invocation, done);
     synchronized (this) {
@@ -66,9 +69,7 @@ final class HandlerPool {
 
   /** Stops an invocation: a running handler is interrupted, one that waits is answered at once. */
   void stop(
-      Invocation invocation,
-      Invocation.End why,
-      BiConsumer<Invocation, Verdict.Builder> done) {
+      Invocation invocation, Invocation.End why, BiConsumer<Invocation, Verdict.Builder> done) {
     if (!invocation.stop(why, callbacks)) {
       return;
     }
@@ -110,7 +111,9 @@ final class HandlerPool {
     notifyAll();
   }
 
-  /** Calls a handler, and returns its outcome. Whatever the handler throws stays in its own call. */
+  /**
+   * Calls a handler, and returns its outcome. Whatever the handler throws stays in its own call.
+   */
   private Verdict.Builder call(Invocation invocation) {
     long started = clock.getAsLong();
     long queued = started - invocation.received();

@@ -5,9 +5,11 @@ import org.jspecify.annotations.Nullable;
 /**
  * Says more about one hook. It is immutable.
  *
- * @param speculates whether the hook agrees to calls whose verdicts may be discarded: the dispatcher may then ask a mutating
- *     hook before those in front of it have answered. Only for handlers without side effects.
- * @param readiness answers whether the hook is ready for its first call; null if it is ready as soon as the host is connected
+ * @param speculates whether the hook agrees to calls whose verdicts may be discarded: the
+ *     dispatcher may then ask a mutating hook before those in front of it have answered. Only for
+ *     handlers without side effects.
+ * @param readiness answers whether the hook is ready for its first call; null if it is ready as
+ *     soon as the host is connected
  */
 public record HookOptions(boolean speculates, @Nullable Readiness readiness) {
   /** Agrees to nothing, and is ready at once. */

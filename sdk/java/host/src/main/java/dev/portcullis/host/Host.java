@@ -11,8 +11,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 
 /**
- * Serves hooks on a session to every dispatcher. {@link #builder} makes one, {@link #run} or {@link #start} runs it, once. All
- * methods may be called from any thread.
+ * Serves hooks on a session to every dispatcher. {@link #builder} makes one, {@link #run} or {@link
+ * #start} runs it, once. All methods may be called from any thread.
  */
 public final class Host implements AutoCloseable {
   private final Settings settings;
@@ -57,12 +57,14 @@ public final class Host implements AutoCloseable {
   }
 
   /**
-   * Starts to serve, and returns. Sessions that are lost or refused are logged and dialled again until the host drains.
+   * Starts to serve, and returns. Sessions that are lost or refused are logged and dialled again
+   * until the host drains.
    *
    * @return this host
-   * @throws IllegalStateException if hooks, dispatchers or TLS are missing, or the host was started before
-   * @throws UncheckedIOException if the files of the TLS cannot be read; later faults of them are logged, and may be corrected
-   *     while the host runs
+   * @throws IllegalStateException if hooks, dispatchers or TLS are missing, or the host was started
+   *     before
+   * @throws UncheckedIOException if the files of the TLS cannot be read; later faults of them are
+   *     logged, and may be corrected while the host runs
    */
   public synchronized Host start() {
     if (started || draining) {
@@ -82,8 +84,9 @@ public final class Host implements AutoCloseable {
   }
 
   /**
-   * Starts, serves until the process is asked to end (SIGTERM, SIGINT), drains, and returns. The process lives until the host has
-   * drained. The exit code of a JVM that a signal ends is 128 and the number of the signal.
+   * Starts, serves until the process is asked to end (SIGTERM, SIGINT), drains, and returns. The
+   * process lives until the host has drained. The exit code of a JVM that a signal ends is 128 and
+   * the number of the signal.
    *
    * @return false if calls were cut off, as for {@link #awaitTermination}
    * @throws IllegalStateException as for {@link #start}
@@ -98,8 +101,8 @@ public final class Host implements AutoCloseable {
   }
 
   /**
-   * Announces that the host takes no new calls, and returns. The calls in flight finish within the drain timeout. Later calls do
-   * nothing.
+   * Announces that the host takes no new calls, and returns. The calls in flight finish within the
+   * drain timeout. Later calls do nothing.
    */
   public void drain() {
     synchronized (this) {
@@ -118,7 +121,8 @@ public final class Host implements AutoCloseable {
   /**
    * Waits until the host has drained.
    *
-   * @return false if handlers were cut off: they did not return in the drain timeout, or 1 s after the end of their calls
+   * @return false if handlers were cut off: they did not return in the drain timeout, or 1 s after
+   *     the end of their calls
    * @throws InterruptedException if this thread is interrupted meanwhile
    */
   public boolean awaitTermination() throws InterruptedException {
@@ -140,8 +144,8 @@ public final class Host implements AutoCloseable {
   }
 
   /**
-   * Is completed once every hook is in rotation with at least one dispatcher. A readiness probe of the Pod on it keeps a rollout
-   * from replacing good replicas by ones that the mesh does not ask.
+   * Is completed once every hook is in rotation with at least one dispatcher. A readiness probe of
+   * the Pod on it keeps a rollout from replacing good replicas by ones that the mesh does not ask.
    *
    * @return a future that is never completed exceptionally
    */
@@ -158,11 +162,11 @@ public final class Host implements AutoCloseable {
     return board.status();
   }
 
-
   private void awaitSessions() {
     boolean drained = false;
     try {
-      drained = manager.awaitEnd() & machinery.pool().awaitIdle(Limits.HANDLER_GRACE);
+      boolean finished = manager.awaitEnd();
+      drained = machinery.pool().awaitIdle(Limits.HANDLER_GRACE) && finished;
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt(); // Nobody does so.
     }

@@ -18,8 +18,8 @@ import java.util.concurrent.Executor;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Says what a {@link Host} does. A later call of a method replaces what an earlier one said, except that each of {@link
- * #validate} and {@link #mutate} adds a hook. Not for concurrent use.
+ * Says what a {@link Host} does. A later call of a method replaces what an earlier one said, except
+ * that each of {@link #validate} and {@link #mutate} adds a hook. Not for concurrent use.
  */
 public final class HostBuilder {
   private static final int SUFFIX = 8;
@@ -53,9 +53,10 @@ public final class HostBuilder {
   }
 
   /**
-   * Sets the addresses to dial. Each address that a name resolves to is a dispatcher, and each has a session. Names are resolved
-   * again every 5 s; the JVM keeps addresses for 30 s, unless the security property {@code networkaddress.cache.ttl} or the system
-   * property {@code sun.net.inetaddr.ttl} says otherwise.
+   * Sets the addresses to dial. Each address that a name resolves to is a dispatcher, and each has
+   * a session. Names are resolved again every 5 s; the JVM keeps addresses for 30 s, unless the
+   * security property {@code networkaddress.cache.ttl} or the system property {@code
+   * sun.net.inetaddr.ttl} says otherwise.
    *
    * @param addresses host:port
    * @return this builder
@@ -83,8 +84,9 @@ public final class HostBuilder {
   }
 
   /**
-   * Sets the name that every dispatcher's certificate must carry. Without it that is the host of its address; a peer that is named
-   * by its IP address alone is known by the name of the dispatcher that named it.
+   * Sets the name that every dispatcher's certificate must carry. Without it that is the host of
+   * its address; a peer that is named by its IP address alone is known by the name of the
+   * dispatcher that named it.
    *
    * @param name the name; empty means not set
    * @return this builder
@@ -95,7 +97,8 @@ public final class HostBuilder {
   }
 
   /**
-   * Names this process among its replicas. Without it that is the name of the machine and a random suffix.
+   * Names this process among its replicas. Without it that is the name of the machine and a random
+   * suffix.
    *
    * @param instance new at each start; empty means not set
    * @return this builder
@@ -128,7 +131,8 @@ public final class HostBuilder {
   }
 
   /**
-   * Sets how many calls the host takes at a time, divided over its sessions. It bounds the handlers that run at once.
+   * Sets how many calls the host takes at a time, divided over its sessions. It bounds the handlers
+   * that run at once.
    *
    * @param calls 1 or more; 64 if it is not set
    * @return this builder
@@ -167,8 +171,9 @@ public final class HostBuilder {
   }
 
   /**
-   * Sets what runs the handlers, for example an executor of virtual threads. It should start a task at once: no more than the
-   * maximum of outstanding calls are handed to it at a time. It stays the caller's to shut down.
+   * Sets what runs the handlers, for example an executor of virtual threads. It should start a task
+   * at once: no more than the maximum of outstanding calls are handed to it at a time. It stays the
+   * caller's to shut down.
    *
    * @param executor without one the host has threads of its own
    * @return this builder
@@ -228,7 +233,8 @@ public final class HostBuilder {
    * @param name of the hook, as in its configuration
    * @param handler judges requests
    * @return this builder
-   * @throws IllegalArgumentException if the name is empty or was added before, or the host has 1,024 hooks
+   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
+   *     1,024 hooks
    */
   public HostBuilder validate(String name, Handler handler) {
     return validate(name, handler, HookOptions.DEFAULTS);
@@ -241,7 +247,8 @@ public final class HostBuilder {
    * @param handler judges requests
    * @param options say more about it
    * @return this builder
-   * @throws IllegalArgumentException if the name is empty or was added before, or the host has 1,024 hooks
+   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
+   *     1,024 hooks
    */
   public HostBuilder validate(String name, Handler handler, HookOptions options) {
     return add(new HookId(name, Stage.STAGE_VALIDATE), handler, options);
@@ -253,7 +260,8 @@ public final class HostBuilder {
    * @param name of the hook, as in its configuration
    * @param handler judges requests
    * @return this builder
-   * @throws IllegalArgumentException if the name is empty or was added before, or the host has 1,024 hooks
+   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
+   *     1,024 hooks
    */
   public HostBuilder mutate(String name, Handler handler) {
     return mutate(name, handler, HookOptions.DEFAULTS);
@@ -266,7 +274,8 @@ public final class HostBuilder {
    * @param handler judges requests
    * @param options say more about it
    * @return this builder
-   * @throws IllegalArgumentException if the name is empty or was added before, or the host has 1,024 hooks
+   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
+   *     1,024 hooks
    */
   public HostBuilder mutate(String name, Handler handler, HookOptions options) {
     return add(new HookId(name, Stage.STAGE_MUTATE), handler, options);

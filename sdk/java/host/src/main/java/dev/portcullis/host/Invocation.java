@@ -8,8 +8,8 @@ import java.util.concurrent.Executor;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One run of a handler for one verdict. A session's core makes it, and the shell runs it. It waits, then runs, then is done; one
- * that is stopped while it waits never runs. Safe for concurrent use.
+ * One run of a handler for one verdict. A session's core makes it, and the shell runs it. It waits,
+ * then runs, then is done; one that is stopped while it waits never runs. Safe for concurrent use.
  */
 final class Invocation {
   /** Why a call ends before its verdict. */

@@ -33,7 +33,9 @@ final class Json {
     }
   }
 
-  /** Whether a text is a JSON array. The dispatcher applies patches and finds their other faults. */
+  /**
+   * Whether a text is a JSON array. The dispatcher applies patches and finds their other faults.
+   */
   static boolean isArray(ByteString text) {
     try {
       return read(text).isArray();

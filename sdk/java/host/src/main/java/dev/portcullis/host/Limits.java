@@ -2,7 +2,10 @@ package dev.portcullis.host;
 
 import java.util.concurrent.TimeUnit;
 
-/** The limits of a host and its sessions. Times are in nanoseconds, as everywhere in the SDK's own code. */
+/**
+ * The limits of a host and its sessions. Times are in nanoseconds, as everywhere in the SDK's own
+ * code.
+ */
 final class Limits {
   static final String SDK = "portcullis-java";
   static final String SDK_VERSION = "0.1.0";
@@ -18,7 +21,9 @@ final class Limits {
 
   static final int MAX_OUTSTANDING = 64;
 
-  /** Largest review: two objects of the most that an API server stores, 3 MiB, and as much again. */
+  /**
+   * Largest review: two objects of the most that an API server stores, 3 MiB, and as much again.
+   */
   static final int MAX_FRAME_BYTES = 16 << 20;
 
   static final long DRAIN_TIMEOUT = TimeUnit.SECONDS.toNanos(10);
@@ -50,7 +55,10 @@ final class Limits {
   /** Largest frame with reviews of a dispatcher that sends larger ones in chunks. */
   static final int MAX_WIRE_BYTES = 128 << 10;
 
-  /** How many hooks one review may ask: more than this a dispatcher has not outstanding on a session. */
+  /**
+   * How many hooks one review may ask: more than this a dispatcher has not outstanding on a
+   * session.
+   */
   static final int MAX_REVIEW_HOOKS = 1 << 16;
 
   /** Longest text of a failure. */
@@ -71,7 +79,9 @@ final class Limits {
   /** How many readiness checks run at a time in a session. */
   static final int MAX_PROBES = 16;
 
-  /** Frames that wait for a dispatcher that does not read. Past it the host does not read either. */
+  /**
+   * Frames that wait for a dispatcher that does not read. Past it the host does not read either.
+   */
   static final int MAX_OUTBOX = 1024;
 
   /** How many states of hooks are kept of a session. */

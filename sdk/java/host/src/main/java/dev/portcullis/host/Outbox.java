@@ -10,8 +10,8 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Holds frames that are to be sent, in order. Successive verdicts become one frame if the dispatcher takes batches; no verdict
- * waits for others to come. It is pure.
+ * Holds frames that are to be sent, in order. Successive verdicts become one frame if the
+ * dispatcher takes batches; no verdict waits for others to come. It is pure.
  */
 final class Outbox {
   private final ArrayDeque<ConnectRequest> frames = new ArrayDeque<>();
@@ -32,8 +32,7 @@ final class Outbox {
   }
 
   void add(Verdict verdict) {
-    int size =
-        CodedOutputStream.computeMessageSize(Verdicts.VERDICTS_FIELD_NUMBER, verdict);
+    int size = CodedOutputStream.computeMessageSize(Verdicts.VERDICTS_FIELD_NUMBER, verdict);
     if (!batches
         || run.size() == Limits.MAX_BATCH
         || runBytes + size + Limits.FRAME_OVERHEAD > limit) {

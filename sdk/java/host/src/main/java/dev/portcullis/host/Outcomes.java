@@ -95,8 +95,9 @@ final class Outcomes {
   }
 
   /**
-   * Makes a verdict small enough for a dispatcher that takes frames of limit bytes. A denial stays a denial: it loses all but its
-   * message, then the end of the message. Any other verdict becomes a failure.
+   * Makes a verdict small enough for a dispatcher that takes frames of limit bytes. A denial stays
+   * a denial: it loses all but its message, then the end of the message. Any other verdict becomes
+   * a failure.
    */
   static Verdict fit(Verdict verdict, int limit) {
     int size = verdict.getSerializedSize() + Limits.FRAME_OVERHEAD;
@@ -111,8 +112,7 @@ final class Outcomes {
       return small.setError(HandlerError.newBuilder().setMessage(text)).build();
     }
     Status denial = verdict.getResponse().getStatus();
-    Status.Builder status =
-        Status.newBuilder().setStatus("Failure").setCode(denial.getCode());
+    Status.Builder status = Status.newBuilder().setStatus("Failure").setCode(denial.getCode());
     int without = deny(small, status).getSerializedSize();
     // The lengths of the nested messages grow with the text.
     int left = limit - without - 2 * Limits.FRAME_OVERHEAD;

@@ -12,8 +12,8 @@ import java.io.UncheckedIOException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One request to judge. It is immutable but for the trees of {@link #object()} and {@link #oldObject()}, which belong to the
- * handler.
+ * One request to judge. It is immutable but for the trees of {@link #object()} and {@link
+ * #oldObject()}, which belong to the handler.
  */
 public final class Request {
   private final HookCall call;
@@ -29,15 +29,16 @@ public final class Request {
   }
 
   /**
-   * Makes a request for the unit test of a handler. {@code dev.portcullis.host.testing.Requests} has the usual admissions.
+   * Makes a request for the unit test of a handler. {@code dev.portcullis.host.testing.Requests}
+   * has the usual admissions.
    *
    * @param stage the stage of the hook
    * @param admission the request itself
-   * @return a request with empty names of hook and configuration, which decodes by {@link Codec#jackson()}
+   * @return a request with empty names of hook and configuration, which decodes by {@link
+   *     Codec#jackson()}
    */
   public static Request of(Stage stage, AdmissionRequest admission) {
-    return new Request(
-        HookCall.newBuilder().setStage(stage).build(), admission, Codec.jackson());
+    return new Request(HookCall.newBuilder().setStage(stage).build(), admission, Codec.jackson());
   }
 
   /**
@@ -77,9 +78,10 @@ public final class Request {
   }
 
   /**
-   * Why the hook is asked; a handler without side effects need not care. {@code MODE_SHADOW} means that the verdict decides
-   * nothing: a handler that logs or counts what it refuses may want to leave that out. {@code MODE_SPECULATIVE} and {@code
-   * MODE_HEDGE} mean that it may not count. {@code MODE_UNSPECIFIED} and {@code MODE_DECIDE} are the usual case.
+   * Why the hook is asked; a handler without side effects need not care. {@code MODE_SHADOW} means
+   * that the verdict decides nothing: a handler that logs or counts what it refuses may want to
+   * leave that out. {@code MODE_SPECULATIVE} and {@code MODE_HEDGE} mean that it may not count.
+   * {@code MODE_UNSPECIFIED} and {@code MODE_DECIDE} are the usual case.
    *
    * @return the mode
    */
@@ -169,8 +171,8 @@ public final class Request {
   }
 
   /**
-   * The object after the operation as a tree, in which numbers keep their spelling. It is decoded by the first call. Later
-   * calls return the same tree, which belongs to this handler alone.
+   * The object after the operation as a tree, in which numbers keep their spelling. It is decoded
+   * by the first call. Later calls return the same tree, which belongs to this handler alone.
    *
    * @return the tree; a missing node on {@code DELETE}
    * @throws UncheckedIOException if the object is not JSON

@@ -3,7 +3,10 @@ package dev.portcullis.host;
 import java.net.UnknownHostException;
 import java.util.List;
 
-/** Looks up the addresses of a name. Each name of a dispatcher has a thread that calls it, every 5 s or more often. */
+/**
+ * Looks up the addresses of a name. Each name of a dispatcher has a thread that calls it, every 5 s
+ * or more often.
+ */
 @FunctionalInterface
 public interface Resolver {
   /**

@@ -12,8 +12,8 @@ import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
 /**
- * A verdict. {@link #allow}, {@link #deny} and {@link #patch(JsonNode)} make one; the methods that add to it return a new
- * one. It is immutable.
+ * A verdict. {@link #allow}, {@link #deny} and {@link #patch(JsonNode)} make one; the methods that
+ * add to it return a new one. It is immutable.
  */
 public final class Response {
   private static final Response ALLOW =
@@ -51,7 +51,8 @@ public final class Response {
   /**
    * The write may go on, and the object is changed. Mutating hooks only.
    *
-   * @param patch a JSON Patch (RFC 6902) against exactly {@link Request#rawObject}; empty means no change
+   * @param patch a JSON Patch (RFC 6902) against exactly {@link Request#rawObject}; empty means no
+   *     change
    * @return the verdict
    */
   public static Response patch(ByteString patch) {
@@ -68,7 +69,8 @@ public final class Response {
   /**
    * The write may go on, and the object is changed. Mutating hooks only.
    *
-   * @param operations the array of operations of a JSON Patch (RFC 6902) against {@link Request#object()}
+   * @param operations the array of operations of a JSON Patch (RFC 6902) against {@link
+   *     Request#object()}
    * @return the verdict
    */
   public static Response patch(JsonNode operations) {
@@ -76,8 +78,8 @@ public final class Response {
   }
 
   /**
-   * The write may go on, and the object is changed from one document to another. Mutating hooks only. For typed models write
-   * both as trees by the same mapper.
+   * The write may go on, and the object is changed from one document to another. Mutating hooks
+   * only. For typed models write both as trees by the same mapper.
    *
    * @param before the object of the request, or the part of it that the handler knows
    * @param after the same as it should be
@@ -88,8 +90,8 @@ public final class Response {
   }
 
   /**
-   * The write may go on, and the object is changed. Mutating hooks only. The patch is the difference between the object
-   * before and after the change.
+   * The write may go on, and the object is changed. Mutating hooks only. The patch is the
+   * difference between the object before and after the change.
    *
    * @param request the request, whose {@link Request#object()} does not change
    * @param change changes a copy of the object
@@ -115,7 +117,8 @@ public final class Response {
   }
 
   /**
-   * Sets the machine-readable reason of a denial. Without it the reason is "Forbidden" with code 403, else empty.
+   * Sets the machine-readable reason of a denial. Without it the reason is "Forbidden" with code
+   * 403, else empty.
    *
    * @param reason for example "Invalid"
    * @return a verdict like this one with the reason

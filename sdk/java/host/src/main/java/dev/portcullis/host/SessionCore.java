@@ -20,8 +20,9 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Decides what one session does. It is pure: no thread, no clock, no I/O. Time comes in as a parameter, in nanoseconds from any
- * beginning. Each step returns what the shell has to do, and leaves frames to send in the outbox. One caller at a time.
+ * Decides what one session does. It is pure: no thread, no clock, no I/O. Time comes in as a
+ * parameter, in nanoseconds from any beginning. Each step returns what the shell has to do, and
+ * leaves frames to send in the outbox. One caller at a time.
  */
 final class SessionCore {
   private static final long NEVER = Long.MAX_VALUE;
@@ -204,15 +205,19 @@ final class SessionCore {
     }
   }
 
-  /** Bounds the rest of a session whose dispatcher drains: it ends the stream after the calls in flight. */
+  /**
+   * Bounds the rest of a session whose dispatcher drains: it ends the stream after the calls in
+   * flight.
+   */
   private List<Effect> leave(long now, DispatcherDrain drain) {
     endUntil = Math.min(endUntil, now + nanos(drain.getGraceMs()) + Limits.CLOSE_TIMEOUT);
     return List.of(new Effect.Leaving(drain));
   }
 
   /**
-   * Sends an unasked Pong when frames have come for a while and the host has sent none: on a slow link a Ping may be stuck behind
-   * them. Without frames it sends nothing: a host that receives nothing must get no calls.
+   * Sends an unasked Pong when frames have come for a while and the host has sent none: on a slow
+   * link a Ping may be stuck behind them. Without frames it sends nothing: a host that receives
+   * nothing must get no calls.
    */
   private void stayAlive(long now) {
     if (outbox.waiting() > 0) {
@@ -265,7 +270,9 @@ final class SessionCore {
     return outbox.waiting() > Limits.MAX_OUTBOX;
   }
 
-  /** Stops the calls whose time is over, and aborts the session when a time of its own has passed. */
+  /**
+   * Stops the calls whose time is over, and aborts the session when a time of its own has passed.
+   */
   List<Effect> tick(long now) {
     if (over) {
       return List.of();
@@ -287,8 +294,7 @@ final class SessionCore {
   long wake() {
     return over
         ? NEVER
-        : Math.min(
-            Math.min(lifeUntil(), calls.nextDeadline()), Math.min(drainUntil, endUntil));
+        : Math.min(Math.min(lifeUntil(), calls.nextDeadline()), Math.min(drainUntil, endUntil));
   }
 
   private long lifeUntil() {

@@ -47,8 +47,7 @@ public record Status(List<Session> sessions) {
    * @param state the state
    * @param message explains what to do about it; may be empty
    */
-  public record Hook(
-      String name, Stage stage, List<String> clusters, State state, String message) {
+  public record Hook(String name, Stage stage, List<String> clusters, State state, String message) {
     /** Copies the list. */
     public Hook {
       clusters = List.copyOf(clusters);

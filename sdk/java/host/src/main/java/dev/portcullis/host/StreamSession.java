@@ -19,8 +19,9 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The shell around the {@link SessionCore} of one session. Threads of gRPC, of handlers and of the timer step the core under a
- * lock, and carry out what it asks outside of it. Each of them may send; one of them does at a time.
+ * The shell around the {@link SessionCore} of one session. Threads of gRPC, of handlers and of the
+ * timer step the core under a lock, and carry out what it asks outside of it. Each of them may
+ * send; one of them does at a time.
  */
 final class StreamSession implements ClientResponseObserver<ConnectRequest, ConnectResponse> {
   /**
@@ -37,7 +38,8 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
   private final Runnable member = this::shareChanged; // of the budget
   private final CompletableFuture<End> ended = new CompletableFuture<>();
   private final Object lock = new Object();
-  private volatile @Nullable ClientCallStreamObserver<ConnectRequest> stream; // set once, before any callback
+  private volatile @Nullable ClientCallStreamObserver<ConnectRequest>
+      stream; // set once, before any callback
 
   // Guarded by lock.
   private @Nullable SessionCore core; // null until the stream is open
@@ -56,9 +58,7 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
   /** Opens the stream and serves until it ends. */
   End serve(Channel channel) {
     Future<?> timeout =
-        machinery
-            .timer()
-            .schedule(this::checkOpen, Limits.CONNECT_TIMEOUT, TimeUnit.NANOSECONDS);
+        machinery.timer().schedule(this::checkOpen, Limits.CONNECT_TIMEOUT, TimeUnit.NANOSECONDS);
     HostServiceGrpc.newStub(channel).connect(this);
     synchronized (lock) {
       if (aborted != null) {
@@ -72,7 +72,10 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
     }
   }
 
-  /** Announces that the host takes no new calls; a stream that is not open yet is given up. Later calls do nothing. */
+  /**
+   * Announces that the host takes no new calls; a stream that is not open yet is given up. Later
+   * calls do nothing.
+   */
   void drain() {
     boolean open =
         step(
@@ -229,7 +232,10 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
         });
   }
 
-  /** Announces the share of the budget. It is read under the lock, so that the later one of two changes is announced last. */
+  /**
+   * Announces the share of the budget. It is read under the lock, so that the later one of two
+   * changes is announced last.
+   */
   private void shareChanged() {
     step(
         c -> {
@@ -250,7 +256,10 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
     stream().cancel(why.error(), null);
   }
 
-  /** Sends the frames that wait, as far as the stream takes them. One thread does so, and also sends what others add. */
+  /**
+   * Sends the frames that wait, as far as the stream takes them. One thread does so, and also sends
+   * what others add.
+   */
   private void flush() {
     for (ConnectRequest frame = claim(); frame != null; frame = next()) {
       send(frame);
@@ -341,15 +350,16 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
     AtomicBoolean answered = new AtomicBoolean();
     Future<?> checking =
         machinery.workers().submit(() -> answer(answered, probe, notReady(probe.getHook())));
-    Future<?> unused = machinery
-        .timer()
-        .schedule(
-            () -> {
-              checking.cancel(true);
-              answer(answered, probe, Outcomes.NOT_READY);
-            },
-            Limits.PROBE_TIMEOUT,
-            TimeUnit.NANOSECONDS);
+    Future<?> unused =
+        machinery
+            .timer()
+            .schedule(
+                () -> {
+                  checking.cancel(true);
+                  answer(answered, probe, Outcomes.NOT_READY);
+                },
+                Limits.PROBE_TIMEOUT,
+                TimeUnit.NANOSECONDS);
   }
 
   private void answer(AtomicBoolean answered, Probe probe, @Nullable String notReady) {

@@ -62,8 +62,8 @@ final class Telemetry {
   }
 
   /**
-   * Starts the span of a handler as a child of the call's span in the dispatcher. It begins when the review was received, and the
-   * event "queued" is when the handler is called.
+   * Starts the span of a handler as a child of the call's span in the dispatcher. It begins when
+   * the review was received, and the event "queued" is when the handler is called.
    */
   Span start(Invocation invocation, long queued) {
     Span span =
@@ -121,8 +121,8 @@ final class Telemetry {
   }
 
   /**
-   * The call's span in the dispatcher. The traceparent of a review is that of all its hooks; the span of the call of one is named
-   * beside it.
+   * The call's span in the dispatcher. The traceparent of a review is that of all its hooks; the
+   * span of the call of one is named beside it.
    */
   private static Context parent(Invocation invocation) {
     Review review = invocation.review();
@@ -133,7 +133,8 @@ final class Telemetry {
         W3CTraceContextPropagator.getInstance()
             .extract(
                 Context.root(),
-                Map.of("traceparent", review.getTraceparent(), "tracestate", review.getTracestate()),
+                Map.of(
+                    "traceparent", review.getTraceparent(), "tracestate", review.getTracestate()),
                 MapGetter.INSTANCE);
     SpanContext reviewSpan = Span.fromContext(context).getSpanContext();
     HookCall call = invocation.call();

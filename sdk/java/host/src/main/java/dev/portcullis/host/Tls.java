@@ -8,8 +8,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * How sessions are secured. It is asked anew at each dial, so that certificates and authorities are replaced without a
- * restart. Sessions that stand are not disturbed.
+ * How sessions are secured. It is asked anew at each dial, so that certificates and authorities are
+ * replaced without a restart. Sessions that stand are not disturbed.
  */
 public final class Tls {
   private final Security security;
@@ -21,9 +21,10 @@ public final class Tls {
   /**
    * Secures sessions by TLS 1.3 and files in PEM.
    *
-   * @param certificate of the host, its identity to the mesh, with those of intermediate authorities behind it
-   * @param key of the certificate, in PKCS #8 ({@code BEGIN PRIVATE KEY}). cert-manager writes it with {@code
-   *     privateKey.encoding: PKCS8}
+   * @param certificate of the host, its identity to the mesh, with those of intermediate
+   *     authorities behind it
+   * @param key of the certificate, in PKCS #8 ({@code BEGIN PRIVATE KEY}). cert-manager writes it
+   *     with {@code privateKey.encoding: PKCS8}
    * @param authorities that the certificates of dispatchers are verified by
    * @return the security
    */

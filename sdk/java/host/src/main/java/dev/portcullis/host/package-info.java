@@ -1,5 +1,6 @@
 /**
- * Hosts of the Portcullis admission service mesh: programs that dial the dispatchers of a mesh and serve admission hooks.
+ * Hosts of the Portcullis admission service mesh: programs that dial the dispatchers of a mesh and
+ * serve admission hooks.
  *
  * <pre>{@code
  * Host host =
@@ -16,9 +17,9 @@
  * host.run(); // until SIGTERM
  * }</pre>
  *
- * <p>A {@link dev.portcullis.host.Handler} is a function from a request to a verdict. Handlers run on the threads of an
- * executor, many at once, and never on those that read from the mesh. Objects arrive byte for byte as the API server sent
- * them, and are decoded when a handler asks.
+ * <p>A {@link dev.portcullis.host.Handler} is a function from a request to a verdict. Handlers run
+ * on the threads of an executor, many at once, and never on those that read from the mesh. Objects
+ * arrive byte for byte as the API server sent them, and are decoded when a handler asks.
  *
  * <p>Everything that is public here may be used from any thread, but for the builders.
  */

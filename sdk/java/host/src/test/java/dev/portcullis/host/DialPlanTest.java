@@ -15,7 +15,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
-/** Plays the story of hostsdk/testdata/dial_plan.txt: which dispatchers a host dials as it learns of them. */
+/**
+ * Plays the story of hostsdk/testdata/dial_plan.txt: which dispatchers a host dials as it learns of
+ * them.
+ */
 class DialPlanTest {
   private final Map<String, DialPlan.Endpoint> first = new HashMap<>(); // of each loop
   private DialPlan plan = new DialPlan(List.of(), "");
@@ -40,8 +43,7 @@ class DialPlanTest {
   private String play(List<String> input) {
     List<String> words = Arrays.asList(input.get(0).split("[ (),]+"));
     String key = words.get(1).replace('_', ' ');
-    DialPlan.Endpoint at =
-        first.getOrDefault(key, new DialPlan.Endpoint(new HostPort("", 0), ""));
+    DialPlan.Endpoint at = first.getOrDefault(key, new DialPlan.Endpoint(new HostPort("", 0), ""));
     return switch (words.get(0)) {
       case "plan" -> begin(words);
       case "resolve" ->

@@ -49,8 +49,7 @@ final class TranscriptHooks {
       case "patch", "stray-patch" ->
           Response.patch(request.admission().getObject().getRaw())
               .warnings("patched in round " + request.round());
-      case "name-configuration" ->
-          Response.allow().audit("configuration", request.configuration());
+      case "name-configuration" -> Response.allow().audit("configuration", request.configuration());
       case "name-mode" -> Response.allow().audit("mode", request.mode().name());
       case "fail" -> throw new Exception("password is hunter2");
       case "fail-in-public" ->
@@ -91,7 +90,10 @@ final class TranscriptHooks {
         new Request(invocation.call(), invocation.review().getRequest(), Codec.jackson());
     try {
       Response response =
-          invocation.hook().handler().handle(RunningCall.of(invocation, () -> 0, Runnable::run), request);
+          invocation
+              .hook()
+              .handler()
+              .handle(RunningCall.of(invocation, () -> 0, Runnable::run), request);
       finish(running, response);
     } catch (Throwable t) {
       returned.add(new Returned(invocation, running.started(), Outcomes.threw(t, false)));

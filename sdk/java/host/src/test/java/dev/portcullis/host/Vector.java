@@ -63,10 +63,7 @@ record Vector(String name, List<Step> steps) {
   /** One thing that the host does: one member is set. */
   @JsonIgnoreProperties(ignoreUnknown = true)
   record Event(
-      @Nullable String started,
-      @Nullable String frame,
-      boolean closed,
-      @Nullable String ended) {
+      @Nullable String started, @Nullable String frame, boolean closed, @Nullable String ended) {
     ConnectRequest message() throws InvalidProtocolBufferException {
       return ConnectRequest.parseFrom(HexFormat.of().parseHex(String.valueOf(frame)));
     }

@@ -78,7 +78,10 @@ class VectorTest {
       }
     }
 
-    /** Handlers run at the same time: the order of their starts and of successive verdicts means nothing. */
+    /**
+     * Handlers run at the same time: the order of their starts and of successive verdicts means
+     * nothing.
+     */
     String describe() {
       StringBuilder out = new StringBuilder();
       started.stream().sorted().forEach(hook -> out.append("started ").append(hook).append('\n'));
@@ -146,9 +149,7 @@ class VectorTest {
       step.hooks().forEach(hook -> hooks.register(builder, hook));
       Settings settings = builder.settings();
       long drain =
-          step.drainTimeoutMs() > 0
-              ? step.drainTimeoutMs() * 1_000_000L
-              : settings.drainTimeout();
+          step.drainTimeoutMs() > 0 ? step.drainTimeoutMs() * 1_000_000L : settings.drainTimeout();
       Hello hello =
           settings.hello().toBuilder().setMaxOutstanding(settings.maxOutstanding()).build();
       core = new SessionCore(now, hello, settings.hooks(), drain);

@@ -3,7 +3,10 @@ package dev.portcullis.testhost;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** The file that the program is started with. An empty text, an empty list and 0 mean the default of the SDK. */
+/**
+ * The file that the program is started with. An empty text, an empty list and 0 mean the default of
+ * the SDK.
+ */
 record Config(
     String name,
     String instance,

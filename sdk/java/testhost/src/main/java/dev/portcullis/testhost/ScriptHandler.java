@@ -31,8 +31,7 @@ record ScriptHandler(String hook, Control control) implements Handler {
       pause(script);
       return decorate(script, request, outcome(script, request), left);
     } finally {
-      control.say(
-          Control.event("returned").put("hook", hook).put("cancelled", call.isCancelled()));
+      control.say(Control.event("returned").put("hook", hook).put("cancelled", call.isCancelled()));
     }
   }
 
@@ -90,8 +89,7 @@ record ScriptHandler(String hook, Control control) implements Handler {
     return response;
   }
 
-  private static Response decorate(
-      JsonNode script, Request request, Response response, long left) {
+  private static Response decorate(JsonNode script, Request request, Response response, long left) {
     Response out = response;
     for (JsonNode warning : script.path("warnings")) {
       out = out.warnings(warning.asText());

@@ -2,9 +2,9 @@ package dev.portcullis.testhost;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import dev.portcullis.host.HandlerException;
+import dev.portcullis.host.HookOptions;
 import dev.portcullis.host.Host;
 import dev.portcullis.host.HostBuilder;
-import dev.portcullis.host.HookOptions;
 import dev.portcullis.host.Tls;
 import io.opentelemetry.sdk.OpenTelemetrySdk;
 import io.opentelemetry.sdk.trace.SdkTracerProvider;

@@ -67,7 +67,8 @@ public final class FakeSession {
     if (given.getProtocol() == 0) {
       welcome.setProtocol(1);
     }
-    if (given.getSilenceMs() == 0) { // Nothing is sent by itself, so silence must not end the session.
+    if (given.getSilenceMs()
+        == 0) { // Nothing is sent by itself, so silence must not end the session.
       welcome.setSilenceMs(Integer.MAX_VALUE);
     }
     if (given.getHooksCount() == 0) {
@@ -160,8 +161,8 @@ public final class FakeSession {
   }
 
   /**
-   * Sends a request to several hooks, in one frame, or in chunks if it is large. The calls go as they are, with the time that they
-   * say is left.
+   * Sends a request to several hooks, in one frame, or in chunks if it is large. The calls go as
+   * they are, with the time that they say is left.
    *
    * @param request the request
    * @param calls of the hooks

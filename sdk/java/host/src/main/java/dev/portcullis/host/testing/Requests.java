@@ -12,8 +12,8 @@ import dev.portcullis.admission.v1.UserInfo;
 import java.util.Locale;
 
 /**
- * Makes requests about objects in JSON. Kind, name and namespace are the object's; the resource is the usual plural of its kind.
- * What the hook looks at besides is set with {@code toBuilder()}.
+ * Makes requests about objects in JSON. Kind, name and namespace are the object's; the resource is
+ * the usual plural of its kind. What the hook looks at besides is set with {@code toBuilder()}.
  */
 public final class Requests {
   private static final JsonMapper MAPPER = JsonMapper.builder().build();
@@ -61,7 +61,9 @@ public final class Requests {
         .build();
   }
 
-  /** Reads the head of an object. One that cannot be read has none: hosts must bear that as well. */
+  /**
+   * Reads the head of an object. One that cannot be read has none: hosts must bear that as well.
+   */
   private static AdmissionRequest.Builder about(String object) {
     JsonNode head;
     try {
@@ -77,8 +79,7 @@ public final class Requests {
     return AdmissionRequest.newBuilder()
         .setUid("705ab4f5-6393-11e8-b7cc-42010a800002")
         .setCluster("testing")
-        .setKind(
-            GroupVersionKind.newBuilder().setGroup(group).setVersion(version).setKind(kind))
+        .setKind(GroupVersionKind.newBuilder().setGroup(group).setVersion(version).setKind(kind))
         .setResource(
             GroupVersionResource.newBuilder()
                 .setGroup(group)

@@ -9,8 +9,8 @@
  * }
  * }</pre>
  *
- * <p>It accepts every hook that a host offers and puts it in rotation. It matches nothing and knows no failure policies: it shows
- * what a host answers, not what the mesh makes of it.
+ * <p>It accepts every hook that a host offers and puts it in rotation. It matches nothing and knows
+ * no failure policies: it shows what a host answers, not what the mesh makes of it.
  */
 @NullMarked
 package dev.portcullis.host.testing;
