@@ -159,7 +159,8 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
 
   @Override
   public void onError(Throwable thrown) {
-    finish(new End(String.valueOf(thrown.getMessage()), false));
+    Throwable cause = thrown.getCause();
+    finish(new End(thrown.getMessage() + (cause == null ? "" : ": " + cause.getMessage()), false));
   }
 
   @Override

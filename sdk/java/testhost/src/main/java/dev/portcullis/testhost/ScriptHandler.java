@@ -1,6 +1,7 @@
 package dev.portcullis.testhost;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.google.protobuf.ByteString;
 import dev.portcullis.host.Call;
 import dev.portcullis.host.Handler;
@@ -57,17 +58,9 @@ record ScriptHandler(String hook, Control control) implements Handler {
     } else if (script.has("patch")) {
       return Response.patch(script.get("patch"));
     } else if (script.has("labels")) {
-      JsonNode labels = script.get("labels");
+      ObjectNode labels = (ObjectNode) script.get("labels");
       return Response.change(
-          request,
-          object ->
-              labels
-                  .fields()
-                  .forEachRemaining(
-                      label ->
-                          object
-                              .withObject("/metadata/labels")
-                              .set(label.getKey(), label.getValue())));
+          request, object -> object.withObject("/metadata/labels").setAll(labels));
     } else if (script.has("error")) {
       throw new HandlerException(script.get("error").asText());
     } else if (script.has("fail")) {
