@@ -17,6 +17,7 @@ final class Outbox {
   private final ArrayDeque<ConnectRequest> frames = new ArrayDeque<>();
   private List<Verdict> run = new ArrayList<>(); // behind the frames
   private int runBytes;
+  private int waiting;
   private boolean batches;
   private int limit; // size of a frame of several verdicts
 
@@ -29,6 +30,7 @@ final class Outbox {
   void add(ConnectRequest frame) {
     seal();
     frames.add(frame);
+    waiting++;
   }
 
   void add(Verdict verdict) {
@@ -40,11 +42,12 @@ final class Outbox {
     }
     run.add(verdict);
     runBytes += size;
+    waiting++;
   }
 
   /** Verdicts and other frames that wait. */
   int waiting() {
-    return frames.size() + run.size();
+    return waiting;
   }
 
   /** Takes the next frame. */
@@ -52,11 +55,16 @@ final class Outbox {
     if (frames.isEmpty()) {
       seal();
     }
-    return frames.poll();
+    ConnectRequest next = frames.poll();
+    if (next != null) {
+      waiting -= Math.max(1, next.getVerdicts().getVerdictsCount());
+    }
+    return next;
   }
 
   void clear() {
     frames.clear();
+    waiting = 0;
     run = new ArrayList<>();
     runBytes = 0;
   }

@@ -6,8 +6,10 @@ import com.google.protobuf.ByteString;
 import dev.portcullis.admission.v1.AdmissionResponse;
 import dev.portcullis.admission.v1.Status;
 import dev.portcullis.admission.v1.StatusCause;
+import io.fabric8.zjsonpatch.DiffFlags;
 import io.fabric8.zjsonpatch.JsonDiff;
 import java.util.Arrays;
+import java.util.EnumSet;
 import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
@@ -19,6 +21,10 @@ public final class Response {
   private static final Response ALLOW =
       new Response(AdmissionResponse.newBuilder().setAllowed(true).build());
   private static final int FORBIDDEN = 403;
+
+  /** Patches say what is there afterwards; they do not depend on what is elsewhere in the object. */
+  private static final EnumSet<DiffFlags> FLAGS =
+      EnumSet.of(DiffFlags.OMIT_COPY_OPERATION, DiffFlags.OMIT_MOVE_OPERATION);
 
   private final AdmissionResponse message;
 
@@ -86,7 +92,7 @@ public final class Response {
    * @return the verdict; an allowing one if the documents are equal
    */
   public static Response difference(JsonNode before, JsonNode after) {
-    return patch(JsonDiff.asJson(before, after));
+    return patch(JsonDiff.asJson(before, after, FLAGS));
   }
 
   /**
