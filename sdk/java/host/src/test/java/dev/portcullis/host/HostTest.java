@@ -339,6 +339,7 @@ class HostTest {
       FakeSession second = younger.accept();
       first.awaitDrain();
       first.awaitEnd();
+      assertFalse(host.status().sessions().isEmpty());
       assertTrue(second.ask("a", Requests.create(POD)).getResponse().getAllowed());
     }
   }
