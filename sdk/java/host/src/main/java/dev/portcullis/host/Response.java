@@ -22,7 +22,9 @@ public final class Response {
       new Response(AdmissionResponse.newBuilder().setAllowed(true).build());
   private static final int FORBIDDEN = 403;
 
-  /** Patches say what is there afterwards; they do not depend on what is elsewhere in the object. */
+  /**
+   * Patches say what is there afterwards; they do not depend on what is elsewhere in the object.
+   */
   private static final EnumSet<DiffFlags> FLAGS =
       EnumSet.of(DiffFlags.OMIT_COPY_OPERATION, DiffFlags.OMIT_MOVE_OPERATION);
 

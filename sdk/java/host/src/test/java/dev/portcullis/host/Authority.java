@@ -38,7 +38,8 @@ final class Authority {
 
   Authority() throws GeneralSecurityException, IOException, OperatorCreationException {
     X509v3CertificateBuilder builder =
-        builder(NAME, keys).addExtension(Extension.basicConstraints, true, new BasicConstraints(true));
+        builder(NAME, keys)
+            .addExtension(Extension.basicConstraints, true, new BasicConstraints(true));
     certificate = pem(sign(builder));
   }
 

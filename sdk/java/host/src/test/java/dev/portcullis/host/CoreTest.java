@@ -12,8 +12,8 @@ import dev.portcullis.host.v1.Cancel;
 import dev.portcullis.host.v1.ConnectRequest;
 import dev.portcullis.host.v1.ConnectResponse;
 import dev.portcullis.host.v1.Hello;
-import dev.portcullis.host.v1.Reviews;
 import dev.portcullis.host.v1.Review;
+import dev.portcullis.host.v1.Reviews;
 import dev.portcullis.host.v1.Verdict;
 import dev.portcullis.host.v1.Welcome;
 import java.util.ArrayList;
@@ -43,7 +43,7 @@ class CoreTest {
     IntStream.range(0, 130).forEach(i -> outbox.add(verdict(1)));
     assertEquals(130, outbox.waiting());
     assertEquals(
-        List.of(64, 64, 0),
+        List.of(64, 64, 2),
         drain(outbox).stream().map(f -> f.getVerdicts().getVerdictsCount()).toList());
 
     IntStream.range(0, 10).forEach(i -> outbox.add(verdict(20 << 10)));
@@ -92,8 +92,7 @@ class CoreTest {
   void aDenialThatIsTooLargeStaysOne() {
     Response denial = Response.deny("m".repeat(5000)).cause("f", "t".repeat(5000));
     Verdict fitted =
-        Outcomes.fit(
-            Outcomes.returned(denial, Stage.STAGE_VALIDATE, false).build(), 1000);
+        Outcomes.fit(Outcomes.returned(denial, Stage.STAGE_VALIDATE, false).build(), 1000);
     assertTrue(fitted.getSerializedSize() <= 1000);
     assertFalse(fitted.getResponse().getAllowed());
     assertEquals(403, fitted.getResponse().getStatus().getCode());
@@ -119,21 +118,29 @@ class CoreTest {
     assertEquals(Limits.BACKOFF_MIN, ConnLoop.backoff(0, 0));
     assertEquals(2 * Limits.BACKOFF_MIN, ConnLoop.backoff(0, 1));
     assertEquals(4 * Limits.BACKOFF_MIN, ConnLoop.backoff(1, 1));
-    assertEquals(Limits.BACKOFF_MAX, ConnLoop.backoff(5, 1) + ConnLoop.backoff(1000, 1) - Limits.BACKOFF_MAX);
+    assertEquals(
+        Limits.BACKOFF_MAX,
+        ConnLoop.backoff(5, 1) + ConnLoop.backoff(1000, 1) - Limits.BACKOFF_MAX);
   }
 
   @Test
   void aFrameOfSeveralReviewsIsBounded() {
     SessionCore core =
         new SessionCore(
-            0, Hello.newBuilder().setMaxFrameBytes(1 << 20).build(), Map.of(), Limits.DRAIN_TIMEOUT);
-    core.frame(0, ConnectResponse.newBuilder().setWelcome(Welcome.newBuilder().setProtocol(1)).build());
+            0,
+            Hello.newBuilder().setMaxFrameBytes(1 << 20).build(),
+            Map.of(),
+            Limits.DRAIN_TIMEOUT);
+    core.frame(
+        0, ConnectResponse.newBuilder().setWelcome(Welcome.newBuilder().setProtocol(1)).build());
     Review large =
         Review.newBuilder().setCallId(1).setTraceparent("x".repeat(Limits.MAX_WIRE_BYTES)).build();
     List<Effect> effects =
         core.frame(
             0,
-            ConnectResponse.newBuilder().setReviews(Reviews.newBuilder().addReviews(large)).build());
+            ConnectResponse.newBuilder()
+                .setReviews(Reviews.newBuilder().addReviews(large))
+                .build());
     assertTrue(effects.get(0) instanceof Effect.Abort);
     assertEquals(Long.MAX_VALUE, core.wake());
   }
@@ -152,12 +159,10 @@ class CoreTest {
     var request =
         Request.of(
             Stage.STAGE_MUTATE,
-            Requests.create(
-                "{\"a\": 1.00, \"b\": 123456789012345678901234567890, \"c\": 1e400}"));
+            Requests.create("{\"a\": 1.00, \"b\": 123456789012345678901234567890, \"c\": 1e400}"));
     Response same = Response.change(request, object -> {});
     assertTrue(same.message().getPatch().isEmpty());
-    Response moved =
-        Response.change(request, object -> object.set("d", object.get("a")));
+    Response moved = Response.change(request, object -> object.set("d", object.get("a")));
     assertEquals(
         "[{\"op\":\"add\",\"path\":\"/d\",\"value\":1.00}]",
         moved.message().getPatch().toStringUtf8());
@@ -167,9 +172,7 @@ class CoreTest {
   @Test
   void aTypeIsDecodedByTheCodec() {
     var request =
-        Request.of(
-            Stage.STAGE_VALIDATE,
-            Requests.create("{\"name\": \"x\", \"more\": 1}"));
+        Request.of(Stage.STAGE_VALIDATE, Requests.create("{\"name\": \"x\", \"more\": 1}"));
     assertEquals(new Named("x"), request.object(Named.class));
     assertNull(request.oldObject(Named.class));
     assertTrue(request.oldObject().isMissingNode());

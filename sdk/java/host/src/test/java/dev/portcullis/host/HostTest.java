@@ -66,7 +66,9 @@ class HostTest {
                     (call, request) ->
                         Response.change(
                             request,
-                            pod -> pod.withObject("/metadata/labels").put("team", request.namespace()))))) {
+                            pod ->
+                                pod.withObject("/metadata/labels")
+                                    .put("team", request.namespace()))))) {
       AdmissionResponse verdict = mesh.review("team", Requests.create(POD));
       assertEquals(
           "[{\"op\":\"add\",\"path\":\"/metadata/labels\",\"value\":{\"team\":\"b\"}}]",
@@ -357,7 +359,8 @@ class HostTest {
     try (mesh) {
       var hello = mesh.session().hello();
       assertEquals("portcullis-java 0.1.0", hello.getSdk() + " " + hello.getSdkVersion());
-      assertEquals("test i z", String.join(" ", hello.getHost(), hello.getInstance(), hello.getZone()));
+      assertEquals(
+          "test i z", String.join(" ", hello.getHost(), hello.getInstance(), hello.getZone()));
       assertEquals(List.of("c"), hello.getClustersList());
       assertEquals(1000, hello.getMaxFrameBytes());
       assertEquals(64, hello.getMaxOutstanding());

@@ -18,13 +18,19 @@ record Listening(String text, CountDownLatch heard) implements System.Logger {
 
   @Override
   public void log(
-      Level level, @Nullable ResourceBundle bundle, @Nullable String message, @Nullable Throwable thrown) {
+      Level level,
+      @Nullable ResourceBundle bundle,
+      @Nullable String message,
+      @Nullable Throwable thrown) {
     hear(message);
   }
 
   @Override
   public void log(
-      Level level, @Nullable ResourceBundle bundle, @Nullable String format, Object @Nullable ... params) {
+      Level level,
+      @Nullable ResourceBundle bundle,
+      @Nullable String format,
+      Object @Nullable ... params) {
     hear(format);
   }
 

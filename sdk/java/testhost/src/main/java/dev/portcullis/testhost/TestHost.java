@@ -8,6 +8,8 @@ import dev.portcullis.host.HostBuilder;
 import dev.portcullis.host.Tls;
 import io.opentelemetry.sdk.OpenTelemetrySdk;
 import io.opentelemetry.sdk.trace.SdkTracerProvider;
+import io.opentelemetry.sdk.trace.export.SimpleSpanProcessor;
+import io.opentelemetry.sdk.trace.export.SpanExporter;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -83,11 +85,7 @@ public final class TestHost {
             .dispatchers(config.dispatchers().toArray(String[]::new))
             .serverName(config.serverName())
             .tls(tls(config.tls()))
-            // Real spans, which are exported nowhere.
-            .openTelemetry(
-                OpenTelemetrySdk.builder()
-                    .setTracerProvider(SdkTracerProvider.builder().build())
-                    .build());
+            .openTelemetry(OpenTelemetrySdk.builder().setTracerProvider(spans()).build());
     if (config.maxOutstanding() > 0) {
       builder.maxOutstanding(config.maxOutstanding());
     }
@@ -104,6 +102,13 @@ public final class TestHost {
       builder.mutate(hook, new ScriptHandler(hook, control), options(config, control, hook));
     }
     return builder.build();
+  }
+
+  /** Real spans, which are exported nowhere. */
+  private static SdkTracerProvider spans() {
+    return SdkTracerProvider.builder()
+        .addSpanProcessor(SimpleSpanProcessor.create(SpanExporter.composite()))
+        .build();
   }
 
   private static Tls tls(Config.@Nullable Files files) {
