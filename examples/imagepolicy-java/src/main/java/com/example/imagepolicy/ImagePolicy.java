@@ -14,7 +14,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A host with two hooks: images are named by digest, and what has no team gets its namespace's. A beginning for hosts of your own.
+ * A host with two hooks: images are named by digest, and what has no team gets its namespace's. A
+ * beginning for hosts of your own.
  */
 public final class ImagePolicy {
   private ImagePolicy() {}
@@ -27,14 +28,17 @@ public final class ImagePolicy {
       flags.put(args[i], args[i + 1]);
     }
     if (!flags.containsKey("--dispatchers")) {
-      System.err.println("usage: imagepolicy --dispatchers HOST:PORT[,...] [--cert F] [--key F] [--ca F]");
+      System.err.println(
+          "usage: imagepolicy --dispatchers HOST:PORT[,...] [--cert F] [--key F] [--ca F]");
       System.exit(2);
     }
     host()
         .dispatchers(flags.get("--dispatchers").split(","))
         .tls(
             Tls.files(
-                Path.of(flags.get("--cert")), Path.of(flags.get("--key")), Path.of(flags.get("--ca"))))
+                Path.of(flags.get("--cert")),
+                Path.of(flags.get("--key")),
+                Path.of(flags.get("--ca"))))
         .build()
         .run();
   }
@@ -68,7 +72,6 @@ public final class ImagePolicy {
       return Response.allow();
     }
     return Response.change(
-        request,
-        object -> object.withObject("/metadata/labels").put("team", request.namespace()));
+        request, object -> object.withObject("/metadata/labels").put("team", request.namespace()));
   }
 }

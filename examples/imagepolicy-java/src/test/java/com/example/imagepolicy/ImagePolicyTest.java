@@ -25,7 +25,9 @@ class ImagePolicyTest {
 
   private static String pod(String spec) {
     return "{\"apiVersion\": \"v1\", \"kind\": \"Pod\","
-        + " \"metadata\": {\"name\": \"a\", \"namespace\": \"shop\"}, \"spec\": {" + spec + "}}";
+        + " \"metadata\": {\"name\": \"a\", \"namespace\": \"shop\"}, \"spec\": {"
+        + spec
+        + "}}";
   }
 
   private AdmissionResponse validate(String object) {

@@ -9,12 +9,11 @@ import java.io.IOException;
 /**
  * Decodes objects into the types of a library, see {@link Request#object(Class)}. The SDK needs
  * none of these libraries. The default, {@link #jackson()}, decodes models with Jackson's
- * annotations, as those of fabric8; for the models of {@code io.kubernetes:client-java} a codec is
- * {@code (raw, type) -> JSON.deserialize(raw.toStringUtf8(), type)}.
+ * annotations, as those of fabric8; for the models of {@code io.kubernetes:client-java} a codec
+ * calls {@code JSON.deserialize(raw.toStringUtf8(), type)}.
  *
  * <p>It is called by many threads at once.
  */
-@FunctionalInterface
 public interface Codec {
   /**
    * Decodes an object.

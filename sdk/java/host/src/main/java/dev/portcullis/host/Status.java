@@ -10,11 +10,6 @@ import java.util.List;
  * @param sessions those that dispatchers have accepted, by the ids of the dispatchers
  */
 public record Status(List<Session> sessions) {
-  /** Copies the list. */
-  public Status {
-    sessions = List.copyOf(sessions);
-  }
-
   /**
    * A session that a dispatcher has accepted.
    *
@@ -31,12 +26,7 @@ public record Status(List<Session> sessions) {
       String revision,
       boolean leaving,
       List<Hook> hooks,
-      long ignoredFrames) {
-    /** Copies the list. */
-    public Session {
-      hooks = List.copyOf(hooks);
-    }
-  }
+      long ignoredFrames) {}
 
   /**
    * The answer of a dispatcher to the offer of a hook.
@@ -47,10 +37,6 @@ public record Status(List<Session> sessions) {
    * @param state the state
    * @param message explains what to do about it; may be empty
    */
-  public record Hook(String name, Stage stage, List<String> clusters, State state, String message) {
-    /** Copies the list. */
-    public Hook {
-      clusters = List.copyOf(clusters);
-    }
-  }
+  public record Hook(
+      String name, Stage stage, List<String> clusters, State state, String message) {}
 }

@@ -75,8 +75,7 @@ final class Telemetry {
             .startSpan();
     if (span.isRecording()) {
       span.addEvent("queued");
-      span.setAttribute(HOOK, invocation.hook().id().name());
-      span.setAttribute(STAGE, HookId.stageName(invocation.hook().id().stage()));
+      span.setAllAttributes(attributes(invocation.hook().id()));
       span.setAttribute(CLUSTER, invocation.review().getRequest().getCluster());
       span.setAttribute(QUEUE, queued / NANOS);
       span.setAttribute(CALL, invocation.callId());
@@ -101,22 +100,23 @@ final class Telemetry {
 
   /** Counts a call that is answered. */
   void count(Invocation invocation, Verdict.Builder verdict, long handled) {
-    String hook = invocation.hook().id().name();
-    calls.add(1, Attributes.of(HOOK, hook, OUTCOME, outcome(verdict)));
+    Attributes hook = attributes(invocation.hook().id());
+    calls.add(1, hook.toBuilder().put(OUTCOME, outcome(verdict)).build());
     if (!verdict.hasRefused()) {
-      durations.record(handled / NANOS, Attributes.of(HOOK, hook));
+      durations.record(handled / NANOS, hook);
     }
+  }
+
+  private static Attributes attributes(HookId hook) {
+    return Attributes.of(HOOK, hook.name(), STAGE, HookId.stageName(hook.stage()));
   }
 
   private static String outcome(Verdict.Builder verdict) {
     return switch (verdict.getOutcomeCase()) {
-      case RESPONSE ->
-          !verdict.getResponse().getAllowed()
-              ? "denied"
-              : verdict.getResponse().getPatch().isEmpty() ? "allowed" : "patched";
+      case RESPONSE -> verdict.getResponse().getAllowed() ? "allowed" : "denied";
       case CANCELLED -> "cancelled";
       case REFUSED -> "refused";
-      default -> verdict.getError().getPanicked() ? "panicked" : "failed";
+      default -> "error";
     };
   }
 
