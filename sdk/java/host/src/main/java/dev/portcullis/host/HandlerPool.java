@@ -92,8 +92,7 @@ final class HandlerPool {
   private void work(Task first) {
     for (Task task = first; task != null; task = next()) {
       if (task.invocation().begin()) {
-        Verdict.Builder outcome = call(task.invocation());
-        task.done().accept(task.invocation(), outcome);
+        task.done().accept(task.invocation(), outcome(task.invocation()));
       }
     }
   }
@@ -111,9 +110,18 @@ final class HandlerPool {
     notifyAll();
   }
 
-  /**
-   * Calls a handler, and returns its outcome. Whatever the handler throws stays in its own call.
-   */
+  /** Whatever is thrown, by the handler or by what traces it, costs this call alone. */
+  private Verdict.Builder outcome(Invocation invocation) {
+    try {
+      return call(invocation);
+    } catch (Throwable t) {
+      invocation.finish();
+      logger.log(Level.ERROR, "a call could not be traced", t);
+      return Outcomes.threw(t, false);
+    }
+  }
+
+  /** Calls a handler, and returns its outcome. */
   private Verdict.Builder call(Invocation invocation) {
     long started = clock.getAsLong();
     long queued = started - invocation.received();
