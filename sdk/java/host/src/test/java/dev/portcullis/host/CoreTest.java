@@ -12,6 +12,7 @@ import dev.portcullis.host.v1.Cancel;
 import dev.portcullis.host.v1.ConnectRequest;
 import dev.portcullis.host.v1.ConnectResponse;
 import dev.portcullis.host.v1.Hello;
+import dev.portcullis.host.v1.HookCall;
 import dev.portcullis.host.v1.Review;
 import dev.portcullis.host.v1.Reviews;
 import dev.portcullis.host.v1.Verdict;
@@ -19,6 +20,7 @@ import dev.portcullis.host.v1.Welcome;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
@@ -143,6 +145,90 @@ class CoreTest {
                 .build());
     assertTrue(effects.get(0) instanceof Effect.Abort);
     assertEquals(Long.MAX_VALUE, core.wake());
+  }
+
+  private static final HookId HOOK = new HookId("a", Stage.STAGE_VALIDATE);
+
+  /** A session that was welcomed, with one hook. */
+  private static SessionCore welcomed(long drainTimeout) {
+    Hook hook =
+        new Hook(HOOK, (call, request) -> Response.allow(), HookOptions.DEFAULTS, new Complaints());
+    Hello hello = Hello.newBuilder().setMaxOutstanding(1).setMaxFrameBytes(1 << 20).build();
+    SessionCore core = new SessionCore(0, hello, Map.of(HOOK, hook), drainTimeout);
+    Welcome.Builder welcome = Welcome.newBuilder().setProtocol(1).setSilenceMs(60_000);
+    core.frame(0, ConnectResponse.newBuilder().setWelcome(welcome).build());
+    return core;
+  }
+
+  private static List<Effect> review(SessionCore core, long id) {
+    HookCall call =
+        HookCall.newBuilder()
+            .setName(HOOK.name())
+            .setStage(HOOK.stage())
+            .setRemainingMs(1000)
+            .build();
+    Review.Builder review =
+        Review.newBuilder().setCallId(id).addHooks(call).setRequest(Requests.create("{}"));
+    return core.frame(0, ConnectResponse.newBuilder().setReview(review).build());
+  }
+
+  private static Invocation start(SessionCore core, long id) {
+    return ((Effect.Start) review(core, id).get(0)).invocation();
+  }
+
+  @Test
+  void aCallThatHasEndedIsForgotten() {
+    SessionCore core = welcomed(Limits.DRAIN_TIMEOUT);
+    long quiet = core.wake();
+    Invocation running = start(core, 1);
+    assertEquals(TimeUnit.SECONDS.toNanos(1), core.wake());
+    assertEquals(List.of(running), core.unfinished());
+    core.finished(1, running, Outcomes.returned(Response.allow(), HOOK.stage(), false));
+    assertEquals(quiet, core.wake());
+    assertTrue(core.unfinished().isEmpty());
+    assertTrue(core.tick(TimeUnit.SECONDS.toNanos(2)).isEmpty());
+  }
+
+  @Test
+  void aHostWhoseCallsHaveEndedIsNotCutOffByTheTimeToDrain() {
+    SessionCore core = welcomed(TimeUnit.SECONDS.toNanos(1));
+    core.drain(0);
+    assertTrue(core.tick(TimeUnit.SECONDS.toNanos(1)).isEmpty());
+    Effect end = core.tick(TimeUnit.SECONDS.toNanos(2)).get(0);
+    assertEquals(new Effect.Abort("the dispatcher did not end the stream", false), end);
+  }
+
+  @Test
+  void aHostIsBehindWhenMoreThanAThousandVerdictsWait() {
+    SessionCore core = welcomed(Limits.DRAIN_TIMEOUT);
+    start(core, 1);
+    for (int id = 2; !core.isBehind(); id++) {
+      assertTrue(id <= Limits.MAX_OUTBOX + 2, "it takes reviews without end");
+      review(core, id); // Each is refused: there is one slot.
+    }
+    while (core.poll() != null) {
+      assertFalse(core.takeClose());
+    }
+    assertFalse(core.isBehind());
+  }
+
+  @Test
+  void anInterruptEndsWithItsHandler() {
+    Invocation running = start(welcomed(Limits.DRAIN_TIMEOUT), 1);
+    assertTrue(running.begin());
+    assertFalse(running.stop(Invocation.End.CANCELLED, Runnable::run));
+    assertTrue(Thread.currentThread().isInterrupted());
+    running.finish();
+    assertFalse(Thread.currentThread().isInterrupted());
+  }
+
+  @Test
+  void aCallThatIsStoppedBeforeItsHandlerNeverRuns() {
+    Invocation waiting = start(welcomed(Limits.DRAIN_TIMEOUT), 1);
+    assertTrue(waiting.stop(Invocation.End.DEADLINE, Runnable::run));
+    assertFalse(waiting.stop(Invocation.End.CANCELLED, Runnable::run));
+    assertFalse(waiting.begin());
+    assertEquals("no time left", waiting.whyNotStarted());
   }
 
   @Test
