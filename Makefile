@@ -10,10 +10,12 @@ BUF := $(BIN)/buf
 LINT := $(BIN)/golangci-lint
 PLUGINS := $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-grpc-gateway
 
+# Modules of our own that this module requires (docs/design/0035-modules.md); gen/portcullis is one too, and is generated.
+PARTS := internal/wire hostsdk hostsdk/kube
 # Modules that are linted; tools/ holds none of our code.
-MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod e2e/go.mod bench/go.mod deploy/render/go.mod deploy/monitoring/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod $(PARTS:%=%/go.mod) e2e/go.mod bench/go.mod deploy/render/go.mod deploy/monitoring/go.mod))
 # Directories of this module's code.
-CODE := $(filter-out ./e2e/ ./bench/ ./docs/ ./gen/ ./proto/ ./tools/,$(wildcard ./*/))
+CODE := $(filter-out ./e2e/ ./bench/ ./docs/ ./gen/ ./proto/ ./sdk/ ./tools/,$(wildcard ./*/))
 # Flags for go test, for example TESTFLAGS='-run TestDeny -v'.
 TESTFLAGS ?=
 # Flags for bench: see `go run -C bench . -help`.
@@ -43,6 +45,28 @@ test: ## All tests: unit and in-memory mesh under the race detector, then a real
 .PHONY: unit
 unit: ## Tests of this module under the race detector
 	go test -race -timeout 20m $(TESTFLAGS) ./... # a package of a minute of CPU time takes 10 on a machine that is busy
+	for module in $(PARTS); do go test -C $$module -race -timeout 20m $(TESTFLAGS) ./...; done # each with the versions that it requires at least
+
+# How the test host of each SDK starts, from the root; its check makes it. Memory is limited where the runtime keeps what is free.
+TESTHOST_python := .tmp/sdk-python/requirements/bin/python sdk/python/testhost.py
+TESTHOST_typescript := node sdk/typescript/build/testhost/testhost.js
+TESTHOST_rust := .tmp/bin/testhost-rust
+LANGUAGES := python typescript rust
+
+.PHONY: sdks
+sdks: ## Check the SDKs of other languages, and drive each by the conformance suite; skip those whose toolchain is missing
+	@.ci/phases $(foreach l,$(LANGUAGES),"sdk/$l" "sdk/$l/check" "conformance of $l" "$(MAKE) conformance-$l")
+
+.PHONY: $(LANGUAGES:%=conformance-%)
+$(LANGUAGES:%=conformance-%): conformance-%:
+	@if [[ -e $(lastword $(TESTHOST_$*)) ]] && command -v $(firstword $(TESTHOST_$*)) >/dev/null; then \
+		go test ./conformance -count=1 -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
+	else echo "conformance: $* skipped, its test host is not built"; [[ -z "$${CI:-}" ]]; fi
+
+.PHONY: conformancetable
+conformancetable: ## Write docs/conformance.md by a run of the suite for each SDK that is built
+	go test ./conformance -count=1 -run TestConformance -args -name go -table $(abspath docs/conformance.md)
+	@for l in $(LANGUAGES); do $(MAKE) conformance-$$l PORTCULLIS_TABLE=$(abspath docs/conformance.md); done
 
 .PHONY: browser
 browser: ## Get chromium and axe-core for the tests of the console, as far as this machine lets us
@@ -121,15 +145,22 @@ bench: ## Measure against kube-apiserver's own webhooks and against the wire, an
 
 .PHONY: microbench
 microbench: ## Run the benchmarks of the packages, with allocations
-	grep -rl --include='*_test.go' '^func Benchmark' $(CODE) | xargs -n 1 dirname | sort -u | \
-		xargs go test -run '^$$' -bench . -benchmem
+	@grep -rl --include='*_test.go' '^func Benchmark' $(CODE) | xargs -n 1 dirname | sort -u | while read -r package; do \
+		go test -C $$package -run '^$$' -bench . -benchmem .; \
+	done
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZTIME
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' $(CODE) | sed 's/:func / /' | while read -r file name; do \
 		echo "$$name in $$(dirname $$file)"; \
-		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
+		go test -C $$(dirname $$file) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) .; \
 	done
+
+.PHONY: moduleversions
+moduleversions: ## Set the VERSION that the modules of this repository require of each other
+	@for module in . gen/portcullis $(PARTS); do for part in gen/portcullis $(PARTS); do \
+		if grep -q "portcullis/$$part v" $$module/go.mod; then \
+			(cd $$module && go mod edit -require=github.com/portcullis-mesh/portcullis/$$part@$(VERSION)); fi; done; done
 
 .PHONY: release
 release: $(BIN)/goreleaser ## Archives, checksums and krew plugin of a release into .tmp/release, without images, SBOMs and publishing

@@ -12,6 +12,10 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.28.0
 	github.com/liggitt/tabwriter v0.0.0-20181228230101-89fcab3d43de
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2
+	github.com/portcullis-mesh/portcullis/gen/portcullis v0.0.0
+	github.com/portcullis-mesh/portcullis/hostsdk v0.0.0
+	github.com/portcullis-mesh/portcullis/hostsdk/kube v0.0.0
+	github.com/portcullis-mesh/portcullis/internal/wire v0.0.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.67.5
@@ -146,4 +150,12 @@ require (
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
+)
+
+// Modules of their own, so that a host requires no more than it needs: docs/design/0035-modules.md.
+replace (
+	github.com/portcullis-mesh/portcullis/gen/portcullis => ./gen/portcullis
+	github.com/portcullis-mesh/portcullis/hostsdk => ./hostsdk
+	github.com/portcullis-mesh/portcullis/hostsdk/kube => ./hostsdk/kube
+	github.com/portcullis-mesh/portcullis/internal/wire => ./internal/wire
 )

@@ -4,10 +4,11 @@ go 1.26.0
 
 require github.com/portcullis-mesh/portcullis v0.0.0-00010101000000-000000000000
 
-replace github.com/portcullis-mesh/portcullis => ../
-
 require (
 	github.com/google/go-cmp v0.7.0
+	github.com/portcullis-mesh/portcullis/gen/portcullis v0.0.0
+	github.com/portcullis-mesh/portcullis/hostsdk v0.0.0
+	github.com/portcullis-mesh/portcullis/internal/wire v0.0.0
 	github.com/prometheus/client_golang v1.23.2
 	go.opentelemetry.io/otel/sdk v1.41.0
 	go.uber.org/goleak v1.3.0
@@ -94,4 +95,12 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
+)
+
+replace (
+	github.com/portcullis-mesh/portcullis => ../
+	github.com/portcullis-mesh/portcullis/gen/portcullis => ../gen/portcullis
+	github.com/portcullis-mesh/portcullis/hostsdk => ../hostsdk
+	github.com/portcullis-mesh/portcullis/hostsdk/kube => ../hostsdk/kube
+	github.com/portcullis-mesh/portcullis/internal/wire => ../internal/wire
 )

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -110,7 +111,7 @@ func (s scripting) manner() (name string, change func(a *oracle.Answer)) {
 		}
 	case 5:
 		after := oracle.Answer{Code: pick(s.chance, 429, 500, 503), Header: http.Header{"Retry-After": {s.retryAfter("0", "0", "0", "soon")}}}
-		times := pick(s.chance, 1, 1, 2, outbound.MaxRetries, outbound.MaxRetries+1)
+		times := pick(s.chance, 1, 1, 2, jsonreview.MaxRetries, jsonreview.MaxRetries+1)
 		return fmt.Sprintf("after %d of HTTP %d with Retry-After %s", times, after.Code, after.Header), func(a *oracle.Answer) {
 			a.Before = slices.Repeat([]oracle.Answer{after}, times)
 		}

@@ -33,6 +33,10 @@ func buckets() []float64 {
 	return []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 34}
 }
 
+// phaseBuckets are those of the phases of calls, in seconds: five alone, since with the buckets above four phases would be most of all series.
+// They tell without native histograms in which phase calls take long; native histograms have the rest.
+func phaseBuckets() []float64 { return []float64{.001, .01, .1, 1, 10} }
+
 // instrumentation holds the metrics and the tracer of the dispatcher. Hooks are counted with the labels that kube-apiserver
 // has for webhooks (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics; the table is in docs/operations.md). The label
 // "type" has kube-apiserver's values, the label "stage" those of Portcullis. Labels are bounded: names of configured hooks
@@ -72,8 +76,7 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 		reviews: histogram("portcullis_review_duration_seconds", "Time to judge one review.", buckets(), "cluster", "stage", "outcome"),
 		durations: histogram("portcullis_hook_admission_duration_seconds", "Time of one call of one hook.", buckets(),
 			"name", "type", "operation", "rejected"),
-		// A native histogram alone, since the other buckets of four phases would be most of all series. Scraped as text it has count and sum.
-		phases: histogram("portcullis_hook_phase_duration_seconds", "Time that calls with a verdict spent in each phase.", nil,
+		phases: histogram("portcullis_hook_phase_duration_seconds", "Time that calls with a verdict spent in each phase.", phaseBuckets(),
 			"name", "type", "phase"),
 		requests: counters("portcullis_hook_request_total", "Calls of hooks, by the HTTP status that stands for the result.",
 			"name", "type", "operation", "code", "rejected"),

@@ -156,12 +156,16 @@ func TestPhasesOfCallsAreCounted(t *testing.T) {
 		if _, err := w.dispatcher.Review(t.Context(), podReview(stage, `{"kind":"Pod","apiVersion":"v1"}`)); err != nil {
 			t.Fatal(err)
 		}
-		seconds := map[string]float64{}
+		seconds, bounds := map[string]float64{}, map[string][]float64{}
 		for _, m := range families(t, w.metrics)["portcullis_hook_phase_duration_seconds"].GetMetric() {
 			labels, h := m.GetLabel(), m.GetHistogram()
 			seconds[labels[1].GetValue()+" "+labels[2].GetValue()] = h.GetSampleSum()
 			if h.GetSampleCount() != 1 || h.GetZeroThreshold() == 0 {
 				t.Errorf("%v: %d observations, or no native histogram", labels, h.GetSampleCount())
+			}
+			bounds[labels[2].GetValue()] = nil
+			for _, b := range h.GetBucket() {
+				bounds[labels[2].GetValue()] = append(bounds[labels[2].GetValue()], b.GetUpperBound())
 			}
 		}
 		if got := slices.Sorted(maps.Keys(seconds)); !slices.Equal(got, test.phases) {
@@ -170,6 +174,11 @@ func TestPhasesOfCallsAreCounted(t *testing.T) {
 		kind := test.phases[len(test.phases)-1][len("wire "):]
 		if seconds["queue "+kind] != .001 || seconds["wire "+kind] != .002 || seconds["host "+kind] != .004 {
 			t.Errorf("seconds %v", seconds)
+		}
+		for phase, got := range bounds { // few, since there are four for each hook
+			if !slices.Equal(got, []float64{.001, .01, .1, 1, 10}) {
+				t.Errorf("%s: buckets %v", phase, got)
+			}
 		}
 		if stage == mutate && seconds["apply admit"] <= 0 {
 			t.Error("the patch took no time")

@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +37,7 @@ const (
 	bridgeTimeout = 5 * time.Second
 )
 
-// startBridge runs "portcullis bridge" beside the shared cluster for a dispatcher, and has the road use it.
+// startBridge runs "portcullis bridge" beside the shared cluster for the first dispatcher of the road, and has the road use it.
 func (r *road) startBridge(t *testing.T) {
 	t.Helper()
 	r.startBridgeWith(t, nil)
@@ -49,7 +51,7 @@ func (r *road) startBridgeWith(t *testing.T, env []string, args ...string) *proc
 	return started
 }
 
-// runBridge runs "portcullis bridge" for the dispatcher at an address, beside a cluster.
+// runBridge runs "portcullis bridge" for the dispatcher at an address, beside a cluster. Arguments may name more dispatchers.
 func runBridge(t *testing.T, m *mesh.Mesh, dispatcher string, beside *kube.Cluster, env []string, args ...string) (*process.Process, mesh.Addresses) {
 	t.Helper()
 	config, err := beside.ConfigFor("portcullis", kube.ContextReaders)
@@ -183,4 +185,70 @@ func TestABridgeCallsConversionWebhooksForADispatcherElsewhere(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled has a bridge for two dispatchers, each with a host of its own, so that the
+// hook's side shows which of them judged. The bridge does not send the reviews again that the hook holds at the dispatcher that is killed: it
+// answers 503 with Retry-After, and the API server asks again. So no write fails, and the hook sees each of them.
+func TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled(t *testing.T) {
+	const watching = "watching.example.com"
+	m := newMesh(t, mesh.Options{Documents: []string{bridged}}, kube.Validating("watching", onPods(watching)))
+	r := newRoadOn(t, m, m.Serve(t))
+	w := &witness{create: r.createDryName}
+	dispatchers := []*mesh.Dispatcher{r.dispatcher, r.Serve(t)}
+	var (
+		judged  [2]atomic.Int64
+		holding atomic.Bool  // whether the hook holds the reviews of the second dispatcher
+		held    atomic.Int64 // their number
+	)
+	killed := make(chan struct{})
+	for i, d := range dispatchers {
+		r.HostOn(t, d, hostName, func(h *hostsdk.Host) {
+			h.Validate(watching, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+				judged[i].Add(1)
+				if i == 1 && holding.Load() {
+					held.Add(1)
+					<-killed
+				}
+				return w.judge(ctx, q)
+			})
+		})
+	}
+	r.startBridgeWith(t, nil, "--dispatcher="+dispatchers[1].Hosts)
+	r.validate(t)
+	eventually(t, "the hook sees Pods", func() error { return w.sees(t.Context()) })
+	// more returns when a dispatcher has judged some more reviews.
+	more := func(i int) {
+		t.Helper()
+		target := judged[i].Load() + between
+		eventually(t, "a dispatcher judges more reviews", func() error {
+			if judged[i].Load() < target {
+				return fmt.Errorf("dispatcher %d does not", i)
+			}
+			return nil
+		})
+	}
+
+	flow := newTraffic(t, w.write)
+	more(0)
+	more(1)
+	holding.Store(true)
+	eventually(t, "the hook holds a review", func() error {
+		if held.Load() == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	dispatchers[1].Kill(t)
+	close(killed)
+	more(0)
+	flow.wantNoFailure(t)
+	last := judged[1].Load()
+	after := newTraffic(t, w.write)
+	more(0)
+	after.wantNoFailure(t)
+	if now := judged[1].Load(); now != last {
+		t.Errorf("%d reviews by the dispatcher that was killed", now-last)
+	}
+	t.Logf("%d Pods; judged by each dispatcher: %d, %d, of which %d were held at the kill", w.wantAll(t), judged[0].Load(), last, held.Load())
 }

@@ -6,11 +6,15 @@ require (
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327
 	github.com/chromedp/chromedp v0.14.2
 	github.com/portcullis-mesh/portcullis v0.0.0-00010101000000-000000000000
+	github.com/portcullis-mesh/portcullis/gen/portcullis v0.0.0
+	github.com/portcullis-mesh/portcullis/hostsdk v0.0.0
+	github.com/portcullis-mesh/portcullis/hostsdk/kube v0.0.0
 	go.etcd.io/etcd/server/v3 v3.6.8
 	go.uber.org/goleak v1.3.0
 	k8s.io/cli-runtime v0.36.3
 	k8s.io/component-base v0.36.3
 	k8s.io/kubernetes v1.36.3
+	sigs.k8s.io/controller-runtime v0.24.1
 )
 
 require (
@@ -27,6 +31,7 @@ require (
 	github.com/mitchellh/go-wordwrap v1.0.1 // indirect
 	github.com/monochromegane/go-gitignore v0.0.0-20200626010858-205db1a8cc00 // indirect
 	github.com/peterbourgon/diskv v2.0.1+incompatible // indirect
+	github.com/portcullis-mesh/portcullis/internal/wire v0.0.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/russross/blackfriday/v2 v2.1.0 // indirect
 	github.com/xlab/treeprint v1.2.0 // indirect
@@ -49,6 +54,7 @@ require (
 	go.opentelemetry.io/otel/log v0.17.0 // indirect
 	go.opentelemetry.io/otel/sdk/log v0.17.0 // indirect
 	go.opentelemetry.io/otel/sdk/metric v1.41.0 // indirect
+	gomodules.xyz/jsonpatch/v2 v2.4.0 // indirect
 	sigs.k8s.io/kustomize/api v0.21.1 // indirect
 	sigs.k8s.io/kustomize/kyaml v0.21.1 // indirect
 )
@@ -197,4 +203,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-replace github.com/portcullis-mesh/portcullis => ../
+replace (
+	github.com/portcullis-mesh/portcullis => ../
+	github.com/portcullis-mesh/portcullis/gen/portcullis => ../gen/portcullis
+	github.com/portcullis-mesh/portcullis/hostsdk => ../hostsdk
+	github.com/portcullis-mesh/portcullis/hostsdk/kube => ../hostsdk/kube
+	github.com/portcullis-mesh/portcullis/internal/wire => ../internal/wire
+)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,12 +41,42 @@ func newRolled(t *testing.T, options mesh.Options) *road {
 	return newRoadWith(t, options, kube.Mutating("mark", onPods(rolledMark)), kube.Validating("find", onPods(rolledFind)))
 }
 
-// rolledReplica starts a host for both hooks, and returns when they are in
+// rolledWitness makes Pods on a road that is rolled. The mutating hook marks
+// what it has seen, and the validating hook writes names into a file.
+type rolledWitness struct {
+	witness
+	road *road
+	file string
+}
+
+func newRolledWitness(t *testing.T, r *road) *rolledWitness {
+	t.Helper()
+	return &rolledWitness{witness{create: r.createMarkedName}, r, filepath.Join(t.TempDir(), "seen")}
+}
+
+// replica starts a host for both hooks, and returns when they are in
 // rotation. Verdicts take long enough that a replica is always told to go in
 // the middle of some.
-func (r *road) rolledReplica(t *testing.T) mesh.HostProcess {
+func (w *rolledWitness) replica(t *testing.T) mesh.HostProcess {
 	t.Helper()
-	return r.hostProcess(t, rolledHooks()...)
+	return w.road.hostProcess(t, append(rolledHooks(), "-seen="+w.file)...)
+}
+
+// wantAll fails the test unless the validating hook has seen each Pod that was made.
+func (w *rolledWitness) wantAll(t *testing.T) {
+	t.Helper()
+	names, err := os.ReadFile(w.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields(string(names)) {
+		w.seen.Store(name, true)
+	}
+	total := w.witness.wantAll(t)
+	if total == 0 {
+		t.Error("no Pod was made")
+	}
+	t.Logf("%d Pods were made", total)
 }
 
 // rolledHooks are the arguments of a host for both hooks.
@@ -57,9 +88,11 @@ func rolledHooks() []string {
 }
 
 // createMarked creates a Pod, dry, which the mutating hook has to have marked.
-func (r *road) createMarked(ctx context.Context) error {
+func (r *road) createMarked(ctx context.Context) error { return r.createMarkedName(ctx, dryPod) }
+
+func (r *road) createMarkedName(ctx context.Context, name string) error {
 	pod, err := cluster.Client().CoreV1().Pods(r.namespace).
-		Create(ctx, kube.Pod(r.namespace, dryPod), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		Create(ctx, kube.Pod(r.namespace, name), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err == nil && pod.Labels["marked"] != "yes" {
 		err = errors.New("the mutating hook was not asked")
 	}
@@ -83,14 +116,15 @@ func times(t *testing.T, variable string, usual int) int {
 
 func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	r := newRolled(t, mesh.Options{})
-	replicas := [2]mesh.HostProcess{r.rolledReplica(t), r.rolledReplica(t)}
+	w := newRolledWitness(t, r)
+	replicas := [2]mesh.HostProcess{w.replica(t), w.replica(t)}
 	r.mutate(t)
 	r.validate(t)
-	flow, direct := newTraffic(t, r.createMarked), newTraffic(t, r.directCaller(t, r.dispatcher.Hosts))
+	flow, direct := newTraffic(t, w.write), newTraffic(t, r.directCaller(t, r.dispatcher.Hosts))
 
 	for range times(t, "E2E_HOST_ROLLOUTS", 5) {
 		for i, old := range replicas {
-			replicas[i] = r.rolledReplica(t)
+			replicas[i] = w.replica(t)
 			flow.await(t)
 			old.Drain(t)
 			flow.await(t)
@@ -99,6 +133,7 @@ func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 
 	flow.wantNoFailure(t)
 	direct.wantNoFailure(t)
+	w.wantAll(t)
 }
 
 func TestADispatcherIsRestartedAndItsHostReconnects(t *testing.T) {
@@ -128,11 +163,12 @@ func TestADispatcherIsRestartedAndItsHostReconnects(t *testing.T) {
 // find the new ones by name.
 func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	r := newRollout(t, portcullis)
-	r.rolledReplica(t)
-	r.rolledReplica(t)
+	w := newRolledWitness(t, r.road)
+	w.replica(t)
+	w.replica(t)
 	r.mutate(t)
 	r.validate(t)
-	flow, direct := newTraffic(t, r.createMarked), newTraffic(t, r.directCaller(t, r.callers.Address))
+	flow, direct := newTraffic(t, w.write), newTraffic(t, r.directCaller(t, r.callers.Address))
 
 	for range times(t, "E2E_DISPATCHER_ROLLOUTS", 2) {
 		r.replaceEach(t, flow, direct)
@@ -140,6 +176,7 @@ func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 
 	flow.wantNoFailure(t)
 	direct.wantNoFailure(t)
+	w.wantAll(t)
 }
 
 // rollout is a road with two dispatchers behind balancers.

@@ -97,6 +97,7 @@ func TestOneTraceLeadsThroughABridgeToTheCall(t *testing.T) {
 		road, root := ancestry(traces.Trace(trace), "call "+hook)
 		const want = "portcullis: call traced.example.com < portcullis: review validate < " +
 			"portcullis: portcullis.admission.v1.AdmissionService/Review < " +
+			"bridge: portcullis.admission.v1.AdmissionService/Review < " + // the attempt
 			"bridge: POST /v1/clusters/{cluster}/validate < apiserver: HTTP POST < apiserver: Call validating webhook < "
 		if !strings.HasPrefix(road, want) || root != client {
 			return fmt.Errorf("the trace leads %sto %s, want %s... to the client's %s", road, root, want, client)

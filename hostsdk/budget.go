@@ -5,14 +5,29 @@ import "sync"
 // budget divides the calls that a host takes at a time over its sessions. While shares change, their sum may exceed the total;
 // the calls beyond it wait for a slot. Safe for concurrent use.
 type budget struct {
-	total int
+	most int // that total may be
 
 	mu      sync.Mutex
+	total   int
 	members map[*session]struct{}
 }
 
 func newBudget(total int) *budget {
-	return &budget{total: total, members: map[*session]struct{}{}}
+	return &budget{most: total, total: total, members: map[*session]struct{}{}}
+}
+
+// resize changes the total, between 0 and what it was at first.
+func (b *budget) resize(total int) {
+	total = min(max(total, 0), b.most)
+	b.mu.Lock()
+	if total == b.total {
+		b.mu.Unlock()
+		return
+	}
+	b.total = total
+	all := b.othersLocked(nil)
+	b.mu.Unlock()
+	announceShares(all)
 }
 
 func (b *budget) addSession(s *session) {
@@ -35,11 +50,11 @@ func (b *budget) removeSession(s *session) {
 	}
 }
 
-// share is how many calls each session may take now; at least 1.
+// share is how many calls each session may take now: at least 1, unless the total is 0.
 func (b *budget) share() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(1, b.total/max(1, len(b.members)))
+	return max(min(1, b.total), b.total/max(1, len(b.members)))
 }
 
 func (b *budget) othersLocked(s *session) []*session {

@@ -119,6 +119,7 @@ func whyNotStarted(ctx context.Context) string {
 //
 //	handler returned            outcome
 //	a response                  response, also after the end of ctx
+//	NotStarted                  refused, with its reason
 //	an error, ctx ended         cancelled
 //	an error                    error: its text if it is an Error, else "handler failed"
 //	neither, or no verdict      error, with the reason
@@ -143,10 +144,18 @@ func (c *caller) handle(inv *invocation, started time.Time) {
 		}
 		err = wrong
 	}
-	if crash, ok := errors.AsType[*panicError](err); ok {
+	var crash *panicError
+	if errors.As(err, &crash) {
 		c.complain(ctx, inv, err, slog.String("stack", string(crash.stack)))
 		span.SetStatus(codes.Error, "panic")
 		v.Outcome = panicked("handler panicked")
+		return
+	}
+	var idle *notStartedError
+	if errors.As(err, &idle) {
+		c.complain(ctx, inv, err)
+		span.SetStatus(codes.Error, idle.why.Message)
+		v.Outcome = &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: shorten(valid(idle.why.Message), maxErrorBytes)}}
 		return
 	}
 	if ctx.Err() != nil {

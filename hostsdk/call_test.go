@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -237,5 +238,25 @@ func TestAProbeThatBreaksIsNotReady(t *testing.T) {
 		if err != nil || result.GetReady() != (want == "") || result.GetMessage() != want {
 			t.Errorf("%s: %v, %v", hook, result, err)
 		}
+	}
+}
+
+// TestAHandlerThatHasDoneNothingSaysSo: another replica may have the call, and the cause stays here.
+func TestAHandlerThatHasDoneNothingSaysSo(t *testing.T) {
+	var log bytes.Buffer
+	host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Validate("down", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return nil, fmt.Errorf("wrapped: %w", hostsdk.NotStarted("the server is down", errors.New("secret cause")))
+	})
+	d := hosttest.Start(t, host)
+	v, err := d.Ask(t.Context(), "down", hosttest.Create(pod))
+	if err != nil || v.GetRefused().GetReason() != "the server is down" {
+		t.Errorf("verdict %v, %v", v, err)
+	}
+	if !strings.Contains(log.String(), "secret cause") {
+		t.Errorf("the log lacks the cause: %s", &log)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-
-	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // connLoop keeps a session to one dispatcher: it dials, serves, and dials again. It is the listener of its sessions: the
@@ -29,7 +27,7 @@ var _ listener = (*connLoop)(nil)
 
 func (l *connLoop) keepSession(ctx context.Context) {
 	wait := l.delay
-	for turn := 0; clock.Sleep(ctx, wait); turn++ {
+	for turn := 0; sleep(ctx, wait); turn++ {
 		l.at = l.endpoints[turn%len(l.endpoints)]
 		err := l.serveOnce(ctx)
 		l.report(ctx, err)
@@ -94,4 +92,16 @@ func backoffDelay(attempts int, chance float64) time.Duration {
 		most = min(backoffMax, 2*backoffMin<<attempts)
 	}
 	return backoffMin + time.Duration(chance*float64(most-backoffMin))
+}
+
+// sleep waits for d, or until ctx ends, and reports whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -209,6 +209,25 @@ func TestTheBudgetIsDividedOverSessions(t *testing.T) {
 	})
 }
 
+func TestTheBudgetMayChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t)
+		m.name("mesh", "10.0.0.1", "10.0.0.2")
+		one, two := m.start("10.0.0.1:8444", dispatcher("d1")), m.start("10.0.0.2:8444", dispatcher("d2"))
+		host, _ := m.run(hostsdk.Options{Dispatchers: []string{"mesh:8444"}, MaxOutstanding: 10})
+		first, second := accept(t, one), accept(t, two)
+		for _, step := range []struct {
+			total int
+			share uint32
+		}{{10, 5}, {4, 2}, {1, 1}, {0, 0}, {-1, 0}, {3, 1}, {11, 5}} {
+			host.SetMaxOutstanding(step.total)
+			wantCredit(t, first, step.share)
+			wantCredit(t, second, step.share)
+		}
+		works(t, first)
+	})
+}
+
 func wantCredit(t *testing.T, s *hosttest.Session, want uint32) {
 	t.Helper()
 	synctest.Wait()

@@ -28,6 +28,19 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
+// NotStarted returns the error of a handler that has done nothing about the request, and cannot: the server behind it cannot be
+// reached, for example. The call may go to another replica, whatever the side effects of the hook. The reason crosses the wire, as
+// [Error.Message] does; cause is logged by this process, and may be nil.
+func NotStarted(reason string, cause error) error {
+	return &notStartedError{why: NewError(reason, cause)}
+}
+
+type notStartedError struct{ why *Error }
+
+func (e *notStartedError) Error() string { return e.why.Error() }
+
+func (e *notStartedError) Unwrap() error { return e.why }
+
 // The texts for errors that are not an Error.
 const (
 	handlerFailed = "handler failed"
@@ -36,7 +49,8 @@ const (
 
 // publicText returns the message of an Error, else a text without internals.
 func publicText(err error, otherwise string) string {
-	if authored, ok := errors.AsType[*Error](err); ok && authored.Message != "" {
+	var authored *Error
+	if errors.As(err, &authored) && authored.Message != "" {
 		return authored.Message
 	}
 	return otherwise

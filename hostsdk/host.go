@@ -160,6 +160,12 @@ func (h *Host) Serve(ctx context.Context, open OpenFunc) error {
 	return waitForHandlers(&handlers, h.newSession(h.board, &handlers).serveStream(ctx, open))
 }
 
+// SetMaxOutstanding changes how many calls the host takes at a time, from any goroutine, also before Run: for a host that
+// learns while it runs how much can be done at once. More than Options.MaxOutstanding counts as that. 0 pauses the host: it
+// gets no calls, and does not count as a host of its hooks, while its sessions last. Calls that dispatchers have sent before
+// they learn of a lower number are taken.
+func (h *Host) SetMaxOutstanding(n int) { h.budget.resize(n) }
+
 // Ready is closed once every hook is in rotation with at least one dispatcher. A readiness check of the host's Pod on it
 // keeps a rollout from replacing good replicas by ones that the mesh does not ask.
 func (h *Host) Ready() <-chan struct{} { return h.board.ready }

@@ -2,6 +2,7 @@ package hostsdk
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"strings"
@@ -212,5 +213,24 @@ func TestTheHelloIsTheShare(t *testing.T) {
 		if got := hello.GetHello().GetMaxOutstanding(); got != uint32(10/(want+1)) {
 			t.Errorf("session %d announces %d", want, got)
 		}
+	}
+}
+
+// TestAPausedHostSaysSoBehindItsHello: 0 in a Hello means a default.
+func TestAPausedHostSaysSoBehindItsHello(t *testing.T) {
+	b := newBudget(10)
+	b.resize(0)
+	s := &session{
+		budget: b, forWriter: make(chan struct{}, 1), forTimer: make(chan struct{}, 1), hello: &hostv1.Hello{}, drain: time.Second,
+	}
+	b.addSession(s)
+	s.sendHello()
+	hello, credit := &hostv1.ConnectRequest{}, &hostv1.ConnectRequest{}
+	frames := s.state.out.takeFrames(nil)
+	if err := errors.Join(proto.Unmarshal(frames[0], hello), proto.Unmarshal(frames[1], credit)); err != nil {
+		t.Fatal(err)
+	}
+	if hello.GetHello().GetMaxOutstanding() != 1 || credit.GetCredit() == nil || credit.GetCredit().GetMaxOutstanding() != 0 {
+		t.Errorf("announced %v and then %v", hello, credit)
 	}
 }

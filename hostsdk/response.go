@@ -36,6 +36,8 @@ type Response struct {
 	Warnings []string
 	// Audit is added to the audit log: short keys without "/". Values are visible to all readers of that log.
 	Audit map[string]string
+
+	verbatim *admissionv1.AdmissionResponse // takes the place of all fields; may be nil
 }
 
 // Cause is one field at fault.
@@ -57,6 +59,13 @@ func Deny(message string) *Response { return &Response{Message: message} }
 // Patch allows the write and changes the object by a JSON Patch (RFC 6902). To have the patch made from a changed object,
 // see package hostsdk/kube.
 func Patch(patch []byte) *Response { return &Response{Allowed: true, Patch: patch} }
+
+// Verbatim is a verdict as another program has put it, for adapters. The dispatcher judges it as it judges the answer of a JSON
+// webhook: the status of a denial has no default of this package, and a patch that does not fit is a failure. m belongs to the host
+// from now on; the other fields of the Response are not used.
+func Verbatim(m *admissionv1.AdmissionResponse) *Response {
+	return &Response{Allowed: m.GetAllowed(), verbatim: m}
+}
 
 // WithCode sets the HTTP status of a denial and returns r.
 func (r *Response) WithCode(code int32) *Response {
@@ -93,12 +102,16 @@ func (r *Response) WithAudit(key, value string) *Response {
 
 // plain reports whether the response allows and sets no other field.
 func (r *Response) plain() bool {
-	return r.Allowed && len(r.Patch) == 0 && len(r.Warnings) == 0 && len(r.Audit) == 0
+	return r.Allowed && len(r.Patch) == 0 && len(r.Warnings) == 0 && len(r.Audit) == 0 && r.verbatim == nil
 }
 
 // message returns the response on the wire. An error means that the response is not a verdict; a denial
 // is always one.
 func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionResponse, error) {
+	if r.verbatim != nil {
+		makeValid(r.verbatim)
+		return r.verbatim, nil
+	}
 	m := &admissionv1.AdmissionResponse{Allowed: r.Allowed, AuditAnnotations: validAudit(r.Audit)}
 	for _, warning := range r.Warnings {
 		m.Warnings = append(m.Warnings, valid(warning))
@@ -145,6 +158,28 @@ func isPatch(patch []byte) bool {
 // valid makes text fit for a protobuf string. One byte that is not UTF-8 would fail the frame, and with it the session
 // of every other call.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// makeValid makes all texts of a response valid.
+func makeValid(m *admissionv1.AdmissionResponse) {
+	s, d := m.GetStatus(), m.GetStatus().GetDetails()
+	texts := []*string{&m.Uid, &m.PatchType}
+	if s != nil {
+		texts = append(texts, &s.Status, &s.Message, &s.Reason)
+	}
+	if d != nil {
+		texts = append(texts, &d.Name, &d.Group, &d.Kind, &d.Uid)
+	}
+	for _, c := range d.GetCauses() {
+		texts = append(texts, &c.Reason, &c.Message, &c.Field)
+	}
+	for i := range m.GetWarnings() {
+		texts = append(texts, &m.Warnings[i])
+	}
+	for _, text := range texts {
+		*text = valid(*text)
+	}
+	m.AuditAnnotations = validAudit(m.GetAuditAnnotations())
+}
 
 func validAudit(audit map[string]string) map[string]string {
 	if len(audit) == 0 {

@@ -69,6 +69,29 @@ func TestResponsesOnTheWire(t *testing.T) {
 				Warnings: []string{"\uFFFD"}, AuditAnnotations: map[string]string{"\uFFFD": "\uFFFD"},
 			},
 		},
+		"A verdict of another program stays as it is.": {
+			response: Verbatim(&admissionv1.AdmissionResponse{Status: &admissionv1.Status{Message: "no"}, Patch: []byte("[]")}),
+			want:     &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Message: "no"}, Patch: []byte("[]")},
+		},
+		"So do its permissions that are none.": {
+			response: Verbatim(&admissionv1.AdmissionResponse{Allowed: true, PatchType: "MergePatch"}),
+			want:     &admissionv1.AdmissionResponse{Allowed: true, PatchType: "MergePatch"},
+		},
+		"Its bytes that are not UTF-8 do not cost the session.": {
+			response: Verbatim(&admissionv1.AdmissionResponse{
+				Uid: "\xff", PatchType: "\xff", Warnings: []string{"\xff"}, AuditAnnotations: map[string]string{"\xff": "\xff"},
+				Status: &admissionv1.Status{Status: "\xff", Message: "\xff", Reason: "\xff", Details: &admissionv1.StatusDetails{
+					Name: "\xff", Group: "\xff", Kind: "\xff", Uid: "\xff", Causes: []*admissionv1.StatusCause{{Field: "\xff", Message: "\xff", Reason: "\xff"}},
+				}},
+			}),
+			want: &admissionv1.AdmissionResponse{
+				Uid: "\uFFFD", PatchType: "\uFFFD", Warnings: []string{"\uFFFD"}, AuditAnnotations: map[string]string{"\uFFFD": "\uFFFD"},
+				Status: &admissionv1.Status{Status: "\uFFFD", Message: "\uFFFD", Reason: "\uFFFD", Details: &admissionv1.StatusDetails{
+					Name: "\uFFFD", Group: "\uFFFD", Kind: "\uFFFD", Uid: "\uFFFD",
+					Causes: []*admissionv1.StatusCause{{Field: "\uFFFD", Message: "\uFFFD", Reason: "\uFFFD"}},
+				}},
+			},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -115,9 +115,10 @@ func openStream(ctx, streamCtx context.Context, abort context.CancelCauseFunc, o
 	return stream, err
 }
 
-// sendHello puts Hello first into the outbox. A share that changes meanwhile follows it.
+// sendHello puts Hello first into the outbox. A share that changes meanwhile follows it, and so does one of 0, which a Hello
+// cannot express.
 func (s *session) sendHello() {
-	s.hello.MaxOutstanding = uint32(s.budget.share())
+	s.hello.MaxOutstanding = uint32(max(1, s.budget.share()))
 	s.mu.Lock()
 	s.state = newState(time.Now(), s.hello, s.hooks, s.drain)
 	s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +18,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/portcullis-mesh/portcullis/certs"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -27,7 +27,7 @@ import (
 // site is a dispatcher behind TLS on a real socket, and the files of a host.
 type site struct {
 	t         *testing.T
-	authority *certs.Authority
+	authority *authority
 	dir       string
 	log       syncBuffer
 
@@ -38,11 +38,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	authority, err := certs.NewAuthority("test", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &site{t: t, authority: authority, dir: t.TempDir()}
+	return &site{t: t, authority: newAuthority(t), dir: t.TempDir()}
 }
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
@@ -50,33 +46,15 @@ func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
 // files writes the files of a host with an identity.
 func (s *site) files(identity string) {
 	s.t.Helper()
-	pair, err := s.authority.Issue(certs.Spec{Identity: identity, Client: true})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := pair.Write(s.path("tls.crt"), s.path("tls.key")); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.authority.CA().WriteCert(s.path("ca.crt")); err != nil {
-		s.t.Fatal(err)
-	}
+	s.authority.write(s.authority.issue(identity), s.path("tls.crt"), s.path("tls.key"), s.path("ca.crt"))
 }
 
 // dispatch starts a dispatcher whose certificate an authority issues for names.
-func (s *site) dispatch(by *certs.Authority, version uint16, names ...string) *hosttest.Listener {
+func (s *site) dispatch(by *authority, version uint16, names ...string) *hosttest.Listener {
 	s.t.Helper()
-	pair, err := by.Issue(certs.Spec{DNSNames: names, Server: true})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	cert, err := pair.TLS()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	clients := x509.NewCertPool()
-	clients.AppendCertsFromPEM(s.authority.CA().CertPEM)
 	l := hosttest.Listen(s.t, hosttest.ListenOptions{Server: []grpc.ServerOption{grpc.Creds(credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert, MaxVersion: version,
+		Certificates: []tls.Certificate{by.issue("dispatcher", names...)}, ClientCAs: s.authority.pool(),
+		ClientAuth: tls.RequireAndVerifyClientCert, MaxVersion: version,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -154,10 +132,7 @@ func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
 
 // TestStrangersAreNotTalkedTo: the host's identity and its hooks are for dispatchers alone.
 func TestStrangersAreNotTalkedTo(t *testing.T) {
-	other, err := certs.NewAuthority("other", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := newAuthority(t)
 	tests := map[string]struct {
 		start func(s *site)
 		want  string
@@ -189,17 +164,9 @@ func TestStrangersAreNotTalkedTo(t *testing.T) {
 func TestTLSConfigIsUsedAsItIs(t *testing.T) {
 	s := newSite(t)
 	l := s.dispatch(s.authority, 0, "mesh.internal")
-	pair, err := s.authority.Issue(certs.Spec{Identity: "from-memory", Client: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := pair.TLS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(s.authority.CA().CertPEM)
-	s.run(hostsdk.TLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots}))
+	s.run(hostsdk.TLSConfig(&tls.Config{
+		Certificates: []tls.Certificate{s.authority.issue("from-memory")}, RootCAs: s.authority.pool(),
+	}))
 	works(t, accept(t, l))
 	if got := s.identity(); got != "from-memory" {
 		t.Errorf("the host is %q", got)
@@ -209,7 +176,7 @@ func TestTLSConfigIsUsedAsItIs(t *testing.T) {
 func TestTLSFilesThatAreNoCertificates(t *testing.T) {
 	s := newSite(t)
 	s.files("host")
-	if err := certs.WriteFile(s.path("ca.crt"), []byte("nothing"), 0o600); err != nil {
+	if err := os.WriteFile(s.path("ca.crt"), []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	host, err := hostsdk.New(hostsdk.Options{

@@ -123,7 +123,7 @@ func (v *vector) check(t *testing.T, transcript string) {
 	}
 	file := filepath.Join(vectorsDir, v.Name+".json")
 	if flag.Lookup("rewrite").Value.String() == "true" {
-		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return

@@ -25,7 +25,7 @@ func (p place) instance() string { return fmt.Sprintf("host-%02d-%d", p.host, p.
 // host starts a host with its hooks, which lives as long as life, and waits until they are in rotation.
 func (m *Mesh) host(ctx, life context.Context, kind Hosts, at place) error {
 	run, ready := m.bareHost(at)
-	if kind == SDK {
+	if kind == SDK || kind == Adapted {
 		var err error
 		if run, ready, err = m.sdkHost(at); err != nil {
 			return err
@@ -91,6 +91,10 @@ func (m *Mesh) hooks(at place) []int {
 
 // register adds a hook of the scenario's stage, which allows everything.
 func (m *Mesh) register(h *hostsdk.Host, hook, replica int) {
+	if m.webhooks != nil {
+		h.Validate(scenario.Hook(hook), m.webhooks.adapted(scenario.Hook(hook)))
+		return
+	}
 	wait, patch := m.scenario.Wait(replica), m.scenario.Patch(hook)
 	handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 		m.calls.Add(1)

@@ -20,13 +20,15 @@ type knowledge struct {
 	match.Unknown
 
 	scenario    scenario.Scenario
+	client      scenario.Client // of webhooks; Nowhere for streams
+	streams     bool
 	snapshot    atomic.Pointer[match.Snapshot]
 	equivalents *builtin.Equivalents
 }
 
 // newKnowledge compiles the configuration of the scenario.
-func newKnowledge(s scenario.Scenario) (*knowledge, error) {
-	k := &knowledge{scenario: s, equivalents: builtin.Known()}
+func newKnowledge(s scenario.Scenario, client scenario.Client, streams bool) (*knowledge, error) {
+	k := &knowledge{scenario: s, client: client, streams: streams, equivalents: builtin.Known()}
 	snapshot, err := k.compile(0)
 	k.snapshot.Store(snapshot)
 	return k, err
@@ -37,12 +39,15 @@ func (k *knowledge) compile(revision int) (*match.Snapshot, error) {
 	in := match.Input{Revision: fmt.Sprintf("sha256:%08x", revision)}
 	add := func(name string, o match.Object) {
 		in.Objects = append(in.Objects, o)
+		if !k.streams {
+			return
+		}
 		in.Routes = append(in.Routes, match.RouteBinding{Configuration: name, Route: match.Route{
 			Stream: true, Hosts: []string{pki.Identity}, Speculate: k.scenario.Speculate,
 			Hedge: match.Hedge{Enabled: k.scenario.Hedge},
 		}})
 	}
-	validating, mutating := k.scenario.Configurations(scenario.Nowhere)
+	validating, mutating := k.scenario.Configurations(k.client)
 	for _, c := range validating {
 		add(c.Name, match.Object{Validating: c})
 	}

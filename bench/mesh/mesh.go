@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bench/pki"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -45,6 +46,10 @@ const (
 	Bare
 	// Elsewhere are hosts that others start.
 	Elsewhere
+	// Webhooks are no hosts: the dispatcher calls webhooks over HTTPS.
+	Webhooks
+	// Adapted hosts forward calls to the same webhooks, over unix sockets.
+	Adapted
 )
 
 // Observation is what is kept of each review, beside metrics.
@@ -90,7 +95,8 @@ type Mesh struct {
 	request    *review.Request
 	json       []byte
 	calls      atomic.Int64
-	traces     *traces // nil without
+	webhooks   *webhooks // nil without
+	traces     *traces   // nil without
 
 	running   errgroup.Group
 	stop      context.CancelFunc // of what is beside the hosts
@@ -102,16 +108,22 @@ type Mesh struct {
 func Start(ctx context.Context, o Options) (*Mesh, error) {
 	m := &Mesh{scenario: o.Scenario, keys: o.Keys, client: https.NewClient(o.Keys), client2: https.NewHTTP2Client(o.Keys)}
 	if o.Observation == RecordsAndTraces {
-		m.traces = newTraces()
+		m.traces = newTraces(ctx)
 	}
-	if err := errors.Join(m.wire(o.Observation), m.workload()); err != nil {
+	if o.Hosts == Webhooks || o.Hosts == Adapted {
+		var err error
+		if m.webhooks, err = startWebhooks(ctx, m, o.Hosts); err != nil {
+			return nil, fmt.Errorf("mesh: %w", err)
+		}
+	}
+	if err := errors.Join(m.wire(o), m.workload()); err != nil {
 		return nil, fmt.Errorf("mesh: %w", err)
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	hosting, stopHosts := context.WithCancel(life)
 	m.stop, m.stopHosts = stop, stopHosts
 	err := m.serve(life)
-	for i := 0; i < o.Scenario.Hosts && err == nil && o.Hosts != Elsewhere; i++ {
+	for i := 0; i < o.Scenario.Hosts && err == nil && o.Hosts != Elsewhere && o.Hosts != Webhooks; i++ {
 		for replica := 0; replica < max(1, o.Scenario.Replicas) && err == nil; replica++ {
 			err = m.host(ctx, hosting, o.Hosts, place{i, replica})
 		}
@@ -142,9 +154,13 @@ func (m *Mesh) workload() error {
 }
 
 // wire makes the parts, as newApp of internal/serve does.
-func (m *Mesh) wire(kept Observation) error {
+func (m *Mesh) wire(o Options) error {
 	var err error
-	if m.known, err = newKnowledge(m.scenario); err != nil {
+	client := scenario.Client(scenario.Nowhere)
+	if o.Hosts == Webhooks {
+		client = m.webhooks.client
+	}
+	if m.known, err = newKnowledge(m.scenario, client, o.Hosts != Webhooks); err != nil {
 		return err
 	}
 	metrics := prometheus.NewRegistry()
@@ -157,8 +173,14 @@ func (m *Mesh) wire(kept Observation) error {
 		Snapshots: m.known, Clusters: m.known, Streams: m.registry, Capacity: m.registry, Metrics: metrics,
 		Codec: func(a conversion.Allowance) chain.Codec { return codec.NewPatchSession(a) },
 	}
+	if o.Hosts == Webhooks {
+		if m.webhooks.outbound, err = outbound.New(outbound.Options{Metrics: metrics}); err != nil {
+			return err
+		}
+		judging.Webhooks = m.webhooks.outbound
+	}
 	edge := bridge.Options{Authorize: authorize, Registerer: metrics}
-	if kept != NoRecords {
+	if o.Observation != NoRecords {
 		judging.Latencies, judging.Shadows, judging.Slow = latency.NewRecorder(0), shadow.NewRecorder(0), dispatcher.DefaultSlow
 	}
 	if m.traces != nil {
@@ -260,6 +282,9 @@ func (m *Mesh) Close() error {
 	m.sessions.Wait()
 	if m.traces != nil {
 		err = errors.Join(err, m.traces.close())
+	}
+	if m.webhooks != nil {
+		err = errors.Join(err, m.webhooks.close())
 	}
 	return err
 }

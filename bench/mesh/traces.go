@@ -12,18 +12,20 @@ const sampledShare = 0.01
 // traces are providers of spans as package telemetry makes them, whose exporter drops everything.
 type traces struct {
 	sampled, kept *sdktrace.TracerProvider
+	// close ends the batching of both, which is one.
+	close func() error
 }
 
-func newTraces() *traces {
+// newTraces makes providers that last until they are closed, also when ctx has ended.
+func newTraces(ctx context.Context) *traces {
 	batches := sdktrace.WithSpanProcessor(sdktrace.NewBatchSpanProcessor(dropping{}))
+	sampled := sdktrace.NewTracerProvider(batches, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(sampledShare))))
 	return &traces{
-		sampled: sdktrace.NewTracerProvider(batches, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(sampledShare)))),
+		sampled: sampled,
 		kept:    sdktrace.NewTracerProvider(batches, sdktrace.WithSampler(sdktrace.AlwaysSample())),
+		close:   func() error { return sampled.Shutdown(context.WithoutCancel(ctx)) },
 	}
 }
-
-// close ends the batching of both, which is one.
-func (t *traces) close() error { return t.sampled.Shutdown(context.Background()) }
 
 // dropping is an exporter that drops everything.
 type dropping struct{}

@@ -29,6 +29,10 @@ const (
 	Dispatcher Contender = "dispatcher"
 	// Bare is Portcullis, asked by its Go API, with hosts that look into nothing.
 	Bare Contender = "bare hosts"
+	// Webhooks is Portcullis, asked by its Go API, with hooks that it calls over HTTPS, and Adapted has hosts before the same webhooks,
+	// which forward the calls over unix sockets.
+	Webhooks Contender = "webhooks"
+	Adapted  Contender = "webhooks, adapted"
 	// Streams is the limit of the fan-out.
 	Streams Contender = "stream limit"
 	// RoundTrip is the limit of the JSON edge.
@@ -37,7 +41,7 @@ const (
 
 // Contenders are all, in the order of tables.
 func Contenders() []Contender {
-	return []Contender{Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Streams, RoundTrip}
+	return []Contender{Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Webhooks, Adapted, Streams, RoundTrip}
 }
 
 // Load is how reviews were sent.

@@ -36,6 +36,8 @@ func (p *page) tablesHead() {
 | bridge, HTTP/2 | the same, over one connection of HTTP/2, as API servers call a localhost URL |
 | dispatcher | the same, asked by its Go API |
 | bare hosts | the same, with hosts that read the number of a call and allow it: the dispatcher without the SDK |
+| webhooks | the same, with hooks that the dispatcher calls over HTTPS; they parse nothing |
+| webhooks, adapted | the same webhooks without TLS on a unix socket, behind hosts that forward the calls, made with package adapt |
 | stream limit | the encoded review sent to each host over a gRPC stream, and an answer of a verdict's size; neither is parsed |
 | HTTPS limit | one HTTPS round trip with the review; it is not parsed, and no hook is called |
 

@@ -97,6 +97,10 @@ func targets() []target {
 			of: onlyDispatcher(compared(at(8, 8).of(BridgeTraced), at(8, 8).of(BridgeNoRecords), throughput)),
 		},
 		{
+			what: "webhook behind adapt: CPU per review, times that of the same webhook called by the dispatcher", bound: 1.5, sizes: both,
+			of: onlyDispatcher(compared(at(1, 1).of(Adapted), at(1, 1).of(Webhooks), cpu)),
+		},
+		{
 			what: "dispatcher, 8 hooks on one host: time per review, times the stream limit of 1 hook", bound: 1.5, sizes: both,
 			of: timed(at(8, 1), at(1, 1).of(Streams)),
 		},

@@ -22,13 +22,14 @@ func All() []Group {
 		}
 		all = append(all, few, table(bytes, true, spread{32, 32}, spread{32, 1}))
 	}
-	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), observed(), patching(), protocols(), speculation(), hedging())
+	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}),
+		observed(), adapted(), patching(), protocols(), speculation(), hedging())
 }
 
 // Short shows whether it is worth while to run all: the targets, with Pods of 2 kB.
 func Short() []Group {
 	few := append(table(scenario.Small, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), configured()...)
-	return []Group{few, observed(), speculation(), hedging()}
+	return []Group{few, observed(), adapted(), speculation(), hedging()}
 }
 
 // Select keeps the cells whose names a pattern matches, as "validate/2kB/8 hooks/8 hosts/dispatcher/full".
@@ -94,6 +95,16 @@ func observed() Group {
 	for _, n := range []int{1, 8} {
 		s := scenario.Scenario{Stage: scenario.Validate, Hooks: n, Hosts: n, Bytes: scenario.Small}
 		g = append(g, cells(s, report.Full, report.BridgeNoRecords, report.BridgeTraced)...)
+	}
+	return g
+}
+
+// adapted are webhooks that the dispatcher calls, and the same ones behind hosts.
+func adapted() Group {
+	var g Group
+	for _, bytes := range []int{scenario.Small, scenario.Medium} {
+		s := scenario.Scenario{Stage: scenario.Validate, Hooks: 1, Hosts: 1, Bytes: bytes}
+		g = append(g, cells(s, report.Full, report.Webhooks, report.Adapted)...)
 	}
 	return g
 }

@@ -57,18 +57,10 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 			return err
 		}
 		add(report.Native, &subject{review: n.Review, calls: n.Calls, close: n.Close})
-	case report.Dispatcher, report.Bridge, report.BridgeHTTP2, report.Bare:
-		kind := mesh.SDK
-		if c.Contender == report.Bare {
-			kind = mesh.Bare
-		}
-		m, err := mesh.Start(ctx, mesh.Options{Scenario: c.Scenario, Keys: g.keys, Hosts: kind})
+	case report.Dispatcher, report.Bridge, report.BridgeHTTP2:
+		m, err := mesh.Start(ctx, mesh.Options{Scenario: c.Scenario, Keys: g.keys})
 		if err != nil {
 			return err
-		}
-		if kind == mesh.Bare {
-			add(report.Bare, &subject{review: m.Review, calls: m.Calls, close: m.Close})
-			return nil
 		}
 		add(report.Dispatcher, &subject{review: m.Review, calls: m.Calls, close: m.Close})
 		add(report.Bridge, &subject{review: m.ReviewJSON, calls: m.Calls})
@@ -83,6 +75,13 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 			return err
 		}
 		add(c.Contender, &subject{review: m.ReviewJSON, calls: m.Calls, close: m.Close})
+	case report.Bare, report.Webhooks, report.Adapted:
+		kinds := map[report.Contender]mesh.Hosts{report.Bare: mesh.Bare, report.Webhooks: mesh.Webhooks, report.Adapted: mesh.Adapted}
+		m, err := mesh.Start(ctx, mesh.Options{Scenario: c.Scenario, Keys: g.keys, Hosts: kinds[c.Contender]})
+		if err != nil {
+			return err
+		}
+		add(c.Contender, &subject{review: m.Review, calls: m.Calls, close: m.Close})
 	case report.Streams:
 		s, err := limits.StartStreams(ctx, c.Scenario, g.keys)
 		if err != nil {

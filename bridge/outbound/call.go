@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -17,7 +18,7 @@ type call struct {
 	cluster     string
 	permit      callPermit
 	reservation *memory.Reservation // of its review, held while the client has the call
-	review      *encodedReview
+	review      *jsonreview.Review
 	cancel      context.CancelFunc
 	done        func(review.Result)
 	once        sync.Once
@@ -96,7 +97,7 @@ func (c *Client) review(ctx context.Context, x *call) (result review.Result) {
 }
 
 // post waits until the call may start, sends the request and reads the answer.
-func (c *Client) post(ctx context.Context, a *attempt) (*answer, *review.Failure) {
+func (c *Client) post(ctx context.Context, a *attempt) (*jsonreview.Answer, *review.Failure) {
 	x := a.call
 	t, f := c.targets.acquire(a.endpoint, x.cluster)
 	if f != nil {

@@ -9,6 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
+	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -44,26 +45,26 @@ func (cs conversions) CallConversion(ctx context.Context, at *apiextensionsv1.We
 	if err != nil {
 		return nil, err
 	}
-	a := newAttempt(e, x, pieces{head: body})
+	a := newAttempt(e, x, jsonreview.BodyOf(body))
 	answer, f := c.post(ctx, a)
 	if f != nil {
 		return nil, f
 	}
-	if err := answer.unconverted(a.url.Host); err != nil {
+	if err := unconverted(answer, a.url.Host); err != nil {
 		if ctx.Err() != nil { // An answer that our hanging up cut off is none.
 			return nil, a.endOf(ctx, "reading the answer")
 		}
 		return nil, err
 	}
-	return answer.body, nil
+	return answer.Bytes, nil
 }
 
 // unconverted is why an answer converts nothing, before its body is read.
-func (a *answer) unconverted(host string) error {
-	if f := a.wrong(); f != nil {
-		return f
+func unconverted(a *jsonreview.Answer, host string) error {
+	if f := a.Fault(); f != nil {
+		return failureOf(f)
 	}
-	if len(a.body) == 0 {
+	if len(a.Bytes) == 0 {
 		return fmt.Errorf("%s answered HTTP %s with an empty body", host, a.Status)
 	}
 	return nil

@@ -80,10 +80,10 @@ func (x *conversionComparison) answer(t testing.TB, w http.ResponseWriter, r *ht
 	x.asked = append(x.asked, map[string]any{
 		"review": review, "path": r.URL.Path, "query": r.URL.RawQuery, "content type": r.Header.Get("Content-Type"), "accept": r.Header.Get("Accept"),
 	})
-	if x.reply.drop {
+	if x.reply.Drop {
 		panic(http.ErrAbortHandler)
 	}
-	for name, values := range x.reply.header {
+	for name, values := range x.reply.Header {
 		w.Header()[name] = values
 	}
 	objects, _ := request["objects"].([]any)
@@ -94,8 +94,8 @@ func (x *conversionComparison) answer(t testing.TB, w http.ResponseWriter, r *ht
 		t.Error(err)
 	}
 	object["apiVersion"] = "example.com/v1"
-	w.WriteHeader(x.reply.status)
-	_, _ = io.WriteString(w, strings.NewReplacer("%UID%", uid, "%OBJECT%", string(converted)).Replace(x.reply.body))
+	w.WriteHeader(x.reply.Status)
+	_, _ = io.WriteString(w, strings.NewReplacer("%UID%", uid, "%OBJECT%", string(converted)).Replace(x.reply.Body))
 }
 
 // compare converts an object here and there and says whether that worked.
@@ -160,34 +160,34 @@ func TestConversionsOverHTTPSAreThoseOfTheOriginal(t *testing.T) {
 			reply reply
 			want  string // ok, refused, or v1 when v1 alone refuses
 		}{
-			"converted":                    {reply{status: 200, body: good}, "ok"},
-			"201":                          {reply{status: 201, body: good}, "ok"},
-			"206":                          {reply{status: 206, body: good}, "ok"},
-			"207":                          {reply{status: 207, body: good}, "refused"},
-			"204":                          {reply{status: 204}, "refused"},
-			"400":                          {reply{status: 400, body: good}, "refused"},
-			"500":                          {reply{status: 500, body: good}, "refused"},
-			"500, again":                   {reply{status: 500, header: again, body: good}, "refused"},
-			"429, again":                   {reply{status: 429, header: again}, "refused"},
-			"a redirect to nowhere":        {reply{status: 302, body: good}, "refused"},
-			"a Status":                     {reply{status: 500, body: `{"apiVersion":"v1","kind":"Status","status":"Failure","message":"no"}`}, "refused"},
-			"a Status of success":          {reply{status: 200, body: `{"apiVersion":"v1","kind":"Status","status":"Success"}`}, "refused"},
-			"the connection is lost":       {reply{drop: true}, "refused"},
-			"cut off":                      {reply{status: 200, header: http.Header{"Content-Length": {"1000"}}, body: good}, "refused"},
-			"of type text/plain":           {reply{status: 200, header: http.Header{"Content-Type": {"text/plain"}}, body: good}, "ok"},
-			"of a type that is none":       {reply{status: 200, header: http.Header{"Content-Type": {"text/ "}}, body: good}, "refused"},
-			"empty":                        {reply{status: 200}, "refused"},
-			"garbage":                      {reply{status: 200, body: "<html>"}, "refused"},
-			"another uid":                  {reply{status: 200, body: strings.Replace(good, "%UID%", "x", 1)}, "v1"},
-			"no kind":                      {reply{status: 200, body: strings.Replace(good, `"kind":"ConversionReview",`, "", 1)}, "v1"},
-			"two objects":                  {reply{status: 200, body: conversionOf(version, "%OBJECT%,%OBJECT%")}, "refused"},
-			"no object":                    {reply{status: 200, body: conversionOf(version, "")}, "refused"},
-			"a failure":                    {reply{status: 200, body: strings.Replace(good, "Success", "Failure", 1)}, "refused"},
-			"another name":                 {reply{status: 200, body: conversionOf(version, `{"apiVersion":"example.com/v2","kind":"Widget","metadata":{"name":"x","namespace":"n","uid":"u"}}`)}, "refused"},
-			"labels, and other metadata":   {reply{status: 200, body: conversionOf(version, `{"apiVersion":"example.com/v2","kind":"Widget","metadata":{"name":"w","namespace":"n","uid":"u","generation":7,"labels":{"b":"2"}}}`)}, "ok"},
-			"the version that it was in":   {reply{status: 200, body: conversionOf(version, object)}, "refused"},
-			"a megabyte":                   {reply{status: 200, body: good + strings.Repeat(" ", 1<<20)}, "ok"},
-			"what is not JSON in a string": {reply{status: 200, body: conversionOf(version, "\"\x01\"")}, "refused"},
+			"converted":                    {reply{Status: 200, Body: good}, "ok"},
+			"201":                          {reply{Status: 201, Body: good}, "ok"},
+			"206":                          {reply{Status: 206, Body: good}, "ok"},
+			"207":                          {reply{Status: 207, Body: good}, "refused"},
+			"204":                          {reply{Status: 204}, "refused"},
+			"400":                          {reply{Status: 400, Body: good}, "refused"},
+			"500":                          {reply{Status: 500, Body: good}, "refused"},
+			"500, again":                   {reply{Status: 500, Header: again, Body: good}, "refused"},
+			"429, again":                   {reply{Status: 429, Header: again}, "refused"},
+			"a redirect to nowhere":        {reply{Status: 302, Body: good}, "refused"},
+			"a Status":                     {reply{Status: 500, Body: `{"apiVersion":"v1","kind":"Status","status":"Failure","message":"no"}`}, "refused"},
+			"a Status of success":          {reply{Status: 200, Body: `{"apiVersion":"v1","kind":"Status","status":"Success"}`}, "refused"},
+			"the connection is lost":       {reply{Drop: true}, "refused"},
+			"cut off":                      {reply{Status: 200, Header: http.Header{"Content-Length": {"1000"}}, Body: good}, "refused"},
+			"of type text/plain":           {reply{Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: good}, "ok"},
+			"of a type that is none":       {reply{Status: 200, Header: http.Header{"Content-Type": {"text/ "}}, Body: good}, "refused"},
+			"empty":                        {reply{Status: 200}, "refused"},
+			"garbage":                      {reply{Status: 200, Body: "<html>"}, "refused"},
+			"another uid":                  {reply{Status: 200, Body: strings.Replace(good, "%UID%", "x", 1)}, "v1"},
+			"no kind":                      {reply{Status: 200, Body: strings.Replace(good, `"kind":"ConversionReview",`, "", 1)}, "v1"},
+			"two objects":                  {reply{Status: 200, Body: conversionOf(version, "%OBJECT%,%OBJECT%")}, "refused"},
+			"no object":                    {reply{Status: 200, Body: conversionOf(version, "")}, "refused"},
+			"a failure":                    {reply{Status: 200, Body: strings.Replace(good, "Success", "Failure", 1)}, "refused"},
+			"another name":                 {reply{Status: 200, Body: conversionOf(version, `{"apiVersion":"example.com/v2","kind":"Widget","metadata":{"name":"x","namespace":"n","uid":"u"}}`)}, "refused"},
+			"labels, and other metadata":   {reply{Status: 200, Body: conversionOf(version, `{"apiVersion":"example.com/v2","kind":"Widget","metadata":{"name":"w","namespace":"n","uid":"u","generation":7,"labels":{"b":"2"}}}`)}, "ok"},
+			"the version that it was in":   {reply{Status: 200, Body: conversionOf(version, object)}, "refused"},
+			"a megabyte":                   {reply{Status: 200, Body: good + strings.Repeat(" ", 1<<20)}, "ok"},
+			"what is not JSON in a string": {reply{Status: 200, Body: conversionOf(version, "\"\x01\"")}, "refused"},
 		} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				ok := x.compare(t, []byte(object), c.reply)
@@ -210,6 +210,6 @@ func TestRandomConversionsOverHTTPSAreThoseOfTheOriginal(t *testing.T) {
 			one("v2", "v2", "v2", "v1"), one("Widget", "Widget", "Widget", "Gadget"), one("w", "x"),
 			one("{}", "null", "7", `{"a":"2"}`, `{"a":"b c"}`), one("1.0", "18446744073709551616", "{}")))
 		body := conversionOf("v1", converted)
-		x.compare(t, []byte(object), reply{status: []int{200, 200, 200, 200, 400, 500}[rng.IntN(6)], body: one(body, body, body, body[:rng.IntN(len(body))])})
+		x.compare(t, []byte(object), reply{Status: []int{200, 200, 200, 200, 400, 500}[rng.IntN(6)], Body: one(body, body, body, body[:rng.IntN(len(body))])})
 	}
 }

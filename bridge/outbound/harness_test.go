@@ -18,6 +18,7 @@ import (
 	k8sv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -302,8 +303,8 @@ func eventually(t testing.TB, what string, condition func() bool) {
 func checkTold(t testing.TB, query string, had time.Duration, deadline time.Time) {
 	t.Helper()
 	told, err := time.ParseDuration(strings.TrimPrefix(query, "timeout="))
-	if left := queryTimeout(time.Until(deadline)); err != nil || told > queryTimeout(had) || told < left {
-		t.Errorf("told %q, want %v or, once time has passed, no less than %v", query, queryTimeout(had), left)
+	if left := jsonreview.Timeout(time.Until(deadline)); err != nil || told > jsonreview.Timeout(had) || told < left {
+		t.Errorf("told %q, want %v or, once time has passed, no less than %v", query, jsonreview.Timeout(had), left)
 	}
 }
 

@@ -21,21 +21,17 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
+	"github.com/portcullis-mesh/portcullis/internal/oracle/replies"
 )
 
 // reply is what the webhook of a comparison sends, to both callers.
-type reply struct {
-	status int
-	header http.Header
-	body   string // %UID% is the uid of the review
-	drop   bool   // the connection is closed in its place
-}
+type reply replies.Reply
 
 // allowance is where a redirect leads.
-var allowance = reply{status: http.StatusOK, body: in("v1", `,"allowed":true`)}
+var allowance = reply{Status: http.StatusOK, Body: in("v1", `,"allowed":true`)}
 
 func (r reply) String() string {
-	return fmt.Sprintf("HTTP %d %v drop=%v %s", r.status, r.header, r.drop, r.body)
+	return fmt.Sprintf("HTTP %d %v drop=%v %s", r.Status, r.Header, r.Drop, r.Body)
 }
 
 // comparison is one hook, called by kube-apiserver's own code and by a dispatcher with this package.
@@ -126,17 +122,17 @@ func (x *comparison) answer(w http.ResponseWriter, r *http.Request) {
 	x.calls++
 	reply := x.reply
 	x.mu.Unlock()
-	if got == nil || reply.drop {
+	if got == nil || reply.Drop {
 		panic(http.ErrAbortHandler)
 	}
 	if r.URL.Path == "/moved" {
 		reply = allowance
 	}
-	for name, values := range reply.header {
+	for name, values := range reply.Header {
 		w.Header()[name] = values
 	}
-	w.WriteHeader(reply.status)
-	_, _ = io.WriteString(w, withUID(reply.body, string(got.Request.UID)))
+	w.WriteHeader(reply.Status)
+	_, _ = io.WriteString(w, withUID(reply.Body, string(got.Request.UID)))
 }
 
 // begin makes the webhook answer with a reply from now on.
@@ -227,7 +223,7 @@ func (x *comparison) check(r reply) string {
 	x.t.Helper()
 	wanted, wantFailed := x.kubernetes(r)
 	got, failed := x.ours(r)
-	if wantFailed && !failed && !got.Allowed && saysNo(r.body) {
+	if wantFailed && !failed && !got.Allowed && saysNo(r.Body) {
 		return "D1"
 	}
 	if diff := cmp.Diff(wanted, got); diff != "" || wantFailed != failed {
@@ -249,70 +245,6 @@ func saysNo(body string) bool {
 		strings.Contains(body, `"patch`) && !strings.Contains(body, `"allowed":true`)
 }
 
-// replies makes replies, right and wrong ones.
-type replies struct{ *rand.Rand }
-
-func (s replies) oneOf(choices ...string) string { return choices[s.IntN(len(choices))] }
-
-// rarely is one of the choices, but mostly usual.
-func (s replies) rarely(usual string, choices ...string) string {
-	if s.IntN(12) > 0 {
-		return usual
-	}
-	return s.oneOf(choices...)
-}
-
-func (s replies) next(version string) reply {
-	r := reply{status: http.StatusOK, header: http.Header{}, drop: s.IntN(40) == 0}
-	if s.IntN(8) == 0 {
-		// Without those whose Location would be followed: that redirects are not is a deviation.
-		r.status = []int{201, 204, 206, 207, 300, 304, 400, 403, 404, 409, 413, 429, 500, 502, 503}[s.IntN(15)]
-	}
-	if s.IntN(60) == 0 {
-		r.status, r.header["Retry-After"] = 503, []string{"0"}
-	}
-	r.header["Content-Type"] = []string{s.rarely("application/json", "text/plain", "application/json; charset", "", "text/html; charset=utf-8", ";")}
-	r.body = fmt.Sprintf(`{"kind":%s,"apiVersion":%s,"response":%s}`,
-		s.rarely(`"AdmissionReview"`, `"Status"`, `""`, `null`, `1`),
-		s.rarely(`"admission.k8s.io/`+version+`"`, `"admission.k8s.io/v1"`, `"admission.k8s.io/v1beta1"`, `"v1"`, `""`),
-		s.rarely(s.response(), "null", "[]", "{}"))
-	switch s.IntN(30) {
-	case 0:
-		r.body = r.body[:s.IntN(len(r.body))]
-	case 1:
-		r.body = s.oneOf("", "ok", "<html>", "null", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"message":"no"}`)
-	}
-	if r.status == http.StatusNoContent || r.status == http.StatusNotModified {
-		r.body = ""
-	}
-	return r
-}
-
-func (s replies) response() string {
-	members := []string{`"uid":` + s.rarely(`"%UID%"`, `"x"`, `""`, `5`)}
-	add := func(name, value string) { members = append(members, `"`+name+`":`+value) }
-	add("allowed", s.rarely(s.oneOf("true", "true", "false"), "null", `"true"`))
-	if s.IntN(3) == 0 {
-		add("status", s.rarely(fmt.Sprintf(`{"code":%s,"message":%s,"reason":%s,"status":%s}`, s.oneOf("0", "200", "400", "403", "409", "422", "429", "500"),
-			s.oneOf(`""`, `"not signed"`), s.oneOf(`""`, `"Forbidden"`), s.oneOf(`""`, `"Failure"`, `"Success"`)), "null", `"no"`, "{}"))
-	}
-	if s.IntN(3) == 0 {
-		// {"op":"add","path":"/spec/added","value":1}; null; []; {}; a removal of what is not there
-		add("patch", s.rarely(`"W3sib3AiOiJhZGQiLCJwYXRoIjoiL3NwZWMvYWRkZWQiLCJ2YWx1ZSI6MX1d"`, `"bnVsbA=="`, `"W10="`, `"e30="`, `""`, `"?"`, "null",
-			`"W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL25vbmUifV0="`))
-	}
-	if s.IntN(3) == 0 {
-		add("patchType", s.rarely(`"JSONPatch"`, `""`, `"MergePatch"`, "null", "1"))
-	}
-	if s.IntN(4) == 0 {
-		add("warnings", s.rarely(`["careful"]`, `"careful"`, `[1]`, `[]`, "null"))
-	}
-	if s.IntN(8) == 0 {
-		add("auditAnnotations", s.rarely(`{"a":"b"}`, `{"a":1}`, "[]", "null"))
-	}
-	return "{" + strings.Join(members, ",") + "}"
-}
-
 // TestRepliesMeanWhatKubernetesMakesOfThem sends the same replies to kube-apiserver's own callHook and to a dispatcher.
 func TestRepliesMeanWhatKubernetesMakesOfThem(t *testing.T) {
 	const each = 400
@@ -323,10 +255,10 @@ func TestRepliesMeanWhatKubernetesMakesOfThem(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %s %s", stage, policy, version), func(t *testing.T) {
 					x := newComparison(t, stage, policy, version)
 					seed++
-					random := replies{rand.New(rand.NewPCG(1, seed))}
+					random := replies.Random{Rand: rand.New(rand.NewPCG(1, seed))}
 					ended := map[string]int{}
 					for range each {
-						ended[x.check(random.next(version))]++
+						ended[x.check(reply(random.Next(version)))]++
 						if t.Failed() {
 							return
 						}
@@ -344,7 +276,7 @@ func TestRepliesMeanWhatKubernetesMakesOfThem(t *testing.T) {
 // TestKubernetesFollowsRedirects shows the deviation.
 func TestKubernetesFollowsRedirects(t *testing.T) {
 	x := newComparison(t, admissionv1.Stage_STAGE_VALIDATE, admissionregistrationv1.Fail, "v1")
-	moved := reply{status: http.StatusTemporaryRedirect, header: http.Header{"Location": {"/moved"}}}
+	moved := reply{Status: http.StatusTemporaryRedirect, Header: http.Header{"Location": {"/moved"}}}
 	if got, _ := x.kubernetes(moved); !got.Allowed || got.Calls != 2 {
 		t.Errorf("Kubernetes: %+v", got)
 	}

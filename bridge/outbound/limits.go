@@ -3,6 +3,8 @@ package outbound
 import (
 	"cmp"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 )
 
 // limits bound the calls of a client. Zero means the default, which only tests change. A cluster cannot take a limit for itself:
@@ -21,7 +23,7 @@ type limits struct {
 	targetWaiting int
 	// targets are remembered with their connections. Past it the one that was not used for the longest time is forgotten.
 	targets int
-	// answerBytes is the largest answer, uncompressed: a patch that rewrites an object of 3 MiB, in base64, and as much again.
+	// answerBytes is the largest answer, uncompressed: jsonreview.MaxAnswerBytes.
 	answerBytes int
 }
 
@@ -29,7 +31,7 @@ func (l limits) withDefaults() limits {
 	return limits{
 		calls: cmp.Or(l.calls, 4096), waiting: cmp.Or(l.waiting, 8192),
 		targetCalls: cmp.Or(l.targetCalls, 1024), targetWaiting: cmp.Or(l.targetWaiting, 2048),
-		targets: cmp.Or(l.targets, 1024), answerBytes: cmp.Or(l.answerBytes, 8<<20),
+		targets: cmp.Or(l.targets, 1024), answerBytes: cmp.Or(l.answerBytes, jsonreview.MaxAnswerBytes),
 	}
 }
 
@@ -43,11 +45,6 @@ const (
 	minConnectWait = 3 * time.Second
 	// maxAnswerHeaderBytes is the largest head of an answer.
 	maxAnswerHeaderBytes = 64 << 10
-	// MaxRetries is how often a call is sent again when the webhook asks for it with Retry-After: as often as client-go does
-	// (NewRequest of k8s.io/client-go/rest; SEMANTICS C38).
-	MaxRetries = 10
-	// DefaultRetryInterval is the least time before each of these, also if the webhook asks for less with Retry-After: 0.
-	DefaultRetryInterval = 100 * time.Millisecond
 
 	// Those of client-go.
 	connectTimeout      = 30 * time.Second
@@ -59,7 +56,4 @@ const (
 	// renewAfter is how long connections are used that were opened with a client certificate from files: client-go's
 	// interval for looking whether it was rotated.
 	renewAfter = 5 * time.Minute
-
-	// quotedBytes is the most of an answer that is quoted in an error.
-	quotedBytes = 256
 )

@@ -28,6 +28,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
+	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -38,7 +39,8 @@ type Options struct {
 	Resolver Resolver
 	// Identities finds the credentials for a webhook by its host and port; nil means none. See Kubeconfig.
 	Identities webhookutil.AuthenticationInfoResolver
-	// RetryInterval is the least time before a call is sent again as the webhook asks; 0 means DefaultRetryInterval.
+	// RetryInterval is the least time before a call is sent again as the webhook asks; 0 means
+	// jsonreview.DefaultRetryInterval.
 	RetryInterval time.Duration
 	// Propagator writes the trace of a call into the headers of its request; nil means W3C Trace Context.
 	Propagator propagation.TextMapPropagator
@@ -62,7 +64,7 @@ func (o *Options) defaults() {
 	if o.proxy == nil {
 		o.proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
-	o.RetryInterval = cmp.Or(o.RetryInterval, DefaultRetryInterval)
+	o.RetryInterval = cmp.Or(o.RetryInterval, jsonreview.DefaultRetryInterval)
 	o.limits = o.limits.withDefaults()
 }
 
@@ -100,7 +102,7 @@ func New(o Options) (*Client, error) {
 // Start implements [dispatcher.Backend]: each call gets a goroutine, as long as there are not too many.
 func (c *Client) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
 	calls := make([]call, len(b.Calls))
-	encoded, now := newEncodedReview(b.Request), time.Now()
+	encoded, now := jsonreview.New(b.Request), time.Now()
 	for i := range calls {
 		x := &calls[i]
 		x.Call, x.cluster, x.reservation, x.review = b.Calls[i], b.Request.GetCluster(), b.Reservation, encoded

@@ -223,13 +223,9 @@ func (u *Reviewer) send(ctx context.Context, request *admissionv1.ReviewRequest)
 				went.queued += waited
 				trace.SpanFromContext(ctx).AddEvent(phaseQueued)
 			}
-			response, sentTo, again, err := u.attempt(ctx, conn, request)
+			response, again, err := u.attempt(ctx, conn, request, &went)
 			waiting = time.Now()
-			went.attempts++
 			went.answered = waiting.Sub(begun)
-			if sentTo != "" {
-				went.dispatcher = sentTo
-			}
 			if status.Code(err) == codes.DeadlineExceeded && errors.Is(last, errFull) {
 				err = errFull // the time was over in the attempt after it
 			}
@@ -257,11 +253,10 @@ func (u *Reviewer) pick() *grpc.ClientConn {
 	return nil
 }
 
-// attempt sends a review once. sentTo is the address of the dispatcher that it was sent to, empty for none. again is true if no hook can
-// have seen it, and there is time left.
+// attempt sends a review once, and notes in went where to. again is true if no hook can have seen it, and there is time left.
 func (u *Reviewer) attempt(
-	ctx context.Context, conn *grpc.ClientConn, request *admissionv1.ReviewRequest,
-) (_ *admissionv1.ReviewResponse, sentTo string, again bool, _ error) {
+	ctx context.Context, conn *grpc.ClientConn, request *admissionv1.ReviewRequest, went *road,
+) (_ *admissionv1.ReviewResponse, again bool, _ error) {
 	var at peer.Peer
 	var trailer metadata.MD
 	ctx, span := u.startSpan(ctx, request.GetRequest())
@@ -273,10 +268,11 @@ func (u *Reviewer) attempt(
 		err = errFull
 	}
 	again = unjudged || status.Code(err) == codes.Unavailable && at.Addr == nil
+	went.attempts++
 	if at.Addr != nil {
-		sentTo = at.Addr.String()
+		went.dispatcher = at.Addr.String()
 	}
-	return response, sentTo, again && ctx.Err() == nil, err
+	return response, again && ctx.Err() == nil, err
 }
 
 // Ready reports whether a dispatcher is connected.

@@ -28,6 +28,8 @@ const (
 	soon = time.Second
 	// attemptTimeout bounds one attempt.
 	attemptTimeout = 20 * time.Second
+	// breakGlassInterval is how often a break-glass in the cluster is logged while it is on.
+	breakGlassInterval = time.Minute
 	// familiesAge is the age at which the cluster is asked again for what it serves.
 	familiesAge = time.Minute
 )
@@ -50,7 +52,8 @@ type entries struct {
 	again    registrar.Again
 	pending  bool // whether they are still to be written once more
 	rotation rotation
-	failure  string // of the last attempt, so that each is logged once
+	failure  string    // of the last attempt, so that each is logged once
+	warned   time.Time // when a break-glass was logged last; zero without one
 }
 
 // keep compares and writes until ctx ends.
@@ -63,6 +66,7 @@ func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 	defer e.lease.End()
 	defer k.forget(cluster)
 	k.attempts.WithLabelValues(cluster, resultFailed)
+	k.attempts.WithLabelValues(cluster, resultBreakGlass)
 	for {
 		now := k.o.Generation()
 		o := e.attempt(ctx, now)
@@ -113,6 +117,8 @@ func (e *entries) attempt(ctx context.Context, now Generation) outcome {
 	o.changes, o.err = e.compare(ctx, now, !o.leads)
 	o.err = e.rotation.explain(o.err)
 	switch {
+	case errors.Is(o.err, registrar.ErrBreakGlass):
+		o.result = resultBreakGlass
 	case o.err != nil:
 		o.result = resultFailed
 	case !unchanged(o.changes) && o.leads:
@@ -154,6 +160,9 @@ func (e *entries) compare(ctx context.Context, now Generation, dryRun bool) ([]r
 		e.client = client
 	}
 	mutating, validating, err := e.read(ctx, nameOf(document.Spec.Registration), dryRun)
+	if err == nil {
+		err = registrar.CheckBreakGlass(mutating, validating) // first: entries that are empty may have other errors
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -243,14 +252,27 @@ func (e *entries) note(now Generation, o outcome) {
 			}
 		}
 	}
+	e.warnOfBreakGlass(o, s.At)
 	failure := ""
-	if o.err != nil {
+	if o.err != nil && o.result != resultBreakGlass {
 		failure = o.err.Error()
 	}
 	if failure != "" && failure != e.failure {
 		e.log.Warn("the entries of the cluster are not kept", "error", failure)
 	}
 	e.failure = failure
+}
+
+// warnOfBreakGlass logs a break-glass in the cluster when it is seen first, each minute, and when an attempt sees that it has ended.
+func (e *entries) warnOfBreakGlass(o outcome, now time.Time) {
+	switch {
+	case o.result == resultBreakGlass && now.Sub(e.warned) >= breakGlassInterval:
+		e.warned = now
+		e.log.Warn("break-glass: the cluster does not call the mesh, and no hook judges its writes", "error", o.err)
+	case o.err == nil && !e.warned.IsZero():
+		e.warned = time.Time{}
+		e.log.Warn("the break-glass in the cluster has ended: its entries are kept again")
+	}
 }
 
 func documentOf(clusters []*kinds.Cluster, name string) *kinds.Cluster {

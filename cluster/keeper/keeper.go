@@ -101,6 +101,8 @@ const (
 	resultChanged   = "changed"
 	resultBehind    = "behind" // another dispatcher has to write
 	resultFailed    = "failed"
+	// resultBreakGlass: an operator of the cluster has taken the entries off the writes.
+	resultBreakGlass = "break-glass"
 )
 
 // New returns a keeper. It does no I/O.

@@ -129,12 +129,13 @@ func (r *Registrar) Read(ctx context.Context, name string) (
 // nothing is stored. The changes before an error are returned too.
 //
 // The error wraps ErrForeign if an object belongs to another writer. No object is created beside it: half of the entries would have hooks
-// see requests that others have not completed. An object of the cluster that is there is still made as wanted.
+// see requests that others have not completed. An object of the cluster that is there is still made as wanted. It wraps ErrBreakGlass, and
+// nothing is written, if an operator of the cluster has taken the entries off the writes.
 func (r *Registrar) Apply(ctx context.Context, to *registration.Registration, dryRun bool) ([]Change, error) {
 	mutating, mutatingErr := r.mutating.stands(ctx, to.Mutating)
 	validating, validatingErr := r.validating.stands(ctx, to.Validating)
 	foreign := errors.Join(mutatingErr, validatingErr)
-	if foreign != nil && !errors.Is(foreign, ErrForeign) {
+	if foreign != nil && (!errors.Is(foreign, ErrForeign) || errors.Is(foreign, ErrBreakGlass)) {
 		return nil, foreign
 	}
 	var changes []Change
@@ -209,7 +210,8 @@ func (k kind[T]) read(ctx context.Context, name string) (T, error) {
 	return none, fmt.Errorf("%s: %w", k.object(name), err)
 }
 
-// stands reports whether an object of the same name and cluster as a wanted one is there. The error wraps ErrForeign if it is of another.
+// stands reports whether an object of the same name and cluster as a wanted one is there. The error wraps ErrForeign if it is of another, and
+// ErrBreakGlass if it must stay as it is.
 func (k kind[T]) stands(ctx context.Context, want T) (bool, error) {
 	now, err := k.client.Get(ctx, want.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -217,7 +219,7 @@ func (k kind[T]) stands(ctx context.Context, want T) (bool, error) {
 	}
 	if err == nil {
 		cluster, _ := registration.MadeFor(want)
-		err = checkOwner(now, cluster)
+		err = checkWritable(now, cluster)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", k.object(want.GetName()), err)
@@ -253,7 +255,7 @@ func (k kind[T]) applyOnce(ctx context.Context, want T, dryRun bool) (Change, er
 		return Change{}, err
 	}
 	cluster, _ := registration.MadeFor(want)
-	if err := checkOwner(now, cluster); err != nil {
+	if err := checkWritable(now, cluster); err != nil {
 		return Change{}, err
 	}
 	next := k.over(now, want)
@@ -305,6 +307,14 @@ func (k kind[T]) stripped(o T) T {
 	o.SetUID("")
 	o.SetCreationTimestamp(metav1.Time{})
 	return o
+}
+
+// checkWritable returns an error unless an object may be changed for a cluster.
+func checkWritable(o metav1.Object, cluster string) error {
+	if err := checkOwner(o, cluster); err != nil {
+		return err
+	}
+	return checkBreakGlass(o)
 }
 
 func checkOwner(o metav1.Object, cluster string) error {

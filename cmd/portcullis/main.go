@@ -46,7 +46,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), review.NewCommand(),
+		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), serve.NewAdaptCommand(), review.NewCommand(),
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(),
 		check.NewCommand(), analyze.NewCommand(), analyze.NewTop(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),

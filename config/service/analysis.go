@@ -112,6 +112,9 @@ func latencyOf(s *latency.Series) *analysisv1.Latency {
 	if s.Observed > 0 {
 		out.Observed, out.Stalled = durationpb.New(s.Observed), durationpb.New(s.Stalled)
 	}
+	if s.Failed > 0 && s.Hook.Name != "" {
+		out.FailedQueued, out.FailedWire, out.FailedHost = durationpb.New(s.FailedQueued), durationpb.New(s.FailedWire), durationpb.New(s.FailedHost)
+	}
 	for _, i := range s.Instances {
 		out.Instances = append(out.Instances, &analysisv1.Instance{
 			Name: i.Name, Calls: i.Calls, Failed: i.Failed, Took: durationpb.New(i.Took), Host: durationpb.New(i.Host),

@@ -34,7 +34,7 @@ const (
 	shards = 4
 
 	// Sizes are estimates for the bound.
-	seriesBytes, instanceBytes, reviewBytes, callBytes = 740, 160, 340, 210
+	seriesBytes, instanceBytes, reviewBytes, callBytes = 764, 160, 340, 210
 )
 
 // Recorder keeps the records. Its methods may be called concurrently.
@@ -78,6 +78,8 @@ type Series struct {
 	Queued, Wire, Host, Applied, Alone time.Duration
 	// HostQueued is the part of Host in which calls waited for a handler.
 	HostQueued time.Duration
+	// FailedQueued, FailedWire and FailedHost are the parts of Queued, Wire and Host of the calls without a verdict; zero for reviews.
+	FailedQueued, FailedWire, FailedHost time.Duration
 	// Large is how many calls were about an object of LargeObject or more, and LargeTook the sum of their time.
 	Large     uint32
 	LargeTook time.Duration
@@ -191,6 +193,7 @@ func (s *Series) addCall(c *Call, size int, slot uint64) (grown int64) {
 	s.Streamed = c.Streamed
 	if c.Failed() {
 		s.Failed++
+		s.FailedQueued, s.FailedWire, s.FailedHost = s.FailedQueued+c.Queued, s.FailedWire+c.Wire, s.FailedHost+c.Host
 		if c.Outcome == OutcomeFailedOpen {
 			s.FailedOpen++
 		}

@@ -182,6 +182,24 @@ func TestCallsAboutLargeObjectsAndLateCallsAreCountedApart(t *testing.T) {
 	}
 }
 
+func TestThePhasesOfCallsWithoutAVerdictAreCountedApart(t *testing.T) {
+	r := NewRecorder(0)
+	for _, outcome := range []string{"allowed", OutcomeFailed, OutcomeFailedOpen, OutcomeCancelled} {
+		v := one("a", "same shard", "h", 10*time.Second)
+		v.Calls[0].Queued, v.Calls[0].Wire, v.Calls[0].Host, v.Calls[0].Outcome = time.Second, 2*time.Second, 3*time.Second, outcome
+		r.Add(start, v)
+	}
+	for _, s := range r.Series(Query{}) {
+		got, want := [3]time.Duration{s.FailedQueued, s.FailedWire, s.FailedHost}, [3]time.Duration{2 * time.Second, 4 * time.Second, 6 * time.Second}
+		if s.Hook.Name == "" {
+			want = [3]time.Duration{}
+		}
+		if got != want {
+			t.Errorf("hook %q: failed for %v, want %v", s.Hook.Name, got, want)
+		}
+	}
+}
+
 func TestTheTimeInWhichTheDispatcherDidNotRunIsCountedByMinute(t *testing.T) {
 	r := NewRecorder(0)
 	r.Add(start, one("a", "u", "h", time.Second))

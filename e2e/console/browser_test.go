@@ -29,30 +29,53 @@ type browser struct {
 	errors []string // what the page wrote as an error, and what its policy refused
 }
 
-// open starts a browser with an empty page. It skips the test without one.
+// starts is how often a browser that does not start is started: on a machine without memory or time it may not.
+const starts = 3
+
+// open starts a browser with an empty page.
 func open(t testing.TB) *browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("no chromium: install Debian's package chromium (.ci/browser does)")
+		lacks(t, "no chromium: .ci/browser installs it, and says why it could not")
 	}
+	for range starts {
+		var b *browser
+		if b, err = launch(t, path); err == nil {
+			return b
+		}
+		t.Logf("chromium does not start: %v", err)
+	}
+	lacks(t, fmt.Sprintf("chromium does not start, %d times: %v", starts, err))
+	return nil
+}
+
+// launch starts a browser once.
+func launch(t testing.TB, path string) (*browser, error) {
+	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience),
 		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-US"))
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // which it refuses to set up for root
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
-	t.Cleanup(stop)
 	ctx, closePage := chromedp.NewContext(allocator)
-	t.Cleanup(closePage)
 	b := &browser{TB: t, ctx: ctx}
 	chromedp.ListenTarget(ctx, b.hear)
 	// The first Run starts the browser, which ends with the context of Run: a timeout ends the browser instead.
 	timeout := time.AfterFunc(patience, stop)
-	if err := chromedp.Run(ctx, log.Enable(), runtime.Enable()); err != nil || !timeout.Stop() {
-		t.Skipf("chromium does not start: %v", err)
+	err := chromedp.Run(ctx, log.Enable(), runtime.Enable())
+	if err == nil && !timeout.Stop() {
+		err = context.DeadlineExceeded
 	}
-	return b
+	if err != nil {
+		closePage()
+		stop()
+		return nil, err
+	}
+	t.Cleanup(stop)
+	t.Cleanup(closePage)
+	return b, nil
 }
 
 // hear notes errors of the page.
@@ -82,14 +105,14 @@ func (b *browser) takeErrors() []string {
 	return all
 }
 
-// do does actions within the patience.
+// do does actions within the patience. A browser that ends is a fault of the page, or of the test: nothing else of it would be seen.
 func (b *browser) do(actions ...chromedp.Action) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	if err := chromedp.Run(ctx, actions...); err != nil {
 		if b.ctx.Err() != nil {
-			b.Skipf("chromium has ended: %v", err)
+			b.Fatalf("chromium has ended: %v", err)
 		}
 		b.Fatal(err)
 	}

@@ -173,7 +173,7 @@ func TestConsoleIsAccessible(t *testing.T) {
 	b := start(t)
 	axe, err := os.ReadFile(filepath.Join(b.tree.Root, ".tmp", "axe", "node_modules", "axe-core", "axe.min.js"))
 	if err != nil {
-		t.Skip("no axe-core: `make browser` fetches it with npm")
+		lacks(t, "no axe-core: .ci/browser fetches it with npm, and says why it could not")
 	}
 	for view, text := range map[string]string{
 		"hooks": "Hooks in force", "hooks/" + slow: "Where the time goes", "hooks/" + shadow: "The latest cases.", "hosts": "Sessions of hosts", "reviews": "Slowest hook",

@@ -175,6 +175,9 @@ func (d *Dispatcher) Ready(ctx context.Context) error {
 	return err
 }
 
+// Notes are the lines of a dispatcher that is ready.
+func (d *Dispatcher) Notes(ctx context.Context) (string, error) { return d.get(ctx, "/readyz") }
+
 // Metrics are all lines of the dispatcher's metrics.
 func (d *Dispatcher) Metrics(ctx context.Context) (string, error) { return d.get(ctx, "/metrics") }
 

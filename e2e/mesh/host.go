@@ -21,7 +21,17 @@ import (
 // rotation. It drains when the test ends.
 func (m *Mesh) Host(t testing.TB, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
 	t.Helper()
-	host := m.StartHost(t, identity, register)
+	return awaitHost(t, identity, m.StartHost(t, identity, register))
+}
+
+// HostOn is Host with a session to one dispatcher alone.
+func (m *Mesh) HostOn(t testing.TB, d *Dispatcher, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
+	t.Helper()
+	return awaitHost(t, identity, m.startHost(t, []string{d.Hosts}, identity, register))
+}
+
+func awaitHost(t testing.TB, identity string, host *hostsdk.Host) *hostsdk.Host {
+	t.Helper()
 	select {
 	case <-host.Ready():
 	case <-time.After(startTimeout):
@@ -33,11 +43,16 @@ func (m *Mesh) Host(t testing.TB, identity string, register func(*hostsdk.Host))
 // StartHost is Host, and returns at once.
 func (m *Mesh) StartHost(t testing.TB, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
 	t.Helper()
+	return m.startHost(t, m.addresses(), identity, register)
+}
+
+func (m *Mesh) startHost(t testing.TB, dispatchers []string, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
+	t.Helper()
 	cert, key := m.Certify(t, identity)
 	log := newLog(t)
 	host, err := hostsdk.New(hostsdk.Options{
 		Name:        identity,
-		Dispatchers: m.addresses(),
+		Dispatchers: dispatchers,
 		TLS:         hostsdk.TLSFiles(cert, key, m.AuthorityFile()),
 		Logger:      slog.New(slog.NewTextHandler(log, nil)),
 	})

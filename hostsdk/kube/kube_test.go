@@ -93,7 +93,7 @@ func TestMutateWritesSmallPatches(t *testing.T) {
 		"An empty object that the types leave out keeps its unknown members.": {
 			object: `{"kind":"Pod","metadata":{"labels":{}},"spec":{"securityContext":{"later":1}}}`,
 			change: func(pod *corev1.Pod) {
-				pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(9007199254740993))}
+				pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: pointer(int64(9007199254740993))}
 			},
 			want: `[{"op":"add","path":"/spec/securityContext/runAsUser","value":9007199254740993}]`,
 		},
@@ -151,7 +151,7 @@ func TestMutateRefusesTwoWaysOfChanging(t *testing.T) {
 		return hostsdk.Patch([]byte(`[]`)), nil
 	})
 	_, err := handler(t.Context(), request(hosttest.Create(`{"kind":"Pod"}`)))
-	if _, authored := errors.AsType[*hostsdk.Error](err); !authored {
+	if authored := new(hostsdk.Error); !errors.As(err, &authored) {
 		t.Errorf("got %v, want an error for the operator", err)
 	}
 }

@@ -85,7 +85,7 @@ func changeSomething(random *rand.Rand, pod *corev1.Pod) (removed []string) {
 		func() { pod.Spec.HostNetwork = !pod.Spec.HostNetwork },
 		func() { pod.Spec.Affinity.PodAffinity = &corev1.PodAffinity{} },
 		func() { pod.Status.Phase = corev1.PodRunning },
-		func() { pod.OwnerReferences[0].Controller = new(true) },
+		func() { pod.OwnerReferences[0].Controller = pointer(true) },
 		func() { random.Shuffle(len(containers), swap(containers)) },
 		func() { random.Shuffle(len(pod.Spec.Volumes), swap(pod.Spec.Volumes)) },
 		func() {
@@ -127,7 +127,7 @@ func changeContainer(random *rand.Rand, c *corev1.Container) {
 			if c.SecurityContext == nil {
 				c.SecurityContext = &corev1.SecurityContext{}
 			}
-			c.SecurityContext.RunAsNonRoot = new(true)
+			c.SecurityContext.RunAsNonRoot = pointer(true)
 		},
 	}
 	changes[random.IntN(len(changes))]()
@@ -262,3 +262,5 @@ func untyped(t *testing.T, object []byte) any {
 	}
 	return tree
 }
+
+func pointer[T any](value T) *T { return &value }

@@ -17,6 +17,7 @@ var (
 	headingLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	noAnchor    = regexp.MustCompile(`[^\w\- ]`)
 	codeName    = regexp.MustCompile("`([a-z][a-z/]*)\\.([A-Z]\\w*)`")
+	fileName    = regexp.MustCompile("`((?:[a-z][a-z0-9_-]*/)+[a-z0-9_-]+\\.(?:go|proto|yaml|md))`")
 )
 
 func TestTheLinksOfDocumentsLeadSomewhere(t *testing.T) {
@@ -61,6 +62,18 @@ func TestTheCodeThatTheGlossaryNamesExists(t *testing.T) {
 		}
 		if !slices.ContainsFunc(files, declared) {
 			t.Errorf("the glossary names %s.%s, which is not declared", name[1], name[2])
+		}
+	}
+}
+
+func TestTheFilesThatTheGlossaryNamesExist(t *testing.T) {
+	names := fileName.FindAllStringSubmatch(textOf(t, filepath.Join(root, "docs", "glossary.md")), -1)
+	if len(names) == 0 {
+		t.Fatal("the glossary names no file")
+	}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(name[1]))); err != nil {
+			t.Errorf("the glossary names %s: %v", name[1], err)
 		}
 	}
 }

@@ -145,6 +145,17 @@ func libraryEdges() []archtest.Edges {
 			Reason:   "whoever listens for TLS uses it, whatever is spoken behind it",
 		},
 		{
+			From: []string{"./adapt/...", "./bridge/jsonreview"},
+			Deny: []string{
+				"./dispatcher/...", "./bridge", "./bridge/outbound/...", "./bridge/upstream/...", "./cmd/...", "./config/...", "./cluster/...",
+				"./initializer/...", "./telemetry/...", "./internal/cli/...", "./internal/serve/...", "./internal/oracle/...",
+				"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/kubernetes/...", "sigs.k8s.io/controller-runtime/...",
+				"github.com/prometheus/...", "go.opentelemetry.io/otel/sdk/...",
+			},
+			Indirect: true,
+			Reason:   "a program that serves its own webhook as a hook links the SDK, the JSON of a review and its types, and chooses all else",
+		},
+		{
 			From: []string{"./hostsdk", "./hostsdk/hosttest/..."},
 			Only: []string{
 				"std", "./gen/portcullis/...", "./internal/clock", "./internal/wire",

@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +49,51 @@ func TestAnalyzeNamesTheHookTheHostAndThePhase(t *testing.T) {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		t.Errorf("as JSON: status %d", response.StatusCode)
+	}
+}
+
+// TestAnalyzeNamesAHookThatHangs has a handler that does not return, and a hook with a timeout.
+func TestAnalyzeNamesAHookThatHangs(t *testing.T) {
+	const timeout, reviews, hook, instance = 500 * time.Millisecond, 6, "scan.example.com", "slow-1"
+	for name, test := range map[string]struct {
+		policy string
+		code   int // of review
+	}{
+		"failing closed": {"Fail", cli.ExitError},
+		"failing open":   {"Ignore", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRotated(t)
+			r.applySlow("failurePolicy: Ignore", "failurePolicy: "+test.policy, "timeout: 10s", "timeout: "+timeout.String())
+			times := slowTimes()
+			times[hook] = time.Hour
+			r.slowHost(instance, 64, times)
+			r.shows([]string{"hooks"}, `scan\.example\.com .* 1 host InRotation`)
+			for range reviews {
+				if got := r.review(); got.Code != test.code {
+					t.Fatalf("a review ended with exit code %d: %s%s", got.Code, got.Out, got.Notes)
+				}
+			}
+			var report struct {
+				Findings []shownFinding `json:"findings"`
+			}
+			r.decode(&report)
+			var found []shownFinding
+			for _, f := range report.Findings { // this machine may make others, of its own
+				if slices.Contains(f.Hooks, hook) && f.Phase != "queue" {
+					found = append(found, f)
+				}
+			}
+			want := named{Code: string(analyze.CodeFailures), Phase: "handler", Hooks: hook, Clusters: "dev", Instances: instance}
+			if len(found) != 1 || found[0].named() != want {
+				t.Fatalf("found %+v, want %+v", report.Findings, want)
+			}
+			text := fmt.Sprintf("hook %s: %d of %d calls gave no verdict after ", hook, reviews, reviews)
+			took, err := time.ParseDuration(found[0].Took)
+			if err != nil || took < timeout*8/10 || !strings.HasPrefix(found[0].Text, text) || !strings.Contains(found[0].Text, " (handler), in cluster dev, by instance "+instance) {
+				t.Errorf("after %v: %q", took, found[0].Text)
+			}
+		})
 	}
 }
 

@@ -2,11 +2,13 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/portcullis-mesh/portcullis/cluster/registrar"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -63,6 +65,11 @@ func (a *app) breakGlassNotes() []string {
 	for cluster, b := range a.breakGlasses(time.Now()) {
 		notes = append(notes, fmt.Sprintf("break-glass: no hook is called for cluster %s until %s: %s",
 			cluster, b.Until.UTC().Format(time.RFC3339), b.Reason))
+	}
+	for _, s := range a.keeper.States() {
+		if errors.Is(s.Err, registrar.ErrBreakGlass) {
+			notes = append(notes, fmt.Sprintf("break-glass: cluster %s does not call the mesh: %v", s.Cluster, s.Err))
+		}
 	}
 	return notes
 }

@@ -22,7 +22,7 @@ func TestTopShowsHooksHostsAndClusters(t *testing.T) {
 	r.applySlow()
 	times := slowTimes()
 	times["second.example.com"] = time.Second // more than the first one by far, also on a busy machine
-	r.slowHost(64, times)
+	r.slowHost("slow-1", 64, times)
 	r.shows([]string{"hooks"}, `second\.example\.com .* 1 host InRotation`)
 	r.write("mutate", 1, 4)
 	r.pages(4)
@@ -97,7 +97,7 @@ func (b *buffer) count(text string) int {
 func TestLiveCommandsEndOnAnInterrupt(t *testing.T) {
 	r := newRotated(t)
 	r.applySlow()
-	r.slowHost(64, slowTimes())
+	r.slowHost("slow-1", 64, slowTimes())
 	r.shows([]string{"hooks"}, `second\.example\.com .* 1 host InRotation`)
 	r.write("mutate", 1, 1)
 	for _, args := range [][]string{{"top", "hooks"}, {"top", "clusters"}, {"analyze", "--watch"}} {

@@ -1,15 +1,18 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,26 +56,38 @@ func slowTimes() map[string]time.Duration {
 	}
 }
 
-// slowHost runs a host of the slow hooks that takes so many calls at a time, each for as long as times say.
-func (r *rotated) slowHost(slots int, times map[string]time.Duration) {
+// slowHost is an instance of a host of the slow hooks.
+type slowHost struct {
+	instance string
+	slots    int                      // how many calls it takes at a time
+	times    map[string]time.Duration // how long handlers take
+	quick    atomic.Bool              // while it is set, they take no time
+}
+
+// run runs the host until the end of the test. It offers the mutating hooks as validating ones too.
+func (s *slowHost) run(r *rotated) {
 	r.Helper()
 	h, err := hostsdk.New(hostsdk.Options{
-		Name: "slow", Dispatchers: []string{r.info.Hosts}, Logger: slog.New(slog.DiscardHandler), MaxOutstanding: slots,
+		Name: "slow", Instance: s.instance, Dispatchers: []string{r.info.Hosts}, Logger: slog.New(slog.DiscardHandler), MaxOutstanding: s.slots,
 		TLS: hostsdk.TLSFiles(r.dev.path("certs/host.crt"), r.dev.path("certs/host.key"), r.dev.path("certs/ca.crt")),
 	})
 	if err != nil {
 		r.Fatal(err)
 	}
-	for name, took := range times {
+	for name, took := range s.times {
 		handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			<-time.After(took)
+			if !s.quick.Load() {
+				select {
+				case <-time.After(took):
+				case <-r.Context().Done():
+				}
+			}
 			return hostsdk.Allow(), nil
 		}
 		if strings.HasPrefix(name, "first") || strings.HasPrefix(name, "second") {
-			h.Mutate(name, handler)
-		} else {
-			h.Validate(name, handler)
+			h.Mutate(name, handler, hostsdk.Speculate())
 		}
+		h.Validate(name, handler)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	var running sync.WaitGroup
@@ -80,12 +95,20 @@ func (r *rotated) slowHost(slots int, times map[string]time.Duration) {
 	r.Cleanup(func() { cancel(); running.Wait() })
 }
 
+// slowHost runs an instance of a host of the slow hooks that takes so many calls at a time, each for as long as times say.
+func (r *rotated) slowHost(instance string, slots int, times map[string]time.Duration) *slowHost {
+	r.Helper()
+	s := &slowHost{instance: instance, slots: slots, times: times}
+	s.run(r)
+	return s
+}
+
 // applySlow applies the slow hooks with changes: old and new texts.
 func (r *rotated) applySlow(changes ...string) {
 	r.Helper()
-	documents := strings.NewReplacer(append(changes, "RULES",
+	documents := strings.NewReplacer("RULES",
 		"rules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}], sideEffects: None, admissionReviewVersions: [v1]",
-		"HOST", `"`+devHost+`"`)...).Replace(slowHooks)
+		"HOST", `"`+devHost+`"`).Replace(strings.NewReplacer(changes...).Replace(slowHooks))
 	if got := r.run(configcli.NewApply(), documents, "-f", "-", "--wait"); got.Code != 0 {
 		r.Fatal(got.Out, got.Notes)
 	}
@@ -144,49 +167,121 @@ func (r *rotated) decode(into any, args ...string) {
 	}
 }
 
+// tried is a change of the slow hooks that is predicted, and then made.
+type tried struct {
+	whatIf        string
+	stage         string
+	then          string // the stage afterwards, if it is another
+	atOnce, slots int
+	times         map[string]time.Duration // of handlers, in the place of slowTimes
+	change        []string                 // texts of the documents
+	hosts         int                      // more of them
+	failedOpen    bool
+	speculates    bool    // it begins behind some reviews
+	wrong         float64 // in the place of mostWrong
+}
+
+// mutating are the mutating hooks in the documents.
+const mutating = "- {name: first.example.com, clientConfig: {}, RULES}\n- {name: second.example.com, clientConfig: {}, RULES}\n"
+
+// triedChanges are the changes that can be predicted. Each makes reviews quicker by much more than a busy machine adds.
+func triedChanges() map[string]tried {
+	const quick = "- {name: quick.example.com, clientConfig: {}, RULES}\n"
+	alike := map[string]time.Duration{
+		"first.example.com": 300 * time.Millisecond, "second.example.com": 300 * time.Millisecond, "quick.example.com": 0, "scan.example.com": 0,
+	}
+	return map[string]tried{
+		"a hook is removed": {
+			whatIf: "without=second.example.com", stage: "mutate", atOnce: 1, slots: 64, times: alike,
+			change: []string{"- {name: second.example.com, clientConfig: {}, RULES}\n", ""},
+		},
+		"a deadline is lowered": {
+			whatIf: "deadline=scan.example.com:200ms", stage: "validate", atOnce: 1, slots: 64, change: []string{"timeout: 10s", "timeout: 200ms"}, failedOpen: true,
+			times: map[string]time.Duration{"first.example.com": 0, "second.example.com": 0, "quick.example.com": 0, "scan.example.com": 600 * time.Millisecond},
+		},
+		"there is one more replica": {
+			whatIf: "replicas=second.example.com:+1", stage: "mutate", atOnce: 6, slots: 1, hosts: 1,
+			wrong: 2, // the wait that kept reviews do not explain shrinks by the least that it can
+			times: map[string]time.Duration{"first.example.com": 0, "second.example.com": 200 * time.Millisecond, "quick.example.com": 0, "scan.example.com": 0},
+		},
+		"mutating hooks validate instead": {
+			whatIf: "validate=first.example.com,second.example.com", stage: "mutate", then: "validate", atOnce: 1, slots: 64, times: alike,
+			change: []string{"webhooks:\n" + mutating, "webhooks: []\n", quick, quick + mutating},
+		},
+		"a mutating hook is called before its turn": {
+			whatIf: "parallel=second.example.com", stage: "mutate", atOnce: 1, slots: 64, times: alike, speculates: true,
+			change: []string{"configuration: slow, stream: {}, rotation", "configuration: slow, stream: {}, speculate: true, rotation"},
+		},
+	}
+}
+
+// mostWrong is how many times as much one of what was predicted and what happened may be as the other one: less than what most changes change, and
+// much more than the error on a quiet machine. A change is tried again, so often, since a machine that does much else may stand still at any time.
+const mostWrong, tries = 1.5, 3
+
 // TestAPredictionStandsBesideWhatHappens makes each change, and logs by how much its prediction was wrong.
 func TestAPredictionStandsBesideWhatHappens(t *testing.T) {
-	for name, test := range map[string]struct {
-		whatIf     string
-		stage      string
-		atOnce     int
-		slots      int
-		change     []string // texts of the documents
-		hosts      int      // more of them
-		failedOpen bool
-	}{
-		"a hook is removed": {whatIf: "without=second.example.com", stage: "mutate", atOnce: 1, slots: 64, change: []string{"- {name: second.example.com, clientConfig: {}, RULES}\n", ""}},
-		"a deadline is lowered": {
-			whatIf: "deadline=scan.example.com:50ms", stage: "validate", atOnce: 1, slots: 64, change: []string{"timeout: 10s", "timeout: 50ms"}, failedOpen: true,
-		},
-		"there is one more replica": {whatIf: "replicas=second.example.com:+1", stage: "mutate", atOnce: 6, slots: 1, hosts: 1},
-	} {
+	for name, test := range triedChanges() {
 		t.Run(name, func(t *testing.T) {
-			r := newRotated(t)
-			r.applySlow()
-			r.slowHost(test.slots, slowTimes())
-			r.shows([]string{"hooks"}, `second\.example\.com .* 1 host InRotation`)
-			was := r.write(test.stage, test.atOnce, 5)
-			var predicted analyze.WhatIf
-			r.decodePrediction(&predicted, test.whatIf)
-			r.applySlow(test.change...)
-			for range test.hosts {
-				r.slowHost(test.slots, slowTimes())
-				r.shows([]string{"hooks"}, `second\.example\.com .* 2 hosts InRotation`)
+			for try := range tries {
+				predicted, happened := newRotated(t).try(&test)
+				if wrong := float64(max(predicted, happened)) / float64(min(predicted, happened)); wrong <= cmp.Or(test.wrong, mostWrong) {
+					return
+				} else if try == tries-1 {
+					t.Errorf("predicted %s, became %s", predicted, happened)
+				}
 			}
-			is := r.write(test.stage, test.atOnce, 5)
-			p := predicted.Predictions[slices.IndexFunc(predicted.Predictions, func(p analyze.Prediction) bool { return p.Stage == test.stage })]
-			if p.Kept == 0 || p.Replayed < p.Kept*9/10 || p.Reviews != uint64(5*test.atOnce) || p.After.Failed != 0 || p.Refused != 0 {
-				t.Errorf("predicted %+v", p)
-			}
-			if (p.After.FailedOpen == p.Reviews) != test.failedOpen || (is.failedOpen == 5) != test.failedOpen {
-				t.Errorf("%d reviews were predicted to fail open, and %d did", p.After.FailedOpen, is.failedOpen)
-			}
-			after := time.Duration(p.After.P50)
-			t.Logf("p50 was %s, predicted %s, became %s for the client: error %+.1f %%; slowest was %s, predicted %s, became %s",
-				was.p50(), after, is.p50(), 100*(float64(after)/float64(is.p50())-1), slices.Max(was.took), time.Duration(p.After.Slowest), slices.Max(is.took))
 		})
 	}
+}
+
+// try predicts a change and makes it. It returns the median review as predicted, and as it became for the client.
+func (r *rotated) try(test *tried) (predicted, happened time.Duration) {
+	r.Helper()
+	const times = 5
+	r.applySlow()
+	host := r.slowHost("slow-1", test.slots, test.times)
+	r.shows([]string{"hooks", "-o", "wide"}, `second\.example\.com mutate .* 1 host .*InRotation`)
+	was := r.write(test.stage, test.atOnce, times)
+	var all analyze.WhatIf
+	r.decodePrediction(&all, test.whatIf)
+	r.applySlow(test.change...)
+	for range test.hosts {
+		r.slowHost("slow-2", test.slots, test.times)
+		r.shows([]string{"hooks"}, `second\.example\.com .* 2 hosts InRotation`)
+	}
+	if test.then != "" {
+		r.shows([]string{"hooks", "-o", "wide"}, `second\.example\.com validate .* InRotation`)
+	}
+	if test.speculates {
+		r.untilSpeculation(host)
+	}
+	is := r.write(cmp.Or(test.then, test.stage), test.atOnce, times)
+	p := all.Predictions[slices.IndexFunc(all.Predictions, func(p analyze.Prediction) bool { return p.Stage == test.stage })]
+	if p.Kept == 0 || p.Replayed < p.Kept*9/10 || p.Reviews != uint64(times*test.atOnce) || p.After.Failed != 0 || p.Refused != 0 {
+		r.Errorf("predicted %+v", p)
+	}
+	if (p.After.FailedOpen == p.Reviews) != test.failedOpen || (is.failedOpen == times) != test.failedOpen {
+		r.Errorf("%d reviews were predicted to fail open, and %d did", p.After.FailedOpen, is.failedOpen)
+	}
+	predicted, happened = time.Duration(p.After.P50), is.p50()
+	r.Logf("p50 was %s, predicted %s, became %s for the client: error %+.1f %%; slowest was %s, predicted %s, became %s", was.p50(), predicted, happened,
+		100*(float64(predicted)/float64(happened)-1), slices.Max(was.took), time.Duration(p.After.Slowest), slices.Max(is.took))
+	return predicted, happened
+}
+
+// untilSpeculation sends quick reviews until the dispatcher has seen that hooks rarely change the object, and calls one before its turn.
+func (r *rotated) untilSpeculation(host *slowHost) {
+	r.Helper()
+	host.quick.Store(true)
+	defer host.quick.Store(false)
+	for range 100 {
+		r.write("mutate", 1, 20)
+		if regexp.MustCompile(`portcullis_hook_speculation_total\{.*name="second\.example\.com",outcome="(used|counted)".* [1-9]`).MatchString(r.app.metrics(r.T)) {
+			return
+		}
+	}
+	r.Fatal("no call before its turn")
 }
 
 // decodePrediction runs analyze --what-if.

@@ -40,6 +40,7 @@ type program struct {
 	validate, mutate []string
 	addresses        string
 	calls, hold      string
+	seen             string
 	delay            time.Duration
 	hang             bool
 	patch            string
@@ -61,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	for _, hook := range p.validate {
-		host.Validate(hook, p.handler(""))
+		host.Validate(hook, p.witness(p.handler("")))
 	}
 	for _, hook := range p.mutate {
 		host.Mutate(hook, p.handler(p.patching()))
@@ -90,6 +91,7 @@ func (p *program) parse(args []string) error {
 	several(&p.mutate, "mutate", "name of a mutating hook")
 	f.StringVar(&p.addresses, "addresses", "", "file of the IP addresses, one per line, of the dispatchers' names")
 	f.StringVar(&p.calls, "calls", "", "directory in which a file is made for each call, before anything else")
+	f.StringVar(&p.seen, "seen", "", "file to which validating hooks add the name of each object that they let pass, a line each, before the verdict")
 	f.StringVar(&p.hold, "hold", "", "file that holds back all verdicts while it exists")
 	f.DurationVar(&p.delay, "delay", 0, "time that every verdict takes")
 	f.BoolVar(&p.hang, "hang", false, "give no verdict at all")
@@ -135,6 +137,25 @@ func (p *program) handler(patch string) hostsdk.Handler {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// witness is a handler that adds the names of objects that pass to the file for that. Several processes may write to it.
+func (p *program) witness(handler hostsdk.Handler) hostsdk.Handler {
+	if p.seen == "" {
+		return handler
+	}
+	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		response, err := handler(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		f, err := os.OpenFile(p.seen, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		_, err = fmt.Fprintln(f, r.Name()) // one write, so that lines stay whole
+		return response, errors.Join(err, f.Close())
 	}
 }
 

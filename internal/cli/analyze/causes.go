@@ -112,25 +112,6 @@ func (e *evidence) judge(found causes) {
 	}
 }
 
-func (x *hookCalls) judgeFailures(found causes, k callsKey) {
-	if x.failed == 0 {
-		return
-	}
-	c := found.at(causeKey{code: CodeFailures, hook: k.hook})
-	c.took.n, c.of, c.first = c.took.n+x.failed, c.of+x.calls, true
-	c.hooks[k.hook.name], c.clusters[k.cluster] = true, true
-	for name, s := range x.instances {
-		if s.failed > 0 && name != "" {
-			c.instances[name] = true
-		}
-	}
-	for p := range parts {
-		for minute, s := range x.minutes[p] {
-			c.minutes.add(minute, 0, s.n) // for the begin of the records
-		}
-	}
-}
-
 // pauses reports whether the late calls of an instance came together, in few moments in which most other instances had none.
 func (e *evidence) pauses(name string) bool {
 	p := e.processes[name]
@@ -241,7 +222,7 @@ func (e *evidence) neighbourOf(k callsKey) bool {
 
 // judgeWire finds instances that are slow to reach.
 func (x *hookCalls) judgeWire(found causes, k callsKey, processes map[string]*process) {
-	if x.mean(partWire) < slower || x.largeIsSlow() && x.largest() == partWire {
+	if x.mean(partWire) < slower || x.mostlyFailed(partWire) || x.largeIsSlow() && x.largest() == partWire {
 		return
 	}
 	for name, s := range x.instances {
@@ -275,6 +256,9 @@ func (p *process) slowFrom(c *cause) {
 
 // judgeWork finds handlers and webhooks that are slow: for large objects, on one instance, for one cluster, or at all.
 func (e *evidence) judgeWork(found causes, k callsKey, x *hookCalls) {
+	if slices.ContainsFunc([]part{partHandler, partWebhook, x.largest()}, x.mostlyFailed) {
+		return
+	}
 	if x.largeIsSlow() {
 		c := found.at(causeKey{code: CodeLarge, phase: x.largest().String(), hook: k.hook})
 		c.took.add(x.large.took, x.large.n)

@@ -66,7 +66,9 @@ type hookCalls struct {
 	took          latency.Histogram
 	parts         [parts]time.Duration
 	minutes       [parts]byMinute
-	large, small  sum // by size of the object
+	failedParts   [parts]time.Duration // of parts, those of the calls without a verdict
+	failures      byMinute             // the calls without a verdict, and their time
+	large, small  sum                  // by size of the object
 	instances     map[string]*served
 }
 
@@ -134,7 +136,7 @@ func (e *evidence) edgeOf(k edgeKey) *edge {
 
 func (e *evidence) callsOf(k callsKey) *hookCalls {
 	if e.calls[k] == nil {
-		c := &hookCalls{instances: map[string]*served{}}
+		c := &hookCalls{instances: map[string]*served{}, failures: byMinute{}}
 		for p := range parts {
 			c.minutes[p] = byMinute{}
 		}
@@ -171,6 +173,12 @@ func (x *hookCalls) add(l *analysisv1.Latency) {
 		x.parts[p] += d
 		x.minutes[p].add(l.GetMinute().GetSeconds(), d, n)
 	}
+	failed := time.Duration(0)
+	for p, d := range failedPartsOf(l) {
+		x.failedParts[p] += d
+		failed += d
+	}
+	x.failures.add(l.GetMinute().GetSeconds(), failed, uint64(l.GetFailed()))
 	took := time.Duration(0)
 	for _, i := range l.GetInstances() {
 		if x.instances[i.GetName()] == nil {
@@ -187,9 +195,11 @@ func (x *hookCalls) add(l *analysisv1.Latency) {
 }
 
 // largest is the part of a call with most time.
-func (x *hookCalls) largest() (p part) {
+func (x *hookCalls) largest() part { return largest(&x.parts) }
+
+func largest(of *[parts]time.Duration) (p part) {
 	for q := range parts {
-		if x.parts[q] > x.parts[p] {
+		if of[q] > of[p] {
 			p = q
 		}
 	}

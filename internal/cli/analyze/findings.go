@@ -82,7 +82,8 @@ type Finding struct {
 	Text string `json:"text"`
 	Help string `json:"help"`
 	// Phase is where the time goes: "queue", "wire", "host-queue", "handler", "webhook" or "patch"; "arrival", "held" or "dispatcher"
-	// before and between calls; empty for failures.
+	// before and between calls. Of failures it is
+	// where most of their time went; empty if they took none, or dispatchers do not tell.
 	Phase string `json:"phase,omitempty"`
 	// Hooks, Clusters, Instances of hosts (or addresses of webhooks) and Dispatchers that it concerns.
 	Hooks       []string `json:"hooks,omitempty"`
@@ -91,7 +92,8 @@ type Finding struct {
 	Dispatchers []string `json:"dispatchers,omitempty"`
 	// Neighbour is the cluster that uses the slots.
 	Neighbour string `json:"neighbour,omitempty"`
-	// Took is the mean time in the phase, of dispatcher-cpu that of each second; Usual is that of the peers, zero without peers.
+	// Took is the mean time in the phase, of dispatcher-cpu that of each second, of failures that until a call was given up;
+	// Usual is that of the peers, zero without peers.
 	Took  Duration `json:"took"`
 	Usual Duration `json:"usual,omitempty"`
 	// Percent is the part of the time in which the dispatcher did not run, or of the slot time that the neighbour uses.
@@ -120,9 +122,11 @@ type cause struct {
 	instances, dispatchers map[string]bool
 	neighbour              string
 	percent                int
-	of                     uint64 // of failures: calls in all
-	moments                int    // of pauses: how many
-	first                  bool   // it comes before all others
+	of                     uint64               // of failures: calls in all
+	parts                  [parts]time.Duration // of failures
+	failures               byMinute             // of failures: they themselves
+	moments                int                  // of pauses: how many
+	first                  bool                 // it comes before all others
 }
 
 // causes are findings in the making.
@@ -130,7 +134,10 @@ type causes map[causeKey]*cause
 
 func (c causes) at(k causeKey) *cause {
 	if c[k] == nil {
-		c[k] = &cause{minutes: byMinute{}, hooks: map[string]bool{}, clusters: map[string]bool{}, instances: map[string]bool{}, dispatchers: map[string]bool{}}
+		c[k] = &cause{
+			minutes: byMinute{}, failures: byMinute{},
+			hooks: map[string]bool{}, clusters: map[string]bool{}, instances: map[string]bool{}, dispatchers: map[string]bool{},
+		}
 	}
 	return c[k]
 }
@@ -173,7 +180,9 @@ func (c *cause) finding(k causeKey, clusters int) Finding {
 		Code: k.code, Phase: k.phase, Took: c.took.mean(), Usual: c.usual.mean(), Calls: c.took.n, Neighbour: c.neighbour, Percent: c.percent,
 		Hooks: sorted(c.hooks), Clusters: sorted(c.clusters), Instances: sorted(c.instances), Dispatchers: sorted(c.dispatchers), Since: c.since,
 	}
-	if f.Since.IsZero() {
+	if k.code == CodeFailures {
+		f.Phase, f.Since = c.phaseOfFailures(), c.firstFailure()
+	} else if f.Since.IsZero() {
 		f.Since = c.minutes.since()
 	}
 	if c.minutes.total() == c.took { // the minutes have the same time as the cause, and not that of its peers too

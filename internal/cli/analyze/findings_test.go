@@ -115,7 +115,9 @@ func (x *madeCall) addTo(l *analysisv1.Latency) {
 	}
 	if x.failed {
 		l.Failed++
-		p = [parts]time.Duration{}
+		plus(&l.FailedQueued, p[partQueue])
+		plus(&l.FailedWire, p[partWire]+p[partWebhook])
+		plus(&l.FailedHost, p[partHostQueue]+p[partHandler])
 	}
 	plus(&l.Queued, p[partQueue])
 	plus(&l.Wire, p[partWire]+p[partWebhook])
@@ -360,10 +362,37 @@ func madeFaults() map[string]madeFault {
 			},
 			want: []told{{CodePatch, "patch", "labels.example.com", "prod-03", "vm-1 vm-2", "", "", ""}},
 		},
-		"calls fail": {
+		"calls of an instance fail": {
 			call: func(x *madeCall) { x.failed = x.instance == "vm-1" && x.hook == "labels.example.com" && x.number == 0 },
-			want: []told{{CodeFailures, "", "labels.example.com", "all", "vm-1", "", "", ""}},
-			text: "hook labels.example.com: 108 of 864 calls gave no verdict, in all 12 clusters, by instance vm-1",
+			want: []told{{CodeFailures, "handler", "labels.example.com", "all", "vm-1", "", "", ""}},
+			text: "hook labels.example.com: 108 of 864 calls gave no verdict after 6ms (handler), in all 12 clusters, by instance vm-1",
+		},
+		"a handler hangs for some calls": {
+			call: func(x *madeCall) {
+				if x.hook == "policy.example.com" && x.number == 0 && late(x.minute) {
+					x.failed, x.parts[partHandler] = true, 10*time.Second
+				}
+			},
+			want: []told{{CodeFailures, "handler", "policy.example.com", "all", "vm-1", "", "", at}},
+			text: "hook policy.example.com: 72 of 864 calls gave no verdict after 10s (handler), in all 12 clusters, by instance vm-1, since 12:01",
+		},
+		"a host is silent": {
+			call: func(x *madeCall) {
+				if x.instance == "vm-3" && late(x.minute) {
+					x.failed, x.parts = true, [parts]time.Duration{partWire: 5 * time.Second}
+				}
+			},
+			want: []told{{CodeFailures, "wire", "images.example.com", "all", "vm-3", "", "", at}},
+			text: "hook images.example.com: 576 of 864 calls gave no verdict after 5s (wire), in all 12 clusters, by instance vm-3, since 12:01",
+		},
+		"a webhook hangs for one cluster": {
+			call: func(x *madeCall) {
+				if x.hook == "license.example.com" && x.cluster == "prod-05" {
+					x.failed, x.parts = true, [parts]time.Duration{partWebhook: 10 * time.Second}
+				}
+			},
+			want: []told{{CodeFailures, "webhook", "license.example.com", "prod-05", "10.0.0.9:443", "", "", ""}},
+			text: "72 of 72 calls gave no verdict after 10s (webhook), in cluster prod-05",
 		},
 	}
 }

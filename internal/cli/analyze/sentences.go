@@ -18,13 +18,14 @@ var help = map[Code]string{ //nolint:gochecknoglobals // a table
 	CodeNeighbour:     "find out what writes so much in the neighbour; add replicas of the host, or give the cluster replicas of its own (Clusters of the host)",
 	CodeLink:          "run a replica of the host near the dispatchers, or look for loss and delay between both",
 	CodePauses:        "look at the garbage collector, the memory and CPU limits and the throttling of this process, and at loss on its link",
-	CodeHostQueue:     "raise the number of handlers that the host runs at a time, or lower the calls that it takes (MaxOutstanding)",
-	CodeHandler:       "read the spans of the handler: what does it wait for? If nothing, give the host more CPU or replicas",
-	CodeInstance:      "compare the instance with the others (machine, version, limits), and restart or remove it",
-	CodeCluster:       "find out what the handler does for this cluster alone: caches, look-ups in its API server, its number of objects",
-	CodeLarge:         "profile the handler with such an object; keep large kinds out with rules or matchConditions of the hook",
-	CodeWebhook:       "look at the webhook itself; a host over a stream would say how much of it is the network",
-	CodePatch:         "have the hook change less: a patch of many operations, or of a large object, is applied by the dispatcher",
+	CodeHostQueue: "give the host more CPU, end handlers that outlive their calls, or lower the calls that it takes at a time " +
+		"(MaxOutstanding: in the Go SDK that is its number of handlers too)",
+	CodeHandler:  "read the spans of the handler: what does it wait for? If nothing, give the host more CPU or replicas",
+	CodeInstance: "compare the instance with the others (machine, version, limits), and restart or remove it",
+	CodeCluster:  "find out what the handler does for this cluster alone: caches, look-ups in its API server, its number of objects",
+	CodeLarge:    "profile the handler with such an object; keep large kinds out with rules or matchConditions of the hook",
+	CodeWebhook:  "look at the webhook itself; a host over a stream would say how much of it is the network",
+	CodePatch:    "have the hook change less: a patch of many operations, or of a large object, is applied by the dispatcher",
 }
 
 // sentence describes the cause; so many clusters are known.
@@ -34,7 +35,7 @@ func (f *Finding) sentence(c *cause, clusters int) string {
 	text := ""
 	switch f.Code {
 	case CodeFailures:
-		text = fmt.Sprintf("%s: %d of %d calls gave no verdict%s%s", hooks, f.Calls, c.of, in, by(instances))
+		text = fmt.Sprintf("%s: %d of %d calls gave no verdict%s%s%s", hooks, f.Calls, c.of, f.after(took), in, by(instances))
 	case CodeStale:
 		text = fmt.Sprintf("reviews wait %s for a fresh configuration on %s%s", took, count("dispatcher", f.Dispatchers), in)
 	case CodeDispatcherCPU:

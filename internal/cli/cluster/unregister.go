@@ -44,9 +44,10 @@ stay. From then on no hook of the mesh judges writes of the cluster.
 
 With --remove-document the mesh first lets go of the cluster: it no longer keeps the entries, and the API server again calls the webhook
 configurations that the mesh follows. Afterwards the command removes the Cluster document from the store, and waits until no dispatcher
-knows the cluster. Without it no mesh is needed, only rights in the cluster: the same can be had by
+knows the cluster. Without it no mesh is needed, only rights in the cluster; but a dispatcher that lives and keeps the entries would write
+them again, and then the command refuses. In an emergency this line takes the mesh off the writes of the cluster, in each state of the mesh:
 
-  kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration portcullis
+  ` + registrar.BreakGlassOn(registration.DefaultName) + `
 ` + connect.Usage,
 		Example: `  portcullis cluster unregister prod-1 --kube-context prod-1
   portcullis cluster unregister prod-1 --kube-context prod-1 --remove-document --context prod
@@ -129,7 +130,8 @@ func (c *unregisterCommand) release(ctx context.Context, from *registrar.Registr
 			return err
 		case !c.document:
 			return fmt.Errorf("the mesh keeps the entries of %s, and would write them again: "+
-				"use --remove-document, or remove spec.registration from its Cluster document first, and wait 15 s", name)
+				"use --remove-document, or remove spec.registration from its Cluster document first, and wait 15 s. In an emergency empty them, "+
+				"and the mesh leaves them so: %s", name, registrar.BreakGlassOn(c.object))
 		}
 		if connect.Pause(ctx, keeperPoll); ctx.Err() != nil {
 			return fmt.Errorf("a dispatcher still keeps the entries of %s: look at its log, and run the same command again", name)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/portcullis-mesh/portcullis/cluster/registrar"
+	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -42,9 +44,14 @@ It is spec.bypass.breakGlass of the Cluster document: with files as the configur
 warning, which kubectl prints, and the audit annotation "bypass"; /readyz, the log, portcullis_break_glass_until_timestamp_seconds and
 portcullis_review_bypassed_total show it too. It ends by itself.
 
-If the mesh is down, remove its entries from the cluster instead:
+If the mesh or the way to it is down, take it off the writes of the cluster instead. This line empties its entries, and dispatchers that
+live leave them so:
 
-  kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration portcullis`,
+  ` + registrar.BreakGlassOn(registration.DefaultName) + `
+
+The end of it, after which a mesh that keeps the entries writes them again:
+
+  ` + registrar.BreakGlassOff(registration.DefaultName),
 		Example: `  portcullis bypass on --cluster prod-1 --for 30m --reason "INC-42: imagepolicy refuses everything" --ready-file /tmp/ready.json
   portcullis bypass off --cluster prod-1 --ready-file /tmp/ready.json`,
 	}

@@ -272,7 +272,13 @@ type Latency struct {
 	// Of the minute, for how long the dispatcher looked whether it runs. Of reviews only.
 	Observed *durationpb.Duration `protobuf:"bytes,20,opt,name=observed,proto3" json:"observed,omitempty"`
 	// Of that, for how long it did not run: the sum of all pauses of 50 ms or more.
-	Stalled       *durationpb.Duration `protobuf:"bytes,21,opt,name=stalled,proto3" json:"stalled,omitempty"`
+	Stalled *durationpb.Duration `protobuf:"bytes,21,opt,name=stalled,proto3" json:"stalled,omitempty"`
+	// Of queued, the time of the calls without a verdict. Unset without such calls, as the next two. A phase lasts until the call is given up.
+	FailedQueued *durationpb.Duration `protobuf:"bytes,22,opt,name=failed_queued,json=failedQueued,proto3" json:"failed_queued,omitempty"`
+	// Of wire, the time of the calls without a verdict.
+	FailedWire *durationpb.Duration `protobuf:"bytes,23,opt,name=failed_wire,json=failedWire,proto3" json:"failed_wire,omitempty"`
+	// Of host, the time of the calls without a verdict.
+	FailedHost    *durationpb.Duration `protobuf:"bytes,24,opt,name=failed_host,json=failedHost,proto3" json:"failed_host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -450,6 +456,27 @@ func (x *Latency) GetObserved() *durationpb.Duration {
 func (x *Latency) GetStalled() *durationpb.Duration {
 	if x != nil {
 		return x.Stalled
+	}
+	return nil
+}
+
+func (x *Latency) GetFailedQueued() *durationpb.Duration {
+	if x != nil {
+		return x.FailedQueued
+	}
+	return nil
+}
+
+func (x *Latency) GetFailedWire() *durationpb.Duration {
+	if x != nil {
+		return x.FailedWire
+	}
+	return nil
+}
+
+func (x *Latency) GetFailedHost() *durationpb.Duration {
+	if x != nil {
+		return x.FailedHost
 	}
 	return nil
 }
@@ -1753,7 +1780,7 @@ const file_portcullis_analysis_v1_analysis_proto_rawDesc = "" +
 	"\aHookRef\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\tR\x05stage\x12$\n" +
 	"\rconfiguration\x18\x02 \x01(\tR\rconfiguration\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\xf7\x06\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xaf\b\n" +
 	"\aLatency\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x123\n" +
 	"\x04hook\x18\x02 \x01(\v2\x1f.portcullis.analysis.v1.HookRefR\x04hook\x122\n" +
@@ -1779,7 +1806,12 @@ const file_portcullis_analysis_v1_analysis_proto_rawDesc = "" +
 	"\n" +
 	"large_took\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\tlargeTook\x125\n" +
 	"\bobserved\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\bobserved\x123\n" +
-	"\astalled\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\astalled\"\xd6\x02\n" +
+	"\astalled\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\astalled\x12>\n" +
+	"\rfailed_queued\x18\x16 \x01(\v2\x19.google.protobuf.DurationR\ffailedQueued\x12:\n" +
+	"\vfailed_wire\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"failedWire\x12:\n" +
+	"\vfailed_host\x18\x18 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"failedHost\"\xd6\x02\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05calls\x18\x02 \x01(\rR\x05calls\x12\x16\n" +
@@ -1957,57 +1989,60 @@ var file_portcullis_analysis_v1_analysis_proto_depIdxs = []int32{
 	17, // 13: portcullis.analysis.v1.Latency.large_took:type_name -> google.protobuf.Duration
 	17, // 14: portcullis.analysis.v1.Latency.observed:type_name -> google.protobuf.Duration
 	17, // 15: portcullis.analysis.v1.Latency.stalled:type_name -> google.protobuf.Duration
-	17, // 16: portcullis.analysis.v1.Instance.took:type_name -> google.protobuf.Duration
-	17, // 17: portcullis.analysis.v1.Instance.host:type_name -> google.protobuf.Duration
-	17, // 18: portcullis.analysis.v1.Instance.wire:type_name -> google.protobuf.Duration
-	17, // 19: portcullis.analysis.v1.Instance.late_wire:type_name -> google.protobuf.Duration
-	16, // 20: portcullis.analysis.v1.ListReviewsRequest.since:type_name -> google.protobuf.Timestamp
-	16, // 21: portcullis.analysis.v1.ListReviewsRequest.until:type_name -> google.protobuf.Timestamp
-	7,  // 22: portcullis.analysis.v1.ListReviewsResponse.reviews:type_name -> portcullis.analysis.v1.Review
-	16, // 23: portcullis.analysis.v1.Review.begun:type_name -> google.protobuf.Timestamp
-	17, // 24: portcullis.analysis.v1.Review.edge:type_name -> google.protobuf.Duration
-	17, // 25: portcullis.analysis.v1.Review.held:type_name -> google.protobuf.Duration
-	17, // 26: portcullis.analysis.v1.Review.took:type_name -> google.protobuf.Duration
-	8,  // 27: portcullis.analysis.v1.Review.calls:type_name -> portcullis.analysis.v1.Call
-	17, // 28: portcullis.analysis.v1.Review.due:type_name -> google.protobuf.Duration
-	17, // 29: portcullis.analysis.v1.Review.own:type_name -> google.protobuf.Duration
-	2,  // 30: portcullis.analysis.v1.Call.hook:type_name -> portcullis.analysis.v1.HookRef
-	17, // 31: portcullis.analysis.v1.Call.begun:type_name -> google.protobuf.Duration
-	17, // 32: portcullis.analysis.v1.Call.ended:type_name -> google.protobuf.Duration
-	17, // 33: portcullis.analysis.v1.Call.queued:type_name -> google.protobuf.Duration
-	17, // 34: portcullis.analysis.v1.Call.wire:type_name -> google.protobuf.Duration
-	17, // 35: portcullis.analysis.v1.Call.host:type_name -> google.protobuf.Duration
-	17, // 36: portcullis.analysis.v1.Call.applied:type_name -> google.protobuf.Duration
-	17, // 37: portcullis.analysis.v1.Call.alone:type_name -> google.protobuf.Duration
-	17, // 38: portcullis.analysis.v1.Call.host_queued:type_name -> google.protobuf.Duration
-	16, // 39: portcullis.analysis.v1.ListShadowsRequest.since:type_name -> google.protobuf.Timestamp
-	11, // 40: portcullis.analysis.v1.ListShadowsResponse.shadows:type_name -> portcullis.analysis.v1.Shadow
-	16, // 41: portcullis.analysis.v1.ListShadowsResponse.recording_since:type_name -> google.protobuf.Timestamp
-	15, // 42: portcullis.analysis.v1.ListShadowsResponse.dropped_until:type_name -> portcullis.analysis.v1.ListShadowsResponse.DroppedUntilEntry
-	2,  // 43: portcullis.analysis.v1.Shadow.hook:type_name -> portcullis.analysis.v1.HookRef
-	16, // 44: portcullis.analysis.v1.Shadow.hour:type_name -> google.protobuf.Timestamp
-	12, // 45: portcullis.analysis.v1.Shadow.counts:type_name -> portcullis.analysis.v1.ShadowCounts
-	16, // 46: portcullis.analysis.v1.Shadow.first_seen:type_name -> google.protobuf.Timestamp
-	16, // 47: portcullis.analysis.v1.Shadow.last_seen:type_name -> google.protobuf.Timestamp
-	13, // 48: portcullis.analysis.v1.Shadow.subjects:type_name -> portcullis.analysis.v1.ShadowSubject
-	14, // 49: portcullis.analysis.v1.Shadow.cases:type_name -> portcullis.analysis.v1.ShadowCase
-	12, // 50: portcullis.analysis.v1.ShadowSubject.counts:type_name -> portcullis.analysis.v1.ShadowCounts
-	16, // 51: portcullis.analysis.v1.ShadowSubject.first_seen:type_name -> google.protobuf.Timestamp
-	16, // 52: portcullis.analysis.v1.ShadowSubject.last_seen:type_name -> google.protobuf.Timestamp
-	16, // 53: portcullis.analysis.v1.ShadowCase.first_seen:type_name -> google.protobuf.Timestamp
-	16, // 54: portcullis.analysis.v1.ShadowCase.last_seen:type_name -> google.protobuf.Timestamp
-	16, // 55: portcullis.analysis.v1.ListShadowsResponse.DroppedUntilEntry.value:type_name -> google.protobuf.Timestamp
-	0,  // 56: portcullis.analysis.v1.AnalysisService.ListLatencies:input_type -> portcullis.analysis.v1.ListLatenciesRequest
-	5,  // 57: portcullis.analysis.v1.AnalysisService.ListReviews:input_type -> portcullis.analysis.v1.ListReviewsRequest
-	9,  // 58: portcullis.analysis.v1.AnalysisService.ListShadows:input_type -> portcullis.analysis.v1.ListShadowsRequest
-	1,  // 59: portcullis.analysis.v1.AnalysisService.ListLatencies:output_type -> portcullis.analysis.v1.ListLatenciesResponse
-	6,  // 60: portcullis.analysis.v1.AnalysisService.ListReviews:output_type -> portcullis.analysis.v1.ListReviewsResponse
-	10, // 61: portcullis.analysis.v1.AnalysisService.ListShadows:output_type -> portcullis.analysis.v1.ListShadowsResponse
-	59, // [59:62] is the sub-list for method output_type
-	56, // [56:59] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	17, // 16: portcullis.analysis.v1.Latency.failed_queued:type_name -> google.protobuf.Duration
+	17, // 17: portcullis.analysis.v1.Latency.failed_wire:type_name -> google.protobuf.Duration
+	17, // 18: portcullis.analysis.v1.Latency.failed_host:type_name -> google.protobuf.Duration
+	17, // 19: portcullis.analysis.v1.Instance.took:type_name -> google.protobuf.Duration
+	17, // 20: portcullis.analysis.v1.Instance.host:type_name -> google.protobuf.Duration
+	17, // 21: portcullis.analysis.v1.Instance.wire:type_name -> google.protobuf.Duration
+	17, // 22: portcullis.analysis.v1.Instance.late_wire:type_name -> google.protobuf.Duration
+	16, // 23: portcullis.analysis.v1.ListReviewsRequest.since:type_name -> google.protobuf.Timestamp
+	16, // 24: portcullis.analysis.v1.ListReviewsRequest.until:type_name -> google.protobuf.Timestamp
+	7,  // 25: portcullis.analysis.v1.ListReviewsResponse.reviews:type_name -> portcullis.analysis.v1.Review
+	16, // 26: portcullis.analysis.v1.Review.begun:type_name -> google.protobuf.Timestamp
+	17, // 27: portcullis.analysis.v1.Review.edge:type_name -> google.protobuf.Duration
+	17, // 28: portcullis.analysis.v1.Review.held:type_name -> google.protobuf.Duration
+	17, // 29: portcullis.analysis.v1.Review.took:type_name -> google.protobuf.Duration
+	8,  // 30: portcullis.analysis.v1.Review.calls:type_name -> portcullis.analysis.v1.Call
+	17, // 31: portcullis.analysis.v1.Review.due:type_name -> google.protobuf.Duration
+	17, // 32: portcullis.analysis.v1.Review.own:type_name -> google.protobuf.Duration
+	2,  // 33: portcullis.analysis.v1.Call.hook:type_name -> portcullis.analysis.v1.HookRef
+	17, // 34: portcullis.analysis.v1.Call.begun:type_name -> google.protobuf.Duration
+	17, // 35: portcullis.analysis.v1.Call.ended:type_name -> google.protobuf.Duration
+	17, // 36: portcullis.analysis.v1.Call.queued:type_name -> google.protobuf.Duration
+	17, // 37: portcullis.analysis.v1.Call.wire:type_name -> google.protobuf.Duration
+	17, // 38: portcullis.analysis.v1.Call.host:type_name -> google.protobuf.Duration
+	17, // 39: portcullis.analysis.v1.Call.applied:type_name -> google.protobuf.Duration
+	17, // 40: portcullis.analysis.v1.Call.alone:type_name -> google.protobuf.Duration
+	17, // 41: portcullis.analysis.v1.Call.host_queued:type_name -> google.protobuf.Duration
+	16, // 42: portcullis.analysis.v1.ListShadowsRequest.since:type_name -> google.protobuf.Timestamp
+	11, // 43: portcullis.analysis.v1.ListShadowsResponse.shadows:type_name -> portcullis.analysis.v1.Shadow
+	16, // 44: portcullis.analysis.v1.ListShadowsResponse.recording_since:type_name -> google.protobuf.Timestamp
+	15, // 45: portcullis.analysis.v1.ListShadowsResponse.dropped_until:type_name -> portcullis.analysis.v1.ListShadowsResponse.DroppedUntilEntry
+	2,  // 46: portcullis.analysis.v1.Shadow.hook:type_name -> portcullis.analysis.v1.HookRef
+	16, // 47: portcullis.analysis.v1.Shadow.hour:type_name -> google.protobuf.Timestamp
+	12, // 48: portcullis.analysis.v1.Shadow.counts:type_name -> portcullis.analysis.v1.ShadowCounts
+	16, // 49: portcullis.analysis.v1.Shadow.first_seen:type_name -> google.protobuf.Timestamp
+	16, // 50: portcullis.analysis.v1.Shadow.last_seen:type_name -> google.protobuf.Timestamp
+	13, // 51: portcullis.analysis.v1.Shadow.subjects:type_name -> portcullis.analysis.v1.ShadowSubject
+	14, // 52: portcullis.analysis.v1.Shadow.cases:type_name -> portcullis.analysis.v1.ShadowCase
+	12, // 53: portcullis.analysis.v1.ShadowSubject.counts:type_name -> portcullis.analysis.v1.ShadowCounts
+	16, // 54: portcullis.analysis.v1.ShadowSubject.first_seen:type_name -> google.protobuf.Timestamp
+	16, // 55: portcullis.analysis.v1.ShadowSubject.last_seen:type_name -> google.protobuf.Timestamp
+	16, // 56: portcullis.analysis.v1.ShadowCase.first_seen:type_name -> google.protobuf.Timestamp
+	16, // 57: portcullis.analysis.v1.ShadowCase.last_seen:type_name -> google.protobuf.Timestamp
+	16, // 58: portcullis.analysis.v1.ListShadowsResponse.DroppedUntilEntry.value:type_name -> google.protobuf.Timestamp
+	0,  // 59: portcullis.analysis.v1.AnalysisService.ListLatencies:input_type -> portcullis.analysis.v1.ListLatenciesRequest
+	5,  // 60: portcullis.analysis.v1.AnalysisService.ListReviews:input_type -> portcullis.analysis.v1.ListReviewsRequest
+	9,  // 61: portcullis.analysis.v1.AnalysisService.ListShadows:input_type -> portcullis.analysis.v1.ListShadowsRequest
+	1,  // 62: portcullis.analysis.v1.AnalysisService.ListLatencies:output_type -> portcullis.analysis.v1.ListLatenciesResponse
+	6,  // 63: portcullis.analysis.v1.AnalysisService.ListReviews:output_type -> portcullis.analysis.v1.ListReviewsResponse
+	10, // 64: portcullis.analysis.v1.AnalysisService.ListShadows:output_type -> portcullis.analysis.v1.ListShadowsResponse
+	62, // [62:65] is the sub-list for method output_type
+	59, // [59:62] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_portcullis_analysis_v1_analysis_proto_init() }

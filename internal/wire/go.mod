@@ -1,0 +1,21 @@
+module github.com/portcullis-mesh/portcullis/internal/wire
+
+go 1.25.0
+
+require (
+	github.com/google/go-cmp v0.6.0
+	github.com/portcullis-mesh/portcullis/gen/portcullis v0.0.0
+	go.opentelemetry.io/otel/trace v1.28.0
+	google.golang.org/protobuf v1.36.6
+)
+
+require (
+	go.opentelemetry.io/otel v1.28.0 // indirect
+	golang.org/x/net v0.26.0 // indirect
+	golang.org/x/sys v0.21.0 // indirect
+	golang.org/x/text v0.16.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20240604185151-ef581f913117 // indirect
+	google.golang.org/grpc v1.66.0 // indirect
+)
+
+replace github.com/portcullis-mesh/portcullis/gen/portcullis => ../../gen/portcullis

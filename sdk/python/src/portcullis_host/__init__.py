@@ -1,0 +1,57 @@
+"""Serve Kubernetes admission hooks to a Portcullis mesh.
+
+A host is a program that dials the dispatchers of a mesh and judges the requests that they ask about::
+
+    import asyncio, signal
+    from portcullis_host import Host, Request, Response, TLSFiles, allow, deny
+
+    host = Host("imagepolicy", dispatchers=["portcullis-hosts.portcullis-system.svc:8444"],
+                tls=TLSFiles("/tls/tls.crt", "/tls/tls.key", "/tls/ca.crt"))
+
+    @host.validate("imagepolicy.example.com")
+    async def pinned(request: Request) -> Response:
+        for container in (request.object or {}).get("spec", {}).get("containers", []):
+            if "@sha256:" not in container["image"]:
+                return deny(f"images are named by digest here: {container['image']}")
+        return allow()
+
+    asyncio.run(host.run(stop_on=[signal.SIGTERM, signal.SIGINT]))
+
+``portcullis_host.testing`` is a fake dispatcher for tests.
+"""
+
+from portcullis_host._board import HookState, HookStatus, SessionStatus
+from portcullis_host._errors import HandlerError, HostError, SessionError
+from portcullis_host._hooks import Handler, Readiness
+from portcullis_host._host import Host
+from portcullis_host._link import Stream
+from portcullis_host._manager import Resolver
+from portcullis_host._request import Mode, Request, Stage
+from portcullis_host._response import Cause, Response, allow, deny, json_patch, patch
+from portcullis_host._tls import TLS, Plaintext, TLSFiles
+
+__all__ = [
+    "TLS",
+    "Cause",
+    "Handler",
+    "HandlerError",
+    "HookState",
+    "HookStatus",
+    "Host",
+    "HostError",
+    "Mode",
+    "Plaintext",
+    "Readiness",
+    "Request",
+    "Resolver",
+    "Response",
+    "SessionError",
+    "SessionStatus",
+    "Stage",
+    "Stream",
+    "TLSFiles",
+    "allow",
+    "deny",
+    "json_patch",
+    "patch",
+]

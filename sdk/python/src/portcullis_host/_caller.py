@@ -1,0 +1,226 @@
+"""Runs handlers: plain functions in threads, coroutines in tasks of the event loop."""
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from logging import Logger
+from typing import Final, cast
+
+from portcullis_host._errors import HANDLER_FAILED, public_text
+from portcullis_host._hooks import Hook, Hooks
+from portcullis_host._limits import SECOND
+from portcullis_host._request import Lifetime, Mode, Request
+from portcullis_host._response import Response, to_message
+from portcullis_host._session import Call
+from portcullis_host._telemetry import Telemetry
+from portcullis_host._verdict import cancelled, failure, refused
+from portcullis_host.contract import host
+
+Deliver = Callable[[Call, host.Verdict], None]
+"""Takes the verdict of a call, on the event loop."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A call on its way through the host."""
+
+    call: Call
+    hook: Hook
+    deliver: Deliver
+    lifetime: Lifetime
+    task: asyncio.Task[None] | None = None
+    running: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the handler should have stopped."""
+        return self.call.ended != "" or self.lifetime.remaining == 0
+
+
+class Caller:
+    """Runs handlers, at most as many at a time as it has slots; further calls wait. Used on the event loop alone.
+
+    Args:
+        hooks: Their handlers.
+        slots: How many handlers run at a time, over all sessions.
+        executor: Runs plain functions.
+        telemetry: Counts the calls.
+        logger: Takes the failures.
+    """
+
+    def __init__(self, *, hooks: Hooks, slots: int, executor: Executor, telemetry: Telemetry, logger: Logger) -> None:
+        self._hooks: Final = hooks
+        self._free = slots
+        self._executor: Final = executor
+        self._telemetry: Final = telemetry
+        self._logger: Final = logger
+        self._jobs: Final[dict[Call, Job]] = {}
+        self._waiting: Final[deque[Job]] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def running(self) -> int:
+        """How many calls have no verdict."""
+        return len(self._jobs)
+
+    async def idle(self) -> None:
+        """Waits until no handler runs."""
+        await self._idle.wait()
+
+    def start(self, call: Call, deliver: Deliver) -> None:
+        """Starts the handler of a call, now or when there is a slot."""
+        job = Job(call, self._hooks[call.key], deliver, Lifetime(call.deadline))
+        self._jobs[call] = job
+        self._idle.clear()
+        if self._free > 0:
+            self._run(job)
+        else:
+            self._waiting.append(job)
+
+    def cancel(self, call: Call) -> None:
+        """Tells the handler of a call to stop; call.ended says why."""
+        job = self._jobs.get(call)
+        if job is None:
+            return
+        job.lifetime.end()
+        if not job.running:
+            self._waiting.remove(job)
+            self._finish(job, refused(call.ended))
+        elif job.task is not None and call.started:
+            job.task.cancel()
+
+    def _run(self, job: Job) -> None:
+        self._free -= 1
+        job.running = True
+        if not job.hook.runs_in_thread:
+            job.task = asyncio.create_task(self._in_task(job))
+            return
+        # The context of the reader, which is that of Host.run.
+        run, loop = contextvars.copy_context().run, asyncio.get_running_loop()
+        try:
+            self._executor.submit(run, self._in_thread, job, loop)
+        except RuntimeError:  # It is shut down: the host is at its end.
+            self._returned(job, refused("draining"))
+
+    async def _in_task(self, job: Job) -> None:
+        verdict = None
+        try:
+            if not _begin(job):
+                verdict = refused(job.call.ended)
+                return
+            with self._telemetry.handling(job.hook, job.call, _queued(job.call)) as span:
+                try:
+                    response = await cast("Callable[[Request], Awaitable[Response]]", job.hook.handler)(_request(job))
+                    verdict = self._answered(job, span, response)
+                except BaseException as error:  # noqa: BLE001 (whatever it raises is contained in its own call)
+                    verdict = self._failed(job, span, error)
+        finally:
+            self._returned(job, verdict or failure(HANDLER_FAILED))
+
+    def _in_thread(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        verdict = None
+        try:
+            if not _begin(job):
+                verdict = refused(job.call.ended)
+                return
+            with self._telemetry.handling(job.hook, job.call, _queued(job.call)) as span:
+                try:
+                    verdict = self._answered(job, span, job.hook.handler(_request(job)))
+                except BaseException as error:  # noqa: BLE001 (likewise)
+                    verdict = self._failed(job, span, error)
+        finally:
+            with contextlib.suppress(RuntimeError):  # The event loop has ended meanwhile.
+                loop.call_soon_threadsafe(self._returned, job, verdict or failure(HANDLER_FAILED))
+
+    def _answered(self, job: Job, span: object, response: object) -> host.Verdict:
+        """Makes the verdict of a handler that returned. It counts also when the call is over."""
+        message = to_message(response, job.hook.stage)
+        self._telemetry.judged(span, allowed=message.allowed)
+        return host.Verdict(response=message)
+
+    def _failed(self, job: Job, span: object, error: BaseException) -> host.Verdict:
+        """Makes the verdict of a handler that raised."""
+        verdict = verdict_of_error(error, over=job.over)
+        if verdict.HasField("cancelled"):
+            self._telemetry.failed(span, job.call.ended or "its time is over", None)
+            return verdict
+        self._telemetry.failed(span, verdict.error.message, error)
+        unlogged = job.hook.complain(time.monotonic_ns())
+        if unlogged is not None:
+            request = job.call.review.request
+            self._logger.error(
+                "handler failed: hook=%s stage=%s cluster=%s uid=%s unlogged=%d",
+                job.hook.name,
+                job.hook.stage.name.lower(),
+                request.cluster,
+                request.uid,
+                unlogged,
+                exc_info=error,
+            )
+        return verdict
+
+    def _returned(self, job: Job, verdict: host.Verdict) -> None:
+        self._free += 1
+        self._finish(job, verdict)
+        while self._waiting and self._free > 0:
+            self._run(self._waiting.popleft())
+
+    def _finish(self, job: Job, verdict: host.Verdict) -> None:
+        del self._jobs[job.call]
+        if not self._jobs:
+            self._idle.set()
+        started = job.call.started
+        seconds = (time.monotonic_ns() - started) / SECOND if started else None
+        self._telemetry.finished(job.hook, _outcome(verdict), seconds)
+        job.deliver(job.call, verdict)
+
+
+def verdict_of_error(error: BaseException, *, over: bool) -> host.Verdict:
+    """Returns the verdict of a handler that raised.
+
+    Args:
+        error: What it raised. An Exception is a failure. What is none, as SystemExit, is what other languages call a panic.
+        over: The call was cancelled, or its time is over.
+    """
+    if isinstance(error, SystemExit):
+        return failure("handler ended its goroutine", panicked=True)  # The text of the contract, in every language.
+    if not isinstance(error, Exception | asyncio.CancelledError):
+        return failure("handler panicked", panicked=True)
+    return cancelled() if over else failure(public_text(error, HANDLER_FAILED))
+
+
+def _begin(job: Job) -> bool:
+    """Notes the start, unless the call has ended before."""
+    if job.call.ended:
+        return False
+    job.call.started = time.monotonic_ns()
+    return True
+
+
+def _request(job: Job) -> Request:
+    hook, call = job.call.hook, job.call
+    return Request(
+        hook=job.hook.name,
+        stage=job.hook.stage,
+        admission=call.review.request,
+        configuration=hook.configuration,
+        round=hook.round,
+        mode=Mode(hook.mode),
+        _lifetime=job.lifetime,
+    )
+
+
+def _queued(call: Call) -> float:
+    return (call.started - call.received) / SECOND
+
+
+def _outcome(verdict: host.Verdict) -> str:
+    if not verdict.HasField("response"):
+        return str(verdict.WhichOneof("outcome"))
+    return "allowed" if verdict.response.allowed else "denied"

@@ -1,0 +1,195 @@
+"""What a handler is asked."""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final, cast
+
+from portcullis_host._errors import HandlerError
+from portcullis_host._limits import SECOND
+from portcullis_host.contract import admission, host
+
+
+class Stage(Enum):
+    """The part of a write at which a hook is asked."""
+
+    MUTATE = int(admission.STAGE_MUTATE)
+    """Mutating hooks, in order."""
+    VALIDATE = int(admission.STAGE_VALIDATE)
+    """Validating hooks, in parallel."""
+
+
+class Mode(Enum):
+    """Why a hook is asked. A handler without side effects need not care."""
+
+    UNSPECIFIED = int(host.MODE_UNSPECIFIED)
+    """Not said, or not known to this SDK: as DECIDE."""
+    DECIDE = int(host.MODE_DECIDE)
+    """The verdict decides: the usual case."""
+    SPECULATIVE = int(host.MODE_SPECULATIVE)
+    """The verdict may be discarded, since an earlier hook may change the object."""
+    HEDGE = int(host.MODE_HEDGE)
+    """Another replica was asked as well; the first verdict decides."""
+    SHADOW = int(host.MODE_SHADOW)
+    """The verdict is recorded and decides nothing: a handler that logs what it refuses may want to leave that out."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Mode":  # noqa: ARG003 (the signature is enum's)
+        return cls.UNSPECIFIED
+
+
+class Lifetime:
+    """How long a call lasts. The deadline counts on time.monotonic_ns. Safe for concurrent use."""
+
+    _lock: Final = threading.Lock()
+    """Guards the making of events."""
+
+    def __init__(self, deadline: int) -> None:
+        self.deadline: Final = deadline
+        self._over = False
+        self._event: threading.Event | None = None
+        """Made when a handler waits: most do not."""
+
+    def end(self) -> None:
+        """Ends the call before its deadline."""
+        with self._lock:
+            self._over = True
+            if self._event is not None:
+                self._event.set()
+
+    @property
+    def remaining(self) -> int:
+        """Nanoseconds until the deadline; 0 when the call is over."""
+        return 0 if self._over else max(0, self.deadline - time.monotonic_ns())
+
+    def wait(self, timeout: float) -> bool:
+        """Waits for the end of the call, at most timeout seconds, and reports whether it has come."""
+        with self._lock:
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        event.wait(min(timeout, self.remaining / SECOND))
+        return self.remaining == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One request to judge, for one hook.
+
+    It belongs to its handler. What it decodes it decodes when it is first asked. Use it in one thread at a time, apart from
+    :attr:`remaining`, :attr:`cancelled` and :meth:`wait_cancelled`.
+
+    A test of a handler makes one with :func:`portcullis_host.testing.request`.
+    """
+
+    hook: str
+    """Name of the hook that is asked."""
+    stage: Stage
+    """Stage of the hook."""
+    admission: admission.AdmissionRequest
+    """The request itself, with all that the properties do not say. It is shared with other handlers and must not be changed."""
+    configuration: str = ""
+    """Name of the configuration that holds the hook: two may hold hooks of one name."""
+    round: int = 0
+    """0, or 1 when a mutating hook is asked again because others changed the object after it."""
+    mode: Mode = Mode.DECIDE
+    """Why the hook is asked."""
+    _lifetime: Lifetime = field(repr=False)
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster that the request comes from, as the mesh authenticated it."""
+        return self.admission.cluster
+
+    @property
+    def uid(self) -> str:
+        """Id of the review, set by the API server."""
+        return self.admission.uid
+
+    @property
+    def operation(self) -> str:
+        """CREATE, UPDATE, DELETE or CONNECT."""
+        return self.admission.operation
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the object; empty for cluster-scoped objects."""
+        return self.admission.namespace
+
+    @property
+    def name(self) -> str:
+        """Name of the object; it may be empty on CREATE with generateName."""
+        return self.admission.name
+
+    @property
+    def username(self) -> str:
+        """The user who made the request, as the API server authenticated it."""
+        return self.admission.user_info.username
+
+    @property
+    def dry_run(self) -> bool:
+        """True if nothing will be stored: a handler must have no side effects."""
+        return self.admission.dry_run
+
+    @property
+    def object_raw(self) -> bytes | None:
+        """The object after the operation, byte for byte as it came; None on DELETE."""
+        return self.admission.object.raw if self.admission.HasField("object") else None
+
+    @property
+    def old_object_raw(self) -> bytes | None:
+        """The object before the operation, byte for byte as it came; None on CREATE and CONNECT."""
+        return self.admission.old_object.raw if self.admission.HasField("old_object") else None
+
+    @cached_property
+    def object(self) -> dict[str, Any] | None:
+        """The object after the operation, decoded; None on DELETE.
+
+        It belongs to the handler, which may change it and pass it to :func:`portcullis_host.patch`.
+
+        Raises:
+            HandlerError: The object is no JSON object. It says so to the operator.
+        """
+        return _decoded(self.object_raw)
+
+    @cached_property
+    def old_object(self) -> dict[str, Any] | None:
+        """The object before the operation, decoded; None on CREATE and CONNECT.
+
+        Raises:
+            HandlerError: The object is no JSON object. It says so to the operator.
+        """
+        return _decoded(self.old_object_raw)
+
+    @property
+    def remaining(self) -> timedelta:
+        """Time until the verdict has to be there; zero when the call is over. Pass it on to what the handler waits for."""
+        return timedelta(microseconds=self._lifetime.remaining // 1000)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the dispatcher has cancelled the call, or its time is over: a plain function should stop then.
+
+        The task of an ``async def`` is cancelled instead, which raises asyncio.CancelledError where it waits.
+        """
+        return self._lifetime.remaining == 0
+
+    def wait_cancelled(self, timeout: timedelta) -> bool:
+        """Waits until :attr:`cancelled` is true or a time has passed, and returns :attr:`cancelled`. For plain functions."""
+        return self._lifetime.wait(timeout.total_seconds())
+
+
+def _decoded(raw: bytes | None) -> dict[str, Any] | None:
+    if raw is None:
+        return None
+    try:
+        document = json.loads(raw)
+    except ValueError as error:
+        raise HandlerError("the object is not valid JSON") from error
+    if not isinstance(document, dict):
+        raise HandlerError("the object is no JSON object")
+    return cast("dict[str, Any]", document)

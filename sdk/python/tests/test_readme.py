@@ -1,0 +1,23 @@
+"""The program of README.md does what the page says."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from portcullis_host import Host
+from portcullis_host.testing import BlockingDispatcher, create
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_program_of_the_readme_serves(fake_dispatcher: Callable[[Host], BlockingDispatcher]) -> None:
+    found = re.search(r"```python\n(.*?)asyncio\.run\(", README.read_text(), re.DOTALL)
+    assert found is not None
+    program: dict[str, Any] = {}
+    exec(found[1], program)  # noqa: S102 (it is ours)
+    dispatcher = fake_dispatcher(program["host"])
+    pod = create({"kind": "Pod", "metadata": {"namespace": "shop"}, "spec": {"hostNetwork": True}})
+    assert dispatcher.review("host-network.example.com", pod).status.message == "hostNetwork is not allowed here"
+    patch = dispatcher.review("team-label.example.com", pod).patch
+    assert patch == b'[{"op":"add","path":"/metadata/labels","value":{"team":"shop"}}]'

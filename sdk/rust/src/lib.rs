@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+
+mod board;
+mod budget;
+mod core;
+mod dial;
+mod dial_plan;
+mod error;
+mod hook;
+mod host;
+mod limits;
+mod manager;
+pub mod proto;
+mod request;
+mod session;
+pub mod signal;
+#[cfg(test)]
+mod sockets_test;
+mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod tls;
+mod verdict;
+mod wire;
+
+pub use json_patch;
+
+pub use crate::board::{HookStatus, SessionStatus, Status};
+pub use crate::error::{Error, HandlerError, PublicError};
+pub use crate::hook::{HandlerResult, Hook};
+pub use crate::host::{Builder, Host};
+pub use crate::proto::admission::v1::Stage;
+pub use crate::proto::host::v1::{Mode, State};
+pub use crate::request::Request;
+pub use crate::tls::{Pem, Tls};
+pub use crate::verdict::Verdict;

@@ -1,0 +1,381 @@
+//! Hosts over real sockets, with the certificates of a mesh.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::string::Ia5String;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::{Request as Rpc, Response, Status, Streaming};
+
+use crate::proto::host::v1::connect_request::Frame;
+use crate::proto::host::v1::connect_response::Frame as Reply;
+use crate::proto::host::v1::host_service_server::{HostService, HostServiceServer};
+use crate::proto::host::v1::verdict::Outcome;
+use crate::proto::host::v1::{
+    ConnectRequest, ConnectResponse, DispatcherDrain, Hello, HookCall, HookState, Peer, Ping, Review, State, Welcome,
+};
+use crate::{Builder, Error, HandlerResult, Host, Request, Stage, Tls, Verdict};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A dispatcher that listens on loopback.
+struct Dispatcher {
+    address: String,
+    sessions: mpsc::Receiver<Session>,
+    server: JoinHandle<()>,
+}
+
+/// One session, as the test sees it: it writes every frame itself.
+struct Session {
+    identity: Option<Vec<u8>>,
+    from_host: Streaming<ConnectRequest>,
+    to_host: mpsc::Sender<Result<ConnectResponse, Status>>,
+}
+
+struct Service(mpsc::Sender<Session>);
+
+#[tonic::async_trait]
+impl HostService for Service {
+    type ConnectStream = ReceiverStream<Result<ConnectResponse, Status>>;
+
+    async fn connect(&self, rpc: Rpc<Streaming<ConnectRequest>>) -> Result<Response<Self::ConnectStream>, Status> {
+        let identity = rpc.peer_certs().and_then(|certs| certs.first().map(|cert| cert.to_vec()));
+        let (to_host, frames) = mpsc::channel(16);
+        let session = Session { identity, from_host: rpc.into_inner(), to_host };
+        self.0.send(session).await.map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(ReceiverStream::new(frames)))
+    }
+}
+
+impl Dispatcher {
+    async fn listen(tls: Option<ServerTlsConfig>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (accepted, sessions) = mpsc::channel(16);
+        let mut server = Server::builder();
+        if let Some(tls) = tls {
+            server = server.tls_config(tls).expect("certificates");
+        }
+        let serve =
+            server.serve_with_incoming(HostServiceServer::new(Service(accepted)), TcpListenerStream::new(listener));
+        let server = tokio::spawn(async move { serve.await.expect("a server") });
+        Self { address, sessions, server }
+    }
+
+    async fn accept(&mut self) -> Session {
+        patiently(self.sessions.recv()).await.expect("a session")
+    }
+
+    /// Waits for a host and answers its Hello.
+    async fn welcome(&mut self, id: &str, peers: &[&Dispatcher]) -> (Session, Hello) {
+        let mut session = self.accept().await;
+        let hello = session.welcome(id, peers).await;
+        (session, hello)
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Session {
+    async fn next(&mut self) -> Option<Frame> {
+        patiently(self.from_host.message())
+            .await
+            .expect("a frame")
+            .map(|request| request.frame.expect("of a known type"))
+    }
+
+    async fn send(&self, frame: Reply) {
+        self.to_host.send(Ok(ConnectResponse { frame: Some(frame) })).await.expect("the host listens");
+    }
+
+    async fn welcome(&mut self, id: &str, peers: &[&Dispatcher]) -> Hello {
+        let Some(Frame::Hello(hello)) = self.next().await else { panic!("the first frame is not Hello") };
+        let rotate = |name: &str| HookState {
+            name: name.into(),
+            stage: Stage::Validate.into(),
+            state: State::InRotation.into(),
+            ..HookState::default()
+        };
+        let peer = |d: &&Dispatcher| Peer { dispatcher_id: d.address.clone(), addresses: vec![d.address.clone()] };
+        let welcome = Welcome {
+            dispatcher_id: id.into(),
+            protocol: 1,
+            silence_ms: 60_000,
+            hooks: hello.hooks.iter().map(|offer| rotate(&offer.name)).collect(),
+            peers: peers.iter().map(peer).collect(),
+            ..Welcome::default()
+        };
+        self.send(Reply::Welcome(welcome)).await;
+        hello
+    }
+
+    async fn review(&self, call_id: u64, hook: &str) {
+        let hooks = vec![HookCall {
+            name: hook.into(),
+            stage: Stage::Validate.into(),
+            remaining_ms: 20_000,
+            ..HookCall::default()
+        }];
+        self.send(Reply::Review(Review { call_id, hooks, request: Some(vec![].into()), ..Review::default() })).await;
+    }
+
+    /// Waits until the host has taken all that was sent before.
+    async fn ping(&mut self) {
+        self.send(Reply::Ping(Ping { seq: 7 })).await;
+        loop {
+            match self.next().await {
+                Some(Frame::Pong(pong)) if pong.seq == 7 => return,
+                Some(Frame::Credit(_)) => {}
+                other => panic!("{other:?} is no pong"),
+            }
+        }
+    }
+
+    async fn credit(&mut self) -> u32 {
+        match self.next().await {
+            Some(Frame::Credit(credit)) => credit.max_outstanding,
+            other => panic!("{other:?} is no credit"),
+        }
+    }
+}
+
+async fn patiently<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("within the patience of the test")
+}
+
+async fn allow(_: Request) -> HandlerResult {
+    Ok(Verdict::allow())
+}
+
+/// A host that runs until it is told to leave.
+struct Running {
+    host: Host,
+    leave: Arc<Notify>,
+    ended: JoinHandle<Result<(), Error>>,
+}
+
+fn run(builder: Builder) -> Running {
+    let (host, leave) = (builder.build().expect("a host"), Arc::new(Notify::new()));
+    let ended = {
+        let (host, leave) = (host.clone(), leave.clone());
+        tokio::spawn(async move { host.run_until(leave.notified()).await })
+    };
+    Running { host, leave, ended }
+}
+
+impl Running {
+    async fn stop(self) -> Result<(), Error> {
+        self.leave.notify_one();
+        patiently(self.ended).await.expect("no panic")
+    }
+}
+
+fn host(dispatchers: &[&Dispatcher]) -> Builder {
+    let host = Host::builder("h").tls(Tls::plaintext()).validate("allow", allow);
+    dispatchers.iter().fold(host, |host, dispatcher| host.dispatcher(&dispatcher.address))
+}
+
+/// An authority in a folder of its own, with the files of a host.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: PathBuf,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
+        let folder = std::env::temp_dir().join(format!("portcullis-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("ca.crt"), issuer.pem()).expect("a file");
+        let authority = Self { issuer, folder };
+        authority.issue_host();
+        authority
+    }
+
+    fn issue(&self, name: SanType) -> (String, String) {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.subject_alt_names = vec![name];
+        let key = KeyPair::generate().expect("a key");
+        let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
+        (cert.pem(), key.serialize_pem())
+    }
+
+    /// Writes a new certificate for the host.
+    fn issue_host(&self) {
+        let name = Ia5String::try_from("spiffe://mesh/h").expect("a name");
+        let (cert, key) = self.issue(SanType::URI(name));
+        std::fs::write(self.folder.join("tls.crt"), cert).expect("a file");
+        std::fs::write(self.folder.join("tls.key"), key).expect("a file");
+    }
+
+    fn server(&self, name: &str) -> ServerTlsConfig {
+        let (cert, key) = self.issue(SanType::DnsName(name.try_into().expect("a name")));
+        ServerTlsConfig::new()
+            .identity(Identity::from_pem(cert, key))
+            .client_ca_root(Certificate::from_pem(self.issuer.pem()))
+    }
+
+    fn files(&self) -> Tls {
+        let file = |name| self.folder.join(name);
+        Tls::files(file("tls.crt"), file("tls.key"), file("ca.crt"))
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder); // Whatever is left lies in the folder for temporary files.
+    }
+}
+
+#[tokio::test]
+async fn a_host_serves_with_its_certificate_and_drains() {
+    let authority = Authority::new("serves");
+    let mut dispatcher = Dispatcher::listen(Some(authority.server("mesh.example"))).await;
+    let running = run(host(&[&dispatcher]).tls(authority.files()).server_name("mesh.example"));
+    let (mut session, hello) = dispatcher.welcome("d1", &[]).await;
+    assert_eq!((hello.sdk.as_str(), hello.max_outstanding, hello.max_frame_bytes), ("portcullis-rust", 64, 16 << 20));
+    assert!(session.identity.is_some());
+    patiently(running.host.ready()).await;
+    session.review(1, "allow").await;
+    let verdict = session.next().await;
+    assert!(
+        matches!(&verdict, Some(Frame::Verdict(v)) if matches!(&v.outcome, Some(Outcome::Response(r)) if r.allowed))
+    );
+    running.leave.notify_one();
+    assert!(matches!(session.next().await, Some(Frame::Drain(drain)) if drain.last_started_call_id == 1));
+    assert_eq!(session.next().await, None);
+    drop(session);
+    running.stop().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn a_dispatcher_of_another_name_or_authority_gets_no_session() {
+    let (authority, other) = (Authority::new("name"), Authority::new("other"));
+    let mut misnamed = Dispatcher::listen(Some(authority.server("mesh.example"))).await;
+    let mut foreign = Dispatcher::listen(Some(other.server("other.example"))).await;
+    let mut right = Dispatcher::listen(Some(authority.server("other.example"))).await;
+    let dispatchers = [&misnamed, &foreign, &right];
+    let running = run(host(&dispatchers).tls(authority.files()).server_name("other.example"));
+    let (session, _) = right.welcome("d1", &[]).await;
+    patiently(running.host.ready()).await;
+    assert!(misnamed.sessions.try_recv().is_err() && foreign.sessions.try_recv().is_err());
+    drop(session);
+    running.stop().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn files_are_read_anew_at_each_dial() {
+    let authority = Authority::new("rotation");
+    let mut dispatcher = Dispatcher::listen(Some(authority.server("mesh.example"))).await;
+    let running = run(host(&[&dispatcher]).tls(authority.files()).server_name("mesh.example"));
+    let (first, _) = dispatcher.welcome("d1", &[]).await;
+    authority.issue_host();
+    let before = first.identity.clone();
+    drop(first);
+    let (second, _) = dispatcher.welcome("d1", &[]).await;
+    assert_ne!(before, second.identity);
+    drop(second);
+    running.stop().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn certificates_that_cannot_be_read_are_a_fault_of_the_start() {
+    let authority = Authority::new("fault");
+    let dispatcher = Dispatcher::listen(None).await;
+    let missing = Tls::files("no.crt", "no.key", "no.ca");
+    let ended = run(host(&[&dispatcher]).tls(missing)).ended.await.expect("no panic");
+    assert!(matches!(&ended, Err(Error::Tls(e)) if e.to_string().contains("no.crt")), "{ended:?}");
+    std::fs::write(authority.folder.join("tls.key"), "no key").expect("a file");
+    let ended = run(host(&[&dispatcher]).tls(authority.files())).ended.await.expect("no panic");
+    assert!(matches!(&ended, Err(Error::Tls(_))), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_capacity_is_divided_over_the_sessions() {
+    let (mut one, mut two) = (Dispatcher::listen(None).await, Dispatcher::listen(None).await);
+    let running = run(host(&[&one]).max_outstanding(10));
+    let (mut first, hello) = one.welcome("d1", &[&two]).await;
+    assert_eq!(hello.max_outstanding, 10);
+    // The peer of the first is dialled, too.
+    let (second, hello) = two.welcome(&two.address.clone(), &[]).await;
+    assert_eq!((hello.max_outstanding, first.credit().await), (5, 5));
+    let leaving = Reply::Drain(DispatcherDrain { grace_ms: 60_000, peers: Vec::new() });
+    second.send(leaving).await;
+    assert_eq!(first.credit().await, 10);
+    drop((first, second));
+    running.stop().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn of_two_ways_to_one_dispatcher_the_younger_stays() {
+    let (mut one, mut two) = (Dispatcher::listen(None).await, Dispatcher::listen(None).await);
+    let running = run(host(&[&one, &two]));
+    let (mut first, _) = one.welcome("same", &[]).await;
+    first.ping().await;
+    let (second, _) = two.welcome("same", &[]).await;
+    loop {
+        match first.next().await {
+            Some(Frame::Credit(_)) => {}
+            Some(Frame::Drain(_)) => break,
+            other => panic!("{other:?} is no drain"),
+        }
+    }
+    assert_eq!(first.next().await, None);
+    drop((first, second));
+    running.stop().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn a_session_that_is_lost_is_dialled_again() {
+    let mut dispatcher = Dispatcher::listen(None).await;
+    let running = run(host(&[&dispatcher]));
+    for _ in 0..3 {
+        let (session, _) = dispatcher.welcome("d1", &[]).await;
+        session.to_host.send(Err(Status::unavailable("stopping"))).await.expect("the host listens");
+    }
+    running.stop().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_though_all_handlers_block_their_threads() {
+    let mut dispatcher = Dispatcher::listen(None).await;
+    let (entered, entry) = std::sync::mpsc::channel();
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = std::sync::Mutex::new(blocked);
+    let builder = host(&[&dispatcher]).validate("block", move |_| {
+        let _ = entered.send(());
+        let _ = blocked.lock().map(|blocked| blocked.recv());
+        allow_ready()
+    });
+    // The host has one thread for its handlers, and the test another one.
+    let (leave, left) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(builder.run_until(async { drop(left.await) }))
+    });
+    let (mut session, _) = dispatcher.welcome("d1", &[]).await;
+    session.review(1, "block").await;
+    tokio::task::spawn_blocking(move || entry.recv()).await.expect("no panic").expect("called");
+    session.ping().await;
+    release.send(()).expect("the handler waits");
+    assert!(matches!(session.next().await, Some(Frame::Verdict(_))));
+    drop(session);
+    drop(leave);
+    tokio::task::spawn_blocking(|| thread.join()).await.expect("no panic").expect("no panic").expect("a clean end");
+}
+
+fn allow_ready() -> std::future::Ready<HandlerResult> {
+    std::future::ready(Ok(Verdict::allow()))
+}

@@ -1,0 +1,234 @@
+//! What a handler decides.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use json_patch::Patch;
+use serde::Serialize;
+use serde::de::IgnoredAny;
+
+use crate::core::failure;
+use crate::error::{HandlerError, PublicError};
+use crate::proto::admission::v1::{AdmissionResponse, Stage, Status, StatusCause, StatusDetails};
+use crate::proto::host::v1::verdict::Outcome;
+
+/// The decision of a handler: [`allow`](Self::allow), [`deny`](Self::deny) or a patch.
+///
+/// ```
+/// use portcullis_host::Verdict;
+///
+/// let verdict = Verdict::deny("images are named by digest here: nginx:1.29")
+///     .cause("spec.containers[0].image", "has no digest")
+///     .warning("nginx:1.29 will be gone next month");
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    decision: Decision,
+    warnings: Vec<String>,
+    audit: HashMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Decision {
+    Allow { patch: Bytes },
+    Deny { message: String, code: u16, reason: Option<String>, causes: Vec<StatusCause> },
+}
+
+impl Verdict {
+    /// The write may go on.
+    pub fn allow() -> Self {
+        Self::patch_bytes(Bytes::new())
+    }
+
+    /// The write is refused, with 403 Forbidden and a message for the person who made it.
+    pub fn deny(message: impl Into<String>) -> Self {
+        Self::new(Decision::Deny { message: message.into(), code: 403, reason: None, causes: Vec::new() })
+    }
+
+    /// The write may go on with the object changed by a JSON Patch (RFC 6902), made against exactly the object of the
+    /// request. Only for mutating hooks. An empty patch changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the patch cannot be serialised.
+    pub fn patch(patch: &Patch) -> Result<Self, serde_json::Error> {
+        if patch.0.is_empty() {
+            return Ok(Self::allow());
+        }
+        Ok(Self::patch_bytes(serde_json::to_vec(patch)?))
+    }
+
+    /// The same with the patch as JSON text, which is sent as it is.
+    pub fn patch_bytes(patch: impl Into<Bytes>) -> Self {
+        Self::new(Decision::Allow { patch: patch.into() })
+    }
+
+    /// The write may go on with the difference of two documents: `before` is the object of the request, as a
+    /// [`serde_json::Value`] or in a type of yours, and `after` the changed copy. What the type does not know stays in the
+    /// object. Only for mutating hooks.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// # use portcullis_host::Verdict;
+    ///
+    /// let before = json!({"metadata": {"name": "web"}});
+    /// let mut after = before.clone();
+    /// after["metadata"]["labels"] = json!({"team": "shop"});
+    /// let verdict = Verdict::difference(&before, &after)?;
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of the documents cannot be serialised.
+    pub fn difference<T: Serialize, U: Serialize>(before: &T, after: &U) -> Result<Self, serde_json::Error> {
+        Self::patch(&json_patch::diff(&serde_json::to_value(before)?, &serde_json::to_value(after)?))
+    }
+
+    fn new(decision: Decision) -> Self {
+        Self { decision, warnings: Vec::new(), audit: HashMap::new() }
+    }
+
+    /// Sets the HTTP status that the client gets of a denial, 400 to 599.
+    pub fn code(mut self, status: u16) -> Self {
+        if let Decision::Deny { code, .. } = &mut self.decision {
+            *code = status;
+        }
+        self
+    }
+
+    /// Sets the machine-readable reason of a denial. Without it the reason is "Forbidden" with code 403, else none.
+    pub fn reason(mut self, text: impl Into<String>) -> Self {
+        if let Decision::Deny { reason, .. } = &mut self.decision {
+            *reason = Some(text.into());
+        }
+        self
+    }
+
+    /// Adds a field at fault to a denial, by its path, for example `spec.containers[0].image`, and a text for a person.
+    pub fn cause(mut self, field: impl Into<String>, message: impl Into<String>) -> Self {
+        if let Decision::Deny { causes, .. } = &mut self.decision {
+            causes.push(StatusCause { reason: String::new(), message: message.into(), field: field.into() });
+        }
+        self
+    }
+
+    /// Adds a warning for the client, whatever the decision; 120 characters or fewer is good manners.
+    pub fn warning(mut self, text: impl Into<String>) -> Self {
+        self.warnings.push(text.into());
+        self
+    }
+
+    /// Adds an annotation for the audit log: a short key without "/". All readers of that log see the value.
+    pub fn audit(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.audit.insert(key.into(), value.into());
+        self
+    }
+
+    /// Whether the write may go on.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.decision, Decision::Allow { .. })
+    }
+
+    /// The response on the wire. An error means that the verdict is none; a denial is always one.
+    fn response(self, stage: Stage) -> Result<AdmissionResponse, PublicError> {
+        let mut response = AdmissionResponse {
+            warnings: self.warnings,
+            audit_annotations: self.audit,
+            ..AdmissionResponse::default()
+        };
+        match self.decision {
+            Decision::Deny { message, code, reason, causes } => {
+                response.status = Some(status(message, code, reason, causes));
+            }
+            Decision::Allow { patch } => {
+                response.allowed = true;
+                if !patch.is_empty() {
+                    check_patch(stage, &patch)?;
+                    response.patch = patch;
+                    response.patch_type = "JSONPatch".into();
+                }
+            }
+        }
+        Ok(response)
+    }
+}
+
+fn status(message: String, code: u16, reason: Option<String>, causes: Vec<StatusCause>) -> Status {
+    let forbidden = || if code == 403 { "Forbidden".into() } else { String::new() };
+    Status {
+        status: "Failure".into(),
+        message,
+        reason: reason.unwrap_or_else(forbidden),
+        details: (!causes.is_empty()).then(|| StatusDetails { causes, ..StatusDetails::default() }),
+        code: code.into(),
+    }
+}
+
+/// The dispatcher applies the patch, and finds other faults.
+fn check_patch(stage: Stage, patch: &[u8]) -> Result<(), PublicError> {
+    if stage != Stage::Mutate {
+        return Err(PublicError::new("a validating hook returned a patch"));
+    }
+    serde_json::from_slice::<Vec<IgnoredAny>>(patch).map(drop).map_err(|error| {
+        PublicError::new("the patch is not a JSON Patch: want a JSON array of operations").with_cause(error)
+    })
+}
+
+/// The outcome of a call whose handler has returned, and the failure if it is one.
+pub(crate) fn outcome(stage: Stage, result: Result<Verdict, HandlerError>) -> (Outcome, Option<HandlerError>) {
+    match result.and_then(|verdict| verdict.response(stage).map_err(HandlerError::from)) {
+        Ok(response) => (Outcome::Response(response), None),
+        Err(error) => (failure(error.public_text().unwrap_or("handler failed")), Some(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_denial_is_forbidden_unless_it_says_otherwise() {
+        let status = |verdict: Verdict| verdict.response(Stage::Validate).ok().and_then(|r| r.status).unwrap();
+        let plain = status(Verdict::deny("no"));
+        assert_eq!((plain.code, plain.reason.as_str()), (403, "Forbidden"));
+        let other = status(Verdict::deny("no").code(422));
+        assert_eq!((other.code, other.reason.as_str()), (422, ""));
+        let named = status(Verdict::deny("no").reason("Invalid").cause("spec.x", "is wrong"));
+        assert_eq!((named.code, named.reason.as_str()), (403, "Invalid"));
+        assert_eq!(named.details.unwrap().causes[0].field, "spec.x");
+    }
+
+    #[test]
+    fn a_difference_is_the_patch_that_leads_from_one_document_to_the_other() {
+        let before = json!({"metadata": {"a/b": 1, "c": [1, 2]}, "big": 18_446_744_073_709_551_615_u64});
+        let mut after = before.clone();
+        after["metadata"] = json!({"a/b": 2, "c": [1], "d": null});
+        let response = Verdict::difference(&before, &after).unwrap().response(Stage::Mutate).unwrap();
+        let patch: Patch = serde_json::from_slice(&response.patch).unwrap();
+        let mut patched = before.clone();
+        json_patch::patch(&mut patched, &patch).unwrap();
+        assert_eq!(patched, after);
+        assert_eq!(Verdict::difference(&before, &before).unwrap(), Verdict::allow());
+    }
+
+    #[test]
+    fn only_a_public_text_leaves_the_process() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("wrapped")]
+        struct Wrapped(#[source] PublicError);
+        let text = |error: HandlerError| match outcome(Stage::Validate, Err(error)).0 {
+            Outcome::Error(error) => error.message,
+            other => panic!("{other:?}"),
+        };
+        let public = || PublicError::new("registry is down").with_cause("password is hunter2");
+        assert_eq!(text(public().into()), "registry is down");
+        assert_eq!(text(Wrapped(public()).into()), "registry is down");
+        assert_eq!(text(HandlerError::internal("password is hunter2")), "handler failed");
+        assert_eq!(text(HandlerError::internal(Wrapped(public()))), "registry is down");
+        assert_eq!(text(HandlerError::public("")), "handler failed");
+        assert_eq!(text(HandlerError::public("x".repeat(5000))).len(), 1024);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a handler does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_host::{HandlerError, HandlerResult, Request, Verdict};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{Program, say};
+
+/// The instructions of an object for its handler.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Script {
+    hold: Option<String>,
+    wait_ms: u64,
+    block_ms: u64,
+    deny: Option<Denial>,
+    patch: Option<Box<RawValue>>,
+    labels: Option<BTreeMap<String, String>>,
+    error: Option<String>,
+    fail: Option<String>,
+    panic: Option<String>,
+    warnings: Vec<String>,
+    audit: BTreeMap<String, String>,
+    echo: bool,
+}
+
+#[derive(Deserialize)]
+struct Denial {
+    message: String,
+    code: Option<u16>,
+    reason: Option<String>,
+    #[serde(default)]
+    causes: Vec<Cause>,
+}
+
+#[derive(Deserialize)]
+struct Cause {
+    field: String,
+    message: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    script: Script,
+}
+
+/// Says when a handler starts and returns. One that is dropped in the middle was cancelled.
+struct Run {
+    hook: String,
+    cancelled: bool,
+}
+
+impl Run {
+    fn begin(hook: &str) -> Self {
+        say(&json!({"event": "called", "hook": hook}));
+        Self { hook: hook.into(), cancelled: true }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let cancelled = self.cancelled && !std::thread::panicking();
+        say(&json!({"event": "returned", "hook": self.hook, "cancelled": cancelled}));
+    }
+}
+
+/// The handler of every hook: it does what the script says.
+pub(crate) async fn handle(program: Arc<Program>, request: Request) -> HandlerResult {
+    let mut run = Run::begin(request.hook());
+    let remaining = request.remaining();
+    let script = script_of(&request)?;
+    if let Some(name) = &script.hold {
+        program.held(name).await;
+    }
+    if script.wait_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(script.wait_ms)).await;
+    }
+    if script.block_ms > 0 {
+        tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(script.block_ms)));
+    }
+    run.cancelled = false;
+    let verdict = script.decide(&request)?;
+    Ok(script.decorate(verdict, &request, remaining))
+}
+
+fn script_of(request: &Request) -> Result<Script, HandlerError> {
+    let object = match request.object::<Object>()? {
+        Some(object) => Some(object),
+        None => request.old_object()?,
+    };
+    Ok(object.unwrap_or_default().script)
+}
+
+impl Script {
+    fn decide(&self, request: &Request) -> HandlerResult {
+        if let Some(denial) = &self.deny {
+            return Ok(denial.verdict());
+        }
+        if let Some(patch) = &self.patch {
+            return Ok(Verdict::patch_bytes(patch.get().to_owned()));
+        }
+        if let Some(labels) = &self.labels {
+            return label(request, labels);
+        }
+        if let Some(text) = &self.error {
+            return Err(HandlerError::public(text));
+        }
+        if let Some(text) = &self.fail {
+            return Err(HandlerError::internal(text.as_str()));
+        }
+        if let Some(text) = &self.panic {
+            panic!("{text}");
+        }
+        Ok(Verdict::allow())
+    }
+
+    fn decorate(&self, verdict: Verdict, request: &Request, remaining: Duration) -> Verdict {
+        let verdict = self.warnings.iter().fold(verdict, Verdict::warning);
+        let verdict = self.audit.iter().fold(verdict, |verdict, (key, value)| verdict.audit(key, value));
+        if self.echo { echo(verdict, request, remaining) } else { verdict }
+    }
+}
+
+impl Denial {
+    fn verdict(&self) -> Verdict {
+        let mut verdict = Verdict::deny(&self.message);
+        if let Some(code) = self.code {
+            verdict = verdict.code(code);
+        }
+        if let Some(reason) = &self.reason {
+            verdict = verdict.reason(reason);
+        }
+        self.causes.iter().fold(verdict, |verdict, cause| verdict.cause(&cause.field, &cause.message))
+    }
+}
+
+/// Sets labels, by the difference of two documents.
+fn label(request: &Request, labels: &BTreeMap<String, String>) -> HandlerResult {
+    let before: Value = request.object()?.unwrap_or_default();
+    let mut after = before.clone();
+    for (key, value) in labels {
+        after["metadata"]["labels"][key] = value.as_str().into();
+    }
+    Ok(Verdict::difference(&before, &after)?)
+}
+
+/// Adds what the handler saw.
+fn echo(verdict: Verdict, request: &Request, remaining: Duration) -> Verdict {
+    let digest = |raw: Option<&_>| raw.map(hex).unwrap_or_default();
+    let parent = request.traceparent().unwrap_or_default();
+    let parent = parent.split('-').skip(1).take(2).collect::<Vec<_>>().join("-");
+    let seen = [
+        ("uid", request.admission().uid.clone()),
+        ("cluster", request.cluster().into()),
+        ("namespace", request.namespace().into()),
+        ("name", request.name().into()),
+        ("operation", request.operation().into()),
+        ("username", request.username().into()),
+        ("configuration", request.configuration().into()),
+        ("dry-run", request.is_dry_run().to_string()),
+        ("round", request.round().to_string()),
+        ("mode", request.mode().as_str_name().into()),
+        ("object-sha256", digest(request.object_bytes())),
+        ("old-object-sha256", digest(request.old_object_bytes())),
+        ("remaining-ms", remaining.as_millis().to_string()),
+        ("traceparent", parent),
+    ];
+    seen.into_iter().fold(verdict, |verdict, (key, value)| verdict.audit(key, value))
+}
+
+/// The SHA-256 of raw bytes.
+fn hex(raw: &impl AsRef<[u8]>) -> String {
+    Sha256::digest(raw).iter().map(|byte| format!("{byte:02x}")).collect()
+}

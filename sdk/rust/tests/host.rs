@@ -1,0 +1,311 @@
+//! What a host does for its author, over a stream in memory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use portcullis_host::proto::admission::v1::AdmissionRequest;
+use portcullis_host::proto::host::v1::verdict::Outcome;
+use portcullis_host::proto::host::v1::{HandlerError as Failed, HookCall, Review, Welcome};
+use portcullis_host::testing::{FakeDispatcher, create, delete, update};
+use portcullis_host::{Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Verdict};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, Semaphore};
+
+fn pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"n": 1.50}})
+}
+
+async fn allow(_: Request) -> HandlerResult {
+    Ok(Verdict::allow())
+}
+
+fn call(name: &str, remaining_ms: u32) -> HookCall {
+    HookCall { name: name.into(), stage: Stage::Validate.into(), remaining_ms, ..HookCall::default() }
+}
+
+#[tokio::test]
+async fn a_handler_sees_the_request_and_raw_bytes() -> Result<(), Error> {
+    let spelled = r#"{"metadata": {"name":"web"},  "big": 1.50, "é": 18446744073709551616}"#;
+    let host = Host::builder("h")
+        .validate("v", async move |request: Request| {
+            assert_eq!(request.object_bytes().map(|b| &b[..]), Some(spelled.as_bytes()));
+            assert_eq!(request.old_object_bytes().map(|b| &b[..]), Some(&b"{}"[..]));
+            assert_eq!((request.operation(), request.cluster(), request.name()), ("UPDATE", "testing", "web"));
+            assert_eq!((request.hook(), request.stage(), request.round()), ("v", Stage::Validate, 0));
+            assert_eq!((request.username(), request.is_dry_run()), ("testing", true));
+            assert!(request.remaining() > Duration::from_secs(8) && request.deadline() > Instant::now());
+            let object: Value = request.object()?.expect("an object");
+            Ok(Verdict::allow().audit("name", object["metadata"]["name"].to_string()).warning("careful"))
+        })
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let request = AdmissionRequest { dry_run: Some(true), ..update("{}", spelled) };
+    let verdict = dispatcher.review("v", request).await?;
+    assert!(verdict.allowed);
+    assert_eq!(
+        (verdict.audit_annotations["name"].as_str(), &verdict.warnings[..]),
+        ("\"web\"", &["careful".into()][..])
+    );
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_mutating_handler_patches_by_the_difference_of_two_documents() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .hook(
+            Hook::mutate("m", async |request: Request| {
+                let Some(before) = request.object::<Value>()? else { return Ok(Verdict::allow()) };
+                let mut after = before.clone();
+                after["metadata"]["labels"]["team"] = request.namespace().into();
+                Ok(Verdict::difference(&before, &after)?)
+            })
+            .speculate(),
+        )
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    assert!(dispatcher.hello().hooks[0].speculate);
+    let verdict = dispatcher.review("m", create(pod())).await?;
+    assert_eq!(verdict.patch_type, "JSONPatch");
+    let patch: Value = serde_json::from_slice(&verdict.patch).expect("JSON");
+    assert_eq!(patch, json!([{"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}]));
+    assert!(dispatcher.review("m", delete(pod())).await?.patch.is_empty());
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn an_object_of_another_kind_is_a_failure_that_says_so() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .validate("v", async |request: Request| {
+            request.object::<Vec<u8>>()?;
+            Ok(Verdict::allow())
+        })
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let ended = dispatcher.ask("v", create(pod()), Duration::from_secs(5)).await?;
+    assert!(matches!(ended.outcome, Some(Outcome::Error(e)) if e.message.contains("the object cannot be decoded")));
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_panic_costs_its_own_call_alone() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .validate("panic", async |_: Request| panic!("password is hunter2"))
+        .validate("fail", async |_: Request| Err(HandlerError::internal("password is hunter2")))
+        .validate("allow", allow)
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let names = ["panic", "fail", "allow"].map(|name| call(name, 9000));
+    let verdicts = dispatcher.post(create(pod()), names.to_vec()).await?.wait().await?;
+    let failed = |message: &str, panicked| Some(Outcome::Error(Failed { message: message.into(), panicked }));
+    assert_eq!(verdicts[0].outcome, failed("handler panicked", true));
+    assert_eq!(verdicts[1].outcome, failed("handler failed", false));
+    assert!(matches!(&verdicts[2].outcome, Some(Outcome::Response(r)) if r.allowed));
+    dispatcher.stop().await
+}
+
+/// Sets a flag when it is dropped.
+struct Dropped(Arc<Notify>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+async fn never(_: Request) -> HandlerResult {
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn the_future_of_a_handler_is_dropped_on_cancel_and_at_its_deadline() -> Result<(), Error> {
+    let (started, dropped) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
+    let host = {
+        let (started, dropped) = (started.clone(), dropped.clone());
+        Host::builder("h")
+            .validate("wait", move |_: Request| {
+                let (started, dropped) = (started.clone(), Dropped(dropped.clone()));
+                async move {
+                    let _dropped = dropped;
+                    started.add_permits(1);
+                    std::future::pending().await
+                }
+            })
+            .build()?
+    };
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let waiting = dispatcher.post(create(pod()), vec![call("wait", 60_000)]).await?;
+    started.acquire().await.expect("it is open").forget();
+    waiting.cancel(&[]).await?;
+    let verdict = waiting.wait().await?.remove(0);
+    assert!(matches!(verdict.outcome, Some(Outcome::Cancelled(_))), "{verdict:?}");
+    dropped.notified().await;
+
+    let ended = dispatcher.ask("wait", create(pod()), Duration::from_millis(20)).await?;
+    assert!(matches!(ended.outcome, Some(Outcome::Cancelled(_))), "{ended:?}");
+    assert!(ended.handle_us >= 15_000, "{ended:?}");
+    dropped.notified().await;
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_handler_that_blocks_delays_no_ping() -> Result<(), Error> {
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Arc::new(std::sync::Mutex::new(blocked));
+    let (entered_tx, entered) = tokio::sync::oneshot::channel();
+    let entered_tx = std::sync::Mutex::new(Some(entered_tx));
+    let host = Host::builder("h")
+        .validate("block", move |_: Request| {
+            let blocked = blocked.clone();
+            let entered = entered_tx.lock().expect("unpoisoned").take();
+            async move {
+                entered.map(|entered| entered.send(()));
+                let released = tokio::task::spawn_blocking(move || blocked.lock().expect("unpoisoned").recv().is_ok());
+                Ok(if released.await? { Verdict::allow() } else { Verdict::deny("no") })
+            }
+        })
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let call = dispatcher.post(create(pod()), vec![call("block", 60_000)]).await?;
+    entered.await.expect("called");
+    dispatcher.ping().await?;
+    release.send(()).expect("it waits");
+    assert!(matches!(&call.wait().await?[0].outcome, Some(Outcome::Response(r)) if r.allowed));
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn no_more_handlers_run_than_the_host_takes() -> Result<(), Error> {
+    let host = Host::builder("h").max_outstanding(2).validate("wait", never).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    assert_eq!(dispatcher.credit(), 2);
+    let calls = vec![call("wait", 50), call("wait", 50), call("wait", 50)];
+    let verdicts = dispatcher.post(create(pod()), calls).await?.wait().await?;
+    assert!(matches!(&verdicts[2].outcome, Some(Outcome::Refused(r)) if r.reason == "overloaded"));
+    assert!(verdicts[..2].iter().all(|verdict| matches!(verdict.outcome, Some(Outcome::Cancelled(_)))));
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_host_that_drains_finishes_what_runs_and_refuses_the_rest() -> Result<(), Error> {
+    let (started, release) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
+    let host = {
+        let (started, release) = (started.clone(), release.clone());
+        Host::builder("h")
+            .validate("wait", move |_: Request| {
+                let (started, release) = (started.clone(), release.clone());
+                async move {
+                    started.add_permits(1);
+                    release.notified().await;
+                    Ok(Verdict::allow())
+                }
+            })
+            .build()?
+    };
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let running = dispatcher.post(create(pod()), vec![call("wait", 60_000)]).await?;
+    started.acquire().await.expect("it is open").forget();
+    assert_eq!(dispatcher.drain().await?.last_started_call_id, 1);
+    let late = dispatcher.post(create(pod()), vec![call("wait", 60_000)]).await?.wait().await?;
+    assert!(matches!(&late[0].outcome, Some(Outcome::Refused(r)) if r.reason == "draining"));
+    release.notify_one();
+    assert!(matches!(&running.wait().await?[0].outcome, Some(Outcome::Response(r)) if r.allowed));
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn calls_that_outlast_the_time_to_drain_are_cut_off() -> Result<(), Error> {
+    let host = Host::builder("h").drain_timeout(Duration::from_millis(10)).validate("wait", never).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let _running = dispatcher.post(create(pod()), vec![call("wait", 60_000)]).await?;
+    dispatcher.ping().await?;
+    let ended = dispatcher.stop().await;
+    assert!(matches!(&ended, Err(Error::Session(text)) if text.contains("time to drain")), "{ended:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_is_ready_when_its_probe_says_so() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .validate("ready", allow)
+        .hook(Hook::validate("empty", allow).ready_when(async || Err(HandlerError::public("cache is empty"))))
+        .hook(Hook::validate("secret", allow).ready_when(async || Err(HandlerError::internal("hunter2"))))
+        .hook(Hook::validate("panic", allow).ready_when(async || panic!("hunter2")))
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let want = [
+        ("ready", ""),
+        ("empty", "cache is empty"),
+        ("secret", "the hook is not ready"),
+        ("panic", "the probe panicked"),
+        ("none", "unknown hook"),
+    ];
+    for (hook, why) in want {
+        let result = dispatcher.probe(hook).await?;
+        assert_eq!((result.message.as_str(), result.ready), (why, why.is_empty()), "{hook}");
+    }
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn large_reviews_come_in_chunks_and_many_verdicts_together() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .max_outstanding(200)
+        .validate("size", async |request: Request| {
+            let size = request.object_bytes().map_or(0, bytes::Bytes::len);
+            Ok(Verdict::allow().audit("size", size.to_string()))
+        })
+        .build()?;
+    let welcome = Welcome { capabilities: vec!["batches".into()], ..Welcome::default() };
+    let dispatcher = FakeDispatcher::start_with(&host, welcome).await?;
+    let large = json!({"data": "x".repeat(3 << 20)}).to_string();
+    let verdict = dispatcher.review("size", create(&large)).await?;
+    assert_eq!(verdict.audit_annotations["size"], large.len().to_string());
+    let calls = (0..200).map(|_| call("size", 9000)).collect();
+    let verdicts = dispatcher.post(create(pod()), calls).await?.wait().await?;
+    assert!(verdicts.iter().all(|verdict| matches!(verdict.outcome, Some(Outcome::Response(_)))));
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_decoded_fails_its_own_calls() -> Result<(), Error> {
+    let host = Host::builder("h").validate("allow", allow).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let review = Review {
+        hooks: vec![call("allow", 9000)],
+        request: Some(bytes::Bytes::from_static(b"\xff\xff nonsense")),
+        ..Review::default()
+    };
+    let verdict = dispatcher.post_review(review).await?.wait().await?.remove(0);
+    assert!(matches!(verdict.outcome, Some(Outcome::Error(e)) if e.message.contains("cannot be decoded")));
+    assert!(dispatcher.review("allow", create(pod())).await?.allowed);
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_host_that_is_set_up_wrongly_says_how() {
+    let built = |builder: portcullis_host::Builder| builder.build().map(drop).unwrap_err().to_string();
+    let host = || Host::builder("h").validate("v", allow);
+    assert!(built(Host::builder("")).contains("no name"));
+    assert!(built(Host::builder("h")).contains("no hooks"));
+    assert!(built(host().validate("v", allow)).contains("registered twice to validate"));
+    assert!(built(host().validate("", allow)).contains("no name"));
+    assert!(built(host().dispatcher("mesh.example")).contains("want host:port"));
+    assert!(built(host().dispatcher("mesh.example:8444")).contains("no certificates"));
+    assert!(built(host().max_outstanding(0)).contains("limit"));
+    let many = (0..1025).fold(Host::builder("h"), |b, i| b.validate(format!("v{i}"), allow));
+    assert!(built(many).contains("more than 1024"));
+    let idle = host().build().expect("a host");
+    assert!(idle.run_until(std::future::ready(())).await.unwrap_err().to_string().contains("no dispatchers"));
+}
+
+#[tokio::test]
+async fn a_host_is_ready_once_its_hooks_are_in_rotation() -> Result<(), Error> {
+    let host = Host::builder("h").validate("v", allow).mutate("v", allow).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    host.ready().await;
+    let status = host.status();
+    assert_eq!((status.sessions[0].dispatcher.as_str(), status.sessions[0].hooks.len()), ("testing", 2));
+    dispatcher.stop().await?;
+    assert!(host.status().sessions.is_empty());
+    Ok(())
+}

@@ -1,0 +1,132 @@
+import {
+  type Attributes,
+  type Context,
+  type Counter,
+  context,
+  createTraceState,
+  type Histogram,
+  isSpanContextValid,
+  metrics,
+  ROOT_CONTEXT,
+  type Span,
+  type SpanContext,
+  SpanKind,
+  SpanStatusCode,
+  TraceFlags,
+  type Tracer,
+  trace,
+} from "@opentelemetry/api";
+import type { Call } from "./core/calls.js";
+import type { Outcome } from "./core/verdict.js";
+import type { StageName } from "./request.js";
+
+const SCOPE = "@portcullis-mesh/host";
+
+/** Telemetry makes the spans of handlers and counts calls, by the providers that the program has registered with OpenTelemetry. */
+export class Telemetry {
+  readonly #tracer: Tracer = trace.getTracer(SCOPE);
+  readonly #calls: Counter;
+  readonly #time: Histogram;
+
+  constructor() {
+    const meter = metrics.getMeter(SCOPE);
+    this.#calls = meter.createCounter("portcullis.host.calls", {
+      unit: "{call}",
+      description: "Calls of hooks, by how they ended",
+    });
+    this.#time = meter.createHistogram("portcullis.host.handler.duration", {
+      unit: "s",
+      description: "Time that handlers took",
+    });
+  }
+
+  /** called counts a call, and measures its handler if that was called. */
+  called(hook: string, stage: StageName, outcome: Outcome, handleMs: number | undefined): void {
+    const attributes: Attributes = { "portcullis.hook": hook, "portcullis.stage": stage };
+    this.#calls.add(1, { ...attributes, "portcullis.outcome": wordOf(outcome) });
+    if (handleMs !== undefined) {
+      this.#time.record(handleMs / 1000, attributes);
+    }
+  }
+
+  /** start starts the span of a handler, as a child of the span of its call in the dispatcher. */
+  start(call: Call, stage: StageName, cluster: string, queuedMs: number): HandlerSpan {
+    const remote = remoteSpan(call.review.traceparent, call.review.tracestate, call.hook.spanId);
+    const parent = remote ? trace.setSpanContext(ROOT_CONTEXT, remote) : ROOT_CONTEXT;
+    const now = Date.now();
+    const options = { kind: SpanKind.SERVER, startTime: now - queuedMs };
+    const span = this.#tracer.startSpan(`handle ${call.hook.name}`, options, parent);
+    if (span.isRecording()) {
+      span.addEvent("queued", now);
+      span.setAttributes({
+        "portcullis.hook": call.hook.name,
+        "portcullis.stage": stage,
+        "k8s.cluster.name": cluster,
+        "portcullis.queue.duration": queuedMs / 1000,
+        "portcullis.call": Number(call.review.callId),
+      });
+    }
+    return new HandlerSpan(span, trace.setSpan(parent, span));
+  }
+}
+
+/** HandlerSpan is the span of one call. */
+export class HandlerSpan {
+  readonly #span: Span;
+  readonly #context: Context;
+
+  constructor(span: Span, within: Context) {
+    this.#span = span;
+    this.#context = within;
+  }
+
+  /** run runs a handler within the span. */
+  run<T>(handler: () => T): T {
+    return context.with(this.#context, handler);
+  }
+
+  /** end ends the span of a call that has ended. */
+  end(outcome: Outcome, error?: unknown): void {
+    if (this.#span.isRecording()) {
+      if (outcome.case === "response") {
+        this.#span.setAttribute("portcullis.allowed", outcome.value.allowed);
+      } else {
+        const message = outcome.case === "error" ? outcome.value.message : wordOf(outcome);
+        this.#span.setStatus({ code: SpanStatusCode.ERROR, message });
+      }
+      if (error instanceof Error) {
+        this.#span.recordException(error);
+      }
+    }
+    this.#span.end();
+  }
+}
+
+function wordOf(outcome: Outcome): string {
+  switch (outcome.case) {
+    case "response":
+      return outcome.value.allowed ? "allowed" : "denied";
+    case "error":
+      return outcome.value.panicked ? "panicked" : "failed";
+    default:
+      return outcome.case ?? "failed";
+  }
+}
+
+const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})/;
+
+/** remoteSpan is the span of a call in the dispatcher. The traceparent of a review may hold calls of several hooks. */
+export function remoteSpan(traceparent: string, tracestate: string, spanId: Uint8Array): SpanContext | undefined {
+  const [, traceId, reviewSpan, flags] = TRACEPARENT.exec(traceparent) ?? [];
+  if (traceId === undefined || reviewSpan === undefined || flags === undefined) {
+    return undefined;
+  }
+  const remote: SpanContext = {
+    traceId,
+    spanId: spanId.length === 8 ? Buffer.from(spanId).toString("hex") : reviewSpan,
+    traceFlags: Number.parseInt(flags, 16) & TraceFlags.SAMPLED,
+    isRemote: true,
+    ...(tracestate === "" ? {} : { traceState: createTraceState(tracestate) }),
+  };
+  return isSpanContextValid(remote) ? remote : undefined;
+}

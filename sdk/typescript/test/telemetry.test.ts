@@ -1,0 +1,86 @@
+import assert from "node:assert/strict";
+import { after, suite, test } from "node:test";
+import { context, metrics, trace } from "@opentelemetry/api";
+import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from "@opentelemetry/sdk-metrics";
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+import { allow, Host, silentLogger } from "../src/index.js";
+import { remoteSpan } from "../src/telemetry.js";
+import { createRequest, FakeDispatcher } from "../src/testing/index.js";
+
+const spans = new InMemorySpanExporter();
+const readings = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE);
+const reader = new PeriodicExportingMetricReader({ exporter: readings, exportIntervalMillis: 1 << 30 });
+trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] }));
+metrics.setGlobalMeterProvider(new MeterProvider({ readers: [reader] }));
+context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
+after(() => reader.shutdown());
+
+const TRACE = "0af7651916cd43dd8448eb211c80319c";
+const CALL = "00f067aa0ba902b7";
+const traceparent = `00-${TRACE}-b7ad6b7169203331-01`;
+const spanId = Buffer.from(CALL, "hex");
+
+suite("telemetry", () => {
+  test("the span of a handler is a child of its call, and the parent of what the handler does", async () => {
+    let inside: string | undefined;
+    const host = new Host({ name: "test", logger: silentLogger }).validate("v", async (request) => {
+      await Promise.resolve();
+      inside = trace.getActiveSpan()?.spanContext().spanId;
+      if (request.name === "bad") {
+        throw new Error("hunter2");
+      }
+      return allow();
+    });
+    {
+      await using mesh = await FakeDispatcher.start(host);
+      await mesh.review("v", createRequest({ kind: "Pod" }), { traceparent, call: { spanId } });
+      await mesh.ask("v", createRequest({ metadata: { name: "bad" } }), { traceparent });
+    }
+    const [good, bad] = spans.getFinishedSpans();
+    assert.ok(good && bad);
+    assert.equal(good.name, "handle v");
+    assert.equal(good.spanContext().traceId, TRACE);
+    assert.equal(good.parentSpanContext?.spanId, CALL);
+    assert.equal(bad.parentSpanContext?.spanId, "b7ad6b7169203331");
+    assert.equal(inside, bad.spanContext().spanId);
+    assert.deepEqual(
+      [good.attributes["portcullis.hook"], good.attributes["portcullis.allowed"], good.attributes["k8s.cluster.name"]],
+      ["v", true, "testing"],
+    );
+    assert.equal(bad.status.message, "handler failed");
+  });
+
+  test("calls are counted by hook and outcome, and handlers measured", async () => {
+    await reader.forceFlush();
+    const found = readings.getMetrics().flatMap((m) => m.scopeMetrics.flatMap((s) => s.metrics));
+    const points = (name: string) => found.find((m) => m.descriptor.name === name)?.dataPoints ?? [];
+    assert.deepEqual(
+      points("portcullis.host.calls").map((p) => [
+        p.attributes["portcullis.hook"],
+        p.attributes["portcullis.outcome"],
+        p.value,
+      ]),
+      [
+        ["v", "allowed", 1],
+        ["v", "failed", 1],
+      ],
+    );
+    const [time] = points("portcullis.host.handler.duration");
+    assert.ok(typeof time?.value === "object" && "count" in time.value && time.value.count === 2);
+  });
+
+  test("a traceparent that is none, or names nothing, makes no parent", () => {
+    const none = new Uint8Array();
+    assert.equal(remoteSpan("", "", none), undefined);
+    assert.equal(remoteSpan("00-zz-zz-01", "", none), undefined);
+    assert.equal(remoteSpan(`00-${"0".repeat(32)}-${CALL}-01`, "", none), undefined);
+    assert.equal(remoteSpan(traceparent, "a=b", none)?.traceState?.get("a"), "b");
+    assert.equal(remoteSpan(traceparent, "", spanId)?.spanId, CALL);
+  });
+});
