@@ -1,0 +1,53 @@
+package dev.portcullis.host;
+
+import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.json.JsonMapper;
+import com.google.protobuf.ByteString;
+import java.io.IOException;
+
+/**
+ * Decodes objects into the types of a library, see {@link Request#object(Class)}. The SDK needs
+ * none of these libraries. The default, {@link #jackson()}, decodes models with Jackson's
+ * annotations, as those of fabric8; for the models of {@code io.kubernetes:client-java} a codec
+ * calls {@code JSON.deserialize(raw.toStringUtf8(), type)}.
+ *
+ * <p>It is called by many threads at once.
+ */
+public interface Codec {
+  /**
+   * Decodes an object.
+   *
+   * @param <T> the type
+   * @param raw the object, byte for byte as the API server sent it
+   * @param type the type to decode into
+   * @return the decoded object
+   * @throws IOException if the bytes do not fit the type
+   */
+  <T> T decode(ByteString raw, Class<T> type) throws IOException;
+
+  /**
+   * Decodes by Jackson, and ignores members that the type does not know.
+   *
+   * @return the codec
+   */
+  static Codec jackson() {
+    return jackson(
+        JsonMapper.builder().disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES).build());
+  }
+
+  /**
+   * Decodes by a mapper.
+   *
+   * @param mapper which must not change any more
+   * @return the codec
+   */
+  static Codec jackson(ObjectMapper mapper) {
+    return new Codec() {
+      @Override
+      public <T> T decode(ByteString raw, Class<T> type) throws IOException {
+        return mapper.readValue(raw.newInput(), type);
+      }
+    };
+  }
+}

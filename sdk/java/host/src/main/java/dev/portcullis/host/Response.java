@@ -1,0 +1,223 @@
+package dev.portcullis.host;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.google.protobuf.ByteString;
+import dev.portcullis.admission.v1.AdmissionResponse;
+import dev.portcullis.admission.v1.Status;
+import dev.portcullis.admission.v1.StatusCause;
+import io.fabric8.zjsonpatch.DiffFlags;
+import io.fabric8.zjsonpatch.JsonDiff;
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.function.Consumer;
+import java.util.function.UnaryOperator;
+
+/**
+ * A verdict. {@link #allow}, {@link #deny} and {@link #patch(JsonNode)} make one; the methods that
+ * add to it return a new one. It is immutable.
+ */
+public final class Response {
+  private static final Response ALLOW =
+      new Response(AdmissionResponse.newBuilder().setAllowed(true).build());
+  private static final int FORBIDDEN = 403;
+
+  /**
+   * Patches say what is there afterwards; they do not depend on what is elsewhere in the object.
+   */
+  private static final EnumSet<DiffFlags> FLAGS =
+      EnumSet.of(DiffFlags.OMIT_COPY_OPERATION, DiffFlags.OMIT_MOVE_OPERATION);
+
+  private final AdmissionResponse message;
+
+  private Response(AdmissionResponse message) {
+    this.message = message;
+  }
+
+  /**
+   * The write may go on.
+   *
+   * @return the verdict
+   */
+  public static Response allow() {
+    return ALLOW;
+  }
+
+  /**
+   * The write is refused, with 403 Forbidden unless {@link #code} says otherwise.
+   *
+   * @param text tells the person whose write was refused why, and what to do
+   * @return the verdict
+   */
+  public static Response deny(String text) {
+    return new Response(
+        AdmissionResponse.newBuilder()
+            .setStatus(Status.newBuilder().setStatus("Failure").setMessage(text))
+            .build());
+  }
+
+  /**
+   * The write may go on, and the object is changed. Mutating hooks only.
+   *
+   * @param patch a JSON Patch (RFC 6902) against exactly {@link Request#rawObject}; empty means no
+   *     change
+   * @return the verdict
+   */
+  public static Response patch(ByteString patch) {
+    return patch.isEmpty()
+        ? ALLOW
+        : new Response(
+            AdmissionResponse.newBuilder()
+                .setAllowed(true)
+                .setPatch(patch)
+                .setPatchType("JSONPatch")
+                .build());
+  }
+
+  /**
+   * The write may go on, and the object is changed. Mutating hooks only.
+   *
+   * @param operations the array of operations of a JSON Patch (RFC 6902) against {@link
+   *     Request#object()}
+   * @return the verdict
+   */
+  public static Response patch(JsonNode operations) {
+    return operations.isArray() && operations.isEmpty() ? ALLOW : patch(Json.write(operations));
+  }
+
+  /**
+   * The write may go on, and the object is changed from one document to another. Mutating hooks
+   * only. For typed models write both as trees by the same mapper.
+   *
+   * @param before the object of the request, or the part of it that the handler knows
+   * @param after the same as it should be
+   * @return the verdict; an allowing one if the documents are equal
+   */
+  public static Response difference(JsonNode before, JsonNode after) {
+    return patch(JsonDiff.asJson(before, after, FLAGS));
+  }
+
+  /**
+   * The write may go on, and the object is changed. Mutating hooks only. The patch is the
+   * difference between the object before and after the change.
+   *
+   * @param request the request, whose {@link Request#object()} does not change
+   * @param change changes a copy of the object
+   * @return the verdict; an allowing one if nothing was changed, or the request has no object
+   */
+  public static Response change(Request request, Consumer<ObjectNode> change) {
+    if (!(request.object() instanceof ObjectNode before)) {
+      return ALLOW;
+    }
+    ObjectNode after = before.deepCopy();
+    change.accept(after);
+    return difference(before, after);
+  }
+
+  /**
+   * Sets the HTTP status that the person gets whose write was refused.
+   *
+   * @param code 400 to 599
+   * @return a verdict like this one with the code
+   */
+  public Response code(int code) {
+    return status(s -> s.setCode(code));
+  }
+
+  /**
+   * Sets the machine-readable reason of a denial. Without it the reason is "Forbidden" with code
+   * 403, else empty.
+   *
+   * @param reason for example "Invalid"
+   * @return a verdict like this one with the reason
+   */
+  public Response reason(String reason) {
+    return status(s -> s.setReason(reason));
+  }
+
+  /**
+   * Adds a field at fault to a denial.
+   *
+   * @param field its path, for example {@code spec.containers[0].image}
+   * @param text for a person
+   * @return a verdict like this one with the cause
+   */
+  public Response cause(String field, String text) {
+    return cause(field, text, "");
+  }
+
+  /**
+   * Adds a field at fault to a denial.
+   *
+   * @param field its path, for example {@code spec.containers[0].image}
+   * @param text for a person
+   * @param reason machine-readable, for example "FieldValueInvalid"; may be empty
+   * @return a verdict like this one with the cause
+   */
+  public Response cause(String field, String text, String reason) {
+    StatusCause.Builder cause =
+        StatusCause.newBuilder().setField(field).setMessage(text).setReason(reason);
+    return status(
+        s -> {
+          s.getDetailsBuilder().addCauses(cause);
+          return s;
+        });
+  }
+
+  /**
+   * Adds warnings for the client, whatever the verdict.
+   *
+   * @param warnings one line each; 120 characters or fewer is good manners
+   * @return a verdict like this one with the warnings
+   */
+  public Response warnings(String... warnings) {
+    return with(m -> m.addAllWarnings(Arrays.asList(warnings)));
+  }
+
+  /**
+   * Adds an annotation for the audit log.
+   *
+   * @param key short, without "/"
+   * @param value visible to all readers of that log
+   * @return a verdict like this one with the annotation
+   */
+  public Response audit(String key, String value) {
+    return with(m -> m.putAuditAnnotations(key, value));
+  }
+
+  /**
+   * Whether the write may go on.
+   *
+   * @return false for a denial
+   */
+  public boolean isAllowed() {
+    return message.getAllowed();
+  }
+
+  /**
+   * The verdict as it crosses the wire, for tests.
+   *
+   * @return the message
+   */
+  public AdmissionResponse message() {
+    if (message.getAllowed()) {
+      return message.hasStatus() ? message.toBuilder().clearStatus().build() : message;
+    }
+    Status.Builder status = message.getStatus().toBuilder();
+    if (status.getCode() == 0) {
+      status.setCode(FORBIDDEN);
+    }
+    if (status.getReason().isEmpty() && status.getCode() == FORBIDDEN) {
+      status.setReason("Forbidden");
+    }
+    return message.toBuilder().setStatus(status).build();
+  }
+
+  private Response status(UnaryOperator<Status.Builder> change) {
+    return with(m -> m.setStatus(change.apply(m.getStatus().toBuilder())));
+  }
+
+  private Response with(UnaryOperator<AdmissionResponse.Builder> change) {
+    return new Response(change.apply(message.toBuilder()).build());
+  }
+}

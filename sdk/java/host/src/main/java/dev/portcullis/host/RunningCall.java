@@ -1,0 +1,32 @@
+package dev.portcullis.host;
+
+import java.time.Duration;
+import java.time.Instant;
+import java.util.concurrent.Executor;
+import java.util.function.LongSupplier;
+
+/** The call of a running handler. */
+record RunningCall(Invocation invocation, LongSupplier clock, Executor callbacks, Instant deadline)
+    implements Call {
+  static RunningCall of(Invocation invocation, LongSupplier clock, Executor callbacks) {
+    long left = invocation.deadline() - clock.getAsLong();
+    return new RunningCall(invocation, clock, callbacks, Instant.now().plusNanos(left));
+  }
+
+  @Override
+  public Duration remaining() {
+    return Duration.ofNanos(Math.max(0, invocation.deadline() - clock.getAsLong()));
+  }
+
+  @Override
+  public boolean isCancelled() {
+    return invocation.isStopped();
+  }
+
+  @Override
+  public void onCancel(Runnable action) {
+    if (!invocation.keep(action)) {
+      callbacks.execute(action);
+    }
+  }
+}

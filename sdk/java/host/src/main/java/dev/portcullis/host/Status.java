@@ -1,0 +1,42 @@
+package dev.portcullis.host;
+
+import dev.portcullis.admission.v1.Stage;
+import dev.portcullis.host.v1.State;
+import java.util.List;
+
+/**
+ * How a host stands with its dispatchers, for health pages and tests. It is immutable.
+ *
+ * @param sessions those that dispatchers have accepted, by the ids of the dispatchers
+ */
+public record Status(List<Session> sessions) {
+  /**
+   * A session that a dispatcher has accepted.
+   *
+   * @param id of the session
+   * @param dispatcher id of the process of the dispatcher
+   * @param revision digest of the configuration that the dispatcher named last
+   * @param leaving whether the dispatcher sends no new calls
+   * @param hooks the states that the dispatcher reported, in no order
+   * @param ignoredFrames number of frames of types that this SDK does not know
+   */
+  public record Session(
+      String id,
+      String dispatcher,
+      String revision,
+      boolean leaving,
+      List<Hook> hooks,
+      long ignoredFrames) {}
+
+  /**
+   * The answer of a dispatcher to the offer of a hook.
+   *
+   * @param name of the hook
+   * @param stage of the hook
+   * @param clusters for which the hook is in this state; empty means all
+   * @param state the state
+   * @param message explains what to do about it; may be empty
+   */
+  public record Hook(
+      String name, Stage stage, List<String> clusters, State state, String message) {}
+}

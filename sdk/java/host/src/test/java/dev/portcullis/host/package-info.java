@@ -1,0 +1,5 @@
+/** Tests of the SDK. */
+@NullMarked
+package dev.portcullis.host;
+
+import org.jspecify.annotations.NullMarked;

@@ -1,0 +1,5 @@
+/** The test host of the conformance suite. conformance/README.md has its contract. */
+@NullMarked
+package dev.portcullis.testhost;
+
+import org.jspecify.annotations.NullMarked;
