@@ -50,8 +50,10 @@ unit: ## Tests of this module under the race detector
 # How the test host of each SDK starts, from the root; its check makes it. Memory is limited where the runtime keeps what is free.
 TESTHOST_python := .tmp/sdk-python/requirements/bin/python sdk/python/testhost.py
 TESTHOST_typescript := node sdk/typescript/build/testhost/testhost.js
+TESTHOST_java := sdk/java/testhost/testhost
+BUILT_java := sdk/java/testhost/target/classes
 TESTHOST_rust := .tmp/bin/testhost-rust
-LANGUAGES := python typescript rust
+LANGUAGES := python typescript java rust
 
 .PHONY: sdks
 sdks: ## Check the SDKs of other languages, and drive each by the conformance suite; skip those whose toolchain is missing
@@ -59,7 +61,7 @@ sdks: ## Check the SDKs of other languages, and drive each by the conformance su
 
 .PHONY: $(LANGUAGES:%=conformance-%)
 $(LANGUAGES:%=conformance-%): conformance-%:
-	@if [[ -e $(lastword $(TESTHOST_$*)) ]] && command -v $(firstword $(TESTHOST_$*)) >/dev/null; then \
+	@if [[ -e $(or $(BUILT_$*),$(lastword $(TESTHOST_$*))) ]] && command -v $(firstword $(TESTHOST_$*)) >/dev/null; then \
 		go test ./conformance -count=1 -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
 	else echo "conformance: $* skipped, its test host is not built"; [[ -z "$${CI:-}" ]]; fi
 
