@@ -128,6 +128,7 @@ lintfix: $(BUF) $(LINT) ## Mend what lint can mend by itself
 .PHONY: generate
 generate: $(BUF) $(PLUGINS) ## Regenerate gen/ from proto/
 	$(BUF) lint
+	find gen -name '*.pb.go' -delete -or -name '*.pb.gw.go' -delete
 	$(BUF) generate
 
 .PHONY: checkgenerate
