@@ -133,7 +133,7 @@ func (v *vector) check(t *testing.T, transcript string) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is not what %s says: run `go test ./hostsdk -run TestProtocol -rewrite`", file, transcript)
+		t.Errorf("%s is not what %s says: run `go test -C hostsdk . -run TestProtocol -rewrite`", file, transcript)
 	}
 }
 

@@ -82,8 +82,7 @@ type Finding struct {
 	Text string `json:"text"`
 	Help string `json:"help"`
 	// Phase is where the time goes: "queue", "wire", "host-queue", "handler", "webhook" or "patch"; "arrival", "held" or "dispatcher"
-	// before and between calls. Of failures it is
-	// where most of their time went; empty if they took none, or dispatchers do not tell.
+	// before and between calls. Of failures it is where most of their time went; empty if they took none, or dispatchers do not tell.
 	Phase string `json:"phase,omitempty"`
 	// Hooks, Clusters, Instances of hosts (or addresses of webhooks) and Dispatchers that it concerns.
 	Hooks       []string `json:"hooks,omitempty"`
