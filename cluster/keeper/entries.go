@@ -52,6 +52,7 @@ type entries struct {
 	again    registrar.Again
 	pending  bool // whether they are still to be written once more
 	rotation rotation
+	planned  planned
 	failure  string    // of the last attempt, so that each is logged once
 	warned   time.Time // when a break-glass was logged last; zero without one
 }
@@ -72,7 +73,7 @@ func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 		o := e.attempt(ctx, now)
 		e.note(now, o)
 		wait := jittered(Interval)
-		if o.result == resultBehind || o.result == resultChanged || e.pending {
+		if o.result == resultBehind || o.result == resultChanged || e.pending || !e.planned.settled() {
 			wait = soon
 		}
 		if !e.await(ctx, now, wait) {
@@ -198,7 +199,12 @@ func (e *entries) read(ctx context.Context, name string, dryRun bool) (
 	*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, error,
 ) {
 	m, v, err := e.to.Read(ctx, name)
-	if e.pending = false; err == nil && !dryRun {
+	e.pending = false
+	if err != nil {
+		return nil, nil, err
+	}
+	e.planned.see(e.cluster, m, v, time.Now())
+	if !dryRun {
 		e.pending, err = e.to.WriteAgain(ctx, m, v, &e.again, time.Now())
 	}
 	return m, v, err
@@ -241,8 +247,12 @@ func (e *entries) refreshFamilies(ctx context.Context, config *rest.Config, clie
 func (e *entries) note(now Generation, o outcome) {
 	e.k.attempts.WithLabelValues(e.cluster, o.result).Inc()
 	s := State{Cluster: e.cluster, Leads: o.leads, True: o.err == nil && o.result != resultBehind, Err: o.err, At: time.Now()}
+	s.planned = e.planned
 	if now.Snapshot != nil {
 		s.Digest = now.Snapshot.Revision()
+		if o.result != resultUnchanged || !e.planned.settled() { // else the entries are those of all hooks, also of hooks that need none
+			s.lacking = e.planned.lacking(now.Snapshot, e.cluster)
+		}
 	}
 	e.k.set(s)
 	if o.leads {

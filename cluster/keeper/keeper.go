@@ -71,6 +71,9 @@ type State struct {
 	Err error
 	// At is the end of that attempt.
 	At time.Time
+
+	planned planned
+	lacking []*match.Hook // of the configuration that they were compared with last
 }
 
 // Behind is why the entries are not known to be those of a configuration with a digest; empty if they are.
@@ -84,6 +87,19 @@ func (s *State) Behind(digest string) string {
 		return "the dispatcher that writes them has not done so yet"
 	}
 	return ""
+}
+
+// Read reports whether the entries have been read, so that Lacking is about them.
+func (s *State) Read() bool { return s.planned.read }
+
+// Lacking are the hooks of a snapshot whose requests the entries may not bring: some or all requests of these hooks pass the cluster without
+// their judgement. A hook is named until each API server of the cluster calls by entries that were made from it as it is now: an API server
+// can miss a change of entries until they are written once more (package touch).
+func (s *State) Lacking(of *match.Snapshot) []*match.Hook {
+	if of.Revision() == s.Digest {
+		return s.lacking
+	}
+	return s.planned.lacking(of, s.Cluster)
 }
 
 // Keeper keeps entries. Its methods may be called concurrently; Run is called once.

@@ -62,7 +62,7 @@ type Status struct {
 	// limit.
 	EntryDrifts []EntryDrift `json:"entryDrifts,omitempty"`
 	// EntriesBehind lists the clusters whose entries the mesh keeps, and that this dispatcher does not know to be those of the
-	// configuration in force here, up to a limit.
+	// configuration in force here, or to be those by which the API servers of the cluster call, up to a limit.
 	EntriesBehind []EntriesBehind `json:"entriesBehind,omitempty"`
 	// Follows describes the clusters whose webhook configurations this dispatcher follows.
 	Follows []Follow `json:"follows,omitempty"`
@@ -123,6 +123,12 @@ type EntriesBehind struct {
 	Message string `json:"message"`
 	// Failed is whether the last attempt has failed. Otherwise the mesh is about to write them.
 	Failed bool `json:"failed,omitempty"`
+	// Unread is whether this dispatcher has not read them yet, so that it does not know which hooks they lack.
+	Unread bool `json:"unread,omitempty"`
+	// Lacking lists the configurations, as KIND/NAME, with hooks whose requests the entries may not bring, up to a limit; LackingMore is the
+	// number of the others.
+	Lacking     []string `json:"lacking,omitempty"`
+	LackingMore int      `json:"lackingMore,omitempty"`
 }
 
 // The reasons of a pending hook.

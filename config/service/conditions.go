@@ -70,7 +70,8 @@ func (m *meshState) inRotation(key config.Key, r *etcdstore.Record) *configv1.Co
 	return condition(conditionInRotation, true, "NonePending", "")
 }
 
-// effective reports whether every live dispatcher uses this version of the object for new reviews.
+// effective reports whether every live dispatcher uses this version of the object for new reviews, and, of hooks, whether the entries that the
+// mesh keeps bring all of these.
 func (m *meshState) effective(key config.Key, r *etcdstore.Record) *configv1.Condition {
 	if len(m.dispatchers) == 0 {
 		return &configv1.Condition{Type: conditionEffective, Status: "Unknown", Reason: "NoDispatcher", Message: "no dispatcher says that it lives"}
@@ -86,11 +87,14 @@ func (m *meshState) effective(key config.Key, r *etcdstore.Record) *configv1.Con
 		}
 	}
 	c := condition(conditionEffective, true, "Applied", "")
+	without := m.withoutEntries(key)
 	switch {
 	case len(diverging) > 0:
 		c = condition(conditionEffective, false, "Diverging", "an older version is in force, see its findings, in: "+strings.Join(diverging, ", "))
 	case len(behind) > 0:
 		c = condition(conditionEffective, false, "Behind", "not known yet to: "+strings.Join(behind, ", "))
+	case without != "":
+		c = condition(conditionEffective, false, "EntriesBehind", without)
 	}
 	c.Dispatchers = slices.Concat(diverging, behind)
 	return c

@@ -1,7 +1,9 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/portcullis-mesh/portcullis/config"
@@ -44,6 +46,38 @@ func (m *meshState) entriesBehind(key config.Key) config.Problems {
 		}
 	}
 	return nil
+}
+
+// withoutEntries is why the entries of a cluster that the mesh keeps may not bring the requests of all hooks of a webhook configuration; empty if
+// they do. A dispatcher that has not read the entries yet counts only where none has.
+func (m *meshState) withoutEntries(key config.Key) string {
+	if !strings.HasSuffix(key.Kind, "WebhookConfiguration") {
+		return ""
+	}
+	var clusters []string
+	why, unread := "", map[string]int{}
+	for i := range m.dispatchers {
+		for _, b := range m.dispatchers[i].EntriesBehind {
+			if b.Unread {
+				unread[b.Cluster]++
+			}
+			lacking := slices.Contains(b.Lacking, key.String()) ||
+				(b.LackingMore > 0 || unread[b.Cluster] == len(m.dispatchers)) && m.serves(key, b.Cluster)
+			if lacking && !slices.Contains(clusters, b.Cluster) {
+				clusters, why = append(clusters, b.Cluster), cmp.Or(why, b.Message)
+			}
+		}
+	}
+	if len(clusters) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the entries that the mesh keeps may not bring all of its requests yet in %s: %s", firstOf(clusters), why)
+}
+
+// serves reports whether a hook of a webhook configuration is for a cluster, or it is not known here yet.
+func (m *meshState) serves(key config.Key, cluster string) bool {
+	s := m.live.Snapshot()
+	return s == nil || slices.ContainsFunc(s.Hooks(), func(h *match.Hook) bool { return config.KeyOf(h) == key && h.Serves(cluster) })
 }
 
 // registered is the condition of a Cluster whose entries the mesh keeps; nil for other objects.

@@ -80,3 +80,52 @@ func TestEntriesThatTheMeshHasNotWrittenAreFoundOnTheirCluster(t *testing.T) {
 		}
 	}
 }
+
+// TestAHookIsEffectiveOnceItsEntriesBringItsRequests: what dispatchers judge by does not help for requests that do not come.
+func TestAHookIsEffectiveOnceItsEntriesBringItsRequests(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\n"+
+		"spec: {identities: [a], kubeconfig: /kubeconfig, registration: {url: 'https://mesh.example.com'}}\n")
+	revision := number(f.applied("root", policy("p", "failurePolicy: Ignore")).GetRevision().GetSources()["etcd"])
+	const object = "ValidatingWebhookConfiguration/p"
+	for name, tt := range map[string]struct {
+		one, two []etcdstore.EntriesBehind
+		want     string // the message; empty for True
+	}{
+		"they are written": {nil, nil, ""},
+		"one dispatcher knows that they lack it": {
+			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{object}}}, nil,
+			"the entries that the mesh keeps may not bring all of its requests yet in east: soon",
+		},
+		"they lack another one": {[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}}}, nil, ""},
+		"they lack more than a report names": {
+			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}, LackingMore: 1}}, nil,
+			"the entries that the mesh keeps may not bring all of its requests yet in east: soon",
+		},
+		"one dispatcher has begun": {[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, nil, ""},
+		"all have begun": {
+			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, []etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}},
+			"the entries that the mesh keeps may not bring all of its requests yet in east: soon",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one, two := said(revision, revision), said(revision, revision)
+			one.EntriesBehind, two.EntriesBehind = tt.one, tt.two
+			f.hang("one", one)
+			f.hang("two", two)
+			a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: policyKey})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := "there is no condition"
+			for _, c := range a.GetObject().GetConditions() {
+				if c.GetType() == "Effective" {
+					got = c.GetMessage()
+				}
+			}
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}

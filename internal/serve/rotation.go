@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 )
@@ -20,7 +20,7 @@ const (
 	rotateTimeout = 5 * time.Second
 	// entriesWait bounds how long a hook with a host stays pending because entries do not bring its requests yet. The dispatcher that
 	// writes them may have been killed.
-	entriesWait = leader.Takeover + 8*time.Second
+	entriesWait = leader.Takeover + touch.Delay + 8*time.Second
 )
 
 // rotate puts hooks in rotation whose hosts are ready, until ctx ends. Other dispatchers do so too.
@@ -53,7 +53,7 @@ func (a *controlPlane) rotateOnce(ctx context.Context, ready []service.Ready) er
 // readyHooks are the pending hooks that a host has answered to be ready, and whose requests the entries of all their clusters bring. A
 // cluster whose entries cannot be written delays no hook. held has the times at which hooks were first kept back.
 func readyHooks(
-	all []session.Pending, behind []etcdstore.EntriesBehind, held map[service.Ready]time.Time, now time.Time,
+	all []session.Pending, entries []behind, held map[service.Ready]time.Time, now time.Time,
 ) (ready []service.Ready) {
 	waiting := map[service.Ready]bool{}
 	for _, p := range all {
@@ -61,7 +61,7 @@ func readyHooks(
 			continue
 		}
 		r := service.Ready{Key: config.KeyOf(p.Hook), Hook: p.Hook.ID.Name, Host: p.Host}
-		if slices.ContainsFunc(behind, func(b etcdstore.EntriesBehind) bool { return !b.Failed && p.Hook.Serves(b.Cluster) }) {
+		if slices.ContainsFunc(entries, func(b behind) bool { return !b.failed && !b.brings(p.Hook) }) {
 			if _, ok := held[r]; !ok {
 				held[r] = now
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/portcullis-mesh/portcullis/cluster/keeper"
+	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/store"
@@ -32,6 +33,7 @@ const (
 	maxUnplanned      = 4   // hooks of each of them
 	maxBehind         = 64  // clusters whose entries are not written yet
 	maxBehindMessage  = 512 // bytes of the reason
+	maxLacking        = 16  // configurations whose requests the entries of each of them do not bring
 	maxFollows        = 64  // clusters whose objects this dispatcher follows
 	maxFollowed       = 8   // objects of each of them that are not followed
 	maxFollowMessage  = 512 // bytes of the reason
@@ -44,8 +46,7 @@ func (a *controlPlane) status(c *store.Configuration) etcdstore.Status {
 	}
 	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
 	s.EntryDrifts = reportDrifts(a.judge.EntryDrifts(c.Snapshot()))
-	s.EntriesBehind = entriesBehind(c, a.kept())
-	s.EntriesBehind = s.EntriesBehind[:min(len(s.EntriesBehind), maxBehind)]
+	s.EntriesBehind = reportBehind(entriesBehind(c, a.kept()))
 	s.Follows = reportFollows(a.follows())
 	if p := a.live.Permitted(); p != nil {
 		s.StaleUntil = p.Until
@@ -64,7 +65,7 @@ func sameStatus(a, b *etcdstore.Status) bool {
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
 		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
 		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts) &&
-		slices.Equal(a.EntriesBehind, b.EntriesBehind) && reflect.DeepEqual(a.Follows, b.Follows)
+		reflect.DeepEqual(a.EntriesBehind, b.EntriesBehind) && reflect.DeepEqual(a.Follows, b.Follows)
 }
 
 // pendingHooks are the pending hooks for the report.
@@ -133,24 +134,67 @@ func reportDrifts(all []dispatcher.EntryDrift) []etcdstore.EntryDrift {
 	return reported
 }
 
-// entriesBehind are all clusters whose entries are not known to be those of a configuration, by name.
-func entriesBehind(c *store.Configuration, known []keeper.State) []etcdstore.EntriesBehind {
+// behind is a cluster whose entries are not known to be those of a configuration, or to be those by which its API servers call.
+type behind struct {
+	cluster, why string
+	failed       bool          // the last attempt
+	unread       bool          // nothing is known of them
+	lacking      []*match.Hook // those of the configuration whose requests they may not bring
+}
+
+// entriesBehind are all such clusters, by name.
+func entriesBehind(c *store.Configuration, known []keeper.State) []behind {
 	states := make(map[string]keeper.State, len(known))
 	for _, s := range known {
 		states[s.Cluster] = s
 	}
-	var reported []etcdstore.EntriesBehind
+	snapshot := c.Snapshot()
+	var all []behind
 	for _, o := range c.Objects {
 		if o.Cluster == nil || o.Cluster.Spec.Registration == nil {
 			continue
 		}
-		s := states[o.Name] // one that is not there was not compared
-		if why := s.Behind(c.Digest); why != "" {
-			why = strings.ToValidUTF8(why[:min(len(why), maxBehindMessage)], "")
-			reported = append(reported, etcdstore.EntriesBehind{Cluster: o.Name, Message: why, Failed: s.Err != nil})
+		s, ok := states[o.Name] // one that is not there was not compared
+		b := behind{cluster: o.Name, why: s.Behind(c.Digest), failed: s.Err != nil, unread: !ok || !s.Read()}
+		if !b.unread && snapshot != nil {
+			b.lacking = s.Lacking(snapshot)
+		}
+		if b.why == "" && len(b.lacking) > 0 {
+			b.why = fmt.Sprintf("they are written, and written once more %v later, since an API server can miss a change", touch.Delay)
+		}
+		if b.why != "" {
+			all = append(all, b)
 		}
 	}
-	slices.SortFunc(reported, func(a, b etcdstore.EntriesBehind) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	slices.SortFunc(all, func(a, b behind) int { return cmp.Compare(a.cluster, b.cluster) })
+	return all
+}
+
+// brings reports whether the entries are known to bring the requests of a hook.
+func (b *behind) brings(h *match.Hook) bool {
+	if !h.Serves(b.cluster) {
+		return true
+	}
+	return !b.unread && !slices.ContainsFunc(b.lacking, func(l *match.Hook) bool { return l.ID == h.ID })
+}
+
+// reportBehind are the first of them for the report.
+func reportBehind(all []behind) []etcdstore.EntriesBehind {
+	var reported []etcdstore.EntriesBehind
+	for _, b := range all[:min(len(all), maxBehind)] {
+		r := etcdstore.EntriesBehind{
+			Cluster: b.cluster, Message: strings.ToValidUTF8(b.why[:min(len(b.why), maxBehindMessage)], ""), Failed: b.failed, Unread: b.unread,
+		}
+		for _, h := range b.lacking {
+			r.Lacking = append(r.Lacking, config.KeyOf(h).String())
+		}
+		r.Lacking = slices.Compact(slices.Sorted(slices.Values(r.Lacking)))
+		if r.LackingMore = len(r.Lacking) - maxLacking; r.LackingMore > 0 {
+			r.Lacking = r.Lacking[:maxLacking]
+		}
+		r.LackingMore = max(0, r.LackingMore)
+		reported = append(reported, r)
+	}
 	return reported
 }
 
