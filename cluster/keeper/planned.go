@@ -16,7 +16,7 @@ import (
 const (
 	// settled is how long after a change each API server calls by it, also if the annotation of the later write (package touch) does not stay.
 	settled = 2 * touch.Delay
-	// maxPlans is how many plans of one object are told apart, by which API servers may still call.
+	// maxPlans is how many plans of one object are kept, by which API servers may still call.
 	maxPlans = 8
 )
 
