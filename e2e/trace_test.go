@@ -69,6 +69,7 @@ func TestOneTraceLeadsFromTheClientIntoTheHost(t *testing.T) {
 			t.Errorf("%s is of cluster %q", s.Name, s.Cluster)
 		}
 	}
+	wantInJaeger(t, trace, client)
 }
 
 // TestOneTraceLeadsThroughABridgeToTheCall has one more process between
@@ -104,6 +105,7 @@ func TestOneTraceLeadsThroughABridgeToTheCall(t *testing.T) {
 		}
 		return nil
 	})
+	wantInJaeger(t, trace, client)
 }
 
 // TestTheTraceOfDevLeadsIntoItsHost is the same in the one process in which
@@ -142,6 +144,7 @@ func TestTheTraceOfDevLeadsIntoItsHost(t *testing.T) {
 		}
 		return nil
 	})
+	wantInJaeger(t, trace, "")
 }
 
 // reviewInTrace runs `portcullis review`, and returns the trace that it names.
