@@ -96,8 +96,8 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slo
 		return err
 	}
 	defer conn.Close()
-	ctx, t := startTrace(ctx, log)
-	defer func() { err = errors.Join(err, t.end(context.WithoutCancel(ctx))) }()
+	ctx, t := startTrace(ctx, log, request)
+	defer func() { err = errors.Join(err, t.end(context.WithoutCancel(ctx), err)) }()
 	client := admissionv1.NewAdmissionServiceClient(conn)
 	r := report{Cluster: c.cluster, UID: request.GetUid(), TraceID: t.id.String(), Allowed: true}
 	for _, stage := range c.stages() {
