@@ -19,7 +19,7 @@ import (
 
 // envJaeger names the host of a running Jaeger with its usual ports. All spans
 // are then sent to it too, and the tests of traces look theirs up in it.
-const envJaeger = "PORTCULLIS_JAEGER"
+const envJaeger = "E2E_JAEGER"
 
 // viewer is the host:port that all spans are sent on to; empty for none.
 func viewer() string {

@@ -97,9 +97,9 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slo
 	}
 	defer conn.Close()
 	ctx, t := startTrace(ctx, log, request)
-	defer func() { err = errors.Join(err, t.end(context.WithoutCancel(ctx), err)) }()
 	client := admissionv1.NewAdmissionServiceClient(conn)
 	r := report{Cluster: c.cluster, UID: request.GetUid(), TraceID: t.id.String(), Allowed: true}
+	defer func() { err = errors.Join(err, t.end(context.WithoutCancel(ctx), r.failure(err))) }()
 	for _, stage := range c.stages() {
 		answer, err := c.ask(ctx, client, request, stage, c.explain)
 		if refused := (refusedError{}); errors.As(err, &refused) {

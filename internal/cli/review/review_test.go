@@ -119,8 +119,10 @@ func TestReviewTellsTheOutcomesApart(t *testing.T) {
 			if r.Code != tt.code || (r.Notes != "") != (tt.want == "") || !strings.HasPrefix(r.Out, tt.want) {
 				t.Errorf("exit code %d, want %d; printed %q, want %q in front: %s", r.Code, tt.code, r.Out, tt.want, r.Notes)
 			}
-			if got := span().GetStatus().GetCode() == tracev1.Status_STATUS_CODE_ERROR; got != (tt.code == cli.ExitError) {
-				t.Errorf("the span has status %v with exit code %d", span().GetStatus(), tt.code)
+			got := span().GetStatus()
+			if failed := got.GetCode() == tracev1.Status_STATUS_CODE_ERROR; failed != (tt.code == cli.ExitError) || failed != (got.GetMessage() != "") ||
+				!strings.Contains(r.Out+r.Notes, got.GetMessage()) {
+				t.Errorf("the span has status %v with exit code %d", got, tt.code)
 			}
 			attributes := map[string]string{}
 			for _, a := range span().GetAttributes() {

@@ -3,7 +3,6 @@ package review
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"log/slog"
 	"os"
 
@@ -53,11 +52,10 @@ func newTrace() trace.SpanContext {
 	return trace.NewSpanContext(config)
 }
 
-// end exports the span, with the error that the command ends with. A denial is none.
-func (t traced) end(ctx context.Context, err error) error {
-	coded := &cli.CodedError{Code: cli.ExitError}
-	if errors.As(err, &coded); err != nil && coded.Code != cli.ExitDenied {
-		t.span.SetStatus(codes.Error, err.Error())
+// end exports the span, with what failed; nothing if that is empty.
+func (t traced) end(ctx context.Context, failure string) error {
+	if failure != "" {
+		t.span.SetStatus(codes.Error, failure)
 	}
 	t.span.End()
 	return t.telemetry.Shutdown(ctx)
