@@ -61,7 +61,7 @@ func start(ctx context.Context) error {
 	if testhost, err = tree.TestHost(ctx); err != nil {
 		return err
 	}
-	if traces, err = collector.Start(); err != nil {
+	if traces, err = collector.Start(viewer()); err != nil {
 		return err
 	}
 	cluster, err = kube.Start(ctx, kube.Options{

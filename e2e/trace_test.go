@@ -69,11 +69,12 @@ func TestOneTraceLeadsFromTheClientIntoTheHost(t *testing.T) {
 			t.Errorf("%s is of cluster %q", s.Name, s.Cluster)
 		}
 	}
+	wantInJaeger(t, trace, client)
 }
 
-// TestOneTraceLeadsThroughABridgeToTheCall has one more process between
+// TestOneTraceLeadsThroughABridgeIntoTheHost has one more process between
 // kube-apiserver and the dispatcher.
-func TestOneTraceLeadsThroughABridgeToTheCall(t *testing.T) {
+func TestOneTraceLeadsThroughABridgeIntoTheHost(t *testing.T) {
 	const hook = "traced.example.com"
 	export := []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + traces.Endpoint(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
@@ -81,8 +82,10 @@ func TestOneTraceLeadsThroughABridgeToTheCall(t *testing.T) {
 	}
 	m := newMesh(t, mesh.Options{Env: export, Documents: []string{bridged}}, kube.Validating("traced", onPods(hook)))
 	r := newRoadOn(t, m, m.Serve(t))
-	r.HostProcess(t, mesh.HostOptions{Program: testhost, Identity: hostName, Args: []string{"-validate=" + hook}})
-	r.startBridgeWith(t, append(export, "OTEL_SERVICE_NAME=bridge"))
+	r.HostProcess(t, mesh.HostOptions{
+		Program: testhost, Identity: hostName, Args: []string{"-validate=" + hook}, Env: append(slices.Clip(export), "OTEL_SERVICE_NAME=testhost"),
+	})
+	r.startBridgeWith(t, append(slices.Clip(export), "OTEL_SERVICE_NAME=bridge"))
 	r.validate(t)
 	create := func(traceparent string) error {
 		return cluster.Client().CoreV1().RESTClient().Post().Namespace(r.namespace).Resource("pods").
@@ -94,8 +97,8 @@ func TestOneTraceLeadsThroughABridgeToTheCall(t *testing.T) {
 	eventually(t, "a Pod passes", func() error { return create("00-" + trace + "-" + client + "-01") })
 
 	eventually(t, "the trace is complete", func() error {
-		road, root := ancestry(traces.Trace(trace), "call "+hook)
-		const want = "portcullis: call traced.example.com < portcullis: review validate < " +
+		road, root := ancestry(traces.Trace(trace), "handle "+hook)
+		const want = "testhost: handle traced.example.com < portcullis: call traced.example.com < portcullis: review validate < " +
 			"portcullis: portcullis.admission.v1.AdmissionService/Review < " +
 			"bridge: portcullis.admission.v1.AdmissionService/Review < " + // the attempt
 			"bridge: POST /v1/clusters/{cluster}/validate < apiserver: HTTP POST < apiserver: Call validating webhook < "
@@ -104,6 +107,7 @@ func TestOneTraceLeadsThroughABridgeToTheCall(t *testing.T) {
 		}
 		return nil
 	})
+	wantInJaeger(t, trace, client)
 }
 
 // TestTheTraceOfDevLeadsIntoItsHost is the same in the one process in which
@@ -142,6 +146,12 @@ func TestTheTraceOfDevLeadsIntoItsHost(t *testing.T) {
 		}
 		return nil
 	})
+	for _, s := range traces.Trace(trace) {
+		if s.Cluster != "dev" {
+			t.Errorf("%s: %s is of cluster %q", s.Service, s.Name, s.Cluster)
+		}
+	}
+	wantInJaeger(t, trace, "")
 }
 
 // reviewInTrace runs `portcullis review`, and returns the trace that it names.

@@ -1,10 +1,12 @@
 // Package collector is an OpenTelemetry collector that keeps the spans it
-// receives, for tests that look at traces: OTLP over gRPC, without TLS.
+// receives, for tests that look at traces: OTLP over gRPC, without TLS. It can
+// send them on to a trace viewer, where people look at them.
 package collector
 
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Span is what is kept of a span.
@@ -36,19 +39,27 @@ type Collector struct {
 	server   *grpc.Server
 	listener net.Listener
 	served   chan error
+	viewer   *grpc.ClientConn // nil without one
 
 	mu     sync.Mutex
 	traces map[string][]Span // guarded by mu
 }
 
-// Start starts a collector on a free port of 127.0.0.1. Whoever started it
-// calls Stop once.
-func Start() (*Collector, error) {
+// Start starts a collector on a free port of 127.0.0.1. It sends all that it
+// receives on to viewer, the host:port of another receiver of OTLP over gRPC,
+// unless that is empty. Whoever started it calls Stop once.
+func Start(viewer string) (*Collector, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for spans: %w", err)
 	}
 	c := &Collector{server: grpc.NewServer(), listener: listener, served: make(chan error, 1), traces: map[string][]Span{}}
+	if viewer != "" {
+		c.viewer, err = grpc.NewClient(viewer, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("viewer %q: %w", viewer, err), listener.Close())
+		}
+	}
 	collectorv1.RegisterTraceServiceServer(c.server, c)
 	go func() { c.served <- c.server.Serve(listener) }()
 	return c, nil
@@ -57,7 +68,11 @@ func Start() (*Collector, error) {
 // Stop ends the collector.
 func (c *Collector) Stop() error {
 	c.server.Stop()
-	return <-c.served
+	err := <-c.served
+	if c.viewer != nil {
+		err = errors.Join(err, c.viewer.Close())
+	}
+	return err
 }
 
 // Endpoint is its host:port.
@@ -71,8 +86,14 @@ func (c *Collector) Trace(id string) []Span {
 	return append([]Span(nil), c.traces[id]...)
 }
 
-// Export implements the OTLP service.
-func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
+// Export implements the OTLP service. The answer of the viewer is that of the
+// collector: an exporter tries again what the viewer could not take.
+func (c *Collector) Export(ctx context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
+	if c.viewer != nil {
+		if _, err := collectorv1.NewTraceServiceClient(c.viewer).Export(ctx, r); err != nil {
+			return nil, err
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, resource := range r.GetResourceSpans() {

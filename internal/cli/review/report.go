@@ -3,6 +3,7 @@ package review
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -131,6 +132,21 @@ func (r *report) err() error {
 		return &cli.CodedError{Code: cli.ExitError}
 	}
 	return &cli.CodedError{Code: cli.ExitDenied}
+}
+
+// failure is what is wrong when the command ends with an error. A denial is no failure.
+func (r *report) failure(err error) string {
+	var verdict *cli.CodedError // that of the method err
+	switch {
+	case err == nil:
+		return ""
+	case !errors.As(err, &verdict):
+		return err.Error()
+	case verdict.Code == cli.ExitDenied:
+		return ""
+	}
+	last := r.Stages[len(r.Stages)-1]
+	return cmp.Or(last.Message, last.Outcome)
 }
 
 func (s *stageReport) deny(status *admissionv1.Status) {

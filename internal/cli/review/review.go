@@ -96,10 +96,10 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slo
 		return err
 	}
 	defer conn.Close()
-	ctx, t := startTrace(ctx, log)
-	defer func() { err = errors.Join(err, t.end(context.WithoutCancel(ctx))) }()
+	ctx, t := startTrace(ctx, log, request)
 	client := admissionv1.NewAdmissionServiceClient(conn)
 	r := report{Cluster: c.cluster, UID: request.GetUid(), TraceID: t.id.String(), Allowed: true}
+	defer func() { err = errors.Join(err, t.end(context.WithoutCancel(ctx), r.failure(err))) }()
 	for _, stage := range c.stages() {
 		answer, err := c.ask(ctx, client, request, stage, c.explain)
 		if refused := (refusedError{}); errors.As(err, &refused) {

@@ -1,7 +1,10 @@
 package review
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,8 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
+	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
@@ -104,14 +110,47 @@ func TestReviewTellsTheOutcomesApart(t *testing.T) {
 			nil, status.Error(codes.PermissionDenied, `portcullis: identity "x" may not send reviews for cluster "dev": add it`),
 			"validate: refused\n  identity \"x\" may not send reviews for cluster \"dev\": add it\n", cli.ExitError,
 		},
+		"nobody answers": {nil, status.Error(codes.Unavailable, "connection refused"), "", cli.ExitError},
 	} {
 		t.Run(name, func(t *testing.T) {
+			span := exportedSpan(t)
 			mesh := clitest.StartMesh(t, func(*admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) { return tt.answer, tt.err })
 			r := clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), "-f", "-", "--ready-file", mesh.File(t), "--stage", "validate")
-			if r.Code != tt.code || r.Notes != "" || !strings.HasPrefix(r.Out, tt.want) {
+			if r.Code != tt.code || (r.Notes != "") != (tt.want == "") || !strings.HasPrefix(r.Out, tt.want) {
 				t.Errorf("exit code %d, want %d; printed %q, want %q in front: %s", r.Code, tt.code, r.Out, tt.want, r.Notes)
 			}
+			got := span().GetStatus()
+			if failed := got.GetCode() == tracev1.Status_STATUS_CODE_ERROR; failed != (tt.code == cli.ExitError) || failed != (got.GetMessage() != "") ||
+				!strings.Contains(r.Out+r.Notes, got.GetMessage()) {
+				t.Errorf("the span has status %v with exit code %d", got, tt.code)
+			}
+			attributes := map[string]string{}
+			for _, a := range span().GetAttributes() {
+				attributes[a.GetKey()] = a.GetValue().GetStringValue()
+			}
+			if diff := cmp.Diff(map[string]string{"k8s.cluster.name": "dev", "portcullis.uid": "u1"}, attributes); diff != "" {
+				t.Errorf("attributes (-want +got):\n%s", diff)
+			}
 		})
+	}
+}
+
+// exportedSpan has a command export its span, and returns what returns it.
+func exportedSpan(t *testing.T) func() *tracev1.Span {
+	t.Helper()
+	var received collectorv1.ExportTraceServiceRequest
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err != nil || proto.Unmarshal(body, &received) != nil {
+			t.Errorf("%s: not OTLP: %v", r.URL, err)
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.URL)
+	return func() *tracev1.Span {
+		if len(received.GetResourceSpans()) == 0 {
+			return nil
+		}
+		return received.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0]
 	}
 }
 

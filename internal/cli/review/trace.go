@@ -6,10 +6,14 @@ import (
 	"log/slog"
 	"os"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/metadata"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
@@ -21,15 +25,16 @@ type traced struct {
 	telemetry *telemetry.Telemetry
 }
 
-// startTrace begins the trace of a command: that of TRACEPARENT if it is set, and otherwise a new one. The span of the command is
-// exported if the variables of OpenTelemetry name an exporter. Without an exporter a new trace is sampled, so that the mesh records it.
-// Calls of gRPC with the returned context belong to it.
-func startTrace(ctx context.Context, log *slog.Logger) (context.Context, traced) {
+// startTrace begins the trace of a command: that of TRACEPARENT if it is set, and otherwise a new one. The span of the command, which has the
+// cluster and the uid of the request, is exported if the variables of OpenTelemetry name an exporter. Without an exporter a new trace is
+// sampled, so that the mesh records it. Calls of gRPC with the returned context belong to it.
+func startTrace(ctx context.Context, log *slog.Logger, request *admissionv1.AdmissionRequest) (context.Context, traced) {
 	t := traced{telemetry: telemetry.New(ctx, telemetry.Options{ServiceName: "portcullis-review", ServiceVersion: cli.Version(), Logger: log})}
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
 		"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE"),
 	})
-	ctx, t.span = t.telemetry.TracerProvider.Tracer("github.com/portcullis-mesh/portcullis/internal/cli/review").Start(ctx, "portcullis review")
+	ctx, t.span = t.telemetry.TracerProvider.Tracer("github.com/portcullis-mesh/portcullis/internal/cli/review").Start(ctx, "portcullis review",
+		trace.WithAttributes(semconv.K8SClusterName(request.GetCluster()), attribute.String("portcullis.uid", request.GetUid())))
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, newTrace())
 	}
@@ -47,8 +52,11 @@ func newTrace() trace.SpanContext {
 	return trace.NewSpanContext(config)
 }
 
-// end exports the span.
-func (t traced) end(ctx context.Context) error {
+// end exports the span, with what failed; nothing if that is empty.
+func (t traced) end(ctx context.Context, failure string) error {
+	if failure != "" {
+		t.span.SetStatus(codes.Error, failure)
+	}
 	t.span.End()
 	return t.telemetry.Shutdown(ctx)
 }
