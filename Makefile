@@ -75,7 +75,7 @@ browser: ## Get chromium and axe-core for the tests of the console, as far as th
 	@.ci/browser
 
 .PHONY: screenshots
-screenshots: browser ## Make docs/images again, by the tests of the console
+screenshots: browser ## Make docs/images/console-* again, by the tests of the console
 	PORTCULLIS_SCREENSHOTS=$(abspath docs/images) go test -C e2e -count=1 -run 'TestConsole$$|TestConsoleIsAccessible$$' ./console
 
 .PHONY: e2e
