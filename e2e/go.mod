@@ -9,11 +9,13 @@ require (
 	github.com/portcullis-mesh/portcullis/gen/portcullis v0.0.0
 	github.com/portcullis-mesh/portcullis/hostsdk v0.0.0
 	github.com/portcullis-mesh/portcullis/hostsdk/kube v0.0.0
+	github.com/yuin/gopher-lua v1.1.2
 	go.etcd.io/etcd/server/v3 v3.6.8
 	go.uber.org/goleak v1.3.0
 	k8s.io/cli-runtime v0.36.3
 	k8s.io/component-base v0.36.3
 	k8s.io/kubernetes v1.36.3
+	sigs.k8s.io/cli-utils v0.37.2
 	sigs.k8s.io/controller-runtime v0.24.1
 )
 
