@@ -72,27 +72,35 @@ func definition(t *testing.T, file string) *apiextensionsv1.CustomResourceDefini
 // customized is a road whose dispatcher reads custom resources, which it may do what the manifest says.
 type customized struct {
 	*configured
+	kubeconfig string // by which dispatchers that start then read them
 }
 
-func newCustomized(t *testing.T) *customized {
+// newCustomized starts one with a store of its own, or with the one that the arguments name.
+func newCustomized(t *testing.T, store ...string) *customized {
 	t.Helper()
 	installDefinitions(t)
 	manifest, err := os.ReadFile("../deploy/custom-resources-rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &customized{&configured{manifest: string(manifest)}}
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := kube.WriteKubeconfig(kubeconfig, cluster.Account(t, "portcullis-system", "portcullis")); err != nil {
-		t.Fatal(err)
-	}
-	inNamespace(t, kubeconfig, "portcullis-system")
+	c := &customized{&configured{manifest: string(manifest)}, filepath.Join(t.TempDir(), "kubeconfig")}
+	c.readAs(t, "portcullis")
 	cluster.Apply(t, c.manifest)
-	c.road = newRoadWith(t, mesh.Options{Args: []string{
-		"--config-custom-resources", "--config-kubeconfig=" + kubeconfig, "--data-dir=" + t.TempDir(), "--operator=operator",
-	}})
+	if len(store) == 0 {
+		store = []string{"--data-dir=" + t.TempDir()}
+	}
+	c.road = newRoadWith(t, mesh.Options{Args: append(store, "--config-custom-resources", "--config-kubeconfig="+c.kubeconfig, "--operator=operator")})
 	c.validate(t)
 	return c
+}
+
+// readAs has dispatchers that start then read custom resources as a service account.
+func (c *customized) readAs(t *testing.T, account string) {
+	t.Helper()
+	if err := kube.WriteKubeconfig(c.kubeconfig, cluster.Account(t, "portcullis-system", account)); err != nil {
+		t.Fatal(err)
+	}
+	inNamespace(t, c.kubeconfig, "portcullis-system")
 }
 
 // inNamespace sets the namespace of the contexts of a kubeconfig file.

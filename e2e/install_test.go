@@ -211,14 +211,6 @@ func link(t *testing.T, from, to string) {
 	}
 }
 
-// runBlock runs the commands of another block than the first one of a step.
-func (i *installation) runBlock(t *testing.T, heading string, n int) {
-	t.Helper()
-	if said, err := i.shell(t, i.step(t, heading, n).text); err != nil {
-		t.Fatalf("%s: %v\n%s", heading, err, said)
-	}
-}
-
 // runPods runs the Pods of both Deployments, and the Service that leads to the
 // dispatchers.
 func (i *installation) runPods(t *testing.T) {

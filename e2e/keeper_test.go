@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -182,16 +181,17 @@ func TestAClusterThatIsACustomResourceShowsWhetherItsEntriesAreWritten(t *testin
 
 	c.apply(t, of(c.name))
 	c.await(t, of(c.name), "Registered", "False", "was not made by portcullis for this cluster: choose another name")
-	if err := kubectlWait(t, "cluster.portcullis.dev/"+clusterName, "Registered", time.Second); err == nil {
-		t.Error("kubectl wait does not wait for entries that cannot be written")
+	const object = "cluster.portcullis.dev/" + clusterName
+	if said, err := runKubectl(t, "wait", "--for=condition=Registered", "--timeout=1s", object); err == nil {
+		t.Errorf("kubectl wait does not wait for entries that cannot be written: %s", said)
 	}
-	if err := kubectlWait(t, "cluster.portcullis.dev/"+clusterName, "Registered=False", patience); err != nil {
-		t.Error(err)
+	if said, err := runKubectl(t, "wait", "--for=condition=Registered=False", "--timeout="+patience.String(), object); err != nil {
+		t.Error(err, said)
 	}
 
 	c.apply(t, of(name))
-	if err := kubectlWait(t, "cluster.portcullis.dev/"+clusterName, "Registered", patience); err != nil {
-		t.Error(err)
+	if said, err := runKubectl(t, "wait", "--for=condition=Registered", "--timeout="+patience.String(), object); err != nil {
+		t.Error(err, said)
 	}
 	entries, err := cluster.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil || len(entries.Webhooks) == 0 {

@@ -2,15 +2,19 @@ package e2e
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
-	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/kubectl/pkg/cmd/apply"
+	deletecmd "k8s.io/kubectl/pkg/cmd/delete"
+	"k8s.io/kubectl/pkg/cmd/get"
+	patchcmd "k8s.io/kubectl/pkg/cmd/patch"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/cmd/wait"
 )
 
@@ -27,22 +31,36 @@ func kubectl(t *testing.T, line string) {
 	t.Logf("%s\n%s", line, out)
 }
 
-// kubectlWait is `kubectl wait --for=CONDITION OBJECT`, and returns its error.
-func kubectlWait(t *testing.T, object, condition string, timeout time.Duration) error {
+// kubectlError is what kubectl says before it ends with another exit code than 0.
+type kubectlError struct{ message string }
+
+func (e kubectlError) Error() string { return e.message }
+
+// runKubectl runs kubectl's own commands in this process, on the shared cluster, and returns what they say to either output. Only one
+// runs at a time, since kubectl's way to end the process is a global variable of its package.
+func runKubectl(t *testing.T, args ...string) (said string, err error) {
 	t.Helper()
-	kubeconfig, config := kubeconfigOf(t, cluster.Config()), genericclioptions.NewConfigFlags(true)
-	config.KubeConfig = &kubeconfig
+	kubeconfig, cache, flags := kubeconfigOf(t, cluster.Config()), t.TempDir(), genericclioptions.NewConfigFlags(true)
+	flags.KubeConfig, flags.CacheDir = &kubeconfig, &cache
 	var out bytes.Buffer
-	flags := wait.NewWaitFlags(config, genericiooptions.IOStreams{In: &out, Out: &out, ErrOut: &out})
-	flags.Timeout, flags.ForCondition = timeout, []string{"condition=" + condition}
-	o, err := flags.ToOptions([]string{object})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	if err := o.RunWaitContext(ctx); err != nil {
-		return fmt.Errorf("%w: %s", err, &out)
-	}
-	return nil
+	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out}
+	factory, command := cmdutil.NewFactory(flags), &cobra.Command{Use: "kubectl"}
+	command.AddCommand(apply.NewCmdApply("kubectl", factory, streams), get.NewCmdGet("kubectl", factory, streams),
+		wait.NewCmdWait(flags, streams), patchcmd.NewCmdPatch(factory, streams), deletecmd.NewCmdDelete(factory, streams))
+	flags.AddFlags(command.PersistentFlags())
+	command.SetArgs(args)
+	command.SetOut(&out)
+	command.SetErr(&out)
+	cmdutil.BehaviorOnFatal(func(message string, _ int) { panic(kubectlError{message}) })
+	defer func() {
+		said = out.String()
+		switch ended := recover().(type) {
+		case nil:
+		case kubectlError:
+			err = ended
+		default:
+			panic(ended)
+		}
+	}()
+	return "", command.ExecuteContext(t.Context())
 }

@@ -251,6 +251,14 @@ func (g *guide) run(t *testing.T, heading string) {
 	}
 }
 
+// runBlock runs the commands of another block than the first one of a step.
+func (g *guide) runBlock(t *testing.T, heading string, n int) {
+	t.Helper()
+	if said, err := g.shell(t, g.step(t, heading, n).text); err != nil {
+		t.Fatalf("%s: %v\n%s", heading, err, said)
+	}
+}
+
 func (g *guide) write(t *testing.T, heading string, i int, file string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(g.dir, file), []byte(g.step(t, heading, i).text), 0o600); err != nil {

@@ -25,6 +25,9 @@ const (
 	inForce    = "InForce"
 	served     = "Served"
 	registered = "Registered"
+	// Those that kstatus knows, and so every tool that uses it: they are there, and True, only while a document is not in force.
+	stalled     = "Stalled"
+	reconciling = "Reconciling"
 )
 
 // customCluster is the cluster of the custom resources.
@@ -65,9 +68,15 @@ type look struct{ *service.Report }
 func (l *look) status(key config.Key, manifest []byte) (s configkubernetes.Status) {
 	o, ok := l.Object(key)
 	current := ok && configkubernetes.IsDocument(&o, manifest)
-	s.Conditions = append(s.Conditions, l.accepted(key, current))
-	c, text := l.inForce(key, current)
-	s.Conditions, s.InForce = append(s.Conditions, c), text
+	accepted := l.accepted(key, current)
+	inForce, text := l.inForce(key, current)
+	s.Conditions, s.InForce = append(s.Conditions, accepted, inForce), text
+	switch {
+	case accepted.Status != metav1.ConditionTrue:
+		s.Conditions = append(s.Conditions, metav1.Condition{Type: stalled, Status: metav1.ConditionTrue, Reason: accepted.Reason, Message: accepted.Message})
+	case inForce.Status != metav1.ConditionTrue:
+		s.Conditions = append(s.Conditions, metav1.Condition{Type: reconciling, Status: metav1.ConditionTrue, Reason: inForce.Reason, Message: inForce.Message})
+	}
 	if hosts, least := l.Served(key); hosts != nil && current {
 		hosts.Message += " (hosts and slots are those of the dispatcher that writes this)"
 		s.Conditions, s.Served = append(s.Conditions, conditionOf(served, hosts)), least
