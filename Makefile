@@ -54,6 +54,8 @@ TESTHOST_java := sdk/java/testhost/testhost
 BUILT_java := sdk/java/testhost/target/classes
 TESTHOST_rust := .tmp/bin/testhost-rust
 LANGUAGES := python typescript java rust
+# $(1) language: whether its test host can start.
+built = [[ -e $(or $(BUILT_$(1)),$(lastword $(TESTHOST_$(1)))) ]] && command -v $(firstword $(TESTHOST_$(1))) >/dev/null
 
 .PHONY: sdks
 sdks: ## Check the SDKs of other languages, and drive each by the conformance suite; skip those whose toolchain is missing
@@ -61,9 +63,13 @@ sdks: ## Check the SDKs of other languages, and drive each by the conformance su
 
 .PHONY: $(LANGUAGES:%=conformance-%)
 $(LANGUAGES:%=conformance-%): conformance-%:
-	@if [[ -e $(or $(BUILT_$*),$(lastword $(TESTHOST_$*))) ]] && command -v $(firstword $(TESTHOST_$*)) >/dev/null; then \
+	@if $(call built,$*); then \
 		go test ./conformance -count=1 -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
 	else echo "conformance: $* skipped, its test host is not built"; [[ -z "$${CI:-}" ]]; fi
+
+.PHONY: testhosts
+testhosts: ## Print the language and the command of each test host that is built, for tests
+	@$(foreach l,$(LANGUAGES),if $(call built,$l); then echo "$l $(TESTHOST_$l)"; fi;)
 
 .PHONY: conformancetable
 conformancetable: ## Write docs/conformance.md by a run of the suite for each SDK that is built

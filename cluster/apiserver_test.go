@@ -29,8 +29,8 @@ const (
 	reviewsPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 )
 
-// apiServer serves what a Registry asks for as a kube-apiserver does: resources with get, list, watch, and lists that are
-// streamed; discovery, in one answer and in many; SubjectAccessReviews.
+// apiServer serves what a Registry asks for as a kube-apiserver does: resources with get, list and watch;
+// discovery, in one answer and in many; SubjectAccessReviews.
 type apiServer struct {
 	*httptest.Server
 
@@ -105,7 +105,7 @@ func (s *apiServer) collection(w http.ResponseWriter, r *http.Request, c *resour
 		s.watch(w, r, c)
 		return
 	}
-	s.list(w, c)
+	s.list(w, r, c)
 }
 
 func object(name string, labels map[string]string, version int) *metav1.PartialObjectMetadata {
@@ -139,44 +139,31 @@ func (s *apiServer) get(w http.ResponseWriter, c *resource, name string) {
 	fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%q not found", name))
 }
 
-func (s *apiServer) list(w http.ResponseWriter, c *resource) {
+func (s *apiServer) list(w http.ResponseWriter, r *http.Request, c *resource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	kind := object("", nil, 0).TypeMeta
+	if r.URL.Path == definitionsPath {
+		kind = definitionType
+	}
 	items := []runtime.Object{}
 	for _, name := range slices.Sorted(maps.Keys(c.objects)) {
 		items = append(items, c.objects[name])
 	}
 	answer(w, http.StatusOK, map[string]any{
-		"apiVersion": c.example().APIVersion, "kind": c.example().Kind + "List", "metadata": map[string]string{"resourceVersion": fmt.Sprint(c.version)}, "items": items,
+		"apiVersion": kind.APIVersion, "kind": kind.Kind + "List", "metadata": map[string]string{"resourceVersion": fmt.Sprint(c.version)}, "items": items,
 	})
-}
-
-// example is the type of what the collection holds.
-func (c *resource) example() metav1.TypeMeta {
-	for _, o := range c.objects {
-		if crd, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok {
-			return crd.TypeMeta
-		}
-	}
-	return object("", nil, 0).TypeMeta
 }
 
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, c *resource) {
 	events := make(chan metav1.WatchEvent, 1000)
 	s.mu.Lock()
-	c.watchers[events] = true
-	if r.URL.Query().Get("sendInitialEvents") == "true" {
-		for _, o := range c.objects {
-			events <- event("ADDED", o)
-		}
-		end := object("", nil, c.version)
-		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-		if r.URL.Path == definitionsPath {
-			events <- event("BOOKMARK", &apiextensionsv1.CustomResourceDefinition{TypeMeta: definitionType, ObjectMeta: end.ObjectMeta})
-		} else {
-			events <- event("BOOKMARK", end)
-		}
+	if from := r.URL.Query().Get("resourceVersion"); from != "" && from != "0" && from != fmt.Sprint(c.version) {
+		s.mu.Unlock()
+		fail(w, http.StatusGone, metav1.StatusReasonExpired, "list again") // no history is kept
+		return
 	}
+	c.watchers[events] = true
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()

@@ -131,27 +131,22 @@ func watchInto[L runtime.Object, O metav1.Object, T any](
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			streamsList := opts.SendInitialEvents != nil // for which it has the time of client-go, and bookmarks
-			if seconds := c.freshness.watchFor(); !streamsList {
-				opts.TimeoutSeconds = &seconds
-			}
+			seconds := c.freshness.watchFor()
+			opts.TimeoutSeconds = &seconds
 			begun := time.Now()
 			w, err := of.Watch(ctx, opts)
 			c.freshness.markFailed(err)
-			if err == nil && !streamsList {
+			if err == nil {
 				c.watched(begun)
 			}
 			return w, err
 		},
 	}
-	var source cache.ListerWatcher = lw
-	if c.freshness.bound() < FreshFor {
-		source = withoutStreamedList{lw}
-	}
-	cache.NewReflectorWithOptions(source, example, c, cache.ReflectorOptions{Name: name}).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(withoutStreamedList{lw}, example, c, cache.ReflectorOptions{Name: name}).RunWithContext(ctx)
 }
 
-// withoutStreamedList keeps the reflector from streaming the first list: the watch that begins so lasts for minutes, with a bookmark in each.
+// withoutStreamedList keeps the reflector from streaming the first list: the watch that begins so lasts for minutes, and passes in silence
+// while nothing changes.
 type withoutStreamedList struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is the name by which k8s.io/client-go/util/watchlist asks.

@@ -59,13 +59,18 @@ func (s *definitionsScript) List(context.Context, metav1.ListOptions) (*apiexten
 func (s *definitionsScript) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if opts.SendInitialEvents != nil {
-		return nil, errors.New("lists are not streamed")
-	}
 	if s.err != nil {
 		return nil, s.err
 	}
 	s.watch, s.lasts = watch.NewRaceFreeFake(), *opts.TimeoutSeconds
+	if opts.SendInitialEvents != nil {
+		for i := range s.items {
+			s.watch.Add(&s.items[i])
+		}
+		s.watch.Action(watch.Bookmark, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
+			ResourceVersion: "1", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		}})
+	}
 	return s.watch, nil
 }
 
@@ -130,6 +135,26 @@ func (a *aged) knows() (pods, custom error) {
 	r, sub = gvr("stable.example.com/v1 widgets")
 	_, custom = a.equivalents(r, sub)
 	return pods, custom
+}
+
+// TestAClusterInWhichNothingChangesStaysKnown has an API server that ends watches after the time that was asked for, and sends no
+// bookmark.
+func TestAClusterInWhichNothingChangesStaysKnown(t *testing.T) {
+	age(t, func(t *testing.T, a *aged) {
+		const step = 10 * time.Second
+		left := time.Duration(a.definitions.lasts) * time.Second
+		for range 60 {
+			pass(step)
+			if left -= step; left <= 0 {
+				a.definitions.end()
+				pass(time.Second) // until the reflector begins another one
+				left = time.Duration(a.definitions.lasts) * time.Second
+			}
+			if _, custom := a.knows(); custom != nil {
+				t.Fatalf("custom resources: %v", custom)
+			}
+		}
+	})
 }
 
 func TestWhatTheClusterKeepsTellingStaysKnown(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/portcullis-mesh/portcullis/certs"
+	"github.com/portcullis-mesh/portcullis/conformance"
 )
 
 const serverName = "dispatchers.conformance.example"
@@ -27,14 +28,14 @@ func (s *stage) trust() *trust {
 }
 
 // files writes the files of a host with an identity, in the place of those that there are.
-func (t *trust) files(name string) *tlsFiles {
+func (t *trust) files(name string) *conformance.TLSFiles {
 	t.Helper()
 	return t.filesIn(t.dir, name)
 }
 
-func (t *trust) filesIn(dir, name string) *tlsFiles {
+func (t *trust) filesIn(dir, name string) *conformance.TLSFiles {
 	t.Helper()
-	f := &tlsFiles{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+	f := &conformance.TLSFiles{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
 	pair := must[certs.Pair](t.stage)(t.authority.Issue(certs.Spec{Identity: name, Client: true}))
 	t.check(pair.Write(f.Cert, f.Key))
 	t.check(t.authority.CA().WriteCert(f.CA))

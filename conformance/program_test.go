@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,58 +15,27 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/conformance"
 )
 
-// settings are the file that a test host is started with, see README.md.
-type settings struct {
-	Name           string    `json:"name"`
-	Instance       string    `json:"instance"`
-	Zone           string    `json:"zone"`
-	Clusters       []string  `json:"clusters"`
-	Dispatchers    []string  `json:"dispatchers"`
-	ServerName     string    `json:"serverName"`
-	TLS            *tlsFiles `json:"tls"`
-	MaxOutstanding int       `json:"maxOutstanding"`
-	MaxFrameBytes  int       `json:"maxFrameBytes"`
-	DrainTimeoutMS int       `json:"drainTimeoutMs"`
-	Validate       []string  `json:"validate"`
-	Mutate         []string  `json:"mutate"`
-	Speculate      []string  `json:"speculate"`
-	Unready        []string  `json:"unready"`
-}
-
-type tlsFiles struct {
-	Cert string `json:"cert"`
-	Key  string `json:"key"`
-	CA   string `json:"ca"`
-}
+type (
+	settings = conformance.Settings
+	event    = conformance.Event
+)
 
 const (
 	validating = "a.example.com"
 	mutating   = "b.example.com"
 )
 
-func (o settings) filled() settings {
-	if o.Name == "" {
-		o.Name = "conformance"
-	}
+// filled has a name and a hook of each kind, unless the case has chosen its own.
+func filled(o settings) settings {
+	o.Name = cmp.Or(o.Name, "conformance")
 	if o.Validate == nil && o.Mutate == nil {
 		o.Validate, o.Mutate = []string{validating}, []string{mutating}
 	}
-	for _, list := range []*[]string{&o.Clusters, &o.Dispatchers, &o.Validate, &o.Mutate, &o.Speculate, &o.Unready} {
-		if *list == nil {
-			*list = []string{}
-		}
-	}
 	return o
-}
-
-// event is a line of a test host's output.
-type event struct {
-	Event     string `json:"event"`
-	Hook      string `json:"hook"`
-	Cancelled bool   `json:"cancelled"`
-	Error     string `json:"error"`
 }
 
 // program is a running test host.
@@ -83,7 +53,7 @@ type program struct {
 func (s *stage) start(o settings) *program {
 	s.Helper()
 	file := filepath.Join(must[string](s)(os.MkdirTemp(s.dir, "host")), "config.json")
-	s.check(os.WriteFile(file, must[[]byte](s)(json.Marshal(o.filled())), 0o600))
+	s.check(os.WriteFile(file, must[[]byte](s)(filled(o).File()), 0o600))
 	p := &program{stage: s, exited: make(chan struct{})}
 	p.cmd = exec.Command(s.command[0], append(s.command[1:len(s.command):len(s.command)], file)...)
 	p.cmd.Dir, p.cmd.Stderr = "..", &p.log

@@ -18,6 +18,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/portcullis-mesh/portcullis/conformance"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
@@ -31,30 +32,6 @@ func main() {
 	}
 }
 
-// settings are the file that the program is started with.
-type settings struct {
-	Name           string    `json:"name"`
-	Instance       string    `json:"instance"`
-	Zone           string    `json:"zone"`
-	Clusters       []string  `json:"clusters"`
-	Dispatchers    []string  `json:"dispatchers"`
-	ServerName     string    `json:"serverName"`
-	TLS            *tlsFiles `json:"tls"`
-	MaxOutstanding int       `json:"maxOutstanding"`
-	MaxFrameBytes  int       `json:"maxFrameBytes"`
-	DrainTimeoutMS int       `json:"drainTimeoutMs"`
-	Validate       []string  `json:"validate"`
-	Mutate         []string  `json:"mutate"`
-	Speculate      []string  `json:"speculate"`
-	Unready        []string  `json:"unready"`
-}
-
-type tlsFiles struct {
-	Cert string `json:"cert"`
-	Key  string `json:"key"`
-	CA   string `json:"ca"`
-}
-
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("want one argument: the file with the settings")
@@ -63,7 +40,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	var s settings
+	var s conformance.Settings
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)
 	}
@@ -94,7 +71,7 @@ type program struct {
 	ready map[string]bool          // by the hooks that are unready at first
 }
 
-func newProgram(s *settings, out io.Writer) *program {
+func newProgram(s *conformance.Settings, out io.Writer) *program {
 	p := &program{out: json.NewEncoder(out), holds: map[string]chan struct{}{}, ready: map[string]bool{}}
 	for _, hook := range s.Unready {
 		p.ready[hook] = false
@@ -102,7 +79,7 @@ func newProgram(s *settings, out io.Writer) *program {
 	return p
 }
 
-func (p *program) host(s *settings) (*hostsdk.Host, error) {
+func (p *program) host(s *conformance.Settings) (*hostsdk.Host, error) {
 	tls := hostsdk.Plaintext()
 	if s.TLS != nil {
 		tls = hostsdk.TLSFiles(s.TLS.Cert, s.TLS.Key, s.TLS.CA)
@@ -125,7 +102,7 @@ func (p *program) host(s *settings) (*hostsdk.Host, error) {
 	return host, nil
 }
 
-func (p *program) options(s *settings, hook string) (options []hostsdk.HookOption) {
+func (p *program) options(s *conformance.Settings, hook string) (options []hostsdk.HookOption) {
 	for _, name := range s.Speculate {
 		if name == hook {
 			options = append(options, hostsdk.Speculate())
@@ -200,29 +177,21 @@ func (p *program) release(name string) {
 func (p *program) sayReady(ctx context.Context, host *hostsdk.Host) {
 	select {
 	case <-host.Ready():
-		p.say(&event{Event: "ready"})
+		p.say(&conformance.Event{Event: "ready"})
 	case <-ctx.Done():
 	}
 }
 
 func (p *program) ended(err error) {
-	text := ""
+	e := conformance.Event{Event: "ended"}
 	if err != nil {
-		text = err.Error()
+		e.Error = err.Error()
 	}
-	p.say(&event{Event: "ended", Error: &text})
-}
-
-// event is a line of the output.
-type event struct {
-	Event     string  `json:"event"`
-	Hook      string  `json:"hook,omitempty"`
-	Cancelled *bool   `json:"cancelled,omitempty"`
-	Error     *string `json:"error,omitempty"`
+	p.say(&e)
 }
 
 // say prints an event as one line.
-func (p *program) say(e *event) {
+func (p *program) say(e *conformance.Event) {
 	p.printing.Lock()
 	defer p.printing.Unlock()
 	if err := p.out.Encode(e); err != nil {

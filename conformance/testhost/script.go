@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/portcullis-mesh/portcullis/conformance"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
 )
@@ -47,11 +48,8 @@ type denial struct {
 func (p *program) handler(hook string) hostsdk.Handler {
 	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		started := time.Now()
-		p.say(&event{Event: "called", Hook: hook})
-		defer func() {
-			cancelled := ctx.Err() != nil
-			p.say(&event{Event: "returned", Hook: hook, Cancelled: &cancelled})
-		}()
+		p.say(&conformance.Event{Event: "called", Hook: hook})
+		defer func() { p.say(&conformance.Event{Event: "returned", Hook: hook, Cancelled: ctx.Err() != nil}) }()
 		s, err := scriptOf(r)
 		if err != nil {
 			return nil, hostsdk.NewError("the object has no script that can be read", err)

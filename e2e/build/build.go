@@ -104,6 +104,12 @@ func (t Tree) TestHost(ctx context.Context) (string, error) {
 	return t.program(ctx, t.E2E, "testhost", "")
 }
 
+// ConformanceHost builds the test host of the conformance suite for the SDK of
+// Go, and returns its file.
+func (t Tree) ConformanceHost(ctx context.Context) (string, error) {
+	return t.build(ctx, t.Root, "testhost-go", "./conformance/testhost", "")
+}
+
 // ImagePolicy builds the example of a host that the chart runs, and returns
 // its file.
 func (t Tree) ImagePolicy(ctx context.Context) (string, error) {

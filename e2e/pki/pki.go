@@ -135,11 +135,11 @@ func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
 	if err != nil {
 		return Pair{}, fmt.Errorf("sign the certificate of %s: %w", name, err)
 	}
-	keyPEM, err := encodeKey(key)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key) // the JDK reads no other form
 	if err != nil {
 		return Pair{}, fmt.Errorf("encode the key of %s: %w", name, err)
 	}
-	return Pair{Cert: encode("CERTIFICATE", der), Key: keyPEM}, nil
+	return Pair{Cert: encode("CERTIFICATE", der), Key: encode("PRIVATE KEY", keyDER)}, nil
 }
 
 // TLS is the pair as crypto/tls wants it.
@@ -172,7 +172,11 @@ func SigningKey() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("generate a signing key: %w", err)
 	}
-	return encodeKey(key)
+	der, err := x509.MarshalECPrivateKey(key) // kube-apiserver finds the public key in no other form
+	if err != nil {
+		return nil, fmt.Errorf("encode a signing key: %w", err)
+	}
+	return encode("EC PRIVATE KEY", der), nil
 }
 
 func newTemplate(subject pkix.Name) (*x509.Certificate, error) {
@@ -187,14 +191,6 @@ func newTemplate(subject pkix.Name) (*x509.Certificate, error) {
 		NotBefore:    now.Add(-clockSkew),
 		NotAfter:     now.Add(Lifetime),
 	}, nil
-}
-
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("marshal an EC key: %w", err)
-	}
-	return encode("EC PRIVATE KEY", der), nil
 }
 
 func encode(kind string, der []byte) []byte {

@@ -32,6 +32,11 @@ type Command struct {
 	Args []string
 	// Env is added to the environment of the test binary, as KEY=value.
 	Env []string
+	// Dir is the working directory, to which a relative Path refers; that of
+	// the test binary when "".
+	Dir string
+	// Stdin is standard input; nil is one that has ended.
+	Stdin *os.File
 	// LogFile receives standard output and standard error; it is appended to,
 	// so that a restarted process keeps the log of the one before.
 	LogFile string
@@ -74,7 +79,11 @@ func (p *Process) run(c Command, started chan<- error) {
 
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Dir = c.Dir
 	cmd.Stdout, cmd.Stderr = log, log
+	if c.Stdin != nil { // a nil *os.File is no nil io.Reader
+		cmd.Stdin = c.Stdin
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		started <- err
