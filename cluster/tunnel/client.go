@@ -115,23 +115,27 @@ func (c *Client) reconcile(ctx context.Context, target string, running *sync.Wai
 
 // keep keeps a tunnel to an address until ctx ends.
 func (c *Client) keep(ctx context.Context, address, serverName string) {
-	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(c.options.Credentials(serverName)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepalivePing, Timeout: pingTimeout}))
-	if err != nil {
-		c.options.Logger.Error("the dispatcher cannot be dialled", "dispatcher", address, "error", err)
-		return
-	}
-	defer conn.Close()
 	last := ""
 	for ctx.Err() == nil {
-		err := Serve(ctx, conn, c.options.Cluster, c.handler)
+		err := c.serve(ctx, address, serverName)
 		if text := status.Convert(cmp.Or(err, errEnded)).Message(); ctx.Err() == nil && text != last {
 			last = text
 			c.options.Logger.Warn("the dispatcher cannot ask the cluster through this bridge", "dispatcher", address, "code", status.Code(err), "error", text)
 		}
 		clock.Sleep(ctx, redialAfter)
 	}
+}
+
+// serve serves one tunnel over a connection of its own: the certificate of the one before may be the reason for its end.
+func (c *Client) serve(ctx context.Context, address, serverName string) error {
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(c.options.Credentials(serverName)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepalivePing, Timeout: pingTimeout}))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return Serve(ctx, conn, c.options.Cluster, c.handler)
 }
 
 var errEnded = errors.New("the tunnel has ended")
