@@ -51,7 +51,7 @@ const (
 	// has one.
 	answerReserve = 100 * time.Millisecond
 	// pingAfter is how long a connection is silent before it is checked, and pingTimeout how long the dispatcher may take: a
-	// connection that is cut without a word is closed then. Dispatchers allow a ping each 5 s.
+	// connection that is cut without a word is closed then. gRPC allows no earlier ping; see Options.Credentials.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 3 * time.Second
 	// pause is how long a review waits before it looks for a usable connection again.
@@ -62,7 +62,8 @@ const (
 type Options struct {
 	// Targets are host:port of the listeners for hosts. A name stands for all of its addresses. Required.
 	Targets []string
-	// Credentials returns the credentials for a target whose certificate carries a name. Required.
+	// Credentials returns the credentials for a target whose certificate carries a name. They may have the kernel check connections
+	// more often than gRPC does. Required.
 	Credentials func(serverName string) credentials.TransportCredentials
 	// Propagator writes the trace of a review into the metadata of its call; nil means W3C Trace Context.
 	Propagator propagation.TextMapPropagator

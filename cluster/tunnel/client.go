@@ -27,7 +27,7 @@ const (
 	resolveInterval = 5 * time.Second
 	// redialAfter is the pause before a dispatcher is dialled again.
 	redialAfter = time.Second
-	// keepalivePing is how long a connection is silent before it is checked. Dispatchers allow a ping each 5 s.
+	// keepalivePing is how long a connection is silent before gRPC checks it, which allows no less; see ClientOptions.Credentials.
 	keepalivePing = 10 * time.Second
 )
 
@@ -37,7 +37,7 @@ type ClientOptions struct {
 	Cluster string
 	// Targets are host:port of the listeners for hosts. A name stands for all of its addresses.
 	Targets []string
-	// Credentials returns the credentials for a target whose certificate carries a name.
+	// Credentials returns the credentials for a target whose certificate carries a name. They may have the kernel check connections.
 	Credentials func(serverName string) credentials.TransportCredentials
 	// API is the way to the API server of the cluster.
 	API *rest.Config
