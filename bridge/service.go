@@ -45,7 +45,8 @@ type service struct {
 }
 
 // UnjudgedTrailer is in the trailer of a review that no hook was asked about, since nothing may judge it here now: another
-// dispatcher may take it, whatever the side effects of hooks.
+// dispatcher may take it, whatever the side effects of hooks. With the code UNAUTHENTICATED the identity of the caller does not hold
+// any more on its connection: another connection may, also to the same dispatcher.
 const UnjudgedTrailer = "portcullis-unjudged"
 
 // Review is the RPC.

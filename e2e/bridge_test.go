@@ -187,68 +187,129 @@ func TestABridgeCallsConversionWebhooksForADispatcherElsewhere(t *testing.T) {
 	})
 }
 
-// TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled has a bridge for two dispatchers, each with a host of its own, so that the
-// hook's side shows which of them judged. The bridge does not send the reviews again that the hook holds at the dispatcher that is killed: it
-// answers 503 with Retry-After, and the API server asks again. So no write fails, and the hook sees each of them.
-func TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled(t *testing.T) {
+// bridgedPair is a bridge for two dispatchers, each with a host of its own, so that the hook's side shows which of them judged.
+type bridgedPair struct {
+	*road
+	*witness
+
+	dispatchers [2]*mesh.Dispatcher
+	judged      [2]atomic.Int64
+	holding     atomic.Bool   // whether the hook holds the reviews of the second dispatcher
+	held        atomic.Int64  // their number
+	release     chan struct{} // closed when it holds them no longer
+}
+
+// newBridgedPair has the second dispatcher in a namespace, or none.
+func newBridgedPair(t *testing.T, far *netns.Namespace) *bridgedPair {
+	t.Helper()
 	const watching = "watching.example.com"
-	m := newMesh(t, mesh.Options{Documents: []string{bridged}}, kube.Validating("watching", onPods(watching)))
-	r := newRoadOn(t, m, m.Serve(t))
-	w := &witness{create: r.createDryName}
-	dispatchers := []*mesh.Dispatcher{r.dispatcher, r.Serve(t)}
-	var (
-		judged  [2]atomic.Int64
-		holding atomic.Bool  // whether the hook holds the reviews of the second dispatcher
-		held    atomic.Int64 // their number
-	)
-	killed := make(chan struct{})
-	for i, d := range dispatchers {
-		r.HostOn(t, d, hostName, func(h *hostsdk.Host) {
+	options := mesh.Options{Documents: []string{bridged}}
+	if far != nil {
+		options.Addresses = []string{far.Address()}
+	}
+	m := newMesh(t, options, kube.Validating("watching", onPods(watching)))
+	p := &bridgedPair{road: newRoadOn(t, m, m.Serve(t)), release: make(chan struct{})}
+	p.witness = &witness{create: p.createDryName}
+	p.dispatchers[0] = p.dispatcher
+	if far != nil {
+		p.dispatchers[1] = p.ServeIn(t, far)
+	} else {
+		p.dispatchers[1] = p.Serve(t)
+	}
+	for i, d := range p.dispatchers {
+		p.HostOn(t, d, hostName, func(h *hostsdk.Host) {
 			h.Validate(watching, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-				judged[i].Add(1)
-				if i == 1 && holding.Load() {
-					held.Add(1)
-					<-killed
+				p.judged[i].Add(1)
+				if i == 1 && p.holding.Load() {
+					p.held.Add(1)
+					<-p.release
 				}
-				return w.judge(ctx, q)
+				return p.judge(ctx, q)
 			})
 		})
 	}
-	r.startBridgeWith(t, nil, "--dispatcher="+dispatchers[1].Hosts)
-	r.validate(t)
-	eventually(t, "the hook sees Pods", func() error { return w.sees(t.Context()) })
-	// more returns when a dispatcher has judged some more reviews.
-	more := func(i int) {
-		t.Helper()
-		target := judged[i].Load() + between
-		eventually(t, "a dispatcher judges more reviews", func() error {
-			if judged[i].Load() < target {
-				return fmt.Errorf("dispatcher %d does not", i)
-			}
-			return nil
-		})
-	}
+	p.startBridgeWith(t, nil, "--dispatcher="+p.dispatchers[1].Hosts)
+	p.validate(t)
+	eventually(t, "the hook sees Pods", func() error { return p.sees(t.Context()) })
+	return p
+}
 
-	flow := newTraffic(t, w.write)
-	more(0)
-	more(1)
-	holding.Store(true)
+// more returns when a dispatcher has judged some more reviews.
+func (p *bridgedPair) more(t *testing.T, i int) {
+	t.Helper()
+	target := p.judged[i].Load() + between
+	eventually(t, "a dispatcher judges more reviews", func() error {
+		if p.judged[i].Load() < target {
+			return fmt.Errorf("dispatcher %d does not", i)
+		}
+		return nil
+	})
+}
+
+// hold has the hook hold the reviews of the second dispatcher, and returns when it holds one.
+func (p *bridgedPair) hold(t *testing.T) {
+	t.Helper()
+	p.holding.Store(true)
 	eventually(t, "the hook holds a review", func() error {
-		if held.Load() == 0 {
+		if p.held.Load() == 0 {
 			return errors.New("it does not")
 		}
 		return nil
 	})
-	dispatchers[1].Kill(t)
-	close(killed)
-	more(0)
+}
+
+// TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled: the bridge does not send the reviews again that the hook holds at the
+// dispatcher that is killed. It answers 503 with Retry-After, and the API server asks again. So no write fails, and the hook sees each of
+// them.
+func TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled(t *testing.T) {
+	p := newBridgedPair(t, nil)
+	flow := newTraffic(t, p.write)
+	p.more(t, 0)
+	p.more(t, 1)
+	p.hold(t)
+	p.dispatchers[1].Kill(t)
+	close(p.release)
+	p.more(t, 0)
 	flow.wantNoFailure(t)
-	last := judged[1].Load()
-	after := newTraffic(t, w.write)
-	more(0)
+	last := p.judged[1].Load()
+	after := newTraffic(t, p.write)
+	p.more(t, 0)
 	after.wantNoFailure(t)
-	if now := judged[1].Load(); now != last {
+	if now := p.judged[1].Load(); now != last {
 		t.Errorf("%d reviews by the dispatcher that was killed", now-last)
 	}
-	t.Logf("%d Pods; judged by each dispatcher: %d, %d, of which %d were held at the kill", w.wantAll(t), judged[0].Load(), last, held.Load())
+	t.Logf("%d Pods; judged by each dispatcher: %d, %d, of which %d were held at the kill", p.wantAll(t), p.judged[0].Load(), last, p.held.Load())
+}
+
+// TestABridgeGoesOnWithOneDispatcherWhenTheLinkToTheOtherCarriesNothing cuts it without a word: at first while the hook holds reviews behind
+// it, so that the bridge hears nothing and has nothing to send, and then while reviews are sent over it. The bridge gives up the link while
+// those writes have time for the other dispatcher.
+func TestABridgeGoesOnWithOneDispatcherWhenTheLinkToTheOtherCarriesNothing(t *testing.T) {
+	n := netns.New(t)
+	here, far := n.Here(), n.Namespace(t)
+	link := n.Link(t, here, far)
+	p := newBridgedPair(t, far)
+	defer close(p.release)
+	flow := newTraffic(t, p.write)
+	p.more(t, 0)
+	p.more(t, 1)
+	p.hold(t)
+	flow.stop()
+	link.Cut()
+	cut := time.Now()
+	flow.wantNoFailure(t)
+	t.Logf("%d reviews were held behind the link; their writes were made %v after it was cut", p.held.Load(), time.Since(cut))
+	flow = newTraffic(t, p.write)
+	p.more(t, 0)
+	flow.wantNoFailure(t)
+
+	p.holding.Store(false)
+	link.Mend()
+	within(t, 2*time.Minute, "the dispatcher behind it has its host again", func() error { return p.dispatchers[1].Ready(t.Context()) })
+	flow = newTraffic(t, p.write)
+	p.more(t, 1)
+	link.Cut()
+	p.more(t, 0)
+	flow.wantNoFailure(t)
+	t.Logf("%d Pods", p.wantAll(t))
 }

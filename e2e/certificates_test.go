@@ -32,10 +32,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
 
-// The Secrets of dispatchers and of a host.
+// The Secrets of dispatchers, of a host, and of a bridge at dispatchers.
 const (
 	dispatcherSecret = "portcullis-tls"
 	hostSecret       = "policies-tls"
+	bridgeSecret     = "bridge-tls"
 )
 
 // kept are certificates that the CronJob of the chart keeps, in a namespace of
@@ -56,7 +57,8 @@ func newKept(t *testing.T) *kept {
 	objects := newChart(t, "portcullis").render(t, k.namespace, "fullnameOverride="+k.name, "certificates.self.enabled=true", "certificates.self.entries="+k.name,
 		"certificates.self.dnsNames={"+mesh.Names()[0]+"}",
 		"certificates.self.ipAddresses={"+strings.Join(mesh.Names()[1:], ",")+"}",
-		"certificates.self.clients[0].secretName="+hostSecret, "certificates.self.clients[0].identity="+hostName)
+		"certificates.self.clients[0].secretName="+hostSecret, "certificates.self.clients[0].identity="+hostName,
+		"certificates.self.clients[1].secretName="+bridgeSecret, "certificates.self.clients[1].identity="+bridgeName)
 	account := ""
 	for _, o := range objects {
 		switch kind := o.GetKind(); {
@@ -93,7 +95,7 @@ func (k *kept) run(t *testing.T, want ...string) {
 			t.Fatalf("it does not say %q:\n%s", text, said)
 		}
 	}
-	for _, name := range []string{k.authority(), dispatcherSecret, hostSecret} {
+	for _, name := range []string{k.authority(), dispatcherSecret, hostSecret, bridgeSecret} {
 		k.project(t, name)
 	}
 }
@@ -207,24 +209,39 @@ const rotatedHook = "rotated.example.com"
 
 func newKeptRoad(t *testing.T) *keptRoad {
 	t.Helper()
+	r := newKeptMesh(t, clusterDocument(t))
+	balancer := mesh.Balance(t, mesh.BridgePort, r.dispatchers...)
+	eventually(t, "the balancer knows who is ready", func() error { return balancer.Uses(r.dispatchers...) })
+	r.bridge = "https://" + balancer.Address
+	r.begin(t)
+	return r
+}
+
+// newKeptMesh is a keptRoad without entries, for the document of a cluster.
+func newKeptMesh(t *testing.T, document string) *keptRoad {
+	t.Helper()
 	r := &keptRoad{kept: newKept(t)}
 	r.kept.run(t, "-ca: made an authority", "portcullis-tls: issued a certificate", "policies-tls: issued a certificate")
-	r.road = newRoadWith(t, mesh.Options{
+	m := newMesh(t, mesh.Options{
 		Certificates: r.kept.path(dispatcherSecret),
 		// As in the chart, a dispatcher stays ready while hosts dial again.
-		Args: []string{"--ready-timeout=1s"},
+		Args: []string{"--ready-timeout=1s"}, Documents: []string{document},
 	}, kube.Validating("rotated", onPods(rotatedHook)))
+	r.road = newRoadOn(t, m, m.Serve(t))
 	hook := onPods(rotatedHook)
 	hook.NamespaceSelector = kube.InNamespace(r.road.namespace)
-	r.Configure(t, "initial", append(documents(t, kube.Validating("rotated", hook)), clusterDocument(t))...)
+	r.Configure(t, "initial", append(documents(t, kube.Validating("rotated", hook)), document)...)
 	r.road.name = r.kept.name
 	r.dispatchers = []*mesh.Dispatcher{r.dispatcher, r.Serve(t)}
 	for range 2 {
 		r.runHost(t)
 	}
-	balancer := mesh.Balance(t, mesh.BridgePort, r.dispatchers...)
-	eventually(t, "the balancer knows who is ready", func() error { return balancer.Uses(r.dispatchers...) })
-	r.bridge = "https://" + balancer.Address
+	return r
+}
+
+// begin writes the entries, and has Pods created.
+func (r *keptRoad) begin(t *testing.T) {
+	t.Helper()
 	r.admin = filepath.Join(t.TempDir(), "kubeconfig")
 	if err := kube.WriteKubeconfig(r.admin, cluster.Config()); err != nil {
 		t.Fatal(err)
@@ -242,7 +259,6 @@ func newKeptRoad(t *testing.T) *keptRoad {
 	})
 	r.created.Clear() // those from before the entries
 	r.flow = newTraffic(t, r.create)
-	return r
 }
 
 // runHost runs a replica of the host, with the files of its Secret.
@@ -304,6 +320,7 @@ func (r *keptRoad) taken(t *testing.T) {
 			return errors.Join(r.served(t, d.Bridge, false), r.served(t, d.Hosts, true))
 		})
 	}
+	eventually(t, "the API server meets the new certificate", func() error { return r.served(t, r.bridge, false) })
 	r.flow.await(t)
 }
 
@@ -326,7 +343,7 @@ func (r *keptRoad) rotateAuthority(t *testing.T) {
 	r.register(t)
 	r.flow.await(t)
 
-	r.kept.run(t, "-ca: the new authority issues", "portcullis-tls: issued", "policies-tls: issued")
+	r.kept.run(t, "-ca: the new authority issues", "portcullis-tls: issued", "policies-tls: issued", "bridge-tls: issued")
 	r.taken(t)
 
 	r.passOverlap(t)

@@ -24,10 +24,11 @@ type traffic struct {
 	stop    context.CancelFunc
 	clients sync.WaitGroup
 
-	mu     sync.Mutex
-	sent   int
-	failed int
-	errs   []error // the first of failed
+	mu      sync.Mutex
+	sent    int
+	failed  int
+	errs    []error // the first of failed
+	longest time.Duration
 }
 
 // newTraffic has several clients repeat send until the test ends, or
@@ -41,7 +42,8 @@ func newTraffic(t *testing.T, send func(context.Context) error) *traffic {
 			next := time.NewTicker(pace)
 			defer next.Stop()
 			for ctx.Err() == nil {
-				f.count(send(t.Context()))
+				begun := time.Now()
+				f.count(send(t.Context()), time.Since(begun))
 				<-next.C
 			}
 		})
@@ -53,10 +55,11 @@ func newTraffic(t *testing.T, send func(context.Context) error) *traffic {
 	return f
 }
 
-func (f *traffic) count(err error) {
+func (f *traffic) count(err error, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent++
+	f.longest = max(f.longest, took)
 	if err == nil {
 		return
 	}
@@ -94,7 +97,7 @@ func (f *traffic) end() {
 func (f *traffic) wantNoFailure(t *testing.T) {
 	t.Helper()
 	f.end()
-	t.Logf("%d requests, %d failed", f.sent, f.failed)
+	t.Logf("%d requests, %d failed, the longest took %v", f.sent, f.failed, f.longest)
 	if f.failed > 0 {
 		t.Errorf("%d of %d requests failed, the first with: %v", f.failed, f.sent, errors.Join(f.errs...))
 	}

@@ -3,7 +3,8 @@
 //
 // Reviews are spread over all dispatchers that are connected. A review that no hook has seen goes to another dispatcher, as long as
 // its deadline allows. A review whose connection ended while a dispatcher may have judged it is not sent again: hooks may have side
-// effects, and kube-apiserver does not repeat such a call either.
+// effects, and kube-apiserver does not repeat such a call either. A connection on which a dispatcher does not know the bridge any
+// more, since its certificate has ended or lost its authority, is replaced by one with the newest certificate.
 package upstream
 
 import (
@@ -14,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +51,7 @@ const (
 	// has one.
 	answerReserve = 100 * time.Millisecond
 	// pingAfter is how long a connection is silent before it is checked, and pingTimeout how long the dispatcher may take: a
-	// connection that is cut without a word is closed then. Dispatchers allow a ping each 5 s.
+	// connection that is cut without a word is closed then. gRPC allows no earlier ping; see Options.Credentials.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 3 * time.Second
 	// pause is how long a review waits before it looks for a usable connection again.
@@ -60,7 +62,8 @@ const (
 type Options struct {
 	// Targets are host:port of the listeners for hosts. A name stands for all of its addresses. Required.
 	Targets []string
-	// Credentials returns the credentials for a target whose certificate carries a name. Required.
+	// Credentials returns the credentials for a target whose certificate carries a name. They may have the kernel check connections
+	// more often than gRPC does. Required.
 	Credentials func(serverName string) credentials.TransportCredentials
 	// Propagator writes the trace of a review into the metadata of its call; nil means W3C Trace Context.
 	Propagator propagation.TextMapPropagator
@@ -74,13 +77,25 @@ type Options struct {
 
 // Reviewer sends reviews to dispatchers. Its methods may be called concurrently. Make it with New.
 type Reviewer struct {
-	connections []*grpc.ClientConn
+	connections []connection
 	next        atomic.Uint32
+	credentials func(serverName string) credentials.TransportCredentials
 	propagator  propagation.TextMapPropagator
 	tracer      trace.Tracer
 	slow        slowLog
 	log         *slog.Logger
 	failure     atomic.Pointer[string] // that was logged last; nil after an answer
+
+	mu      sync.Mutex     // serialises changes of connections
+	closed  chan struct{}  // by Close, under mu
+	leaving sync.WaitGroup // connections that were replaced, and are not closed yet
+}
+
+// connection is one to a target. Another one takes its place when our identity does not hold on it any more.
+type connection struct {
+	atomic.Pointer[grpc.ClientConn]
+
+	target string
 }
 
 var _ bridge.Reviewer = (*Reviewer)(nil)
@@ -90,7 +105,10 @@ func New(o Options) (*Reviewer, error) {
 	if len(o.Targets) == 0 || len(o.Targets) > MaxTargets || o.Credentials == nil {
 		return nil, fmt.Errorf("upstream: give the addresses of 1 to %d dispatchers, and credentials", MaxTargets)
 	}
-	r := &Reviewer{propagator: o.Propagator, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
+	r := &Reviewer{
+		connections: make([]connection, ConnectionsPerTarget*len(o.Targets)), credentials: o.Credentials, propagator: o.Propagator,
+		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), closed: make(chan struct{}),
+	}
 	if r.propagator == nil {
 		r.propagator = propagation.TraceContext{}
 	}
@@ -99,18 +117,53 @@ func New(o Options) (*Reviewer, error) {
 	}
 	r.tracer = o.TracerProvider.Tracer(instrumentationName)
 	r.slow = slowLog{after: o.Slow, log: r.log, lines: rate.Sometimes{Interval: LogInterval}}
-	for range ConnectionsPerTarget {
-		for _, target := range o.Targets { // in turns, so that one that is away costs one attempt
-			conn, err := dial(target, o.Credentials)
-			if err != nil {
-				r.Close()
-				return nil, err
-			}
-			conn.Connect()
-			r.connections = append(r.connections, conn)
+	for i := range r.connections {
+		c := &r.connections[i]
+		c.target = o.Targets[i%len(o.Targets)] // in turns, so that one that is away costs one attempt
+		if err := r.connect(c); err != nil {
+			r.Close()
+			return nil, err
 		}
 	}
 	return r, nil
+}
+
+// connect dials the target of a connection.
+func (u *Reviewer) connect(c *connection) error {
+	conn, err := dial(c.target, u.credentials)
+	if err != nil {
+		return err
+	}
+	conn.Connect()
+	c.Store(conn)
+	return nil
+}
+
+// replace dials again in the place of a connection on which a dispatcher does not know us any more: a handshake takes the newest
+// certificate. Reviews that are under way on the old one are answered there.
+func (u *Reviewer) replace(old *grpc.ClientConn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	select {
+	case <-u.closed:
+		return
+	default:
+	}
+	for i := range u.connections {
+		c := &u.connections[i]
+		if c.Load() != old || u.connect(c) != nil {
+			continue
+		}
+		u.leaving.Go(func() {
+			answered := time.NewTimer(bridge.MaxTimeout)
+			defer answered.Stop()
+			select {
+			case <-answered.C:
+			case <-u.closed:
+			}
+			_ = old.Close()
+		})
+	}
 }
 
 func dial(target string, credentials func(string) credentials.TransportCredentials) (*grpc.ClientConn, error) {
@@ -245,7 +298,7 @@ func (u *Reviewer) send(ctx context.Context, request *admissionv1.ReviewRequest)
 func (u *Reviewer) pick() *grpc.ClientConn {
 	first := u.next.Add(1)
 	for i := range len(u.connections) {
-		conn := u.connections[(int(first)+i)%len(u.connections)]
+		conn := u.connections[(int(first)+i)%len(u.connections)].Load()
 		if state := conn.GetState(); state == connectivity.Ready || state == connectivity.Idle {
 			return conn
 		}
@@ -264,8 +317,11 @@ func (u *Reviewer) attempt(
 		bridge.SendTrace(ctx, u.propagator), request, grpc.Peer(&at), grpc.Trailer(&trailer))
 	endSpan(span, &at, err)
 	unjudged := len(trailer.Get(bridge.UnjudgedTrailer)) > 0
-	if unjudged && status.Code(err) == codes.ResourceExhausted {
+	switch {
+	case unjudged && status.Code(err) == codes.ResourceExhausted:
 		err = errFull
+	case unjudged && status.Code(err) == codes.Unauthenticated:
+		u.replace(conn)
 	}
 	again = unjudged || status.Code(err) == codes.Unavailable && at.Addr == nil
 	went.attempts++
@@ -277,8 +333,8 @@ func (u *Reviewer) attempt(
 
 // Ready reports whether a dispatcher is connected.
 func (u *Reviewer) Ready() bool {
-	for _, conn := range u.connections {
-		if conn.GetState() == connectivity.Ready {
+	for i := range u.connections {
+		if u.connections[i].Load().GetState() == connectivity.Ready {
 			return true
 		}
 	}
@@ -287,7 +343,22 @@ func (u *Reviewer) Ready() bool {
 
 // Close ends all connections, and the reviews on them.
 func (u *Reviewer) Close() {
-	for _, conn := range u.connections {
-		_ = conn.Close()
+	u.close()
+	u.leaving.Wait()
+}
+
+func (u *Reviewer) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	select {
+	case <-u.closed:
+		return
+	default:
+	}
+	close(u.closed)
+	for i := range u.connections {
+		if conn := u.connections[i].Load(); conn != nil { // else New has failed
+			_ = conn.Close()
+		}
 	}
 }

@@ -27,7 +27,7 @@ const (
 	resolveInterval = 5 * time.Second
 	// redialAfter is the pause before a dispatcher is dialled again.
 	redialAfter = time.Second
-	// keepalivePing is how long a connection is silent before it is checked. Dispatchers allow a ping each 5 s.
+	// keepalivePing is how long a connection is silent before gRPC checks it, which allows no less; see ClientOptions.Credentials.
 	keepalivePing = 10 * time.Second
 )
 
@@ -37,7 +37,7 @@ type ClientOptions struct {
 	Cluster string
 	// Targets are host:port of the listeners for hosts. A name stands for all of its addresses.
 	Targets []string
-	// Credentials returns the credentials for a target whose certificate carries a name.
+	// Credentials returns the credentials for a target whose certificate carries a name. They may have the kernel check connections.
 	Credentials func(serverName string) credentials.TransportCredentials
 	// API is the way to the API server of the cluster.
 	API *rest.Config
@@ -115,23 +115,27 @@ func (c *Client) reconcile(ctx context.Context, target string, running *sync.Wai
 
 // keep keeps a tunnel to an address until ctx ends.
 func (c *Client) keep(ctx context.Context, address, serverName string) {
-	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(c.options.Credentials(serverName)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepalivePing, Timeout: pingTimeout}))
-	if err != nil {
-		c.options.Logger.Error("the dispatcher cannot be dialled", "dispatcher", address, "error", err)
-		return
-	}
-	defer conn.Close()
 	last := ""
 	for ctx.Err() == nil {
-		err := Serve(ctx, conn, c.options.Cluster, c.handler)
+		err := c.serve(ctx, address, serverName)
 		if text := status.Convert(cmp.Or(err, errEnded)).Message(); ctx.Err() == nil && text != last {
 			last = text
 			c.options.Logger.Warn("the dispatcher cannot ask the cluster through this bridge", "dispatcher", address, "code", status.Code(err), "error", text)
 		}
 		clock.Sleep(ctx, redialAfter)
 	}
+}
+
+// serve serves one tunnel over a connection of its own: the certificate of the one before may be the reason for its end.
+func (c *Client) serve(ctx context.Context, address, serverName string) error {
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(c.options.Credentials(serverName)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepalivePing, Timeout: pingTimeout}))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return Serve(ctx, conn, c.options.Cluster, c.handler)
 }
 
 var errEnded = errors.New("the tunnel has ended")

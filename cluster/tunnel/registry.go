@@ -27,7 +27,7 @@ const (
 	// authorizeInterval is how often it is looked whether a bridge may still serve its cluster: documents change.
 	authorizeInterval = time.Second
 	// silence is the time without a frame after which a bridge is pinged, and pingTimeout that for the answer.
-	silence     = 5 * time.Second
+	silence     = 2 * time.Second
 	pingTimeout = 3 * time.Second
 )
 

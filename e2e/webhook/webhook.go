@@ -13,7 +13,9 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,12 +39,17 @@ type Call struct {
 	URL *url.URL
 	// Request is the review's request; the holder must not change it.
 	Request *admissionv1.AdmissionRequest
+	// Received is when it had been read.
+	Received time.Time
 }
 
 // Server is a running webhook. Its methods are safe for concurrent use.
 type Server struct {
-	http   *httptest.Server
-	script Script
+	http    *httptest.Server
+	script  Script
+	callers *pki.Authority
+	names   []string // and addresses, in its certificate
+	tls     atomic.Pointer[tls.Config]
 
 	mu    sync.Mutex
 	calls []Call // guarded by mu
@@ -53,7 +60,23 @@ type Server struct {
 // ends with the test.
 func Serve(t testing.TB, authority *pki.Authority, script Script, names ...string) *Server {
 	t.Helper()
-	pair, err := authority.Server(append([]string{"127.0.0.1"}, names...)...)
+	s := &Server{script: script, callers: authority, names: append([]string{"127.0.0.1"}, names...)}
+	s.Certify(t, authority)
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.handle))
+	s.http.TLS = &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.tls.Load(), nil },
+	}
+	s.http.StartTLS()
+	t.Cleanup(s.http.Close)
+	return s
+}
+
+// Certify has the server show new connections another certificate, of any
+// authority. Its callers stay those of the one it was started with.
+func (s *Server) Certify(t testing.TB, authority *pki.Authority) {
+	t.Helper()
+	pair, err := authority.Server(s.names...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,17 +84,12 @@ func Serve(t testing.TB, authority *pki.Authority, script Script, names ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{script: script}
-	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.handle))
-	s.http.TLS = &tls.Config{
+	s.tls.Store(&tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{certificate},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    authority.Pool(),
-	}
-	s.http.StartTLS()
-	t.Cleanup(s.http.Close)
-	return s
+		ClientCAs:    s.callers.Pool(),
+	})
 }
 
 // URL is the server's address without a path.
@@ -106,7 +124,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	s.record(Call{
 		Client: r.TLS.PeerCertificates[0].Subject.CommonName, Header: r.Header, URL: r.URL,
-		Version: review.APIVersion, Request: review.Request,
+		Version: review.APIVersion, Request: review.Request, Received: time.Now(),
 	})
 	response := s.script(review.Request)
 	response.UID = review.Request.UID

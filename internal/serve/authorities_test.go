@@ -17,8 +17,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/certs"
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -260,8 +262,10 @@ func TestWhatWasOpenedEndsWithItsAuthority(t *testing.T) {
 		t.Errorf("the watch ended with %v", err)
 	}
 	// The connections are open for lapsedGrace from now on.
-	if _, err := operator.List(t.Context(), &configv1.ListRequest{}); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("a call on a connection that is open still: %v", err)
+	var trailer metadata.MD
+	_, err = operator.List(t.Context(), &configv1.ListRequest{}, grpc.Trailer(&trailer))
+	if status.Code(err) != codes.Unauthenticated || len(trailer.Get(bridge.UnjudgedTrailer)) == 0 {
+		t.Errorf("a call on a connection that is open still: %v, %v", err, trailer)
 	}
 	if now := time.Now(); len(x.app.channels.lapsed(now)) > 0 || len(x.app.channels.lapsed(now.Add(lapsedGrace))) != 2 {
 		t.Error("the connections are not closed when their grace is over")

@@ -81,7 +81,9 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 	if err := registerExpiry(metrics, mesh, "mesh"); err != nil {
 		return nil, err
 	}
-	known := func(name string) credentials.TransportCredentials { return credentials.NewTLS(mesh.ClientTLS(name)) }
+	known := func(name string) credentials.TransportCredentials {
+		return checkedLink{credentials.NewTLS(mesh.ClientTLS(name))}
+	}
 	if b.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, log); err != nil {
 		return nil, err
 	}

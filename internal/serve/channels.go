@@ -9,9 +9,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -42,9 +44,11 @@ func newChannels() *channels {
 
 func (c *channels) listen(l net.Listener) net.Listener { return channelListener{l, c} }
 
-// unary is an interceptor that refuses calls over a channel whose identity has lapsed.
+// unary is an interceptor that refuses calls over a channel whose identity has lapsed. A bridge takes the trailer for a reason to
+// connect again, and to repeat the review.
 func (c *channels) unary(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if _, err := channelOfCall(ctx).Identity(); lapsed(err) {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(bridge.UnjudgedTrailer, "true")) // fails outside of gRPC alone
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
 	return handler(ctx, r)
