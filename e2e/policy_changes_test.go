@@ -114,8 +114,8 @@ func TestHooksThatChangeTheirPolicySeeEachWrite(t *testing.T) {
 
 // TestHooksThatAreRemovedAndAddedSeeEachWriteInBetween removes fail-closed
 // hooks from the store and adds them again, while Pods are created: no write
-// fails, and the hooks see each write that begins when the mesh has reported
-// them to be in rotation. Where other hooks bring the API server to send it
+// fails, and the hooks see each write that begins after the mesh has reported
+// that they are in rotation on each dispatcher. Where other hooks bring the API server to send it
 // these writes at all times, that is so at once. Else the API server has to
 // learn of the entries first.
 func TestHooksThatAreRemovedAndAddedSeeEachWriteInBetween(t *testing.T) {
@@ -134,7 +134,8 @@ func TestHooksThatAreRemovedAndAddedSeeEachWriteInBetween(t *testing.T) {
 			coming := documents(t, markAndFind(k.namespace, admissionregistrationv1.Fail)...)
 			load, changes, total := newTraffic(t, k.createDry), policyChanges(t, 2), 0
 			for range changes {
-				k.apply(t, coming, "--wait", "--timeout="+takeover.String())
+				k.apply(t, coming)
+				k.awaitMarkAndFind(t)
 				if beside == "" {
 					eventually(t, "the API server has learnt of the entries", func() error { return w.sees(t.Context()) })
 				}
@@ -148,6 +149,16 @@ func TestHooksThatAreRemovedAndAddedSeeEachWriteInBetween(t *testing.T) {
 			load.wantNoFailure(t)
 			t.Logf("%d Pods while the hooks were in rotation, %d times", total, changes)
 		})
+	}
+}
+
+// awaitMarkAndFind returns when markAndFind are in rotation on each dispatcher.
+func (k *pairOfKeepers) awaitMarkAndFind(t *testing.T) {
+	t.Helper()
+	for _, condition := range []string{"InRotation", "Effective"} { // in this order: putting a hook in rotation is a change that dispatchers learn of
+		for kind, name := range map[string]string{"mwc": "mark", "vwc": "find"} {
+			within(t, takeover, name+" is "+condition, func() error { return k.has(t, kind, name, condition, "True", "") })
+		}
 	}
 }
 
