@@ -89,6 +89,12 @@ e2e: browser ## Tests against a real kube-apiserver and etcd, both built once an
 	go vet -C e2e ./... # compiles on all cores; -p 1 below would not, but prints progress as it happens
 	go test -C e2e -p 1 -count=1 -v -timeout 45m $(TESTFLAGS) ./... # -count=1: a result is of the programs as they are now
 
+.PHONY: shown
+shown: ## Run the long rollouts, rotations and changes under load: 20 rolling restarts, 5 rotations of each certificate, 20 changes of policy, 1,000 clusters
+	E2E_DISPATCHER_ROLLOUTS=20 E2E_ROTATIONS=5 E2E_POLICY_CHANGES=20 go test -C e2e -count=1 -v -timeout 3h . \
+		-run 'TestDispatchersAreRolled|IsRotated|EntriesFollowTheAuthority|ChangeTheirPolicy|AreRemovedAndAdded'
+	PORTCULLIS_TEST_CLUSTERS=1000 go test ./internal/serve -count=1 -v -timeout 3h -run ClustersThatAreRemoved
+
 .PHONY: charttest
 charttest: ## Tests of the Helm chart and of deploy/manifests
 	go vet -C deploy/render ./...

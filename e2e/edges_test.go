@@ -21,6 +21,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	hostkube "github.com/portcullis-mesh/portcullis/hostsdk/kube"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -231,7 +232,7 @@ func TestTheAnswerComesBeforeTheCallerGivesUp(t *testing.T) {
 // its order.
 func TestTheExamplesForDirectCallersWork(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("there is no curl to run the examples with")
+		citest.Lacks(t, "there is no curl to run the examples with")
 	}
 	page := string(readFile(t, filepath.Join("..", "docs", "operations.md")))
 	_, section, found := strings.Cut(page, "## Direct callers\n")

@@ -54,8 +54,8 @@ func TestAHookIsInForceOnceEntriesBringItsRequests(t *testing.T) {
 	}
 	inForce := func(resource string) {
 		t.Helper()
-		if err := kubectlWait(t, resource+".portcullis.dev/policies", "InForce", patience); err != nil {
-			t.Fatal(err)
+		if said, err := runKubectl(t, "wait", resource+".portcullis.dev/policies", "--for=condition=InForce", "--timeout="+patience.String()); err != nil {
+			t.Fatal(err, said)
 		}
 	}
 	seen := func(step string, w *witness) {

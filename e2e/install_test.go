@@ -22,6 +22,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -152,7 +154,7 @@ func requireTools(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("there is no %s to follow the page with", tool)
+			citest.Lacks(t, "there is no "+tool+" to follow the page with")
 		}
 	}
 }
@@ -161,7 +163,7 @@ func requirePort443(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.77.0.254:443")
 	if err != nil {
-		t.Skipf("nothing can stand in for a Service here: %v", err)
+		citest.Lacks(t, fmt.Sprintf("nothing can stand in for a Service here: %v", err))
 	}
 	listener.Close()
 }

@@ -92,11 +92,24 @@ func (r *road) bring(t *testing.T, resource string) error {
 // apply applies documents to the store.
 func (k *pairOfKeepers) apply(t *testing.T, documents []string, args ...string) {
 	t.Helper()
+	k.runWith(t, documents, append([]string{"apply"}, args...)...)
+}
+
+// remove deletes the objects of documents from the store, and returns when no
+// dispatcher begins a review with them.
+func (k *pairOfKeepers) remove(t *testing.T, documents []string) {
+	t.Helper()
+	k.runWith(t, documents, "delete", "--wait", "--timeout="+takeover.String())
+}
+
+// runWith runs a command with documents.
+func (k *pairOfKeepers) runWith(t *testing.T, documents []string, args ...string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "documents.yaml")
 	if err := os.WriteFile(file, []byte(strings.Join(documents, "\n---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := k.run(t, append([]string{"apply", "-f", file}, args...)...); err != nil {
+	if out, err := k.run(t, append(args, "-f", file)...); err != nil {
 		t.Fatalf("%s, %v", out, err)
 	}
 }

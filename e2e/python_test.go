@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -142,7 +144,7 @@ func interpreter(t *testing.T, tree build.Tree, example string) string {
 		runIn(t, tree.Root, "go", "test", "./examples/python")
 	}
 	if _, err := os.Stat(python); err != nil {
-		t.Skipf("no Python with gRPC: `go test -v ./examples/python` says why")
+		citest.Lacks(t, "no Python with gRPC: `go test -v ./examples/python` says why")
 	}
 	return python
 }

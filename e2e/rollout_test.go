@@ -82,10 +82,12 @@ func (w *rolledWitness) wantAll(t *testing.T) {
 // rolledHooks are the arguments of a host for both hooks.
 func rolledHooks() []string {
 	return []string{
-		"-validate=" + rolledFind, "-mutate=" + rolledMark, "-delay=20ms",
-		`-patch=[{"op":"add","path":"/metadata/labels","value":{"marked":"yes"}}]`,
+		"-validate=" + rolledFind, "-mutate=" + rolledMark, "-delay=20ms", "-patch=" + markPatch,
 	}
 }
+
+// markPatch is what the mutating hook does to a Pod.
+const markPatch = `[{"op":"add","path":"/metadata/labels","value":{"marked":"yes"}}]`
 
 // createMarked creates a Pod, dry, which the mutating hook has to have marked.
 func (r *road) createMarked(ctx context.Context) error { return r.createMarkedName(ctx, dryPod) }

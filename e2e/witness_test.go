@@ -31,20 +31,19 @@ func (w *witness) judge(_ context.Context, q *hostsdk.Request) (*hostsdk.Respons
 
 // write makes one write with a name of its own.
 func (w *witness) write(ctx context.Context) error {
-	_, err := w.writeOne(ctx)
+	name, err := w.writeOne(ctx)
+	if err == nil {
+		w.made.Store(name, true)
+	}
 	return err
 }
 
 func (w *witness) writeOne(ctx context.Context) (name string, err error) {
 	name = fmt.Sprintf("write-%d", w.names.Add(1))
-	if err = w.create(ctx, name); err == nil {
-		w.made.Store(name, true)
-	}
-	return name, err
+	return name, w.create(ctx, name)
 }
 
-// sees is an error unless the hook sees one more write. Those so far do not
-// count.
+// sees is an error unless the hook sees one more write, which does not count.
 func (w *witness) sees(ctx context.Context) error {
 	name, err := w.writeOne(ctx)
 	if err != nil {
@@ -53,7 +52,6 @@ func (w *witness) sees(ctx context.Context) error {
 	if _, ok := w.seen.Load(name); !ok {
 		return errors.New("the hook has not seen it")
 	}
-	w.made.Clear()
 	return nil
 }
 

@@ -92,7 +92,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-t.C:
-			if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			if err := s.sweep(ctx); err != nil && !errors.Is(err, etcdstore.ErrMoved) && ctx.Err() == nil {
 				s.o.Logger.WarnContext(ctx, "what is being removed stays for now", slog.Any("error", err))
 			}
 		case <-ctx.Done():
@@ -101,7 +101,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// sweep deletes removed objects, and takes hooks out of Pending that are called by the snapshot in force.
+// sweep deletes removed objects, and takes hooks out of Pending that are called by the snapshot in force. The error is
+// etcdstore.ErrMoved if another change came between.
 func (s *Service) sweep(ctx context.Context) error {
 	live := s.o.Live.Configuration()
 	st, err := s.read(ctx)
@@ -128,10 +129,8 @@ func (s *Service) sweep(ctx context.Context) error {
 		e.updatePending(st, st.withPending(), live.Snapshot())
 	}
 	e.Change.Actor = cmp.Or(e.Change.Actor, rotator)
-	if _, err := s.commit(ctx, e); !errors.Is(err, etcdstore.ErrMoved) {
-		return err
-	}
-	return nil
+	_, err = s.commit(ctx, e)
+	return err
 }
 
 // released reports whether every live dispatcher uses a revision, and none uses an earlier one for a review.

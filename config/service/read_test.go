@@ -121,10 +121,6 @@ func TestARemovalEndsWhenNoReviewIsJudgedByIt(t *testing.T) {
 	if err := f.Wait(&configv1.WaitRequest{Revision: removal.GetRevision(), Released: true}, waited); err != nil || !waited.last.GetDone() {
 		t.Errorf("waited for it: %v, %v", waited.last, err)
 	}
-	f.until(func() bool {
-		_, err := f.Get(f.as("root"), &configv1.GetRequest{Key: policyKey})
-		return status.Code(err) == codes.NotFound
-	})
 	f.applied("root", policy("p", ""), expecting("0"))
 }
 

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,7 +32,8 @@ func (s *Service) Wait(r *configv1.WaitRequest, stream grpc.ServerStreamingServe
 	return err
 }
 
-// sendProgress sends the progress of the dispatchers until all are done. It returns the last message.
+// sendProgress sends the progress of the dispatchers until all are done. It returns the last message. When a removal is done the object
+// is gone, and can be applied again.
 func (s *Service) sendProgress(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) (last *configv1.WaitResponse, err error) {
 	t := time.NewTicker(waitInterval)
 	defer t.Stop()
@@ -40,7 +42,15 @@ func (s *Service) sendProgress(r *configv1.WaitRequest, stream grpc.ServerStream
 		if err != nil {
 			return last, unavailable(err)
 		}
-		if now := progress(all, r); last == nil || !proto.Equal(last, now) {
+		now := progress(all, r)
+		if now.GetDone() && r.GetReleased() {
+			err = s.sweep(stream.Context())
+		}
+		switch {
+		case errors.Is(err, etcdstore.ErrMoved): // it sweeps again
+		case err != nil:
+			return last, err
+		case last == nil || !proto.Equal(last, now):
 			last = now
 			if err := send(s, stream, now); err != nil || now.GetDone() {
 				return last, err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 func versions(t testing.TB, list string) []schema.GroupVersion {
@@ -291,7 +292,7 @@ func kubernetesSource(t testing.TB) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {
-		t.Skip("no go command that finds the sources of k8s.io/kubernetes")
+		citest.Lacks(t, "no go command finds the sources of k8s.io/kubernetes")
 	}
 	return strings.TrimSpace(string(out))
 }

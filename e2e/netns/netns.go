@@ -15,6 +15,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // Namespace is a network of its own, with one address. It is gone when its
@@ -33,17 +35,17 @@ type Network struct {
 	made   int    // namespaces and devices so far
 }
 
-// New is an empty network. The test is skipped where none can be made.
+// New is an empty network. The test ends where none can be made (citest.Lacks).
 func New(t testing.TB) *Network {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("network namespaces need root")
+		citest.Lacks(t, "network namespaces need root")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("network namespaces need the program ip (iproute2)")
+		citest.Lacks(t, "network namespaces need the program ip (iproute2)")
 	}
 	if _, err := os.Stat(cloneDevice); err != nil {
-		t.Skipf("links need TUN devices: %v", err)
+		citest.Lacks(t, fmt.Sprintf("links need TUN devices: %v", err))
 	}
 	var b [2]byte
 	_, _ = rand.Read(b[:]) // never fails

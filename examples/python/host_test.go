@@ -28,6 +28,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 const root = "../.."
@@ -298,7 +299,7 @@ func prepare(t *testing.T) (python, generated string) {
 	t.Helper()
 	system, err := exec.LookPath("python3")
 	if err != nil {
-		lack(t, "python3 is not installed")
+		citest.Lacks(t, "python3 is not installed")
 	}
 	sum := sha256.Sum256(read(t, "requirements.txt"))
 	environment, err := filepath.Abs(filepath.Join(root, ".tmp", "python-"+hex.EncodeToString(sum[:6])))
@@ -335,7 +336,7 @@ func install(t *testing.T, system, environment string) {
 	defer func() { _ = os.RemoveAll(draft) }() // Nothing is left of it once it has its name.
 	if out, err := run(t, system, "-m", "venv", draft); err != nil {
 		if strings.Contains(out, "ensurepip") {
-			lack(t, "python3 comes without venv")
+			citest.Lacks(t, "python3 comes without venv")
 		}
 		t.Fatalf("making a virtual environment: %v\n%s", err, out)
 	}
@@ -343,7 +344,7 @@ func install(t *testing.T, system, environment string) {
 		"--only-binary", ":all:", "-r", filepath.Join("examples", "python", "requirements.txt"))
 	if err != nil {
 		if strings.Contains(out, "connection broken") || strings.Contains(out, "Max retries exceeded") {
-			lack(t, "the Python package registry cannot be reached")
+			citest.Lacks(t, "the Python package registry cannot be reached")
 		}
 		t.Fatalf("installing requirements.txt: %v\n%s", err, out)
 	}
@@ -359,15 +360,6 @@ func read(t *testing.T, file string) []byte {
 		t.Fatal(err)
 	}
 	return content
-}
-
-// lack skips the test, or fails it where it has to run.
-func lack(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%s, and this test has to run in CI", what)
-	}
-	t.Skip(what)
 }
 
 func exists(t *testing.T, path string) bool {

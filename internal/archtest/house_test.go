@@ -100,7 +100,7 @@ func layerEdges() []archtest.Edges {
 		},
 		{
 			From:     []string{"./dispatcher/...", "./conversion/...", "./bridge/...", "./config/...", "./cluster/...", "./initializer/...", "./telemetry/..."},
-			Deny:     []string{"./hostsdk/...", "./internal/archtest/...", "./internal/etcdtest/...", "./internal/oracle/..."},
+			Deny:     []string{"./hostsdk/...", "./internal/archtest/...", "./internal/citest/...", "./internal/etcdtest/...", "./internal/oracle/..."},
 			Indirect: true,
 			Reason:   "the two ends of a stream share the contract and its encoding alone, and what serves tests is not linked",
 		},
@@ -171,7 +171,7 @@ func libraryEdges() []archtest.Edges {
 			From: []string{"./hostsdk/..."},
 			Deny: []string{
 				"./conversion/...", "./dispatcher/...", "./bridge/...", "./cmd/...", "./config/...", "./cluster/...",
-				"./initializer/...", "./telemetry/...", "./internal/archtest/...", "./internal/etcdtest/...", "./internal/oracle/...", "./gen/gateway/...",
+				"./initializer/...", "./telemetry/...", "./internal/archtest/...", "./internal/citest/...", "./internal/etcdtest/...", "./internal/oracle/...", "./gen/gateway/...",
 				"github.com/grpc-ecosystem/...",
 				"k8s.io/kubernetes/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "go.opentelemetry.io/otel/sdk/...",
 			},
@@ -204,7 +204,7 @@ func libraryEdges() []archtest.Edges {
 		},
 		{
 			From:   []string{"./..."},
-			Except: []string{"./internal/archtest/...", "./internal/etcdtest/...", "./internal/oracle/...", "./internal/cli/clitest/...", "./hostsdk/hosttest/..."},
+			Except: []string{"./internal/archtest/...", "./internal/citest/...", "./internal/etcdtest/...", "./internal/oracle/...", "./internal/cli/clitest/...", "./hostsdk/hosttest/..."},
 			Deny:   []string{"testing/...", "net/http/httptest", "google.golang.org/grpc/test/..."},
 			Reason: "what serves tests is not linked into the program",
 		},

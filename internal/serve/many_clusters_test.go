@@ -3,30 +3,21 @@ package serve
 import (
 	"bytes"
 	"crypto/tls"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
-	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
@@ -36,6 +27,8 @@ const (
 	// manyClustersVariable is the number of clusters that come and go together; without it fewClusters do.
 	manyClustersVariable = "PORTCULLIS_TEST_CLUSTERS"
 	fewClusters          = 50
+	// manyClustersPrefix begins their names.
+	manyClustersPrefix = "round"
 	// appliedTogether is how many documents etcd takes in a transaction, with its default --max-txn-ops.
 	appliedTogether = 40
 	// clusterRounds is how often they come and go, under new names each time. The first round fills pools and caches.
@@ -51,8 +44,9 @@ const (
 	goroutineNoise = 40
 )
 
-// Clusters are added to the store of a dispatcher, each is asked by its kubeconfig for what reviews do not carry and sends a review, and
-// they are removed. The dispatcher, a process of its own, then has the goroutines, the live heap, the metrics and the files of before.
+// Clusters are added to the store of a dispatcher, which keeps their entries and makes their capabilities. Each is asked by its kubeconfig
+// for what reviews do not carry, and sends a review by its entry. Then they are removed, and the dispatcher, a process of its own, has the
+// goroutines, the live heap, the metrics and the files of before. It has given their Leases back.
 func TestClustersThatAreRemovedLeaveNothing(t *testing.T) {
 	n := fewClusters
 	if text := os.Getenv(manyClustersVariable); text != "" {
@@ -68,17 +62,17 @@ func TestClustersThatAreRemovedLeaveNothing(t *testing.T) {
 	for round := range clusterRounds {
 		names := make([]string, n)
 		for i := range names {
-			names[i] = fmt.Sprintf("round-%d-cluster-%d", round, i)
+			names[i] = fmt.Sprintf("%s-%d-%d", manyClustersPrefix, round, i)
 		}
 		begin := time.Now()
 		m.add(names)
 		for _, name := range names {
-			m.review(name)
+			m.review(name, m.api.entryOf(t, name))
 		}
 		t.Logf("%d clusters, %v after the first: %v", n, time.Since(begin).Round(time.Millisecond), m.footprint())
 		m.remove(names)
 		t.Logf("none, %v after the first: %v", time.Since(begin).Round(time.Millisecond), m.footprint())
-		m.wantForgotten(names[0])
+		m.wantForgotten()
 		if round == 0 {
 			first = m.settled(idle)
 			t.Logf("when all has ended: %v", first)
@@ -106,10 +100,9 @@ func (f footprint) String() string {
 type manyClusters struct {
 	*soak
 
-	ready      string // file for the commands
-	callers    *http.Client
-	kubeconfig string
-	watches    *atomic.Int64 // of API servers
+	ready   string // file for the commands
+	callers *http.Client
+	api     *emptyAPIServer // of each of the clusters
 }
 
 func newManyClusters(t *testing.T) *manyClusters {
@@ -119,26 +112,24 @@ func newManyClusters(t *testing.T) *manyClusters {
 		t.Fatal(err)
 	}
 	m := &manyClusters{soak: &soak{T: t, dir: d.dir, stage: "validate"}}
-	m.kubeconfig, m.watches = emptyAPIServer(t)
+	m.api = newEmptyAPIServer(t)
 	etcd := etcdtest.Start(t).Options(etcdtest.User)
 	ready := d.path("ready.json")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--ready-file", ready,
 		"--listen", "127.0.0.1:0", "--listen-hosts", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0",
 		"--tls-cert", d.path("certs/server.crt"), "--tls-key", d.path("certs/server.key"), "--tls-ca", d.path("certs/ca.crt"),
 		"--etcd", strings.Join(etcd.Endpoints, ","), "--etcd-create", "--etcd-ca", etcd.CAFile, "--etcd-cert", etcd.CertFile, "--etcd-key", etcd.KeyFile,
-		"--operator", devAPIServer, "--log-level", "error")
+		"--operator", devAPIServer, "--log-level", "error",
+		"--allow-capabilities", "--capability-key-file", clitest.Write(t, "keys", identity.NewCapabilityKey()+"\n"))
 	cmd.Env = append(os.Environ(), asServe+"=1", "GOGC=10", "GOMEMLIMIT=off", "HTTP2_READ_IDLE_TIMEOUT_SECONDS=1")
 	cmd.Stderr = t.Output()
 	m.start(cmd, ready)
-	ca, cert, key := d.clientFiles()
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.tls = &tls.Config{RootCAs: poolOf(t, ca), Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	var ca string
+	ca, m.info.ClientCert, m.info.ClientKey = d.clientFiles()
+	m.tls = &tls.Config{RootCAs: poolOf(t, ca), MinVersion: tls.VersionTLS12}
 	m.callers = m.connect()
-	m.info.ClientCert, m.info.ClientKey = cert, key
 	m.ready = m.info.file(t)
+	m.run(configcli.NewApply(), strings.NewReplacer("GROUP", "apps").Replace(appliedHooks), "-f", "-")
 	return m
 }
 
@@ -146,7 +137,7 @@ func newManyClusters(t *testing.T) *manyClusters {
 func (m *manyClusters) add(names []string) {
 	m.Helper()
 	for some := range slices.Chunk(names, appliedTogether) {
-		m.run(configcli.NewApply(), m.documents(some), "-f", "-", "--wait")
+		m.run(configcli.NewApply(), m.documents(some, m.registered), "-f", "-", "--wait")
 	}
 	m.await("the clusters are asked", func() error {
 		text := m.metrics()
@@ -164,9 +155,13 @@ func (m *manyClusters) add(names []string) {
 	})
 }
 
+// remove ends that the mesh keeps the entries of clusters, and removes their documents: it refuses to do both at once. The entries stay.
 func (m *manyClusters) remove(names []string) {
 	m.Helper()
-	m.run(configcli.NewDelete(), m.documents(names), "-f", "-", "--wait")
+	for some := range slices.Chunk(names, appliedTogether) {
+		m.run(configcli.NewApply(), m.documents(some, m.identified), "-f", "-", "--wait")
+	}
+	m.run(configcli.NewDelete(), m.documents(names, m.identified), "-f", "-", "--wait")
 }
 
 // run runs a command against the dispatcher.
@@ -178,19 +173,27 @@ func (m *manyClusters) run(cmd *cobra.Command, in string, args ...string) {
 	}
 }
 
-func (m *manyClusters) documents(names []string) string {
+// documents are clusters, each with what spec returns for its name.
+func (m *manyClusters) documents(names []string, spec func(name string) string) string {
 	var text strings.Builder
 	for _, name := range names {
-		fmt.Fprintf(&text, "---\napiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: %s}\nspec: {identities: [%s], kubeconfig: %q}\n",
-			name, devAPIServer, m.kubeconfig)
+		fmt.Fprintf(&text, "---\napiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: %s}\nspec: {kubeconfig: %q, %s}\n",
+			name, m.api.kubeconfig, spec(name))
 	}
 	return text.String()
 }
 
-// review sends a review of a cluster, as one of its entries does.
-func (m *manyClusters) review(cluster string) {
+// registered is a cluster whose entries the mesh keeps, with a capability that it makes.
+func (m *manyClusters) registered(name string) string {
+	return fmt.Sprintf("rotateCapability: 24h, registration: {name: %s, url: %q}", name, m.info.Bridge)
+}
+
+// identified is one whose entries it does not keep.
+func (*manyClusters) identified(string) string { return "identities: [" + devAPIServer + "]" }
+
+// review sends a review of a cluster by the URL of one of its entries.
+func (m *manyClusters) review(cluster, url string) {
 	m.Helper()
-	url := m.info.Bridge + "/v1/clusters/" + cluster + "/validate/fail-closed/10."
 	request, err := http.NewRequestWithContext(m.Context(), http.MethodPost, url, bytes.NewReader(soakReview("pods", "Pod", 1<<10)))
 	if err != nil {
 		m.Fatal(err)
@@ -212,8 +215,8 @@ func (m *manyClusters) review(cluster string) {
 func (m *manyClusters) settled(idle footprint) (now footprint) {
 	m.Helper()
 	m.await("the goroutines of the clusters end", func() error {
-		if open := m.watches.Load(); open > 0 {
-			return fmt.Errorf("%d watches are open", open)
+		if watches, leases := m.api.watches.Load(), m.api.heldLeases(); watches > 0 || leases > 0 {
+			return fmt.Errorf("%d watches are open, and %d Leases are held", watches, leases)
 		}
 		if now = m.footprint(); now.goroutines > idle.goroutines+goroutineNoise || now.files > idle.files+goroutineNoise {
 			return fmt.Errorf("%v, and without clusters %v", now, idle)
@@ -250,11 +253,11 @@ func (m *manyClusters) footprint() (f footprint) {
 }
 
 // wantForgotten waits until no metric has the name of a cluster.
-func (m *manyClusters) wantForgotten(cluster string) {
+func (m *manyClusters) wantForgotten() {
 	m.Helper()
-	m.await("no metric names "+cluster, func() error {
+	m.await("no metric names a cluster", func() error {
 		for line := range strings.Lines(m.metrics()) {
-			if strings.Contains(line, strconv.Quote(cluster)) {
+			if strings.Contains(line, `"`+manyClustersPrefix+"-") {
 				return errors.New(line)
 			}
 		}
@@ -274,81 +277,4 @@ func (m *manyClusters) await(what string, attempt func() error) {
 			m.Fatalf("waited in vain until %s: %v", what, err)
 		}
 	}
-}
-
-// emptyAPIServer serves what a dispatcher asks of a cluster without objects, and counts the open watches. It returns the kubeconfig.
-func emptyAPIServer(t *testing.T) (kubeconfig string, watches *atomic.Int64) {
-	t.Helper()
-	watches = &atomic.Int64{}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		kind := metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
-		if strings.HasSuffix(r.URL.Path, "/customresourcedefinitions") {
-			kind = metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}
-		}
-		switch {
-		case r.URL.Query().Get("watch") != "":
-			watches.Add(1)
-			defer watches.Add(-1)
-			keepWatch(w, r, kind)
-		case r.URL.Path == "/api" || r.URL.Path == "/apis":
-			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-			_ = json.NewEncoder(w).Encode(discovered(r.URL.Path == "/api")) // the client may have gone
-		default:
-			fmt.Fprintf(w, `{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"1"},"items":[]}`, kind.APIVersion, kind.Kind+"List")
-		}
-	}))
-	server.EnableHTTP2 = true
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	server.StartTLS()
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
-	file := clientcmdapi.NewConfig()
-	file.Clusters["c"] = &clientcmdapi.Cluster{
-		Server: server.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}
-	file.AuthInfos["c"] = &clientcmdapi.AuthInfo{Token: "token"}
-	file.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "c"}
-	file.CurrentContext = "c"
-	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*file, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	return kubeconfig, watches
-}
-
-// keepWatch sends bookmarks until the client ends the watch.
-func keepWatch(w http.ResponseWriter, r *http.Request, kind metav1.TypeMeta) {
-	bookmark := fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"1","annotations":{%q:"true"}}}}`+"\n",
-		kind.APIVersion, kind.Kind, metav1.InitialEventsAnnotationKey)
-	alive := time.NewTicker(20 * time.Second)
-	defer alive.Stop()
-	for {
-		if _, err := w.Write(bookmark); err != nil {
-			return
-		}
-		_ = http.NewResponseController(w).Flush() // the next write tells
-		select {
-		case <-alive.C:
-		case <-r.Context().Done():
-			return
-		}
-	}
-}
-
-// discovered is the discovery of a cluster: namespaces and Pods.
-func discovered(core bool) *apidiscoveryv2.APIGroupDiscoveryList {
-	list := &apidiscoveryv2.APIGroupDiscoveryList{TypeMeta: metav1.TypeMeta{APIVersion: "apidiscovery.k8s.io/v2", Kind: "APIGroupDiscoveryList"}}
-	if core {
-		version := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
-		for resource, kind := range map[string]string{"namespaces": "Namespace", "pods": "Pod"} {
-			version.Resources = append(version.Resources, apidiscoveryv2.APIResourceDiscovery{
-				Resource: resource, ResponseKind: &metav1.GroupVersionKind{Version: "v1", Kind: kind},
-			})
-		}
-		list.Items = append(list.Items, apidiscoveryv2.APIGroupDiscovery{Versions: []apidiscoveryv2.APIVersionDiscovery{version}})
-	}
-	return list
 }

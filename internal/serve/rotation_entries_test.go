@@ -17,7 +17,9 @@ func TestAHookIsInRotationAfterItsEntries(t *testing.T) {
 	all := []session.Pending{{Hook: east, Host: "h", Ready: true}}
 	now := time.Now()
 	held := map[service.Ready]time.Time{}
-	lack := func(cluster string, hooks ...*match.Hook) []behind { return []behind{{cluster: cluster, lacking: hooks}} }
+	lack := func(cluster string, hooks ...*match.Hook) []behind {
+		return []behind{{cluster: cluster, lacking: hooks}}
+	}
 	other := &match.Hook{ID: match.HookID{Configuration: "policy", Name: "other.example.com"}}
 	for _, step := range []struct {
 		name    string

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 func TestUnified(t *testing.T) {
@@ -50,7 +52,7 @@ func differing(t *testing.T, object, before, after string) string {
 func TestPatchReadsIt(t *testing.T) {
 	program, err := exec.LookPath("patch")
 	if err != nil {
-		t.Skip("there is no patch(1) here")
+		citest.Lacks(t, "there is no patch(1) here")
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 30 {
