@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
@@ -129,7 +130,7 @@ func newManyClusters(t *testing.T) *manyClusters {
 	m.tls = &tls.Config{RootCAs: poolOf(t, ca), MinVersion: tls.VersionTLS12}
 	m.callers = m.connect()
 	m.ready = m.info.file(t)
-	m.run(configcli.NewApply(), strings.NewReplacer("GROUP", "apps").Replace(appliedHooks), "-f", "-")
+	m.run(configcli.NewApply, strings.NewReplacer("GROUP", "apps").Replace(appliedHooks), "-f", "-")
 	return m
 }
 
@@ -137,7 +138,7 @@ func newManyClusters(t *testing.T) *manyClusters {
 func (m *manyClusters) add(names []string) {
 	m.Helper()
 	for some := range slices.Chunk(names, appliedTogether) {
-		m.run(configcli.NewApply(), m.documents(some, m.registered), "-f", "-", "--wait")
+		m.run(configcli.NewApply, m.documents(some, m.registered), "-f", "-", "--wait")
 	}
 	m.await("the clusters are asked", func() error {
 		text := m.metrics()
@@ -159,18 +160,24 @@ func (m *manyClusters) add(names []string) {
 func (m *manyClusters) remove(names []string) {
 	m.Helper()
 	for some := range slices.Chunk(names, appliedTogether) {
-		m.run(configcli.NewApply(), m.documents(some, m.identified), "-f", "-", "--wait")
+		m.run(configcli.NewApply, m.documents(some, m.identified), "-f", "-", "--wait")
 	}
-	m.run(configcli.NewDelete(), m.documents(names, m.identified), "-f", "-", "--wait")
+	m.run(configcli.NewDelete, m.documents(names, m.identified), "-f", "-", "--wait", "--ignore-not-found")
 }
 
-// run runs a command against the dispatcher.
-func (m *manyClusters) run(cmd *cobra.Command, in string, args ...string) {
+// run runs a command against the dispatcher, until it is done. A machine that is busy may be late or lose a connection.
+func (m *manyClusters) run(cmd func() *cobra.Command, in string, args ...string) {
 	m.Helper()
-	r := clitest.Execute(m.T, cmd, strings.NewReader(in), append(args, "--timeout", long.String(), "--ready-file", m.ready)...)
-	if r.Code != 0 {
-		m.Fatalf("%s: exit code %d: %.2000s", cmd.Name(), r.Code, r.Notes)
-	}
+	m.await("a command is done", func() error {
+		r := clitest.Execute(m.T, cmd(), strings.NewReader(in), append(args, "--timeout", long.String(), "--ready-file", m.ready)...)
+		if r.Code == cli.ExitDenied {
+			m.Fatalf("refused: %.2000s", r.Notes)
+		}
+		if r.Code != 0 {
+			return fmt.Errorf("exit code %d: %.2000s", r.Code, r.Notes)
+		}
+		return nil
+	})
 }
 
 // documents are clusters, each with what spec returns for its name.
