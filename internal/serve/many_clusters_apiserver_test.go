@@ -126,15 +126,14 @@ func statusOf(reason metav1.StatusReason) metav1.Status {
 }
 
 // entryOf is the URL of the first validating entry of a cluster.
-func (s *emptyAPIServer) entryOf(t *testing.T, cluster string) string {
-	t.Helper()
+func (s *emptyAPIServer) entryOf(cluster string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	entries, ok := s.objects["/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/"+cluster].(*admissionregistrationv1.ValidatingWebhookConfiguration)
 	if !ok || len(entries.Webhooks) == 0 {
-		t.Fatalf("%s has no entry", cluster)
+		return "", fmt.Errorf("%s has no entry", cluster)
 	}
-	return *entries.Webhooks[0].ClientConfig.URL
+	return *entries.Webhooks[0].ClientConfig.URL, nil
 }
 
 // heldLeases is how many Leases somebody holds.

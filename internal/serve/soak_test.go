@@ -361,7 +361,13 @@ func (s *soak) post(client *http.Client, cluster string, body []byte) (status in
 // metrics is what the dispatcher says of itself.
 func (s *soak) metrics() string {
 	s.Helper()
-	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.info.Admin+"/metrics", nil)
+	return s.get("/metrics")
+}
+
+// get asks the listener for operators.
+func (s *soak) get(path string) string {
+	s.Helper()
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.info.Admin+path, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -371,8 +377,8 @@ func (s *soak) metrics() string {
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
+	if err != nil || response.StatusCode != http.StatusOK {
+		s.Fatalf("%s: status %d, %v", path, response.StatusCode, err)
 	}
 	return string(text)
 }
