@@ -94,7 +94,8 @@ func says(t *testing.T, want string, args ...string) {
 func every(format string) string {
 	var all strings.Builder
 	for _, object := range [][]any{
-		{"hookroute", "policies"}, {"validatinghookconfiguration", "policies"}, {"mutatinghookconfiguration", "defaults"}, {"cluster", "elsewhere"}, {"role", "readers"},
+		{"hookroute", "policies"}, {"validatinghookconfiguration", "policies"}, {"mutatinghookconfiguration", "defaults"},
+		{"cluster", "elsewhere"}, {"role", "readers"},
 	} {
 		fmt.Fprintf(&all, format+"\n", object...)
 	}

@@ -24,10 +24,13 @@ func statusSchema() schema {
 		Default: &apiextensionsv1.JSON{Raw: []byte(`{"observedGeneration":-1}`)},
 		Type:    "object", Description: "status is what the mesh says about the document. One of the dispatchers writes it.",
 		Properties: map[string]schema{
-			"observedGeneration": {Type: "integer", Format: "int64", Description: "observedGeneration is metadata.generation of the version that the status is about; -1 before the first status."},
-			"inForce":            {Type: "string", Description: "inForce is how many dispatchers of those known judge by this version, as in 2/2."},
-			"served":             {Type: "string", Description: "served is how many hosts serve the hooks of the document."},
-			"conditions":         conditions,
+			"observedGeneration": {
+				Type: "integer", Format: "int64",
+				Description: "observedGeneration is metadata.generation of the version that the status is about; -1 before the first status.",
+			},
+			"inForce":    {Type: "string", Description: "inForce is how many dispatchers of those known judge by this version, as in 2/2."},
+			"served":     {Type: "string", Description: "served is how many hosts serve the hooks of the document."},
+			"conditions": conditions,
 		},
 	}
 }
