@@ -90,6 +90,12 @@ func reviewCases() []testCase {
 			}
 		},
 	}, {
+		name:    "times",
+		asks:    "A verdict says how long its call waited for its handler, and how long that took.",
+		why:     "nobody sees whether a slow hook needs more replicas or a faster handler",
+		section: "reviews-and-verdicts",
+		play:    times,
+	}, {
 		name:    "echo",
 		asks:    "A handler sees each field of its request and of its call.",
 		why:     "a policy decides by what is not so",
@@ -151,6 +157,28 @@ func reviewCases() []testCase {
 func digest(raw string) string {
 	sum := sha256.Sum256([]byte(raw))
 	return hex.EncodeToString(sum[:])
+}
+
+// times has a call wait for the only slot of a host, which a call of another dispatcher has.
+func times(s *stage) {
+	const wait = 300 * time.Millisecond
+	one, two := s.dispatcher(scriptedOptions{}), s.dispatcher(scriptedOptions{})
+	p := s.start(settings{Dispatchers: []string{one.addr, two.addr}, MaxOutstanding: 1})
+	first, second := one.accept(), two.accept()
+	began := time.Now()
+	busy := first.post(pod(`{"hold": "x"}`), call(validating))
+	p.happened("called", validating, 1)
+	waiting := second.post(pod(`{}`), call(validating))
+	second.ping() // Behind it the host has read the review.
+	s.pass(wait)
+	p.release("x")
+	handled, queued := first.verdict(busy, 0), second.verdict(waiting, 0)
+	most := time.Since(began)
+	for what, took := range map[string]uint32{"handle_us of the call that ran": handled.GetHandleUs(), "queue_us of the call that waited": queued.GetQueueUs()} {
+		if took := time.Duration(took) * time.Microsecond; took < wait-10*time.Millisecond || took > most {
+			s.Errorf("%s is %s, want %s at least and %s at most", what, took, wait, most)
+		}
+	}
 }
 
 func echo(s *stage) {

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
@@ -167,10 +168,13 @@ func verdictCases() []testCase {
 			const most = 600
 			_, at := s.host(settings{}, func(w *hostv1.Welcome) { w.MaxVerdictBytes = most })
 			long := strings.Repeat("ü ", 4000)
-			status := denied(s, at.ask(pod(fmt.Sprintf(`{"deny": {"message": "no: %s", "code": 422, "causes": [{"field": "f", "message": "m"}]},
-				"warnings": ["%s"], "audit": {"k": "%s"}}`, long, long, long)), call(validating)))
-			if !strings.HasPrefix(status.GetMessage(), "no: ü") || status.GetCode() != 422 {
-				s.Errorf("the denial became %v, want its code and the start of its message", status)
+			for _, start := range []string{"no", "no:", "no: "} { // The end of the frame is inside of a character once.
+				status := denied(s, at.ask(pod(fmt.Sprintf(`{"deny": {"message": "%s%s", "code": 422, "causes": [{"field": "f", "message": "m"}]},
+					"warnings": ["%s"], "audit": {"k": "%s"}}`, start, long, long, long)), call(validating)))
+				message := status.GetMessage()
+				if !strings.HasPrefix(message, start+"ü") || strings.ContainsRune(message, utf8.RuneError) || status.GetCode() != 422 {
+					s.Errorf("the denial became %v, want its code and the start of its message, in whole characters", status)
+				}
 			}
 			failed(s, at.ask(pod(fmt.Sprintf(`{"audit": {"k": "%s"}}`, long)), call(validating)))
 			failed(s, at.ask(pod(fmt.Sprintf(`{"patch": [{"op": "add", "path": "/x", "value": "%s"}]}`, long)), call(mutating)))
