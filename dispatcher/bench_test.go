@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
@@ -110,35 +110,40 @@ func BenchmarkRoad(b *testing.B) {
 	}
 }
 
-// BenchmarkTracing is the road of a review by the part of the traces that is sampled. Spans are exported to nowhere.
-func BenchmarkTracing(b *testing.B) {
+// BenchmarkObservation is the road of a review by what is kept of it: nothing, its latency record, and the spans of a part of the traces
+// beside that. Spans are exported to nowhere.
+func BenchmarkObservation(b *testing.B) {
 	batched := sdktrace.WithBatcher(tracetest.NewNoopExporter())
-	r := road{stage: validate, hooks: 8, bytes: 2000, policy: admissionregistrationv1.Exact}
-	for _, sampled := range []struct {
-		name     string
-		provider trace.TracerProvider
-	}{
-		{"without tracing", nil},
-		{"none", sdktrace.NewTracerProvider(batched, sdktrace.WithSampler(sdktrace.NeverSample()))},
-		{"1 %", sdktrace.NewTracerProvider(batched, sdktrace.WithSampler(sdktrace.TraceIDRatioBased(.01)))},
-		{"all", sdktrace.NewTracerProvider(batched)},
-	} {
-		b.Run(sampled.name, func(b *testing.B) {
-			d := r.dispatcher(b, atOnce{&admissionv1.AdmissionResponse{Allowed: true}}, func(o *dispatcher.Options) {
-				o.TracerProvider, o.KeptTraces = sampled.provider, sampled.provider
-			})
-			request := r.request(b)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := d.Review(b.Context(), request); err != nil {
-					b.Fatal(err)
+	for _, hooks := range []int{1, 8} {
+		r := road{stage: validate, hooks: hooks, bytes: 2000, policy: admissionregistrationv1.Exact}
+		for _, kept := range []struct {
+			name    string
+			records bool
+			sampled float64 // negative: no tracing
+		}{
+			{"nothing", false, -1}, {"records", true, -1}, {"records, no traces", true, 0}, {"records, 1 % of traces", true, .01}, {"records, all traces", true, 1},
+		} {
+			b.Run(fmt.Sprintf("hooks=%d/%s", hooks, kept.name), func(b *testing.B) {
+				provider := sdktrace.NewTracerProvider(batched, sdktrace.WithSampler(sdktrace.TraceIDRatioBased(kept.sampled)))
+				defer func() { _ = provider.Shutdown(context.WithoutCancel(b.Context())) }()
+				d := r.dispatcher(b, atOnce{&admissionv1.AdmissionResponse{Allowed: true}}, func(o *dispatcher.Options) {
+					if kept.records {
+						o.Latencies, o.Slow = latency.NewRecorder(0), dispatcher.DefaultSlow
+					}
+					if kept.sampled >= 0 {
+						o.TracerProvider, o.KeptTraces = provider, provider
+					}
+				})
+				request := r.request(b)
+				ctx, done := context.WithTimeout(b.Context(), time.Hour)
+				defer done()
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := d.Review(ctx, request); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
-		if p, ok := sampled.provider.(*sdktrace.TracerProvider); ok {
-			if err := p.Shutdown(b.Context()); err != nil {
-				b.Error(err)
-			}
+			})
 		}
 	}
 }

@@ -7,15 +7,15 @@ import (
 )
 
 // callContext is the context of a handler: it ends at the deadline of the call, when the call is cancelled, and with the
-// session. It makes a real context, with a timer, only if something waits for the end: most handlers return
-// before.
+// session. It makes a real context, with a timer, only if something waits for the end, and reads a trace that is not sampled only if
+// something asks for a value: most handlers return before.
 type callContext struct {
-	// Set once, by init.
-	parent   context.Context //nolint:containedctx // this is a context
-	deadline time.Time
+	deadline time.Time   // set once, by init
+	unread   *invocation // whose trace is to be read; nil for none, and after that. Set before the handler is called
 
 	mu     sync.Mutex
 	over   bool            // the handler has returned
+	parent context.Context //nolint:containedctx // this is a context
 	made   context.Context //nolint:containedctx // the real one; nil until it is needed
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc
@@ -41,7 +41,22 @@ func (c *callContext) Done() <-chan struct{} {
 func (c *callContext) Err() error { return c.current().Err() }
 
 // Value implements [context.Context]. The standard library finds the cause of the end here, and the context to wait for.
-func (c *callContext) Value(key any) any { return c.current().Value(key) }
+func (c *callContext) Value(key any) any {
+	c.readTrace()
+	return c.current().Value(key)
+}
+
+func (c *callContext) readTrace() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch inv := c.unread; {
+	case inv == nil:
+	case c.made == nil:
+		c.parent, c.unread = remote(c.parent, inv), nil
+	default:
+		c.made, c.unread = remote(c.made, inv), nil
+	}
+}
 
 func (c *callContext) realLocked() context.Context {
 	if c.made == nil {

@@ -1,6 +1,7 @@
 package hostsdk
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -10,18 +11,25 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 // instrumentation is the scope of the SDK's spans.
 const instrumentation = "github.com/portcullis-mesh/portcullis/hostsdk"
 
-// tracing makes the spans of handlers. Most hosts have none: a tracer that made none is asked again after tracingInterval.
-// Safe for concurrent use.
+// tracing makes the spans of handlers. Most hosts have none, and most samplers decide as the dispatcher did: a tracer that made no span is
+// asked again after tracingInterval. Safe for concurrent use.
 type tracing struct {
 	tracer  trace.Tracer
 	options []trace.SpanStartOption
-	idle    atomic.Int64 // the tracer is not asked before, in nanoseconds of Unix time
+	// The tracer is not asked before, in nanoseconds of Unix time.
+	idle      atomic.Int64
+	unsampled atomic.Int64 // in traces that are not sampled; samplesItself after it sampled one of them
 }
+
+// samplesItself marks a tracer that is asked about each trace that is not sampled.
+const samplesItself = -1
 
 func newTracing(provider trace.TracerProvider) *tracing {
 	return &tracing{
@@ -31,13 +39,18 @@ func newTracing(provider trace.TracerProvider) *tracing {
 }
 
 // start starts the handler's span as a child of the call's span in the dispatcher. In a trace that is sampled it begins when the review was
-// received, and the event "queued" is when the handler is called.
+// received, and the event "queued" is when the handler is called. Where no span is made the handler is in the trace of the call all the same.
 func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.Span) {
+	unsampled, idle := inv.review.unsampled(), now.UnixNano() < t.idle.Load()
+	if unsampled && (idle || now.UnixNano() < t.unsampled.Load()) {
+		inv.ctx.unread = inv
+		return &inv.ctx, noop.Span{}
+	}
 	ctx := context.Context(&inv.ctx)
-	if inv.review.Traceparent != "" {
+	if len(inv.review.Traceparent) > 0 {
 		ctx = remote(ctx, inv)
 	}
-	if now.UnixNano() < t.idle.Load() {
+	if idle {
 		return ctx, noop.Span{}
 	}
 	parent, options := trace.SpanContextFromContext(ctx), t.options
@@ -49,10 +62,22 @@ func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.
 		t.idle.Store(now.Add(tracingInterval).UnixNano())
 		return ctx, noop.Span{}
 	}
+	if unsampled {
+		t.learn(span.IsRecording(), now)
+	}
 	if span.IsRecording() {
 		explain(span, inv, now)
 	}
 	return spanCtx, span
+}
+
+// learn takes note of whether the tracer sampled a trace that is not sampled. One that did is asked about each: its sampler may choose some of them.
+func (t *tracing) learn(sampled bool, now time.Time) {
+	if sampled {
+		t.unsampled.Store(samplesItself)
+	} else if last := t.unsampled.Load(); last != samplesItself {
+		t.unsampled.CompareAndSwap(last, now.Add(tracingInterval).UnixNano())
+	}
 }
 
 func explain(span trace.Span, inv *invocation, started time.Time) {
@@ -69,13 +94,35 @@ func explain(span trace.Span, inv *invocation, started time.Time) {
 // remote adds the call's span in the dispatcher to ctx. The traceparent of a frame is that of the whole review, which may
 // hold calls of several hooks.
 func remote(ctx context.Context, inv *invocation) context.Context {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
-		"traceparent": inv.review.Traceparent,
-		"tracestate":  inv.review.Tracestate,
-	})
+	ctx = propagation.TraceContext{}.Extract(ctx, received{inv.review})
 	parent, id := trace.SpanContextFromContext(ctx), inv.call().Span
 	if !parent.IsValid() || len(id) != len(trace.SpanID{}) {
 		return ctx
 	}
 	return trace.ContextWithRemoteSpanContext(ctx, parent.WithSpanID(trace.SpanID(id)))
 }
+
+// unsampled reports whether the review has a trace, and the dispatcher does not sample it.
+func (r *review) unsampled() bool {
+	return len(r.Traceparent) == wire.TraceparentBytes && bytes.HasSuffix(r.Traceparent, []byte("-00"))
+}
+
+// received is the trace of a review as a propagator reads it.
+type received struct{ *review }
+
+// Get implements [propagation.TextMapCarrier].
+func (r received) Get(key string) string {
+	switch key {
+	case "traceparent":
+		return string(r.Traceparent)
+	case "tracestate":
+		return string(r.Tracestate)
+	}
+	return ""
+}
+
+// Set implements [propagation.TextMapCarrier]. Nothing is written here.
+func (received) Set(string, string) {}
+
+// Keys implements [propagation.TextMapCarrier].
+func (received) Keys() []string { return []string{"traceparent", "tracestate"} }

@@ -91,7 +91,7 @@ func reviewsOf(messages ...*hostv1.Review) []review {
 	reviews := make([]review, len(messages))
 	for i, m := range messages {
 		r := &reviews[i]
-		r.CallID, r.Traceparent, r.Tracestate = m.GetCallId(), m.GetTraceparent(), m.GetTracestate()
+		r.CallID, r.Traceparent, r.Tracestate = m.GetCallId(), []byte(m.GetTraceparent()), []byte(m.GetTracestate())
 		r.request.present = m.GetRequest() != nil
 		r.request.decoded.Store(m.GetRequest())
 		for _, h := range m.GetHooks() {

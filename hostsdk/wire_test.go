@@ -150,7 +150,7 @@ func messageOf(f *frame) *hostv1.ConnectResponse {
 	var out []*hostv1.Review
 	for i := range f.reviews {
 		r := &f.reviews[i]
-		m := &hostv1.Review{CallId: r.CallID, Traceparent: r.Traceparent, Tracestate: r.Tracestate}
+		m := &hostv1.Review{CallId: r.CallID, Traceparent: string(r.Traceparent), Tracestate: string(r.Tracestate)}
 		for _, h := range r.Hooks {
 			m.Hooks = append(m.Hooks, &hostv1.HookCall{
 				Name: string(h.Name), Configuration: string(h.Configuration), Stage: h.Stage, Mode: h.Mode,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/portcullis-mesh/portcullis/bench/measure"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
@@ -71,7 +72,7 @@ func timed(of, against sized) func(*Run, int, Contender) (Figure, error) {
 // targets are all.
 func targets() []target {
 	both, small := []int{scenario.Small, scenario.Medium}, []int{scenario.Small}
-	return append([]target{
+	return slices.Concat([]target{
 		{
 			what: "dispatcher, 8 hooks on 8 hosts: time per review, times the stream limit", bound: 1.3, sizes: both,
 			of: timed(at(8, 8), at(8, 8).of(Streams)),
@@ -87,14 +88,6 @@ func targets() []target {
 		{
 			what: "bridge, 32 hooks: throughput, times kube-apiserver's", bound: 15, least: true, sizes: both,
 			of: onlyDispatcher(compared(at(32, 32).of(Bridge), at(32, 32).of(Native), throughput)),
-		},
-		{
-			what: "bridge, 1 hook, records and 1 % of traces: throughput, times that without", bound: 0.97, least: true, sizes: small,
-			of: onlyDispatcher(compared(at(1, 1).of(BridgeTraced), at(1, 1).of(BridgeNoRecords), throughput)),
-		},
-		{
-			what: "bridge, 8 hooks, records and 1 % of traces: throughput, times that without", bound: 0.97, least: true, sizes: small,
-			of: onlyDispatcher(compared(at(8, 8).of(BridgeTraced), at(8, 8).of(BridgeNoRecords), throughput)),
 		},
 		{
 			what: "webhook behind adapt: CPU per review, times that of the same webhook called by the dispatcher", bound: 1.5, sizes: both,
@@ -123,7 +116,20 @@ func targets() []target {
 			what: "sessions and hooks in one process, of which every session was in rotation", bound: manySessions, least: true,
 			sizes: small, of: onlyDispatcher(most),
 		},
-	}, tenancyTargets(small)...)
+	}, observedTargets(small), tenancyTargets(small))
+}
+
+// observedTargets say what records and traces cost.
+func observedTargets(sizes []int) []target {
+	var all []target
+	for _, n := range []int{1, 8} {
+		traced, without := at(n, n).of(BridgeTraced), at(n, n).of(BridgeNoRecords)
+		what := fmt.Sprintf("bridge, records and 1 %% of traces, hooks: %d: ", n)
+		all = append(all,
+			target{what: what + "throughput, times that without", bound: 0.97, least: true, sizes: sizes, of: onlyDispatcher(compared(traced, without, throughput))},
+			target{what: what + "CPU per review, times that without", bound: 1.03, sizes: sizes, of: onlyDispatcher(compared(traced, without, cpu))})
+	}
+	return all
 }
 
 // onlyDispatcher is a target that bare hosts have no figure for.

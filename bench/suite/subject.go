@@ -19,6 +19,9 @@ type subject struct {
 	calls  func() int64 // of hooks, so far; nil when there are no hooks
 	close  func() error // nil when another subject closes what is shared
 
+	// like is another subject with the same number of callers; nil for the best one. How many calls share a frame depends on it.
+	like *subject
+
 	// What the search for the best number of callers found; 0 before it.
 	callers    int
 	throughput float64
@@ -74,7 +77,8 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 		if err != nil {
 			return err
 		}
-		add(c.Contender, &subject{review: m.ReviewJSON, calls: m.Calls, close: m.Close})
+		like := g.subjects[subjectKey{c.Scenario, report.BridgeNoRecords}]
+		add(c.Contender, &subject{review: m.ReviewJSON, calls: m.Calls, close: m.Close, like: like})
 	case report.Bare, report.Webhooks, report.Adapted:
 		kinds := map[report.Contender]mesh.Hosts{report.Bare: mesh.Bare, report.Webhooks: mesh.Webhooks, report.Adapted: mesh.Adapted}
 		m, err := mesh.Start(ctx, mesh.Options{Scenario: c.Scenario, Keys: g.keys, Hosts: kinds[c.Contender]})

@@ -179,6 +179,9 @@ func (g *group) warm(ctx context.Context, c report.Cell) error {
 // search finds the callers of a full load, and the throughput; once for each subject.
 func (g *group) search(ctx context.Context, c report.Cell) (callers int, throughput float64, err error) {
 	s := g.subject(c)
+	if s.like != nil {
+		s.callers, s.throughput = s.like.callers, s.like.throughput
+	}
 	if s.callers > 0 {
 		return s.callers, s.throughput, nil
 	}

@@ -34,7 +34,7 @@ const (
 	shards = 4
 
 	// Sizes are estimates for the bound.
-	seriesBytes, instanceBytes, reviewBytes, callBytes = 764, 160, 340, 210
+	seriesBytes, instanceBytes, reviewBytes, callBytes = 772, 160, 340, 210
 )
 
 // Recorder keeps the records. Its methods may be called concurrently.
@@ -56,6 +56,7 @@ type series struct {
 	Series
 	slowest, failed *Review
 	slowestTook     time.Duration
+	next            *series // of the call after it in the last review; nearly always that of the next review too
 }
 
 // Series has the counts of one hook in one cluster and minute. The hook without a name stands for the reviews of its stage themselves: their
@@ -136,16 +137,18 @@ func (m *minute) add(now time.Time, v *Review) (grown int64) {
 	if len(m.kept) < samples {
 		m.kept = append(m.kept, keep())
 	}
-	if s := m.seriesOf(v.Cluster, match.HookID{Stage: v.Stage}); s != nil {
-		s.addReview(v)
-		s.remember(v.Took+v.Edge, v.Failed(), keep)
+	last := m.seriesOf(v.Cluster, match.HookID{Stage: v.Stage})
+	if last != nil {
+		last.addReview(v)
+		last.remember(v.Took+v.Edge, v.Failed(), keep)
 	}
 	for i := range v.Calls {
 		c := &v.Calls[i]
-		s := m.seriesOf(v.Cluster, c.Hook)
+		s := m.seriesAfter(last, v.Cluster, c.Hook)
 		if s == nil {
 			continue
 		}
+		last = s
 		m.bytes += s.addCall(c, v.Size, slot)
 		s.remember(c.Took(), c.Failed(), keep)
 	}
@@ -155,6 +158,17 @@ func (m *minute) add(now time.Time, v *Review) (grown int64) {
 // slotOf returns the bit of the slot of a time.
 func (m *minute) slotOf(now time.Time) uint64 {
 	return 1 << min(Slots-1, max(0, now.Sub(m.begun)*Slots/time.Minute))
+}
+
+// seriesAfter is seriesOf for the call after one of a series, without a look into the map in nearly all reviews.
+func (m *minute) seriesAfter(last *series, cluster string, hook match.HookID) *series {
+	if last == nil {
+		return m.seriesOf(cluster, hook)
+	}
+	if last.next == nil || last.next.Hook != hook {
+		last.next = m.seriesOf(cluster, hook)
+	}
+	return last.next
 }
 
 // seriesOf returns nil for hooks past MaxHooks.

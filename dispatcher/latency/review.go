@@ -6,6 +6,7 @@
 package latency
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -119,13 +120,23 @@ func (r *Review) AttributeWaiting() {
 	r.Own = max(0, r.Took-r.Held-r.attribute())
 }
 
+// sortCalls sorts the calls by their begin. Nearly always they are in this order.
+func (r *Review) sortCalls() {
+	for i := 1; i < len(r.Calls); i++ {
+		if r.Calls[i].Begun < r.Calls[i-1].Begun {
+			slices.SortStableFunc(r.Calls, func(a, b Call) int { return cmp.Compare(a.Begun, b.Begun) })
+			return
+		}
+	}
+}
+
 // attribute sets Alone of all calls, and returns the time in which any was in flight.
 func (r *Review) attribute() (called time.Duration) {
 	if len(r.Calls) == 1 && r.Calls[0].Outcome != OutcomeDiscarded {
 		r.Calls[0].Alone = r.Calls[0].Took()
 		return r.Calls[0].Alone
 	}
-	slices.SortStableFunc(r.Calls, func(a, b Call) int { return int(a.Begun - b.Begun) })
+	r.sortCalls()
 	// reach is the end of the outstanding call that ends last, and second that of the one before it.
 	last, reach, second := -1, time.Duration(0), time.Duration(0)
 	flush := func(until time.Duration) { // the time until then in which only the last call is outstanding

@@ -15,8 +15,8 @@ import (
 const (
 	// scalarBytes is more than the numbers, tags and lengths of a Review, a HookCall or a Chunk take.
 	scalarBytes = 48
-	// traceparentBytes is the length of a W3C traceparent.
-	traceparentBytes = 55
+	// TraceparentBytes is the length of a W3C traceparent.
+	TraceparentBytes = 55
 )
 
 // HookCall is a HookCall to be encoded.
@@ -34,7 +34,7 @@ type HookCall struct {
 func HeadBound(parent trace.SpanContext) int {
 	n := PrefixBytes + scalarBytes
 	if parent.IsValid() {
-		n += traceparentBytes + len(parent.TraceState().String())
+		n += TraceparentBytes + len(parent.TraceState().String())
 	}
 	return n
 }
@@ -67,7 +67,7 @@ func AppendTrace(b []byte, span trace.SpanContext) []byte {
 		return b
 	}
 	of, id := span.TraceID(), span.SpanID()
-	b = protowire.AppendVarint(protowire.AppendTag(b, ReviewTraceparent, protowire.BytesType), traceparentBytes)
+	b = protowire.AppendVarint(protowire.AppendTag(b, ReviewTraceparent, protowire.BytesType), TraceparentBytes)
 	b = hex.AppendEncode(append(b, "00-"...), of[:])
 	b = hex.AppendEncode(append(b, '-'), id[:])
 	b = hex.AppendEncode(append(b, '-'), []byte{byte(span.TraceFlags())})
@@ -88,8 +88,8 @@ func ChunkHead(call uint64, total, hooks, size int) []byte {
 type ReviewView struct {
 	CallID      uint64
 	Hooks       []HookCallView
-	Traceparent string
-	Tracestate  string
+	Traceparent []byte
+	Tracestate  []byte
 	// Request is the encoded AdmissionRequest; nil if there is none.
 	Request []byte
 
@@ -139,9 +139,9 @@ func (r *ReviewView) Read(encoded []byte, maxHooks int) bool {
 				return true
 			}
 		case f.Number == ReviewTraceparent && f.IsText(body):
-			r.Traceparent = string(body)
+			r.Traceparent = body
 		case f.Number == ReviewTracestate && f.IsText(body):
-			r.Tracestate = string(body)
+			r.Tracestate = body
 		case f.Number == ReviewRequest && f.IsBytes:
 			r.Request = body
 		default:
