@@ -45,7 +45,7 @@ type step struct{ title, commands string }
 // steps are the commands from the folder to a verdict.
 func (l language) steps(dir string) []step {
 	return []step{
-		{"The SDK and the tests, with PORTCULLIS set to a clone of Portcullis: the SDK is not published yet", "cd " + dir + "\n" + strings.Join(l.commands, "\n")},
+		{"The SDK and the tests. PORTCULLIS is a clone of its repository, since the SDK is not published yet", "cd " + dir + "\n" + strings.Join(l.commands, "\n")},
 		{"A mesh, in a terminal of its own", "portcullis dev --no-samples --data-dir dev --listen-hosts 127.0.0.1:8444"},
 		{"The host, in another one, once the mesh serves", "cp mesh.yaml dev/config/imagepolicy.yaml\n" +
 			l.start + " --dispatchers 127.0.0.1:8444 --cert dev/certs/host.crt --key dev/certs/host.key --ca dev/certs/ca.crt"},
@@ -57,7 +57,7 @@ func (l language) steps(dir string) []step {
 func (l language) text(dir string) string {
 	var text strings.Builder
 	for _, s := range l.steps(dir) {
-		text.WriteString("# " + s.title + ":\n" + s.commands + "\n\n")
+		text.WriteString("# " + s.title + "\n" + s.commands + "\n\n")
 	}
 	return text.String()
 }
