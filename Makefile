@@ -39,8 +39,8 @@ run: build ## Run everything in one process, with a sample configuration and a s
 	$(BIN)/portcullis dev
 
 .PHONY: test
-test: ## All tests: unit and in-memory mesh under the race detector, then a real kube-apiserver
-	@.ci/phases "unit (race detector)" "$(MAKE) unit" "chart" "$(MAKE) charttest" "dashboards and alerts" "$(MAKE) monitoringtest" "end to end" "$(MAKE) e2e" "benchmarks, once each" "$(MAKE) benchtest"
+test: ## All tests: unit and in-memory mesh under the race detector, a real kube-apiserver, the SDKs of other languages
+	@.ci/phases "unit (race detector)" "$(MAKE) unit" "chart" "$(MAKE) charttest" "dashboards and alerts" "$(MAKE) monitoringtest" "SDKs" "$(MAKE) sdks" "end to end" "$(MAKE) e2e" "benchmarks, once each" "$(MAKE) benchtest"
 
 .PHONY: unit
 unit: ## Tests of this module under the race detector
@@ -58,22 +58,31 @@ LANGUAGES := python typescript java rust
 built = [[ -e $(or $(BUILT_$(1)),$(lastword $(TESTHOST_$(1)))) ]] && command -v $(firstword $(TESTHOST_$(1))) >/dev/null
 
 .PHONY: sdks
-sdks: ## Check the SDKs of other languages, and drive each by the conformance suite; skip those whose toolchain is missing
-	@.ci/phases $(foreach l,$(LANGUAGES),"sdk/$l" "sdk/$l/check" "conformance of $l" "$(MAKE) conformance-$l")
+sdks: ## Check the SDKs of other languages, drive each by the conformance suite, follow its page; skip those whose toolchain is missing
+	@$(MAKE) --jobs=2 --keep-going --output-sync=recurse page-go $(LANGUAGES:%=sdk-%) # two: much of the time is spent waiting
+
+.PHONY: $(LANGUAGES:%=sdk-%)
+$(LANGUAGES:%=sdk-%): sdk-%:
+	@.ci/phases "sdk/$*" "sdk/$*/check" "conformance of $*" "$(MAKE) conformance-$*" "page of $*" "$(MAKE) page-$*"
 
 .PHONY: $(LANGUAGES:%=conformance-%)
 $(LANGUAGES:%=conformance-%): conformance-%:
 	@if $(call built,$*); then \
-		go test ./conformance -count=1 -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
+		go test ./conformance -count=1 -timeout 30m -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
 	else echo "conformance: $* skipped, its test host is not built"; [[ -z "$${CI:-}" ]]; fi
 
 .PHONY: testhosts
 testhosts: ## Print the language and the command of each test host that is built, for tests
 	@$(foreach l,$(LANGUAGES),if $(call built,$l); then echo "$l $(TESTHOST_$l)"; fi;)
 
+# -v: it says how long each block of commands takes, or why it skips.
+.PHONY: page-go $(LANGUAGES:%=page-%)
+page-go $(LANGUAGES:%=page-%): page-%:
+	@go test ./examples -count=1 -v -timeout 40m -run TestThePage -args -language $*
+
 .PHONY: conformancetable
 conformancetable: ## Write docs/conformance.md by a run of the suite for each SDK that is built
-	go test ./conformance -count=1 -run TestConformance -args -name go -table $(abspath docs/conformance.md)
+	go test ./conformance -count=1 -timeout 30m -run TestConformance -args -name go -table $(abspath docs/conformance.md)
 	@for l in $(LANGUAGES); do $(MAKE) conformance-$$l PORTCULLIS_TABLE=$(abspath docs/conformance.md); done
 
 .PHONY: browser

@@ -22,7 +22,7 @@ var (
 	column = flag.String("name", cmp.Or(os.Getenv("PORTCULLIS_TESTHOST_NAME"), "go"), "name of the test host in the table")
 	table  = flag.String("table", os.Getenv("PORTCULLIS_TABLE"), "Markdown file with the results, of which the run writes its column")
 	// patience bounds each wait for something that has to happen. It is generous: a busy machine is no failure.
-	patience = flag.Duration("patience", duration(os.Getenv("PORTCULLIS_PATIENCE"), 20*time.Second), "bound of each wait")
+	patience = flag.Duration("patience", duration(os.Getenv("PORTCULLIS_PATIENCE"), 2*time.Minute), "bound of each wait")
 
 	underRace bool // set by race_test.go
 )
@@ -172,6 +172,7 @@ func writeTable(file, name string, results map[string]bool) error {
 		columns = append(columns, name)
 	}
 	var b strings.Builder
+	b.WriteString("# Conformance\n\nWhich test host passes which case of the [conformance suite](../conformance/README.md). `make conformancetable` writes it.\n\n")
 	fmt.Fprintf(&b, "| case | a host |%s\n|---|---|%s\n", cells(columns), strings.Repeat("---|", len(columns)))
 	for _, c := range cases() {
 		entries := make([]string, len(columns))

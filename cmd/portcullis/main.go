@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/internal/cli/console"
 	"github.com/portcullis-mesh/portcullis/internal/cli/contexts"
+	"github.com/portcullis-mesh/portcullis/internal/cli/host"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/internal/cli/review"
 	"github.com/portcullis-mesh/portcullis/internal/cli/shadow"
@@ -50,7 +51,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(),
 		check.NewCommand(), analyze.NewCommand(), analyze.NewTop(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),
-		cluster.NewCommand(), certs.NewCommand(), cli.NewVersionCommand(),
+		cluster.NewCommand(), certs.NewCommand(), host.NewCommand(), cli.NewVersionCommand(),
 	)
 	return root
 }

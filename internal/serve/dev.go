@@ -31,6 +31,7 @@ const (
 	devHost       = "spiffe://portcullis.dev/sample-host"
 	devHostName   = "sample-host"
 	devClientName = "client"
+	hooksSample   = "config/hooks.yaml"
 )
 
 // sampleHostTimeout is how long the sample host may take to be in rotation; an edited configuration may not know it.
@@ -42,7 +43,7 @@ var samples embed.FS
 // NewDevCommand returns "dev": a dispatcher with samples and a host, in one process.
 func NewDevCommand() *cobra.Command {
 	var dataDir, readyFile, listen, listenHosts, listenAdmin, logLevel string
-	var ignoreBad, profiles bool
+	var ignoreBad, profiles, noSamples bool
 	var webhooks webhookConfig
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -51,8 +52,12 @@ func NewDevCommand() *cobra.Command {
 to send it a review and what will come back. The host is connected as any host is: over gRPC and mutual TLS.
 
 The data directory holds the configuration (edit it: changes are in force within a second), certificates and a sample
-review. Without --data-dir it is a temporary one that is removed at the end.`,
+review. Without --data-dir it is a temporary one that is removed at the end.
+
+A host of your own dials it with the flags that dev prints: an address, and a certificate that dev has made for it. With --no-samples
+there is no other host, and no configuration but the cluster that reviews come from. "portcullis host init" makes such a host.`,
 		Example: `  portcullis dev
+  portcullis dev --no-samples --data-dir dev --listen-hosts 127.0.0.1:8444
   portcullis dev --data-dir ./portcullis-dev --ready-file ready.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +66,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 				return err
 			}
 			defer remove()
-			d := dev{dir: dir, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr()}
+			d := dev{dir: dir, noSamples: noSamples, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr()}
 			d.ready.name = cmp.Or(readyFile, d.path("ready.json"))
 			if err := removeReadyFile(d.ready.name); err != nil {
 				return err
@@ -79,6 +84,7 @@ review. Without --data-dir it is a temporary one that is removed at the end.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&dataDir, "data-dir", "", "directory for configuration and certificates (default: a temporary one)")
+	f.BoolVar(&noSamples, "no-samples", false, "write no sample hooks, and run no sample host; hooks that are in the data directory stay")
 	f.BoolVar(&ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
 	f.StringVar(&readyFile, "ready-file", "",
 		"write addresses and certificates there, as JSON, while everything serves (default: ready.json in the data directory)")
@@ -102,6 +108,7 @@ func devDir(dir string) (string, func(), error) {
 
 type dev struct {
 	dir       string
+	noSamples bool
 	out, logs io.Writer
 	ready     readyFile
 	log       *slog.Logger
@@ -109,7 +116,7 @@ type dev struct {
 
 func (d *dev) path(name string) string { return filepath.Join(d.dir, name) }
 
-// run prepares the directory, serves, and runs the sample host beside.
+// run prepares the directory, serves, and runs the sample host beside, if there is one.
 func (d *dev) run(ctx context.Context, c serveConfig) error {
 	var err error
 	if d.log, err = telemetry.NewLogger(d.logs, c.logFormat, c.logLevel); err != nil {
@@ -133,6 +140,10 @@ func (d *dev) run(ctx context.Context, c serveConfig) error {
 	g.Go(func() error {
 		select {
 		case info := <-serving:
+			info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
+			if d.noSamples {
+				return d.announce(info)
+			}
 			return d.host(gctx, info)
 		case <-gctx.Done():
 			return nil
@@ -182,7 +193,10 @@ func (d *dev) prepare() error {
 }
 
 func (d *dev) writeSamples() error {
-	for _, name := range []string{"config/hooks.yaml", "config/mesh.yaml", "pod.json"} {
+	for _, name := range []string{hooksSample, "config/mesh.yaml", "pod.json"} {
+		if name == hooksSample && d.noSamples {
+			continue
+		}
 		file := d.path(name)
 		if _, err := os.Stat(file); err == nil {
 			continue
@@ -201,7 +215,7 @@ func (d *dev) writeSamples() error {
 	return nil
 }
 
-// host runs the sample host until ctx ends, and prints the guide once its hooks are in rotation.
+// host runs the sample host until ctx ends, and announces the mesh once its hooks are in rotation.
 func (d *dev) host(ctx context.Context, info readyInfo) error {
 	tracing := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
 	defer shutdownTelemetry(ctx, tracing, d.log)
@@ -227,49 +241,64 @@ func (d *dev) host(ctx context.Context, info readyInfo) error {
 		case <-gctx.Done():
 			return nil
 		}
-		info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
-		if err := d.ready.write(info); err != nil {
-			return err
-		}
-		d.explain(info)
-		return nil
+		return d.announce(info)
 	})
 	return g.Wait()
 }
 
+// announce writes the ready file and prints the guide.
+func (d *dev) announce(info readyInfo) error {
+	if err := d.ready.write(info); err != nil {
+		return err
+	}
+	d.explain(info)
+	return nil
+}
+
 func (d *dev) explain(info readyInfo) {
 	cert, key := d.hostFiles()
-	review := func(stage, more string) string {
-		return strings.Join([]string{os.Args[0], "review -f", d.path("pod.json"), "--stage", stage + more, "--ready-file", d.ready.name}, " ")
-	}
 	fmt.Fprintf(d.out, `Portcullis is serving. Cluster %[1]q is called by identity %[2]q.
 
   configuration  %[3]s   (edit it; changes are in force within a second)
   metrics        %[4]s/metrics
-  in a browser   %[16]s
-  hosts dial     %[5]s
-    authority    %[6]s
-    certificate  %[7]s   (identity %[9]s)
-    its key      %[8]s
+  in a browser   %[5]s console --ready-file %[6]s
+  hosts dial     %[7]s, as %[8]q: the identity in the certificate that is made for them
 
-A Pod with an image that is not pinned. Hook "pinned-images.portcullis.dev" denies it, with code 403; why other hooks were
+A host of your own (%[5]s host init --help) starts with these flags. Its hooks and a HookRoute belong into the configuration:
+
+  --dispatchers %[7]s --cert %[9]s --key %[10]s --ca %[11]s
+
+`, devCluster, devAPIServer, d.path("config"), info.Admin, os.Args[0], d.ready.name, info.Hosts, devHost, cert, key, info.CA)
+	if d.noSamples {
+		fmt.Fprintf(d.out, "Send a review of a Pod to the validating hooks, and to the mutating ones:\n\n  %s\n  %s\n\n",
+			d.review("validate --explain"), d.review("mutate"))
+	} else {
+		d.explainSamples(info)
+	}
+	fmt.Fprintln(d.out, "Ctrl-C stops it.")
+}
+
+func (d *dev) explainSamples(info readyInfo) {
+	fmt.Fprintf(d.out, `A Pod with an image that is not pinned. Hook "pinned-images.portcullis.dev" denies it, with code 403; why other hooks were
 not called is printed too:
 
-  %[10]s
+  %[1]s
 
 The same Pod, mutated by two hooks in order: the answer carries one patch that adds two labels, the second of which is made
 from the first:
 
-  %[11]s
+  %[2]s
 
 As an API server sends it, as JSON over HTTPS:
 
-  curl -sS -w '\n' --cacert %[6]s --cert %[12]s --key %[13]s \
-    -H 'Content-Type: application/json' --data-binary @%[14]s \
-    %[15]s/v1/clusters/%[1]s/validate
+  curl -sS -w '\n' --cacert %[3]s --cert %[4]s --key %[5]s \
+    -H 'Content-Type: application/json' --data-binary @%[6]s \
+    %[7]s/v1/clusters/%[8]s/validate
 
-Ctrl-C stops it.
-`, devCluster, devAPIServer, d.path("config"), info.Admin, info.Hosts, info.CA, cert, key, devHost,
-		review("validate", " --explain"), review("mutate", ""), info.ClientCert, info.ClientKey, d.path("pod.json"), info.Bridge,
-		os.Args[0]+" console --ready-file "+d.ready.name)
+`, d.review("validate --explain"), d.review("mutate"), info.CA, info.ClientCert, info.ClientKey, d.path("pod.json"), info.Bridge, devCluster)
+}
+
+// review is the command that sends the sample review to a stage.
+func (d *dev) review(stage string) string {
+	return strings.Join([]string{os.Args[0], "review -f", d.path("pod.json"), "--stage", stage, "--ready-file", d.ready.name}, " ")
 }

@@ -1,17 +1,81 @@
 package serve
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
+
+// TestDevWithoutSamplesHandsOutWhatAHostNeeds: a host that is started with the line that dev prints is in rotation.
+func TestDevWithoutSamplesHandsOutWhatAHostNeeds(t *testing.T) {
+	dir := t.TempDir()
+	printed, out := io.Pipe()
+	cmd := NewDevCommand()
+	cmd.SetArgs([]string{"--no-samples", "--data-dir", dir})
+	cmd.SetOut(out)
+	cmd.SetErr(t.Output())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		out.Close()
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := within(t, "the end of dev", ended); err != nil {
+			t.Error(err)
+		}
+	})
+
+	var said string
+	for lines := bufio.NewScanner(printed); !strings.HasPrefix(lines.Text(), "Ctrl-C") && lines.Scan(); {
+		said += lines.Text() + "\n"
+	}
+	line := regexp.MustCompile(`--dispatchers (\S+) --cert (\S+) --key (\S+) --ca (\S+)\n`).FindStringSubmatch(said)
+	if line == nil || strings.Contains(said, "pinned-images") {
+		t.Fatalf("dev prints no line for a host, or tells of samples:\n%s", said)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "config", "hooks.yaml")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there are sample hooks: %v", err)
+	}
+
+	mesh, err := os.ReadFile("../../examples/imagepolicy/mesh.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config", "imagepolicy.yaml"), mesh, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host, err := hostsdk.New(hostsdk.Options{
+		Name: "own", Dispatchers: line[1:2], TLS: hostsdk.TLSFiles(line[2], line[3], line[4]), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Validate("imagepolicy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
+	left := make(chan error, 1)
+	go func() { left <- host.Run(ctx) }()
+	within(t, "its hook in rotation", host.Ready())
+	stop()
+	if err := within(t, "the end of the host", left); err != nil {
+		t.Error(err)
+	}
+}
 
 // What dev begins with is an example: nothing about it is to be warned of.
 func TestNothingIsToBeSaidAboutTheSamplesOfDev(t *testing.T) {

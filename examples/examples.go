@@ -1,0 +1,25 @@
+// Package examples holds the hosts that are written in each language with an SDK, as files that a new host begins with. The directories beside
+// this file are the hosts themselves.
+package examples
+
+import (
+	"embed"
+	"io/fs"
+)
+
+//go:embed imagepolicy/.gitignore imagepolicy/*.go imagepolicy/mesh.yaml
+//go:embed imagepolicy-java/.gitignore imagepolicy-java/mesh.yaml imagepolicy-java/pom.xml imagepolicy-java/src
+//go:embed imagepolicy-python/.gitignore imagepolicy-python/*.py imagepolicy-python/mesh.yaml
+//go:embed imagepolicy-rust/.gitignore imagepolicy-rust/Cargo.toml imagepolicy-rust/mesh.yaml imagepolicy-rust/rustfmt.toml imagepolicy-rust/src
+//go:embed imagepolicy-typescript/.gitignore imagepolicy-typescript/mesh.yaml imagepolicy-typescript/*.json
+//go:embed imagepolicy-typescript/src imagepolicy-typescript/test
+var hosts embed.FS
+
+// Files are what an author of a host copies from a directory beside this file, such as "imagepolicy-rust". It is an error if that holds no host.
+// They are read-only, and safe for concurrent use.
+func Files(directory string) (fs.FS, error) {
+	if _, err := fs.Stat(hosts, directory); err != nil {
+		return nil, err
+	}
+	return fs.Sub(hosts, directory)
+}
