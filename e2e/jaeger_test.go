@@ -60,28 +60,39 @@ func wantInJaeger(t *testing.T, trace, client string) {
 // otlpSpans is the JSON of OTLP, as far as the tests look at it.
 type otlpSpans struct {
 	ResourceSpans []struct {
-		Resource   struct{ Attributes otlpAttributes }
+		Resource struct {
+			Attributes otlpAttributes `json:"attributes"`
+		} `json:"resource"`
 		ScopeSpans []struct {
-			Spans []struct {
-				SpanID, ParentSpanID, Name string
-				Attributes                 otlpAttributes
-				Events                     []otlpEvent
-			}
-		}
-	}
+			Spans []otlpSpan `json:"spans"`
+		} `json:"scopeSpans"`
+	} `json:"resourceSpans"`
 }
 
-type otlpEvent struct{ Name, TimeUnixNano string }
+type otlpSpan struct {
+	ID         string         `json:"spanId"`
+	Parent     string         `json:"parentSpanId"`
+	Name       string         `json:"name"`
+	Attributes otlpAttributes `json:"attributes"`
+	Events     []otlpEvent    `json:"events"`
+}
+
+type otlpEvent struct {
+	Name string `json:"name"`
+	Time string `json:"timeUnixNano"`
+}
 
 type otlpAttributes []struct {
-	Key   string
-	Value struct{ StringValue string }
+	Key   string `json:"key"`
+	Value struct {
+		String string `json:"stringValue"`
+	} `json:"value"`
 }
 
 func (a otlpAttributes) value(key string) string {
 	for _, kv := range a {
 		if kv.Key == key {
-			return kv.Value.StringValue
+			return kv.Value.String
 		}
 	}
 	return ""
@@ -99,7 +110,9 @@ func jaegerTrace(ctx context.Context, url string) ([]collector.Span, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	var answer struct{ Result otlpSpans }
+	var answer struct {
+		Result otlpSpans `json:"result"`
+	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s: %w", url, response.Status, err)
 	}
@@ -109,10 +122,10 @@ func jaegerTrace(ctx context.Context, url string) ([]collector.Span, error) {
 			for _, s := range scope.Spans {
 				span := collector.Span{
 					Service: process.Resource.Attributes.value("service.name"), Name: s.Name,
-					ID: s.SpanID, Parent: s.ParentSpanID, Cluster: s.Attributes.value("k8s.cluster.name"),
+					ID: s.ID, Parent: s.Parent, Cluster: s.Attributes.value("k8s.cluster.name"),
 				}
 				// Jaeger's API sorts them by name.
-				slices.SortStableFunc(s.Events, func(a, b otlpEvent) int { return cmp.Compare(a.TimeUnixNano, b.TimeUnixNano) })
+				slices.SortStableFunc(s.Events, func(a, b otlpEvent) int { return cmp.Compare(a.Time, b.Time) })
 				for _, e := range s.Events {
 					span.Events = append(span.Events, e.Name)
 				}
