@@ -133,12 +133,12 @@ func TestKubectlDrivesCustomResources(t *testing.T) {
 	c.closed(t)
 
 	route := func(inForce string) string {
-		return "NAME  CONFIGURATION  ACCEPTED  IN FORCE  SERVED\npolicies  policies  True  " + inForce + "  0\n"
+		return "NAME  CONFIGURATION  ACCEPTED  IN FORCE  SERVED\npolicies  " + "policies  True  " + inForce + "  0\n"
 	}
 	for _, name := range []string{"hookroutes", "hookroute", "hroute", "hr"} {
 		showsColumns(t, route("2/2"), name)
 	}
-	showsColumns(t, "NAME  CONFIGURATION  HOOK  ACCEPTED  IN FORCE  SERVED\npolicies  policies  True  2/2  0\n", "hr", "-o=wide")
+	showsColumns(t, "NAME  CONFIGURATION  HOOK  ACCEPTED  IN FORCE  SERVED\npolicies  "+"policies  True  2/2  0\n", "hr", "-o=wide")
 	showsColumns(t, "NAME  ACCEPTED  IN FORCE  SERVED\npolicies  True  2/2  0\n", "vhook")
 	showsColumns(t, "NAME  ACCEPTED  IN FORCE  SERVED\ndefaults  True  2/2  0\n", "mhook")
 	showsColumns(t, "NAME  ACCEPTED  IN FORCE  SERVED\nelsewhere  True  2/2\n", "pcluster")

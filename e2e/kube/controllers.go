@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// controllerWorkers is how many objects of a kind a controller looks at at a time.
+	// controllerWorkers is how many workers each controller has.
 	controllerWorkers = 2
 	// collectorPeriod is how often the garbage collector looks for new kinds.
 	collectorPeriod = time.Second
