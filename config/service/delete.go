@@ -16,8 +16,12 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// sweepInterval is how often Run looks for removed objects that can be deleted.
-const sweepInterval = time.Second
+const (
+	// sweepInterval is how often Run looks for removed objects that can be deleted.
+	sweepInterval = time.Second
+	// sweptTogether is how many objects one transaction deletes at most: etcd takes 128 operations in one by default.
+	sweptTogether = 32
+)
 
 // Delete implements configv1.ConfigServiceServer.
 func (s *Service) Delete(ctx context.Context, r *configv1.DeleteRequest) (*configv1.DeleteResponse, error) {
@@ -104,25 +108,35 @@ func (s *Service) Run(ctx context.Context) error {
 // sweep deletes removed objects, and takes hooks out of Pending that are called by the snapshot in force. The error is
 // etcdstore.ErrMoved if another change came between.
 func (s *Service) sweep(ctx context.Context) error {
+	for {
+		if swept, err := s.sweepSome(ctx); err != nil || swept < sweptTogether {
+			return err
+		}
+	}
+}
+
+// sweepSome is sweep for sweptTogether objects at most. It returns how many it has deleted.
+func (s *Service) sweepSome(ctx context.Context) (swept int, err error) {
 	live := s.o.Live.Configuration()
 	st, err := s.read(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	e := st.newEdit("", s.now().UTC())
 	var dispatchers []etcdstore.Status
 	for key, r := range st.state.Records {
-		if !r.Removing {
+		if !r.Removing || swept == sweptTogether {
 			continue
 		}
 		if dispatchers == nil {
 			if dispatchers, err = s.o.Objects.Dispatchers(ctx); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		if released(dispatchers, r.Revision) {
 			e.remove(key)
 			e.Change.Actor = r.Actor
+			swept++
 		}
 	}
 	if live.Snapshot() != nil && etcdRevision(live.Sources) == st.state.Revision {
@@ -130,7 +144,7 @@ func (s *Service) sweep(ctx context.Context) error {
 	}
 	e.Change.Actor = cmp.Or(e.Change.Actor, rotator)
 	_, err = s.commit(ctx, e)
-	return err
+	return swept, err
 }
 
 // released reports whether every live dispatcher uses a revision, and none uses an earlier one for a review.
