@@ -134,7 +134,7 @@ func (r *report) err() error {
 	return &cli.CodedError{Code: cli.ExitDenied}
 }
 
-// failure is what is wrong when the command ends with an error. A denial is no failure.
+// failure is the text of the failure with which the command ends; empty without one. A denial is no failure.
 func (r *report) failure(err error) string {
 	var verdict *cli.CodedError // that of the method err
 	switch {
