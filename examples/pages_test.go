@@ -60,7 +60,7 @@ func newPage(t *testing.T) *page {
 	}
 	for _, tool := range append(tools[*language], "bash", "git", "tar") {
 		if _, err := exec.LookPath(tool); err != nil {
-			missing(t, "no %s to follow the page with", tool)
+			missingf(t, "no %s to follow the page with", tool)
 		}
 	}
 	root, err := filepath.Abs("..")
@@ -87,8 +87,8 @@ func newPage(t *testing.T) *page {
 	return p
 }
 
-// missing skips the test, and fails it where nothing may be skipped.
-func missing(t *testing.T, format string, args ...any) {
+// missingf skips the test, and fails it where nothing may be skipped.
+func missingf(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
 		t.Fatalf(format, args...)
@@ -105,7 +105,7 @@ func (p *page) useWhatTheCheckFetched(root string) {
 	case "java":
 		maven, _ := filepath.Glob(filepath.Join(tmp, "sdk-java", "apache-maven-*", "bin"))
 		if len(maven) == 0 {
-			missing(p.T, "sdk/java/check has fetched no Maven")
+			missingf(p.T, "sdk/java/check has fetched no Maven")
 		}
 		p.env = append(p.env, "PATH="+maven[0]+string(os.PathListSeparator)+os.Getenv("PATH"),
 			"MAVEN_ARGS=-B -q -ntp -Dmaven.repo.local="+filepath.Join(tmp, "sdk-java", "m2"))

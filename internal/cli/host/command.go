@@ -81,7 +81,7 @@ func write(dir string, files fs.FS) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(to, ownProject(data), 0o644)
+		return os.WriteFile(to, ownProject(data), 0o644) //nolint:gosec // the sources of a project are for all to read
 	})
 }
 

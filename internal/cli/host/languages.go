@@ -22,7 +22,7 @@ func languages() map[string]language {
 			"mvn package",
 		}, "java -jar target/imagepolicy-0.1.0.jar"},
 		"python": {"imagepolicy-python", []string{
-			"python3 -m venv venv",
+			"python3 -m venv venv", //nolint:dupword // the module and the directory
 			`venv/bin/pip install "$PORTCULLIS"/sdk/python pytest`,
 			"venv/bin/pytest",
 		}, "venv/bin/python imagepolicy.py"},
