@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -99,10 +100,13 @@ func taking(h *match.Hook, versions ...string) *match.Hook {
 	return &out
 }
 
-// readReview reads what the webhook was asked.
+// readReview reads what the webhook was asked; nil if the caller has given up before it was sent.
 func readReview(t testing.TB, r *http.Request) *k8sv1.AdmissionReview {
 	t.Helper()
 	body, err := io.ReadAll(r.Body)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
 	if err != nil {
 		t.Errorf("reading the review: %v", err)
 		return nil
