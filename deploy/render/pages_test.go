@@ -26,6 +26,8 @@ var otherNames = []string{
 	"portcullis-access",    // the service account that `cluster join` makes
 	"portcullis-follow",    // a field manager, and a Lease
 	"portcullis-entries",   // the Lease of the dispatcher that keeps entries
+	"portcullis-dev",       // a service of traces, and a directory
+	"portcullis-review",    // a service of traces
 }
 
 // pages are those that tell of the chart by its names.
