@@ -71,9 +71,10 @@ func TestAHookIsInForceOnceEntriesBringItsRequests(t *testing.T) {
 			t.Errorf("%s: %d writes were made of %d", step, n, writes)
 		}
 	}
-	defer inBackground(t, func(ctx context.Context) error { // the API server calls hooks all the time, as in real clusters
+	end := inBackground(t, func(ctx context.Context) error { // the API server calls hooks all the time, as in real clusters
 		return errors.Join(c.createDryName(ctx, "other"), configMaps.create(ctx, "other"))
-	})()
+	})
+	defer end()
 
 	hooks := inOurGroup(t, kube.Validating("policies", on(first, "configmaps")))
 	c.apply(t, hooks)
