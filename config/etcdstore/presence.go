@@ -62,8 +62,10 @@ type Status struct {
 	// limit.
 	EntryDrifts []EntryDrift `json:"entryDrifts,omitempty"`
 	// EntriesBehind lists the clusters whose entries the mesh keeps, and that this dispatcher does not know to be those of the
-	// configuration in force here, or to be those by which the API servers of the cluster call, up to a limit.
+	// configuration in force here, or to be those by which the API servers of the cluster call, up to a limit. Those that failed are last.
 	EntriesBehind []EntriesBehind `json:"entriesBehind,omitempty"`
+	// EntriesBehindMore names the other such clusters.
+	EntriesBehindMore []string `json:"entriesBehindMore,omitempty"`
 	// Follows describes the clusters whose webhook configurations this dispatcher follows.
 	Follows []Follow `json:"follows,omitempty"`
 	// StaleUntil is the end of a permit to judge by a stale configuration; zero without one.

@@ -31,7 +31,7 @@ func (m *meshState) entriesBehind(key config.Key) config.Problems {
 		return nil
 	}
 	for i := range m.dispatchers {
-		for _, b := range m.dispatchers[i].EntriesBehind {
+		for _, b := range allBehind(&m.dispatchers[i]) {
 			if b.Cluster == key.Name {
 				code := CodeEntriesBehind
 				if b.Failed {
@@ -48,6 +48,18 @@ func (m *meshState) entriesBehind(key config.Key) config.Problems {
 	return nil
 }
 
+// allBehind are the clusters whose entries a dispatcher reports to be behind. Of those that it only names, each hook may lack entries.
+func allBehind(d *etcdstore.Status) []etcdstore.EntriesBehind {
+	all := slices.Clip(d.EntriesBehind)
+	failed := len(all) > 0 && all[len(all)-1].Failed // so have those behind it
+	for _, cluster := range d.EntriesBehindMore {
+		all = append(all, etcdstore.EntriesBehind{
+			Cluster: cluster, Message: "more clusters are behind than the report explains", LackingMore: 1, Failed: failed,
+		})
+	}
+	return all
+}
+
 // withoutEntries is why the entries of a cluster that the mesh keeps may not bring the requests of all hooks of a webhook configuration; empty if
 // they do. A dispatcher that has not read the entries yet counts only where none has.
 func (m *meshState) withoutEntries(key config.Key) string {
@@ -57,7 +69,7 @@ func (m *meshState) withoutEntries(key config.Key) string {
 	var clusters []string
 	why, unread := "", map[string]int{}
 	for i := range m.dispatchers {
-		for _, b := range m.dispatchers[i].EntriesBehind {
+		for _, b := range allBehind(&m.dispatchers[i]) {
 			if b.Unread {
 				unread[b.Cluster]++
 			}

@@ -90,27 +90,32 @@ func TestAHookIsEffectiveOnceItsEntriesBringItsRequests(t *testing.T) {
 	const object = "ValidatingWebhookConfiguration/p"
 	for name, tt := range map[string]struct {
 		one, two []etcdstore.EntriesBehind
-		want     string // the message; empty for True
+		want     string   // the message; empty for True
+		more     []string // that one only names
 	}{
-		"they are written": {nil, nil, ""},
+		"they are written": {nil, nil, "", nil},
+		"those of more clusters than a report explains": {
+			nil, nil, "the entries that the mesh keeps may not bring all of its requests yet in east: more clusters are behind than the report explains",
+			[]string{"east"},
+		},
 		"one dispatcher knows that they lack it": {
 			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{object}}}, nil,
-			"the entries that the mesh keeps may not bring all of its requests yet in east: soon",
+			"the entries that the mesh keeps may not bring all of its requests yet in east: soon", nil,
 		},
-		"they lack another one": {[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}}}, nil, ""},
+		"they lack another one": {[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}}}, nil, "", nil},
 		"they lack more than a report names": {
 			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}, LackingMore: 1}}, nil,
-			"the entries that the mesh keeps may not bring all of its requests yet in east: soon",
+			"the entries that the mesh keeps may not bring all of its requests yet in east: soon", nil,
 		},
-		"one dispatcher has begun": {[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, nil, ""},
+		"one dispatcher has begun": {[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, nil, "", nil},
 		"all have begun": {
 			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, []etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}},
-			"the entries that the mesh keeps may not bring all of its requests yet in east: soon",
+			"the entries that the mesh keeps may not bring all of its requests yet in east: soon", nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			one, two := said(revision, revision), said(revision, revision)
-			one.EntriesBehind, two.EntriesBehind = tt.one, tt.two
+			one.EntriesBehind, two.EntriesBehind, one.EntriesBehindMore = tt.one, tt.two, tt.more
 			f.hang("one", one)
 			f.hang("two", two)
 			a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: policyKey})

@@ -31,7 +31,7 @@ const (
 	maxUnserved       = 64  // hooks without a host
 	maxDrifts         = 64  // clusters whose entries do not fit
 	maxUnplanned      = 4   // hooks of each of them
-	maxBehind         = 64  // clusters whose entries are not written yet
+	maxBehind         = 64  // clusters whose entries are not written yet; the others are named
 	maxBehindMessage  = 512 // bytes of the reason
 	maxLacking        = 16  // configurations whose requests the entries of each of them do not bring
 	maxFollows        = 64  // clusters whose objects this dispatcher follows
@@ -46,7 +46,7 @@ func (a *controlPlane) status(c *store.Configuration) etcdstore.Status {
 	}
 	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
 	s.EntryDrifts = reportDrifts(a.judge.EntryDrifts(c.Snapshot()))
-	s.EntriesBehind = reportBehind(entriesBehind(c, a.kept()))
+	s.EntriesBehind, s.EntriesBehindMore = reportBehind(entriesBehind(c, a.kept()))
 	s.Follows = reportFollows(a.follows())
 	if p := a.live.Permitted(); p != nil {
 		s.StaleUntil = p.Until
@@ -65,7 +65,8 @@ func sameStatus(a, b *etcdstore.Status) bool {
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
 		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
 		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts) &&
-		reflect.DeepEqual(a.EntriesBehind, b.EntriesBehind) && reflect.DeepEqual(a.Follows, b.Follows)
+		reflect.DeepEqual(a.EntriesBehind, b.EntriesBehind) &&
+		slices.Equal(a.EntriesBehindMore, b.EntriesBehindMore) && reflect.DeepEqual(a.Follows, b.Follows)
 }
 
 // pendingHooks are the pending hooks for the report.
@@ -142,7 +143,7 @@ type behind struct {
 	lacking      []*match.Hook // those of the configuration whose requests they may not bring
 }
 
-// entriesBehind are all such clusters, by name.
+// entriesBehind are all such clusters, by name: first those whose entries the mesh is about to write.
 func entriesBehind(c *store.Configuration, known []keeper.State) []behind {
 	states := make(map[string]keeper.State, len(known))
 	for _, s := range known {
@@ -166,7 +167,15 @@ func entriesBehind(c *store.Configuration, known []keeper.State) []behind {
 			all = append(all, b)
 		}
 	}
-	slices.SortFunc(all, func(a, b behind) int { return cmp.Compare(a.cluster, b.cluster) })
+	slices.SortFunc(all, func(a, b behind) int {
+		if a.failed != b.failed {
+			if b.failed {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.cluster, b.cluster)
+	})
 	return all
 }
 
@@ -178,9 +187,11 @@ func (b *behind) brings(h *match.Hook) bool {
 	return !b.unread && !slices.ContainsFunc(b.lacking, func(l *match.Hook) bool { return l.ID == h.ID })
 }
 
-// reportBehind are the first of them for the report.
-func reportBehind(all []behind) []etcdstore.EntriesBehind {
-	var reported []etcdstore.EntriesBehind
+// reportBehind are the first of them for the report, and the names of the others.
+func reportBehind(all []behind) (reported []etcdstore.EntriesBehind, more []string) {
+	for _, b := range all[min(len(all), maxBehind):] {
+		more = append(more, b.cluster)
+	}
 	for _, b := range all[:min(len(all), maxBehind)] {
 		r := etcdstore.EntriesBehind{
 			Cluster: b.cluster, Message: strings.ToValidUTF8(b.why[:min(len(b.why), maxBehindMessage)], ""), Failed: b.failed, Unread: b.unread,
@@ -195,7 +206,7 @@ func reportBehind(all []behind) []etcdstore.EntriesBehind {
 		r.LackingMore = max(0, r.LackingMore)
 		reported = append(reported, r)
 	}
-	return reported
+	return reported, more
 }
 
 func (a *app) entryDrifts() []dispatcher.EntryDrift {
