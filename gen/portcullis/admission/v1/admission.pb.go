@@ -103,6 +103,9 @@ const (
 	Stage_STAGE_REINVOKE Stage = 3
 	// All stages, for direct callers.
 	Stage_STAGE_ADMIT Stage = 4
+	// Initializers of objects to be created, in order, before the mutating hooks. No caller asks for it: it is the stage of a hook in
+	// HookOffer and HookCall.
+	Stage_STAGE_INITIALIZE Stage = 5
 )
 
 // Enum value maps for Stage.
@@ -113,6 +116,7 @@ var (
 		2: "STAGE_VALIDATE",
 		3: "STAGE_REINVOKE",
 		4: "STAGE_ADMIT",
+		5: "STAGE_INITIALIZE",
 	}
 	Stage_value = map[string]int32{
 		"STAGE_UNSPECIFIED": 0,
@@ -120,6 +124,7 @@ var (
 		"STAGE_VALIDATE":    2,
 		"STAGE_REINVOKE":    3,
 		"STAGE_ADMIT":       4,
+		"STAGE_INITIALIZE":  5,
 	}
 )
 
@@ -1079,13 +1084,14 @@ const file_portcullis_admission_v1_admission_proto_rawDesc = "" +
 	"\x0fPROJECTION_FULL\x10\x01\x12\x1c\n" +
 	"\x18PROJECTION_NO_OLD_OBJECT\x10\x02\x12\x17\n" +
 	"\x13PROJECTION_METADATA\x10\x03\x12\x1f\n" +
-	"\x1bPROJECTION_SECRETS_DIGESTED\x10\x04*i\n" +
+	"\x1bPROJECTION_SECRETS_DIGESTED\x10\x04*\x7f\n" +
 	"\x05Stage\x12\x15\n" +
 	"\x11STAGE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTAGE_MUTATE\x10\x01\x12\x12\n" +
 	"\x0eSTAGE_VALIDATE\x10\x02\x12\x12\n" +
 	"\x0eSTAGE_REINVOKE\x10\x03\x12\x0f\n" +
-	"\vSTAGE_ADMIT\x10\x04BOZMgithub.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1;admissionv1b\x06proto3"
+	"\vSTAGE_ADMIT\x10\x04\x12\x14\n" +
+	"\x10STAGE_INITIALIZE\x10\x05BOZMgithub.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1;admissionv1b\x06proto3"
 
 var (
 	file_portcullis_admission_v1_admission_proto_rawDescOnce sync.Once
