@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
