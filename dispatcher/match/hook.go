@@ -127,6 +127,9 @@ func (h *Hook) Path(field string) string {
 // Initializes reports whether the hook is an initializer: one that is called for a CREATE before the mutating hooks, with the object staged.
 func (h *Hook) Initializes() bool { return h.ID.Stage == admissionv1.Stage_STAGE_INITIALIZE }
 
+// HasHosts reports whether hosts serve the hook over streams, or controllers act for an initializer: else it is a JSON webhook.
+func (h *Hook) HasHosts() bool { return h.Route.Stream || h.Initializes() }
+
 // Decides reports whether a review may depend on the hook: neither one in shadow nor one that is pending decides anything.
 func (h *Hook) Decides() bool { return !h.Route.Shadow && !h.Pending }
 
