@@ -48,6 +48,8 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/initializer"
+	"github.com/portcullis-mesh/portcullis/initializer/staged"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
@@ -81,6 +83,8 @@ type app struct {
 	codec     *builtin.Codec
 	latencies *latency.Recorder
 	shadows   *shadow.Recorder
+	staged    *staged.Store       // nil without etcd
+	stager    *initializer.Stager // likewise
 	judge     *dispatcher.Dispatcher
 	bridge    *bridge.Bridge
 	grpc      *grpc.Server
@@ -158,6 +162,9 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 		return nil, err
 	}
 	if err := a.wireStore(stores, metrics); err != nil {
+		return nil, err
+	}
+	if err := a.wireStager(stores, metrics); err != nil {
 		return nil, err
 	}
 	if err := a.wireRoad(metrics); err != nil {
@@ -289,6 +296,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Clusters:       a.clusters,
 		Streams:        a.registry,
 		Webhooks:       a.webhooks,
+		Stager:         a.stagerOf(),
 		Capacity:       a.registry,
 		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
 		TracerProvider: a.telemetry.TracerProvider,
