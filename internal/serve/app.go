@@ -48,8 +48,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-	"github.com/portcullis-mesh/portcullis/initializer"
-	"github.com/portcullis-mesh/portcullis/initializer/staged"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
@@ -62,38 +60,37 @@ const maxHooksNoted = 8
 
 // app is one dispatcher with its edges, wired and not yet running.
 type app struct {
-	config    serveConfig
-	log       *slog.Logger
-	telemetry *telemetry.Telemetry
-	gatherer  prometheus.Gatherer
-	store     *store.Store
-	control   *controlPlane
-	statuses  *configkubernetes.StatusWriter // nil without custom resources
-	permits   *permit.Keeper
-	lastGood  *lastgood.Keeper // nil without a directory for it
-	keys      *capabilityKeys
-	clusters  *cluster.Registry
-	following *follow.Manager
-	keeper    *keeper.Keeper
-	tunnels   *tunnel.Registry
-	registry  *session.Registry
-	hosts     *session.Server
-	channels  *channels
-	webhooks  *outbound.Client
-	codec     *builtin.Codec
-	latencies *latency.Recorder
-	shadows   *shadow.Recorder
-	staged    *staged.Store       // nil without etcd
-	stager    *initializer.Stager // likewise
-	judge     *dispatcher.Dispatcher
-	bridge    *bridge.Bridge
-	grpc      *grpc.Server
-	health    *health.Server
-	edge      *certs.Reloader // the files of the listener for API servers
-	hostsEdge *certs.Reloader // those of the listener for hosts
-	admin     *http.Server
-	begun     time.Time
-	wasReady  atomic.Bool // missing has returned nothing once
+	config       serveConfig
+	log          *slog.Logger
+	telemetry    *telemetry.Telemetry
+	gatherer     prometheus.Gatherer
+	store        *store.Store
+	control      *controlPlane
+	statuses     *configkubernetes.StatusWriter // nil without custom resources
+	permits      *permit.Keeper
+	lastGood     *lastgood.Keeper // nil without a directory for it
+	keys         *capabilityKeys
+	clusters     *cluster.Registry
+	following    *follow.Manager
+	keeper       *keeper.Keeper
+	tunnels      *tunnel.Registry
+	registry     *session.Registry
+	hosts        *session.Server
+	channels     *channels
+	webhooks     *outbound.Client
+	codec        *builtin.Codec
+	latencies    *latency.Recorder
+	shadows      *shadow.Recorder
+	initializers *initializers // nil without etcd
+	judge        *dispatcher.Dispatcher
+	bridge       *bridge.Bridge
+	grpc         *grpc.Server
+	health       *health.Server
+	edge         *certs.Reloader // the files of the listener for API servers
+	hostsEdge    *certs.Reloader // those of the listener for hosts
+	admin        *http.Server
+	begun        time.Time
+	wasReady     atomic.Bool // missing has returned nothing once
 }
 
 // serve runs a dispatcher until ctx ends and everything has drained. It calls started with the addresses once every
@@ -164,7 +161,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	if err := a.wireStore(stores, metrics); err != nil {
 		return nil, err
 	}
-	if err := a.wireStager(stores, metrics); err != nil {
+	if a.initializers, err = c.initializers.open(stores, c.stores.etcd.prefix, c.id, metrics, log); err != nil {
 		return nil, err
 	}
 	if err := a.wireRoad(metrics); err != nil {
@@ -296,7 +293,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Clusters:       a.clusters,
 		Streams:        a.registry,
 		Webhooks:       a.webhooks,
-		Stager:         a.stagerOf(),
+		Stager:         a.initializers.dispatched(),
 		Capacity:       a.registry,
 		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
 		TracerProvider: a.telemetry.TracerProvider,
