@@ -90,6 +90,11 @@ examplehosts: ## Print the language and the command of each example of a host th
 page-go $(LANGUAGES:%=page-%): page-%:
 	@go test ./examples -count=1 -v -timeout 40m -run TestThePage -args -language $*
 
+# It needs root. The tools are those of this machine, and not those of the base images.
+.PHONY: image-go $(LANGUAGES:%=image-%)
+image-go $(LANGUAGES:%=image-%): image-%:
+	@go test ./examples -count=1 -v -timeout 40m -run TestTheContainerFile -args -image -language $*
+
 .PHONY: conformancetable
 conformancetable: ## Write docs/conformance.md by a run of the suite for each SDK that is built
 	go test ./conformance -count=1 -timeout 30m -run TestConformance -args -name go -table $(abspath docs/conformance.md)
