@@ -18,20 +18,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 	"github.com/portcullis-mesh/portcullis/e2e/process"
 )
 
-// exampleIdentity is whom the mesh.yaml of the examples lets serve the hooks.
-const exampleIdentity = "spiffe://portcullis.dev/sample-host"
+// exampleIdentity is whom the examples' values of the chart let serve the hooks.
+const exampleIdentity = "spiffe://mesh/imagepolicy"
 
 // exampleCase is a request, and what the policy of the examples says about it.
 type exampleCase struct {
-	Name, Hook        string
-	Operation         admissionv1.Operation
-	Object, OldObject json.RawMessage
-	Verdict           exampleVerdict
+	Name      string                `json:"name"`
+	Hook      string                `json:"hook"`
+	Operation admissionv1.Operation `json:"operation"`
+	Object    json.RawMessage       `json:"object"`
+	OldObject json.RawMessage       `json:"oldObject"`
+	Verdict   exampleVerdict        `json:"verdict"`
 }
 
 type exampleVerdict struct {
@@ -52,7 +55,8 @@ type exampleFlaw struct {
 }
 
 // TestExamplesOfAllLanguagesDecideAlike runs each host of examples with a
-// dispatcher, as its container does, for the cases that its own tests have.
+// dispatcher, as its container does and with the configuration that its chart
+// brings, for the cases that its own tests have.
 func TestExamplesOfAllLanguagesDecideAlike(t *testing.T) {
 	tree := findTree(t)
 	ours, err := tree.ImagePolicy(t.Context())
@@ -64,7 +68,15 @@ func TestExamplesOfAllLanguagesDecideAlike(t *testing.T) {
 	if err := json.Unmarshal(readFile(t, filepath.Join(example, "cases.json")), &cases); err != nil {
 		t.Fatal(err)
 	}
-	document := strings.ReplaceAll(string(readFile(t, filepath.Join(example, "mesh.yaml"))), exampleIdentity, hostName)
+	var values struct {
+		Configuration struct {
+			Files map[string]string `json:"files"`
+		} `json:"configuration"`
+	}
+	if err := yaml.Unmarshal(readFile(t, filepath.Join(example, "values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	document := strings.ReplaceAll(values.Configuration.Files["imagepolicy.yaml"], exampleIdentity, hostName)
 	r := newRoadWith(t, mesh.Options{Documents: []string{document}})
 	caller := mesh.NewCaller(t, r.Authority().Pool(), apiServerCertificate(t), true)
 	for _, s := range hostsOfAllLanguages(t, ours, "examplehosts") {

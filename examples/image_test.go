@@ -118,13 +118,13 @@ func TestTheContainerFileBuilds(t *testing.T) {
 // script does what the container file says, each stage in a directory of its own.
 func (f *containerFile) script() string {
 	var b strings.Builder
-	b.WriteString(`mount -t tmpfs tmpfs . && mkdir context
+	b.WriteString(`mount -t tmpfs none . && cd "$PWD" && mkdir context
 tar -C "$REPOSITORY" --null --files-from="$CONTEXT" -cf - | tar -xC context
 begin() {
   mkdir -p "$1/upper" "$1/work" "$1/root"
   [[ $2 == scratch ]] && return
-  mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-  mount -t tmpfs tmpfs "$1/root/tmp"
+  mount -t overlay none -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+  mount -t tmpfs none "$1/root/tmp"
   mount --bind /proc "$1/root/proc" && mount --bind /dev "$1/root/dev"
   chmod 755 "$1/root/root" # base images have their tools elsewhere
 }
@@ -149,7 +149,7 @@ func (f *containerFile) scriptOf(b *strings.Builder, number int, s stage) {
 	for _, in := range s.instructions {
 		switch in.keyword {
 		case "WORKDIR":
-			dir = path.Join(dir, in.text)
+			dir = absolute(dir, in.text)
 			fmt.Fprintf(b, "mkdir -p stage%d/root%s\n", number, dir)
 		case "ENV":
 			environment += "export " + in.text + "; "
@@ -159,11 +159,7 @@ func (f *containerFile) scriptOf(b *strings.Builder, number int, s stage) {
 			if source := f.stage(from); source != nil {
 				base = fmt.Sprintf("stage%d/root", slices.IndexFunc(f.stages, func(s stage) bool { return s.name == source.name }))
 			}
-			target := paths[len(paths)-1]
-			if !path.IsAbs(target) {
-				target = strings.TrimSuffix(dir, "/") + "/" + target
-			}
-			fmt.Fprintf(b, "copy stage%d/root%s", number, target)
+			fmt.Fprintf(b, "copy stage%d/root%s", number, absolute(dir, paths[len(paths)-1]))
 			for _, p := range paths[:len(paths)-1] {
 				fmt.Fprintf(b, " %s%s", base, p)
 			}
@@ -186,6 +182,14 @@ func (f *containerFile) scriptOf(b *strings.Builder, number int, s stage) {
 			fmt.Fprintf(b, "if said=$(%s 2>&1); then exit 1; fi; echo \"$said\"; [[ $said == *--dispatchers* ]]\n", run)
 		}
 	}
+}
+
+// absolute is a path seen from a directory, with the slash at its end if it has one.
+func absolute(dir, name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return strings.TrimSuffix(dir, "/") + "/" + name
 }
 
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

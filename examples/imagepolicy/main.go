@@ -76,7 +76,8 @@ func acceptProbes(ctx context.Context, host *hostsdk.Host, port uint) error {
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { _ = listener.Close() })() // accepts no longer
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() }) // accepts no longer
+	defer stop()
 	for {
 		probe, err := listener.Accept()
 		if ctx.Err() != nil {

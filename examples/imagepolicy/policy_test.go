@@ -39,9 +39,12 @@ func TestThePolicyDecidesItsCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cases []struct {
-		Name, Hook, Operation string
-		Object, OldObject     json.RawMessage
-		Verdict               verdict
+		Name      string          `json:"name"`
+		Hook      string          `json:"hook"`
+		Operation string          `json:"operation"`
+		Object    json.RawMessage `json:"object"`
+		OldObject json.RawMessage `json:"oldObject"`
+		Verdict   verdict         `json:"verdict"`
 	}
 	if err := json.Unmarshal(file, &cases); err != nil {
 		t.Fatal(err)
