@@ -75,10 +75,25 @@ $(LANGUAGES:%=conformance-%): conformance-%:
 testhosts: ## Print the language and the command of each test host that is built, for tests
 	@$(foreach l,$(LANGUAGES),if $(call built,$l); then echo "$l $(TESTHOST_$l)"; fi;)
 
+# How the example of each language starts, from the root; the check of its SDK makes it with the test host.
+EXAMPLE_python := .tmp/sdk-python/requirements/bin/python examples/imagepolicy-python/imagepolicy.py
+EXAMPLE_typescript := node examples/imagepolicy-typescript/dist/src/main.js
+EXAMPLE_java := java -jar examples/imagepolicy-java/target/imagepolicy-0.1.0.jar
+EXAMPLE_rust := .tmp/bin/imagepolicy-rust
+
+.PHONY: examplehosts
+examplehosts: ## Print the language and the command of each example of a host that is built, for tests
+	@$(foreach l,$(LANGUAGES),if $(call built,$l); then echo "$l $(EXAMPLE_$l)"; fi;)
+
 # -v: it says how long each block of commands takes, or why it skips.
 .PHONY: page-go $(LANGUAGES:%=page-%)
 page-go $(LANGUAGES:%=page-%): page-%:
 	@go test ./examples -count=1 -v -timeout 40m -run TestThePage -args -language $*
+
+# It needs root. The tools are those of this machine, and not those of the base images.
+.PHONY: image-go $(LANGUAGES:%=image-%)
+image-go $(LANGUAGES:%=image-%): image-%:
+	@go test ./examples -count=1 -v -timeout 40m -run TestTheContainerFile -args -image -language $*
 
 .PHONY: conformancetable
 conformancetable: ## Write docs/conformance.md by a run of the suite for each SDK that is built

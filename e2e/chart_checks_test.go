@@ -92,20 +92,11 @@ func checkChart(t *testing.T, name string, objects []*unstructured.Unstructured)
 	if !exists {
 		t.Fatalf("there is no workload %s: %v", name, c.workloads)
 	}
-	for name, w := range c.workloads {
-		t.Run(name, func(t *testing.T) {
-			checkSelector(t, name, w.selector, w.template.Labels)
-			checkPodSecurity(t, &w.template)
-			c.checkVolumes(t, &w)
-			if links := w.template.Spec.EnableServiceLinks; links == nil || *links {
-				t.Error("Services become variables PORTCULLIS_*, which are flags")
-			}
-		})
-	}
+	c.checkWorkloads(t)
 	for name, pod := range c.jobs {
 		t.Run(name, func(t *testing.T) {
 			checkPodSecurity(t, &pod)
-			checkArgs(t, &pod.Spec)
+			checkArgs(t, portcullis, &pod.Spec)
 			if account := "ServiceAccount/" + pod.Spec.ServiceAccountName; !slices.Contains(c.names, account) {
 				t.Errorf("there is no %s: %v", account, c.names)
 			}
@@ -118,6 +109,21 @@ func checkChart(t *testing.T, name string, objects []*unstructured.Unstructured)
 	}
 	c.checkSelectors(t, name, &mesh)
 	checkFlags(t, &mesh.template.Spec)
+}
+
+// checkWorkloads checks what all Pods have to be, whatever their program.
+func (c *chartObjects) checkWorkloads(t *testing.T) {
+	t.Helper()
+	for name, w := range c.workloads {
+		t.Run(name, func(t *testing.T) {
+			checkSelector(t, name, w.selector, w.template.Labels)
+			checkPodSecurity(t, &w.template)
+			c.checkVolumes(t, &w)
+			if links := w.template.Spec.EnableServiceLinks; links == nil || *links {
+				t.Error("Services become variables PORTCULLIS_*, which are flags")
+			}
+		})
+	}
 }
 
 func checkSelector(t *testing.T, name string, selector *metav1.LabelSelector, pod map[string]string) {
@@ -183,8 +189,8 @@ func (c *chartObjects) checkSelectors(t *testing.T, ours string, mesh *workload)
 // chart does not make.
 var broughtByUsers = []string{
 	"Secret/portcullis-tls", "Secret/portcullis-imagepolicy-tls", "Secret/etcd-client", "Secret/api-servers-ca", "Secret/kubeconfigs", "Secret/capability-key",
-	"Secret/portcullis-bridge-tls", "Secret/portcullis-bridge-mesh", "Secret/api-servers",
-	"ConfigMap/portcullis-config",
+	"Secret/portcullis-bridge-tls", "Secret/portcullis-bridge-mesh", "Secret/api-servers", "Secret/portcullis-host-tls",
+	"ConfigMap/portcullis-config", "ServiceAccount/reader",
 }
 
 // checkVolumes wants each file of the arguments to be on a volume, and each
@@ -216,21 +222,27 @@ func (c *chartObjects) checkVolumes(t *testing.T, w *workload) {
 		}
 	}
 	for _, arg := range container.Args {
-		if _, file, _ := strings.Cut(arg, "="); strings.HasPrefix(file, "/") && arg != "--etcd-prefix="+file && !mounted(file) {
+		file := arg // the value of a flag, which may be an argument of its own
+		if strings.HasPrefix(arg, "--") {
+			_, file, _ = strings.Cut(arg, "=")
+		}
+		if strings.HasPrefix(file, "/") && arg != "--etcd-prefix="+file && !mounted(file) {
 			t.Errorf("%s is on no volume", arg)
 		}
 	}
-	if account := w.template.Spec.ServiceAccountName; account != "" && !slices.Contains(c.names, "ServiceAccount/"+account) {
-		t.Errorf("there is no ServiceAccount %s: %v", account, c.names)
+	if name := w.template.Spec.ServiceAccountName; name != "" {
+		if account := "ServiceAccount/" + name; !slices.Contains(c.names, account) && !slices.Contains(broughtByUsers, account) {
+			t.Errorf("there is no %s: %v", account, c.names)
+		}
 	}
 }
 
-// checkArgs has the program parse the arguments.
-func checkArgs(t *testing.T, pod *corev1.PodSpec) {
+// checkArgs has a program parse the arguments.
+func checkArgs(t *testing.T, program string, pod *corev1.PodSpec) {
 	t.Helper()
 	args := pod.Containers[0].Args
-	if said, err := exec.CommandContext(t.Context(), portcullis, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
-		t.Errorf("portcullis %q: %v\n%s", args, err, said)
+	if said, err := exec.CommandContext(t.Context(), program, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
+		t.Errorf("%s %q: %v\n%s", program, args, err, said)
 	}
 }
 
@@ -238,7 +250,7 @@ func checkArgs(t *testing.T, pod *corev1.PodSpec) {
 // that of the Pod.
 func checkFlags(t *testing.T, pod *corev1.PodSpec) {
 	t.Helper()
-	checkArgs(t, pod)
+	checkArgs(t, portcullis, pod)
 	args := pod.Containers[0].Args
 	duration := func(flag string) time.Duration {
 		for _, arg := range args {

@@ -101,9 +101,49 @@ func TestTheChartOfBridgesIsAcceptedByTheAPIServer(t *testing.T) {
 	}
 }
 
+// hostValues are values by which the chart of hosts is rendered, by name.
+var hostValues = map[string][]string{
+	"default values": {"image.repository=imagepolicy"},
+	"cert-manager":   {"image.repository=imagepolicy", "certificate.certManager.enabled=true", "certificate.certManager.identity=spiffe://mesh/imagepolicy"},
+	"its hooks":      {"image.repository=imagepolicy", "configuration.files.hooks\\.yaml=x", "configuration.namespace=NAMESPACE"},
+	"no probe":       {"image.repository=imagepolicy", "readyPort=0", "networkPolicy.enabled=false", "podDisruptionBudget.enabled=false", "spreadOver={kubernetes.io/hostname}"},
+	"everything further": {
+		"image.repository=imagepolicy", "image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets={regcred}", "replicas=3",
+		"dispatchers={mesh-0:8444,mesh-1:8444}", "serviceAccountName=reader", "extraArgs={--cert,/etc/host/tls/other.crt}", "nodeSelector.role=mesh",
+		"tolerations[0].operator=Exists", "podLabels.team=platform", "podAnnotations.example\\.com/a=b", "priorityClassName=",
+		"extraEnv[0].name=OTEL_EXPORTER_OTLP_ENDPOINT", "extraEnv[0].value=http://collector:4318", "podDisruptionBudget.maxUnavailable=50%",
+	},
+}
+
+// TestTheChartOfHostsIsAcceptedByTheAPIServer does the same with the chart of
+// hosts. The example of Go takes the arguments that it makes.
+func TestTheChartOfHostsIsAcceptedByTheAPIServer(t *testing.T) {
+	program, err := findTree(t).ImagePolicy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := newDryApply(t)
+	for name, set := range hostValues {
+		t.Run(name, func(t *testing.T) {
+			c := newChart(t, "portcullis-host")
+			objects := sortChart(t, c.accepted(t, apply, set))
+			objects.checkWorkloads(t)
+			host := objects.workloads[c.name]
+			objects.checkSelectors(t, c.name, &host)
+			checkArgs(t, program, &host.template.Spec)
+		})
+	}
+}
+
 // check renders the chart, has the API server judge the objects, and compares
 // them with each other.
 func (c *chart) check(t *testing.T, apply *dryApply, set []string) {
+	t.Helper()
+	checkChart(t, c.name, c.accepted(t, apply, set))
+}
+
+// accepted are the objects of the chart, which the API server has judged.
+func (c *chart) accepted(t *testing.T, apply *dryApply, set []string) []*unstructured.Unstructured {
 	t.Helper()
 	objects := c.render(t, apply.namespace, set...)
 	for _, object := range objects {
@@ -115,7 +155,7 @@ func (c *chart) check(t *testing.T, apply *dryApply, set []string) {
 			t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
 		}
 	}
-	checkChart(t, c.name, objects)
+	return objects
 }
 
 // chart is a Helm chart and the program that renders it.

@@ -42,21 +42,28 @@ const (
 // sdk is the SDK of a language.
 type sdk struct {
 	language string
-	command  []string // that starts its test host, from the repository's root
+	command  []string // that starts a host with it, from the repository's root
 }
 
-// sdks are those whose test host is built, Go's first.
+// sdks are those that are built, with the commands of their test hosts, Go's
+// first.
 func sdks(t *testing.T) []sdk {
 	t.Helper()
-	tree := findTree(t)
-	ours, err := tree.ConformanceHost(t.Context())
+	ours, err := findTree(t).ConformanceHost(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), "make", "-s", "-C", tree.Root, "testhosts")
+	return hostsOfAllLanguages(t, ours, "testhosts")
+}
+
+// hostsOfAllLanguages are the host of Go, and those that a target of make
+// prints.
+func hostsOfAllLanguages(t *testing.T, ours, target string) []sdk {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "make", "-s", "-C", findTree(t).Root, target)
 	out, err := command.Output()
 	if err != nil {
-		t.Fatalf("make testhosts: %v", err)
+		t.Fatalf("make %s: %v", target, err)
 	}
 	all := []sdk{{"go", []string{ours}}}
 	missing := map[string]string{"python": "python3", "typescript": "npm", "java": "mvn", "rust": "cargo"} // and the tool that makes it
@@ -66,7 +73,7 @@ func sdks(t *testing.T) []sdk {
 		delete(missing, words[0])
 	}
 	for language, tool := range missing {
-		t.Logf("left out: %s, whose test host is not built (sdk/%s/check)", language, language)
+		t.Logf("left out: %s, whose hosts are not built (sdk/%s/check)", language, language)
 		if _, err := exec.LookPath(tool); err == nil && os.Getenv("CI") != "" {
 			t.Errorf("%s is left out, and there is %s", language, tool)
 		}

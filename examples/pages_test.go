@@ -17,6 +17,9 @@ import (
 
 var language = flag.String("language", "", "follow the page of this language, as in `go test ./examples -args -language python`")
 
+// image has the container file of the language built, instead of its page followed.
+var image = flag.Bool("image", false, "build by the container file of the language")
+
 // patience is longer than what any step takes on a busy machine that has to fetch and compile everything.
 const patience = 15 * time.Minute
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
@@ -18,8 +19,12 @@ func TestObjectsOfOtherProjectsAreWhatTheseKnow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	host, err := renderHost(t, hostValues, "certificate.certManager.enabled=true", "certificate.certManager.identity=spiffe://mesh/imagepolicy")
+	if err != nil {
+		t.Fatal(err)
+	}
 	seen := map[string]int{}
-	for _, o := range rendered.Objects {
+	for _, o := range slices.Concat(rendered.Objects, host.Objects) {
 		var head metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal([]byte(o.Content), &head); err != nil {
 			t.Fatal(err)
@@ -38,7 +43,7 @@ func TestObjectsOfOtherProjectsAreWhatTheseKnow(t *testing.T) {
 			t.Errorf("%s %s: %v", head.Kind, head.Name, err)
 		}
 	}
-	if seen["Certificate"] != 3 || seen["Issuer"] != 2 || seen["ServiceMonitor"] != 1 || seen["PrometheusRule"] != 1 {
+	if seen["Certificate"] != 4 || seen["Issuer"] != 2 || seen["ServiceMonitor"] != 1 || seen["PrometheusRule"] != 1 {
 		t.Errorf("there are %v", seen)
 	}
 }

@@ -28,6 +28,7 @@ var otherNames = []string{
 	"portcullis-entries",   // the Lease of the dispatcher that keeps entries
 	"portcullis-dev",       // a service of traces, and a directory
 	"portcullis-review",    // a service of traces
+	"portcullis-host",      // a chart
 }
 
 // pages are those that tell of the chart by its names.
@@ -87,17 +88,11 @@ func TestPagesNameWhatTheChartMakes(t *testing.T) {
 
 // TestPagesNameValuesThatThereAre: a value that pages name is one of values.yaml.
 func TestPagesNameValuesThatThereAre(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var values map[string]any
-	if err := yaml.Unmarshal(data, &values); err != nil {
-		t.Fatal(err)
-	}
-	found := 0
 	all := pages(t)
-	for _, page := range []string{"install", "upgrade", "certificates", "design/0026-install"} {
+	for page, chart := range map[string]string{
+		"install": chartDir, "upgrade": chartDir, "certificates": chartDir, "design/0026-install": chartDir, "hosts": hostDir,
+	} {
+		values, found := yamlOf(t, chart, "values.yaml"), 0
 		for _, span := range codeSpan.FindAllStringSubmatch(all["../../docs/"+page+".md"], -1) {
 			path := strings.Split(span[1], ".")
 			if _, isValue := values[path[0]]; !isValue {
@@ -105,13 +100,27 @@ func TestPagesNameValuesThatThereAre(t *testing.T) {
 			}
 			found++
 			if !has(values, path) {
-				t.Errorf("docs/%s.md names the value %s, which values.yaml does not have", page, span[1])
+				t.Errorf("docs/%s.md names the value %s, which values.yaml of %s does not have", page, span[1], chart)
 			}
 		}
+		if found == 0 {
+			t.Errorf("docs/%s.md names no value", page)
+		}
 	}
-	if found == 0 {
-		t.Error("no page names a value")
+}
+
+// yamlOf is a file with a mapping.
+func yamlOf(t *testing.T, path ...string) map[string]any {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
 	}
+	var values map[string]any
+	if err := yaml.Unmarshal(data, &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
 }
 
 func has(values map[string]any, path []string) bool {
@@ -125,19 +134,8 @@ func has(values map[string]any, path []string) bool {
 
 // TestTheSchemaHasEachValueAndNoOther: values.yaml is the list that people read.
 func TestTheSchemaHasEachValueAndNoOther(t *testing.T) {
-	read := func(name ...string) map[string]any {
-		data, err := os.ReadFile(filepath.Join(name...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var values map[string]any
-		if err := yaml.Unmarshal(data, &values); err != nil {
-			t.Fatal(err)
-		}
-		return values
-	}
-	for _, dir := range []string{chartDir, bridgeDir} {
-		compare(t, "", read(dir, "values.yaml"), read(dir, "values.schema.json"))
+	for _, dir := range []string{chartDir, bridgeDir, hostDir} {
+		compare(t, "", yamlOf(t, dir, "values.yaml"), yamlOf(t, dir, "values.schema.json"))
 	}
 }
 

@@ -97,7 +97,7 @@ func TestBadValuesOfABridgeAreRefused(t *testing.T) {
 }
 
 func TestHelmHasNothingToSayAboutTheCharts(t *testing.T) {
-	for dir, set := range map[string][]string{chartDir: nil, bridgeDir: {bridgeValues}} {
+	for dir, set := range map[string][]string{chartDir: nil, bridgeDir: {bridgeValues}, hostDir: {hostValues}} {
 		o := Options{Set: set}
 		values, err := o.values()
 		if err != nil {

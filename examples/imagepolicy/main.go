@@ -1,5 +1,5 @@
-// Imagepolicy is a host with one validating hook: images are named by digest. It is a beginning for hosts of your own, and what the
-// chart runs as exampleHost, so that there is something to deny the first Pod.
+// Imagepolicy is a host with two hooks: images are named by digest, and a Pod without a team gets its namespace's. It is a beginning for
+// hosts of your own, and what the chart runs as exampleHost, so that there is something to deny the first Pod.
 package main
 
 import (
@@ -8,17 +8,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/portcullis-mesh/portcullis/hostsdk"
-	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
 )
 
 func main() {
@@ -31,7 +28,7 @@ func main() {
 	}
 }
 
-// run serves the hook until ctx ends.
+// run serves the hooks until ctx ends.
 func run(ctx context.Context, args []string, logs io.Writer) error {
 	flags := flag.NewFlagSet("imagepolicy", flag.ContinueOnError)
 	flags.SetOutput(logs)
@@ -39,14 +36,14 @@ func run(ctx context.Context, args []string, logs io.Writer) error {
 	cert := flags.String("cert", "tls.crt", "PEM file of our certificate, whose identity the HookRoute names")
 	key := flags.String("key", "tls.key", "PEM file of its key")
 	ca := flags.String("ca", "ca.crt", "PEM file of the authorities of the dispatchers")
+	readyPort := flags.Uint("ready-port", 0, "port that accepts connections once every hook is in rotation; 0 for none")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *dispatchers == "" {
 		return errors.New("--dispatchers is missing: say where the mesh listens for hosts, for example mesh.example.com:8444")
 	}
-	host, err := hostsdk.New(hostsdk.Options{
-		Name:        "imagepolicy",
+	host, err := newHost(hostsdk.Options{
 		Dispatchers: strings.Split(*dispatchers, ","),
 		TLS:         hostsdk.TLSFiles(*cert, *key, *ca),
 		Logger:      slog.New(slog.NewJSONHandler(logs, nil)),
@@ -54,40 +51,41 @@ func run(ctx context.Context, args []string, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	host.Validate("imagepolicy.example.com", kube.Validate(byDigest))
-	return host.Run(ctx)
+	if *readyPort == 0 {
+		return host.Run(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	probes := make(chan error, 1)
+	go func() { // Waited for below.
+		defer stop() // A port that cannot be listened on ends the host.
+		probes <- acceptProbes(ctx, host, *readyPort)
+	}()
+	err = host.Run(ctx)
+	stop()
+	return errors.Join(err, <-probes)
 }
 
-// byDigest denies a Pod with an image that is not named by digest.
-func byDigest(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
-	if pod == nil { // DELETE
-		return hostsdk.Allow(), nil
+// acceptProbes accepts connections from the time when every hook is in rotation until ctx ends. A readiness probe with tcpSocket opens one.
+func acceptProbes(ctx context.Context, host *hostsdk.Host, port uint) error {
+	select {
+	case <-host.Ready():
+	case <-ctx.Done():
+		return nil
 	}
-	for field, image := range images(&pod.Spec) {
-		if !strings.Contains(image, "@sha256:") {
-			return hostsdk.Deny("images are named by digest here: "+image).WithCause(field, "has no digest"), nil
-		}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return err
 	}
-	return hostsdk.Allow(), nil
-}
-
-// images are those of all containers of a Pod, each after the path of its field.
-func images(spec *corev1.PodSpec) iter.Seq2[string, string] {
-	return func(yield func(field, image string) bool) {
-		for i := range spec.InitContainers {
-			if !yield(fmt.Sprintf("spec.initContainers[%d].image", i), spec.InitContainers[i].Image) {
-				return
-			}
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() }) // accepts no longer
+	defer stop()
+	for {
+		probe, err := listener.Accept()
+		if ctx.Err() != nil {
+			return nil
 		}
-		for i := range spec.Containers {
-			if !yield(fmt.Sprintf("spec.containers[%d].image", i), spec.Containers[i].Image) {
-				return
-			}
+		if err != nil {
+			return err
 		}
-		for i := range spec.EphemeralContainers {
-			if !yield(fmt.Sprintf("spec.ephemeralContainers[%d].image", i), spec.EphemeralContainers[i].Image) {
-				return
-			}
-		}
+		_ = probe.Close() // the probe has what it wants
 	}
 }

@@ -1,10 +1,10 @@
-//! The hooks.
+//! The hooks of the policy.
 
 use portcullis_host::{Builder, HandlerResult, Hook, Host, Request, Verdict};
 use serde_json::Value;
 
-/// The host, without its dispatchers.
-pub(crate) fn host() -> Builder {
+/// The host with its hooks. The caller says where they are served.
+pub(crate) fn new_host() -> Builder {
     Host::builder("imagepolicy")
         .validate("imagepolicy.example.com", by_digest)
         .hook(Hook::mutate("team-label.example.com", team_label).speculate())
@@ -13,13 +13,12 @@ pub(crate) fn host() -> Builder {
 /// Denies a Pod with an image that is not named by digest.
 async fn by_digest(request: Request) -> HandlerResult {
     let Some(pod) = request.object::<Value>()? else { return Ok(Verdict::allow()) }; // DELETE
-    let loose = images(&pod).find(|(_, image)| !image.contains("@sha256:"));
-    Ok(match loose {
-        Some((field, image)) => {
-            Verdict::deny(format!("images are named by digest here: {image}")).cause(field, "has no digest")
+    for (field, image) in images(&pod) {
+        if !image.contains("@sha256:") {
+            return Ok(Verdict::deny(format!("images are named by digest here: {image}")).cause(field, "has no digest"));
         }
-        None => Verdict::allow(),
-    })
+    }
+    Ok(Verdict::allow())
 }
 
 /// The images of all containers of a Pod, each after the path of its field.
@@ -30,9 +29,9 @@ fn images(pod: &Value) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// Sets the label `team` to the namespace where it is missing.
+/// Labels a Pod that has no team with its namespace.
 async fn team_label(request: Request) -> HandlerResult {
-    let Some(before) = request.object::<Value>()? else { return Ok(Verdict::allow()) };
+    let Some(before) = request.object::<Value>()? else { return Ok(Verdict::allow()) }; // DELETE
     if before["metadata"]["labels"].get("team").is_some() {
         return Ok(Verdict::allow());
     }
@@ -43,59 +42,43 @@ async fn team_label(request: Request) -> HandlerResult {
 
 #[cfg(test)]
 mod tests {
-    use portcullis_host::Error;
-    use portcullis_host::testing::{FakeDispatcher, create, delete};
+    use portcullis_host::testing::{FakeDispatcher, create, delete, update};
     use serde_json::json;
 
     use super::*;
 
-    const PINNED: &str = "nginx@sha256:0a";
-    const LOOSE: &str = "nginx:1.29";
-
+    /// The cases in the file are those of the same policy in other languages.
     #[tokio::test]
-    async fn every_image_of_a_pod_is_looked_at() -> Result<(), Error> {
-        let dispatcher = FakeDispatcher::start(&host().build()?).await?;
-        let cases = [
-            (json!({"containers": [{"image": PINNED}]}), None),
-            (json!({"containers": [{"image": PINNED}, {"image": LOOSE}]}), Some("spec.containers[1].image")),
-            (json!({"initContainers": [{"image": LOOSE}]}), Some("spec.initContainers[0].image")),
-            (json!({"ephemeralContainers": [{"image": LOOSE}]}), Some("spec.ephemeralContainers[0].image")),
-            (json!({"containers": [{"name": "without an image"}]}), Some("spec.containers[0].image")),
-        ];
-        for (spec, field) in cases {
-            let pod = json!({"kind": "Pod", "spec": spec});
-            let verdict = dispatcher.review("imagepolicy.example.com", create(&pod)).await?;
-            let details = verdict.status.and_then(|status| status.details);
-            let at_fault = details.map(|details| details.causes[0].field.clone());
-            assert_eq!((verdict.allowed, at_fault.as_deref()), (field.is_none(), field), "{pod}");
+    async fn the_policy_decides_its_cases() -> Result<(), Box<dyn std::error::Error>> {
+        let cases: Vec<Value> = serde_json::from_str(include_str!("../cases.json"))?;
+        let dispatcher = FakeDispatcher::start(&new_host().build()?).await?;
+        for case in cases {
+            let request = match case["operation"].as_str() {
+                Some("CREATE") => create(&case["object"]),
+                Some("UPDATE") => update(&case["oldObject"], &case["object"]),
+                _ => delete(&case["oldObject"]),
+            };
+            let verdict = dispatcher.review(case["hook"].as_str().unwrap_or_default(), request).await?;
+            let mut got = json!({"allowed": verdict.allowed});
+            if let Some(status) = verdict.status {
+                let details = status.details.unwrap_or_default();
+                let at: Vec<_> =
+                    details.causes.iter().map(|c| json!({"field": c.field, "message": c.message})).collect();
+                got["status"] = json!({"code": status.code, "message": status.message, "causes": at});
+            }
+            if !verdict.patch.is_empty() {
+                got["patch"] = serde_json::from_slice(&verdict.patch)?;
+            }
+            assert_eq!(got, case["verdict"], "{}", case["name"]);
         }
-        let pod = json!({"kind": "Pod", "spec": {"containers": [{"image": LOOSE}]}});
-        let denial = dispatcher.review("imagepolicy.example.com", create(&pod)).await?.status.unwrap_or_default();
-        assert_eq!((denial.code, denial.message.as_str()), (403, "images are named by digest here: nginx:1.29"));
-        assert!(dispatcher.review("imagepolicy.example.com", delete(&pod)).await?.allowed);
-        dispatcher.stop().await
+        Ok(dispatcher.stop().await?)
     }
 
     #[tokio::test]
-    async fn the_label_is_set_where_it_is_missing() -> Result<(), Error> {
-        let dispatcher = FakeDispatcher::start(&host().build()?).await?;
-        let cases = [
-            (
-                json!({"namespace": "shop"}),
-                json!([{"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}]),
-            ),
-            (
-                json!({"namespace": "shop", "labels": {"a": "b"}}),
-                json!([{"op": "add", "path": "/metadata/labels/team", "value": "shop"}]),
-            ),
-            (json!({"namespace": "shop", "labels": {"team": "other"}}), Value::Null),
-        ];
-        for (metadata, patch) in cases {
-            let pod = json!({"kind": "Pod", "metadata": metadata});
-            let verdict = dispatcher.review("team-label.example.com", create(&pod)).await?;
-            assert!(verdict.allowed);
-            assert_eq!(serde_json::from_slice::<Value>(&verdict.patch).unwrap_or_default(), patch, "{pod}");
-        }
-        dispatcher.stop().await
+    async fn the_mesh_may_ask_for_the_label_ahead_of_its_turn() -> Result<(), Box<dyn std::error::Error>> {
+        let dispatcher = FakeDispatcher::start(&new_host().build()?).await?;
+        let offers: Vec<_> = dispatcher.hello().hooks.iter().map(|hook| (hook.name.as_str(), hook.speculate)).collect();
+        assert_eq!(offers, [("imagepolicy.example.com", false), ("team-label.example.com", true)]);
+        Ok(dispatcher.stop().await?)
     }
 }

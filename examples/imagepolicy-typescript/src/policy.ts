@@ -1,16 +1,19 @@
-import { allow, change, type Decision, deny, type Host, type Request } from "@portcullis-mesh/host";
+import { allow, change, type Decision, deny, Host, type HostOptions, type Request } from "@portcullis-mesh/host";
 import type { Pod, PodSpec } from "kubernetes-types/core/v1.js";
 
-/** Registers the hooks of the policy. */
-export function register(host: Host): Host {
-  return host
+/** Makes the host with its hooks. Options say where they are served. */
+export function newHost(options: Omit<HostOptions, "name">): Host {
+  return new Host({ name: "imagepolicy", ...options })
     .validate<Pod>("imagepolicy.example.com", byDigest)
     .mutate<Pod>("team-label.example.com", teamLabel, { speculate: true });
 }
 
 /** Denies a Pod with an image that is not named by digest. */
-function byDigest({ object: pod }: Request<Pod>): Decision {
-  for (const [field, image] of images(pod?.spec)) {
+function byDigest(request: Request<Pod>): Decision {
+  if (!request.object) {
+    return allow(); // DELETE
+  }
+  for (const [field, image] of images(request.object.spec)) {
     if (!image.includes("@sha256:")) {
       return deny(`images are named by digest here: ${image}`, { causes: [{ field, message: "has no digest" }] });
     }
@@ -18,7 +21,7 @@ function byDigest({ object: pod }: Request<Pod>): Decision {
   return allow();
 }
 
-/** The images of all containers of a Pod, each behind the path of its field. Without a Pod, as on DELETE, there are none. */
+/** The images of all containers of a Pod, each after the path of its field. */
 function* images(spec?: PodSpec): Generator<[field: string, image: string]> {
   for (const list of ["initContainers", "containers", "ephemeralContainers"] as const) {
     for (const [i, { image }] of (spec?.[list] ?? []).entries()) {
@@ -27,9 +30,12 @@ function* images(spec?: PodSpec): Generator<[field: string, image: string]> {
   }
 }
 
-/** Sets the label `team` to the namespace where it is missing. */
+/** Labels a Pod that has no team with its namespace. */
 function teamLabel(request: Request<Pod>): Decision {
-  if (!request.object || request.object.metadata?.labels?.team) {
+  if (!request.object) {
+    return allow(); // DELETE
+  }
+  if (request.object.metadata?.labels?.team !== undefined) {
     return allow();
   }
   return change(request, (pod) => {
