@@ -9,8 +9,8 @@ import (
 
 //go:embed imagepolicy/.gitignore imagepolicy/*.go imagepolicy/mesh.yaml
 //go:embed imagepolicy-java/.gitignore imagepolicy-java/mesh.yaml imagepolicy-java/pom.xml imagepolicy-java/src
-//go:embed imagepolicy-python/.gitignore imagepolicy-python/*.py imagepolicy-python/mesh.yaml
-//go:embed imagepolicy-rust/.gitignore imagepolicy-rust/Cargo.toml imagepolicy-rust/mesh.yaml imagepolicy-rust/rustfmt.toml imagepolicy-rust/src
+//go:embed imagepolicy-python/.gitignore imagepolicy-python/*.py imagepolicy-python/mesh.yaml imagepolicy-python/requirements.txt
+//go:embed imagepolicy-rust/.gitignore imagepolicy-rust/Cargo.lock imagepolicy-rust/Cargo.toml imagepolicy-rust/mesh.yaml imagepolicy-rust/rustfmt.toml imagepolicy-rust/src
 //go:embed imagepolicy-typescript/.gitignore imagepolicy-typescript/mesh.yaml imagepolicy-typescript/*.json
 //go:embed imagepolicy-typescript/src imagepolicy-typescript/test
 var hosts embed.FS
