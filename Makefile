@@ -71,6 +71,10 @@ $(LANGUAGES:%=conformance-%): conformance-%:
 		go test ./conformance -count=1 -timeout 30m -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
 	else echo "conformance: $* skipped, its test host is not built"; [[ -z "$${CI:-}" ]]; fi
 
+.PHONY: conformance-go
+conformance-go:
+	@go test ./conformance -count=1 -timeout 30m -run TestConformance
+
 .PHONY: testhosts
 testhosts: ## Print the language and the command of each test host that is built, for tests
 	@$(foreach l,$(LANGUAGES),if $(call built,$l); then echo "$l $(TESTHOST_$l)"; fi;)
@@ -96,9 +100,9 @@ image-go $(LANGUAGES:%=image-%): image-%:
 	@go test ./examples -count=1 -v -timeout 40m -run TestTheContainerFile -args -image -language $*
 
 .PHONY: conformancetable
+conformancetable: export PORTCULLIS_TABLE := $(abspath docs/conformance.md)
 conformancetable: ## Write docs/conformance.md by a run of the suite for each SDK that is built
-	go test ./conformance -count=1 -timeout 30m -run TestConformance -args -name go -table $(abspath docs/conformance.md)
-	@for l in $(LANGUAGES); do $(MAKE) conformance-$$l PORTCULLIS_TABLE=$(abspath docs/conformance.md); done
+	@$(MAKE) --keep-going --jobs=1 conformance-go $(LANGUAGES:%=conformance-%) # one after the other: each writes its column
 
 .PHONY: browser
 browser: ## Get chromium and axe-core for the tests of the console, as far as this machine lets us

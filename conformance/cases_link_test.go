@@ -45,14 +45,16 @@ func linkCases() []testCase {
 		why:     "a replica behind a broken link looks well, and serves nothing",
 		section: "signs-of-life",
 		play: func(s *stage) {
-			const silent = 600 * time.Millisecond
+			const silent = 2 * time.Second
 			d := s.dispatcher(scriptedOptions{})
 			p := s.start(settings{Dispatchers: []string{d.addr}})
 			at := d.next()
 			held := at.newReview(pod(`{"hold": "x"}`), call(validating))
 			at.welcome(silence(silent))
+			fallSilent := at.live()
 			at.sendReview(held)
 			p.happened("called", "", 1)
+			fallSilent()
 			last := time.Now()
 			at.ping()
 			s.check(nonNil(at.over()))
@@ -95,7 +97,8 @@ func linkCases() []testCase {
 			d := s.dispatcher(scriptedOptions{})
 			link := s.proxy(d.addr)
 			s.start(settings{Dispatchers: []string{link.addr}})
-			at := d.accept(silence(700 * time.Millisecond))
+			at := d.accept(silence(2 * time.Second))
+			at.live()
 			at.works()
 			link.freeze()
 			next := d.accept()

@@ -301,6 +301,32 @@ func (s *session) trySend(raw []byte) error {
 	return nil
 }
 
+// live sends signs of life, so that the host stays whatever time the case takes, until stop is called or the case ends.
+func (s *session) live() (stop func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-over:
+				return
+			}
+			if s.trySend(futureFrame()) != nil {
+				return
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(over)
+		<-ended
+	})
+	s.Cleanup(stop)
+	return stop
+}
+
 // newID is the id of a review that asks so many hooks.
 func (s *session) newID(hooks int) uint64 {
 	s.mu.Lock()

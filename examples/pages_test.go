@@ -40,6 +40,7 @@ func TestThePageLeadsToAVerdict(t *testing.T) {
 	p := newPage(t)
 	p.run(p.blocks[0])
 	p.dir = filepath.Join(p.dir, "imagepolicy")
+	p.tookLockedVersions()
 	p.start("dev", p.blocks[1])
 	p.eventually("the mesh serves", func() (string, bool) {
 		_, err := os.Stat(filepath.Join(p.dir, "dev", "ready.json"))
@@ -116,6 +117,38 @@ func (p *page) useWhatTheCheckFetched(root string) {
 		if compiled, _ := filepath.Glob(filepath.Join(tmp, "rust", "*")); len(compiled) > 0 {
 			// Offline, cargo takes the versions that are there. Without debug information they are those of the check.
 			p.env = append(p.env, "CARGO_TARGET_DIR="+compiled[0], "CARGO_NET_OFFLINE=true", "CARGO_PROFILE_DEV_DEBUG=0")
+		}
+	}
+}
+
+// locks are the files of an example that lock versions, and commands that print, in the words of these, what the page took beside the SDK. Go
+// and Maven take what the manifests name.
+func locks() map[string]struct{ file, took string } {
+	return map[string]struct{ file, took string }{
+		"python":     {"requirements.txt", "venv/bin/pip freeze --exclude portcullis-host | tr _ -"},
+		"rust":       {"Cargo.lock", "grep ^checksum Cargo.lock"},
+		"typescript": {"package-lock.json", "sed '/\"resolved\": \"file:/,+1d' package-lock.json | grep integrity"},
+	}
+}
+
+// tookLockedVersions fails if a release of somebody else's package can change what the page does.
+func (p *page) tookLockedVersions() {
+	p.Helper()
+	lock, found := locks()[*language]
+	if !found {
+		return
+	}
+	locked, err := os.ReadFile(filepath.Join("imagepolicy-"+*language, lock.file))
+	if err != nil {
+		p.Fatal(err)
+	}
+	took, err := p.command(p.Context(), lock.took).Output()
+	if err != nil {
+		p.Fatalf("%s: %v", lock.took, err)
+	}
+	for line := range strings.Lines(strings.ToLower(string(took))) {
+		if !bytes.Contains(bytes.ToLower(locked), []byte(strings.TrimSpace(line))) {
+			p.Errorf("the page took what %s of the example does not lock: %s", lock.file, line)
 		}
 	}
 }

@@ -37,6 +37,7 @@ type hook struct {
 	speculate  bool
 	probe      func(ctx context.Context) error // nil: always ready
 	complaints complaints
+	attributes hookAttributes
 
 	lastConfiguration atomic.Pointer[string]
 }
@@ -55,6 +56,7 @@ func (h *hook) configuration(name []byte) string {
 type caller struct {
 	slots   chan struct{}
 	tracing *tracing
+	metrics *metrics
 	logger  *slog.Logger
 
 	// Shared by all calls, and never written.
@@ -62,14 +64,19 @@ type caller struct {
 	exit  *hostv1.Verdict_Error    // until the handler returns
 }
 
-func newCaller(o *Options) *caller {
+func newCaller(o *Options) (*caller, error) {
+	metrics, err := newMetrics(o.MeterProvider)
+	if err != nil {
+		return nil, fmt.Errorf("hostsdk: Options.MeterProvider: %w", err)
+	}
 	return &caller{
 		slots:   make(chan struct{}, o.MaxOutstanding),
 		tracing: newTracing(o.TracerProvider),
+		metrics: metrics,
 		logger:  o.Logger,
 		allow:   &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Allowed: true}},
 		exit:    panicked("handler ended its goroutine"),
-	}
+	}, nil
 }
 
 // callInSlot waits for a slot, calls the handler of an invocation and sets its verdict. It does not return when the handler
@@ -79,11 +86,16 @@ func (c *caller) callInSlot(inv *invocation) {
 	if !c.acquire(&inv.ctx) {
 		v.QueueUs = microseconds(time.Since(inv.received))
 		v.Outcome = &hostv1.Verdict_Refused{Refused: &hostv1.Refused{Reason: whyNotStarted(&inv.ctx)}}
+		c.metrics.refused(&inv.ctx, inv.hook)
 		return
 	}
 	defer c.release()
 	started := time.Now()
-	defer func() { v.HandleUs = microseconds(time.Since(started)) }()
+	defer func() {
+		took := time.Since(started)
+		v.HandleUs = microseconds(took)
+		c.metrics.handled(&inv.ctx, inv.hook, v, took)
+	}()
 	v.QueueUs = microseconds(started.Sub(inv.received))
 	v.Outcome = c.exit
 	c.handle(inv, started)

@@ -57,7 +57,7 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 	waitFor(t, func() bool { return len(recorder.Ended()) == 2 })
 	spans := map[string]sdktrace.ReadOnlySpan{}
 	for _, span := range recorder.Ended() {
-		spans[attribute(span, "portcullis.hook")] = span
+		spans[spanAttribute(span, "portcullis.hook")] = span
 	}
 	span := spans["h"]
 	if span == nil || span.Name() != "handle h" || span.SpanKind() != trace.SpanKindServer {
@@ -75,7 +75,7 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 	for key, want := range map[string]string{
 		"portcullis.stage": "validate", "k8s.cluster.name": "prod-1", "portcullis.call": "7", "portcullis.allowed": "true",
 	} {
-		if got := attribute(span, key); got != want {
+		if got := spanAttribute(span, key); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
 	}
@@ -125,7 +125,7 @@ func TestEachHandlersSpanIsTheChildOfItsCall(t *testing.T) {
 	}
 }
 
-func attribute(span sdktrace.ReadOnlySpan, key string) string {
+func spanAttribute(span sdktrace.ReadOnlySpan, key string) string {
 	for _, a := range span.Attributes() {
 		if string(a.Key) == key {
 			return a.Value.Emit()

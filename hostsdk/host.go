@@ -44,10 +44,14 @@ func New(o Options) (*Host, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
+	caller, err := newCaller(&o)
+	if err != nil {
+		return nil, err
+	}
 	return &Host{
 		options: o,
 		budget:  newBudget(o.MaxOutstanding),
-		caller:  newCaller(&o),
+		caller:  caller,
 		board:   newBoard(o.Logger),
 		hooks:   map[hookID]*hook{},
 	}, nil
@@ -97,7 +101,7 @@ func (h *Host) register(id hookID, handler Handler, options []HookOption) {
 		h.problems = append(h.problems, err)
 		return
 	}
-	registered := &hook{id: id, span: "handle " + id.name, handler: handler}
+	registered := &hook{id: id, span: "handle " + id.name, handler: handler, attributes: newHookAttributes(id)}
 	for _, o := range options {
 		o.apply(registered)
 	}

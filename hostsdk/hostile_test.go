@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	nometrics "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -151,7 +152,12 @@ func TestARequestThatCannotBeDecoded(t *testing.T) {
 	if out.abort != nil || len(out.start) != 2 {
 		t.Fatalf("started %d, %v", len(out.start), out.abort)
 	}
-	c := newCaller(&Options{MaxOutstanding: 1, TracerProvider: noop.NewTracerProvider(), Logger: slog.New(slog.DiscardHandler)})
+	c, err := newCaller(&Options{
+		MaxOutstanding: 1, Logger: slog.New(slog.DiscardHandler), TracerProvider: noop.NewTracerProvider(), MeterProvider: nometrics.NewMeterProvider(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range out.start {
 		inv := &out.start[i]
 		inv.hook.handler = func(context.Context, *Request) (*Response, error) { t.Error("it was judged"); return Allow(), nil }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -106,6 +107,8 @@ type Options struct {
 	Logger *slog.Logger
 	// TracerProvider makes the spans of handlers; nil means OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider
+	// MeterProvider makes the metrics of calls; nil means OpenTelemetry's global one.
+	MeterProvider metric.MeterProvider
 	// Dial opens a connection to ip:port or host:port; nil means TCP without a proxy. TLS goes on top of it.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Resolver turns the host of a dispatcher's address into its IP addresses; nil means net.DefaultResolver.
@@ -146,6 +149,7 @@ func (o *Options) defaults() error {
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.TracerProvider = cmp.Or(o.TracerProvider, otel.GetTracerProvider())
+	o.MeterProvider = cmp.Or(o.MeterProvider, otel.GetMeterProvider())
 	o.Resolver = cmp.Or[Resolver](o.Resolver, net.DefaultResolver)
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// instrumentation is the scope of the SDK's spans.
+// instrumentation is the scope of the SDK's spans and metrics.
 const instrumentation = "github.com/portcullis-mesh/portcullis/hostsdk"
 
 // tracing makes the spans of handlers. Most hosts have none, and most samplers decide as the dispatcher did: a tracer that made no span is

@@ -23,7 +23,7 @@ func languages() map[string]language {
 		}, "java -jar target/imagepolicy-0.1.0.jar"},
 		"python": {"imagepolicy-python", []string{
 			"python3 -m venv venv", //nolint:dupword // the module and the directory
-			`venv/bin/pip install "$PORTCULLIS"/sdk/python pytest`,
+			`venv/bin/pip install -r requirements.txt "$PORTCULLIS"/sdk/python`,
 			"venv/bin/pytest",
 		}, "venv/bin/python imagepolicy.py"},
 		"rust": {"imagepolicy-rust", []string{

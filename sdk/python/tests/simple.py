@@ -15,6 +15,10 @@ def failing(_: Request) -> Response:
     raise ZeroDivisionError
 
 
+def exiting(_: Request) -> Response:
+    raise SystemExit
+
+
 def naming(request: Request) -> Response:
     return deny(request.name)
 

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from simple import allowing, denying, failing
+from simple import allowing, denying, exiting, failing
 
 from portcullis_host import Host, Request, Response, deny
 from portcullis_host._telemetry import Telemetry, telemetry
@@ -70,13 +70,14 @@ async def test_calls_are_counted_by_hook_and_outcome() -> None:
     h.validate("allow")(allowing)
     h.validate("deny")(denying)
     h.validate("fail")(failing)
+    h.validate("exit")(exiting)
     async with FakeDispatcher(h) as dispatcher:
-        for hook in ("allow", "deny", "fail", "deny"):
+        for hook in ("allow", "deny", "fail", "deny", "exit"):
             await dispatcher.ask(hook, create({}))
     points = metrics(reader)
     calls = {(p.attributes["portcullis.hook"], p.attributes["portcullis.outcome"]): p.value for p in points["portcullis.host.calls"]}
-    assert calls == {("allow", "allowed"): 1, ("deny", "denied"): 2, ("fail", "error"): 1}
-    assert sum(p.count for p in points["portcullis.host.handler.duration"]) == 4
+    assert calls == {("allow", "allowed"): 1, ("deny", "denied"): 2, ("fail", "failed"): 1, ("exit", "panicked"): 1}
+    assert sum(p.count for p in points["portcullis.host.handler.duration"]) == 5
 
 
 def metrics(reader: InMemoryMetricReader) -> dict[str, Any]:

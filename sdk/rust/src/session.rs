@@ -155,7 +155,6 @@ impl<L: FnMut(&Event)> Session<L> {
                 Action::Leaving(drain) => self.tell(&Event::Leaving(drain)),
                 Action::Start(start) => self.tasks.start(&self.runner, start),
                 Action::Cancel(pair) => self.tasks.cancel(pair),
-                Action::Refused(hook) => self.runner.telemetry.refused(&hook),
                 Action::Probe(probe) => self.tasks.probe(&self.runner, &probe),
                 Action::End(why) => return Err(why),
             }

@@ -59,11 +59,6 @@ mod otel {
             })
         }
 
-        /// Counts a call that was refused before its handler could run.
-        pub(crate) fn refused(&self, hook: &Hook) {
-            self.called(hook, "refused", None);
-        }
-
         /// Counts a call, and measures its handler if that was called.
         pub(crate) fn called(&self, hook: &Hook, outcome: &'static str, took: Option<Duration>) {
             let name = || KeyValue::new("portcullis.hook", hook.name.clone());
@@ -175,9 +170,6 @@ mod without {
         pub(crate) fn new() -> Arc<Self> {
             Arc::new(Self)
         }
-
-        #[expect(clippy::unused_self, reason = "the same as with the feature")]
-        pub(crate) fn refused(&self, _: &Hook) {}
 
         #[expect(clippy::unused_self, reason = "the same as with the feature")]
         pub(crate) fn called(&self, _: &Hook, _: &'static str, _: Option<Duration>) {}

@@ -18,7 +18,7 @@ fn review(hooks: &[&str]) -> Review {
     let call = |(i, name): (usize, &&str)| HookCall {
         name: (*name).into(),
         stage: Stage::Validate.into(),
-        remaining_ms: 50,
+        remaining_ms: if *name == "wait" { 1_000 } else { 60_000 },
         span_id: vec![0, 0, 0, 0, 0, 0, 0, u8::try_from(i + 1).expect("few hooks")].into(),
         ..HookCall::default()
     };
@@ -48,10 +48,11 @@ async fn a_handler_runs_in_the_trace_of_its_call_and_is_counted() -> Result<(), 
             Ok(Verdict::allow().audit("parent", parent).audit("span", span.to_string()))
         })
         .validate("fail", async |_: Request| Err(HandlerError::public("registry is down")))
+        .validate("panic", async |_: Request| panic!("a bug"))
         .validate("wait", async |_: Request| std::future::pending().await)
         .build()?;
     let dispatcher = FakeDispatcher::start(&host).await?;
-    let verdicts = dispatcher.post_review(review(&["allow", "fail", "wait", "none"])).await?.wait().await?;
+    let verdicts = dispatcher.post_review(review(&["allow", "fail", "wait", "panic", "none"])).await?.wait().await?;
     dispatcher.stop().await?;
 
     let response = match verdicts[0].outcome.clone() {
@@ -69,11 +70,11 @@ async fn a_handler_runs_in_the_trace_of_its_call_and_is_counted() -> Result<(), 
     assert_eq!(named("handle fail").status, Status::error("registry is down"));
     assert_eq!(named("handle wait").status, Status::error("cancelled"));
     assert!(
-        named("handle wait").end_time.duration_since(allow.start_time).expect("later") >= Duration::from_millis(40)
+        named("handle wait").end_time.duration_since(allow.start_time).expect("later") >= Duration::from_millis(900)
     );
 
     metering.force_flush().expect("metrics");
-    let want = [("allow", "allowed"), ("fail", "failed"), ("wait", "cancelled")];
+    let want = [("allow", "allowed"), ("fail", "failed"), ("wait", "cancelled"), ("panic", "panicked")];
     let want = want.map(|(hook, outcome)| (format!("{hook} {outcome}"), 1));
     assert_eq!(calls(&metrics), BTreeMap::from(want));
     Ok(())

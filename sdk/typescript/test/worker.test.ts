@@ -19,7 +19,7 @@ suite("worker threads", () => {
     await mesh.ping();
     assert.deepEqual(asked, [], "the ping waited for the worker");
     assert.equal((await review).auditAnnotations.bytes, "2");
-    const late = await mesh.ask("v", createRequest("{}"), { remainingMs: 50 });
+    const late = await mesh.ask("v", createRequest("{}"), { remainingMs: 250 });
     assert.equal(late.outcome.case, "cancelled");
     await pool.destroy();
   });

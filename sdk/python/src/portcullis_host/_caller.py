@@ -221,6 +221,8 @@ def _queued(call: Call) -> float:
 
 
 def _outcome(verdict: host.Verdict) -> str:
-    if not verdict.HasField("response"):
-        return str(verdict.WhichOneof("outcome"))
-    return "allowed" if verdict.response.allowed else "denied"
+    if verdict.HasField("response"):
+        return "allowed" if verdict.response.allowed else "denied"
+    if verdict.HasField("error"):
+        return "panicked" if verdict.error.panicked else "failed"
+    return str(verdict.WhichOneof("outcome"))

@@ -131,7 +131,7 @@ impl State {
             let hook = self.hooks.get(&asked.name, asked.stage).cloned();
             let cancelled = early.iter().any(|cancel| cancel.names(pair.hook));
             match self.refusal(&received.review, asked, hook.as_ref(), cancelled) {
-                Some(reason) => self.refuse(pair, hook, reason),
+                Some(reason) => self.verdict(pair, refused(reason), [0, 0]),
                 None => self.start(now, written, pair, hook, &received),
             }
         }
@@ -154,11 +154,6 @@ impl State {
             (self.running.len() >= self.limit, "overloaded"),
         ];
         reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason))
-    }
-
-    fn refuse(&mut self, pair: Pair, hook: Option<Arc<Hook>>, reason: &str) {
-        self.verdict(pair, refused(reason), [0, 0]);
-        self.actions.extend(hook.map(Action::Refused));
     }
 
     fn start(&mut self, now: Instant, written: Instant, pair: Pair, hook: Option<Arc<Hook>>, review: &Arc<Received>) {
@@ -288,7 +283,6 @@ fn refused(reason: &str) -> Outcome {
 fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Response(response) if !response.allowed => "denied",
-        Outcome::Response(response) if !response.patch.is_empty() => "patched",
         Outcome::Response(_) => "allowed",
         Outcome::Error(error) if error.panicked => "panicked",
         Outcome::Error(_) => "failed",

@@ -19,7 +19,7 @@ use self::early::EarlyCancels;
 pub(crate) use self::fit::{failure, shorten};
 use self::outbox::Outbox;
 use crate::error::SessionError;
-use crate::hook::{Hook, Hooks};
+use crate::hook::Hooks;
 use crate::limits;
 use crate::proto::host::v1::connect_request::Frame;
 use crate::proto::host::v1::connect_response::Frame as Received;
@@ -41,8 +41,6 @@ pub(crate) enum Action {
     Start(Start),
     /// A handler is to be stopped. [`State::finished`] is owed as soon as it has.
     Cancel(Pair),
-    /// A call of a hook was refused.
-    Refused(Arc<Hook>),
     /// The readiness of a hook is asked for. [`State::probed`] is owed.
     Probe(Probe),
     /// The stream is to be ended at once.

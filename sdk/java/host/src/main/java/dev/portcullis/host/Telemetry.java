@@ -116,7 +116,7 @@ final class Telemetry {
       case RESPONSE -> verdict.getResponse().getAllowed() ? "allowed" : "denied";
       case CANCELLED -> "cancelled";
       case REFUSED -> "refused";
-      default -> "error";
+      default -> verdict.getError().getPanicked() ? "panicked" : "failed";
     };
   }
 

@@ -12,6 +12,7 @@ import io.opentelemetry.api.common.AttributeKey;
 import io.opentelemetry.api.trace.Span;
 import io.opentelemetry.sdk.OpenTelemetrySdk;
 import io.opentelemetry.sdk.metrics.SdkMeterProvider;
+import io.opentelemetry.sdk.metrics.data.LongPointData;
 import io.opentelemetry.sdk.metrics.data.MetricData;
 import io.opentelemetry.sdk.testing.exporter.InMemoryMetricReader;
 import io.opentelemetry.sdk.testing.exporter.InMemorySpanExporter;
@@ -22,6 +23,8 @@ import java.time.Duration;
 import java.util.Collection;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 
 /** The spans and metrics of handlers. */
@@ -80,5 +83,47 @@ class TelemetryTest {
             .flatMap(metric -> metric.getLongSumData().getPoints().stream())
             .map(point -> point.getAttributes().get(AttributeKey.stringKey("portcullis.outcome")))
             .toList());
+  }
+
+  @Test
+  void callsAreCountedByHookAndOutcome() {
+    InMemoryMetricReader metrics = InMemoryMetricReader.create();
+    try (FakeDispatcher mesh =
+        FakeDispatcher.serving(
+            Host.builder("test")
+                .openTelemetry(
+                    OpenTelemetrySdk.builder()
+                        .setMeterProvider(
+                            SdkMeterProvider.builder().registerMetricReader(metrics).build())
+                        .build())
+                .validate("allow", (call, request) -> Response.allow())
+                .validate("deny", (call, request) -> Response.deny("no"))
+                .validate(
+                    "fail",
+                    (call, request) -> {
+                      throw new IllegalStateException("down");
+                    })
+                .validate(
+                    "panic",
+                    (call, request) -> {
+                      throw new AssertionError("bug");
+                    }))) {
+      for (String hook : List.of("allow", "deny", "fail", "panic", "deny")) {
+        mesh.session().ask(hook, Requests.create("{}"));
+      }
+    }
+    assertEquals(
+        Map.of("allow allowed", 1L, "deny denied", 2L, "fail failed", 1L, "panic panicked", 1L),
+        metrics.collectAllMetrics().stream()
+            .flatMap(metric -> metric.getLongSumData().getPoints().stream())
+            .collect(
+                Collectors.toMap(
+                    point ->
+                        point.getAttributes().get(AttributeKey.stringKey("portcullis.hook"))
+                            + " "
+                            + point
+                                .getAttributes()
+                                .get(AttributeKey.stringKey("portcullis.outcome")),
+                    LongPointData::getValue)));
   }
 }
