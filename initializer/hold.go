@@ -209,11 +209,8 @@ func (x *call) stage(ctx context.Context) error {
 	if h.lease == 0 {
 		return h.create(ctx, x.object, x.pending)
 	}
-	for {
-		if slices.Contains(h.names, x.pending[0]) && !slices.Contains(h.seen.GetPending(), x.pending[0]) {
-			return nil // it need not have waited
-		}
-		next, err := Sync(h.seen, x.object, h.names, x.pending, now())
+	for names := (Names{Before: h.names, Now: x.pending}); !Acted(h.seen, names); {
+		next, err := Sync(h.seen, x.object, names, now())
 		if err != nil {
 			return err
 		}
@@ -234,6 +231,7 @@ func (x *call) stage(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // same reports whether two objects are equal.

@@ -191,43 +191,67 @@ func checkObject(before, after []byte, limit int) error {
 	return nil
 }
 
+// Names are the pending initializers of a holder, as they are configured and match.
+type Names struct {
+	// Before are those that it has staged last.
+	Before []string
+	// Now are the one that it asks, and those behind it.
+	Now []string
+}
+
 // Sync returns an object as its holder has it when it asks the next initializer: with the content of the chain, and with the names
-// that are pending from now on. before are the names of the holder's last Sync. What stands ahead of the first name has acted, or its
-// time is over; names behind it that initializers have added stay.
+// that are pending from now on. What stands ahead of the first of them has acted, or its time is over; names behind it that
+// initializers have added stay.
 //
 // Error: *RefusedError (Conflict) if an initializer has refused the object.
-func Sync(o *initializerv1.StagedObject, object []byte, before, pending []string, now time.Time) (*initializerv1.StagedObject, error) {
+func Sync(o *initializerv1.StagedObject, object []byte, names Names, now time.Time) (*initializerv1.StagedObject, error) {
 	if o.GetResult() != nil {
 		return nil, refuse(Conflict, "the object is refused already")
 	}
 	next := with(o)
 	next.Object = &admissionv1.Object{ContentType: o.GetObject().GetContentType(), Raw: object}
-	return await(next, merge(o.GetPending(), before, pending), now), nil
+	return await(next, merge(o.GetPending(), names), now), nil
+}
+
+// Acted reports whether the initializer that a holder is about to ask has acted already: it need not wait for the holder.
+func Acted(o *initializerv1.StagedObject, names Names) bool {
+	return slices.Contains(names.Before, names.Now[0]) && !slices.Contains(o.GetPending(), names.Now[0])
 }
 
 // merge returns the pending names of a holder with those that initializers have added behind the first of them.
-func merge(staged, before, pending []string) []string {
+func merge(staged []string, names Names) []string {
 	var out []string
-	for _, name := range pending {
+	added := func() bool {
+		return len(staged) > 0 && !slices.Contains(names.Before, staged[0]) && !slices.Contains(names.Now, staged[0])
+	}
+	for _, name := range names.Now {
 		out = append(out, name)
 		i := slices.Index(staged, name)
 		if i < 0 {
 			continue
 		}
-		for staged = staged[i+1:]; len(staged) > 0 && !slices.Contains(before, staged[0]) && !slices.Contains(pending, staged[0]); {
+		for staged = staged[i+1:]; added(); {
 			out, staged = append(out, staged[0]), staged[1:]
 		}
 	}
 	return out
 }
 
+// Deleter is who wants to delete a staged object.
+type Deleter struct {
+	// Granted reports whether the caller may act as an initializer.
+	Granted func(name string) bool
+	// Operator is whether the caller may delete any.
+	Operator bool
+}
+
 // Delete decides whether a caller may end the hold of an object: who is granted a pending initializer, or is an operator. An empty uid
 // or resourceVersion means any.
 //
 // Errors: *RefusedError (Forbidden, Conflict).
-func Delete(o *initializerv1.StagedObject, uid, resourceVersion string, granted func(name string) bool, operator bool) error {
+func Delete(o *initializerv1.StagedObject, uid, resourceVersion string, who Deleter) error {
 	switch {
-	case !operator && !slices.ContainsFunc(o.GetPending(), granted):
+	case !who.Operator && !slices.ContainsFunc(o.GetPending(), who.Granted):
 		return refuse(Forbidden, "the caller is granted none of the pending initializers")
 	case uid != "" && uid != o.GetUid():
 		return refuse(Conflict, "the object has uid %s, not %s", o.GetUid(), uid)

@@ -18,11 +18,8 @@ const (
 
 // keepRepaired deletes what no lease ends, until ctx ends. Each dispatcher does.
 func (s *Store) keepRepaired(ctx context.Context) {
-	for {
+	for clock.Sleep(ctx, repairInterval) {
 		s.repair(ctx, time.Now())
-		if !clock.Sleep(ctx, repairInterval) {
-			return
-		}
 	}
 }
 
