@@ -25,10 +25,10 @@ type answer[T any] struct {
 	err   error
 }
 
-// attempt sends an idempotent request, and sends it again if there is no answer for a while, or if a member was unavailable. It
+// Attempt sends an idempotent request, and sends it again if there is no answer for a while, or if a member was unavailable. It
 // returns the first success, and cancels and waits for the other attempts. It returns a refusal only when no other attempt is
 // left that may succeed: a commit is refused if an earlier attempt of the same one has filled the store.
-func attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+func Attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	ctx, cancel := context.WithCancel(ctx)

@@ -41,7 +41,7 @@ func TestAttempts(t *testing.T) {
 				for _, m := range tc.members {
 					left <- m
 				}
-				_, err := attempt(ctx, func(ctx context.Context) (bool, error) {
+				_, err := Attempt(ctx, func(ctx context.Context) (bool, error) {
 					m := <-left
 					select {
 					case <-time.After(m.after):

@@ -36,7 +36,7 @@ func (s *Store) Commit(ctx context.Context, base *State, e Edit) (revision int64
 	if err != nil {
 		return 0, err
 	}
-	answer, err := attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	answer, err := Attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return s.kv.Txn(ctx).
 			If(
 				clientv3.Compare(clientv3.Value(s.keys.id()), "=", base.ID),

@@ -88,7 +88,7 @@ func New(o Options) (*Store, error) {
 
 // Init makes an empty store unless there is one.
 func (s *Store) Init(ctx context.Context) error {
-	_, err := attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	_, err := Attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return s.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(s.keys.id()), "=", 0)).
 			Then(clientv3.OpPut(s.keys.id(), uuid.NewString()), clientv3.OpPut(s.keys.generation(), "0")).

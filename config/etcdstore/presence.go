@@ -330,7 +330,7 @@ func (p *Presence) update(ctx context.Context, held lease) (lease, error) {
 func (p *Presence) grant(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return attempt(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+	return Attempt(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 		return p.store.leases.Grant(ctx, int64((ttl+time.Second-1)/time.Second)) // etcd counts whole seconds
 	})
 }
@@ -348,7 +348,7 @@ func (p *Presence) renew(ctx context.Context, held lease) (lease, error) {
 		p.rewrite()
 	}
 	begun := time.Now()
-	_, err = attempt(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+	_, err = Attempt(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
 		return p.store.leases.KeepAliveOnce(ctx, held.id)
 	})
 	if err != nil {
@@ -377,7 +377,7 @@ func (p *Presence) write(ctx context.Context, held lease) error {
 	p.said = string(value)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err = attempt(ctx, func(ctx context.Context) (*clientv3.PutResponse, error) {
+	_, err = Attempt(ctx, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return p.store.kv.Put(ctx, p.store.keys.dispatcher(p.options.ID), p.said, clientv3.WithLease(held.id))
 	})
 	if err == nil {

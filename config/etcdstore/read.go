@@ -105,7 +105,7 @@ func (s *Store) add(state *State, answer *etcdserverpb.RangeResponse) {
 
 // txn reads several keys at one moment, linearizably.
 func (s *Store) txn(ctx context.Context, ops ...clientv3.Op) ([]*etcdserverpb.RangeResponse, error) {
-	answer, err := attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	answer, err := Attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return s.kv.Txn(ctx).Then(ops...).Commit()
 	})
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Store) txn(ctx context.Context, ops ...clientv3.Op) ([]*etcdserverpb.Ra
 
 // get reads keys, linearizably.
 func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	answer, err := attempt(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.kv.Get(ctx, key, opts...) })
+	answer, err := Attempt(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.kv.Get(ctx, key, opts...) })
 	if err != nil {
 		return nil, fmt.Errorf("reading etcd: %w", err)
 	}

@@ -1,0 +1,234 @@
+package staged
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
+)
+
+// maxGraves bounds the deletions that are remembered for watches that begin at an earlier version.
+const maxGraves = 4096
+
+// entry is an object in etcd.
+type entry struct {
+	key       string                      // of etcd
+	object    *initializerv1.StagedObject // nil if it cannot be read
+	unread    error                       // why not
+	lease     LeaseID
+	made, set int64 // revisions of its creation and of its last write
+}
+
+// grave is an object that was deleted.
+type grave struct {
+	object    *initializerv1.StagedObject // without what is created, and by whom
+	made, set int64                       // revisions of its creation and of its deletion
+}
+
+// cache is what etcd holds, by one list and the watch that follows it. It keeps no object that is not in etcd: a watch that begins
+// at an earlier version is told the latest change of each object, and that of those deleted without their content.
+type cache struct {
+	mu       sync.Mutex
+	revision int64 // of etcd, up to which all changes are here; 0 before the first list
+	stopped  bool
+	entries  map[string]*entry
+	graves   []grave // in the order of their deletion
+	oldest   int64   // a watch may begin at this version or a later one
+	watchers map[*Watcher]struct{}
+	waiters  map[string]chan struct{} // by key; "" for any progress; closed and removed when it happens
+}
+
+func newCache() *cache {
+	return &cache{entries: map[string]*entry{}, watchers: map[*Watcher]struct{}{}, waiters: map[string]chan struct{}{}}
+}
+
+// waiterLocked is closed when the object of a key changes, or, for the empty key, when the revision does.
+func (c *cache) waiterLocked(key string) <-chan struct{} {
+	if c.waiters[key] == nil {
+		c.waiters[key] = make(chan struct{})
+	}
+	return c.waiters[key]
+}
+
+func (c *cache) wakeLocked(key string) {
+	if waiter := c.waiters[key]; waiter != nil {
+		close(waiter)
+		delete(c.waiters, key)
+	}
+}
+
+// advanceLocked says that all changes up to a revision are here.
+func (c *cache) advanceLocked(revision int64) {
+	if revision > c.revision {
+		c.revision = revision
+		c.wakeLocked("")
+	}
+}
+
+// putLocked takes a write of a key.
+func (c *cache) putLocked(e *entry) {
+	before := c.entries[e.key]
+	if before != nil && (e.object == nil || before.object.GetUid() != e.object.GetUid()) {
+		c.buryLocked(before, e.set) // of another hold
+		before = nil
+	}
+	c.entries[e.key] = e
+	c.advanceLocked(e.set)
+	c.wakeLocked(e.key)
+	switch {
+	case e.object == nil:
+	case before == nil:
+		c.tellLocked(Event{Type: initializerv1.EventType_EVENT_TYPE_ADDED, Object: e.object, Revision: e.set})
+	default:
+		c.tellLocked(Event{Type: initializerv1.EventType_EVENT_TYPE_MODIFIED, Object: e.object, Previous: before.object, Revision: e.set})
+	}
+}
+
+// removeLocked takes the deletion of a key.
+func (c *cache) removeLocked(key string, revision int64) {
+	if before := c.entries[key]; before != nil {
+		delete(c.entries, key)
+		c.buryLocked(before, revision)
+	}
+	c.advanceLocked(revision)
+	c.wakeLocked(key)
+}
+
+// buryLocked says that an object is gone.
+func (c *cache) buryLocked(e *entry, revision int64) {
+	if e.object == nil {
+		return
+	}
+	c.tellLocked(Event{
+		Type: initializerv1.EventType_EVENT_TYPE_DELETED, Object: at(e.object, revision), Previous: e.object, Revision: revision,
+	})
+	remains := at(e.object, revision)
+	remains.Object, remains.Creator = nil, nil
+	c.graves = append(c.graves, grave{object: remains, made: e.made, set: revision})
+	if n := len(c.graves) - maxGraves; n > 0 {
+		c.oldest = c.graves[n-1].set
+		c.graves = slices.Delete(c.graves, 0, n)
+	}
+}
+
+// tellLocked passes an event on to every watch.
+func (c *cache) tellLocked(e Event) {
+	for w := range c.watchers {
+		if e.Revision > w.after {
+			c.sendLocked(w, e)
+		}
+	}
+}
+
+// sendLocked passes an event on to a watch, which ends if it has no room.
+func (c *cache) sendLocked(w *Watcher, e Event) {
+	select {
+	case w.events <- e:
+	default:
+		c.endLocked(w, ErrSlow)
+	}
+}
+
+func (c *cache) endLocked(w *Watcher, err error) {
+	if _, ok := c.watchers[w]; ok {
+		delete(c.watchers, w)
+		w.err = err
+		close(w.events)
+	}
+}
+
+// change is what a list shows to have happened to a key since the last one.
+type change struct {
+	key      string
+	entry    *entry // nil: it was deleted
+	revision int64
+}
+
+// list takes everything that there is at a revision, and tells what has changed.
+func (c *cache) list(all []*entry, revision int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if revision < c.revision {
+		c.forgetLocked()
+	}
+	if c.revision == 0 {
+		c.oldest = revision
+	}
+	for _, x := range c.changesLocked(all, revision) {
+		if x.entry == nil {
+			c.removeLocked(x.key, x.revision)
+		} else {
+			c.putLocked(x.entry)
+		}
+	}
+	c.advanceLocked(revision)
+	for key := range c.waiters { // what came and went between two lists is no change
+		c.wakeLocked(key)
+	}
+}
+
+// changesLocked compares a list with what is here. The changes are in the order of their revisions.
+func (c *cache) changesLocked(all []*entry, revision int64) []change {
+	present, used := make(map[string]*entry, len(all)), make(map[int64]bool, len(all))
+	var changes []change
+	for _, e := range all {
+		present[e.key], used[e.set] = e, true
+		if before := c.entries[e.key]; before == nil || before.set != e.set {
+			changes = append(changes, change{e.key, e, e.set})
+		}
+	}
+	changes = append(c.deletionsLocked(present, used, revision), changes...)
+	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.revision, b.revision) })
+	return changes
+}
+
+// deletionsLocked returns the deletions that a list shows. Each object was deleted at a revision that is not known: it gets the
+// first one since the last list at which nothing else has changed, so that a watch can go on after any of them. Keys that exist
+// again come first, since their deletion came before that.
+func (c *cache) deletionsLocked(present map[string]*entry, used map[int64]bool, revision int64) []change {
+	var gone []change
+	for key, before := range c.entries {
+		switch now := present[key]; {
+		case now == nil:
+			gone = append(gone, change{key: key, revision: revision})
+		case now.made != before.made:
+			gone = append(gone, change{key: key, revision: now.made - 1})
+		}
+	}
+	slices.SortFunc(gone, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.revision, b.revision), strings.Compare(a.key, b.key))
+	})
+	next := c.revision + 1
+	for i := range gone {
+		for used[next] {
+			next++
+		}
+		gone[i].revision = min(gone[i].revision, next)
+		next++
+	}
+	return gone
+}
+
+// forgetLocked takes it that etcd is an older state of itself, or another one: nobody can go on from a version.
+func (c *cache) forgetLocked() {
+	for w := range c.watchers {
+		c.endLocked(w, ErrTooOld)
+	}
+	c.revision, c.graves = 0, nil
+	clear(c.entries)
+}
+
+// stop ends all watches, and every wait.
+func (c *cache) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	for w := range c.watchers {
+		c.endLocked(w, ErrStopped)
+	}
+	for key := range c.waiters {
+		c.wakeLocked(key)
+	}
+}

@@ -1,0 +1,18 @@
+package staged
+
+import (
+	"net/url"
+	"strings"
+
+	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
+)
+
+// keyOf returns the key of etcd below a prefix. The version of the resource is no part of it, since an object has one name in all
+// versions. Each part is escaped, so that no name reaches the key of another object or cluster.
+func keyOf(prefix string, k *initializerv1.StagedKey) string {
+	parts := []string{k.GetCluster(), k.GetResource().GetGroup(), k.GetResource().GetResource(), k.GetNamespace(), k.GetName()}
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return prefix + strings.Join(parts, "/")
+}

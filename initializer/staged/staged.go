@@ -1,0 +1,99 @@
+// Package staged keeps the objects of held CREATE requests in etcd, one key an object, and tells of their changes.
+//
+// Each object is under a lease of its own, so that it disappears when its dispatcher does not end the hold. Every write is a
+// compare-and-swap on the revision of the key. [Store.Run] lists and watches all objects of all dispatchers once; List, Watch
+// and Wait read what it has, so that an object is in memory once, however many read it.
+//
+// The package does not know who may change what: package initializer does. An object that is returned, or that was given to
+// the store, is never written again. A [Store] may be used concurrently.
+package staged
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrNotFound: there is no such object.
+	ErrNotFound = errors.New("there is no such staged object")
+	// ErrConflict: the object has another uid or resource version.
+	ErrConflict = errors.New("the staged object has been changed meanwhile")
+	// ErrUnavailable: etcd did not answer, or has refused a write for a reason that is not the caller's.
+	ErrUnavailable = errors.New("etcd does not answer")
+	// ErrTooOld: what happened after a version is not known any more. List, and watch from there.
+	ErrTooOld = errors.New("the resource version is too old")
+	// ErrSlow: the reader of a watch has not taken its events in time. List, and watch from there.
+	ErrSlow = errors.New("the reader of the watch is too slow")
+	// ErrStopped: the store has stopped.
+	ErrStopped = errors.New("the store of staged objects has stopped")
+)
+
+// ExistsError is the error of Create when there is an object of this key.
+type ExistsError struct {
+	// Object is the one that is there.
+	Object *initializerv1.StagedObject
+}
+
+// Error implements error.
+func (e *ExistsError) Error() string { return "there is a staged object of this name" }
+
+// LeaseID is the lease of a staged object.
+type LeaseID = clientv3.LeaseID
+
+// Options say where staged objects are.
+type Options struct {
+	// Client reaches etcd; required. It stays the caller's.
+	Client *clientv3.Client
+	// Prefix is in front of all keys; empty means etcdstore.DefaultPrefix. It ends with a slash. The keys of staged objects
+	// begin with it and "staged/".
+	Prefix string
+	// Keys encrypt the objects in etcd; nil means that they are not encrypted.
+	Keys *Keyring
+	// Logger receives what etcd refuses, and objects that cannot be read; nil logs nothing.
+	Logger *slog.Logger
+}
+
+// Store keeps staged objects.
+type Store struct {
+	options Options // complete
+	prefix  string  // of the keys of objects
+	cache   *cache
+}
+
+// New returns a store. It does no I/O.
+func New(o Options) (*Store, error) {
+	if o.Client == nil {
+		return nil, errors.New("staged: no etcd to keep anything in")
+	}
+	o.Prefix = cmp.Or(o.Prefix, etcdstore.DefaultPrefix)
+	if !strings.HasSuffix(o.Prefix, "/") {
+		return nil, fmt.Errorf("staged: the prefix %q has to end with a slash", o.Prefix)
+	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return &Store{options: o, prefix: o.Prefix + "staged/", cache: newCache()}, nil
+}
+
+// parseVersion reads a resource version that the store has given out.
+func parseVersion(version string) (int64, error) {
+	n, err := strconv.ParseInt(version, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("resource version %q: want a number that this service has given", version)
+	}
+	return n, nil
+}
+
+func formatVersion(revision int64) string { return strconv.FormatInt(revision, 10) }
+
+// requestTimeout bounds a request of etcd.
+const requestTimeout = 2 * time.Second
