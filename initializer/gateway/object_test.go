@@ -103,7 +103,7 @@ func TestDecode(t *testing.T) {
 		result  string // message
 		wrong   string
 	}{
-		"what is not changed is as it was": {podWithGenerateName, func(map[string]any) {}, podWithGenerateName, []string{"a.example.com", "b.example.com"}, "", ""},
+		"what is not changed is as it was":                       {podWithGenerateName, func(map[string]any) {}, podWithGenerateName, []string{"a.example.com", "b.example.com"}, "", ""},
 		"an object's own fields of these names are as they were": {own, func(map[string]any) {}, own, []string{"a.example.com", "b.example.com"}, "", ""},
 		"an annotation is added": {
 			podWithGenerateName, func(m map[string]any) { m["annotations"] = map[string]any{"x": "y"} },
