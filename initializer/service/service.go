@@ -14,6 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/initializer"
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
@@ -30,9 +31,6 @@ const (
 	// bookmarkInterval is the time between two bookmarks of a watch.
 	bookmarkInterval = time.Minute
 )
-
-// DefaultMaxObjectBytes is the default bound of an object, as JSON.
-const DefaultMaxObjectBytes = 1 << 20
 
 // Store has the staged objects of all dispatchers; *staged.Store does. Its methods may be called concurrently, and its objects are
 // not written.
@@ -54,7 +52,7 @@ type Options struct {
 	Grants Grants
 	// Identity returns the caller, from the certificate of the channel; the zero Peer if there is none.
 	Identity func(ctx context.Context) identity.Peer
-	// MaxObjectBytes bounds an object that a caller writes, as JSON; 0 is DefaultMaxObjectBytes.
+	// MaxObjectBytes bounds an object that a caller writes, as JSON; 0 is initializer.DefaultObjectBytes.
 	MaxObjectBytes int
 	// Logger receives who ended a hold, and errors that callers are not told; nil logs nothing.
 	Logger *slog.Logger
@@ -80,7 +78,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.New("service: Grants and Identity are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	o.MaxObjectBytes = cmp.Or(o.MaxObjectBytes, DefaultMaxObjectBytes)
+	o.MaxObjectBytes = cmp.Or(o.MaxObjectBytes, initializer.DefaultObjectBytes)
 	calls, err := memory.New(memory.Options{Total: MaxCalls})
 	if err != nil {
 		return nil, err
