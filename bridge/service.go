@@ -143,7 +143,7 @@ func (s *service) admit(ctx context.Context, request *admissionv1.ReviewRequest)
 	switch {
 	case admission.GetUid() == "":
 		return badRequest("the request has no uid")
-	case stageName(request.GetStage()) == stageNone:
+	case stageName(request.GetStage()) == stageNone, request.GetStage() == admissionv1.Stage_STAGE_INITIALIZE:
 		return badRequest("stage %v is none that hooks are called for", request.GetStage())
 	case admission.GetObjectRevision() != 0 || admission.GetProjection() > admissionv1.Projection_PROJECTION_FULL:
 		return badRequest("a request that hooks have changed or that is not whole cannot be judged: send it as the API server did")

@@ -110,6 +110,9 @@ func TestRefusalsOverGRPC(t *testing.T) {
 		"Without stage": {
 			"kube-apiserver", func(r *admissionv1.ReviewRequest) { r.Stage = 0 }, allow, codes.InvalidArgument, "stage",
 		},
+		"For the stage of initializers, which is part of the mutating one": {
+			"kube-apiserver", func(r *admissionv1.ReviewRequest) { r.Stage = admissionv1.Stage_STAGE_INITIALIZE }, allow, codes.InvalidArgument, "stage",
+		},
 		"For a stage that is not known": {
 			"kube-apiserver", func(r *admissionv1.ReviewRequest) { r.Stage = 99 }, allow, codes.InvalidArgument, "stage",
 		},

@@ -43,6 +43,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 		default:
 			in.Objects = append(in.Objects, match.Object{
 				Source: o.Origin(), Digest: o.Digest, Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating, Conditions: o.Conditions,
+				Initializes: o.Initializes(),
 			})
 		}
 	}
@@ -70,7 +71,8 @@ func SortedKeys[V any](all map[Key]V) []Key {
 func binding(o *Object) match.RouteBinding {
 	spec := &o.Route.Spec
 	stages := map[kinds.Stage]admissionv1.Stage{
-		kinds.StageMutate: admissionv1.Stage_STAGE_MUTATE, kinds.StageValidate: admissionv1.Stage_STAGE_VALIDATE,
+		kinds.StageInitialize: admissionv1.Stage_STAGE_INITIALIZE,
+		kinds.StageMutate:     admissionv1.Stage_STAGE_MUTATE, kinds.StageValidate: admissionv1.Stage_STAGE_VALIDATE,
 	}
 	return match.RouteBinding{
 		Name: o.Name, Source: o.Origin(), Digest: o.Digest,
@@ -155,8 +157,5 @@ func problemOf(f match.Finding, o *Object) Problem {
 	if o == nil {
 		return Problem{Severity: f.Severity, Code: f.Code, File: f.Source, Key: key, Field: path, Message: f.Message}
 	}
-	if o.IsExternal() {
-		path = externalField(path)
-	}
-	return o.Problem(f.Severity, f.Code, path, f.Message)
+	return o.Problem(f.Severity, f.Code, o.field(path), f.Message)
 }

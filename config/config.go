@@ -45,8 +45,11 @@ func (k Key) String() string { return k.Kind + "/" + k.Name }
 
 // KeyOf returns the key of the configuration of a hook.
 func KeyOf(h *match.Hook) Key {
-	if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
+	switch h.ID.Stage {
+	case admissionv1.Stage_STAGE_MUTATE:
 		return Key{Kind: mutatingKind, Name: h.ID.Configuration}
+	case admissionv1.Stage_STAGE_INITIALIZE:
+		return Key{Kind: kinds.InitializersKind, Name: h.ID.Configuration}
 	}
 	return Key{Kind: validatingKind, Name: h.ID.Configuration}
 }
@@ -65,7 +68,8 @@ type Object struct {
 
 	// Validating is a ValidatingWebhookConfiguration, or what else says the same, with the defaults of its version.
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
-	// Mutating is a MutatingWebhookConfiguration with the defaults of its version.
+	// Mutating is a MutatingWebhookConfiguration with the defaults of its version, or an InitializerConfiguration as the mutating webhooks
+	// that say the same (Initializes).
 	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
 	// Route is a HookRoute.
 	Route *kinds.HookRoute
@@ -99,7 +103,7 @@ func (o *Object) LineOf(path string) int {
 	steps := steps(path)
 	switch {
 	case len(steps) < 2:
-	case steps[0] == "webhooks" || steps[0] == externalHooksField:
+	case steps[0] == "webhooks" || steps[0] == o.hooksField():
 		if i, err := strconv.Atoi(steps[1]); err == nil && i >= 0 && i < len(o.hookLines) {
 			return o.hookLines[i]
 		}
@@ -122,6 +126,8 @@ func (o *Object) Problem(severity match.Severity, code, field, message string) P
 // WrittenKind is the kind that the document says it is.
 func (o *Object) WrittenKind() string {
 	switch {
+	case o.Initializes():
+		return o.Kind
 	case o.IsExternal():
 		return externalHooksKind
 	case o.APIVersion == kinds.APIVersion && o.Validating != nil:
@@ -133,7 +139,34 @@ func (o *Object) WrittenKind() string {
 }
 
 // IsExternal reports whether the document is an ExternalAdmissionHookConfiguration.
-func (o *Object) IsExternal() bool { return o.APIVersion == admissionregistrationV1alpha1 }
+func (o *Object) IsExternal() bool {
+	return o.APIVersion == admissionregistrationV1alpha1 && !o.Initializes()
+}
+
+// Initializes reports whether the document is an InitializerConfiguration.
+func (o *Object) Initializes() bool { return o.Kind == kinds.InitializersKind }
+
+// hooksField is the list of hooks in the document.
+func (o *Object) hooksField() string {
+	switch {
+	case o.Initializes():
+		return initializersField
+	case o.IsExternal():
+		return externalHooksField
+	}
+	return "webhooks"
+}
+
+// field is the path of a field of the webhook configuration that the object is read as, as the document has it.
+func (o *Object) field(path string) string {
+	switch {
+	case o.Initializes():
+		return initializerField(path)
+	case o.IsExternal():
+		return externalField(path)
+	}
+	return path
+}
 
 // Content is the document itself, with its defaults: what one of the pointers refers to. It must not be changed.
 func (o *Object) Content() any {

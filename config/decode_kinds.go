@@ -14,8 +14,9 @@ import (
 
 // readKinds are the kinds that are read, for messages.
 const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
-	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " of " + admissionregistrationV1alpha1 + ", " +
-	kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.ValidatingHooksKind + " and " + kinds.MutatingHooksKind +
+	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " and " + kinds.InitializersKind + " of " +
+	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.ValidatingHooksKind +
+	", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
 	" of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
 
 // read reads a document of one of our kinds.
@@ -41,7 +42,8 @@ func (d *document) read(h head) {
 			readV1beta1[admissionregistrationv1beta1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfiguration])
 	case admissionregistrationV1alpha1 + " " + externalHooksKind:
 		o.Validating, ok = readThrough(d, readExternalHooks)
-		d.warnClosed(o.Validating)
+	case admissionregistrationV1alpha1 + " " + kinds.InitializersKind, kinds.APIVersion + " " + kinds.InitializersKind:
+		o.Mutating, ok = readThrough(d, readInitializers)
 	case kinds.APIVersion + " " + kinds.ValidatingHooksKind:
 		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration])
 	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
@@ -55,6 +57,7 @@ func (d *document) read(h head) {
 	default:
 		d.fault(CodeKind, "apiVersion", unread(h))
 	}
+	d.warnClosed(&o)
 	if !d.conditions(&o) || !ok {
 		return
 	}
@@ -71,13 +74,9 @@ func (d *document) read(h head) {
 
 // hookLines are the lines of the webhooks of an object.
 func (d *document) hookLines(o *Object) []int {
-	list := "webhooks"
-	if o.IsExternal() {
-		list = externalHooksField
-	}
 	lines := make([]int, len(o.matchConditions()))
 	for i := range lines {
-		lines[i] = d.lineOf(fmt.Sprintf("%s%s[%d]", d.prefix, list, i))
+		lines[i] = d.lineOf(fmt.Sprintf("%s%s[%d]", d.prefix, o.hooksField(), i))
 	}
 	return lines
 }
@@ -134,7 +133,7 @@ func (h head) item() head {
 	switch h.APIVersion + " " + kind {
 	case admissionregistrationV1 + " " + validatingKind, admissionregistrationV1 + " " + mutatingKind,
 		admissionregistrationV1beta1 + " " + validatingKind, admissionregistrationV1beta1 + " " + mutatingKind,
-		admissionregistrationV1alpha1 + " " + externalHooksKind:
+		admissionregistrationV1alpha1 + " " + externalHooksKind, admissionregistrationV1alpha1 + " " + kinds.InitializersKind:
 		if kind != h.Kind {
 			return head{APIVersion: h.APIVersion, Kind: kind}
 		}
@@ -144,22 +143,14 @@ func (h head) item() head {
 
 // unread says why a kind is not read.
 func unread(h head) string {
-	if h.APIVersion == admissionregistrationV1alpha1 && strings.TrimSuffix(h.Kind, listSuffix) == initializersKind {
-		return "initializers are not served yet: remove the document, or make its initializers mutating webhooks"
-	}
 	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds
 }
 
-// warnClosed warns about hooks of v1alpha1 that fail closed: Kubernetes 1.7 let none begin so (spec of its dynamic
-// configuration), and a file cannot tell whether it is a beginning. It does nothing when c could not be read.
-func (d *document) warnClosed(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
-	if c == nil {
-		return
-	}
-	for i, hook := range c.Webhooks {
-		if hook.FailurePolicy != nil && *hook.FailurePolicy == admissionregistrationv1.Fail {
-			d.say(match.SeverityWarning, CodeFailClosed, fmt.Sprintf("%s[%d].failurePolicy", externalHooksField, i),
-				"the hook fails closed, which Kubernetes 1.7 refused: begin with Ignore, and close it when it is known to work")
-		}
+// warnClosed warns about hooks that fail closed and may not begin so: Kubernetes 1.7 let none (spec of its dynamic
+// configuration), and a file cannot tell whether it is a beginning. It does nothing when o could not be read.
+func (d *document) warnClosed(o *Object) {
+	for _, path := range o.ClosedAtFirst() {
+		d.say(match.SeverityWarning, CodeFailClosed, path,
+			"the hook fails closed, which Kubernetes 1.7 refused: begin with Ignore, and close it when it is known to work")
 	}
 }

@@ -9,11 +9,8 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// The kinds of admissionregistration.k8s.io/v1alpha1.
-const (
-	externalHooksKind = "ExternalAdmissionHookConfiguration"
-	initializersKind  = "InitializerConfiguration"
-)
+// externalHooksKind is a kind of admissionregistration.k8s.io/v1alpha1. The other one is kinds.InitializersKind.
+const externalHooksKind = "ExternalAdmissionHookConfiguration"
 
 // externalHooksField is the list of hooks in an ExternalAdmissionHookConfiguration.
 const externalHooksField = "externalAdmissionHooks"

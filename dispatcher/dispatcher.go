@@ -104,6 +104,8 @@ type Options struct {
 	Streams Backend
 	// Webhooks carries calls to hooks that are served as JSON webhooks; nil means that such calls fail.
 	Webhooks Backend
+	// Stager stages objects while initializers act; nil means that these calls fail.
+	Stager Stager
 	// Capacity provides the load of the replicas behind Streams; nil means that shadow hooks are called under any load, and
 	// that there is no speculation.
 	Capacity Capacity
@@ -146,6 +148,9 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	if o.Webhooks == nil {
 		o.Webhooks = noBackend{}
+	}
+	if o.Stager == nil {
+		o.Stager = noStager{}
 	}
 	if o.Codec == nil {
 		o.Codec = func(a conversion.Allowance) chain.Codec { return conversion.Raw{Allowance: a} }
@@ -234,6 +239,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		x.machine = chain.NewValidate(options)
 		return x
 	}
+	x.readInitializers(&options)
 	x.changeRates = d.speculator.ratesOf(snapshot)
 	options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
 	options.Codec = x.phases().traced(d.options.Codec(allowance{&x.lookups, r.Reservation}))

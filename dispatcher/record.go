@@ -81,7 +81,7 @@ func (r *record) addCall(o chain.Outcome, c *callState) {
 	call := latency.Call{
 		Hook: o.Hook.ID, Round: o.Round, Begun: c.begun.Sub(r.Begun), Ended: c.ended.Sub(r.Begun), Applied: o.Applying,
 		Queued: o.Timing.Queued, Wire: o.Timing.Wire, Host: o.Timing.Host, HostQueued: o.Timing.HostQueued, Instance: o.Timing.Instance,
-		Streamed: o.Hook.Route.Stream, Outcome: o.Effect.String(),
+		Streamed: o.Hook.HasHosts(), Outcome: o.Effect.String(),
 	}
 	if o.Failure != nil {
 		call.Failure = o.Failure.Kind.String()

@@ -49,6 +49,7 @@ type run struct {
 	calls         []callState // by call id
 	skipped       []match.Skipped
 	awaited       []*awaitedShadow
+	hold          Hold // of the object while initializers act; nil before the first is called
 
 	versions *versionedRequest // of the object at revision, the newest first
 	revision uint32
@@ -65,6 +66,7 @@ type versionedRequest struct {
 // judge returns the answer to the review; an error if the caller has gone or there was no memory to match the hooks.
 func (x *run) judge(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
 	defer x.lookups.release()
+	defer x.endHold(ctx)
 	answer, err := x.decide(ctx, gone)
 	if err == nil && x.request.AwaitShadows {
 		x.awaitShadows(gone, answer.Outcomes)
@@ -181,8 +183,10 @@ func (x *run) startCalls(ctx context.Context, calls []chain.Start) {
 // startTogether groups calls by backend and version, and passes each group to start.
 func (x *run) startTogether(ctx context.Context, calls []chain.Start, start func(context.Context, *versionedRequest, []chain.Start)) {
 	for len(calls) > 0 {
-		v, stream := x.versionFor(calls[0]), calls[0].Hook.Route.Stream
-		together, others := split(calls, func(c chain.Start) bool { return c.Hook.Route.Stream != stream || x.versionFor(c) != v })
+		v, first := x.versionFor(calls[0]), calls[0].Hook
+		together, others := split(calls, func(c chain.Start) bool {
+			return c.Hook.Route.Stream != first.Route.Stream || c.Hook.Initializes() != first.Initializes() || x.versionFor(c) != v
+		})
 		start(ctx, v, together)
 		calls = others
 	}
@@ -217,7 +221,7 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 		x.addCall(c.ID, callState{index: i, begun: begun, span: span})
 	}
 	x.results.addCalls(len(calls))
-	cancel := x.dispatcher.backendOf(calls[0].Hook).Start(ctx, set, func(i int, r review.Result) { x.results.addResult(set.Calls[i].ID, x.accountVerdict(r)) })
+	cancel := x.backendOf(calls[0].Hook).Start(ctx, set, func(i int, r review.Result) { x.results.addResult(set.Calls[i].ID, x.accountVerdict(r)) })
 	for _, c := range calls {
 		x.calls[c.ID].cancel = cancel
 	}

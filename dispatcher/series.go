@@ -70,7 +70,7 @@ func (a *allowedSeries) phasesFor(i *instrumentation, h *match.Hook) *phaseSerie
 	l := i.labels(h)
 	phase := func(name string) prometheus.Observer { return i.phases.WithLabelValues(l.name, l.kind, name) }
 	made := &phaseSeries{queue: phase("queue")}
-	if h.Route.Stream {
+	if h.HasHosts() {
 		made.wire, made.host = phase("wire"), phase("host")
 	} else {
 		made.webhook = phase("webhook")

@@ -194,7 +194,7 @@ func timingAttributes(o chain.Outcome) []attribute.KeyValue {
 	if o.Applying > 0 {
 		attributes = append(attributes, seconds("apply", o.Applying))
 	}
-	if o.Hook.Route.Stream {
+	if o.Hook.HasHosts() {
 		return append(attributes, attribute.String("portcullis.host.instance", t.Instance), seconds("wire", t.Wire), seconds("host", t.Host))
 	}
 	attributes = append(attributes, seconds("webhook", t.Wire))

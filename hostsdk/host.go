@@ -23,7 +23,7 @@ const (
 	capabilityChunks = "chunks"
 )
 
-// Host serves hooks. Register them with Validate and Mutate, then call Run once. Ready and Status may be called at any
+// Host serves hooks. Register them with Validate, Mutate and Initialize, then call Run once. Ready and Status may be called at any
 // time, from any goroutine.
 type Host struct {
 	// Set once, by New.
@@ -82,6 +82,14 @@ func (h *Host) Mutate(name string, handler Handler, options ...HookOption) {
 	h.register(hookID{name, admissionv1.Stage_STAGE_MUTATE}, handler, options)
 }
 
+// Initialize registers the handler of an initializer, by the name that it has in its InitializerConfiguration. The handler is called as
+// that of a mutating hook, for objects to be created only, while the object is staged: a patch initializes the object, no patch leaves it as it is,
+// and a denial refuses it. Each object is handled by one replica; another takes it over if that one is lost. A fault of the registration is returned
+// by Run.
+func (h *Host) Initialize(name string, handler Handler, options ...HookOption) {
+	h.register(hookID{name, admissionv1.Stage_STAGE_INITIALIZE}, handler, options)
+}
+
 func (h *Host) register(id hookID, handler Handler, options []HookOption) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +130,7 @@ func (h *Host) start() error {
 		return err
 	}
 	if len(h.hooks) == 0 {
-		return errors.New("hostsdk: the host has no hooks: register some with Validate or Mutate")
+		return errors.New("hostsdk: the host has no hooks: register some with Validate, Mutate or Initialize")
 	}
 	h.started = true
 	h.board.expect(h.offers)
@@ -216,8 +224,15 @@ func waitForHandlers(handlers *sync.WaitGroup, err error) error {
 	}
 }
 
+// stages are those that a hook can belong to.
+func stages() []admissionv1.Stage {
+	return []admissionv1.Stage{admissionv1.Stage_STAGE_INITIALIZE, admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE}
+}
+
 func stageName(stage admissionv1.Stage) string {
 	switch stage {
+	case admissionv1.Stage_STAGE_INITIALIZE:
+		return "initialize"
 	case admissionv1.Stage_STAGE_MUTATE:
 		return "mutate"
 	case admissionv1.Stage_STAGE_VALIDATE:

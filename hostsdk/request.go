@@ -19,7 +19,7 @@ type Request struct {
 	Hook string
 	// Configuration is the name of the configuration that holds the hook: two may hold hooks of one name.
 	Configuration string
-	// Stage is STAGE_MUTATE or STAGE_VALIDATE.
+	// Stage is STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
 	Stage admissionv1.Stage
 	// Round is 0, or 1 when a mutating hook is asked again because others changed the object after it.
 	Round int

@@ -123,7 +123,7 @@ func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionRespo
 	if len(r.Patch) == 0 {
 		return m, nil
 	}
-	if stage != admissionv1.Stage_STAGE_MUTATE {
+	if stage == admissionv1.Stage_STAGE_VALIDATE {
 		return nil, NewError("a validating hook returned a patch", nil)
 	}
 	if !isPatch(r.Patch) {

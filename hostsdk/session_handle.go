@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
@@ -57,7 +56,7 @@ func (s *session) probeHooks(ctx context.Context, name string) (notReady error) 
 			notReady = NewError("the probe panicked", nil)
 		}
 	}()
-	for _, stage := range []admissionv1.Stage{admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE} {
+	for _, stage := range stages() {
 		h := s.hooks[hookID{name, stage}]
 		if h == nil || h.probe == nil {
 			continue

@@ -218,8 +218,7 @@ func (s *state) welcome(w *hostv1.Welcome) effects {
 }
 
 func (s *state) probe(p *hostv1.Probe) effects {
-	offered := s.hooks[hookID{p.GetHook(), admissionv1.Stage_STAGE_VALIDATE}] != nil ||
-		s.hooks[hookID{p.GetHook(), admissionv1.Stage_STAGE_MUTATE}] != nil
+	offered := slices.ContainsFunc(stages(), func(stage admissionv1.Stage) bool { return s.hooks[hookID{p.GetHook(), stage}] != nil })
 	switch {
 	case !offered:
 		s.send(probeResult(p.GetSeq(), NewError(refusedUnknown, nil)))

@@ -44,7 +44,7 @@ type HookRoute struct {
 
 // HookRouteSpec is the route of one hook, or of all hooks of a configuration.
 type HookRouteSpec struct {
-	// Configuration is metadata.name of the ValidatingWebhookConfiguration or MutatingWebhookConfiguration.
+	// Configuration is metadata.name of the ValidatingWebhookConfiguration, MutatingWebhookConfiguration or InitializerConfiguration.
 	Configuration string `json:"configuration"`
 	// Hook is webhooks[].name. Empty means every hook of the configuration that no other route names.
 	Hook string `json:"hook,omitempty"`
@@ -54,7 +54,7 @@ type HookRouteSpec struct {
 	// the JSON webhook of its clientConfig.
 	Stream *Stream `json:"stream,omitempty"`
 	// Hosts are the identities that may serve the hook over streams: the first URI in a host's certificate, else its
-	// common name. Empty means none.
+	// common name. Empty means none. Those of an initializer (stage: initialize) may also act for it through InitializerService.
 	Hosts []string `json:"hosts,omitempty"`
 	// Authorities may vouch for Hosts, as those of a ClusterSpec. Only with Stream.
 	Authorities []string `json:"authorities,omitempty"`
@@ -106,8 +106,9 @@ type Stage string
 
 // The stages that a hook can belong to.
 const (
-	StageMutate   Stage = "mutate"
-	StageValidate Stage = "validate"
+	StageInitialize Stage = "initialize"
+	StageMutate     Stage = "mutate"
+	StageValidate   Stage = "validate"
 )
 
 // Deadline is Timeout as a duration; 0 means the hook's own. The route must be valid.
@@ -133,13 +134,14 @@ func (r *HookRoute) Validate() field.ErrorList {
 	if r.Spec.Hook != "" {
 		errs = append(errs, validation.IsFullyQualifiedName(spec.Child("hook"), r.Spec.Hook)...)
 	}
-	if s := r.Spec.Stage; s != "" && s != StageMutate && s != StageValidate {
-		errs = append(errs, notSupported(spec.Child("stage"), s, StageMutate, StageValidate))
+	if s := r.Spec.Stage; s != "" && s != StageInitialize && s != StageMutate && s != StageValidate {
+		errs = append(errs, notSupported(spec.Child("stage"), s, StageInitialize, StageMutate, StageValidate))
 	}
-	if r.Spec.Stream == nil && len(r.Spec.Hosts) > 0 {
+	controlled := r.Spec.Stage == StageInitialize // perhaps by a controller, which has no stream
+	if r.Spec.Stream == nil && !controlled && len(r.Spec.Hosts) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("hosts"), "hosts serve streams only: add `stream: {}`, or remove the hosts"))
 	}
-	if r.Spec.Stream == nil && len(r.Spec.Authorities) > 0 {
+	if r.Spec.Stream == nil && !controlled && len(r.Spec.Authorities) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("authorities"), "they vouch for hosts, which serve streams only: add `stream: {}`, or remove them"))
 	}
 	errs = append(errs, r.Spec.validateRotation(spec.Child("rotation"))...)

@@ -13,6 +13,9 @@ const (
 	MutatingHooksKind   = "MutatingHookConfiguration"
 )
 
+// InitializersKind is the kind of initializers, here and in admissionregistration.k8s.io/v1alpha1.
+const InitializersKind = "InitializerConfiguration"
+
 // Resource is a kind as API servers serve it.
 type Resource struct {
 	// Kind is the kind.
@@ -31,5 +34,6 @@ func Resources() []Resource {
 		{Kind: HookRouteKind, Plural: "hookroutes", Short: []string{"hroute", "hr"}},
 		{Kind: ValidatingHooksKind, Plural: "validatinghookconfigurations", Short: []string{"vhook"}},
 		{Kind: MutatingHooksKind, Plural: "mutatinghookconfigurations", Short: []string{"mhook"}},
+		{Kind: InitializersKind, Plural: "initializerconfigurations", Short: []string{"initconf"}},
 	}
 }

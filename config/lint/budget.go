@@ -51,7 +51,7 @@ func serial(hooks []*match.Hook) (out chain, sum time.Duration) {
 }
 
 func isSerial(h *match.Hook) bool {
-	return h.ID.Stage == admissionv1.Stage_STAGE_MUTATE && h.FailsClosed()
+	return h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE && h.FailsClosed()
 }
 
 // chain are hooks that one request meets, in the order in which they are called.

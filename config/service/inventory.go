@@ -107,8 +107,11 @@ func hookOf(h *match.Hook, hosts HookHosts, live *store.Configuration) *configv1
 			out.Origin = o.Origin()
 		}
 	}
-	if !h.Route.Stream {
+	switch {
+	case !h.HasHosts():
 		out.Url = webhookURL(h)
+		return out
+	case !h.Route.Stream:
 		return out
 	}
 	out.Hosts, out.Slots, out.Unserved = uint32(hosts.Hosts), uint32(hosts.Slots), hosts.Unserved

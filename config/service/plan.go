@@ -7,10 +7,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
@@ -132,14 +129,12 @@ func (plan *applyPlan) check(st *storedState, req *applyRequest, o *config.Objec
 	if want, ok := req.expected[o.Key.String()]; ok && want != resourceVersion(old) {
 		refuse(&plan.moved, codeMoved, "", "the object has resource version "+resourceVersion(old)+", not "+want+": read it again")
 	}
-	if old != nil || !o.IsExternal() || o.Validating == nil {
+	if old != nil {
 		return
 	}
-	for i, hook := range o.Validating.Webhooks {
-		if hook.FailurePolicy != nil && *hook.FailurePolicy == admissionregistrationv1.Fail {
-			refuse(&plan.invalid, config.CodeFailClosed, "externalAdmissionHooks["+strconv.Itoa(i)+"].failurePolicy",
-				"a hook of v1alpha1 begins with Ignore: create it so, and close it by an update when it is known to work")
-		}
+	for _, path := range o.ClosedAtFirst() {
+		refuse(&plan.invalid, config.CodeFailClosed, path,
+			"a hook of this kind begins with Ignore: create it so, and close it by an update when it is known to work")
 	}
 }
 

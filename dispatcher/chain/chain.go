@@ -10,6 +10,8 @@ package chain
 import (
 	"time"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -95,6 +97,11 @@ type Options struct {
 	Request *review.Request
 	// Revision is the digest of the configuration that judges.
 	Revision string
+	// Object is the object that the hooks begin with if it is not that of the request: without what addresses the mesh. It then differs
+	// from that of the request in the patch too. nil means that of the request.
+	Object []byte
+	// Refuse, if set, is the answer, and no mutating hook is called.
+	Refuse *admissionv1.Status
 	// Hooks are the candidates, in order: hooks of the stage whose rules may match.
 	Hooks []*match.Hook
 	// Subject matches hooks and converts objects.

@@ -18,15 +18,18 @@ const (
 // Phases below a millisecond are left out. It is not for warnings: clients of Kubernetes remember each text of these.
 func culprit(o *Options, c *call) string {
 	t := c.result.Timing
-	who, wire := "host instance", "on the way"
-	if !c.Hook.Route.Stream {
+	who, wire, host := "host instance", "on the way", "in the handler"
+	switch {
+	case !c.Hook.HasHosts():
 		who, wire = "webhook", "called"
+	case !c.Hook.Route.Stream:
+		who, host = "controller", "waited for a controller"
 	}
 	var said []string
 	for _, p := range []struct {
 		name  string
 		spent time.Duration
-	}{{"queued", t.Queued}, {wire, t.Wire}, {"in the handler", t.Host}} {
+	}{{"queued", t.Queued}, {wire, t.Wire}, {host, t.Host}} {
 		if p.spent >= time.Millisecond {
 			said = append(said, p.name+" "+p.spent.Round(time.Millisecond).String())
 		}

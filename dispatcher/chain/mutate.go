@@ -27,7 +27,8 @@ type Mutate struct {
 	round   uint32
 	nextID  int       // next Call.ID
 	now     time.Time // of the last Next
-	// rebased is set once a hook of another version changed the object: no patch of a hook is then valid for the caller.
+	// rebased is set once a hook of another version changed the object, and if Options.Object did: no patch of a hook is then valid for
+	// the caller.
 	rebased bool
 	reinvocation
 	speculation
@@ -43,6 +44,12 @@ func NewMutate(o Options) *Mutate {
 		object:  Object{Raw: o.Request.Admission.GetObject().GetRaw()},
 	}
 	m.toStart = m.inlineStart[:0]
+	if o.Object != nil {
+		m.object, m.rebased = Object{Raw: o.Object, Revision: 1}, true
+	}
+	if o.Refuse != nil {
+		m.finish(o.Refuse, nil)
+	}
 	return m
 }
 

@@ -25,6 +25,7 @@ const jsonPatch = "JSONPatch"
 const (
 	codeBadRequest = 400
 	codeInternal   = 500
+	codeTimeout    = 504
 )
 
 // denial returns the status for the client of a request that a hook denied, built as ToStatusErr of
@@ -41,7 +42,7 @@ func (c *call) denial() *admissionv1.Status {
 	if out.GetStatus() == "" || out.GetStatus() == metav1.StatusSuccess {
 		out.Status = metav1.StatusFailure
 	}
-	who := fmt.Sprintf("hook %q denied the request", c.Hook.ID.Name)
+	who := fmt.Sprintf("%s %q denied the request", word(c.Hook), c.Hook.ID.Name)
 	switch {
 	case s.GetMessage() != "":
 		out.Message = who + ": " + s.GetMessage()
@@ -68,11 +69,42 @@ func internal(format string, args ...any) *admissionv1.Status {
 // for which tools and people search (ErrCallingWebhook in k8s.io/apiserver/pkg/util/webhook, callHook in
 // k8s.io/apiserver/pkg/admission/plugin/webhook/validating), followed by kind and cause of the failure, and the culprit.
 func failedCall(o *Options, c *call) *admissionv1.Status {
+	if c.Hook.Initializes() {
+		return failedInitializer(o, c)
+	}
 	what := "failed to call webhook"
 	if c.result.Failure.Kind == review.FailureBadAnswer {
 		what = "received invalid webhook response"
 	}
 	return internal("failed calling webhook %q: %s: %s: %s [%s]", c.Hook.ID.Name, what, c.result.Failure.Kind, c.publicCause(), culprit(o, c))
+}
+
+// word is what a hook is for people.
+func word(h *match.Hook) string {
+	if h.Initializes() {
+		return "initializer"
+	}
+	return "hook"
+}
+
+// failedInitializer returns the status of a CREATE whose fail-closed initializer has not acted. If its time was over, it is the timeout that
+// spec/1 asks for: with uid and resourceVersion of the staged object, so that the client can find out what was waited for.
+func failedInitializer(o *Options, c *call) *admissionv1.Status {
+	s := internal("initializer %q has not initialized the object: %s: %s [%s]", c.Hook.ID.Name, c.result.Failure.Kind, c.publicCause(), culprit(o, c))
+	if c.result.Failure.Kind != review.FailureTimeout {
+		return s
+	}
+	s.Code, s.Reason = codeTimeout, string(metav1.StatusReasonTimeout)
+	request := o.Request.Admission
+	s.Details = &admissionv1.StatusDetails{Name: request.GetName(), Group: request.GetResource().GetGroup(), Kind: request.GetKind().GetKind()}
+	if staged := c.result.Timing.Staged; staged != nil {
+		s.Details.Uid = staged.UID
+		s.Details.Causes = []*admissionv1.StatusCause{{
+			Reason: "Uninitialized", Field: "metadata.initializers.pending",
+			Message: fmt.Sprintf("%s had not acted on uid %s at resourceVersion %s", c.Hook.ID.Name, staged.UID, staged.ResourceVersion),
+		}}
+	}
+	return s
 }
 
 // publicCause returns the cause of a failure for the client. Error texts and stacks of handlers are for operators only, as the

@@ -34,7 +34,7 @@ type warning struct {
 // of hooks, in order. If they are too long together, each is cut, and the first warning of every hook comes before the second
 // ones. Texts that the API server would drop for their characters are dropped here.
 func warningsOf(calls []*call) []string {
-	all := append(failOpenNotices(calls), hookWarnings(calls)...)
+	all := slices.Concat(failOpenNotices(calls), dryRunNotices(calls), hookWarnings(calls))
 	if len(all) == 0 {
 		return nil
 	}
@@ -65,6 +65,20 @@ func failOpenNotices(calls []*call) []warning {
 		notices = append(notices, warning{text, -1})
 	}
 	return notices
+}
+
+// dryRunNotices say which initializers a dry run has left out: what is shown is not what would be created.
+func dryRunNotices(calls []*call) []warning {
+	var names []string
+	for _, c := range calls {
+		if c.state == skipped && c.reason == match.SkipDryRun {
+			names = append(names, c.Hook.ID.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []warning{{"no initializer acts in a dry run: the object lacks what these would make of it: " + strings.Join(names, ", "), -1}}
 }
 
 func whyOpen(h *match.Hook) string {

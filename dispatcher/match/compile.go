@@ -36,7 +36,7 @@ type RouteBinding struct {
 	Configuration string
 	// Hook is webhooks[].name; empty for every hook of the configuration.
 	Hook string
-	// Stage is STAGE_MUTATE or STAGE_VALIDATE; STAGE_UNSPECIFIED for whichever kind of configuration has the name.
+	// Stage is STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE; STAGE_UNSPECIFIED for whichever kind of configuration has the name.
 	Stage admissionv1.Stage
 	// Digest stands for all that the document says, as that of an Object does.
 	Digest string
@@ -67,12 +67,12 @@ func compile(in Input, expressions func() *Expressions) (*Snapshot, []Finding) {
 	}, c.findings
 }
 
-// ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1). Of one name, those for all
+// ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1): initializers before all others. Of one name, those for all
 // clusters come first. The order of the input decides nothing.
 func ordered(objects []Object) []Object {
 	objects = slices.Clone(objects)
 	slices.SortStableFunc(objects, func(a, b Object) int {
-		return cmp.Or(cmp.Compare(a.key().name, b.key().name), cmp.Compare(a.Scope, b.Scope),
+		return cmp.Or(cmp.Compare(b.initializers(), a.initializers()), cmp.Compare(a.key().name, b.key().name), cmp.Compare(a.Scope, b.Scope),
 			cmp.Compare(a.key().stage, b.key().stage), cmp.Compare(a.Source, b.Source))
 	})
 	return objects

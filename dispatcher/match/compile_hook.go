@@ -57,13 +57,20 @@ func (c *compiler) route(h *Hook, report report) {
 		h.Route, h.RoutedBy = b.Route, b.names
 		c.findings = append(c.findings, b.ignoredFields(h)...)
 	}
-	if h.ClientConfig.URL == nil && h.ClientConfig.Service == nil {
+	switch {
+	case h.Initializes():
+		// Two hosts never take the same object, and nothing is made of it that does not count.
+		h.Route.Speculate, h.Route.Hedge, h.Route.AllDenials = false, Hedge{}, false
+	case h.ClientConfig.URL == nil && h.ClientConfig.Service == nil:
 		h.Route.Stream = true
 	}
 	if h.Route.Timeout > 0 {
 		h.Timeout = h.Route.Timeout
 	}
-	if h.Route.Stream && len(h.Route.Hosts) == 0 {
+	if h.Initializes() && len(h.Route.Hosts) == 0 {
+		report(SeverityWarning, CodeNoHost, "", "nobody may act for the initializer, so that it always runs out of time: "+
+			"name the identities in spec.hosts of a HookRoute")
+	} else if h.Route.Stream && len(h.Route.Hosts) == 0 {
 		report(SeverityWarning, CodeNoHost, "", "the hook is served over streams and nobody may serve it, so every call fails: "+
 			"name the host identities in spec.hosts of a HookRoute")
 	}

@@ -23,8 +23,10 @@ type Object struct {
 	Conditions [][]*Expression
 	// Validating holds validating hooks.
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
-	// Mutating holds mutating hooks.
+	// Mutating holds mutating hooks, or initializers.
 	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
+	// Initializes is true if Mutating is an InitializerConfiguration, which holds initializers.
+	Initializes bool
 }
 
 // objectKey names an object; there may be one of each.
@@ -37,8 +39,11 @@ type objectKey struct {
 // String is kind and name, and the cluster if there is one.
 func (k objectKey) String() string {
 	kind := "ValidatingWebhookConfiguration/"
-	if k.stage == admissionv1.Stage_STAGE_MUTATE {
+	switch k.stage {
+	case admissionv1.Stage_STAGE_MUTATE:
 		kind = "MutatingWebhookConfiguration/"
+	case admissionv1.Stage_STAGE_INITIALIZE:
+		kind = "InitializerConfiguration/"
 	}
 	if k.scope != "" {
 		return k.scope + ": " + kind + k.name
@@ -48,6 +53,8 @@ func (k objectKey) String() string {
 
 func (o Object) key() objectKey {
 	switch {
+	case o.Mutating != nil && o.Initializes:
+		return objectKey{o.Scope, admissionv1.Stage_STAGE_INITIALIZE, o.Mutating.Name}
 	case o.Mutating != nil:
 		return objectKey{o.Scope, admissionv1.Stage_STAGE_MUTATE, o.Mutating.Name}
 	case o.Validating != nil:
@@ -80,7 +87,7 @@ func (o Object) webhooks() []webhook {
 		}
 	} else {
 		for _, w := range o.Mutating.Webhooks {
-			all = append(all, webhook{ValidatingWebhook: common(&w), stage: admissionv1.Stage_STAGE_MUTATE, reinvocation: w.ReinvocationPolicy})
+			all = append(all, webhook{ValidatingWebhook: common(&w), stage: o.key().stage, reinvocation: w.ReinvocationPolicy})
 		}
 	}
 	names := map[string]int{}

@@ -61,7 +61,7 @@ func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
 		c.requestOnly = c.requestOnly && x.requestOnly
 	}
 	matcherType := "validating"
-	if w.stage == admissionv1.Stage_STAGE_MUTATE {
+	if w.stage != admissionv1.Stage_STAGE_VALIDATE {
 		matcherType = "admit"
 	}
 	c.matcher = matchconditions.NewMatcher(cel.NewCondition(results), &c.policy, "webhook", matcherType, w.Name)

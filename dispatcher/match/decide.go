@@ -24,6 +24,18 @@ const (
 	SkipCluster = "cluster"
 	// SkipPending: no host has answered the probe of the hook yet.
 	SkipPending = "pending"
+	// SkipDryRun: an initializer is not called in a dry run: nothing is staged.
+	SkipDryRun = "dryRun"
+	// SkipMirrorPod: an initializer is not called for a Pod that mirrors a static one of a node (SEMANTICS C49).
+	SkipMirrorPod = "mirrorPod"
+	// SkipOwnPod: an initializer is not called for a Pod of its own hosts, which could not start without themselves.
+	SkipOwnPod = "ownPod"
+	// SkipSecret: an initializer is called for Secrets only if a rule names them.
+	SkipSecret = "secret"
+	// SkipShadow: an initializer in shadow is called only if hosts serve it over streams.
+	SkipShadow = "shadow"
+	// SkipInitialized: the client has asked for the object to be created as it is, and may.
+	SkipInitialized = "initialized"
 	// SkipExempt: no hook ever sees requests of this kind.
 	SkipExempt = "exempt"
 )
@@ -59,6 +71,9 @@ func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
 	d := h.MatchesWithoutConditions(ctx, a)
 	if !d.Match {
 		return d
+	}
+	if h.Initializes() {
+		return h.matchInitializer(a, d)
 	}
 	return h.matchConditions(ctx, a, d.As)
 }

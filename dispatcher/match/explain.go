@@ -63,6 +63,8 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 		return d.Skip, h.explainCondition(d)
 	case SkipPending:
 		return d.Skip, "it is pending: no host has answered its probe yet"
+	case SkipDryRun, SkipMirrorPod, SkipOwnPod, SkipSecret, SkipShadow:
+		return d.Skip, explainInitializer(d.Skip)
 	default:
 		switch {
 		case d.Err == nil:

@@ -18,7 +18,7 @@ const DefaultTimeout = 10 * time.Second
 type HookID struct {
 	// Scope is the cluster that the configuration was written for; empty for all clusters.
 	Scope string
-	// Stage is STAGE_MUTATE or STAGE_VALIDATE.
+	// Stage is STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
 	Stage admissionv1.Stage
 	// Configuration is metadata.name of the configuration.
 	Configuration string
@@ -124,6 +124,12 @@ func (h *Hook) Path(field string) string {
 	return fmt.Sprintf("%s webhooks[%d]%s", objectKey{h.ID.Scope, h.ID.Stage, h.ID.Configuration}, h.position, field)
 }
 
+// Initializes reports whether the hook is an initializer: one that is called for a CREATE before the mutating hooks, with the object staged.
+func (h *Hook) Initializes() bool { return h.ID.Stage == admissionv1.Stage_STAGE_INITIALIZE }
+
+// HasHosts reports whether hosts serve the hook over streams, or controllers act for an initializer: else it is a JSON webhook.
+func (h *Hook) HasHosts() bool { return h.Route.Stream || h.Initializes() }
+
 // Decides reports whether a review may depend on the hook: neither one in shadow nor one that is pending decides anything.
 func (h *Hook) Decides() bool { return !h.Route.Shadow && !h.Pending }
 
@@ -135,7 +141,7 @@ func (h *Hook) Serves(cluster string) bool {
 	return len(h.Route.Clusters) == 0 || slices.Contains(h.Route.Clusters, cluster)
 }
 
-// StageName is a stage as the paths of the bridge spell it; empty for a value that is none.
+// StageName is a stage as the paths of the bridge and documents spell it; empty for a value that is none.
 func StageName(s admissionv1.Stage) string {
 	switch s {
 	case admissionv1.Stage_STAGE_MUTATE:
@@ -146,6 +152,8 @@ func StageName(s admissionv1.Stage) string {
 		return "reinvoke"
 	case admissionv1.Stage_STAGE_ADMIT:
 		return "admit"
+	case admissionv1.Stage_STAGE_INITIALIZE:
+		return "initialize"
 	case admissionv1.Stage_STAGE_UNSPECIFIED:
 	}
 	return ""

@@ -173,7 +173,11 @@ func (h *Hook) clusters() []string {
 	return nil
 }
 
+// stages are the stages whose reviews may call the hook: initializers belong to the mutating one.
 func (h *Hook) stages() []admissionv1.Stage {
+	if h.Initializes() {
+		return []admissionv1.Stage{admissionv1.Stage_STAGE_MUTATE}
+	}
 	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
 		return []admissionv1.Stage{h.ID.Stage, admissionv1.Stage_STAGE_REINVOKE}
 	}

@@ -121,6 +121,16 @@ type Timing struct {
 	HostQueued time.Duration
 	// Instance is the process that answered, or had the call last; empty if none had it.
 	Instance string
+	// Staged names the staged object of an initializer's call; nil for other calls, and while nothing is staged.
+	Staged *Staged
+}
+
+// Staged names a staged object at one time.
+type Staged struct {
+	// UID is that of the hold, not that of the object in the cluster.
+	UID string
+	// ResourceVersion is the version in the store.
+	ResourceVersion string
 }
 
 // FailureKind classifies failures by what an operator has to do. It is a metric label: the set is closed.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -46,6 +47,34 @@ func Mutate[T any](
 		}
 		return withChanges(r, response, before, object)
 	}
+}
+
+// RefusedError is the error of an initializer that refuses an object: the client of the cluster gets Response, a denial.
+type RefusedError struct{ Response *hostsdk.Response }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.Response.Message }
+
+// Refuse returns a [*RefusedError] with a message for the client. Its Response may be changed.
+func Refuse(message string) *RefusedError { return &RefusedError{hostsdk.Deny(message)} }
+
+// Initialize makes a handler of an initializer: it returns the object as it should be created. object is the caller's own copy, and may be
+// changed and returned. A [*RefusedError] refuses the object; any other error is a failure, and failurePolicy decides.
+func Initialize[T any](initialize func(ctx context.Context, object *T) (*T, error)) hostsdk.Handler {
+	return Mutate(func(ctx context.Context, object *T, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		initialized, err := initialize(ctx, object)
+		var refused *RefusedError
+		switch {
+		case errors.As(err, &refused):
+			return refused.Response, nil
+		case err != nil:
+			return nil, err
+		case initialized == nil:
+			return nil, hostsdk.NewError("the initializer returned no object", nil)
+		}
+		*object = *initialized
+		return hostsdk.Allow(), nil
+	})
 }
 
 // withChanges adds the difference between before and object to the response.

@@ -152,6 +152,9 @@ func webhookHosts() rule {
 
 func names() rule { return set(kinds.MaxListItems, name()) }
 
+// byController permits a field without a stream to the route of an initializer.
+const byController = "has(self.stage) && self.stage == 'initialize' || "
+
 // streamed forbids a field of a route without a stream, but for a value that is as good as none.
 func streamed(field, none, message string) rule {
 	return cel(fmt.Sprintf("!has(self.%s) || %shas(self.stream)", field, none), message, "."+field)
@@ -161,15 +164,15 @@ func streamed(field, none, message string) rule {
 func routeRules() map[string]rule {
 	return map[string]rule{
 		"spec": all(
-			streamed("hosts", "size(self.hosts) == 0 || ", "hosts serve streams only: add `stream: {}`, or remove the hosts"),
-			streamed("authorities", "size(self.authorities) == 0 || ",
+			streamed("hosts", "size(self.hosts) == 0 || "+byController, "hosts serve streams only: add `stream: {}`, or remove the hosts"),
+			streamed("authorities", "size(self.authorities) == 0 || "+byController,
 				"they vouch for hosts, which serve streams only: add `stream: {}`, or remove them"),
 			streamed("rotation", "self.rotation == '' || ", "only hosts answer probes: add `stream: {}`, or remove the rotation"),
 			streamed("hedge", "", "only hosts have other replicas to ask: add `stream: {}`, or remove the hedge"),
 		),
 		"spec.configuration": name(),
 		"spec.hook":          like("("+fullName+")?", validation.DNS1123SubdomainMaxLength),
-		"spec.stage":         oneOf("", string(kinds.StageMutate), string(kinds.StageValidate)),
+		"spec.stage":         oneOf("", string(kinds.StageInitialize), string(kinds.StageMutate), string(kinds.StageValidate)),
 		"spec.hosts":         identities(),
 		"spec.authorities":   authorities(),
 		"spec.rotation":      oneOf("", string(kinds.RotationImmediate), string(kinds.RotationAfterProbe)),

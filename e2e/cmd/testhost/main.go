@@ -38,6 +38,7 @@ type program struct {
 	cert, key, ca    string
 	readyFile        string
 	validate, mutate []string
+	initialize       []string
 	addresses        string
 	calls, hold      string
 	seen             string
@@ -67,6 +68,9 @@ func run(ctx context.Context, args []string) error {
 	for _, hook := range p.mutate {
 		host.Mutate(hook, p.handler(p.patching()))
 	}
+	for _, name := range p.initialize {
+		host.Initialize(name, p.handler(p.patching()))
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return host.Run(ctx) })
 	g.Go(func() error { return p.sayReady(ctx, host) })
@@ -89,13 +93,14 @@ func (p *program) parse(args []string) error {
 	f.StringVar(&p.readyFile, "ready-file", "", "made once all hooks are in rotation")
 	several(&p.validate, "validate", "name of a validating hook")
 	several(&p.mutate, "mutate", "name of a mutating hook")
+	several(&p.initialize, "initialize", "name of an initializer")
 	f.StringVar(&p.addresses, "addresses", "", "file of the IP addresses, one per line, of the dispatchers' names")
 	f.StringVar(&p.calls, "calls", "", "directory in which a file is made for each call, before anything else")
 	f.StringVar(&p.seen, "seen", "", "file to which validating hooks add the name of each object that they let pass, a line each, before the verdict")
 	f.StringVar(&p.hold, "hold", "", "file that holds back all verdicts while it exists")
 	f.DurationVar(&p.delay, "delay", 0, "time that every verdict takes")
 	f.BoolVar(&p.hang, "hang", false, "give no verdict at all")
-	f.StringVar(&p.patch, "patch", "", "JSON Patch of the mutating hooks; without it they allow and no more")
+	f.StringVar(&p.patch, "patch", "", "JSON Patch of the mutating hooks and initializers; without it they allow and no more")
 	f.IntVar(&p.patchBytes, "patch-bytes", 0, "size of a value that the patch adds")
 	return f.Parse(args)
 }

@@ -1,0 +1,241 @@
+package dispatcher
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+)
+
+const (
+	// PendingAnnotation is the annotation with the initializers that an object is created with, as a JSON list of names: metadata has no
+	// field for them any more. An empty list creates the object as it is. It never reaches the cluster.
+	PendingAnnotation = "initializers.portcullis.dev/pending"
+	// initializeVerb is the verb that a user needs to say which initializers act (spec/1).
+	initializeVerb = "initialize"
+	// releaseTimeout bounds the wait for the end of a hold after its review was given up.
+	releaseTimeout = time.Second
+)
+
+// Stager stages the objects of reviews while their initializers act.
+type Stager interface {
+	// Stage makes room for the object of a review and returns its hold. It does no I/O. It fails if a limit is reached.
+	Stage(r *review.Request) (Hold, error)
+}
+
+// Hold is the staged object of one review. It belongs to that review.
+type Hold interface {
+	// Start asks the initializer of a call to act, and never blocks. pending are the names of the initializer and of those behind it.
+	// object is the object as it is now, which is staged first. Then ask, unless it is nil, asks the hosts of the initializer: it is a call of
+	// [Backend.Start]. Without it, a controller acts by itself. done is called exactly once, from any goroutine. The returned function
+	// cancels the call: done is then called before it returns, unless it was called before.
+	Start(ctx context.Context, c review.Call, object []byte, pending []string, ask Ask, done func(review.Result)) (cancel func())
+	// Release ends the hold. It returns when nothing is staged any more, or ctx has ended.
+	Release(ctx context.Context)
+}
+
+// Ask makes a call of the hosts of an initializer.
+type Ask func(done func(review.Result)) (cancel func())
+
+// noStager stands for a stager that there is not.
+type noStager struct{}
+
+// Stage implements [Stager].
+func (noStager) Stage(*review.Request) (Hold, error) {
+	return nil, errors.New("objects can be staged only in etcd, and this dispatcher has none: start it with --data-dir or --etcd")
+}
+
+// backendOf returns the backend of a hook.
+func (x *run) backendOf(h *match.Hook) Backend {
+	if h.Initializes() {
+		return initializers{x}
+	}
+	return x.dispatcher.backendOf(h)
+}
+
+// initializers is the [Backend] of the initializers of one review: it stages the object, and calls the hosts of an initializer over
+// streams if its route says so.
+type initializers struct{ run *run }
+
+// Start implements [Backend]. The machine starts one initializer at a time.
+func (s initializers) Start(ctx context.Context, b *CallSet, done func(i int, r review.Result)) (cancel func(i int)) {
+	x, c := s.run, b.Calls[0]
+	finish := func(r review.Result) { done(0, r) }
+	if x.hold == nil {
+		hold, err := x.dispatcher.options.Stager.Stage(x.request)
+		if err != nil {
+			finish(review.Fail(review.FailureOverload, "%w", err))
+			return func(int) {}
+		}
+		x.hold = hold
+	}
+	var ask Ask
+	if c.Hook.Route.Stream {
+		ask = func(done func(review.Result)) func() {
+			cancel := x.dispatcher.options.Streams.Start(ctx, b, func(_ int, r review.Result) { done(r) })
+			return func() { cancel(0) }
+		}
+	}
+	end := x.hold.Start(ctx, c, b.Request.GetObject().GetRaw(), x.pendingFrom(c.Hook), ask, finish)
+	return func(int) { end() }
+}
+
+// pendingFrom returns the names of an initializer whose turn it is, and of those behind it that apply to the object as it is now.
+func (x *run) pendingFrom(h *match.Hook) []string {
+	var names []string
+	for _, later := range x.hooks[slices.Index(x.hooks, h):] {
+		if !later.Initializes() {
+			break
+		}
+		if later == h || later.Decides() && later.ShouldCall(x.reviewContext.lookups, x.reviewContext.attributes).Match {
+			names = append(names, later.ID.Name)
+		}
+	}
+	return names
+}
+
+// endHold ends the hold of the review, if there is one.
+func (x *run) endHold(ctx context.Context) {
+	if x.hold == nil {
+		return
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer cancel()
+	}
+	x.hold.Release(ctx)
+}
+
+// readInitializers takes what the client says about initializers off the object, if any of them are candidates, and leaves the
+// ones that it names. A client that may not say so is refused (SEMANTICS C49).
+func (x *run) readInitializers(o *chain.Options) {
+	raw := x.request.Admission.GetObject().GetRaw()
+	if len(x.hooks) == 0 || !x.hooks[0].Initializes() || !bytes.Contains(raw, []byte("initializers")) {
+		return
+	}
+	asked, stripped, err := pendingOf(raw)
+	switch {
+	case err != nil:
+		o.Refuse = refusal(metav1.StatusReasonBadRequest, 400, "the initializers of the object cannot be read: "+err.Error())
+	case stripped == nil:
+	default:
+		if o.Refuse = x.mayInitialize(); o.Refuse == nil {
+			o.Object = stripped
+			x.keepInitializers(o, asked)
+		}
+	}
+}
+
+// keepInitializers leaves out the initializers that the client has not named.
+func (x *run) keepInitializers(o *chain.Options, asked []string) {
+	x.hooks = slices.DeleteFunc(x.hooks, func(h *match.Hook) bool {
+		if !h.Initializes() || slices.Contains(asked, h.ID.Name) {
+			return false
+		}
+		if x.request.Explain {
+			x.skipped = append(x.skipped, match.Skipped{
+				Hook: h, Skip: match.SkipInitialized, Reason: "the client says which initializers act, and does not name it",
+			})
+		}
+		return true
+	})
+	o.Hooks = x.hooks
+	for _, name := range asked {
+		if !slices.ContainsFunc(x.hooks, func(h *match.Hook) bool { return h.Initializes() && h.ID.Name == name }) {
+			o.Refuse = refusal(metav1.StatusReasonInvalid, 422, fmt.Sprintf("no initializer %q applies to the object: remove it from the list", name))
+		}
+	}
+}
+
+// mayInitialize returns a refusal unless the user of the request may say which initializers act.
+func (x *run) mayInitialize() *admissionv1.Status {
+	request := x.request.Admission
+	info, extra := request.GetUserInfo(), map[string][]string{}
+	for key, values := range request.GetUserInfo().GetExtra() {
+		extra[key] = values.GetItems()
+	}
+	resource := request.GetResource()
+	decision, reason, err := x.reviewContext.cluster.Authorizer().Authorize(x.reviewContext.lookups, authorizer.AttributesRecord{
+		User: &user.DefaultInfo{Name: info.GetUsername(), UID: info.GetUid(), Groups: info.GetGroups(), Extra: extra},
+		Verb: initializeVerb, Namespace: request.GetNamespace(), Name: request.GetName(),
+		APIGroup: resource.GetGroup(), APIVersion: resource.GetVersion(), Resource: resource.GetResource(), ResourceRequest: true,
+	})
+	if err == nil && decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		reason = err.Error()
+	}
+	text := fmt.Sprintf("user %q may not %s %s: an object may name its initializers only if its creator has that verb",
+		info.GetUsername(), initializeVerb, resource.GetResource())
+	if reason != "" {
+		text += ": " + reason
+	}
+	return refusal(metav1.StatusReasonForbidden, 403, text)
+}
+
+func refusal(reason metav1.StatusReason, code int32, message string) *admissionv1.Status {
+	return &admissionv1.Status{Status: metav1.StatusFailure, Reason: string(reason), Code: code, Message: message}
+}
+
+// pendingOf returns the initializers that an object names, and the object without them; a nil object if it names none.
+func pendingOf(raw []byte) (names []string, stripped []byte, err error) {
+	var o struct {
+		Metadata struct {
+			Annotations  map[string]string `json:"annotations"`
+			Initializers *struct {
+				Pending []struct {
+					Name string `json:"name"`
+				} `json:"pending"`
+			} `json:"initializers"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return nil, nil, err
+	}
+	var remove []string
+	if field := o.Metadata.Initializers; field != nil {
+		remove = append(remove, "/metadata/initializers")
+		for _, i := range field.Pending {
+			names = append(names, i.Name)
+		}
+	}
+	if text, ok := o.Metadata.Annotations[PendingAnnotation]; ok {
+		if err := json.Unmarshal([]byte(text), &names); err != nil {
+			return nil, nil, fmt.Errorf("annotation %s is no JSON list of names: %w", PendingAnnotation, err)
+		}
+		remove = append(remove, "/metadata/annotations/initializers.portcullis.dev~1pending")
+	}
+	if len(remove) == 0 {
+		return nil, nil, nil
+	}
+	type operation struct {
+		Op   string `json:"op"`
+		Path string `json:"path"`
+	}
+	patch := make([]operation, 0, len(remove))
+	for _, path := range remove {
+		patch = append(patch, operation{"remove", path})
+	}
+	encoded, err := json.Marshal(patch)
+	if err != nil {
+		return nil, nil, err
+	}
+	patched, err := conversion.ApplyPatch(raw, encoded)
+	return names, patched.Raw, err
+}
