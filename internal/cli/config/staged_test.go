@@ -1,8 +1,10 @@
 package config_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -160,5 +162,54 @@ func TestDescribeAndDeleteStaged(t *testing.T) {
 	remove("staged", "shop/web").Ends(t, cli.ExitDenied, "is staged")
 	if r := remove("staged", "shop/web", "--ignore-not-found"); r.Code != 0 {
 		t.Errorf("%v", r)
+	}
+}
+
+// TestWatchStaged: what comes, changes and goes is a row each, until an interrupt, which is no error.
+func TestWatchStaged(t *testing.T) {
+	store, ready := startStaging(t)
+	stage(t, store, "", "shop", "web")
+	for _, format := range []string{"", "json"} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		out, in := io.Pipe()
+		ended := make(chan error, 1)
+		cmd := config.NewGet()
+		cmd.SetOut(in)
+		cmd.SetArgs([]string{"staged", "-w", "--ready-file", ready})
+		if format != "" {
+			cmd.SetArgs([]string{"staged", "-w", "-o", format, "--ready-file", ready})
+		}
+		go func() { ended <- cmd.ExecuteContext(ctx); _ = in.Close() }()
+		lines := bufio.NewScanner(out)
+		next := func(parts ...string) {
+			t.Helper()
+			if !lines.Scan() {
+				t.Fatal(lines.Err())
+			}
+			for _, part := range parts {
+				if !strings.Contains(lines.Text(), part) {
+					t.Errorf("%q is missing in %q", part, lines.Text())
+				}
+			}
+		}
+		added, gone := "things/shop/web", "gone"
+		if format == "" {
+			next("STAGED")
+		} else {
+			added, gone = "EVENT_TYPE_ADDED", "EVENT_TYPE_DELETED"
+		}
+		next(added)
+		stage(t, store, "", "shop", "later")
+		next("things/shop/later")
+		if _, err := store.Delete(t.Context(), &initializerv1.StagedKey{
+			Cluster: "prod-1", Resource: &admissionv1.GroupVersionResource{Resource: "things"}, Namespace: "shop", Name: "later",
+		}, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		next("things/shop/later", gone)
+		interrupt()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
