@@ -3,8 +3,8 @@
 // initializes objects. An object there has metadata.initializers as in Kubernetes 1.7, and its name, uid, resourceVersion and
 // creationTimestamp are those of staging.
 //
-// It decides nothing: each request becomes a call of the service in this process, with the identity of the certificate. An object
-// that is written is passed on without what staging shows in it. A [Gateway] may be used concurrently.
+// It makes no decision: each request becomes a call of the service in this process, with the identity of the certificate. An object
+// that is written is passed on without the fields that staging shows in it. A [Gateway] may be used concurrently.
 package gateway
 
 import (
@@ -30,7 +30,7 @@ const (
 	MaxBodies = 32
 	// timeout bounds a call that is no watch, the reading of a body, and each write of an answer.
 	timeout = 30 * time.Second
-	// patchTries is how often a patch that names no version is made again, when somebody else has changed the object.
+	// patchTries is how often a patch that names no version is repeated, when another caller has changed the object.
 	patchTries = 5
 )
 
@@ -49,7 +49,7 @@ type Options struct {
 	Service Service
 	// Identify returns the context of a request's calls, from which the service learns the caller, and a function that ends it.
 	Identify func(r *http.Request) (ctx context.Context, stop func())
-	// Caller is the name of the caller of such a context; empty for nobody.
+	// Caller is the name of the caller of such a context; empty for an unknown one.
 	Caller func(ctx context.Context) string
 }
 

@@ -100,7 +100,7 @@ func (g *Gateway) put(ctx context.Context, a *answer, media string, body []byte)
 	return a.object(changed.GetObject())
 }
 
-// patch changes an object. A patch that names no version is made again when somebody else has changed the object in the meantime.
+// patch changes an object. A patch that names no version is repeated when another caller has changed the object in the meantime.
 func (g *Gateway) patch(ctx context.Context, a *answer, media string, body []byte) error {
 	apply, err := patcher(media)
 	if err != nil {

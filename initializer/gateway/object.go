@@ -30,7 +30,7 @@ type initializer struct {
 	Name string `json:"name"`
 }
 
-// document is a JSON object. What nobody reads stays as it was written.
+// document is a JSON object. Members that are not read stay as they were written.
 type document map[string]json.RawMessage
 
 // parts are the parts of an object in which staging has fields of its own.
@@ -106,8 +106,8 @@ func (d document) text(name string) (s string) {
 	return s
 }
 
-// encode is a staged object as Kubernetes would show it: staging's name, uid, version and time, what is pending, and who creates it.
-// For a reader who may not see the object it is metadata alone.
+// encode returns a staged object as Kubernetes would show it: with the name, uid, version and time of staging, the pending initializers
+// and the creator. Without the object itself it is metadata alone.
 func encode(o *initializerv1.StagedObject) ([]byte, error) {
 	p, err := parse(o.GetObject().GetRaw())
 	if err != nil {
@@ -137,8 +137,8 @@ func encode(o *initializerv1.StagedObject) ([]byte, error) {
 	return p.raw()
 }
 
-// decode reads an object that a caller writes in place of a staged one: without what encode has put in, and with what it has put that
-// in place of. resourceVersion is that of the object.
+// decode reads an object that a caller writes in place of a staged one: without the fields that encode has added, and with those
+// that it has replaced. resourceVersion is that of the object.
 func decode(now *initializerv1.StagedObject, body []byte) (*initializerv1.UpdateRequest, error) {
 	before, err := parse(now.GetObject().GetRaw())
 	if err != nil {

@@ -32,7 +32,7 @@ func Serves(path string) bool {
 	return rest == stagedSegment || strings.HasPrefix(rest, stagedSegment+"/")
 }
 
-// target is what a path names: an object, or without a name the objects of a resource.
+// target is an object that a path names, or without a name the objects of a resource.
 type target struct {
 	cluster         string
 	resource        *admissionv1.GroupVersionResource

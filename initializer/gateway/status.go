@@ -15,7 +15,7 @@ import (
 // being initialized.
 const ReasonUninitialized metav1.StatusReason = "Uninitialized"
 
-// retryAfterSeconds is in answers that say that a bound is reached.
+// retryAfterSeconds is in answers of status 429.
 const retryAfterSeconds = 1
 
 // failure is an error that is answered with a Status.
@@ -34,7 +34,7 @@ func conflict(format string, args ...any) error {
 	return failure(http.StatusConflict, metav1.StatusReasonConflict, format, args...)
 }
 
-// outcome is what a code of gRPC means in HTTP.
+// outcome is the meaning of a code of gRPC in HTTP.
 type outcome struct {
 	code   int32
 	reason metav1.StatusReason

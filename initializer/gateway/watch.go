@@ -162,7 +162,7 @@ func (e *events) write(kind string, object json.RawMessage) error {
 	return e.answer.control.Flush()
 }
 
-// fail ends the watch with an error. One that a reader cannot go on after says that it has to list again.
+// fail ends the watch with an error. ABORTED becomes 410, since a reader has to list again after either.
 func (e *events) fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// Grants says what the configuration in force allows. Its methods may be called concurrently.
+// Grants has the permissions of the configuration in force. Its methods may be called concurrently.
 type Grants interface {
-	// Access returns what a caller may do.
+	// Access returns the permissions of a caller.
 	Access(caller identity.Peer) Access
 	// Configured reports whether a cluster has an initializer of a name.
 	Configured(cluster, initializer string) bool
@@ -24,13 +24,13 @@ type Grants interface {
 	Next() <-chan struct{}
 }
 
-// Access is what a caller may do.
+// Access are the permissions of a caller.
 type Access struct {
 	// Initializers are those that a HookRoute grants to the caller, in an order that stays the same.
 	Initializers []Initializer
-	// Reader: the caller has a role, and sees what is staged without the objects.
+	// Reader: the caller has a role, and sees all staged objects without their content.
 	Reader bool
-	// Operator: the caller is an operator, who may end holds. An operator is a reader.
+	// Operator: the caller is an operator, and may end holds. An operator is a reader.
 	Operator bool
 }
 
@@ -54,7 +54,7 @@ func (a Access) equal(b Access) bool {
 	})
 }
 
-// view is what a caller sees.
+// view decides what a caller sees.
 type view struct {
 	Access
 
@@ -62,7 +62,7 @@ type view struct {
 	now    func() time.Time
 }
 
-// viewOf returns what the caller sees, or an error if that is nothing at all.
+// viewOf returns the view of the caller, or an error if it sees nothing at all.
 func (s *Service) viewOf(ctx context.Context) (*view, error) {
 	caller := s.o.Identity(ctx)
 	if caller.Name() == "" {

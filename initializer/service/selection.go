@@ -7,7 +7,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
-// selection is what a reader of a list or a watch asks for, and sees of it.
+// selection is the part of the staged objects that a reader of a list or a watch asks for and sees.
 type selection struct {
 	*view
 
@@ -35,7 +35,7 @@ func (s selection) names(key *initializerv1.StagedKey) bool {
 		(want.GetVersion() == "" || want.GetVersion() == got.GetVersion())
 }
 
-// message is what a change is to the reader; nil if nothing.
+// message returns a change as the reader sees it; nil if it does not.
 func (s selection) message(e staged.Event) *initializerv1.WatchResponse {
 	if e.Type == initializerv1.EventType_EVENT_TYPE_BOOKMARK {
 		return bookmark(strconv.FormatInt(e.Revision, 10))
@@ -71,14 +71,14 @@ func (s selection) mayHaveSeen(o *initializerv1.StagedObject) bool {
 	return false
 }
 
-// bare is what says which object is gone, and nothing else of it.
+// bare returns an object with nothing but its identity.
 func bare(o *initializerv1.StagedObject) *initializerv1.StagedObject {
 	return &initializerv1.StagedObject{
 		Key: o.GetKey(), Uid: o.GetUid(), ResourceVersion: o.GetResourceVersion(), Kind: o.GetKind(), Created: o.GetCreated(),
 	}
 }
 
-// bookmark says that everything up to a version has been sent.
+// bookmark is the message that follows everything up to a version.
 func bookmark(version string) *initializerv1.WatchResponse {
 	return &initializerv1.WatchResponse{
 		Type: initializerv1.EventType_EVENT_TYPE_BOOKMARK, Object: &initializerv1.StagedObject{ResourceVersion: version},

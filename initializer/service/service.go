@@ -1,6 +1,6 @@
 // Package service implements InitializerService: controllers read staged objects and initialize them, operators look at them and end
-// holds. What may become of an object is decided by package initializer, and written by package staged; this package decides who sees
-// an object, and turns changes into the messages of a watch.
+// holds. Package initializer decides about changes of an object, and package staged writes them; this package decides which
+// callers see an object, and turns changes into the messages of a watch.
 package service
 
 import (
@@ -46,15 +46,15 @@ var _ Store = (*staged.Store)(nil)
 
 // Options configure a Service. Grants and Identity are required.
 type Options struct {
-	// Store has the staged objects; nil without a store. Then every call of somebody who is let in ends with FAILED_PRECONDITION.
+	// Store has the staged objects; nil without a store. Then every call of a caller with a permission ends with FAILED_PRECONDITION.
 	Store Store
-	// Grants says what callers may do.
+	// Grants has the permissions of callers.
 	Grants Grants
 	// Identity returns the caller, from the certificate of the channel; the zero Peer if there is none.
 	Identity func(ctx context.Context) identity.Peer
 	// MaxObjectBytes bounds an object that a caller writes, as JSON; 0 is initializer.DefaultObjectBytes.
 	MaxObjectBytes int
-	// Logger receives who ended a hold, and errors that callers are not told; nil logs nothing.
+	// Logger receives the names of callers that end a hold, and errors whose cause is not sent to callers; nil logs nothing.
 	Logger *slog.Logger
 }
 

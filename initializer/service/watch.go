@@ -78,7 +78,7 @@ func (s *Service) openStream(ctx context.Context) (v *view, end func(), err erro
 	return v, lease.Release, nil
 }
 
-// sendFirst sends the objects that are there, and says that it has.
+// sendFirst sends the objects that are there, and a bookmark behind them.
 func (w *watching) sendFirst(objects []*initializerv1.StagedObject, version string, bookmarks bool) error {
 	for _, o := range objects {
 		if !w.has(o) {

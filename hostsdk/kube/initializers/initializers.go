@@ -13,7 +13,7 @@
 //
 // With that client an informer of package dynamicinformer shows the objects that wait for an initializer of the certificate's identity.
 // When [First] of one is the controller's own name, it changes a copy, calls [Done] or [Refuse] on it, and updates it. A conflict means
-// that somebody else was faster: the informer shows the object anew.
+// that another writer was faster: the informer shows the object anew.
 //
 // Typed clients cannot be used: their types have no metadata.initializers.
 //
@@ -98,8 +98,8 @@ func Add(o *unstructured.Unstructured, names ...string) {
 	setPending(o, append(next, all[1:]...))
 }
 
-// Refuse has the creation fail once the object is updated. Whoever creates the object is answered with the message, reason, code and
-// details of why.
+// Refuse has the creation fail once the object is updated. The client that creates the object is answered with the message, reason, code
+// and details of why.
 func Refuse(o *unstructured.Unstructured, why metav1.Status) error {
 	why.TypeMeta, why.Status = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, metav1.StatusFailure
 	result, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&why)

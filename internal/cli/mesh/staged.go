@@ -70,7 +70,7 @@ func (s *Staged) Describe(ctx context.Context, name string) error {
 }
 
 // Delete ends the hold of an object with this name, and of this version unless that is empty: its creation fails. With dry it only
-// says so.
+// prints the name.
 func (s *Staged) Delete(ctx context.Context, name, version string, dry bool) error {
 	o, err := s.one(ctx, name)
 	if err != nil {
@@ -193,7 +193,9 @@ func remaining(o *initializerv1.StagedObject) string {
 
 // described are the lines of Describe.
 func described(o *initializerv1.StagedObject, now time.Time) [][]string {
-	since := func(t *timestamppb.Timestamp) string { return t.AsTime().UTC().Format(time.RFC3339) + ", " + age(t, now) }
+	since := func(t *timestamppb.Timestamp) string {
+		return t.AsTime().UTC().Format(time.RFC3339) + ", " + age(t, now)
+	}
 	first, then := waitingFor(o)
 	kind := strings.Trim(o.GetKind().GetGroup()+"/"+o.GetKind().GetVersion(), "/") + " " + o.GetKind().GetKind()
 	rows := [][]string{
