@@ -150,7 +150,7 @@ func (o *Object) Initializes() bool { return o.Kind == kinds.InitializersKind }
 func (o *Object) hooksField() string {
 	switch {
 	case o.Initializes():
-		return initializersField
+		return kinds.InitializersField
 	case o.IsExternal():
 		return externalHooksField
 	}

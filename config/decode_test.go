@@ -66,7 +66,8 @@ func lines(problems Problems) []string {
 
 func TestDecode(t *testing.T) {
 	const streams = `the kinds that are read are ValidatingWebhookConfiguration and MutatingWebhookConfiguration of ` +
-		`admissionregistration.k8s.io/v1 and v1beta1, ExternalAdmissionHookConfiguration of admissionregistration.k8s.io/v1alpha1, HookRoute, Cluster, Role, ValidatingHookConfiguration and MutatingHookConfiguration of portcullis.dev/v1, List of v1, and lists of webhook configurations`
+		`admissionregistration.k8s.io/v1 and v1beta1, ExternalAdmissionHookConfiguration and InitializerConfiguration of admissionregistration.k8s.io/v1alpha1, ` +
+		`HookRoute, Cluster, Role, ValidatingHookConfiguration, MutatingHookConfiguration and InitializerConfiguration of portcullis.dev/v1, List of v1, and lists of webhook configurations`
 	for _, tc := range []struct {
 		name     string
 		data     string
@@ -167,10 +168,12 @@ items:
 ---
 apiVersion: admissionregistration.k8s.io/v1alpha1
 kind: InitializerConfigurationList
-items: []
+items:
+- {metadata: {name: h}}
+- {metadata: {name: i}, initializers: [{name: j}]}
 `,
 			objects: []string{
-				"ValidatingWebhookConfiguration/a@5", "MutatingWebhookConfiguration/c@9", "MutatingWebhookConfiguration/e@17",
+				"ValidatingWebhookConfiguration/a@5", "MutatingWebhookConfiguration/c@9", "MutatingWebhookConfiguration/e@17", "InitializerConfiguration/h@27",
 			},
 			problems: []string{
 				`f.yaml:8: ValidatingWebhookConfiguration "b": items[1].webhooks[0].name: Invalid value: "short": should be a domain with at least three segments separated by dots`,
@@ -178,7 +181,7 @@ items: []
 				`f.yaml:8: ValidatingWebhookConfiguration "b": items[1].webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1`,
 				`f.yaml:12: ValidatingWebhookConfiguration "d": items[3].apiVersion: ValidatingWebhookConfiguration of v1 is not read: ` + streams,
 				`f.yaml:22: ExternalAdmissionHookConfiguration "f": items[0].externalAdmissionHooks[0].name: Invalid value: "g": should be a domain with at least three segments separated by dots`,
-				`f.yaml:24: InitializerConfigurationList: apiVersion: initializers are not served yet: remove the document, or make its initializers mutating webhooks`,
+				`f.yaml:28: InitializerConfiguration "i": items[1].initializers[0].name: Invalid value: "j": should be a domain with at least three segments separated by dots`,
 			},
 		},
 		{

@@ -233,10 +233,6 @@ func TestWhatOlderVersionsRefuse(t *testing.T) {
 			name: "A placeholder for a caBundle of v1alpha1.", data: alphaHooks, old: "Cg==", new: "KUBE_CA",
 			problems: []string{`f.yaml:10: ` + external + `.clientConfig.caBundle: not base64: illegal base64 data at input byte 4: put the CA certificates here as PEM in base64`},
 		},
-		{
-			name: "Initializers.", data: "apiVersion: admissionregistration.k8s.io/v1alpha1\nkind: InitializerConfiguration\nmetadata: {name: i}\n",
-			problems: []string{`f.yaml:1: InitializerConfiguration "i": apiVersion: initializers are not served yet: remove the document, or make its initializers mutating webhooks`},
-		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data := strings.Replace(tc.data, tc.old, tc.new, 1)

@@ -49,7 +49,7 @@ type Hold interface {
 }
 
 // Ask makes a call of the hosts of an initializer.
-type Ask func(done func(review.Result)) (cancel func())
+type Ask = func(done func(review.Result)) (cancel func())
 
 // noStager stands for a stager that there is not.
 type noStager struct{}

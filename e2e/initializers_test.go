@@ -59,9 +59,10 @@ func newInitialized(t *testing.T, documents ...string) *initialized {
 	t.Helper()
 	i := &initialized{prefix: "/" + rand.Text() + "/"}
 	i.road = newRoadWith(t, mesh.Options{Documents: documents, Args: []string{
-		"--etcd=http://" + cluster.EtcdAddress(), "--etcd-create", "--etcd-prefix=" + i.prefix, "--operator=operator",
+		"--etcd=http://" + cluster.EtcdAddress(), "--etcd-create", "--etcd-prefix=" + i.prefix, "--operator=operator", "--ready-timeout=1ns",
 	}})
 	i.balancer = mesh.Balance(t, mesh.BridgePort, i.dispatcher)
+	eventually(t, "the balancer uses the dispatcher", func() error { return i.balancer.Uses(i.dispatcher) })
 	i.bridge = "https://" + i.balancer.Address
 	i.mutate(t)
 	return i
@@ -99,7 +100,7 @@ func TestAPodAppearsInitialized(t *testing.T) {
 	const first, second, hook = "first.example.com", "second.example.com", "labels.example.com"
 	// The configuration of the second one comes first in the document, and later by name.
 	all := append(initializersOf("b", "Ignore", ", stream: {}", second), initializersOf("a", "Ignore", ", stream: {}", first)...)
-	all = append(all, documents(t, kube.Mutating("0", onPods(hook)))...)
+	all = append(all, documents(t, kube.Mutating("0-labels", onPods(hook)))...)
 	i := newInitialized(t, all...)
 	i.host(t, func(h *hostsdk.Host) {
 		h.Initialize(second, marks("second"))

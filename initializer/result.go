@@ -79,10 +79,13 @@ func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string
 // timing splits the time so far: until the object was staged, and since.
 func (x *call) timing() review.Timing {
 	now := time.Since(x.begun)
-	if staged := time.Duration(x.staged.Load()); staged > 0 {
-		return review.Timing{Queued: staged, Host: now - staged}
+	staged := time.Duration(x.staged.Load())
+	if staged == 0 {
+		return review.Timing{Queued: now}
 	}
-	return review.Timing{Queued: now}
+	t := review.Timing{Queued: staged, Host: now - staged, Staged: &review.Staged{}}
+	t.Staged.UID, t.Staged.ResourceVersion = x.hold.Staged()
+	return t
 }
 
 func denied(s *admissionv1.Status) review.Result {

@@ -107,7 +107,7 @@ func (p *planner) resolve(serving []*match.Hook) {
 
 // hooks are those of a stage that the cluster's reviews reach.
 func (p *planner) hooks(s *match.Snapshot, stage admissionv1.Stage) []*match.Hook {
-	return keep(s.Hooks(), func(h *match.Hook) bool { return h.ID.Stage == stage && h.Serves(p.cluster) })
+	return keep(s.Hooks(), func(h *match.Hook) bool { return h.EntryStage() == stage && h.Serves(p.cluster) })
 }
 
 func typeMeta(kind string) metav1.TypeMeta {

@@ -29,7 +29,7 @@ type WiderEntry struct {
 func WiderEntries(hooks []*match.Hook, bypass *match.Bypass, namespace string) []WiderEntry {
 	name := labels.Set{corev1.LabelMetadataName: namespace}
 	of := func(stage admissionv1.Stage) []*match.Hook {
-		return keep(hooks, func(h *match.Hook) bool { return h.ID.Stage == stage })
+		return keep(hooks, func(h *match.Hook) bool { return h.EntryStage() == stage })
 	}
 	validating, mutating := of(admissionv1.Stage_STAGE_VALIDATE), of(admissionv1.Stage_STAGE_MUTATE)
 	again := keep(mutating, func(h *match.Hook) bool { return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy })

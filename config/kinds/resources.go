@@ -13,9 +13,6 @@ const (
 	MutatingHooksKind   = "MutatingHookConfiguration"
 )
 
-// InitializersKind is the kind of initializers, here and in admissionregistration.k8s.io/v1alpha1.
-const InitializersKind = "InitializerConfiguration"
-
 // Resource is a kind as API servers serve it.
 type Resource struct {
 	// Kind is the kind.

@@ -79,7 +79,7 @@ func failedCall(o *Options, c *call) *admissionv1.Status {
 	return internal("failed calling webhook %q: %s: %s: %s [%s]", c.Hook.ID.Name, what, c.result.Failure.Kind, c.publicCause(), culprit(o, c))
 }
 
-// word is what a hook is for people.
+// word names the kind of a hook for people.
 func word(h *match.Hook) string {
 	if h.Initializes() {
 		return "initializer"
@@ -88,7 +88,7 @@ func word(h *match.Hook) string {
 }
 
 // failedInitializer returns the status of a CREATE whose fail-closed initializer has not acted. If its time was over, it is the timeout that
-// spec/1 asks for: with uid and resourceVersion of the staged object, so that the client can find out what was waited for.
+// spec/1 asks for: with uid and resourceVersion of the staged object, so that the client can look at it.
 func failedInitializer(o *Options, c *call) *admissionv1.Status {
 	s := internal("initializer %q has not initialized the object: %s: %s [%s]", c.Hook.ID.Name, c.result.Failure.Kind, c.publicCause(), culprit(o, c))
 	if c.result.Failure.Kind != review.FailureTimeout {

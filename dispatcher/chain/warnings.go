@@ -67,7 +67,7 @@ func failOpenNotices(calls []*call) []warning {
 	return notices
 }
 
-// dryRunNotices say which initializers a dry run has left out: what is shown is not what would be created.
+// dryRunNotices say which initializers a dry run has left out: the object that the client sees is not the object that a CREATE would make.
 func dryRunNotices(calls []*call) []warning {
 	var names []string
 	for _, c := range calls {

@@ -15,12 +15,12 @@ type Input struct {
 	Revision string
 	// Objects are the webhook configurations, in any order.
 	Objects []Object
-	// Routes say how hooks are called, in any order. Hooks without one are called as their clientConfig says, and
+	// Routes are the ways in which hooks are called, in any order. Hooks without one are called as their clientConfig says, and
 	// fail over streams if that is empty.
 	Routes []RouteBinding
 	// Bypasses exempt requests from all hooks, by declared cluster; nil for a cluster without one.
 	Bypasses map[string]*Bypass
-	// Last is a snapshot from before. What has not changed since is taken from it, and hooks may be shared with it; nothing
+	// Last is a snapshot from before. Unchanged objects are taken from it, and hooks may be shared with it; nothing
 	// else depends on it. nil compiles everything.
 	Last *Snapshot
 }
@@ -67,8 +67,8 @@ func compile(in Input, expressions func() *Expressions) (*Snapshot, []Finding) {
 	}, c.findings
 }
 
-// ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1): initializers before all others. Of one name, those for all
-// clusters come first. The order of the input decides nothing.
+// ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1), initializers before all others. Of one name,
+// those for all clusters come first. The order of the input decides nothing.
 func ordered(objects []Object) []Object {
 	objects = slices.Clone(objects)
 	slices.SortStableFunc(objects, func(a, b Object) int {

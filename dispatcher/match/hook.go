@@ -127,6 +127,15 @@ func (h *Hook) Path(field string) string {
 // Initializes reports whether the hook is an initializer: one that is called for a CREATE before the mutating hooks, with the object staged.
 func (h *Hook) Initializes() bool { return h.ID.Stage == admissionv1.Stage_STAGE_INITIALIZE }
 
+// EntryStage is the stage of the reviews, and so of the entries of a cluster, that call the hook first: that of the hook, and
+// STAGE_MUTATE for an initializer.
+func (h *Hook) EntryStage() admissionv1.Stage {
+	if h.Initializes() {
+		return admissionv1.Stage_STAGE_MUTATE
+	}
+	return h.ID.Stage
+}
+
 // HasHosts reports whether hosts serve the hook over streams, or controllers act for an initializer: else it is a JSON webhook.
 func (h *Hook) HasHosts() bool { return h.Route.Stream || h.Initializes() }
 

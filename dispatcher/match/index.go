@@ -173,15 +173,12 @@ func (h *Hook) clusters() []string {
 	return nil
 }
 
-// stages are the stages whose reviews may call the hook: initializers belong to the mutating one.
+// stages are the stages whose reviews may call the hook.
 func (h *Hook) stages() []admissionv1.Stage {
-	if h.Initializes() {
-		return []admissionv1.Stage{admissionv1.Stage_STAGE_MUTATE}
-	}
 	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
-		return []admissionv1.Stage{h.ID.Stage, admissionv1.Stage_STAGE_REINVOKE}
+		return []admissionv1.Stage{h.EntryStage(), admissionv1.Stage_STAGE_REINVOKE}
 	}
-	return []admissionv1.Stage{h.ID.Stage}
+	return []admissionv1.Stage{h.EntryStage()}
 }
 
 func filedUnder(names []admissionregistrationv1.OperationType, o operation) bool {

@@ -70,7 +70,7 @@ func (h *Hook) names(resource string) bool {
 	return false
 }
 
-// pod is what is read of a Pod.
+// pod has the fields of a Pod that decide.
 type pod struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations"`
@@ -81,7 +81,7 @@ type pod struct {
 }
 
 // skipsPod returns why the initializer is not called for a Pod; empty if it is. Only kubelets are taken at their word about a mirror
-// Pod: anybody may write the annotation.
+// Pod: every client may write the annotation.
 func (h *Hook) skipsPod(a *Attributes) (string, *apierrors.StatusError) {
 	var p pod
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(a.req.GetObject().GetRaw(), &p); err != nil {

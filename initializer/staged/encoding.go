@@ -1,14 +1,11 @@
 package staged
 
 import (
-	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
-	"k8s.io/apiserver/pkg/storage/value"
 
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 )
@@ -19,7 +16,7 @@ const writeIDBytes = 16
 
 // encode returns the value of an object at a key. The key is authenticated with it: a value that was moved to another key cannot
 // be read there.
-func (s *Store) encode(ctx context.Context, key string, o *initializerv1.StagedObject) ([]byte, error) {
+func (s *Store) encode(key string, o *initializerv1.StagedObject) ([]byte, error) {
 	id := make([]byte, writeIDBytes)
 	_, _ = rand.Read(id) // never fails
 	stored := shallow(o)
@@ -28,28 +25,24 @@ func (s *Store) encode(ctx context.Context, key string, o *initializerv1.StagedO
 	if err != nil {
 		return nil, fmt.Errorf("encoding a staged object: %w", err)
 	}
-	encoded, err := s.options.Keys.transformer().TransformToStorage(ctx, plain, value.DefaultContext(key))
-	if err != nil {
-		return nil, fmt.Errorf("encrypting a staged object: %w", err)
-	}
-	return encoded, nil
+	return s.options.Keys.seal(key, plain), nil
 }
 
 // decode returns the object of a key of etcd, and shares no memory with it.
-func (s *Store) decode(ctx context.Context, kv *mvccpb.KeyValue) (*initializerv1.StagedObject, error) {
-	plain, _, err := s.options.Keys.transformer().TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+func (s *Store) decode(kv *mvccpb.KeyValue) (*initializerv1.StagedObject, error) {
+	plain, err := s.options.Keys.open(kv.Key, kv.Value)
 	if err != nil {
-		return nil, fmt.Errorf("decrypting a staged object: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	if len(plain) < writeIDBytes {
-		return nil, errors.New("decoding a staged object: the value is too short")
+		return nil, fmt.Errorf("%w: it is too short", ErrUnreadable)
 	}
 	o := &initializerv1.StagedObject{}
 	if err := proto.Unmarshal(plain[writeIDBytes:], o); err != nil {
-		return nil, fmt.Errorf("decoding a staged object: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	if keyOf(s.prefix, o.GetKey()) != string(kv.Key) {
-		return nil, errors.New("decoding a staged object: it has the key of another one")
+		return nil, fmt.Errorf("%w: it has the key of another one", ErrUnreadable)
 	}
 	o.ResourceVersion = formatVersion(kv.ModRevision)
 	return o, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -25,10 +26,13 @@ const (
 	progressAfter = 50 * time.Millisecond
 )
 
-// Run follows what is in etcd until ctx ends. Until it has listed the objects for the first time, List, Watch and Wait wait; after its
+// Run follows what is in etcd until ctx ends, and deletes what no lease ends. Until it has listed the objects for the first time, List, Watch and Wait wait; after its
 // end they fail with ErrStopped. It is called once.
 func (s *Store) Run(ctx context.Context) error {
 	defer s.cache.stop()
+	var repairing sync.WaitGroup
+	defer repairing.Wait()
+	repairing.Go(func() { s.keepRepaired(ctx) })
 	for failing := false; ctx.Err() == nil; {
 		followed, err := s.follow(ctx)
 		if ctx.Err() == nil && (followed || !failing) {
@@ -53,7 +57,7 @@ func (s *Store) follow(ctx context.Context) (followed bool, err error) {
 		if err := answer.Err(); err != nil {
 			return true, err
 		}
-		s.take(ctx, answer)
+		s.take(answer)
 	}
 	return true, errors.New("the connection was lost")
 }
@@ -65,11 +69,11 @@ func ownStream(ctx context.Context) context.Context {
 }
 
 // take takes the changes of one answer of etcd.
-func (s *Store) take(ctx context.Context, answer clientv3.WatchResponse) {
+func (s *Store) take(answer clientv3.WatchResponse) {
 	entries := make([]*entry, len(answer.Events))
 	for i, e := range answer.Events {
 		if e.Type == mvccpb.PUT {
-			entries[i] = s.entryOf(ctx, e.Kv)
+			entries[i] = s.entryOf(e.Kv)
 		}
 	}
 	c := s.cache
@@ -97,7 +101,7 @@ func (s *Store) read(ctx context.Context) ([]*entry, int64, error) {
 			return nil, 0, err
 		}
 		for _, kv := range page.Kvs {
-			entries = append(entries, s.entryOf(ctx, kv))
+			entries = append(entries, s.entryOf(kv))
 		}
 		if revision == 0 {
 			revision = page.Header.Revision
@@ -122,9 +126,9 @@ func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOptio
 }
 
 // entryOf decodes what etcd has.
-func (s *Store) entryOf(ctx context.Context, kv *mvccpb.KeyValue) *entry {
+func (s *Store) entryOf(kv *mvccpb.KeyValue) *entry {
 	e := &entry{key: string(kv.Key), lease: LeaseID(kv.Lease), made: kv.CreateRevision, set: kv.ModRevision}
-	if e.object, e.unread = s.decode(ctx, kv); e.unread != nil {
+	if e.object, e.unread = s.decode(kv); e.unread != nil {
 		s.options.Logger.Error("a staged object cannot be read", "key", e.key, "error", e.unread)
 	}
 	return e

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
@@ -29,6 +30,8 @@ var (
 	ErrNotFound = errors.New("there is no such staged object")
 	// ErrConflict: the object has another uid or resource version.
 	ErrConflict = errors.New("the staged object has been changed meanwhile")
+	// ErrUnreadable: the object cannot be decrypted or decoded here.
+	ErrUnreadable = errors.New("a staged object cannot be read")
 	// ErrUnavailable: etcd did not answer, or has refused a write for a reason that is not the caller's.
 	ErrUnavailable = errors.New("etcd does not answer")
 	// ErrTooOld: what happened after a version is not known any more. List, and watch from there.
@@ -60,6 +63,11 @@ type Options struct {
 	Prefix string
 	// Keys encrypt the objects in etcd; nil means that they are not encrypted.
 	Keys *Keyring
+	// RepairAfter is the age of an object that is deleted, whoever has staged it; 0 means DefaultRepairAfter. Objects without a lease are
+	// deleted at any age.
+	RepairAfter time.Duration
+	// Metrics registers the instruments; nil means none.
+	Metrics prometheus.Registerer
 	// Logger receives what etcd refuses, and objects that cannot be read; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -69,6 +77,7 @@ type Store struct {
 	options Options // complete
 	prefix  string  // of the keys of objects
 	cache   *cache
+	metrics *instrumentation
 }
 
 // New returns a store. It does no I/O.
@@ -81,7 +90,16 @@ func New(o Options) (*Store, error) {
 		return nil, fmt.Errorf("staged: the prefix %q has to end with a slash", o.Prefix)
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return &Store{options: o, prefix: o.Prefix + "staged/", cache: newCache()}, nil
+	if o.RepairAfter < 0 {
+		return nil, fmt.Errorf("staged: objects cannot be deleted at an age of %s", o.RepairAfter)
+	}
+	o.RepairAfter = cmp.Or(o.RepairAfter, DefaultRepairAfter)
+	s := &Store{options: o, prefix: o.Prefix + "staged/", cache: newCache()}
+	var err error
+	if s.metrics, err = newInstrumentation(s.cache, o.Metrics); err != nil {
+		return nil, fmt.Errorf("staged: %w", err)
+	}
+	return s, nil
 }
 
 // parseVersion reads a resource version that the store has given out.

@@ -137,7 +137,7 @@ func (s *Store) List(ctx context.Context) ([]*initializerv1.StagedObject, string
 
 // Wait returns an object when it has another version than that of o, which Create, Update or Wait has returned.
 //
-// Errors: ErrNotFound when it was deleted, ErrStopped, that it cannot be decrypted, or the cause of the end of ctx.
+// Errors: ErrNotFound when it was deleted, ErrStopped, ErrUnreadable, or the cause of the end of ctx.
 func (s *Store) Wait(ctx context.Context, o *initializerv1.StagedObject) (*initializerv1.StagedObject, error) {
 	key := keyOf(s.prefix, o.GetKey())
 	known, err := parseVersion(o.GetResourceVersion())

@@ -23,7 +23,7 @@ func (s *Store) Create(ctx context.Context, o *initializerv1.StagedObject, ttl t
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	key := keyOf(s.prefix, o.GetKey())
-	value, err := s.encode(ctx, key, o)
+	value, err := s.encode(key, o)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -35,7 +35,7 @@ func (s *Store) Create(ctx context.Context, o *initializerv1.StagedObject, ttl t
 	}
 	revision, there, err := s.swap(ctx, swap{key: key, value: value, option: clientv3.WithLease(lease.ID)})
 	if err == nil && there != nil {
-		err = s.exists(ctx, there)
+		err = s.exists(there)
 	}
 	if err != nil {
 		s.revokeNow(ctx, lease.ID)
@@ -45,8 +45,8 @@ func (s *Store) Create(ctx context.Context, o *initializerv1.StagedObject, ttl t
 }
 
 // exists is the error of Create when there is a value.
-func (s *Store) exists(ctx context.Context, there *mvccpb.KeyValue) error {
-	o, err := s.decode(ctx, there)
+func (s *Store) exists(there *mvccpb.KeyValue) error {
+	o, err := s.decode(there)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *Store) Update(
 		return nil, ErrConflict
 	}
 	name := keyOf(s.prefix, key)
-	value, err := s.encode(ctx, name, next)
+	value, err := s.encode(name, next)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (s *Store) Delete(ctx context.Context, key *initializerv1.StagedKey, uid, r
 	}
 }
 
-// Get returns the object of a key, linearizably. Errors: ErrNotFound, ErrUnavailable, or that it cannot be decrypted.
+// Get returns the object of a key, linearizably. Errors: ErrNotFound, ErrUnavailable, ErrUnreadable.
 func (s *Store) Get(ctx context.Context, key *initializerv1.StagedKey) (*initializerv1.StagedObject, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -122,7 +122,7 @@ func (s *Store) Get(ctx context.Context, key *initializerv1.StagedKey) (*initial
 	case len(answer.Kvs) == 0:
 		return nil, ErrNotFound
 	}
-	return s.decode(ctx, answer.Kvs[0])
+	return s.decode(answer.Kvs[0])
 }
 
 // Revoke ends a lease, and with it the staging of the object that Create has put under it. A lease that has ended is no error.

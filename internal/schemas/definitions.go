@@ -70,6 +70,12 @@ func allKinds() []kind {
 			of:    reflect.TypeFor[admissionregistrationv1.MutatingWebhookConfiguration](),
 			rules: mutatingRules(), columns: hooks(),
 		},
+		kinds.InitializersKind: {
+			description: "InitializerConfiguration has initializers, which change objects before they exist in the cluster: it is the " +
+				"InitializerConfiguration of admissionregistration.k8s.io/v1alpha1 in Kubernetes 1.7.",
+			of:    reflect.TypeFor[kinds.InitializerConfiguration](),
+			rules: initializerRules(), columns: inForce(wide(column("Initializers", ".initializers[*].name"))),
+		},
 	}
 	var all []kind
 	for _, resource := range kinds.Resources() {

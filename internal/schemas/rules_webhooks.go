@@ -64,6 +64,21 @@ func mutatingRules() map[string]rule {
 	return rules
 }
 
+// initializerRules are those of initializers: the rules of webhooks for fewer fields, and no subresources.
+func initializerRules() map[string]rule {
+	some := all(items(1, 0), everyAlone)
+	return map[string]rule{
+		"initializers":                         byKey("name"),
+		"initializers[].name":                  like(fullName, validation.DNS1123SubdomainMaxLength),
+		"initializers[].failurePolicy":         oneOf("Ignore", "Fail"),
+		"initializers[].rules[].apiGroups":     some,
+		"initializers[].rules[].apiVersions":   some,
+		"initializers[].rules[].apiVersions[]": func(s *schema) { s.MinLength = ptr.To(int64(1)) },
+		"initializers[].rules[].resources":     some,
+		"initializers[].rules[].resources[]":   like(`[^/]+`, 0),
+	}
+}
+
 func selectorRules(path string) map[string]rule {
 	return map[string]rule{
 		path:                                  func(s *schema) { s.XMapType = ptr.To("atomic") },

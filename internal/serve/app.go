@@ -60,36 +60,37 @@ const maxHooksNoted = 8
 
 // app is one dispatcher with its edges, wired and not yet running.
 type app struct {
-	config    serveConfig
-	log       *slog.Logger
-	telemetry *telemetry.Telemetry
-	gatherer  prometheus.Gatherer
-	store     *store.Store
-	control   *controlPlane
-	statuses  *configkubernetes.StatusWriter // nil without custom resources
-	permits   *permit.Keeper
-	lastGood  *lastgood.Keeper // nil without a directory for it
-	keys      *capabilityKeys
-	clusters  *cluster.Registry
-	following *follow.Manager
-	keeper    *keeper.Keeper
-	tunnels   *tunnel.Registry
-	registry  *session.Registry
-	hosts     *session.Server
-	channels  *channels
-	webhooks  *outbound.Client
-	codec     *builtin.Codec
-	latencies *latency.Recorder
-	shadows   *shadow.Recorder
-	judge     *dispatcher.Dispatcher
-	bridge    *bridge.Bridge
-	grpc      *grpc.Server
-	health    *health.Server
-	edge      *certs.Reloader // the files of the listener for API servers
-	hostsEdge *certs.Reloader // those of the listener for hosts
-	admin     *http.Server
-	begun     time.Time
-	wasReady  atomic.Bool // missing has returned nothing once
+	config       serveConfig
+	log          *slog.Logger
+	telemetry    *telemetry.Telemetry
+	gatherer     prometheus.Gatherer
+	store        *store.Store
+	control      *controlPlane
+	statuses     *configkubernetes.StatusWriter // nil without custom resources
+	permits      *permit.Keeper
+	lastGood     *lastgood.Keeper // nil without a directory for it
+	keys         *capabilityKeys
+	clusters     *cluster.Registry
+	following    *follow.Manager
+	keeper       *keeper.Keeper
+	tunnels      *tunnel.Registry
+	registry     *session.Registry
+	hosts        *session.Server
+	channels     *channels
+	webhooks     *outbound.Client
+	codec        *builtin.Codec
+	latencies    *latency.Recorder
+	shadows      *shadow.Recorder
+	initializers *initializers // nil without etcd
+	judge        *dispatcher.Dispatcher
+	bridge       *bridge.Bridge
+	grpc         *grpc.Server
+	health       *health.Server
+	edge         *certs.Reloader // the files of the listener for API servers
+	hostsEdge    *certs.Reloader // those of the listener for hosts
+	admin        *http.Server
+	begun        time.Time
+	wasReady     atomic.Bool // missing has returned nothing once
 }
 
 // serve runs a dispatcher until ctx ends and everything has drained. It calls started with the addresses once every
@@ -158,6 +159,9 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 		return nil, err
 	}
 	if err := a.wireStore(stores, metrics); err != nil {
+		return nil, err
+	}
+	if a.initializers, err = c.initializers.open(stores, c.stores.etcd.prefix, c.id, metrics, log); err != nil {
 		return nil, err
 	}
 	if err := a.wireRoad(metrics); err != nil {
@@ -289,6 +293,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Clusters:       a.clusters,
 		Streams:        a.registry,
 		Webhooks:       a.webhooks,
+		Stager:         a.initializers.dispatched(),
 		Capacity:       a.registry,
 		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
 		TracerProvider: a.telemetry.TracerProvider,

@@ -32,6 +32,7 @@ type serveConfig struct {
 	hostsTLS        tlsFiles
 	capabilities    bool
 	webhooks        webhookConfig
+	initializers    initializerConfig
 	readyFile       string
 	maxBody         int64
 	memory          int64
@@ -77,7 +78,7 @@ func NewCommand() *cobra.Command {
 The configuration is read from the files and directories named by --config, from the store in --data-dir or --etcd, which
 "portcullis apply" writes, from the ConfigMaps of --config-namespace, and from the custom resources of
 --config-custom-resources, and again whenever they change: webhook configurations of admissionregistration.k8s.io, and
-HookRoutes, Clusters and Roles of portcullis.dev/v1. Certificates and
+HookRoutes, Clusters and Roles of portcullis.dev/v1. Objects whose initializers have yet to act are staged in --data-dir or --etcd. Certificates and
 authorities are reloaded when their files change. Traces are exported as the OTEL_* variables say.
 
 A hook is served over streams if its HookRoute says so. Any other is called over HTTPS by its clientConfig, as kube-apiserver
@@ -96,7 +97,8 @@ connections as they become idle, tells the hosts, and stops when the last review
 				return fmt.Errorf("serve needs %s; "+
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
-			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), checkSlow(c.slow))
+			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), checkSlow(c.slow),
+				c.initializers.validate())
 			if err != nil {
 				return err
 			}
@@ -192,6 +194,7 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.DurationVar(&c.keyOverlap, "capability-key-overlap", 2*time.Minute,
 		"how long a key is known before entries get a capability of it: other dispatchers may see the file later")
 	c.webhooks.bind(f)
+	c.initializers.bind(f)
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
 	f.Int64Var(&c.memory, "memory-budget", bridge.DefaultMemoryBudget,

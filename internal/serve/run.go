@@ -87,7 +87,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 
 	for _, part := range []func(context.Context) error{
 		a.store.Run, a.control.run, a.permits.Run, a.clusters.Run, a.following.Run, a.keeper.Run, a.registry.Run, a.edge.Run,
-		a.hostsEdge.Run, a.keys.Run, a.channels.run, a.logBreakGlass,
+		a.hostsEdge.Run, a.keys.Run, a.channels.run, a.logBreakGlass, a.initializers.Run,
 	} {
 		g.Go(func() error { return part(background) })
 	}

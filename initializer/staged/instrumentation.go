@@ -1,0 +1,85 @@
+package staged
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// instrumentation are the metrics of a store.
+type instrumentation struct {
+	repaired prometheus.Counter
+}
+
+func newInstrumentation(c *cache, registry prometheus.Registerer) (*instrumentation, error) {
+	i := &instrumentation{repaired: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "portcullis_staged_objects_repaired_total",
+		Help: "Staged objects that this dispatcher has deleted, since they had no lease or were too old.",
+	})}
+	if registry == nil {
+		return i, nil
+	}
+	return i, errors.Join(registry.Register(i.repaired), registry.Register(newCollector(c)))
+}
+
+// collector shows what is staged by all dispatchers. There is a series for each cluster that has something staged: never more than
+// there are clusters that may send reviews.
+type collector struct {
+	cache                           *cache
+	objects, bytes, unread, watches *prometheus.Desc
+}
+
+func newCollector(c *cache) *collector {
+	return &collector{
+		cache: c,
+		objects: prometheus.NewDesc("portcullis_staged_objects",
+			"Objects of a cluster that all dispatchers have staged now.", []string{"cluster"}, nil),
+		bytes: prometheus.NewDesc("portcullis_staged_object_bytes",
+			"Bytes of the objects that all dispatchers have staged now, as this one has them in memory.", nil, nil),
+		unread: prometheus.NewDesc("portcullis_staged_objects_unreadable",
+			"Staged objects that this dispatcher cannot decrypt or decode.", nil, nil),
+		watches: prometheus.NewDesc("portcullis_staged_watches", "Watches of staged objects that this dispatcher serves now.", nil, nil),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.objects, c.bytes, c.unread, c.watches} {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	n := c.cache.count()
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	for cluster, objects := range n.objects {
+		gauge(c.objects, objects, cluster)
+	}
+	gauge(c.bytes, n.bytes)
+	gauge(c.unread, n.unread)
+	gauge(c.watches, n.watches)
+}
+
+// counts are numbers of a cache.
+type counts struct {
+	objects                map[string]int // by cluster
+	bytes, unread, watches int
+}
+
+func (c *cache) count() counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := counts{objects: map[string]int{}, watches: len(c.watchers)}
+	for _, e := range c.entries {
+		if e.object == nil {
+			n.unread++
+			continue
+		}
+		n.objects[e.object.GetKey().GetCluster()]++
+		n.bytes += len(e.object.GetObject().GetRaw())
+	}
+	return n
+}
