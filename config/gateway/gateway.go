@@ -103,15 +103,20 @@ func New(o Options) (*Gateway, error) {
 
 // ServeHTTP answers one request. Its streams have ended when it returns.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	channel := g.options.Verify(r.TLS)
-	if _, err := channel.Identity(); err != nil {
-		g.serve(r.Context(), w, r)
-		return
-	}
-	address, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr)
-	ctx, stop := identity.While(peer.NewContext(r.Context(), &peer.Peer{Addr: address, AuthInfo: authInfo{channel}}), channel)
+	ctx, stop := Identify(r, g.options.Verify)
 	defer stop()
 	g.serve(ctx, w, r)
+}
+
+// Identify returns the context of the calls that a request becomes: their peer is the caller by its certificate, as on a gRPC channel,
+// and they end when its identity does not hold any more. Without an identity they have no peer. stop ends the context.
+func Identify(r *http.Request, verify func(*tls.ConnectionState) identity.Channel) (ctx context.Context, stop func()) {
+	channel := verify(r.TLS)
+	if _, err := channel.Identity(); err != nil {
+		return r.Context(), func() {}
+	}
+	address, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr)
+	return identity.While(peer.NewContext(r.Context(), &peer.Peer{Addr: address, AuthInfo: authInfo{channel}}), channel)
 }
 
 // serve answers one request. The peer of ctx is the caller; without one the caller is unknown.

@@ -45,6 +45,16 @@ type MeshFiles struct {
 // StartMesh serves a judge over mutual TLS and returns the content of its ready file. Without a judge it serves nothing.
 func StartMesh(t *testing.T, j Judge) MeshFiles {
 	t.Helper()
+	return ServeMesh(t, func(s grpc.ServiceRegistrar) {
+		if j != nil {
+			admissionv1.RegisterAdmissionServiceServer(s, judgeService{judge: j})
+		}
+	})
+}
+
+// ServeMesh is StartMesh for other services than that of a judge.
+func ServeMesh(t *testing.T, register func(grpc.ServiceRegistrar)) MeshFiles {
+	t.Helper()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	ca, err := certs.NewAuthority("test", 0)
@@ -76,9 +86,7 @@ func StartMesh(t *testing.T, j Judge) MeshFiles {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(files.ServerTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, "h2"))))
-	if j != nil {
-		admissionv1.RegisterAdmissionServiceServer(server, judgeService{judge: j})
-	}
+	register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

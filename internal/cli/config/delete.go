@@ -18,6 +18,7 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -37,17 +38,20 @@ type deleteCommand struct {
 func NewDelete() *cobra.Command {
 	var c deleteCommand
 	cmd := &cobra.Command{
-		Use:   "delete (KIND NAME... | KIND/NAME... | -f PATH)",
-		Short: "Remove objects of the configuration",
+		Use:   "delete (KIND NAME... | KIND/NAME... | -f PATH | staged NAME)",
+		Short: "Remove objects of the configuration, or one that is held for initializers",
 		Long: `Delete removes objects: no review begins with them any more, those that did are finished, hosts are told, and then they are
 gone. With --wait it returns when no dispatcher judges a review by them any more: a host can be stopped then.
 
 With -f it removes the objects of files, those that "portcullis apply -f" made of them. Configurations of webhooks are removed first, then
 HookRoutes, Clusters and Roles. The mesh checks all before it removes one; an object that is not there is an error once the others are removed.
+
+"delete staged NAME" ends the hold of an object that waits for initializers: whoever creates it is answered with an error.
 ` + configureUsage,
 		Example: `  portcullis delete vwc policy --wait --ready-file /tmp/ready.json
   portcullis delete HookRoute/policy Role/authors
-  portcullis delete -f conf.d --ignore-not-found`,
+  portcullis delete -f conf.d --ignore-not-found
+  portcullis delete staged prod-1/pods/shop/web-1`,
 		ValidArgsFunction: completeKinds,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.out, c.notes = cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -67,6 +71,9 @@ HookRoutes, Clusters and Roles. The mesh checks all before it removes one; an ob
 }
 
 func (c *deleteCommand) run(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && args[0] == mesh.StagedArg {
+		return c.staged(cmd, args)
+	}
 	keys, err := c.keys(cmd, args)
 	if err != nil {
 		return err

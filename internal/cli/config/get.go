@@ -32,8 +32,8 @@ type getCommand struct {
 func NewGet() *cobra.Command {
 	var c getCommand
 	cmd := &cobra.Command{
-		Use:   "get [KIND[,KIND] [NAME...] | KIND/NAME...] | get dispatchers | get hosts | get hooks | get changes",
-		Short: "Show objects of the configuration, the dispatchers, hosts and hooks, or who changed what",
+		Use:   "get [KIND[,KIND] [NAME...] | KIND/NAME...] | get dispatchers | get hosts | get hooks | get changes | get staged [NAME...]",
+		Short: "Show objects of the configuration, the dispatchers, hosts and hooks, who changed what, or what is held for initializers",
 		Long: `Get shows the objects of all sources, and whether they are valid, called, in force everywhere, and served: whether every hook that
 is called over streams has a host on every dispatcher. Kinds have the short names vwc, mwc and hr; without one, and with
 "all", it shows every kind.
@@ -52,6 +52,9 @@ connected: their hooks, their slots in use, and how long their latest calls took
 or the webhook that answer its calls. "get changes" shows
 who changed what, the latest first. With -w they are looked at each second: a dispatcher is shown again when something has changed
 about it but its age, and a change when it has been made, the latest last; with -o json each line holds all dispatchers, or one change.
+
+"get staged" shows the objects of CREATE requests that are held until initializers have acted: whom each one waits for and since when,
+how much time remains, and which dispatcher holds it. A NAME may be the end of what is shown, from a slash on.
 ` + configureUsage,
 		Example: `  portcullis get --ready-file /tmp/ready.json
   portcullis get vwc policy -o yaml
@@ -61,7 +64,8 @@ about it but its age, and a change when it has been made, the latest last; with 
   portcullis get dispatchers -o json
   portcullis get hosts
   portcullis get hooks -o wide
-  portcullis get changes -w`,
+  portcullis get changes -w
+  portcullis get staged -w`,
 		ValidArgsFunction: completeKinds,
 		RunE:              c.run,
 	}
@@ -80,6 +84,9 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 	if c.watch {
 		timeout = 0
 	}
+	if len(args) > 0 && args[0] == mesh.StagedArg {
+		return c.staged(cmd, args[1:], timeout)
+	}
 	return c.mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		show := c.show(cmd, client)
 		if others := c.others(show, args); others != nil {
@@ -94,7 +101,7 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		switch {
 		case errors.Is(err, errNoKind):
-			return fmt.Errorf("%w, or dispatchers, hosts, hooks or changes", err)
+			return fmt.Errorf("%w, or dispatchers, hosts, hooks, changes or staged", err)
 		case err != nil:
 			return err
 		}

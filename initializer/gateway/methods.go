@@ -1,0 +1,196 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
+)
+
+// get answers with an object, or where the caller does not ask for those that are not initialized, with 202 and a Status.
+func (g *Gateway) get(ctx context.Context, a *answer, q *query) error {
+	found, err := g.o.Service.Get(ctx, &initializerv1.GetRequest{Key: a.target.key()})
+	if err != nil {
+		return err
+	}
+	if o := found.GetObject(); !q.uninitialized {
+		s := &metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, ListMeta: metav1.ListMeta{ResourceVersion: o.GetResourceVersion()},
+			Status: metav1.StatusFailure, Reason: ReasonUninitialized, Code: http.StatusAccepted, Details: a.target.details(),
+			Message: "the name is taken by an object that is being initialized: ask with includeUninitialized=true to see it",
+		}
+		s.Details.UID = types.UID(o.GetUid())
+		a.status(s)
+		return nil
+	}
+	return a.object(found.GetObject())
+}
+
+// object answers with an object.
+func (a *answer) object(o *initializerv1.StagedObject) error {
+	raw, err := encode(o)
+	if err == nil {
+		a.write(http.StatusOK, raw)
+	}
+	return err
+}
+
+// list is a List of Kubernetes.
+type list struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   metav1.ListMeta   `json:"metadata"`
+	Items      []json.RawMessage `json:"items"`
+}
+
+func (g *Gateway) list(ctx context.Context, a *answer, q *query) error {
+	found, err := g.o.Service.List(ctx, a.target.list())
+	if err != nil {
+		return err
+	}
+	out := list{
+		APIVersion: a.target.apiVersion(), Kind: "List", Items: []json.RawMessage{},
+		Metadata: metav1.ListMeta{ResourceVersion: found.GetResourceVersion()},
+	}
+	for _, o := range found.GetObjects() {
+		if !q.selects(o) {
+			continue
+		}
+		raw, err := encode(o)
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, raw)
+	}
+	raw, err := marshal(out)
+	if err == nil {
+		a.write(http.StatusOK, raw)
+	}
+	return err
+}
+
+// put replaces an object.
+func (g *Gateway) put(ctx context.Context, a *answer, media string, body []byte) error {
+	if media != jsonType {
+		return unsupported(media, jsonType)
+	}
+	now, err := g.o.Service.Get(ctx, &initializerv1.GetRequest{Key: a.target.key()})
+	if err != nil {
+		return err
+	}
+	r, err := decode(now.GetObject(), body)
+	if err != nil {
+		return err
+	}
+	if r.GetResourceVersion() == "" {
+		return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "metadata.resourceVersion: must be specified for an update")
+	}
+	changed, err := g.o.Service.Update(ctx, r)
+	if err != nil {
+		return err
+	}
+	return a.object(changed.GetObject())
+}
+
+// patch changes an object. A patch that names no version is repeated when another caller has changed the object in the meantime.
+func (g *Gateway) patch(ctx context.Context, a *answer, media string, body []byte) error {
+	apply, err := patcher(media)
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		changed, err := g.patchOnce(ctx, a.target, apply, body)
+		if grpcstatus.Code(err) == codes.Aborted && try < patchTries {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return a.object(changed)
+	}
+}
+
+func (g *Gateway) patchOnce(
+	ctx context.Context, t target, apply func(object, patch []byte) ([]byte, error), body []byte,
+) (*initializerv1.StagedObject, error) {
+	found, err := g.o.Service.Get(ctx, &initializerv1.GetRequest{Key: t.key()})
+	if err != nil {
+		return nil, err
+	}
+	now := found.GetObject()
+	shown, err := encode(now)
+	if err != nil {
+		return nil, err
+	}
+	patched, err := apply(shown, body)
+	if err != nil {
+		return nil, failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "the patch: %v", err)
+	}
+	r, err := decode(now, patched)
+	if err != nil {
+		return nil, err
+	}
+	if version := r.GetResourceVersion(); version != "" && version != now.GetResourceVersion() {
+		return nil, conflict("metadata.resourceVersion is %s, and the object's is %s", version, now.GetResourceVersion())
+	}
+	r.ResourceVersion = now.GetResourceVersion()
+	changed, err := g.o.Service.Update(ctx, r)
+	return changed.GetObject(), err
+}
+
+// patcher applies patches of a media type.
+func patcher(media string) (func(object, patch []byte) ([]byte, error), error) {
+	switch types.PatchType(media) { //nolint:exhaustive // the others are refused
+	case types.MergePatchType:
+		return jsonpatch.MergePatch, nil
+	case types.JSONPatchType:
+		return func(object, patch []byte) ([]byte, error) {
+			patched, err := conversion.ApplyPatch(object, patch)
+			return patched.Raw, err
+		}, nil
+	}
+	return nil, unsupported(media, string(types.MergePatchType)+" or "+string(types.JSONPatchType))
+}
+
+// delete ends the hold of an object.
+func (g *Gateway) delete(ctx context.Context, a *answer, media string, body []byte) error {
+	var o metav1.DeleteOptions
+	if len(body) > 0 {
+		if media != jsonType {
+			return unsupported(media, jsonType)
+		}
+		if err := json.Unmarshal(body, &o); err != nil {
+			return badRequest("the body: DeleteOptions are wanted: %v", err)
+		}
+	}
+	if len(o.DryRun) > 0 {
+		return badRequest("dryRun: a change of a staged object cannot be tried")
+	}
+	r := &initializerv1.DeleteRequest{Key: a.target.key()}
+	if p := o.Preconditions; p != nil {
+		if p.UID != nil {
+			r.Uid = string(*p.UID)
+		}
+		if p.ResourceVersion != nil {
+			r.ResourceVersion = *p.ResourceVersion
+		}
+	}
+	gone, err := g.o.Service.Delete(ctx, r)
+	if err != nil {
+		return err
+	}
+	s := &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: http.StatusOK, Details: a.target.details(),
+	}
+	s.Details.UID = types.UID(gone.GetObject().GetUid())
+	a.status(s)
+	return nil
+}

@@ -1,0 +1,95 @@
+package serve
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/initializer/service"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+)
+
+const initializersAndRoles = `
+apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: InitializerConfiguration
+metadata: {name: sidecars}
+initializers:
+- name: sidecar.example.com
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+- name: image.example.com
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: hooks}
+webhooks:
+- name: hook.example.com
+  clientConfig: {url: "https://hooks.example.com/"}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: sidecars}
+spec: {configuration: sidecars, stage: initialize, hook: sidecar.example.com, hosts: [controller], clusters: [prod-2, prod-1]}
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: images}
+spec: {configuration: sidecars, stage: initialize, hook: image.example.com, hosts: [controller, other]}
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: hooks}
+spec: {configuration: hooks, stream: {}, hosts: [host, controller]}
+---
+apiVersion: portcullis.dev/v1
+kind: Role
+metadata: {name: viewers}
+spec: {role: viewer, identities: [jane, other]}
+---
+apiVersion: portcullis.dev/v1
+kind: Role
+metadata: {name: operators}
+spec: {role: operator, identities: [joe]}
+`
+
+// TestInitializerGrants: routes of the configuration in force grant initializers, and Roles the rest.
+func TestInitializerGrants(t *testing.T) {
+	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
+	grants := initializerGrants{a.store.Configuration, identity.Grant{Names: []string{"root"}}}
+	next := grants.Next()
+	file := clitest.Write(t, "initializers.yaml", initializersAndRoles)
+	if r := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--wait", "--ready-file", info.file(t), "--acknowledge", "danger-kube-system"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	<-next
+	sidecar := service.Initializer{Name: "sidecar.example.com", Clusters: []string{"prod-1", "prod-2"}}
+	image := service.Initializer{Name: "image.example.com"}
+	for who, want := range map[string]service.Access{
+		"controller": {Initializers: []service.Initializer{sidecar, image}},
+		"other":      {Initializers: []service.Initializer{image}, Reader: true},
+		"jane":       {Reader: true},
+		"joe":        {Reader: true, Operator: true},
+		"root":       {Reader: true, Operator: true},
+		"host":       {}, // of a hook that is no initializer
+		"stranger":   {},
+	} {
+		if diff := cmp.Diff(want, grants.Access(identity.Named(who))); diff != "" {
+			t.Errorf("%s: %s", who, diff)
+		}
+	}
+	for _, tt := range []struct {
+		cluster, name string
+		want          bool
+	}{
+		{"prod-1", "sidecar.example.com", true}, {"prod-3", "sidecar.example.com", false}, {"prod-3", "image.example.com", true}, {"prod-1", "hook.example.com", false},
+	} {
+		if got := grants.Configured(tt.cluster, tt.name); got != tt.want {
+			t.Errorf("%s has %s: %t", tt.cluster, tt.name, got)
+		}
+	}
+}
