@@ -98,7 +98,7 @@ func TestProblemsOfFit(t *testing.T) {
 			want: []string{
 				`f.yaml:21: HookRoute "a": spec.speculate: hook "imagepolicy.example.com" validates, and such hooks are ` +
 					`called at the same time anyway: this has no effect`,
-				`f.yaml:22: HookRoute "b": spec.configuration: there is no webhook configuration "other" with a hook: ` +
+				`f.yaml:22: HookRoute "b": spec.configuration: there is no configuration "other" with a hook: ` +
 					`mend the name, or remove the route`,
 			},
 		},
