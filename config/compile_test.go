@@ -82,7 +82,7 @@ func TestProblemsOfFit(t *testing.T) {
 		},
 		{
 			name: "A route that names no hook is not used.", data: withURL + "---\n" + strings.Replace(goodRoute, "imagepolicy.example.com", "other.example.com", 1),
-			want: []string{`f.yaml:18: HookRoute "imagepolicy": spec.hook: webhook configuration "imagepolicy" has no hook "other.example.com": ` +
+			want: []string{`f.yaml:18: HookRoute "imagepolicy": spec.hook: configuration "imagepolicy" has no hook "other.example.com": ` +
 				`mend the name, or remove the route`},
 		},
 		{
