@@ -82,7 +82,7 @@ func TestProblemsOfFit(t *testing.T) {
 		},
 		{
 			name: "A route that names no hook is not used.", data: withURL + "---\n" + strings.Replace(goodRoute, "imagepolicy.example.com", "other.example.com", 1),
-			want: []string{`f.yaml:18: HookRoute "imagepolicy": spec.hook: webhook configuration "imagepolicy" has no hook "other.example.com": ` +
+			want: []string{`f.yaml:18: HookRoute "imagepolicy": spec.hook: configuration "imagepolicy" has no hook "other.example.com": ` +
 				`mend the name, or remove the route`},
 		},
 		{
@@ -98,7 +98,7 @@ func TestProblemsOfFit(t *testing.T) {
 			want: []string{
 				`f.yaml:21: HookRoute "a": spec.speculate: hook "imagepolicy.example.com" validates, and such hooks are ` +
 					`called at the same time anyway: this has no effect`,
-				`f.yaml:22: HookRoute "b": spec.configuration: there is no webhook configuration "other" with a hook: ` +
+				`f.yaml:22: HookRoute "b": spec.configuration: there is no configuration "other" with a hook: ` +
 					`mend the name, or remove the route`,
 			},
 		},

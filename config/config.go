@@ -218,6 +218,8 @@ const (
 	CodeNoCaller = "no-caller"
 	// CodeFailClosed: a hook fails closed where its version lets it begin with failing open only.
 	CodeFailClosed = "fail-closed"
+	// CodeNoStore: the document needs an etcd, and the dispatcher has none.
+	CodeNoStore = "no-store"
 	// CodeSource: a source does not work as it should.
 	CodeSource = "source"
 	// CodeInternal: a fault of this program.

@@ -28,10 +28,20 @@ const (
 
 // Decoder reads documents. What their matchConditions were compiled to stays with the objects, and is shared by all objects
 // of one Decoder. It may be used concurrently.
-type Decoder struct{ expressions *match.Expressions }
+type Decoder struct {
+	expressions *match.Expressions
+	unstaged    bool // WithoutStaging
+}
 
 // NewDecoder returns a decoder that has read nothing yet.
-func NewDecoder() *Decoder { return &Decoder{match.NewExpressions()} }
+func NewDecoder() *Decoder { return &Decoder{expressions: match.NewExpressions()} }
+
+// WithoutStaging makes the decoder of a dispatcher without an etcd: it refuses initializers, since nowhere could objects be staged for them. It
+// returns the decoder, and is called before that reads anything.
+func (d *Decoder) WithoutStaging() *Decoder {
+	d.unstaged = true
+	return d
+}
 
 // Decode reads all documents of a file: YAML, JSON, several of them, and Lists. It returns the objects that are valid,
 // with the defaults of their version, and a problem for each rule that the others break, with its line. A document is
@@ -46,7 +56,7 @@ func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
 
 // DecodeWithin is Decode for one of several files that have a budget together; nil for one that has none.
 func (d *Decoder) DecodeWithin(b *Budget, file string, data []byte) ([]Object, Problems) {
-	f := &fileReader{file: file, expressions: d.expressions, budget: b}
+	f := &fileReader{file: file, expressions: d.expressions, unstaged: d.unstaged, budget: b}
 	f.read(data)
 	return f.objects, f.problems.Sorted()
 }
@@ -58,6 +68,7 @@ func Decode(file string, data []byte) ([]Object, Problems) { return NewDecoder()
 type fileReader struct {
 	file        string
 	expressions *match.Expressions
+	unstaged    bool    // initializers are refused
 	budget      *Budget // nil for none
 	count       int     // documents so far
 	objects     []Object

@@ -57,6 +57,11 @@ func (d *document) read(h head) {
 	default:
 		d.fault(CodeKind, "apiVersion", unread(h))
 	}
+	if d.unstaged && o.Initializes() {
+		d.fault(CodeNoStore, "kind", "objects are staged for initializers in etcd, and this dispatcher has none: "+
+			"start it with --data-dir or --etcd, or remove the document")
+		return
+	}
 	d.warnClosed(&o)
 	if !d.conditions(&o) || !ok {
 		return

@@ -29,6 +29,9 @@ const (
 	MaxHedgePercent = 50
 )
 
+// MaxOrdered bounds each of HookRouteSpec.After and HookRouteSpec.Before.
+const MaxOrdered = 64
+
 // MaxDurationLength bounds the text of each duration, in bytes.
 const MaxDurationLength = 64
 
@@ -56,7 +59,7 @@ type HookRouteSpec struct {
 	// Hosts are the identities that may serve the hook over streams: the first URI in a host's certificate, else its
 	// common name. Empty means none. Those of an initializer (stage: initialize) may also act for it through InitializerService.
 	Hosts []string `json:"hosts,omitempty"`
-	// Authorities may vouch for Hosts, as those of a ClusterSpec. Only with Stream.
+	// Authorities may vouch for Hosts, as those of a ClusterSpec. Only with Stream, or for an initializer.
 	Authorities []string `json:"authorities,omitempty"`
 	// Rotation is when a hook that was just created is called for the first time. Empty means RotationAfterProbe. Only with
 	// Stream.
@@ -75,6 +78,11 @@ type HookRouteSpec struct {
 	Shadow bool `json:"shadow,omitempty"`
 	// AllDenials means that a review which meets the hook waits for all validating hooks and names every denial.
 	AllDenials bool `json:"allDenials,omitempty"`
+	// After are the names of initializers (initializers[].name) that act before this one; for initializers only. Absent means the order of
+	// their configurations.
+	After []string `json:"after,omitempty"`
+	// Before are the names of initializers that act after this one; for initializers only.
+	Before []string `json:"before,omitempty"`
 }
 
 // Hedge says when a call goes to a second replica too.
@@ -139,7 +147,7 @@ func (r *HookRoute) Validate() field.ErrorList {
 	}
 	controlled := r.Spec.Stage == StageInitialize // perhaps by a controller, which has no stream
 	if r.Spec.Stream == nil && !controlled && len(r.Spec.Hosts) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("hosts"), "hosts serve streams only: add `stream: {}`, or remove the hosts"))
+		errs = append(errs, field.Forbidden(spec.Child("hosts"), "hosts serve streams only: add `stream: {}`, or `stage: initialize` for an initializer, or remove the hosts"))
 	}
 	if r.Spec.Stream == nil && !controlled && len(r.Spec.Authorities) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("authorities"), "they vouch for hosts, which serve streams only: add `stream: {}`, or remove them"))
@@ -148,8 +156,22 @@ func (r *HookRoute) Validate() field.ErrorList {
 	errs = append(errs, validateIdentities(r.Spec.Hosts, spec.Child("hosts"))...)
 	errs = append(errs, validateAuthorities(r.Spec.Authorities, spec.Child("authorities"))...)
 	errs = append(errs, validateNames(r.Spec.Clusters, spec.Child("clusters"))...)
+	errs = append(errs, validateOrdered(r.Spec.After, spec.Child("after"))...)
+	errs = append(errs, validateOrdered(r.Spec.Before, spec.Child("before"))...)
 	errs = append(errs, validateDuration(r.Spec.Timeout, MinTimeout, MaxTimeout, spec.Child("timeout"))...)
 	return append(errs, r.Spec.validateHedge(spec.Child("hedge"))...)
+}
+
+// validateOrdered checks a list of names of initializers.
+func validateOrdered(names []string, path *field.Path) field.ErrorList {
+	if len(names) > MaxOrdered {
+		return field.ErrorList{field.TooMany(path, len(names), MaxOrdered)}
+	}
+	errs := validateList(names, path)
+	for i, name := range names {
+		errs = append(errs, validation.IsFullyQualifiedName(path.Index(i), name)...)
+	}
+	return errs
 }
 
 // validateRotation checks when new hooks are called.

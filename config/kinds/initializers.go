@@ -48,7 +48,7 @@ type InitializerRule struct {
 }
 
 // Webhooks returns the configuration as mutating webhooks that hosts serve, without defaults. The configuration must not be changed after.
-// Kubernetes' rules about webhooks are the rules about initializers too, except for those of ValidateResources.
+// Kubernetes' rules about webhooks and those of ValidateResources are the rules about initializers.
 func (c *InitializerConfiguration) Webhooks() *admissionregistrationv1.MutatingWebhookConfiguration {
 	out := &admissionregistrationv1.MutatingWebhookConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"}, ObjectMeta: c.ObjectMeta,
@@ -80,7 +80,8 @@ func (i *Initializer) webhook() admissionregistrationv1.MutatingWebhook {
 	return w
 }
 
-// ValidateResources returns an error for each subresource in a rule: the CREATE of an object has none.
+// ValidateResources returns an error for each subresource in a rule, since the CREATE of an object has none, and for a wildcard after other
+// resources, which Kubernetes' rules about webhooks do not find.
 func (c *InitializerConfiguration) ValidateResources() field.ErrorList {
 	var errs field.ErrorList
 	for i := range c.Initializers {
@@ -91,6 +92,10 @@ func (c *InitializerConfiguration) ValidateResources() field.ErrorList {
 					errs = append(errs, field.Invalid(rules.Index(n).Child("resources").Index(m), resource,
 						"an initializer has no subresources: name the resource alone"))
 				}
+			}
+			if most := len(rule.Resources) - 1; most > 0 && rule.Resources[most] == "*" {
+				errs = append(errs, field.Invalid(rules.Index(n).Child("resources"), rule.Resources,
+					"if '*' is present, must not specify other resources"))
 			}
 		}
 	}

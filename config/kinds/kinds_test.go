@@ -137,7 +137,24 @@ func TestValidate(t *testing.T) {
 		{"Labels and annotations are those of Kubernetes objects.", route(func(r *HookRoute) {
 			r.Metadata.Labels, r.Metadata.Annotations = map[string]string{"a": "b c"}, map[string]string{"a b": ""}
 		}), []string{"metadata.labels: FieldValueInvalid", "metadata.annotations: FieldValueInvalid"}},
-		{"A stage is one of two.", route(func(r *HookRoute) { r.Spec.Stage = "reinvoke" }), []string{"spec.stage: FieldValueNotSupported"}},
+		{"A controller acts for an initializer, and has no stream.", route(func(r *HookRoute) {
+			r.Spec = HookRouteSpec{
+				Configuration: "sidecars", Stage: StageInitialize, Hosts: []string{"sidecars"}, Authorities: []string{"spiffe://mesh"},
+				After: []string{"images.example.com"}, Before: []string{"a.example.com", "b.example.com"},
+			}
+		}), nil},
+		{"Only the hosts of initializers need no stream.", route(func(r *HookRoute) {
+			r.Spec = HookRouteSpec{Configuration: "a", Stage: StageMutate, Hosts: []string{"a"}, Authorities: []string{"spiffe://mesh"}}
+		}), []string{"spec.hosts: FieldValueForbidden", "spec.authorities: FieldValueForbidden"}},
+		{"An order is made of names of initializers.", route(func(r *HookRoute) {
+			r.Spec.After, r.Spec.Before = []string{"a.example.com", "a.example.com"}, []string{"short"}
+		}), []string{"spec.after[1]: FieldValueDuplicate", "spec.before[0]: FieldValueInvalid"}},
+		{"An order has a bound.", route(func(r *HookRoute) {
+			for i := range MaxOrdered + 1 {
+				r.Spec.After = append(r.Spec.After, fmt.Sprintf("i%d.example.com", i))
+			}
+		}), []string{"spec.after: FieldValueTooMany"}},
+		{"A stage is one of three.", route(func(r *HookRoute) { r.Spec.Stage = "reinvoke" }), []string{"spec.stage: FieldValueNotSupported"}},
 		{"Hosts without a stream serve nothing.", route(func(r *HookRoute) { r.Spec.Stream, r.Spec.Hedge = nil, nil }), []string{"spec.hosts: FieldValueForbidden"}},
 		{"Identities are neither empty, padded nor repeated.", route(func(r *HookRoute) { r.Spec.Hosts = []string{"", "a ", "b", "b"} }),
 			[]string{"spec.hosts[3]: FieldValueDuplicate", "spec.hosts[0]: FieldValueRequired", "spec.hosts[1]: FieldValueInvalid"}},

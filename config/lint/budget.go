@@ -9,6 +9,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -17,7 +19,13 @@ import (
 // most hooks select are tried.
 const MaxSamples = 64
 
-// overBudget finds mutating hooks that fail closed, are called one after the other for one request, and may need more time
+// Refuses reports whether ConfigService refuses documents for a finding, which no acknowledgement changes: initializers that exceed the budget
+// by themselves, so that their last one can never count on its time.
+func Refuses(p config.Problem) bool {
+	return p.Code == CodeTimeoutBudget && p.Key.Kind == kinds.InitializersKind
+}
+
+// overBudget finds initializers and mutating hooks that fail closed, are called one after the other for one request, and may need more time
 // for that than the budget. The finding is about the first hook that may exceed the budget. The requests are made from the
 // rules and selectors of the hooks, so a client could send each of them.
 func overBudget(ctx context.Context, s *match.Snapshot, budget time.Duration, about func(*match.Hook) bool) []match.Finding {
@@ -31,10 +39,13 @@ func overBudget(ctx context.Context, s *match.Snapshot, budget time.Duration, ab
 		c := r.chain(ctx, s)
 		if late := c.late(budget); late != nil && !said[late] {
 			said[late] = true
-			findings = append(findings, warning(CodeTimeoutBudget, late.Path(".timeoutSeconds"),
+			field, by := late.Path(".timeoutSeconds"), "timeoutSeconds or spec.timeout of a HookRoute"
+			if late.Initializes() {
+				field, by = late.Path(""), "spec.timeout of a HookRoute"
+			}
+			findings = append(findings, warning(CodeTimeoutBudget, field,
 				"%s may have to wait %s for hooks that fail closed, one after the other (%s), and API servers wait %s: then the request "+
-					"fails, whatever they say; give them less time together, by timeoutSeconds or spec.timeout of a HookRoute",
-				r.describe(), c.sum(), c.describe(), budget))
+					"fails, whatever they say; give them less time together, by %s", r.describe(), c.sum(), c.describe(), budget, by))
 		}
 	}
 	return findings
@@ -50,6 +61,8 @@ func serial(hooks []*match.Hook) (out chain, sum time.Duration) {
 	return out, out.sum()
 }
 
+// isSerial reports whether the time of a hook counts. A hook or initializer that fails open is left out when the time is short, so it
+// refuses no request by its timeout.
 func isSerial(h *match.Hook) bool {
 	return h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE && h.FailsClosed()
 }

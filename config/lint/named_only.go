@@ -11,7 +11,7 @@ import (
 )
 
 // wildcardsInVain finds rules whose wildcards would cover, in kube-apiserver, what wildcards do not cover here
-// (match.NamedOnly); the first such rule of each hook.
+// (match.NamedOnly, and Secrets for initializers); the first such rule of each hook.
 func wildcardsInVain(hooks []*match.Hook, about func(*match.Hook) bool) []match.Finding {
 	var findings []match.Finding
 	for _, h := range hooks {
@@ -35,8 +35,14 @@ func notNamed(h *match.Hook, rule *admissionregistrationv1.RuleWithOperations) [
 		return nil
 	}
 	var missing []string
-	for _, name := range []string{"leases", "events"} {
-		covered := slices.ContainsFunc(rule.APIGroups, func(g string) bool { return g == wildcard || match.NamedOnly(g, name) })
+	all := []string{"leases", "events"}
+	if h.Initializes() {
+		all = append(all, "secrets") // of the core group
+	}
+	for _, name := range all {
+		covered := slices.ContainsFunc(rule.APIGroups, func(g string) bool {
+			return g == wildcard || match.NamedOnly(g, name) || name == "secrets" && g == ""
+		})
 		named := slices.ContainsFunc(h.Rules(), func(r admissionregistrationv1.RuleWithOperations) bool { return slices.Contains(r.Resources, name) })
 		if covered && !named {
 			missing = append(missing, name)

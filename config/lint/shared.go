@@ -11,8 +11,8 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// shared knows the conditions that fail-closed entries have, since all of their hooks share them. Of mutating hooks all those of a
-// cluster count as hooks of the entry, also if no request meets both. So it may miss a condition, and never assumes one.
+// shared knows the conditions that fail-closed entries have, since all of their hooks share them. Of mutating hooks and
+// initializers all those of a cluster count as hooks of the entry, also if no request meets both. So it may miss a condition, and never assumes one.
 type shared struct {
 	stages map[admissionv1.Stage]*holders
 	env    *cel.Env // nil until needed
@@ -55,10 +55,10 @@ func newShared(hooks []*match.Hook) *shared {
 		if h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE && !h.FailsClosed() {
 			continue
 		}
-		of := s.stages[h.ID.Stage]
+		of := s.stages[h.EntryStage()]
 		if of == nil {
 			of = &holders{in: map[string]*tally{}}
-			s.stages[h.ID.Stage] = of
+			s.stages[h.EntryStage()] = of
 		}
 		if len(clustersOf(h)) == 0 {
 			of.everywhere.add(h)
@@ -88,7 +88,7 @@ func (s *shared) keepsOut(h *match.Hook, w *write) bool {
 		return false
 	}
 	for _, condition := range h.EntryConditions() {
-		if s.stages[h.ID.Stage].share(h, condition) && s.isFalse(condition, w) {
+		if s.stages[h.EntryStage()].share(h, condition) && s.isFalse(condition, w) {
 			return true
 		}
 	}

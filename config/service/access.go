@@ -152,7 +152,7 @@ func hostOf(c *admissionregistrationv1.WebhookClientConfig) string {
 func touch(touched map[config.Key]bool, o *config.Object) {
 	touched[o.Key] = true
 	if o.Route != nil {
-		for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+		for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", kinds.InitializersKind} {
 			touched[config.Key{Kind: kind, Name: o.Route.Spec.Configuration}] = true
 		}
 	}

@@ -86,9 +86,13 @@ func newPlan(ctx context.Context, st *storedState, req *applyRequest) *applyPlan
 	}
 	plan.pend(st, req, snapshot, touched)
 	for _, p := range req.inspect(ctx, snapshot, all, func(key config.Key) bool { return touched[key] }) {
-		if lint.IsDanger(p.Code) {
+		switch {
+		case lint.IsDanger(p.Code):
 			plan.addDanger(req, p)
-		} else {
+		case lint.Refuses(p):
+			p.Severity = match.SeverityError
+			plan.invalid = append(plan.invalid, p)
+		default:
 			plan.notes = append(plan.notes, p)
 		}
 	}

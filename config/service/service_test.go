@@ -294,6 +294,43 @@ externalAdmissionHooks:
 	f.applied("root", external("Fail"))
 }
 
+// initializers is an InitializerConfiguration whose initializers act on Deployments.
+func initializers(policy string, names ...string) string {
+	text := "apiVersion: admissionregistration.k8s.io/v1alpha1\nkind: InitializerConfiguration\nmetadata: {name: init}\ninitializers:\n"
+	for _, name := range names {
+		text += "- name: " + name + ".example.com\n  failurePolicy: " + policy +
+			"\n  rules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]\n"
+	}
+	return text
+}
+
+func TestInitializersBeginOpenAndMayBeClosed(t *testing.T) {
+	f := newFixture(t)
+	f.refused(codes.InvalidArgument, "InitializerConfiguration \"init\": initializers[0].failurePolicy: a hook of this kind begins with Ignore", "root", initializers("Fail", "a"))
+	f.applied("root", initializers("Ignore", "a"))
+	f.applied("root", initializers("Fail", "a"))
+	f.refused(codes.InvalidArgument, "initializers[0].failurePolicy", "root", strings.Replace(initializers("Fail", "a"), "name: init", "name: other", 1))
+}
+
+func TestInitializersThatExceedTheBudgetAreRefused(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", initializers("Ignore", "a", "b", "c"))
+	f.refused(codes.InvalidArgument, "timeout-budget", "root", initializers("Fail", "a", "b", "c"))
+	route := "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: r}\nspec: {configuration: init, stage: initialize, hosts: [h], timeout: TIMEOUT}"
+	f.applied("root", strings.Replace(route, "TIMEOUT", "1s", 1)+"\n---\n"+initializers("Fail", "a", "b", "c"))
+	f.refused(codes.InvalidArgument, "may have to wait 30s", "root", strings.Replace(route, "TIMEOUT", "10s", 1))
+}
+
+func TestAnOrderOfInitializersThatIsACycleIsRefused(t *testing.T) {
+	f := newFixture(t)
+	route := func(name, after string) string {
+		return "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: " + name + "}\n" +
+			"spec: {configuration: init, hook: " + name + ".example.com, stage: initialize, hosts: [h], after: [" + after + ".example.com]}"
+	}
+	f.applied("root", initializers("Ignore", "a", "b")+"---\n"+route("a", "b"))
+	f.refused(codes.InvalidArgument, "a.example.com before b.example.com before a.example.com", "root", route("b", "a"))
+}
+
 func TestRolesBoundWhoMayWriteWhat(t *testing.T) {
 	f := newFixture(t)
 	f.refused(codes.Unauthenticated, "certificate", "", policy("p", ""))

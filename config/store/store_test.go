@@ -441,7 +441,7 @@ func TestWhatIsSaidAboutAConfigurationFollowsIt(t *testing.T) {
 		route := strings.Replace(goodRoute, "imagepolicy.example.com", "other.example.com", 1)
 		m.set(map[string]string{"a.yaml": "# a comment\n" + m.files["a.yaml"] + "---\n" + route}, nil)
 		pass(time.Second)
-		const routed = `HookRoute "imagepolicy": spec.hook: webhook configuration "imagepolicy" has no hook "other.example.com": mend the name, or remove the route`
+		const routed = `HookRoute "imagepolicy": spec.hook: configuration "imagepolicy" has no hook "other.example.com": mend the name, or remove the route`
 		said("a.yaml:19: " + routed + "\n" + `a.yaml:7: ValidatingWebhookConfiguration "imagepolicy": webhooks[0].rules: m`)
 		m.set(map[string]string{"a.yaml": "# another\n" + m.files["a.yaml"]}, nil)
 		pass(time.Second)

@@ -61,6 +61,7 @@ func compile(in Input, expressions func() *Expressions) (*Snapshot, []Finding) {
 	for _, o := range ordered(in.Objects) {
 		c.object(o)
 	}
+	c.orderInitializers()
 	c.findings = append(c.findings, r.unused(c.hooks)...)
 	return &Snapshot{
 		revision: in.Revision, hooks: c.hooks, index: newIndex(c.hooks), objects: c.objects, bypasses: in.Bypasses,

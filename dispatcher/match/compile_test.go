@@ -273,13 +273,13 @@ func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
 		}},
 		"a route to nothing": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a", Stage: mutate}}
-		}, []string{`warning: HookRoute/one spec.stage: the hooks that it names are of the other stage* (route-unused)`}},
+		}, []string{`warning: HookRoute/one spec.stage: the hooks that it names are of another stage* (route-unused)`}},
 		"a route to a hook that is not there": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a", Hook: "other.io"}}
 		}, []string{`warning: HookRoute/one spec.hook: *"a" has no hook "other.io"* (route-unused)`}},
 		"a route to a configuration that is not there": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "b"}}
-		}, []string{`warning: HookRoute/one spec.configuration: there is no webhook configuration "b"* (route-unused)`}},
+		}, []string{`warning: HookRoute/one spec.configuration: there is no configuration "b"* (route-unused)`}},
 		"a route beside more precise ones": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a"}, {Name: "two", Configuration: "a", Hook: "hook.io"}}
 		}, []string{`warning: HookRoute/one: every hook that it names has a more precise HookRoute* (route-overridden)`}},

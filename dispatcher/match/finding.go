@@ -40,6 +40,8 @@ const (
 	CodeRouteConflict = "route-conflict"
 	// CodeNoEffect: a route asks for something that the hook cannot give.
 	CodeNoEffect = "no-effect"
+	// CodeInitializerOrder: routes order initializers in a cycle, or name one that there is not.
+	CodeInitializerOrder = "initializer-order"
 	// CodeSideEffects: a hook in shadow is called, and has side effects.
 	CodeSideEffects = "side-effects"
 )

@@ -51,6 +51,10 @@ type Route struct {
 	Shadow bool
 	// AllDenials asks for the denials of all validating hooks in one message.
 	AllDenials bool
+	// After are the names of initializers that act before the hook, which is an initializer. Where an order has cycles, it is not kept.
+	After []string
+	// Before are the names of initializers that act after the hook.
+	Before []string
 }
 
 // Hedge decides when a call of a hook without side effects that has not answered goes to a second replica too, so that one

@@ -23,6 +23,8 @@ func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 	const inShadow = "is in shadow, and nobody waits for it: this has no effect"
 	switch {
 	case !r.Speculate:
+	case h.Initializes():
+		say(SeverityWarning, CodeNoEffect, "speculate", "initializes, and the object is staged for one initializer at a time: this has no effect")
 	case validating:
 		say(SeverityWarning, CodeNoEffect, "speculate", "validates, and such hooks are called at the same time anyway: this has no effect")
 	case r.Shadow:
@@ -34,6 +36,8 @@ func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 	}
 	switch {
 	case !r.Hedge.Enabled:
+	case h.Initializes():
+		say(SeverityWarning, CodeNoEffect, "hedge", "initializes, and no two replicas take the same object: this has no effect")
 	case r.Shadow:
 		say(SeverityWarning, CodeNoEffect, "hedge", inShadow)
 	case !harmless:
@@ -41,13 +45,34 @@ func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 	}
 	switch {
 	case !r.AllDenials:
+	case h.Initializes():
+		say(SeverityWarning, CodeNoEffect, "allDenials", "initializes, and the first such hook that denies ends the review: this has no effect")
 	case !validating:
 		say(SeverityWarning, CodeNoEffect, "allDenials", "mutates, and the first such hook that denies ends the review: this has no effect")
 	case r.Shadow:
 		say(SeverityWarning, CodeNoEffect, "allDenials", inShadow)
 	}
+	findings = append(findings, b.ignoredOfInitializers(h)...)
 	if r.Shadow && !harmless {
 		say(SeverityInfo, CodeSideEffects, "shadow", "is called in shadow too, and has its side effects (sideEffects: %s)", written(effects))
+	}
+	return findings
+}
+
+// ignoredOfInitializers reports fields that only initializers have, on another hook, and a controller in shadow.
+func (b *RouteBinding) ignoredOfInitializers(h *Hook) (findings []Finding) {
+	say := func(field, message string) {
+		findings = append(findings, b.finding(SeverityWarning, CodeNoEffect, " spec."+field, fmt.Sprintf("hook %q ", h.ID.Name)+message))
+	}
+	const noInitializer = "is no initializer, and only these have an order of their own: this has no effect"
+	if len(b.Route.After) > 0 && !h.Initializes() {
+		say("after", noInitializer)
+	}
+	if len(b.Route.Before) > 0 && !h.Initializes() {
+		say("before", noInitializer)
+	}
+	if b.Route.Shadow && !b.Route.Stream && h.Initializes() {
+		say("shadow", "is in shadow, and only hosts can be asked without an effect: it is never asked; add `stream: {}`")
 	}
 	return findings
 }

@@ -50,6 +50,19 @@ func TestWhatARouteAsksInVainIsReported(t *testing.T) {
 			`warning: r.yaml: HookRoute/r spec.allDenials: *mutates* (no-effect)`,
 			`info: r.yaml: HookRoute/r spec.shadow: *(sideEffects: not declared) (side-effects)`,
 		}},
+		"everything that an initializer cannot have": {initialize, none, everything, []string{
+			`warning: r.yaml: HookRoute/r spec.speculate: *initializes* (no-effect)`,
+			`warning: r.yaml: HookRoute/r spec.hedge: *initializes* (no-effect)`,
+			`warning: r.yaml: HookRoute/r spec.allDenials: *initializes* (no-effect)`,
+			`warning: r.yaml: HookRoute/r spec.shadow: *never asked* (no-effect)`,
+			`warning: r.yaml: InitializerConfiguration/a webhooks[0]: nobody may act* (no-host)`,
+		}},
+		"an initializer that hosts serve can be in shadow": {initialize, none, match.Route{Stream: true, Hosts: []string{"h"}, Shadow: true}, nil},
+		"an initializer that a controller serves":          {initialize, none, match.Route{Hosts: []string{"h"}}, nil},
+		"hooks that are no initializers have no order of their own": {mutate, none, match.Route{After: []string{"a"}, Before: []string{"b"}}, []string{
+			`warning: r.yaml: HookRoute/r spec.after: hook "hook.io" is no initializer* (no-effect)`,
+			`warning: r.yaml: HookRoute/r spec.before: hook "hook.io" is no initializer* (no-effect)`,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, m := validating("", "a", "hook.io"), mutating("", "a", "hook.io")
@@ -57,8 +70,12 @@ func TestWhatARouteAsksInVainIsReported(t *testing.T) {
 				v.Validating.Webhooks[0].SideEffects, m.Mutating.Webhooks[0].SideEffects = &tc.effects, &tc.effects
 			}
 			o := v
-			if tc.stage == mutate {
+			switch tc.stage {
+			case mutate:
 				o = m
+			case initialize:
+				o = initializing("", "a", "hook.io")
+				o.Source = "r.yaml"
 			}
 			_, findings := match.Compile(match.Input{
 				Objects: []match.Object{o},

@@ -118,6 +118,7 @@ func (w *changing) object(source string) match.Object {
 	}
 	if w.maybe(2) {
 		o.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: hooks}
+		o.Initializes = w.maybe(2)
 	} else {
 		o.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta}
 		for _, h := range hooks {
@@ -141,10 +142,11 @@ func (w *changing) route(source string) {
 	}
 	b := match.RouteBinding{
 		Name: pick(w.random, "r", "s"), Source: source, Configuration: pick(w.random, "x", "x", "y", "none"), Hook: pick(w.random, "", "", "a"),
-		Stage: pick(w.random, 0, 0, mutate, validate),
+		Stage: pick(w.random, 0, 0, mutate, validate, initialize),
 		Route: match.Route{
 			Stream: w.maybe(2), Hosts: pick(w.random, nil, []string{"h"}), Authorities: pick(w.random, nil, []string{"x"}, []string{"y"}), Shadow: w.maybe(4), Speculate: w.maybe(4), Immediate: w.maybe(4),
 			Clusters: pick(w.random, nil, nil, []string{"one"}, []string{"two"}),
+			After:    pick(w.random, nil, nil, []string{"a"}, []string{"c"}), Before: pick(w.random, nil, nil, nil, []string{"a", "b"}),
 		},
 	}
 	if !w.maybe(6) {

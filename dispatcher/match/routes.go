@@ -98,13 +98,13 @@ func (b *RouteBinding) unused(named map[routeKey]bool) Finding {
 			"every hook that it names has a more precise HookRoute, so that this one says nothing: remove it")
 	case !named[routeKey{configuration: b.Configuration}]:
 		return b.finding(SeverityWarning, CodeRouteUnused, " spec.configuration",
-			fmt.Sprintf("there is no webhook configuration %q with a hook: mend the name, or remove the route", b.Configuration))
+			fmt.Sprintf("there is no configuration %q with a hook: mend the name, or remove the route", b.Configuration))
 	case named[anyStage]:
 		return b.finding(SeverityWarning, CodeRouteUnused, " spec.stage",
-			"the hooks that it names are of the other stage: mend the stage, or leave it out")
+			"the hooks that it names are of another stage: mend the stage, or leave it out")
 	}
 	return b.finding(SeverityWarning, CodeRouteUnused, " spec.hook",
-		fmt.Sprintf("webhook configuration %q has no hook %q: mend the name, or remove the route", b.Configuration, b.Hook))
+		fmt.Sprintf("configuration %q has no hook %q: mend the name, or remove the route", b.Configuration, b.Hook))
 }
 
 func (b *RouteBinding) finding(s Severity, code, field, message string) Finding {

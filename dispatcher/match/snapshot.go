@@ -26,7 +26,7 @@ type Snapshot struct {
 func (s *Snapshot) Revision() string { return s.revision }
 
 // Hooks are all hooks of all stages and clusters, in the order in which Kubernetes calls them: by name of the
-// configuration, then by position (SEMANTICS C1). The caller must not write to the slice.
+// configuration, then by position (SEMANTICS C1). Initializers come first, and routes may order them otherwise. The caller must not write to the slice.
 func (s *Snapshot) Hooks() []*Hook { return s.hooks }
 
 // Ordinal is the position of the hook in [Snapshot.Hooks].

@@ -219,3 +219,47 @@ func TestTheSchemasOfHooksRefuseAsTheDecoderDoes(t *testing.T) {
 		}
 	}
 }
+
+const fullInitializers = `apiVersion: portcullis.dev/v1
+kind: InitializerConfiguration
+metadata: {name: a}
+initializers:
+- name: first.example.com
+- name: second.example.com
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods, services]}]
+  failurePolicy: Fail
+`
+
+func TestTheSchemaOfInitializersRefusesAsTheDecoderDoes(t *testing.T) {
+	server := newAPIServer(t)
+	for _, tc := range []struct {
+		old, new     string
+		decoderAlone bool
+	}{
+		{}, // as it is
+		{old: "first.example.com", new: "first"},
+		{old: "first.example.com", new: "second.example.com"},
+		{old: "- name: first.example.com\n", new: "- failurePolicy: Fail\n"},
+		{old: `[""]`, new: `["*"]`},
+		{old: `[""]`, new: `["*", apps]`},
+		{old: `[""]`, new: `[]`},
+		{old: `apiGroups: [""], `},
+		{old: "[v1]", new: `[""]`},
+		{old: "[v1]", new: `[v1, "*"]`},
+		{old: "apiVersions: [v1], "},
+		{old: "services", new: "'*'"},
+		{old: "pods", new: "'*'"},
+		{old: "pods, services", new: "'*'"},
+		{old: "services", new: "services/status"},
+		{old: "pods, services", new: "'*/*'"},
+		{old: "pods, services", new: ""},
+		{old: "services", new: "''"},
+		{old: ", resources: [pods, services]"},
+		{old: "Policy: Fail", new: "Policy: Retry"},
+		{old: "failurePolicy", new: "timeoutSeconds"},
+		{old: "rules: [{", new: "rules: [{operations: [CREATE], "},
+	} {
+		document := strings.Replace(fullInitializers, tc.old, tc.new, 1)
+		agree(t, server, fmt.Sprintf("%q in the place of %q", tc.new, tc.old), []byte(document), tc.decoderAlone)
+	}
+}

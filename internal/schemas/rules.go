@@ -164,7 +164,8 @@ func streamed(field, none, message string) rule {
 func routeRules() map[string]rule {
 	return map[string]rule{
 		"spec": all(
-			streamed("hosts", "size(self.hosts) == 0 || "+byController, "hosts serve streams only: add `stream: {}`, or remove the hosts"),
+			streamed("hosts", "size(self.hosts) == 0 || "+byController,
+				"hosts serve streams only: add `stream: {}`, or `stage: initialize` for an initializer, or remove the hosts"),
 			streamed("authorities", "size(self.authorities) == 0 || "+byController,
 				"they vouch for hosts, which serve streams only: add `stream: {}`, or remove them"),
 			streamed("rotation", "self.rotation == '' || ", "only hosts answer probes: add `stream: {}`, or remove the rotation"),
@@ -177,6 +178,8 @@ func routeRules() map[string]rule {
 		"spec.authorities":   authorities(),
 		"spec.rotation":      oneOf("", string(kinds.RotationImmediate), string(kinds.RotationAfterProbe)),
 		"spec.clusters":      names(),
+		"spec.after":         set(kinds.MaxOrdered, like(fullName, validation.DNS1123SubdomainMaxLength)),
+		"spec.before":        set(kinds.MaxOrdered, like(fullName, validation.DNS1123SubdomainMaxLength)),
 		"spec.timeout":       duration(kinds.MinTimeout, kinds.MaxTimeout),
 		"spec.hedge.after":   duration(kinds.MinHedgeAfter, kinds.MaxHedgeAfter),
 		"spec.hedge.percent": between(kinds.MinHedgePercent, kinds.MaxHedgePercent),

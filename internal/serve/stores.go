@@ -132,6 +132,9 @@ type stores struct {
 // open opens what the flags name. Nothing is asked yet, but by an embedded etcd, which is made if it is new.
 func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ *stores, err error) {
 	s := &stores{decoder: config.NewDecoder()}
+	if c.dataDir == "" && len(c.etcd.endpoints) == 0 {
+		s.decoder.WithoutStaging()
+	}
 	defer func() {
 		if err != nil {
 			s.close()
