@@ -16,6 +16,7 @@ type Settings struct {
 	DrainTimeoutMS int       `json:"drainTimeoutMs"`
 	Validate       []string  `json:"validate"`
 	Mutate         []string  `json:"mutate"`
+	Initialize     []string  `json:"initialize"`
 	Speculate      []string  `json:"speculate"`
 	Unready        []string  `json:"unready"`
 }
@@ -29,7 +30,7 @@ type TLSFiles struct {
 
 // File returns the content of the file. A list that is nil is an empty one there.
 func (s Settings) File() ([]byte, error) {
-	for _, list := range []*[]string{&s.Clusters, &s.Dispatchers, &s.Validate, &s.Mutate, &s.Speculate, &s.Unready} {
+	for _, list := range []*[]string{&s.Clusters, &s.Dispatchers, &s.Validate, &s.Mutate, &s.Initialize, &s.Speculate, &s.Unready} {
 		if *list == nil {
 			*list = []string{}
 		}

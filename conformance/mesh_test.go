@@ -67,11 +67,12 @@ type nodeOptions struct {
 // meshHook is a hook as the mesh knows it: it fails closed, and has no side effects.
 type meshHook struct {
 	name      string
-	mutates   bool
-	speculate bool
-	pending   bool // no host has been ready for it yet
-	time      time.Duration
-	grantedTo string // identity; empty means hostIdentity
+	mutates     bool
+	initializes bool
+	speculate   bool
+	pending     bool // no host has been ready for it yet
+	time        time.Duration
+	grantedTo   string // identity; empty means hostIdentity
 }
 
 // usualHooks are the two hooks of a test host.
@@ -83,7 +84,7 @@ func (t *trust) node(o nodeOptions) *node {
 	n := &node{stage: t.stage}
 	n.registry = must[*meshsession.Registry](t.stage)(meshsession.New(meshsession.Options{ID: o.id}))
 	n.configure(o.hooks)
-	n.dispatcher = must[*dispatcher.Dispatcher](t.stage)(dispatcher.New(dispatcher.Options{Snapshots: n, Clusters: n, Streams: n.registry, Capacity: n.registry}))
+	n.dispatcher = must[*dispatcher.Dispatcher](t.stage)(dispatcher.New(dispatcher.Options{Snapshots: n, Clusters: n, Streams: n.registry, Capacity: n.registry, Stager: unstaged{}}))
 	hosts := meshsession.NewServer(n.registry, channelOf)
 	server := grpc.NewServer(append(meshsession.ServerOptions(), grpc.Creds(credentials.NewTLS(t.server(serverName))))...)
 	hostv1.RegisterHostServiceServer(server, hosts)
@@ -120,17 +121,18 @@ func channelOf(ctx context.Context) identity.Channel {
 func (n *node) configure(hooks []meshHook) {
 	n.Helper()
 	v := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
-	m := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	mutating := map[string]*admissionregistrationv1.MutatingWebhookConfiguration{
+		"m": {ObjectMeta: metav1.ObjectMeta{Name: "m"}}, "i": {ObjectMeta: metav1.ObjectMeta{Name: "i"}},
+	}
 	in := match.Input{Revision: fmt.Sprint(len(hooks))}
 	var pending []string
 	for _, h := range hooks {
-		configuration, policy, none := "v", admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone
+		configuration, policy, none := h.configuration(), admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone
 		rules := []admissionregistrationv1.RuleWithOperations{{
-			Operations: []admissionregistrationv1.OperationType{"*"},
+			Operations: []admissionregistrationv1.OperationType{h.operations()},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 		}}
-		if h.mutates {
-			configuration = "m"
+		if m := mutating[configuration]; m != nil {
 			m.Webhooks = append(m.Webhooks, admissionregistrationv1.MutatingWebhook{Name: h.name, FailurePolicy: &policy, SideEffects: &none, Rules: rules})
 		} else {
 			v.Webhooks = append(v.Webhooks, admissionregistrationv1.ValidatingWebhook{Name: h.name, FailurePolicy: &policy, SideEffects: &none, Rules: rules})
@@ -142,7 +144,9 @@ func (n *node) configure(hooks []meshHook) {
 			pending = append(pending, h.name)
 		}
 	}
-	in.Objects = []match.Object{{Validating: v, Pending: pending}, {Mutating: m, Pending: pending}}
+	in.Objects = []match.Object{
+		{Validating: v, Pending: pending}, {Mutating: mutating["m"], Pending: pending}, {Mutating: mutating["i"], Pending: pending, Initializes: true},
+	}
 	snapshot, findings := match.Compile(in)
 	for _, f := range findings {
 		if f.Severity == match.SeverityError {
@@ -151,6 +155,26 @@ func (n *node) configure(hooks []meshHook) {
 	}
 	n.snapshot.Store(snapshot)
 	n.registry.Update(snapshot)
+}
+
+// configuration is the name of the one that has the hook.
+func (h meshHook) configuration() string {
+	switch {
+	case h.initializes:
+		return "i"
+	case h.mutates:
+		return "m"
+	default:
+		return "v"
+	}
+}
+
+// operations are those of the hook; all but for an initializer.
+func (h meshHook) operations() admissionregistrationv1.OperationType {
+	if h.initializes {
+		return admissionregistrationv1.Create
+	}
+	return admissionregistrationv1.OperationAll
 }
 
 // sessions is how many sessions there are.

@@ -32,7 +32,7 @@ const (
 // filled has a name and a hook of each kind, unless the case has chosen its own.
 func filled(o settings) settings {
 	o.Name = cmp.Or(o.Name, "conformance")
-	if o.Validate == nil && o.Mutate == nil {
+	if o.Validate == nil && o.Mutate == nil && o.Initialize == nil {
 		o.Validate, o.Mutate = []string{validating}, []string{mutating}
 	}
 	return o

@@ -45,8 +45,8 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(
-		sessionCases(), identityCases(), reviewCases(), verdictCases(), timeCases(), creditCases(), frameCases(),
-		linkCases(), leaveCases(), fleetCases(), versionCases(), hostileCases(), loadCases(), meshCases(),
+		sessionCases(), identityCases(), reviewCases(), initializerCases(), verdictCases(), timeCases(), creditCases(), frameCases(),
+		linkCases(), leaveCases(), fleetCases(), versionCases(), hostileCases(), loadCases(), meshCases(), meshInitializerCases(),
 	)
 }
 

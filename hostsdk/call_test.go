@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -232,12 +233,65 @@ func TestAProbeThatBreaksIsNotReady(t *testing.T) {
 	host.Validate("fails", allow, hostsdk.ReadyWhen(func(context.Context) error { return errors.New("secret") }))
 	host.Validate("ready", allow, hostsdk.ReadyWhen(func(context.Context) error { return nil }))
 	host.Mutate("ready", allow, hostsdk.ReadyWhen(func(context.Context) error { return nil }))
+	host.Initialize("initializer fails", allow, hostsdk.ReadyWhen(func(context.Context) error { return errors.New("secret") }))
+	host.Validate("initializer fails", allow)
+	host.Initialize("initializer is ready", allow)
 	d := hosttest.Start(t, host)
-	for hook, want := range map[string]string{"panics": "the probe panicked", "fails": "the hook is not ready", "ready": ""} {
+	for hook, want := range map[string]string{
+		"panics": "the probe panicked", "fails": "the hook is not ready", "ready": "",
+		"initializer fails": "the hook is not ready", "initializer is ready": "",
+	} {
 		result, err := d.Probe(t.Context(), hook)
 		if err != nil || result.GetReady() != (want == "") || result.GetMessage() != want {
 			t.Errorf("%s: %v, %v", hook, result, err)
 		}
+	}
+}
+
+// TestAHookIsCalledForTheStagesThatItWasRegisteredFor: three hooks of one name are three hooks, and a stage of the future is none.
+func TestAHookIsCalledForTheStagesThatItWasRegisteredFor(t *testing.T) {
+	host, err := hostsdk.New(hostsdk.Options{Name: "sidecar", Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		response := hostsdk.Allow()
+		if r.Stage != admissionv1.Stage_STAGE_VALIDATE {
+			response = hostsdk.Patch([]byte(`[]`))
+		}
+		return response.WithWarnings(r.Stage.String()), nil
+	}
+	host.Validate("all", answer)
+	host.Mutate("all", answer)
+	host.Initialize("all", answer)
+	host.Initialize("one", answer)
+	d := hosttest.Start(t, host)
+	stages := []admissionv1.Stage{
+		admissionv1.Stage_STAGE_INITIALIZE, admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE, admissionv1.Stage_STAGE_UNSPECIFIED, 77, -1,
+	}
+	var calls []*hostv1.HookCall
+	for _, hook := range []string{"all", "one"} {
+		for _, stage := range stages {
+			calls = append(calls, &hostv1.HookCall{Name: hook, Stage: stage, RemainingMs: 10_000})
+		}
+	}
+	call, err := d.Post(hosttest.Create(pod), calls...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts, err := call.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range verdicts {
+		called := i < 3 || i == len(stages)
+		warnings := v.GetResponse().GetWarnings()
+		if called && !slices.Equal(warnings, []string{calls[i].GetStage().String()}) || !called && v.GetRefused().GetReason() != "unknown hook" {
+			t.Errorf("%v: %v", calls[i], v)
+		}
+	}
+	if response := d.Review(t.Context(), "one", hosttest.Create(pod)); string(response.GetPatch()) != "[]" {
+		t.Errorf("response %v", response)
 	}
 }
 

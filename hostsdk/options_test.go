@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,9 @@ func TestRunSaysWhatIsWrongAtOnce(t *testing.T) {
 		"No handler.":     {plain, func(h *hostsdk.Host) { h.Validate("h", nil) }, "no handler"},
 		"No name.":        {plain, func(h *hostsdk.Host) { h.Mutate("", allow) }, "is empty"},
 		"Twice the same.": {plain, func(h *hostsdk.Host) { h.Mutate("h", allow); h.Mutate("h", allow) }, "registered twice to mutate"},
+		"Twice the same initializer.": {
+			plain, func(h *hostsdk.Host) { h.Initialize("h", allow); h.Initialize("h", allow) }, "registered twice to initialize",
+		},
 		"Too many.":       {plain, registerTooMany, "1024"},
 		"No dispatchers.": {hostsdk.Options{Name: "a"}, func(h *hostsdk.Host) { h.Mutate("h", allow) }, "Options.Dispatchers is empty"},
 		"No TLS.": {
@@ -99,6 +103,7 @@ func TestHelloSaysWhatTheOptionsSay(t *testing.T) {
 	}
 	h.Mutate("m", allow, hostsdk.Speculate())
 	h.Validate("v", allow)
+	h.Initialize("m", allow)
 	hello := hosttest.Start(t, h).Hello()
 	if hello.GetHost() != "n" || hello.GetInstance() != "i" || hello.GetZone() != "z" || hello.GetClusters()[0] != "c" {
 		t.Errorf("hello %v", hello)
@@ -106,9 +111,13 @@ func TestHelloSaysWhatTheOptionsSay(t *testing.T) {
 	if hello.GetMaxOutstanding() != 7 || hello.GetMaxFrameBytes() != 8 || hello.GetSdk() == "" || hello.GetSdkVersion() == "" {
 		t.Errorf("hello %v", hello)
 	}
-	offers := hello.GetHooks()
-	if len(offers) != 2 || !offers[0].GetSpeculate() || offers[1].GetSpeculate() {
-		t.Errorf("offers %v", offers)
+	var offers []string
+	for _, o := range hello.GetHooks() {
+		offers = append(offers, fmt.Sprint(o.GetName(), " ", o.GetStage(), " ", o.GetSpeculate()))
+	}
+	want := []string{"m STAGE_INITIALIZE false", "m STAGE_MUTATE true", "v STAGE_VALIDATE false"}
+	if slices.Sort(offers); !slices.Equal(offers, want) {
+		t.Errorf("offers %q, want %q", offers, want)
 	}
 }
 

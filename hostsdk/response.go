@@ -30,7 +30,7 @@ type Response struct {
 	// Causes lists the fields at fault.
 	Causes []Cause
 	// Patch is a JSON Patch (RFC 6902) against the object of the request, byte for byte as the handler was given it;
-	// mutating hooks only. Empty means no change. A denial carries none.
+	// never of a validating hook. Empty means no change. A denial carries none.
 	Patch []byte
 	// Warnings are shown to the client, one line each, whatever the verdict; 120 characters or fewer is good manners.
 	Warnings []string

@@ -118,6 +118,9 @@ func TestWhatIsNoVerdictIsSaidToBeNone(t *testing.T) {
 	if _, err := Patch([]byte(`[]`)).message(validate); err == nil {
 		t.Error("a validating hook patched")
 	}
+	if _, err := Patch([]byte(`[]`)).message(admissionv1.Stage_STAGE_INITIALIZE); err != nil {
+		t.Errorf("an initializer could not patch: %v", err)
+	}
 }
 
 // TestVerdictsFit tries every size around the limit, with every kind of verdict.

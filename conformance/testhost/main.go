@@ -99,6 +99,9 @@ func (p *program) host(s *conformance.Settings) (*hostsdk.Host, error) {
 	for _, hook := range s.Mutate {
 		host.Mutate(hook, p.handler(hook), p.options(s, hook)...)
 	}
+	for _, hook := range s.Initialize {
+		host.Initialize(hook, p.initializer(hook), p.options(s, hook)...)
+	}
 	return host, nil
 }
 

@@ -65,6 +65,42 @@ func (p *program) handler(hook string) hostsdk.Handler {
 	}
 }
 
+// initializer is the handler of every initializer: it does what the script says, as far as that is about the object.
+func (p *program) initializer(hook string) hostsdk.Handler {
+	return kube.Initialize(func(ctx context.Context, object *map[string]any) (*map[string]any, error) {
+		p.say(&conformance.Event{Event: "called", Hook: hook})
+		defer func() { p.say(&conformance.Event{Event: "returned", Hook: hook, Cancelled: ctx.Err() != nil}) }()
+		s, err := scriptIn(*object)
+		if err != nil {
+			return nil, hostsdk.NewError("the object has no script that can be read", err)
+		}
+		if err := p.wait(ctx, s); err != nil {
+			return nil, err
+		}
+		s.Patch = nil
+		switch {
+		case s.Deny != nil:
+			return nil, &kube.RefusedError{Response: s.Deny.response()}
+		case s.Labels != nil:
+			child(child(*object, "metadata"), "labels", s.Labels)
+			return object, nil
+		default:
+			_, err := s.outcome(ctx, nil)
+			return object, err
+		}
+	})
+}
+
+// scriptIn is scriptOf, of an object that is decoded.
+func scriptIn(object map[string]any) (*script, error) {
+	raw, err := json.Marshal(object["script"])
+	if err != nil {
+		return nil, err
+	}
+	s := &script{}
+	return s, json.Unmarshal(raw, s)
+}
+
 func scriptOf(r *hostsdk.Request) (*script, error) {
 	raw := r.Object()
 	if raw == nil {

@@ -310,7 +310,7 @@ func (s *Session) stageOf(hook string) (admissionv1.Stage, error) {
 		switch {
 		case offer.GetName() != hook:
 		case stage != admissionv1.Stage_STAGE_UNSPECIFIED:
-			return 0, fmt.Errorf("hosttest: hook %q is offered for both stages: send a Review frame instead", hook)
+			return 0, fmt.Errorf("hosttest: hook %q is offered for several stages: choose one with Post", hook)
 		default:
 			stage = offer.GetStage()
 		}

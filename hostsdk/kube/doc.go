@@ -7,6 +7,8 @@
 //			return hostsdk.Allow(), nil
 //		}))
 //
+// An initializer returns the object as it should be created, see [Initialize].
+//
 // # Fields that the types do not know
 //
 // A host is seldom built with the types of exactly the cluster's version. The patch is the difference between the

@@ -30,6 +30,29 @@ func ExampleMutate() {
 	// Output: allowed: [{"op":"add","path":"/metadata/labels","value":{"team":"team-of-shop"}}]
 }
 
+// An initializer returns the object as it should be created, or refuses it. It is called for objects to be created only.
+func ExampleInitialize() {
+	host, err := hostsdk.New(hostsdk.Options{Name: "sidecar"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	host.Initialize("sidecar.example.com", kube.Initialize(
+		func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+			if pod.Spec.HostNetwork {
+				return nil, kube.Refuse("the sidecar has no place in the network of the node")
+			}
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "proxy", Image: "registry.example.com/proxy:1"})
+			return pod, nil
+		}))
+
+	ask(host, "sidecar.example.com", `{"kind": "Pod", "spec": {"containers": [{"name": "a", "image": "a"}], "shinyNew": 1}}`)
+	ask(host, "sidecar.example.com", `{"kind": "Pod", "spec": {"hostNetwork": true}}`)
+	// Output:
+	// allowed: [{"op":"add","path":"/spec/containers/1","value":{"image":"registry.example.com/proxy:1","name":"proxy","resources":{}}}]
+	// denied: the sidecar has no place in the network of the node
+}
+
 // A validating handler reads the object.
 func ExampleValidate() {
 	host, err := hostsdk.New(hostsdk.Options{Name: "privileges"})

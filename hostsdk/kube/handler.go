@@ -58,10 +58,13 @@ func (e *RefusedError) Error() string { return e.Response.Message }
 // Refuse returns a [*RefusedError] with a message for the client. Its Response may be changed.
 func Refuse(message string) *RefusedError { return &RefusedError{hostsdk.Deny(message)} }
 
-// Initialize makes a handler of an initializer: it returns the object as it should be created. object is the caller's own copy, and may be
-// changed and returned. A [*RefusedError] refuses the object; any other error is a failure, and failurePolicy decides.
+// Initialize makes a handler of an initializer: it returns the object as it should be created. object is never nil, is the caller's own
+// copy, and may be changed and returned. A [*RefusedError] refuses the object; any other error is a failure, and failurePolicy decides.
 func Initialize[T any](initialize func(ctx context.Context, object *T) (*T, error)) hostsdk.Handler {
 	return Mutate(func(ctx context.Context, object *T, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		if object == nil {
+			return nil, hostsdk.NewError("the request has no object to be initialized: it creates none", nil)
+		}
 		initialized, err := initialize(ctx, object)
 		var refused *RefusedError
 		switch {

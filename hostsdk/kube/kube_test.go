@@ -3,6 +3,7 @@ package kube_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -153,6 +154,85 @@ func TestMutateRefusesTwoWaysOfChanging(t *testing.T) {
 	_, err := handler(t.Context(), request(hosttest.Create(`{"kind":"Pod"}`)))
 	if authored := new(hostsdk.Error); !errors.As(err, &authored) {
 		t.Errorf("got %v, want an error for the operator", err)
+	}
+}
+
+func TestInitialize(t *testing.T) {
+	failed, authored := errors.New("secret"), new(hostsdk.Error)
+	tests := map[string]struct {
+		initialize func(pod *corev1.Pod) (*corev1.Pod, error)
+		want       *hostsdk.Response
+		wantErr    func(err error) bool // nil wants none
+	}{
+		"The object that was changed is returned.": {
+			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) {
+				pod.Spec.NodeName = "n"
+				return pod, nil
+			},
+			want: hostsdk.Patch([]byte(`[{"op":"add","path":"/spec/nodeName","value":"n"}]`)),
+		},
+		"Another object is returned.": {
+			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) {
+				other := pod.DeepCopy()
+				other.Labels = map[string]string{"a": "b"}
+				pod.Spec.NodeName = "forgotten"
+				return other, nil
+			},
+			want: hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)),
+		},
+		"An object that is as it should be needs no patch.": {
+			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, nil },
+			want:       hostsdk.Allow(),
+		},
+		"A refusal is a denial, and forgets the changes.": {
+			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) {
+				pod.Spec.NodeName = "forgotten"
+				return pod, kube.Refuse("no")
+			},
+			want: hostsdk.Deny("no"),
+		},
+		"A refusal says all that a denial can, also wrapped.": {
+			initialize: func(*corev1.Pod) (*corev1.Pod, error) {
+				refused := kube.Refuse("no")
+				refused.Response.WithCode(422).WithReason("Invalid").WithCause("spec", "bad")
+				return nil, fmt.Errorf("wrapped: %w", refused)
+			},
+			want: hostsdk.Deny("no").WithCode(422).WithReason("Invalid").WithCause("spec", "bad"),
+		},
+		"A failure is passed on.": {
+			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, failed },
+			wantErr:    func(err error) bool { return errors.Is(err, failed) },
+		},
+		"No object is a failure that says so.": {
+			initialize: func(*corev1.Pod) (pod *corev1.Pod, err error) { return pod, err },
+			wantErr: func(err error) bool {
+				return errors.As(err, &authored) && authored.Message == "the initializer returned no object"
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			handler := kube.Initialize(func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) { return tt.initialize(pod) })
+			got, err := handler(t.Context(), request(hosttest.Create(`{"kind":"Pod","metadata":{"name":"a"},"spec":{"later":1}}`)))
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(hostsdk.Response{})); diff != "" {
+				t.Errorf("response (-want +got):\n%s", diff)
+			}
+			if tt.wantErr == nil && err != nil || tt.wantErr != nil && !tt.wantErr(err) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestAnInitializerIsNotCalledWithoutAnObject: it would have nothing to initialize, and no author expects nil.
+func TestAnInitializerIsNotCalledWithoutAnObject(t *testing.T) {
+	handler := kube.Initialize(func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+		t.Errorf("called with %v", pod)
+		return pod, nil
+	})
+	response, err := handler(t.Context(), request(hosttest.Delete(`{"kind":"Pod"}`)))
+	if authored := new(hostsdk.Error); response != nil || !errors.As(err, &authored) {
+		t.Errorf("got %v, %v, want an error for the operator", response, err)
 	}
 }
 

@@ -712,7 +712,7 @@ type HookOffer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the hook as in its configuration, for example "imagepolicy.example.com".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// STAGE_MUTATE or STAGE_VALIDATE.
+	// STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
 	Stage v1.Stage `protobuf:"varint,2,opt,name=stage,proto3,enum=portcullis.admission.v1.Stage" json:"stage,omitempty"`
 	// The host agrees to calls whose verdicts may be discarded: MODE_SPECULATIVE goes to no other, whatever the route of the
 	// hook says.
@@ -1180,7 +1180,7 @@ type HookCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the hook.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// STAGE_MUTATE or STAGE_VALIDATE.
+	// STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
 	Stage v1.Stage `protobuf:"varint,2,opt,name=stage,proto3,enum=portcullis.admission.v1.Stage" json:"stage,omitempty"`
 	// Time left for the verdict to be received, in milliseconds, counted from the moment the frame was written, or the first
 	// chunk; 0 means that the time is over and the host need not start.
