@@ -30,7 +30,7 @@ const (
 // the answer to the client.
 func (x *run) report(ctx context.Context) {
 	series := x.dispatcher.metrics.seriesOf(x.snapshot)
-	record := x.beginRecord(ctx)
+	record := x.beginRecord()
 	for o := range x.machine.Outcomes().All {
 		var c *callState
 		if o.ID < len(x.calls) && x.calls[o.ID].started() {
