@@ -95,13 +95,12 @@ func (r *record) addCall(o chain.Outcome, c *callState) {
 	r.Calls = append(r.Calls, call)
 }
 
-// end records the review.
-func (r *record) end(ctx context.Context, x *run) {
+// end records the review, which ended then.
+func (r *record) end(ctx context.Context, x *run, ended time.Time) {
 	if r.Review == nil {
 		return
 	}
-	now := time.Now()
-	r.Took = now.Sub(r.Begun)
+	r.Took = ended.Sub(r.Begun)
 	var annotations map[string]string
 	if a, ok := x.machine.Answer(); ok {
 		r.Outcome, annotations = string(a.Outcome()), a.Response.AuditAnnotations
@@ -109,7 +108,7 @@ func (r *record) end(ctx context.Context, x *run) {
 	r.AttributeWaiting()
 	x.dispatcher.noteSlow(ctx, r.Review, annotations)
 	if l := x.dispatcher.options.Latencies; l != nil {
-		l.Add(now, r.Review)
+		l.Add(ended, r.Review)
 	}
 	clear(r.Calls) // they hold strings of hooks and hosts
 	x.dispatcher.records.pool.Put(r.Review)

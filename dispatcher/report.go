@@ -50,8 +50,9 @@ func (x *run) report(ctx context.Context) {
 			x.logFailure(ctx, o, c)
 		}
 	}
-	record.end(ctx, x)
-	x.keepTrace(ctx)
+	ended := time.Now()
+	record.end(ctx, x, ended)
+	x.keepTrace(ctx, ended)
 }
 
 // countOutcome counts the outcome of a hook as mutatingDispatcher and validatingDispatcher of kube-apiserver do. c is nil if
