@@ -108,8 +108,9 @@ type Bridge struct {
 	options     Options // read-only
 	mux         *runtime.ServeMux
 	instruments *instrumentation
-	tracer      trace.Tracer // nil when nothing is recorded
-	contentType []string     // of every body, as a header has it; read-only
+	tracer      trace.Tracer          // nil when nothing is recorded
+	server      trace.SpanStartOption // the kind of all spans; read-only
+	contentType []string              // of every body, as a header has it; read-only
 	draining    atomic.Bool
 	retries     retries
 }
@@ -125,6 +126,7 @@ func New(options Options) (*Bridge, error) {
 		options:     options,
 		instruments: newInstrumentation(),
 		tracer:      tracerOf(options.TracerProvider),
+		server:      trace.WithSpanKind(trace.SpanKindServer),
 		contentType: []string{jsonType},
 		retries:     retries{seed: maphash.MakeSeed()},
 	}

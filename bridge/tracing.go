@@ -54,8 +54,8 @@ func (x *exchange) startSpan(ctx context.Context) context.Context {
 		x.span = trace.SpanFromContext(ctx)
 		return ctx
 	}
-	ctx, x.span = x.bridge.tracer.Start(ctx, x.endpoint.span,
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(x.started))
+	x.spanOptions = [...]trace.SpanStartOption{x.bridge.server, trace.WithTimestamp(x.started)}
+	ctx, x.span = x.bridge.tracer.Start(ctx, x.endpoint.span, x.spanOptions[:]...)
 	if x.span.IsRecording() {
 		x.span.SetAttributes(x.attributes()...)
 	}
@@ -150,7 +150,7 @@ func (s *service) startSpan(ctx context.Context, request *admissionv1.ReviewRequ
 		return ctx, noop.Span{}
 	}
 	ctx, span := s.bridge.tracer.Start(ctx, admissionv1.AdmissionService_ServiceDesc.ServiceName+"/"+rpcMethod,
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(m.started))
+		s.bridge.server, trace.WithTimestamp(m.started))
 	m.span = span.SpanContext()
 	if span.IsRecording() {
 		span.AddEvent(phaseAuthorized)

@@ -112,7 +112,7 @@ type Options struct {
 	// Codec returns the codec that applies and computes the patches of one review within an allowance; nil means
 	// [conversion.Raw]. It may be called concurrently.
 	Codec func(conversion.Allowance) chain.Codec
-	// TracerProvider makes the spans; nil means none.
+	// TracerProvider makes the spans; nil means none. Below a span of this process that is not sampled there are none.
 	TracerProvider trace.TracerProvider
 	// KeptTraces makes the spans of slow and failed reviews whose trace is not sampled, after their end. It samples all. nil means none.
 	KeptTraces trace.TracerProvider
@@ -187,14 +187,14 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		}
 		d.metrics.endReview(span, r, answer, err, time.Since(begun))
 		if snapshot == nil {
-			d.recordRefused(ctx, r, begun)
+			d.recordRefused(ctx, span, r, begun)
 			d.metrics.keepRefused(ctx, r, begun, err)
 		}
 	}()
 	var stale string
 	snapshot, stale, err = d.options.Snapshots.Acquire(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())
 	held := time.Since(begun)
-	phasesOf(ctx).end(phaseHeld)
+	phasesOf(span).end(phaseHeld)
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
@@ -218,9 +218,12 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 // answer is in time even if a look-up is not.
 func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *review.Request, held time.Duration) *run {
 	deadline, validates := answerBy(ctx, time.Now(), r), r.Stage == admissionv1.Stage_STAGE_VALIDATE
-	x := &run{dispatcher: d, request: r, snapshot: snapshot, begun: time.Now().Add(-held), held: held, lookups: bounded{Context: ctx, deadline: deadline}}
+	x := &run{
+		dispatcher: d, request: r, snapshot: snapshot, span: trace.SpanFromContext(ctx),
+		begun: time.Now().Add(-held), held: held, lookups: bounded{Context: ctx, deadline: deadline},
+	}
 	x.reviewContext.init(&x.lookups, r, d.clusterOf(r), snapshot.Bypass(r.Admission.GetCluster()))
-	x.reviewContext.cluster.phases = phasesOf(ctx)
+	x.reviewContext.cluster.phases = phasesOf(x.span)
 	x.hooks = candidates(snapshot, r, x.reviewContext.attributes)
 	x.results.init(len(x.hooks), !validates)
 	x.calls = make([]callState, 0, len(x.hooks))
@@ -232,7 +235,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	}
 	options := chain.Options{
 		Request: r, Revision: snapshot.Revision(), Hooks: x.hooks, Subject: &x.reviewContext, Deadline: deadline, Now: time.Now,
-		Spent: x.spent, TraceID: trace.SpanContextFromContext(ctx).TraceID(),
+		Spent: x.spent, TraceID: x.span.SpanContext().TraceID(),
 		FailOpen: x.reviewContext.attributes.FailsOpen(),
 	}
 	if validates {

@@ -75,9 +75,9 @@ func (k *keptTraces) start(ctx context.Context, r *review.Request, begun time.Ti
 	return ctx, span //nolint:spancheck // endKept ends it
 }
 
-// keepTrace makes the spans of the review and of its calls, if they are to be kept.
-func (x *run) keepTrace(ctx context.Context) {
-	i, ended := x.dispatcher.metrics, time.Now()
+// keepTrace makes the spans of the review, which ended then, and of its calls, if they are to be kept.
+func (x *run) keepTrace(ctx context.Context, ended time.Time) {
+	i := x.dispatcher.metrics
 	answer, judged := x.machine.Answer()
 	why := i.kept.why(ctx, x.request.Admission.GetCluster(), answer.Failed || !judged, x.begun, ended)
 	if why == "" {

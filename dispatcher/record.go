@@ -27,7 +27,7 @@ func (*records) kept(o *Options) bool { return o.Latencies != nil || o.Slow > 0 
 type record struct{ *latency.Review }
 
 // beginRecord begins the record of a review whose outcomes are reported.
-func (x *run) beginRecord(ctx context.Context) record {
+func (x *run) beginRecord() record {
 	d := x.dispatcher
 	if !d.records.kept(&d.options) {
 		return record{}
@@ -37,17 +37,17 @@ func (x *run) beginRecord(ctx context.Context) record {
 		v = &latency.Review{}
 	}
 	calls := v.Calls[:0]
-	*v = latencyOf(ctx, x.request, x.begun)
+	*v = latencyOf(x.span, x.request, x.begun)
 	v.Calls, v.Held, v.Due = calls, x.held, x.lookups.deadline.Sub(x.begun)
 	v.FailsOpen = x.reviewContext.attributes.FailsOpen()
 	return record{v}
 }
 
 // latencyOf is the record of a review without calls.
-func latencyOf(ctx context.Context, r *review.Request, begun time.Time) latency.Review {
+func latencyOf(span trace.Span, r *review.Request, begun time.Time) latency.Review {
 	a := r.Admission
 	v := latency.Review{
-		UID: a.GetUid(), TraceID: trace.SpanContextFromContext(ctx).TraceID(), Cluster: a.GetCluster(), Stage: r.Stage,
+		UID: a.GetUid(), TraceID: span.SpanContext().TraceID(), Cluster: a.GetCluster(), Stage: r.Stage,
 		Operation: a.GetOperation(), Group: a.GetResource().GetGroup(), Resource: a.GetResource().GetResource(),
 		Namespace: a.GetNamespace(), Name: objectName(a), Outcome: latency.OutcomeRefused, Begun: begun,
 	}
@@ -95,13 +95,12 @@ func (r *record) addCall(o chain.Outcome, c *callState) {
 	r.Calls = append(r.Calls, call)
 }
 
-// end records the review.
-func (r *record) end(ctx context.Context, x *run) {
+// end records the review, which ended then.
+func (r *record) end(ctx context.Context, x *run, ended time.Time) {
 	if r.Review == nil {
 		return
 	}
-	now := time.Now()
-	r.Took = now.Sub(r.Begun)
+	r.Took = ended.Sub(r.Begun)
 	var annotations map[string]string
 	if a, ok := x.machine.Answer(); ok {
 		r.Outcome, annotations = string(a.Outcome()), a.Response.AuditAnnotations
@@ -109,19 +108,19 @@ func (r *record) end(ctx context.Context, x *run) {
 	r.AttributeWaiting()
 	x.dispatcher.noteSlow(ctx, r.Review, annotations)
 	if l := x.dispatcher.options.Latencies; l != nil {
-		l.Add(now, r.Review)
+		l.Add(ended, r.Review)
 	}
 	clear(r.Calls) // they hold strings of hooks and hosts
 	x.dispatcher.records.pool.Put(r.Review)
 }
 
 // recordRefused records a review for which there was no configuration.
-func (d *Dispatcher) recordRefused(ctx context.Context, r *review.Request, begun time.Time) {
+func (d *Dispatcher) recordRefused(ctx context.Context, span trace.Span, r *review.Request, begun time.Time) {
 	if !d.records.kept(&d.options) {
 		return
 	}
 	now := time.Now()
-	v := latencyOf(ctx, r, begun)
+	v := latencyOf(span, r, begun)
 	v.Took = now.Sub(begun)
 	v.Held = v.Took
 	d.noteSlow(ctx, &v, nil)

@@ -30,7 +30,7 @@ const (
 // the answer to the client.
 func (x *run) report(ctx context.Context) {
 	series := x.dispatcher.metrics.seriesOf(x.snapshot)
-	record := x.beginRecord(ctx)
+	record := x.beginRecord()
 	for o := range x.machine.Outcomes().All {
 		var c *callState
 		if o.ID < len(x.calls) && x.calls[o.ID].started() {
@@ -50,8 +50,9 @@ func (x *run) report(ctx context.Context) {
 			x.logFailure(ctx, o, c)
 		}
 	}
-	record.end(ctx, x)
-	x.keepTrace(ctx)
+	ended := time.Now()
+	record.end(ctx, x, ended)
+	x.keepTrace(ctx, ended)
 }
 
 // countOutcome counts the outcome of a hook as mutatingDispatcher and validatingDispatcher of kube-apiserver do. c is nil if

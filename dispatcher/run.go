@@ -37,6 +37,7 @@ type run struct {
 	dispatcher    *Dispatcher
 	request       *review.Request
 	snapshot      *match.Snapshot
+	span          trace.Span    // of the review
 	begun         time.Time     // of the review, or of this stage of it
 	held          time.Duration // of that, for a fresh configuration
 	hooks         []*match.Hook // the candidates
@@ -213,9 +214,9 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 		x.encode(v)
 	}
 	set := &CallSet{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
-	begun, parent := time.Now(), trace.SpanFromContext(ctx)
+	begun := time.Now()
 	for i, c := range calls {
-		span := x.dispatcher.metrics.beginCall(ctx, parent, x.request, c.Call)
+		span := x.dispatcher.metrics.beginCall(ctx, x.span, x.request, c.Call)
 		set.Calls[i] = c.Call
 		set.Calls[i].Span = span.SpanContext()
 		x.addCall(c.ID, callState{index: i, begun: begun, span: span})

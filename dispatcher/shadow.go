@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -123,10 +122,10 @@ func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []cha
 	if calls[0].Hook.Route.Stream {
 		x.encode(v) // shared with the calls that decide
 	}
-	version, parent := *v, trace.SpanFromContext(ctx)
+	version := *v
 	for _, c := range calls {
 		s := &shadowCall{Start: c, dispatcher: d, request: x.request, version: &version, bytes: bytes}
-		s.callState = callState{begun: time.Now(), span: d.metrics.beginCall(ctx, parent, x.request, c.Call)}
+		s.callState = callState{begun: time.Now(), span: d.metrics.beginCall(ctx, x.span, x.request, c.Call)}
 		s.Deadline, s.Span = s.begun.Add(c.Hook.Timeout), s.span.SpanContext()
 		own, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.Deadline)
 		s.cancelContext = cancel

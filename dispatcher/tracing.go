@@ -47,9 +47,9 @@ const (
 // phases adds the phases of a review to its span. The zero value adds nothing.
 type phases struct{ span trace.Span }
 
-// phasesOf returns the phases of the span in ctx, if that is recorded.
-func phasesOf(ctx context.Context) phases {
-	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+// phasesOf returns the phases of a review by its span, if that is recorded.
+func phasesOf(span trace.Span) phases {
+	if span.IsRecording() {
 		return phases{span}
 	}
 	return phases{}
@@ -89,12 +89,25 @@ func (p phases) traced(c chain.Codec) chain.Codec {
 	return tracedCodec{c, p}
 }
 
+// beginReview starts the span of a review. Below a span of this process that its sampler has left out there is none: the one in ctx is returned.
 func (i *instrumentation) beginReview(ctx context.Context, r *review.Request) (context.Context, trace.Span) {
+	if above := trace.SpanFromContext(ctx); leftOut(above) {
+		return ctx, above
+	}
 	ctx, span := i.tracer.Start(ctx, reviewSpan(r.Stage))
 	if span.IsRecording() {
 		span.SetAttributes(reviewAttributes(r)...)
 	}
 	return ctx, span
+}
+
+// leftOut reports whether the sampler of this process has decided against a span.
+func leftOut(span trace.Span) bool {
+	if span.IsRecording() {
+		return false
+	}
+	c := span.SpanContext()
+	return c.IsValid() && !c.IsSampled() && !c.IsRemote()
 }
 
 // reviewSpan is the name of the span of a review.

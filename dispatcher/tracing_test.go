@@ -224,3 +224,47 @@ func TestATraceThatIsNotSampledCostsNothing(t *testing.T) {
 		t.Errorf("%v allocations without tracing, %v with a trace that is not sampled", none, dropped)
 	}
 }
+
+// TestTheSamplerIsAskedOnceInAProcess: a span of this process that is not sampled has decided for the review below it, and one of another
+// process has not. The trace goes on to the hosts in any case.
+func TestTheSamplerIsAskedOnceInAProcess(t *testing.T) {
+	above := oteltrace.SpanContextConfig{TraceID: oteltrace.TraceID{1}, SpanID: oteltrace.SpanID{2}}
+	for name, tc := range map[string]struct {
+		sampled, remote bool
+		spans           int
+	}{
+		"a span of this process that is not sampled":    {false, false, 0},
+		"a span of this process that is sampled":        {true, false, 2},
+		"a span of another process that is not sampled": {false, true, 2},
+		"a span of another process that is sampled":     {true, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, spans := static{snapshot: compile(t, []hook{{name: "x.test.dev"}}, nil)}, tracetest.NewSpanRecorder()
+			var sent oteltrace.SpanContext
+			d, err := dispatcher.New(dispatcher.Options{
+				Snapshots: s, Clusters: s,
+				TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans), trace.WithSampler(trace.AlwaysSample())),
+				Streams: start(func(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+					sent = oteltrace.SpanContextFromContext(ctx)
+					return atOnce{&admissionv1.AdmissionResponse{Allowed: true}}.Start(ctx, b, done)
+				}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			parent := oteltrace.NewSpanContext(above).WithRemote(tc.remote)
+			if tc.sampled {
+				parent = parent.WithTraceFlags(oteltrace.FlagsSampled)
+			}
+			if _, err := d.Review(oteltrace.ContextWithSpanContext(t.Context(), parent), podReview(validate, `{}`)); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(spans.Ended()); got != tc.spans {
+				t.Errorf("%d spans, want %d", got, tc.spans)
+			}
+			if sent.TraceID() != above.TraceID || sent.IsSampled() != (tc.spans > 0) || (sent.SpanID() == above.SpanID) != (tc.spans == 0) {
+				t.Errorf("the hosts get %v", sent)
+			}
+		})
+	}
+}

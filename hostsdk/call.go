@@ -241,12 +241,12 @@ func panicked(message string) *hostv1.Verdict_Error {
 	return &hostv1.Verdict_Error{Error: &hostv1.HandlerError{Message: message, Panicked: true}}
 }
 
-// subject returns the request; nil if it cannot be decoded.
-func (i *invocation) subject() *admissionv1.AdmissionRequest {
+// subject returns the request alone; an empty one if it cannot be decoded.
+func (i *invocation) subject() *Request {
 	if i.review.request.check() != nil {
-		return nil
+		return &Request{}
 	}
-	return i.review.request.message()
+	return &Request{request: &i.review.request}
 }
 
 // complain logs a failure of a hook, at most once in complaintInterval.
@@ -259,8 +259,8 @@ func (c *caller) complain(ctx context.Context, inv *invocation, err error, more 
 	attrs := append([]slog.Attr{
 		slog.String("hook", inv.hook.id.name),
 		slog.String("stage", stageName(inv.hook.id.stage)),
-		slog.String("cluster", subject.GetCluster()),
-		slog.String("uid", subject.GetUid()),
+		slog.String("cluster", subject.Cluster()),
+		slog.String("uid", subject.Admission().GetUid()),
 		slog.Any("error", err),
 		slog.Int("unlogged", unlogged),
 	}, more...)

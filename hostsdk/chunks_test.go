@@ -117,7 +117,7 @@ func TestAReviewInChunksIsTheReview(t *testing.T) {
 		}
 		for i := range last.start {
 			got, want := &last.start[i], &whole.start[i]
-			if got.pair != want.pair || !got.deadline.Equal(want.deadline) || got.subject().GetCluster() != want.subject().GetCluster() {
+			if got.pair != want.pair || !got.deadline.Equal(want.deadline) || got.subject().Cluster() != want.subject().Cluster() {
 				t.Fatalf("seed %d: %v, want %v", seed, got.pair, want.pair)
 			}
 		}

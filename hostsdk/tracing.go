@@ -85,7 +85,7 @@ func explain(span trace.Span, inv *invocation, started time.Time) {
 	span.SetAttributes(
 		attribute.String("portcullis.hook", inv.hook.id.name),
 		attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
-		attribute.String("k8s.cluster.name", inv.subject().GetCluster()),
+		attribute.String("k8s.cluster.name", inv.subject().Cluster()),
 		attribute.Float64("portcullis.queue.duration", started.Sub(inv.received).Seconds()),
 		attribute.Int64("portcullis.call", int64(inv.id)),
 	)

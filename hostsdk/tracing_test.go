@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
@@ -59,6 +62,22 @@ func TestASamplerIsAskedAboutUnsampledTracesAsOftenAsItMayChooseSome(t *testing.
 				t.Errorf("the sampler was asked %d times, want %d", sampler.times, tc.asked)
 			}
 		})
+	}
+}
+
+// TestASpanDecodesNoRequest: of a request that the handler does not look at, the span names the cluster.
+func TestASpanDecodesNoRequest(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	tracing := newTracing(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
+	inv := asking(t, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	inv.review.request.encoded = marshal(t, asked())
+	_, span := tracing.start(inv, start)
+	span.End()
+	if inv.review.request.decoded.Load() != nil {
+		t.Error("the request was decoded")
+	}
+	if cluster := attribute.String("k8s.cluster.name", asked().GetCluster()); !slices.Contains(spans.Ended()[0].Attributes(), cluster) {
+		t.Errorf("no %v: %v", cluster, spans.Ended()[0].Attributes())
 	}
 }
 

@@ -17,6 +17,8 @@ const (
 	scalarBytes = 48
 	// TraceparentBytes is the length of a W3C traceparent.
 	TraceparentBytes = 55
+	// TraceBytes is the length of an encoded traceparent with its tag and length.
+	TraceBytes = TraceparentBytes + 2
 )
 
 // HookCall is a HookCall to be encoded.
@@ -30,14 +32,8 @@ type HookCall struct {
 	Span          trace.SpanContext // of the call; its ID is sent
 }
 
-// HeadBound returns a size in bytes that is at least that of the head of a frame: prefix, numbers and trace of one Review.
-func HeadBound(parent trace.SpanContext) int {
-	n := PrefixBytes + scalarBytes
-	if parent.IsValid() {
-		n += TraceparentBytes + len(parent.TraceState().String())
-	}
-	return n
-}
+// HeadBound is a size in bytes that is at least that of the head of a frame, less its trace and its HookCalls: prefix and numbers of one Review.
+const HeadBound = PrefixBytes + scalarBytes
 
 // HookCallBound returns the number of bytes that an encoded HookCall with such texts takes at most.
 func HookCallBound(name, configuration string) int {

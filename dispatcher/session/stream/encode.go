@@ -18,7 +18,7 @@ import (
 
 // headBound is at least the number of bytes that the head of a frame takes, whenever it is encoded.
 func headBound(shared *Body, tickets []Ticket) int {
-	n := wire.HeadBound(shared.parent)
+	n := wire.HeadBound + len(shared.trace)
 	for _, t := range tickets {
 		id := &t.Call().Hook.ID
 		n += wire.HookCallBound(id.Name, id.Configuration)
@@ -36,7 +36,7 @@ func appendHead(b []byte, f *reviewFrame, now time.Time) []byte {
 			RemainingMS: wire.Milliseconds(c.Deadline.Sub(now)), Round: c.Round, Span: c.Span,
 		})
 	}
-	return wire.AppendTrace(b, f.body.parent)
+	return append(b, f.body.trace...)
 }
 
 // modeOf is a mode on the wire.
@@ -53,21 +53,23 @@ func modeOf(m review.Mode) hostv1.Mode {
 	return hostv1.Mode_MODE_DECIDE
 }
 
-// Body is the request of a batch as the transport takes it: made once for all hosts, in one piece of memory.
+// Body is what all hosts get of a batch, as the transport takes it: its request and its trace. It is made once, in one piece of memory.
 type Body struct {
 	buffers mem.BufferSlice
 	length  int    // bytes
 	cluster string // that the review comes from
 	lease   *memory.Reservation
-	parent  trace.SpanContext // of the review
+	trace   []byte // of the review, as [wire.AppendTrace] encodes it
 
 	pieces [wire.MaxPieces]mem.SliceBuffer // pointed to by few
 	few    [wire.MaxPieces]mem.Buffer      // buffers
+	usual  [wire.TraceBytes]byte           // trace without a tracestate
 }
 
 // NewBody makes the body of a batch. parent is the span of the review; invalid without a trace.
 func NewBody(b *dispatcher.CallSet, parent trace.SpanContext) *Body {
-	body := &Body{length: b.Body.Len(), cluster: b.Request.GetCluster(), lease: b.Reservation, parent: parent}
+	body := &Body{length: b.Body.Len(), cluster: b.Request.GetCluster(), lease: b.Reservation}
+	body.trace = wire.AppendTrace(body.usual[:0], parent)
 	for i, p := range b.Body.Buffers() {
 		body.pieces[i] = p
 		body.few[i] = &body.pieces[i]
