@@ -9,7 +9,17 @@ const (
 	handling, quick, slow = 5 * time.Millisecond, 2 * time.Millisecond, 20 * time.Millisecond
 	// replicas is how many hosts serve a hook where one of them is slow.
 	replicas = 3
+	// policy is the hook of examples/imagepolicy, which is the same in all languages.
+	policy = "imagepolicy.example.com"
 )
+
+// Languages are those that hosts are compared in with webhooks.
+func Languages() []string { return []string{"go", "python", "typescript", "java", "rust"} }
+
+// Policy is one validating hook that looks at the images of a Pod and allows it, in a program of a language.
+func Policy(language string, bytes int) Scenario {
+	return Scenario{Stage: Validate, Hooks: 1, Hosts: 1, Bytes: bytes, Language: language}
+}
 
 // Among are 8 validating hooks that match, among 10,000 that are configured.
 func Among() Scenario {

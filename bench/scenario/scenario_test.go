@@ -101,6 +101,7 @@ func TestScenariosHaveNames(t *testing.T) {
 		"mutate/2kB/8 hooks/8 hosts/1 patching":                    scenario.Patching(1),
 		"mutate/2kB/8 hooks/8 hosts/5ms/speculate":                 scenario.Taking(8, true),
 		"validate/2kB/1 hook/1 host/2ms/3 replicas/one 20ms/hedge": scenario.Replicas(true, true),
+		"validate/2kB/1 hook/1 host/rust":                          scenario.Policy("rust", scenario.Small),
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -32,6 +32,8 @@ const (
 	uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
 	// containerBytes is what one container takes at most.
 	containerBytes = 900
+	// image is named by digest, as the policy of the examples wants it.
+	image = "registry.example.com/team/app@sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
 	// hooksPerConfiguration is how many hooks that do not match are in one configuration.
 	hooksPerConfiguration = 100
 	// customGroups is how many groups of custom resources such hooks ask for.
@@ -78,7 +80,7 @@ func (s Scenario) Pod() ([]byte, error) {
 func container(i int) corev1.Container {
 	user, yes := int64(1000), true
 	return corev1.Container{
-		Name: fmt.Sprintf("c%d", i), Image: "registry.example.com/team/app:1.2.3",
+		Name: fmt.Sprintf("c%d", i), Image: image,
 		Args:  []string{"--listen=:8080", "--log-level=info"},
 		Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
 		Env: []corev1.EnvVar{{Name: "POD", ValueFrom: &corev1.EnvVarSource{
@@ -141,10 +143,10 @@ func (s Scenario) Configurations(client Client) (validating []*admissionregistra
 ) {
 	add := func(name string, from, to int) {
 		if s.Stage == Mutate {
-			mutating = append(mutating, mutatingConfiguration(name, client, from, to, s.Hooks))
+			mutating = append(mutating, s.mutatingConfiguration(name, client, from, to))
 			return
 		}
-		validating = append(validating, validatingConfiguration(name, client, from, to, s.Hooks))
+		validating = append(validating, s.validatingConfiguration(name, client, from, to))
 	}
 	add(Configuration, 0, s.Hooks)
 	for from := s.Hooks; from < s.Configured; from += hooksPerConfiguration {
@@ -153,24 +155,24 @@ func (s Scenario) Configurations(client Client) (validating []*admissionregistra
 	return validating, mutating
 }
 
-func mutatingConfiguration(name string, client Client, from, to, matching int) *admissionregistrationv1.MutatingWebhookConfiguration {
+func (s Scenario) mutatingConfiguration(name string, client Client, from, to int) *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	none := admissionregistrationv1.SideEffectClassNone
 	for i := from; i < to; i++ {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{
-			Name: Hook(i), ClientConfig: client(i), Rules: rules(i, matching), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			Name: s.hook(i), ClientConfig: client(i), Rules: rules(i, s.Hooks), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 		})
 	}
 	legacyscheme.Scheme.Default(c)
 	return c
 }
 
-func validatingConfiguration(name string, client Client, from, to, matching int) *admissionregistrationv1.ValidatingWebhookConfiguration {
+func (s Scenario) validatingConfiguration(name string, client Client, from, to int) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	none := admissionregistrationv1.SideEffectClassNone
 	for i := from; i < to; i++ {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
-			Name: Hook(i), ClientConfig: client(i), Rules: rules(i, matching), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			Name: s.hook(i), ClientConfig: client(i), Rules: rules(i, s.Hooks), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 		})
 	}
 	legacyscheme.Scheme.Default(c)
