@@ -175,9 +175,9 @@ const (
 	slowly = 3
 	// warmCallers send reviews before such a load, each one for every warmEach of the duration.
 	warmCallers, warmEach = 16, 25 * time.Millisecond
-	// languageCallers send reviews for timesToWarm times the duration before the first load of a program of a language: some compile
-	// themselves meanwhile.
-	languageCallers, timesToWarm = 64, 4
+	// languageCallers send reviews for timesToWarm times the duration before the first load of a program of a language, which compiles itself
+	// meanwhile; those of Java take timesToWarmJava.
+	languageCallers, timesToWarm, timesToWarmJava = 64, 2, 12
 	// maxCallers is the most callers of a full load.
 	maxCallers = 128
 	// largeCallers is the most callers that send reviews of 1 MB: each of them holds several copies for each hook.

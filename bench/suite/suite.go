@@ -188,9 +188,11 @@ func (g *group) compile(ctx context.Context, c report.Cell) error {
 		return nil
 	}
 	s.compiled = true
-	_, err := measure.Run(ctx, s.review, measure.Load{
-		Callers: min(languageCallers, g.options.Callers), Duration: timesToWarm * g.options.Duration, Least: 1,
-	})
+	duration := timesToWarm * g.options.Duration
+	if c.Language == "java" {
+		duration = timesToWarmJava * g.options.Duration
+	}
+	_, err := measure.Run(ctx, s.review, measure.Load{Callers: min(languageCallers, g.options.Callers), Duration: duration, Least: 1})
 	return err
 }
 
