@@ -20,9 +20,8 @@ import (
 func commands(language string) map[report.Contender][]string {
 	switch language {
 	case "go":
-		const allow = ".tmp/bench/go/allow"
 		return map[report.Contender][]string{
-			report.Host: {".tmp/bench/go/imagepolicy"}, report.Framework: {".tmp/bench/go/webhook"}, report.Bare: {allow}, report.Allow: {allow, "-sdk"},
+			report.Host: {".tmp/bench/go/imagepolicy"}, report.Framework: {".tmp/bench/go/webhook"}, report.Bare: {".tmp/bench/go/bare"},
 		}
 	case "python":
 		return map[report.Contender][]string{

@@ -22,7 +22,7 @@ func TestWhatIsNotBuiltIsSaid(t *testing.T) {
 	if len(built) > 0 || len(missing) != len(scenario.Languages()) || !strings.HasPrefix(missing[0], "go skipped") {
 		t.Errorf("built %v, missing %q", built, missing)
 	}
-	for _, name := range []string{"allow", "imagepolicy", "webhook"} {
+	for _, name := range []string{"bare", "imagepolicy", "webhook"} {
 		program(t, root, name, "exit 0")
 	}
 	if built, _ := languages.Built(root); len(built) != 1 || built[0] != "go" {
@@ -38,7 +38,7 @@ func TestAProgramThatEndsSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = languages.Start(t.Context(), languages.Options{
-		Root: root, Scenario: scenario.Policy("go", scenario.Small), Contender: report.Host, Keys: keys,
+		Root: root, Scenario: scenario.Policy("go", scenario.Small, false), Contender: report.Host, Keys: keys,
 	})
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no port is free") {
 		t.Errorf("got %v", err)

@@ -38,16 +38,14 @@ const (
 	// RoundTrip is the limit of the JSON edge.
 	RoundTrip Contender = "HTTPS limit"
 	// Host is the example of a language in a process of its own, made with its SDK, and asked by the dispatcher's Go API. Framework is the
-	// same policy as a webhook in the framework that is usual in the language, asked by a client over HTTPS. Allow is a host made with the
-	// SDK that looks into nothing.
+	// same policy as a webhook in the framework that is usual in the language, asked by a client over HTTPS.
 	Host      Contender = "SDK"
 	Framework Contender = "framework"
-	Allow     Contender = "SDK, no policy"
 )
 
 // Contenders are all, in the order of tables.
 func Contenders() []Contender {
-	return []Contender{Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Webhooks, Adapted, Streams, RoundTrip, Host, Framework, Allow}
+	return []Contender{Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Webhooks, Adapted, Streams, RoundTrip, Host, Framework}
 }
 
 // Load is how reviews were sent.

@@ -16,9 +16,10 @@ const (
 // Languages are those that hosts are compared in with webhooks.
 func Languages() []string { return []string{"go", "python", "typescript", "java", "rust"} }
 
-// Policy is one validating hook that looks at the images of a Pod and allows it, in a program of a language.
-func Policy(language string, bytes int) Scenario {
-	return Scenario{Stage: Validate, Hooks: 1, Hosts: 1, Bytes: bytes, Language: language}
+// Policy is one validating hook that allows a Pod, in a program of a language. It looks at the images of one that is created, and at
+// nothing of one that is deleted.
+func Policy(language string, bytes int, deleting bool) Scenario {
+	return Scenario{Stage: Validate, Hooks: 1, Hosts: 1, Bytes: bytes, Language: language, Deleting: deleting}
 }
 
 // Among are 8 validating hooks that match, among 10,000 that are configured.

@@ -51,6 +51,8 @@ type Scenario struct {
 	Hedge bool `json:"hedge,omitempty"`
 	// Language is that of the program that serves the hook, in a process of its own; empty is this one.
 	Language string `json:"language,omitempty"`
+	// Deleting tells that the Pod is deleted, and not created: the policy of the examples does not look at it then.
+	Deleting bool `json:"deleting,omitempty"`
 }
 
 // String names the scenario, as "validate/2kB/8 hooks/1 host", and then what is unusual about it.
@@ -68,6 +70,7 @@ func (s Scenario) String() string {
 		{s.Speculate, "speculate"},
 		{s.Hedge, "hedge"},
 		{s.Language != "", s.Language},
+		{s.Deleting, "delete"},
 	} {
 		if x.is {
 			name = append(name, x.text)

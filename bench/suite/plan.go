@@ -148,16 +148,18 @@ func hedging() Group {
 func spoken(languages []string, sizes ...int) []Group {
 	var all []Group
 	for _, language := range languages {
-		who := []report.Contender{report.Host, report.Framework}
-		if language == "go" {
-			who = append(who, report.Bare, report.Allow)
-		}
 		for _, bytes := range sizes {
-			var g Group
-			for _, load := range report.InFlights() {
-				g = append(g, cells(scenario.Policy(language, bytes), load, who...)...)
+			for _, deleting := range []bool{false, true} {
+				who := []report.Contender{report.Host, report.Framework}
+				if language == "go" && deleting {
+					who = append(who, report.Bare)
+				}
+				var g Group
+				for _, load := range report.InFlights() {
+					g = append(g, cells(scenario.Policy(language, bytes, deleting), load, who...)...)
+				}
+				all = append(all, g)
 			}
-			all = append(all, g)
 		}
 	}
 	return all
@@ -175,9 +177,9 @@ const (
 	slowly = 3
 	// warmCallers send reviews before such a load, each one for every warmEach of the duration.
 	warmCallers, warmEach = 16, 25 * time.Millisecond
-	// languageCallers send reviews for timesToWarm times the duration before the first load of a program of a language, which compiles itself
-	// meanwhile; those of Java take timesToWarmJava.
-	languageCallers, timesToWarm, timesToWarmJava = 64, 2, 12
+	// languageCallers send reviews to a program of a language, which compiles itself meanwhile, until it has worked for timesToWarm times the
+	// duration; that of Java for timesToWarmJava. It takes patience times as long at most.
+	languageCallers, timesToWarm, timesToWarmJava, patience = 64, 2, 12, 4
 	// maxCallers is the most callers of a full load.
 	maxCallers = 128
 	// largeCallers is the most callers that send reviews of 1 MB: each of them holds several copies for each hook.

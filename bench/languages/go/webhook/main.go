@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -49,6 +50,9 @@ type policy struct{ decoder admission.Decoder }
 
 // Handle implements admission.Handler.
 func (p policy) Handle(_ context.Context, request admission.Request) admission.Response {
+	if request.Operation == admissionv1.Delete {
+		return admission.Allowed("")
+	}
 	pod := &corev1.Pod{}
 	if err := p.decoder.Decode(request, pod); err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
