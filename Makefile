@@ -54,6 +54,8 @@ TESTHOST_java := sdk/java/testhost/testhost
 BUILT_java := sdk/java/testhost/target/classes
 TESTHOST_rust := .tmp/bin/testhost-rust
 LANGUAGES := python typescript java rust
+# Languages that bench measures.
+BENCHED := $(notdir $(patsubst %/build,%,$(wildcard bench/languages/*/build)))
 # $(1) language: whether its test host can start.
 built = [[ -e $(or $(BUILT_$(1)),$(lastword $(TESTHOST_$(1)))) ]] && command -v $(firstword $(TESTHOST_$(1))) >/dev/null
 
@@ -150,7 +152,7 @@ schemas: ## Make deploy/chart/portcullis/crds and schemas/ from config/kinds
 	go run ./internal/schemas/generate
 
 .PHONY: benchtest
-benchtest: ## Tests of the benchmarks, which run each of them for a few reviews
+benchtest: benchprograms ## Tests of the benchmarks, which run each of them for a few reviews
 	go test -C bench -timeout 20m $(TESTFLAGS) ./...
 
 .PHONY: lint
@@ -182,8 +184,14 @@ checkgenerate: generate ## Fail when gen/ is not what proto/ says
 breaking: $(BUF) ## Fail when the contract breaks its users
 	@.ci/breaking $(BUF)
 
+# The host of a language is its example, as sdk/LANGUAGE/check leaves it, except for those that are compiled with optimization only here.
+.PHONY: benchprograms $(BENCHED:%=benchprogram-%)
+benchprograms: $(BENCHED:%=benchprogram-%) ## Build what bench measures the languages with; skip those whose toolchain is missing
+$(BENCHED:%=benchprogram-%): benchprogram-%:
+	@bench/languages/$*/build
+
 .PHONY: bench
-bench: ## Measure against kube-apiserver's own webhooks and against the wire, and write docs/benchmarks.*
+bench: benchprograms ## Measure against kube-apiserver's own webhooks and against the wire, and write docs/benchmarks.*
 	go run -C bench . -out ../docs -commit "$$(git describe --always --dirty --abbrev=12)" $(BENCHFLAGS)
 
 .PHONY: microbench

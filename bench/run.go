@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/bench/languages"
 	"github.com/portcullis-mesh/portcullis/bench/measure"
 	"github.com/portcullis-mesh/portcullis/bench/report"
 	"github.com/portcullis-mesh/portcullis/bench/suite"
@@ -37,6 +38,7 @@ type config struct {
 	duration                time.Duration
 	rounds                  int
 	out, json, commit, note string
+	root                    string
 	profiles                suite.Profiles
 }
 
@@ -56,6 +58,7 @@ func parse(args []string, errs io.Writer) (config, error) {
 	flags.StringVar(&c.json, "json", "", "file for the results alone, to be compared; empty writes none")
 	flags.StringVar(&c.commit, "commit", "unknown", "what is measured, for the report")
 	flags.StringVar(&c.note, "note", "", "what a reader of the report has to know")
+	flags.StringVar(&c.root, "root", "..", "the repository, in which make benchprograms has built hosts and webhooks of some languages")
 	flags.StringVar(&c.profiles.CPU, "cpuprofile", "", "beginning of the names of files with a profile of each cell")
 	flags.StringVar(&c.profiles.Memory, "memprofile", "", "the same of allocations; see `go tool pprof -base`")
 	if err := flags.Parse(args); err != nil {
@@ -87,7 +90,11 @@ func pick[T any](short bool, if1, if2 T) T {
 
 // run measures, and writes the report.
 func (c config) run(ctx context.Context, out, errs io.Writer) error {
-	groups := pick(c.short, suite.Short, suite.All)()
+	built, missing := languages.Built(c.root)
+	for _, m := range missing {
+		fmt.Fprintln(errs, m)
+	}
+	groups := pick(c.short, suite.Short, suite.All)(built...)
 	if c.pattern != nil {
 		groups = suite.Select(groups, c.pattern)
 	}
@@ -102,7 +109,7 @@ func (c config) run(ctx context.Context, out, errs io.Writer) error {
 		return err
 	}
 	run.Results, run.Failures, err = suite.Run(ctx, suite.Options{
-		Groups: groups, Duration: c.duration, Rounds: c.rounds, Progress: errs, Profiles: c.profiles,
+		Groups: groups, Duration: c.duration, Rounds: c.rounds, Root: c.root, Progress: errs, Profiles: c.profiles,
 	})
 	if err != nil {
 		return err

@@ -47,6 +47,8 @@ type Sample struct {
 	AllocBytes float64 `json:"allocBytes"`
 	// CPU is the time of processors for a review, system and user, in microseconds.
 	CPU float64 `json:"cpu"`
+	// ProcessCPU is that of the process of the host or the webhook alone, if it is not this one. Whoever runs the load fills it.
+	ProcessCPU float64 `json:"processCPU,omitempty"`
 	// Calls is how many calls of hooks a review cost, as the hooks counted them. Whoever runs the load fills it.
 	Calls float64 `json:"calls,omitempty"`
 }

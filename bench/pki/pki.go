@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/certs"
@@ -25,6 +27,7 @@ type PKI struct {
 	pool           *x509.CertPool
 	server, client tls.Certificate
 	files          Client
+	serverFiles    certs.Pair
 }
 
 // Client is what a client in another process needs, in PEM. The key is a secret of the run.
@@ -43,8 +46,11 @@ func New() (*PKI, error) {
 	p := &PKI{authority: ca.CA().CertPEM, pool: x509.NewCertPool()}
 	p.pool.AppendCertsFromPEM(p.authority)
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1)}
-	if p.server, err = issue(ca, certs.Spec{IPs: loopback, Server: true}); err != nil {
-		return nil, err
+	if p.serverFiles, err = ca.Issue(certs.Spec{IPs: loopback, Server: true}); err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	if p.server, err = p.serverFiles.TLS(); err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
 	}
 	pair, err := ca.Issue(certs.Spec{Identity: Identity, Client: true})
 	if err != nil {
@@ -55,19 +61,25 @@ func New() (*PKI, error) {
 	return p, err
 }
 
-func issue(ca *certs.Authority, spec certs.Spec) (tls.Certificate, error) {
-	pair, err := ca.Issue(spec)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("pki: %w", err)
-	}
-	return pair.TLS()
-}
-
 // Authority is the certificate that servers are verified by, in PEM.
 func (p *PKI) Authority() []byte { return p.authority }
 
 // Files are what a client in another process needs.
 func (p *PKI) Files() Client { return p.files }
+
+// Write writes everything into a directory, for programs that read PEM files: ca.crt, tls.crt and tls.key of the client, server.crt and
+// server.key.
+func (p *PKI) Write(directory string) error {
+	for name, pem := range map[string][]byte{
+		"ca.crt": p.authority, "tls.crt": p.files.Cert, "tls.key": p.files.Key,
+		"server.crt": p.serverFiles.CertPEM, "server.key": p.serverFiles.KeyPEM,
+	} {
+		if err := os.WriteFile(filepath.Join(directory, name), pem, 0o600); err != nil {
+			return fmt.Errorf("pki: %w", err)
+		}
+	}
+	return nil
+}
 
 // TLS is a new configuration for a client with these files.
 func (c Client) TLS() (*tls.Config, error) {

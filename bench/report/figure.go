@@ -108,6 +108,7 @@ func p99(s measure.Sample) float64        { return s.P99 }
 func cpu(s measure.Sample) float64        { return s.CPU }
 func allocs(s measure.Sample) float64     { return s.Allocs }
 func calls(s measure.Sample) float64      { return s.Calls }
+func processCPU(s measure.Sample) float64 { return s.ProcessCPU }
 
 // limitOf are the rounds of what a contender is held to: the dispatcher to the streams, the bridge to one round trip and
 // then the streams; nothing for anybody else. Mutating hooks are held to the same streams as validating ones, asked all at

@@ -11,7 +11,7 @@ import (
 // quiet is how many processors other programs may keep busy before the report says that the machine was not idle.
 const quiet = 0.1
 
-// Markdown writes the run as a page of one screen: the setup, the targets and the figures of validating hooks. plot is the
+// Markdown writes the run as a page: the setup, the targets, the figures of validating hooks, and those of each language. plot is the
 // address of the plot beside it. [Run.Tables] writes all figures.
 func (r *Run) Markdown(w io.Writer, plot string) error {
 	p := &page{run: r, index: r.index()}
@@ -22,6 +22,7 @@ func (r *Run) Markdown(w io.Writer, plot string) error {
 	p.targets()
 	p.failures()
 	p.summary()
+	p.languages()
 	return p.write(w)
 }
 

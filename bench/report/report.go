@@ -37,11 +37,15 @@ const (
 	Streams Contender = "stream limit"
 	// RoundTrip is the limit of the JSON edge.
 	RoundTrip Contender = "HTTPS limit"
+	// Host is the example of a language in a process of its own, made with its SDK, and asked by the dispatcher's Go API. Framework is the
+	// same policy as a webhook in the framework that is usual in the language, asked by a client over HTTPS.
+	Host      Contender = "SDK"
+	Framework Contender = "framework"
 )
 
 // Contenders are all, in the order of tables.
 func Contenders() []Contender {
-	return []Contender{Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Webhooks, Adapted, Streams, RoundTrip}
+	return []Contender{Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Webhooks, Adapted, Streams, RoundTrip, Host, Framework}
 }
 
 // Load is how reviews were sent.
@@ -59,8 +63,23 @@ const (
 	Steady Load = "steady"
 )
 
+// InFlight is a closed load with as many reviews under way all the time.
+func InFlight(callers int) Load { return Load(fmt.Sprintf(inFlight, callers)) }
+
+const inFlight = "%d in flight"
+
+// Callers is how many callers a load of InFlight has; 0 of the others.
+func (l Load) Callers() int {
+	var n int
+	_, _ = fmt.Sscanf(string(l), inFlight, &n) // of another load nothing is scanned
+	return n
+}
+
+// InFlights are the loads that languages are compared at.
+func InFlights() []Load { return []Load{InFlight(1), InFlight(8), InFlight(64)} }
+
 // Loads are all, in the order in which they are measured: a tenth is known when the full load is.
-func Loads() []Load { return []Load{Full, Tenth, Alone, Steady} }
+func Loads() []Load { return append([]Load{Full, Tenth, Alone, Steady}, InFlights()...) }
 
 // Cell is what is measured. It is comparable.
 type Cell struct {
@@ -87,9 +106,13 @@ func (r Result) Line() string {
 	if len(r.Rounds) > 0 {
 		callers = r.Rounds[0].Callers
 	}
-	return fmt.Sprintf("%-60s %9.0f/s %-6s callers %2d  p50 %7.0f us  p99 %7.0f us  cpu %7.1f us %-6s %6.0f allocs",
+	line := fmt.Sprintf("%-60s %9.0f/s %-6s callers %2d  p50 %7.0f us  p99 %7.0f us  cpu %7.1f us %-6s %6.0f allocs",
 		r.Cell, of(throughput).Median, of(throughput).spread(), callers, of(p50).Median, of(p99).Median,
 		of(cpu).Median, of(cpu).spread(), of(allocs).Median)
+	if apart := of(processCPU); apart.Median > 0 {
+		line += fmt.Sprintf("  its process %7.1f us %s", apart.Median, apart.spread())
+	}
+	return line
 }
 
 // Run is everything that one run showed.

@@ -19,6 +19,7 @@ func (r *Run) Tables(w io.Writer) error {
 		p.load(load)
 	}
 	p.unusual()
+	p.languages()
 	p.tenancies()
 	p.crowds()
 	return p.write(w)
@@ -169,7 +170,7 @@ func (p *page) unusual() {
 	begun := false
 	for _, s := range p.run.scenarios() {
 		for _, x := range p.run.Results {
-			if x.Scenario != s || isUsual(s) {
+			if x.Scenario != s || isUsual(s) || s.Language != "" {
 				continue
 			}
 			if !begun {

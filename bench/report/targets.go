@@ -116,7 +116,7 @@ func targets() []target {
 			what: "sessions and hooks in one process, of which every session was in rotation", bound: manySessions, least: true,
 			sizes: small, of: onlyDispatcher(most),
 		},
-	}, observedTargets(small), tenancyTargets(small))
+	}, observedTargets(small), languageTargets(both), tenancyTargets(small))
 }
 
 // observedTargets say what records and traces cost.

@@ -9,7 +9,18 @@ const (
 	handling, quick, slow = 5 * time.Millisecond, 2 * time.Millisecond, 20 * time.Millisecond
 	// replicas is how many hosts serve a hook where one of them is slow.
 	replicas = 3
+	// policy is the hook of examples/imagepolicy, which is the same in all languages.
+	policy = "imagepolicy.example.com"
 )
+
+// Languages are those that hosts are compared in with webhooks.
+func Languages() []string { return []string{"go", "python", "typescript", "java", "rust"} }
+
+// Policy is one validating hook that allows a Pod, in a program of a language. It looks at the images of one that is created, and at
+// nothing of one that is deleted.
+func Policy(language string, bytes int, deleting bool) Scenario {
+	return Scenario{Stage: Validate, Hooks: 1, Hosts: 1, Bytes: bytes, Language: language, Deleting: deleting}
+}
 
 // Among are 8 validating hooks that match, among 10,000 that are configured.
 func Among() Scenario {

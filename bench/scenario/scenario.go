@@ -49,6 +49,10 @@ type Scenario struct {
 	Speculate bool `json:"speculate,omitempty"`
 	// Hedge is what the route of the hooks says: calls that have not answered go to a second replica too.
 	Hedge bool `json:"hedge,omitempty"`
+	// Language is that of the program that serves the hook, in a process of its own; empty is this one.
+	Language string `json:"language,omitempty"`
+	// Deleting tells that the Pod is deleted, and not created: the policy of the examples does not look at it then.
+	Deleting bool `json:"deleting,omitempty"`
 }
 
 // String names the scenario, as "validate/2kB/8 hooks/1 host", and then what is unusual about it.
@@ -65,6 +69,8 @@ func (s Scenario) String() string {
 		{s.OneTakes > 0, "one " + s.OneTakes.String()},
 		{s.Speculate, "speculate"},
 		{s.Hedge, "hedge"},
+		{s.Language != "", s.Language},
+		{s.Deleting, "delete"},
 	} {
 		if x.is {
 			name = append(name, x.text)
@@ -90,6 +96,14 @@ func plural(n int, noun string) string {
 
 // Hook is the name of a hook, by its number.
 func Hook(i int) string { return fmt.Sprintf("hook-%02d.bench.dev", i) }
+
+// hook is the name of a hook in this scenario: a program of a language serves the one of its example.
+func (s Scenario) hook(i int) string {
+	if s.Language != "" && i == 0 {
+		return policy
+	}
+	return Hook(i)
+}
 
 // Host is the number of the host that serves a hook.
 func (s Scenario) Host(hook int) int { return hook % s.Hosts }

@@ -24,23 +24,27 @@ func TestPodsAreAsLongAsTheyShallBe(t *testing.T) {
 }
 
 func TestTheMessageAndTheJSONAreTheSameReview(t *testing.T) {
-	s := scenario.Scenario{Stage: scenario.Validate, Hooks: 1, Hosts: 1, Bytes: scenario.Small}
-	message, err := s.Request()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := s.Review()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var review k8sadmissionv1.AdmissionReview
-	if err := json.Unmarshal(text, &review); err != nil {
-		t.Fatal(err)
-	}
-	switch r := review.Request; {
-	case string(r.UID) != message.GetUid(), r.UserInfo.Username != message.GetUserInfo().GetUsername(),
-		!bytes.Equal(r.Object.Raw, message.GetObject().GetRaw()), !bytes.Equal(r.Options.Raw, message.GetOptions().GetRaw()):
-		t.Errorf("the message %v is not the review %s", message, text)
+	for _, deleting := range []bool{false, true} {
+		s := scenario.Scenario{Stage: scenario.Validate, Hooks: 1, Hosts: 1, Bytes: scenario.Small, Deleting: deleting}
+		message, err := s.Request()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := s.Review()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var review k8sadmissionv1.AdmissionReview
+		if err := json.Unmarshal(text, &review); err != nil {
+			t.Fatal(err)
+		}
+		switch r := review.Request; {
+		case string(r.UID) != message.GetUid(), r.UserInfo.Username != message.GetUserInfo().GetUsername(),
+			string(r.Operation) != message.GetOperation(), r.Name != message.GetName(), deleting != (message.GetObject() == nil),
+			!bytes.Equal(r.Object.Raw, message.GetObject().GetRaw()), !bytes.Equal(r.OldObject.Raw, message.GetOldObject().GetRaw()),
+			!bytes.Equal(r.Options.Raw, message.GetOptions().GetRaw()):
+			t.Errorf("the message %v is not the review %s", message, text)
+		}
 	}
 }
 
@@ -101,6 +105,8 @@ func TestScenariosHaveNames(t *testing.T) {
 		"mutate/2kB/8 hooks/8 hosts/1 patching":                    scenario.Patching(1),
 		"mutate/2kB/8 hooks/8 hosts/5ms/speculate":                 scenario.Taking(8, true),
 		"validate/2kB/1 hook/1 host/2ms/3 replicas/one 20ms/hedge": scenario.Replicas(true, true),
+		"validate/2kB/1 hook/1 host/rust":                          scenario.Policy("rust", scenario.Small, false),
+		"validate/20kB/1 hook/1 host/go/delete":                    scenario.Policy("go", scenario.Medium, true),
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -28,16 +28,21 @@ const (
 	Namespace = "shop"
 	// Cluster is who sends the reviews.
 	Cluster = "bench"
+	// podName is the name of a Pod that is deleted; one that is created has none yet.
+	podName = "web-x7k2p"
 	// uid is that of all reviews.
 	uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
 	// containerBytes is what one container takes at most.
 	containerBytes = 900
+	// image is named by digest, as the policy of the examples wants it.
+	image = "registry.example.com/team/app@sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
 	// hooksPerConfiguration is how many hooks that do not match are in one configuration.
 	hooksPerConfiguration = 100
 	// customGroups is how many groups of custom resources such hooks ask for.
 	customGroups = 250
-	// options are those of the CREATE.
-	options = `{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`
+	// createOptions and deleteOptions are those of the request.
+	createOptions = `{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`
+	deleteOptions = `{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/v1"}`
 )
 
 // User is who creates the Pod.
@@ -78,7 +83,7 @@ func (s Scenario) Pod() ([]byte, error) {
 func container(i int) corev1.Container {
 	user, yes := int64(1000), true
 	return corev1.Container{
-		Name: fmt.Sprintf("c%d", i), Image: "registry.example.com/team/app:1.2.3",
+		Name: fmt.Sprintf("c%d", i), Image: image,
 		Args:  []string{"--listen=:8080", "--log-level=info"},
 		Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
 		Env: []corev1.EnvVar{{Name: "POD", ValueFrom: &corev1.EnvVarSource{
@@ -96,7 +101,7 @@ func container(i int) corev1.Container {
 func (s Scenario) Request() (*admissionv1.AdmissionRequest, error) {
 	pod, err := s.Pod()
 	user := User()
-	return &admissionv1.AdmissionRequest{
+	r := &admissionv1.AdmissionRequest{
 		Uid: uid, Cluster: Cluster, Operation: "CREATE", Namespace: Namespace,
 		Kind:            &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
 		Resource:        &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -104,8 +109,13 @@ func (s Scenario) Request() (*admissionv1.AdmissionRequest, error) {
 		RequestResource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
 		UserInfo:        &admissionv1.UserInfo{Username: user.Username, Uid: user.UID, Groups: user.Groups},
 		Object:          &admissionv1.Object{Raw: pod},
-		Options:         &admissionv1.Object{Raw: []byte(options)},
-	}, err
+		Options:         &admissionv1.Object{Raw: []byte(createOptions)},
+	}
+	if s.Deleting {
+		r.Operation, r.Name = "DELETE", podName
+		r.Object, r.OldObject, r.Options = nil, r.GetObject(), &admissionv1.Object{Raw: []byte(deleteOptions)}
+	}
+	return r, err
 }
 
 // Review is the review as JSON, as an API server writes it.
@@ -116,13 +126,17 @@ func (s Scenario) Review() ([]byte, error) {
 	}
 	kind, resource := metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, metav1.GroupVersionResource{Version: "v1", Resource: "pods"}
 	dryRun := false
+	r := &k8sadmissionv1.AdmissionRequest{
+		UID: uid, Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
+		Namespace: Namespace, Operation: k8sadmissionv1.Create, UserInfo: User(), DryRun: &dryRun,
+		Object: runtime.RawExtension{Raw: pod}, Options: runtime.RawExtension{Raw: []byte(createOptions)},
+	}
+	if s.Deleting {
+		r.Operation, r.Name = k8sadmissionv1.Delete, podName
+		r.Object, r.OldObject, r.Options = runtime.RawExtension{}, r.Object, runtime.RawExtension{Raw: []byte(deleteOptions)}
+	}
 	return json.Marshal(&k8sadmissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"},
-		Request: &k8sadmissionv1.AdmissionRequest{
-			UID: uid, Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
-			Namespace: Namespace, Operation: k8sadmissionv1.Create, UserInfo: User(), DryRun: &dryRun,
-			Object: runtime.RawExtension{Raw: pod}, Options: runtime.RawExtension{Raw: []byte(options)},
-		},
+		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"}, Request: r,
 	})
 }
 
@@ -141,10 +155,10 @@ func (s Scenario) Configurations(client Client) (validating []*admissionregistra
 ) {
 	add := func(name string, from, to int) {
 		if s.Stage == Mutate {
-			mutating = append(mutating, mutatingConfiguration(name, client, from, to, s.Hooks))
+			mutating = append(mutating, s.mutatingConfiguration(name, client, from, to))
 			return
 		}
-		validating = append(validating, validatingConfiguration(name, client, from, to, s.Hooks))
+		validating = append(validating, s.validatingConfiguration(name, client, from, to))
 	}
 	add(Configuration, 0, s.Hooks)
 	for from := s.Hooks; from < s.Configured; from += hooksPerConfiguration {
@@ -153,36 +167,38 @@ func (s Scenario) Configurations(client Client) (validating []*admissionregistra
 	return validating, mutating
 }
 
-func mutatingConfiguration(name string, client Client, from, to, matching int) *admissionregistrationv1.MutatingWebhookConfiguration {
+func (s Scenario) mutatingConfiguration(name string, client Client, from, to int) *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	none := admissionregistrationv1.SideEffectClassNone
 	for i := from; i < to; i++ {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{
-			Name: Hook(i), ClientConfig: client(i), Rules: rules(i, matching), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			Name: s.hook(i), ClientConfig: client(i), Rules: s.rules(i), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 		})
 	}
 	legacyscheme.Scheme.Default(c)
 	return c
 }
 
-func validatingConfiguration(name string, client Client, from, to, matching int) *admissionregistrationv1.ValidatingWebhookConfiguration {
+func (s Scenario) validatingConfiguration(name string, client Client, from, to int) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	none := admissionregistrationv1.SideEffectClassNone
 	for i := from; i < to; i++ {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
-			Name: Hook(i), ClientConfig: client(i), Rules: rules(i, matching), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			Name: s.hook(i), ClientConfig: client(i), Rules: s.rules(i), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 		})
 	}
 	legacyscheme.Scheme.Default(c)
 	return c
 }
 
-// rules match the creation of Pods, for the first hooks; for the others the deletion of Pods, or custom resources.
-func rules(hook, matching int) []admissionregistrationv1.RuleWithOperations {
+// rules match the creation of Pods, or their deletion if that is reviewed, for the first hooks; for the others the deletion of Pods, or custom resources.
+func (s Scenario) rules(hook int) []admissionregistrationv1.RuleWithOperations {
 	operation := admissionregistrationv1.Create
 	rule := admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}
 	switch {
-	case hook < matching:
+	case hook < s.Hooks && s.Deleting:
+		operation = admissionregistrationv1.Delete
+	case hook < s.Hooks:
 	case hook%2 == 0:
 		operation = admissionregistrationv1.Delete
 	default:

@@ -12,8 +12,9 @@ import (
 // else happens on the machine falls on all of them alike, and one round of two cells is a ratio.
 type Group []report.Cell
 
-// All is a whole run: every number of hooks with Pods of 2 kB and 20 kB, fewer with 1 MB, and what is promised beside.
-func All() []Group {
+// All is a whole run: every number of hooks with Pods of 2 kB and 20 kB, fewer with 1 MB, what is promised beside, and hosts and webhooks in
+// some languages.
+func All(languages ...string) []Group {
 	var all []Group
 	for _, bytes := range []int{scenario.Small, scenario.Medium} {
 		few := table(bytes, true, spread{1, 1}, spread{8, 8}, spread{8, 1})
@@ -22,14 +23,15 @@ func All() []Group {
 		}
 		all = append(all, few, table(bytes, true, spread{32, 32}, spread{32, 1}))
 	}
-	return append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}),
+	all = append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}),
 		observed(), adapted(), patching(), protocols(), speculation(), hedging())
+	return append(all, spoken(languages, scenario.Small, scenario.Medium)...)
 }
 
 // Short shows whether it is worth while to run all: the targets, with Pods of 2 kB.
-func Short() []Group {
+func Short(languages ...string) []Group {
 	few := append(table(scenario.Small, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), configured()...)
-	return []Group{few, observed(), adapted(), speculation(), hedging()}
+	return append([]Group{few, observed(), adapted(), speculation(), hedging()}, spoken(languages, scenario.Small)...)
 }
 
 // Select keeps the cells whose names a pattern matches, as "validate/2kB/8 hooks/8 hosts/dispatcher/full".
@@ -142,6 +144,27 @@ func hedging() Group {
 	return append(g, cells(scenario.Replicas(true, true), report.Steady, report.Dispatcher)...)
 }
 
+// spoken are a host and a webhook in each language, in turns.
+func spoken(languages []string, sizes ...int) []Group {
+	var all []Group
+	for _, language := range languages {
+		for _, bytes := range sizes {
+			for _, deleting := range []bool{false, true} {
+				who := []report.Contender{report.Host, report.Framework}
+				if language == "go" && deleting {
+					who = append(who, report.Bare)
+				}
+				var g Group
+				for _, load := range report.InFlights() {
+					g = append(g, cells(scenario.Policy(language, bytes, deleting), load, who...)...)
+				}
+				all = append(all, g)
+			}
+		}
+	}
+	return all
+}
+
 const (
 	// partOfSearch is the part of a cell's time that each number of callers is tried for before it. Connections are open and
 	// caches are filled then.
@@ -154,6 +177,9 @@ const (
 	slowly = 3
 	// warmCallers send reviews before such a load, each one for every warmEach of the duration.
 	warmCallers, warmEach = 16, 25 * time.Millisecond
+	// languageCallers send reviews to a program of a language, which compiles itself meanwhile, until it has worked for timesToWarm times the
+	// duration; that of Java for timesToWarmJava. It takes patience times as long at most.
+	languageCallers, timesToWarm, timesToWarmJava, patience = 64, 2, 12, 4
 	// maxCallers is the most callers of a full load.
 	maxCallers = 128
 	// largeCallers is the most callers that send reviews of 1 MB: each of them holds several copies for each hook.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/portcullis-mesh/portcullis/bench/languages"
 	"github.com/portcullis-mesh/portcullis/bench/limits"
 	"github.com/portcullis-mesh/portcullis/bench/measure"
 	"github.com/portcullis-mesh/portcullis/bench/mesh"
@@ -18,6 +20,10 @@ type subject struct {
 	review measure.Review
 	calls  func() int64 // of hooks, so far; nil when there are no hooks
 	close  func() error // nil when another subject closes what is shared
+
+	// cpu is the processor time of a program in a process of its own; nil in this one. compiled tells that it has had reviews before.
+	cpu      func() (time.Duration, error)
+	compiled bool
 
 	// like is another subject with the same number of callers; nil for the best one. How many calls share a frame depends on it.
 	like *subject
@@ -33,6 +39,14 @@ func (s *subject) called() int64 {
 		return 0
 	}
 	return s.calls()
+}
+
+// spent is the processor time of the program in a process of its own; 0 without.
+func (s *subject) spent() (time.Duration, error) {
+	if s.cpu == nil {
+		return 0, nil
+	}
+	return s.cpu()
 }
 
 // subjectKey is what a subject is known by.
@@ -51,6 +65,9 @@ func (g *group) subject(c report.Cell) *subject {
 func (g *group) start(ctx context.Context, c report.Cell) error {
 	if g.subject(c) != nil {
 		return nil
+	}
+	if c.Language != "" {
+		return g.startProgram(ctx, c)
 	}
 	add := func(who report.Contender, s *subject) { g.subjects[subjectKey{c.Scenario, who}] = s }
 	switch c.Contender {
@@ -101,6 +118,16 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 	default:
 		return fmt.Errorf("nobody is called %q", c.Contender)
 	}
+	return nil
+}
+
+// startProgram starts a program in a process of its own.
+func (g *group) startProgram(ctx context.Context, c report.Cell) error {
+	p, err := languages.Start(ctx, languages.Options{Root: g.options.Root, Scenario: c.Scenario, Contender: c.Contender, Keys: g.keys})
+	if err != nil {
+		return err
+	}
+	g.subjects[subjectKey{c.Scenario, c.Contender}] = &subject{review: p.Review, close: p.Close, cpu: p.CPU}
 	return nil
 }
 

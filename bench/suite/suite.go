@@ -29,6 +29,8 @@ type Options struct {
 	Least int
 	// Progress gets a line for each group and for each cell.
 	Progress io.Writer
+	// Root is the root of the repository, below which programs of other languages are.
+	Root string
 	// Profiles are taken of each cell; zero is none.
 	Profiles Profiles
 }
@@ -160,6 +162,9 @@ func (g *group) load(ctx context.Context, c report.Cell) (measure.Load, error) {
 	case report.Steady:
 		return measure.Load{Rate: steadyRate, Duration: slowly * duration, Least: g.options.Least}, g.warm(ctx, c)
 	}
+	if n := c.Load.Callers(); n > 0 {
+		return measure.Load{Callers: min(n, g.options.Callers), Duration: duration, Least: 1}, g.compile(ctx, c)
+	}
 	callers, throughput, err := g.search(ctx, c)
 	if c.Load == report.Full {
 		return measure.Load{Callers: callers, Duration: duration, Least: 1}, err
@@ -174,6 +179,29 @@ func (g *group) warm(ctx context.Context, c report.Cell) error {
 		Callers: min(warmCallers, g.options.Callers), Least: max(1, int(g.options.Duration/warmEach)),
 	})
 	return err
+}
+
+// compile sends reviews that do not count to a program in a process of its own, before its first load.
+func (g *group) compile(ctx context.Context, c report.Cell) error {
+	s := g.subject(c)
+	if s.compiled {
+		return nil
+	}
+	s.compiled = true
+	enough := timesToWarm * g.options.Duration
+	if c.Language == "java" {
+		enough = timesToWarmJava * g.options.Duration
+	}
+	load := measure.Load{Callers: min(languageCallers, g.options.Callers), Duration: g.options.Duration, Least: 1}
+	for begun := time.Now(); time.Since(begun) < patience*enough; {
+		if _, err := measure.Run(ctx, s.review, load); err != nil {
+			return err
+		}
+		if spent, err := s.spent(); err != nil || spent >= enough {
+			return err
+		}
+	}
+	return nil
 }
 
 // search finds the callers of a full load, and the throughput; once for each subject.
@@ -197,10 +225,19 @@ func (g *group) search(ctx context.Context, c report.Cell) (callers int, through
 func (g *group) measure(ctx context.Context, c report.Cell, load measure.Load) (measure.Sample, error) {
 	s := g.subject(c)
 	before := s.called()
+	spent, err := s.spent()
+	if err != nil {
+		return measure.Sample{}, err
+	}
 	sample, err := measure.Run(ctx, s.review, load)
 	if err != nil {
 		return sample, err
 	}
+	after, err := s.spent()
+	if err != nil {
+		return sample, err
+	}
+	sample.ProcessCPU = (after - spent).Seconds() * 1e6 / float64(sample.Reviews)
 	sample.Calls = float64(s.called()-before) / float64(sample.Reviews)
 	if c.Load == report.Full {
 		s.throughput = max(s.throughput, sample.Throughput)

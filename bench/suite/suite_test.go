@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/portcullis-mesh/portcullis/bench/languages"
 	"github.com/portcullis-mesh/portcullis/bench/limits"
 	"github.com/portcullis-mesh/portcullis/bench/measure"
 	"github.com/portcullis-mesh/portcullis/bench/mesh"
@@ -24,14 +25,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // reviews is how many reviews everyone gets here.
 const reviews = 3
 
+// root is that of the repository.
+const root = "../.."
+
 func TestEveryCellRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts every combination: skipped by -short")
 	}
 	var progress bytes.Buffer
-	groups := suite.All()
+	built, missing := languages.Built(root)
+	for _, m := range missing {
+		t.Log(m)
+	}
+	groups := suite.All(built...)
 	results, failed, err := suite.Run(t.Context(), suite.Options{
-		Groups: groups, Duration: time.Millisecond, Rounds: 1, Callers: 1, Least: 1, Progress: &progress,
+		Groups: groups, Duration: time.Millisecond, Rounds: 1, Callers: 1, Least: 1, Root: root, Progress: &progress,
 	})
 	if err != nil || len(failed) > 0 {
 		t.Fatalf("%v, %v\n%s", err, failed, progress.String())
@@ -52,13 +60,13 @@ func TestEveryCellRuns(t *testing.T) {
 
 func TestAShortRunHasEveryTargetOfOneSize(t *testing.T) {
 	whole := map[report.Cell]bool{}
-	for _, g := range suite.All() {
+	for _, g := range suite.All(scenario.Languages()...) {
 		for _, c := range g {
 			whole[c] = true
 		}
 	}
 	some := 0
-	for _, g := range suite.Short() {
+	for _, g := range suite.Short(scenario.Languages()...) {
 		for _, c := range g {
 			if some++; !whole[c] {
 				t.Errorf("%s is in no whole run", c)

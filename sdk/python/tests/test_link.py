@@ -4,9 +4,9 @@ import asyncio
 
 from simple import allowing
 
-from portcullis_host import Host, SessionError
+from portcullis_host import Host, Request, Response, SessionError, allow
 from portcullis_host._limits import MAX_OUTBOX
-from portcullis_host.contract import host
+from portcullis_host.contract import admission, host
 
 
 class Flood:
@@ -58,6 +58,51 @@ async def test_a_dispatcher_that_does_not_read_is_not_read_from() -> None:
     await asyncio.wait_for(flood.went_on.wait(), 20)
     serving.cancel()
     await asyncio.wait({serving})
+
+
+class Batches(Flood):
+    """A dispatcher that sends frames of two reviews each, one in each turn of the event loop, and then nothing."""
+
+    def __init__(self, frames: int) -> None:
+        super().__init__()
+        self.frames = frames
+        self.verdicts: list[int] = []
+        self.ended = asyncio.Event()
+
+    async def read(self) -> bytes | None:
+        self.sent += 1
+        if self.sent == 1:
+            welcome = host.Welcome(protocol=1, capabilities=["batches"])
+            return host.ConnectResponse(welcome=welcome).SerializeToString()
+        if self.sent > self.frames + 1:
+            await self.ended.wait()
+            return None
+        await asyncio.sleep(0)
+        reviews = [review(2 * self.sent), review(2 * self.sent + 1)]
+        return host.ConnectResponse(reviews=host.Reviews(reviews=reviews)).SerializeToString()
+
+    async def write(self, frame: bytes) -> None:
+        message = host.ConnectRequest.FromString(frame)
+        if message.HasField("verdict") or message.HasField("verdicts"):
+            self.verdicts.append(max(1, len(message.verdicts.verdicts)))
+        if sum(self.verdicts) == 2 * self.frames:
+            self.ended.set()
+
+
+def review(call_id: int) -> host.Review:
+    hook = host.HookCall(name="v", stage=admission.STAGE_VALIDATE, remaining_ms=10_000)
+    return host.Review(call_id=call_id, hooks=[hook], request=admission.AdmissionRequest(uid=str(call_id)))
+
+
+async def test_verdicts_of_reviews_that_come_one_after_the_other_go_together() -> None:
+    h, batches = Host("test"), Batches(3)
+
+    @h.validate("v")
+    async def _(_request: Request) -> Response:  # Not in a thread, which runs when it can.
+        return allow()
+
+    await asyncio.wait_for(h.serve(batches), 20)
+    assert batches.verdicts == [6]
 
 
 class Broken(Flood):

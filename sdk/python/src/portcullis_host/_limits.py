@@ -45,6 +45,9 @@ MAX_BATCH: Final = 64
 MAX_BATCH_BYTES: Final = 64 << 10
 """Number and size of the verdicts in one frame."""
 
+BATCH_TURNS: Final = 5
+"""Turns of the event loop in which further verdicts may join several that wait."""
+
 MAX_EARLY_CANCELS: Final = 1024
 """Cancellations that a session remembers before their reviews, and hooks that they name."""
 

@@ -10,7 +10,7 @@ from portcullis_host._budget import Budget
 from portcullis_host._caller import Caller
 from portcullis_host._errors import SessionError, public_text
 from portcullis_host._hooks import Hooks, Readiness, is_async
-from portcullis_host._limits import MAX_OUTBOX, PROBE_TIMEOUT, SECOND
+from portcullis_host._limits import BATCH_TURNS, MAX_OUTBOX, PROBE_TIMEOUT, SECOND
 from portcullis_host._session import (
     NEVER,
     Abort,
@@ -174,6 +174,11 @@ class Link:
         try:
             while True:
                 await self._to_send.wait()
+                if self._session.waiting > 1:
+                    # A frame costs far more than a verdict. The reviews that are being read are judged meanwhile, and the dispatcher
+                    # sends its next ones together, too. Nothing waits for a handler that takes its time.
+                    for _ in range(BATCH_TURNS):
+                        await asyncio.sleep(0)
                 self._to_send.clear()
                 last = self._session.last
                 for frame in self._session.take_frames():
