@@ -17,7 +17,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/initializer/gateway"
 	"github.com/portcullis-mesh/portcullis/initializer/service"
-	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
 // initializerService lets controllers initialize staged objects, and operators look at them: over gRPC on the listener for hosts, and as
@@ -27,11 +26,14 @@ type initializerService struct {
 	gateway *gateway.Gateway
 }
 
-// newInitializerService makes it. objects is nil without a store.
-func (a *app) newInitializerService(objects *staged.Store) (*initializerService, error) {
-	o := service.Options{Grants: initializerGrants{a.store.Configuration, a.config.stores.operator}, Identity: caller, Logger: a.log}
-	if objects != nil {
-		o.Store = objects
+// newInitializerService makes it, for the objects of a.initializers.
+func (a *app) newInitializerService() (*initializerService, error) {
+	o := service.Options{
+		Grants: initializerGrants{a.store.Configuration, a.config.stores.operator}, Identity: caller,
+		MaxObjectBytes: a.config.initializers.limits.ObjectBytes, Logger: a.log,
+	}
+	if a.initializers != nil {
+		o.Store = a.initializers.store
 	}
 	var err error
 	s := &initializerService{}
