@@ -89,8 +89,8 @@ func (s *Service) Delete(ctx context.Context, r *initializerv1.DeleteRequest) (*
 		return nil, err
 	}
 	key := now.GetKey()
-	granted := func(name string) bool { return v.granted(key.GetCluster(), name) }
-	if err := initializer.Delete(now, r.GetUid(), r.GetResourceVersion(), granted, v.Operator); err != nil {
+	who := initializer.Deleter{Granted: func(name string) bool { return v.granted(key.GetCluster(), name) }, Operator: v.Operator}
+	if err := initializer.Delete(now, r.GetUid(), r.GetResourceVersion(), who); err != nil {
 		return nil, s.answer(err)
 	}
 	gone, err := s.o.Store.Delete(ctx, key, now.GetUid(), r.GetResourceVersion())
