@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,6 +47,7 @@ func TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled(t *testing.T) {
 	gate := make(chan struct{})
 	i.host(t, func(h *hostsdk.Host) {
 		for n, name := range names {
+			act := marks(name)
 			h.Initialize(name, func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 				if n == 1 {
 					waiting.Add(1)
@@ -55,7 +57,7 @@ func TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled(t *testing.T) {
 						return nil, ctx.Err()
 					}
 				}
-				return marks(name)(ctx, r)
+				return act(ctx, r)
 			})
 		}
 	})
@@ -81,9 +83,11 @@ func TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled(t *testing.T) {
 	l.wantAllInitializedOnce(t, creates)
 	t.Logf("%d CREATEs in %d attempts: 50%% within %s, 99%% within %s, the longest %s", creates, l.attempts.Load(),
 		l.quantile(0.5), l.quantile(0.99), l.quantile(1))
-	for n, d := range dispatchers[1:] {
-		if bytes, err := d.Metric(t.Context(), "process_resident_memory_bytes"); err == nil {
-			t.Logf("dispatcher %d has %.0f MiB resident", n+2, bytes/(1<<20))
+	for _, d := range dispatchers[1:] {
+		if metrics, err := d.Metrics(t.Context()); err == nil {
+			_, resident, _ := strings.Cut(metrics, "\nprocess_resident_memory_bytes ")
+			resident, _, _ = strings.Cut(resident, "\n")
+			t.Logf("a dispatcher has %s bytes resident", resident)
 		}
 	}
 }
