@@ -58,7 +58,7 @@ type initialized struct {
 func newInitialized(t *testing.T, documents ...string) *initialized {
 	t.Helper()
 	i := &initialized{prefix: "/" + rand.Text() + "/"}
-	i.road = newRoadWith(t, mesh.Options{Documents: documents, Args: []string{
+	i.road = newRoadWith(t, mesh.Options{OneAuthority: true, Documents: documents, Args: []string{
 		"--etcd=http://" + cluster.EtcdAddress(), "--etcd-create", "--etcd-prefix=" + i.prefix, "--operator=operator", "--ready-timeout=1ns",
 	}})
 	i.balancer = mesh.Balance(t, mesh.BridgePort, i.dispatcher)

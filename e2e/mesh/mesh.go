@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,9 @@ type Options struct {
 	Portcullis string
 	// Callers signs the certificates of those who send reviews.
 	Callers *pki.Authority
+	// OneAuthority has the mesh's authority vouch for callers too: for clients
+	// that call services of the mesh on the listener for API servers.
+	OneAuthority bool
 	// Documents are the configuration at the start: see [Mesh.Configure].
 	Documents []string
 	// Args are further arguments of every dispatcher.
@@ -81,7 +85,11 @@ func New(t testing.TB, options Options) *Mesh {
 		t.Fatal(err)
 	}
 	m.write(t, "mesh-ca.crt", authority.PEM())
-	m.write(t, "callers-ca.crt", options.Callers.PEM())
+	callers := options.Callers.PEM()
+	if options.OneAuthority {
+		callers = append(slices.Clone(callers), authority.PEM()...)
+	}
+	m.write(t, "callers-ca.crt", callers)
 	m.RotateCertificate(t)
 	m.Configure(t, "initial", options.Documents...)
 	return m
