@@ -106,7 +106,9 @@ var hostValues = map[string][]string{
 	"default values": {"image.repository=imagepolicy"},
 	"cert-manager":   {"image.repository=imagepolicy", "certificate.certManager.enabled=true", "certificate.certManager.identity=spiffe://mesh/imagepolicy"},
 	"its hooks":      {"image.repository=imagepolicy", "configuration.files.hooks\\.yaml=x", "configuration.namespace=NAMESPACE"},
-	"no probe":       {"image.repository=imagepolicy", "readyPort=0", "networkPolicy.enabled=false", "podDisruptionBudget.enabled=false", "spreadOver={kubernetes.io/hostname}"},
+	"no probe": {
+		"image.repository=imagepolicy", "readyPort=0", "networkPolicy.enabled=false", "podDisruptionBudget.enabled=false", "spreadOver={kubernetes.io/hostname}",
+	},
 	"everything further": {
 		"image.repository=imagepolicy", "image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets={regcred}", "replicas=3",
 		"dispatchers={mesh-0:8444,mesh-1:8444}", "serviceAccountName=reader", "extraArgs={--cert,/etc/host/tls/other.crt}", "nodeSelector.role=mesh",

@@ -24,19 +24,19 @@ func renderHost(t *testing.T, set ...string) (*Rendered, error) {
 func TestBadValuesOfAHostAreRefused(t *testing.T) {
 	for set, want := range map[string]string{
 		"replicas=2": "image.repository is missing",
-		hostValues + ",certificate.certManager.enabled=true":               "certificate.certManager.identity is missing",
-		hostValues + ",certificate.certManager.identity=imagepolicy":       "at '/certificate/certManager/identity'",
-		hostValues + ",certificate.certManager.duration=90d":               "at '/certificate/certManager/duration'",
-		hostValues + ",certificate.secret=x":                               "additional properties 'secret' not allowed",
-		hostValues + ",dispatchers={mesh}":                                 "at '/dispatchers/0'",
-		hostValues + ",dispatchers={mesh:8444\\,other:8444}":               "at '/dispatchers/0'",
-		hostValues + ",dispatchers=":                                       "at '/dispatchers'",
-		hostValues + ",replicas=0":                                         "at '/replicas'",
-		hostValues + ",readyPort=70000":                                    "at '/readyPort'",
-		hostValues + ",terminationGracePeriodSeconds=13":                   "at '/terminationGracePeriodSeconds'",
-		hostValues + ",configuration.files.hooks\\.txt=x":                  "hooks.txt",
-		hostValues + ",podDisruptionBudget.maxUnavailable=0":               "at '/podDisruptionBudget/maxUnavailable'",
-		hostValues + ",networkPolicy.hostsFrom=x": "additional properties 'hostsFrom' not allowed",
+		hostValues + ",certificate.certManager.enabled=true":         "certificate.certManager.identity is missing",
+		hostValues + ",certificate.certManager.identity=imagepolicy": "at '/certificate/certManager/identity'",
+		hostValues + ",certificate.certManager.duration=90d":         "at '/certificate/certManager/duration'",
+		hostValues + ",certificate.secret=x":                         "additional properties 'secret' not allowed",
+		hostValues + ",dispatchers={mesh}":                           "at '/dispatchers/0'",
+		hostValues + ",dispatchers={mesh:8444\\,other:8444}":         "at '/dispatchers/0'",
+		hostValues + ",dispatchers=":                                 "at '/dispatchers'",
+		hostValues + ",replicas=0":                                   "at '/replicas'",
+		hostValues + ",readyPort=70000":                              "at '/readyPort'",
+		hostValues + ",terminationGracePeriodSeconds=13":             "at '/terminationGracePeriodSeconds'",
+		hostValues + ",configuration.files.hooks\\.txt=x":            "hooks.txt",
+		hostValues + ",podDisruptionBudget.maxUnavailable=0":         "at '/podDisruptionBudget/maxUnavailable'",
+		hostValues + ",networkPolicy.hostsFrom=x":                    "additional properties 'hostsFrom' not allowed",
 	} {
 		if _, err := renderHost(t, set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--set %s: error %v, want one that says %s", set, err, want)
