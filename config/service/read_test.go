@@ -2,6 +2,10 @@ package service_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
 var policyKey = &configv1.ConfigKey{Kind: "ValidatingWebhookConfiguration", Name: "p"}
@@ -122,6 +127,38 @@ func TestARemovalEndsWhenNoReviewIsJudgedByIt(t *testing.T) {
 		t.Errorf("waited for it: %v, %v", waited.last, err)
 	}
 	f.applied("root", policy("p", ""), expecting("0"))
+}
+
+// TestMoreRemovalsEndTogetherThanATransactionTakes: an etcd that is not embedded takes 128 operations in one by default.
+func TestMoreRemovalsEndTogetherThanATransactionTakes(t *testing.T) {
+	const removals, appliedTogether = 150, 40
+	f := newFixtureOf(t, etcdtest.Start(t).Store(), nil)
+	var documents []string
+	for i := range removals {
+		documents = append(documents, policy(fmt.Sprint("p", i), ""))
+	}
+	for some := range slices.Chunk(documents, appliedTogether) {
+		f.applied("root", strings.Join(some, "\n---\n"))
+	}
+	for i := range removals {
+		key := &configv1.ConfigKey{Kind: policyKey.GetKind(), Name: fmt.Sprint("p", i)}
+		if _, err := f.Delete(f.as("root"), &configv1.DeleteRequest{Key: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = f.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	f.until(func() bool {
+		state, err := f.store.Read(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(slices.Collect(maps.Values(state.Records)), func(r *etcdstore.Record) bool { return r.Removing })
+	})
+	f.applied("root", documents[0])
 }
 
 func TestOnlyWhoHasARoleMayRead(t *testing.T) {

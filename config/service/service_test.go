@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,15 +51,25 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(etcd.Close)
-	f := &fixture{t: t, client: etcd.Client(), others: map[config.Key]config.Object{}, shadows: shadow.NewRecorder(0)}
-	if f.store, err = etcdstore.New(etcdstore.Options{Client: etcd.Client()}); err != nil {
+	objects, err := etcdstore.New(etcdstore.Options{Client: etcd.Client()})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.store.Init(t.Context()); err != nil {
+	if err := objects.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	f := newFixtureOf(t, objects, etcd.Backup)
+	f.client = etcd.Client()
+	return f
+}
+
+// newFixtureOf is a service of a store.
+func newFixtureOf(t *testing.T, objects *etcdstore.Store, backup func(io.Writer) error) *fixture {
+	t.Helper()
+	f := &fixture{t: t, store: objects, others: map[config.Key]config.Object{}, shadows: shadow.NewRecorder(0)}
+	var err error
 	f.Service, err = service.New(service.Options{
-		Objects: f.store, Live: f, Backup: etcd.Backup, Operators: identity.Grant{Names: []string{"root"}},
+		Objects: f.store, Live: f, Backup: backup, Operators: identity.Grant{Names: []string{"root"}},
 		Inspect: lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly,
 		Identity: func(ctx context.Context) identity.Peer {
 			if peer, ok := ctx.Value(caller{}).(identity.Peer); ok {
