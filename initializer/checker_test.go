@@ -68,7 +68,7 @@ type world struct {
 func chainOf() []string { return []string{"a", "b"} }
 
 func newWorld(v *variant) world {
-	w := world{variant: v, holder: creating, deleter: true, actors: [3]actor{{names: "a", left: 2}, {names: "a", left: 2}, {names: "bx", left: 3}}}
+	w := world{variant: v, holder: creating, deleter: true, actors: [3]actor{{names: "a", left: 2}, {names: "a", left: 2}, {names: "bx", left: 2}}}
 	if v.hosted {
 		w.actors[0].left, w.actors[1].left = 0, 0
 	}

@@ -82,9 +82,15 @@ func (h *Hold) add(x *call) bool {
 
 // Staged returns uid and resource version of the staged object as it is known here; empty before it was staged.
 func (h *Hold) Staged() (uid, resourceVersion string) {
+	o := h.known()
+	return o.GetUid(), o.GetResourceVersion()
+}
+
+// known is what is staged, as it is known here; nil before.
+func (h *Hold) known() *initializerv1.StagedObject {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.seen.GetUid(), h.seen.GetResourceVersion()
+	return h.seen
 }
 
 // see takes what is staged now, and accounts for its size.

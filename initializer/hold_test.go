@@ -2,12 +2,16 @@ package initializer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -277,5 +281,265 @@ func TestACancelledCallIsDone(t *testing.T) {
 	d.gone()
 	if r := start(t, h, pod("p"), first).end(); r.Failure == nil || r.Failure.Kind != review.FailureCancelled {
 		t.Errorf("a call after the release: %+v", r)
+	}
+}
+
+// host is the stream to a host: the test answers, or sees that the call is cancelled.
+type host struct {
+	asked     chan func(review.Result)
+	cancelled chan struct{}
+}
+
+func newHost() *host {
+	return &host{asked: make(chan func(review.Result), 1), cancelled: make(chan struct{})}
+}
+
+// ask has the contract of a backend.
+func (h *host) ask(done func(review.Result)) (cancel func()) {
+	var ended sync.Once
+	end := func(r review.Result) { ended.Do(func() { done(r) }) }
+	h.asked <- end
+	return func() {
+		ended.Do(func() {
+			close(h.cancelled)
+			done(review.Cancelled())
+		})
+	}
+}
+
+// startAsking asks the hosts of the first of the pending initializers.
+func startAsking(t *testing.T, h *initializer.Hold, to *host, object string, pending ...string) *asked {
+	t.Helper()
+	x := &asked{t: t, result: make(chan review.Result, 1)}
+	x.cancel = h.Start(t.Context(), review.Call{Deadline: time.Now().Add(patience)}, []byte(object), pending, to.ask, func(r review.Result) { x.result <- r })
+	return x
+}
+
+// request waits until the host is asked.
+func (h *host) request(t *testing.T) func(review.Result) {
+	t.Helper()
+	select {
+	case answer := <-h.asked:
+		return answer
+	case <-time.After(patience):
+		t.Fatal("the host is not asked")
+		return nil
+	}
+}
+
+func patchOf(t *testing.T, from, to string) []byte {
+	t.Helper()
+	patch, err := conversion.DiffPatch([]byte(from), []byte(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return patch
+}
+
+// A host is asked once its object is staged; what it answers is staged with the next initializer, which is a controller here.
+func TestAHostAndThenAController(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	h, to := d.stage(podReview("prod", "r1", pod("p"))), newHost()
+	call := startAsking(t, h, to, pod("p"), first, second)
+	answer := to.request(t)
+	if uid, version := h.Staged(); uid == "" || version == "" {
+		t.Errorf("the host is asked before the object is staged: %q, %q", uid, version)
+	}
+	answer(review.Result{
+		Verdict: &admissionv1.AdmissionResponse{Allowed: true, Patch: patchOf(t, pod("p"), labelled("p", "a")), PatchType: "JSONPatch", Warnings: []string{"w"}},
+		Timing:  review.Timing{Host: time.Second},
+	})
+	r := call.end()
+	if r.Verdict.GetWarnings()[0] != "w" || r.Timing.Host != time.Second || r.Timing.Queued <= 0 {
+		t.Errorf("result %+v", r)
+	}
+	call = start(t, h, labelled("p", "a"), second)
+	o := controller{t, d.store, second}.turn()
+	equalJSON(t, "what the controller sees", labelled("p", "a"), string(o.GetObject().GetRaw()))
+	controller{t, d.store, second}.act(labelled("p", "b"))
+	equalJSON(t, "after both", labelled("p", "b"), call.allowed(labelled("p", "a")))
+	h.Release(t.Context())
+	d.gone()
+}
+
+// What ends the wait for a host.
+func TestAHostIsNoLongerAsked(t *testing.T) {
+	for name, test := range map[string]struct {
+		do   func(*testing.T, *dispatcher, *asked)
+		want func(review.Result) bool
+	}{
+		"when the object is deleted": {
+			func(t *testing.T, d *dispatcher, _ *asked) {
+				o := controller{t, d.store, first}.turn()
+				if _, err := d.store.Delete(t.Context(), o.GetKey(), "", ""); err != nil {
+					t.Error(err)
+				}
+			},
+			func(r review.Result) bool { return r.Verdict.GetStatus().GetReason() == "Conflict" },
+		},
+		"when a controller has refused it": {
+			func(t *testing.T, d *dispatcher, _ *asked) {
+				c := controller{t, d.store, first}
+				if err := c.update(c.turn(), initializer.Change{Result: &admissionv1.Status{Status: "Failure", Message: "no"}}); err != nil {
+					t.Error(err)
+				}
+			},
+			func(r review.Result) bool { return r.Verdict.GetStatus().GetMessage() == "no" },
+		},
+		"when a controller has acted": {
+			func(t *testing.T, d *dispatcher, _ *asked) { controller{t, d.store, first}.act(pod("p")) },
+			func(r review.Result) bool {
+				return r.Verdict.GetAllowed() && r.Verdict.GetPatch() == nil && r.Verdict.GetPatchType() == ""
+			},
+		},
+		"when the call is cancelled": {
+			func(_ *testing.T, _ *dispatcher, call *asked) { call.cancel() },
+			func(r review.Result) bool { return r.Failure != nil && r.Failure.Kind == review.FailureCancelled },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newMesh(t).dispatcher(initializer.Options{})
+			to := newHost()
+			call := startAsking(t, d.stage(podReview("prod", "r1", pod("p"))), to, pod("p"), first)
+			to.request(t)
+			test.do(t, d, call)
+			if r := call.end(); !test.want(r) {
+				t.Errorf("result %+v", r)
+			}
+			select {
+			case <-to.cancelled:
+			case <-time.After(patience):
+				t.Error("the host is still asked")
+			}
+		})
+	}
+}
+
+// The names that an initializer adds are waited for within its call, unless they stand behind the next one.
+func TestInitializersAreAdded(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	h := d.stage(podReview("prod", "r1", pod("p")))
+	call := start(t, h, pod("p"), first, second)
+	a := controller{t, d.store, first}
+	if err := a.update(a.turn(), initializer.Change{Object: []byte(labelled("p", "a")), Pending: []string{"x.example.com", second, third}}); err != nil {
+		t.Fatal(err)
+	}
+	x := controller{t, d.store, "x.example.com"}
+	x.turn()
+	select {
+	case r := <-call.result:
+		t.Fatalf("the call ends before the added one has acted: %+v", r)
+	default:
+	}
+	x.act(labelled("p", "x"))
+	object := call.allowed(pod("p"))
+	equalJSON(t, "after the added one", labelled("p", "x"), object)
+
+	call = start(t, h, object, second)
+	controller{t, d.store, second}.act(object)
+	controller{t, d.store, third}.act(labelled("p", "c"))
+	equalJSON(t, "after the one behind the second", labelled("p", "c"), call.allowed(object))
+}
+
+// A controller need not wait for the holder: one that acts before its call has acted once.
+func TestTheNextOneActsEarly(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	h := d.stage(podReview("prod", "r1", pod("p")))
+	call := start(t, h, pod("p"), first, second)
+	controller{t, d.store, first}.act(labelled("p", "a"))
+	object := call.allowed(pod("p"))
+	controller{t, d.store, second}.act(labelled("p", "b"))
+	call = start(t, h, object, second) // whether or not its watch has told of that
+	equalJSON(t, "after both", labelled("p", "b"), call.allowed(object))
+}
+
+// The time of an initializer is over, and the next one is asked with the object of the chain, even if the first one acts at that moment.
+func TestTheNextOneIsAskedAfterATimeout(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	h := d.stage(podReview("prod", "r1", pod("p")))
+	call := start(t, h, pod("p"), first, second)
+	a := controller{t, d.store, first}
+	late := a.turn()
+	call.cancel()
+	call.end()
+	call = start(t, h, pod("p"), second)
+	b := controller{t, d.store, second}
+	equalJSON(t, "what the second one sees", pod("p"), string(b.turn().GetObject().GetRaw()))
+	var refused *initializer.RefusedError
+	err := a.update(late, initializer.Change{Object: []byte(labelled("p", "a"))})
+	if !errors.Is(err, staged.ErrConflict) && !errors.As(err, &refused) {
+		t.Errorf("the first one acts after its time: %v", err)
+	}
+	b.act(labelled("p", "b"))
+	equalJSON(t, "at the end", labelled("p", "b"), call.allowed(pod("p")))
+}
+
+func TestATimeoutNamesTheStagedObject(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	h := d.stage(podReview("prod", "r1", pod("p")))
+	result := make(chan review.Result, 1)
+	start(t, h, pod("p"), first).cancel() // it may take a while until there is a staged object: this call has only the time that is left
+	call := start(t, h, pod("p"), first)
+	controller{t, d.store, first}.turn()
+	call.cancel()
+	h.Start(t.Context(), review.Call{Deadline: time.Now().Add(50 * time.Millisecond)}, []byte(pod("p")), []string{first}, nil, func(r review.Result) { result <- r })
+	r := <-result
+	uid, version := h.Staged()
+	if r.Failure == nil || r.Failure.Kind != review.FailureTimeout || !strings.Contains(r.Failure.Error(), fmt.Sprintf("uid %q, resource version %q", uid, version)) {
+		t.Errorf("result %+v", r.Failure)
+	}
+}
+
+// One object of a name is held at a time; another review is told which, and the same one, which comes by another dispatcher, replaces it.
+func TestRepeatedCreates(t *testing.T) {
+	m := newMesh(t)
+	d, other := m.dispatcher(initializer.Options{}), m.dispatcher(initializer.Options{})
+	h := d.stage(podReview("prod", "r1", pod("p")))
+	call := start(t, h, pod("p"), first)
+	o := controller{t, other.store, first}.turn()
+
+	s := start(t, other.stage(podReview("prod", "r2", pod("p"))), pod("p"), first).end().Verdict.GetStatus()
+	want := &admissionv1.Status{
+		Status: "Failure", Code: 409, Reason: "AlreadyExists", Message: `pods "p" already exists: it is being initialized and waits for "a.example.com"`,
+		Details: &admissionv1.StatusDetails{Name: "p", Kind: "pods", Uid: o.GetUid()},
+	}
+	if diff := cmp.Diff(want, s, protocmp.Transform()); diff != "" {
+		t.Errorf("another review (-want +got):\n%s", diff)
+	}
+
+	again := other.stage(podReview("prod", "r1", pod("p")))
+	second := start(t, again, pod("p"), first)
+	if s := call.end().Verdict.GetStatus(); s.GetReason() != "Conflict" {
+		t.Errorf("the first hold of the same review: %v", s)
+	}
+	h.Release(t.Context())
+	controller{t, d.store, first}.act(labelled("p", "a"))
+	equalJSON(t, "the second hold", labelled("p", "a"), second.allowed(pod("p")))
+	again.Release(t.Context())
+	d.gone()
+}
+
+func TestGeneratedNames(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	const object = `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"p-","namespace":"default"}}`
+	names := map[string]bool{}
+	for i := range 3 {
+		call := start(t, d.stage(podReview("prod", fmt.Sprint("r", i), object)), object, first)
+		t.Cleanup(call.cancel)
+	}
+	for deadline := time.Now().Add(patience); len(names) < 3; <-time.After(5 * time.Millisecond) {
+		all, _, err := d.store.List(t.Context())
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%v, %v", all, err)
+		}
+		for _, o := range all {
+			names[o.GetKey().GetName()] = true
+			equalJSON(t, "the object", object, string(o.GetObject().GetRaw()))
+		}
+	}
+	for name := range names {
+		if len(name) != len("p-")+5 || !strings.HasPrefix(name, "p-") {
+			t.Errorf("name %q", name)
+		}
 	}
 }

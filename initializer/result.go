@@ -40,7 +40,7 @@ func (e *existsError) Error() string { return e.reason.Error() }
 func (x *call) result(ctx context.Context, err error) (r review.Result, outcome string) {
 	defer func() { r.Timing = x.timing() }()
 	h := x.hold
-	o := h.seen
+	o := h.known() // a call may end before its turn
 	var exists *existsError
 	var full *FullError
 	switch {
