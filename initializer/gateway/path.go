@@ -120,12 +120,15 @@ func parseQuery(values url.Values) (query, error) {
 	for name, into := range map[string]*bool{
 		"includeUninitialized": &q.uninitialized, "watch": &q.watch, "allowWatchBookmarks": &q.bookmarks, "sendInitialEvents": &q.initialEvents,
 	} {
-		if !values.Has(name) {
-			continue
-		}
-		var err error
-		if *into, err = strconv.ParseBool(values.Get(name)); err != nil && values.Get(name) != "" {
-			return query{}, badRequest("query %s=%q: true or false is wanted", name, values.Get(name))
+		text := values.Get(name)
+		switch is, err := strconv.ParseBool(text); {
+		case !values.Has(name):
+		case text == "": // means true, as API servers read it
+			*into = true
+		case err != nil:
+			return query{}, badRequest("query %s=%q: true or false is wanted", name, text)
+		default:
+			*into = is
 		}
 	}
 	q.noInitialEvents = values.Has("sendInitialEvents") && !q.initialEvents

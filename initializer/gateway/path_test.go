@@ -69,7 +69,7 @@ func TestParseQuery(t *testing.T) {
 		q.resourceVersion != "" || !q.initialEvents || q.noInitialEvents || q.timeout != maxWatch || q.uninitialized {
 		t.Errorf("%+v, %v", q, err)
 	}
-	if q, err := parse("watch&sendInitialEvents=false"); err != nil || !q.noInitialEvents {
+	if q, err := parse("watch&sendInitialEvents=false"); err != nil || !q.noInitialEvents || !q.watch {
 		t.Errorf("%+v, %v", q, err)
 	}
 	for _, bad := range []string{
