@@ -209,6 +209,7 @@ func TestKubectlApplyNamesTheFieldThatIsRefused(t *testing.T) {
 		`{kind: Cluster, spec: {identities: [a], kubeconfig: /k, namespaces: {static: {a: {}}}}}`:        `spec.namespaces`,
 		`{kind: ValidatingHookConfiguration, webhooks: [{name: policy, admissionReviewVersions: [v1]}]}`: `webhooks[0].name`,
 		`{kind: MutatingHookConfiguration, webhooks: [{sideEffects: None}]}`:                             `webhooks[0].name: Required value`,
+		`{kind: InitializerConfiguration, initializers: [{name: a.example.com, timeoutSeconds: 1}]}`:     `unknown field "initializers[0].timeoutSeconds"`,
 	} {
 		file := filepath.Join(t.TempDir(), "hooks.yaml")
 		writeFile(t, file, strings.Replace(document, "{", "{apiVersion: portcullis.dev/v1, metadata: {name: refused}, ", 1))

@@ -122,6 +122,7 @@ func inNamespace(t *testing.T, kubeconfig, namespace string) {
 var resources = map[string]string{
 	"HookRoute": "hookroutes", "Cluster": "clusters", "Role": "roles",
 	"ValidatingHookConfiguration": "validatinghookconfigurations", "MutatingHookConfiguration": "mutatinghookconfigurations",
+	"InitializerConfiguration": "initializerconfigurations",
 }
 
 // custom is the document of an object of our group.

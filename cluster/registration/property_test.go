@@ -131,7 +131,7 @@ func (g generator) objects() []match.Object {
 	var all []match.Object
 	for i := range 2 + g.IntN(4) {
 		h := hook{
-			name: fmt.Sprintf("h%d", i), kind: g.pick("mutating", "validating"), policy: g.pick("Fail", "Ignore"),
+			name: fmt.Sprintf("h%d", i), kind: g.pick("mutating", "validating", "initializing"), policy: g.pick("Fail", "Ignore"),
 			reinvocation: g.pick("Never", "IfNeeded"), namespace: g.pick("", "", "", "default"), exact: true,
 		}
 		for range 1 + g.IntN(3) {

@@ -89,8 +89,14 @@ func (h hook) document() *match.Object {
 	if h.namespace != "" {
 		selector.MatchLabels = map[string]string{"kubernetes.io/metadata.name": h.namespace}
 	}
-	object := &match.Object{}
-	if h.kind == "mutating" {
+	object := &match.Object{Initializes: h.kind == "initializing"}
+	if object.Initializes { // such a document says no more than this
+		selector, matching, h.conditions, h.reinvocation = &metav1.LabelSelector{}, admissionregistrationv1.Exact, nil, "Never"
+		for i := range rules {
+			rules[i].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
+		}
+	}
+	if h.kind == "mutating" || object.Initializes {
 		again := admissionregistrationv1.ReinvocationPolicyType(h.reinvocation)
 		object.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
@@ -423,6 +429,14 @@ func TestTimeouts(t *testing.T) {
 				{kind: "mutating", name: "b", timeout: 4, policy: "Ignore", rules: "CREATE::v1:*"},
 			},
 			want: map[string]int32{"fail-closed.mutate.portcullis": 8, "fail-open.mutate.portcullis": 5},
+		},
+		"initializers run one after the other, before mutating hooks": {
+			hooks: []hook{
+				{kind: "initializing", name: "a", timeout: 2, rules: "CREATE::v1:pods"},
+				{kind: "initializing", name: "b", timeout: 3, policy: "Ignore", rules: "CREATE::v1:*"},
+				{kind: "mutating", name: "c", timeout: 4, policy: "Ignore", rules: "CREATE,UPDATE::v1:pods"},
+			},
+			want: map[string]int32{"fail-closed.mutate.portcullis": 10, "fail-open.mutate.portcullis": 8},
 		},
 		"mutating hooks that never meet do not add up": {
 			hooks: []hook{

@@ -120,6 +120,24 @@ func TestCustomResourcesAreDocuments(t *testing.T) {
 	}
 }
 
+func TestInitializersAreCustomResources(t *testing.T) {
+	const document = "apiVersion: portcullis.dev/v1\nkind: InitializerConfiguration\nmetadata: {name: sidecars, uid: u4, resourceVersion: '9', generation: 1, managedFields: []}\n" +
+		"initializers:\n- {name: sidecars.example.com, rules: [{apiGroups: [''], apiVersions: [v1], resources: [pods]}]}\nstatus: {inForce: 1/1}\n"
+	c := newCluster(t, document, strings.NewReplacer("sidecars,", "bad,", "'pods'", "'*/*'", "[pods]", "['*/*']").Replace(document))
+	l, err := c.source.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = l.Decoded()
+	if len(l.Objects) != 1 || l.Objects[0].Key.String() != "InitializerConfiguration/sidecars" || !l.Objects[0].Initializes() ||
+		l.Objects[0].File != "initializerconfigurations.portcullis.dev/sidecars" {
+		t.Errorf("objects %+v", l.Objects)
+	}
+	if len(l.Problems) != 1 || l.Problems[0].Key.Name != "bad" || l.Problems[0].Field != "initializers[0].rules[0].resources[0]" {
+		t.Errorf("problems %v", l.Problems)
+	}
+}
+
 func TestOnlyTheDocumentMakesARevision(t *testing.T) {
 	c := newCluster(t, customRoute)
 	revision := func() string {

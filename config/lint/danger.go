@@ -29,6 +29,10 @@ const (
 	CodeOwnEntry = "danger-own-entry"
 )
 
+// everyNamespace is the remedy where hooks would have a namespaceSelector.
+const everyNamespace = "An initializer has no namespaceSelector and no conditions: name the namespace in spec.bypass.namespaces of each Cluster, " +
+	"if no hook has to see it."
+
 // IsDanger reports whether a finding has to be acknowledged.
 func IsDanger(code string) bool { return strings.HasPrefix(code, "danger-") }
 
@@ -51,9 +55,13 @@ func Dangers(ctx context.Context, s *match.Snapshot, ownNamespace string, only f
 			for i < len(d.writes) && (!mayStop(ctx, h, d.attributes[i]) || entries.keepsOut(h, &d.writes[i]) || bypassed.opens(h, d.attributes[i])) {
 				i++
 			}
+			why := d.why
+			if h.Initializes() {
+				why += " " + everyNamespace
+			}
 			if i < len(d.writes) {
 				findings = append(findings, warning(d.code, h.Path(".failurePolicy"), "hook %q fails closed and is asked about %s, for example: %s. %s",
-					h.ID.Name, d.what, d.writes[i].example(), d.why))
+					h.ID.Name, d.what, d.writes[i].example(), why))
 			}
 		}
 	}

@@ -81,10 +81,17 @@ func (c *entryChecker) check(cluster string, hooks []*match.Hook, bypass *match.
 		if i < 0 || h == nil {
 			continue
 		}
-		f := warning(CodeSystem, h.Path(".namespaceSelector"), "the entry %s of cluster %s fails closed and brings writes of kube-system, though no hook "+
+		field, initializers := ".namespaceSelector", ""
+		if h.Initializes() {
+			field = ""
+		}
+		if slices.ContainsFunc(e.Hooks, (*match.Hook).Initializes) {
+			initializers = " " + everyNamespace
+		}
+		f := warning(CodeSystem, h.Path(field), "the entry %s of cluster %s fails closed and brings writes of kube-system, though no hook "+
 			"of it that fails closed selects them, for example: %s. The namespaceSelectors of its %d hooks, this one among them, have no part in common "+
-			"that leaves kube-system out, so while the mesh is down the cluster cannot mend itself. Give each of the hooks the requirement %s NotIn (%s).",
-			e.Name, cluster, c.writes[i].example(), len(e.Hooks), corev1.LabelMetadataName, metav1.NamespaceSystem)
+			"that leaves kube-system out, so while the mesh is down the cluster cannot mend itself. Give each of the hooks the requirement %s NotIn (%s).%s",
+			e.Name, cluster, c.writes[i].example(), len(e.Hooks), corev1.LabelMetadataName, metav1.NamespaceSystem, initializers)
 		if !slices.ContainsFunc(c.findings, func(known match.Finding) bool { return known.Path == f.Path }) {
 			c.findings = append(c.findings, f)
 		}

@@ -326,7 +326,7 @@ func TestInitializersBeginOpenAndMayBeClosed(t *testing.T) {
 func TestInitializersThatExceedTheBudgetAreRefused(t *testing.T) {
 	f := newFixture(t)
 	f.applied("root", initializers("Ignore", "a", "b", "c"))
-	f.refused(codes.InvalidArgument, "timeout-budget", "root", initializers("Fail", "a", "b", "c"))
+	f.refused(codes.InvalidArgument, "may have to wait 15s", "root", initializers("Fail", "a", "b", "c"))
 	route := "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: r}\nspec: {configuration: init, stage: initialize, hosts: [h], timeout: TIMEOUT}"
 	f.applied("root", strings.Replace(route, "TIMEOUT", "1s", 1)+"\n---\n"+initializers("Fail", "a", "b", "c"))
 	f.refused(codes.InvalidArgument, "may have to wait 30s", "root", strings.Replace(route, "TIMEOUT", "10s", 1))

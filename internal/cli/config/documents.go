@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/directory"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -112,6 +113,7 @@ var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never w
 	"validatingwebhookconfiguration": "ValidatingWebhookConfiguration", "vwc": "ValidatingWebhookConfiguration",
 	"mutatingwebhookconfiguration": "MutatingWebhookConfiguration", "mwc": "MutatingWebhookConfiguration",
 	"externaladmissionhookconfiguration": "ValidatingWebhookConfiguration",
+	"initializerconfiguration":           kinds.InitializersKind, "initconf": kinds.InitializersKind,
 	"hookroute":                          "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
 }
 
@@ -124,7 +126,8 @@ func kindNamed(text string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w %q: "+
-		"use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), hookroute (hr), cluster or role", errNoKind, text)
+		"use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), initializerconfiguration (initconf), hookroute (hr), cluster or role",
+		errNoKind, text)
 }
 
 // completeKinds completes the first argument, a kind. Names are the mesh's, which the shell does not ask.
@@ -132,7 +135,7 @@ func completeKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "hookroute", "cluster", "role"}
+	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "initializerconfiguration", "hookroute", "cluster", "role"}
 	switch cmd.Name() {
 	case "get":
 		words = append(words, "dispatchers", "hosts", "hooks", "changes")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
@@ -88,7 +89,11 @@ const noHost = "no host"
 
 // ServedBy names the hosts or the webhook that answer the calls of a hook, in a few words.
 func (all OnDispatchers) ServedBy() string {
-	if !all[0].GetStreamed() {
+	switch {
+	case all[0].GetStreamed():
+	case all[0].GetHook().GetObject().GetKind() == kinds.InitializersKind:
+		return "controllers"
+	default:
 		return cmp.Or(all[0].GetUrl(), "-")
 	}
 	hosts, without := 0, 0
