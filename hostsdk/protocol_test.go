@@ -186,6 +186,8 @@ func (s *stage) register(host *hostsdk.Host, name string) {
 	switch handler := s.handler(name); name {
 	case "patch":
 		host.Mutate(name, handler)
+	case "initialize":
+		host.Initialize(name, handler)
 	case "unready":
 		host.Validate(name, handler, hostsdk.ReadyWhen(func(context.Context) error {
 			return hostsdk.NewError("cache is empty", nil)
@@ -204,7 +206,7 @@ func (s *stage) handler(name string) hostsdk.Handler {
 			return hostsdk.Deny("no").WithCause("spec.image", "latest"), nil
 		case "deny-at-length":
 			return hostsdk.Deny(strings.Repeat("no ", 100)), nil
-		case "patch", "stray-patch":
+		case "patch", "stray-patch", "initialize":
 			return hostsdk.Patch(r.Object()).WithWarnings("patched in round " + strconv.Itoa(r.Round)), nil
 		case "name-configuration":
 			return hostsdk.Allow().WithAudit("configuration", r.Configuration), nil

@@ -20,7 +20,7 @@ from typing import Any, cast
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-from portcullis_host import Cause, HandlerError, Host, Plaintext, Request, Response, TLSFiles, allow, deny, json_patch, patch
+from portcullis_host import Cause, HandlerError, Host, Initialized, Plaintext, Request, Response, TLSFiles, allow, deny, json_patch, patch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,7 @@ class Settings:
     drainTimeoutMs: int  # noqa: N815
     validate: list[str]
     mutate: list[str]
+    initialize: list[str]
     speculate: list[str]
     unready: list[str]
 
@@ -76,6 +77,8 @@ class Program:
             host.validate(hook, speculate=hook in s.speculate)(self.handler(hook))
         for hook in s.mutate:
             host.mutate(hook, speculate=hook in s.speculate)(self.handler(hook))
+        for hook in s.initialize:
+            host.initialize(hook)(self.initializer(hook))
         for hook in s.unready:
             host.ready(hook)(self.readiness(hook))
         return host
@@ -98,6 +101,24 @@ class Program:
                 self.say(event="returned", hook=hook, cancelled=cancelled)
 
         return handle
+
+    def initializer(self, hook: str) -> Callable[[dict[str, Any], Request], Awaitable[Initialized]]:
+        """Is every initializer: it does what the script says, as far as that is about the object."""
+
+        async def initialize(document: dict[str, Any], request: Request) -> Initialized:
+            self.say(event="called", hook=hook)
+            cancelled = False
+            try:
+                script = script_of(request)
+                await self.wait(script)
+                return initialized(script, document, request)
+            except asyncio.CancelledError:
+                cancelled = True
+                raise
+            finally:
+                self.say(event="returned", hook=hook, cancelled=cancelled)
+
+        return initialize
 
     async def wait(self, script: dict[str, Any]) -> None:
         """Is the first part of a script."""
@@ -197,6 +218,15 @@ def outcome(script: dict[str, Any], request: Request) -> Response:
             raise Panic(text)
         case _:
             return allow()
+
+
+def initialized(script: dict[str, Any], document: dict[str, Any], request: Request) -> Initialized:
+    """Completes an object as the script says."""
+    if "labels" in script and "deny" not in script:
+        document.setdefault("metadata", {}).setdefault("labels", {}).update(script["labels"])
+        return document
+    response = outcome({key: script[key] for key in script if key != "patch"}, request)
+    return document if response.allowed else response
 
 
 def decorate(script: dict[str, Any], request: Request, response: Response, remaining: timedelta) -> Response:

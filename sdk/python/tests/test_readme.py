@@ -21,3 +21,15 @@ def test_the_program_of_the_readme_serves(fake_dispatcher: Callable[[Host], Bloc
     assert dispatcher.review("host-network.example.com", pod).status.message == "hostNetwork is not allowed here"
     patch = dispatcher.review("team-label.example.com", pod).patch
     assert patch == b'[{"op":"add","path":"/metadata/labels","value":{"team":"shop"}}]'
+
+
+def test_the_initializer_of_the_readme_initializes(fake_dispatcher: Callable[[Host], BlockingDispatcher]) -> None:
+    found = re.search(r"## Initializers.*?```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert found is not None
+    program: dict[str, Any] = {}
+    exec(found[1], program)  # noqa: S102 (it is ours)
+    dispatcher = fake_dispatcher(program["host"])
+    patch = dispatcher.review("sidecar.example.com", create({"kind": "Pod", "spec": {"containers": []}})).patch
+    assert patch == b'[{"op":"add","path":"/spec/containers/0","value":{"name":"proxy","image":"registry.example.com/proxy:1"}}]'
+    refused = dispatcher.review("sidecar.example.com", create({"kind": "Pod", "spec": {"hostNetwork": True}}))
+    assert refused.status.message == "the sidecar has no place in the network of the node"

@@ -298,6 +298,7 @@ async def test_sigterm_drains(files: Files, tmp_path: Path) -> None:
             "drainTimeoutMs": 0,
             "validate": ["a"],
             "mutate": ["b"],
+            "initialize": ["c"],
             "speculate": ["b"],
             "unready": ["a"],
         }

@@ -62,7 +62,8 @@ class Stage_:  # noqa: N801 (Stage is the SDK's)
             capabilities=["batches", "chunks"],
         )
         for hook in step["hooks"]:
-            hello.hooks.add(name=hook, stage=admission.STAGE_MUTATE if hook == "patch" else admission.STAGE_VALIDATE)
+            stages = {"patch": admission.STAGE_MUTATE, "initialize": admission.STAGE_INITIALIZE}
+            hello.hooks.add(name=hook, stage=stages.get(hook, admission.STAGE_VALIDATE))
         self.session = Session(self.now, hello, drain_timeout=(step.get("drainTimeoutMs") or 10_000) * MILLISECOND)
 
     def play(self, step: dict[str, Any]) -> None:
@@ -150,7 +151,7 @@ def handle(call: Call) -> Response:  # noqa: C901, PLR0911 (a handler for each n
             return deny("no", causes=[Cause("spec.image", "latest")])
         case "deny-at-length":
             return deny("no " * 100)
-        case "patch" | "stray-patch":
+        case "patch" | "stray-patch" | "initialize":
             return json_patch(request.object_raw or b"", warnings=[f"patched in round {request.round}"])
         case "name-configuration":
             return allow(audit={"configuration": request.configuration})

@@ -3,6 +3,9 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::hook::Refused;
+use crate::verdict::Verdict;
+
 /// Why a host cannot start, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -89,6 +92,18 @@ impl HandlerError {
         while let Some(e) = error {
             if let Some(public) = e.downcast_ref::<PublicError>() {
                 return Some(&public.message).filter(|m| !m.is_empty()).map(String::as_str);
+            }
+            error = e.source();
+        }
+        None
+    }
+
+    /// The denial, if an initializer refuses the object.
+    pub(crate) fn refusal(&self) -> Option<Verdict> {
+        let mut error: Option<&(dyn StdError + 'static)> = Some(&*self.0);
+        while let Some(e) = error {
+            if let Some(Refused(denial)) = e.downcast_ref() {
+                return Some(denial.clone());
             }
             error = e.source();
         }

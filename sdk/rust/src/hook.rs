@@ -7,6 +7,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 use crate::error::{Error, HandlerError};
 use crate::limits;
 use crate::proto::admission::v1::Stage;
@@ -53,6 +57,31 @@ impl Hook {
         Fut: Future<Output = HandlerResult> + Send + 'static,
     {
         Self::new(name.into(), Stage::Mutate, handler)
+    }
+
+    /// An initializer, by the name that it has in its `InitializerConfiguration`: it completes an object before the object is
+    /// created. It gets the object as a [`serde_json::Value`], in a type of `k8s-openapi` or in one of yours, and returns it
+    /// as it should be created; what the type does not know stays. [`Refused`] refuses the object, and any other error is a
+    /// failure.
+    ///
+    /// Each object is initialized by one replica. When that one is lost, another one starts again with the object as it was
+    /// before.
+    pub fn initialize<T, F, Fut>(name: impl Into<String>, initializer: F) -> Self
+    where
+        T: DeserializeOwned + Serialize + Send + 'static,
+        F: Fn(T, Request) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, HandlerError>> + Send + 'static,
+    {
+        Self::new(name.into(), Stage::Initialize, move |request: Request| {
+            let started = created(&request).map(|(before, object)| (before, initializer(object, request)));
+            async move {
+                let (before, initializing) = started?;
+                match initializing.await {
+                    Ok(object) => Ok(Verdict::difference(&before, &object)?),
+                    Err(error) => error.refusal().ok_or(error),
+                }
+            }
+        })
     }
 
     fn new<F, Fut>(name: String, stage: Stage, handler: F) -> Self
@@ -125,6 +154,39 @@ impl Hook {
     }
 }
 
+/// The object that a request creates, as the type writes it, and the object.
+fn created<T: DeserializeOwned + Serialize>(request: &Request) -> Result<(Value, T), HandlerError> {
+    let none = || HandlerError::public("the request has no object to be initialized: it creates none");
+    let object: T = request.object()?.ok_or_else(none)?;
+    Ok((serde_json::to_value(&object)?, object))
+}
+
+/// The error of an initializer that refuses an object: the client of the cluster gets a denial.
+#[derive(Debug)]
+pub struct Refused(pub(crate) Verdict);
+
+impl Refused {
+    /// Refuses with 403 Forbidden and a message for the person who creates the object.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(Verdict::deny(message))
+    }
+}
+
+impl From<Verdict> for Refused {
+    /// Refuses as a denial says. A verdict that allows leaves the object as it was.
+    fn from(denial: Verdict) -> Self {
+        Self(denial)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the object is refused")
+    }
+}
+
+impl std::error::Error for Refused {}
+
 impl fmt::Debug for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hook").field("name", &self.name).field("stage", &self.stage).finish_non_exhaustive()
@@ -150,7 +212,7 @@ impl Hooks {
     pub(crate) fn new(hooks: Vec<Hook>) -> Result<Self, Error> {
         let wrong = |text: String| Err(Error::Config(text));
         if hooks.is_empty() {
-            return wrong("the host has no hooks: register some with `validate` or `mutate`".into());
+            return wrong("the host has no hooks: register some with `validate`, `mutate` or `initialize`".into());
         }
         if hooks.len() > limits::HOOKS {
             return wrong(format!("the host has {} hooks, more than {}", hooks.len(), limits::HOOKS));
@@ -186,6 +248,7 @@ impl Hooks {
 
 pub(crate) fn stage_name(stage: Stage) -> &'static str {
     match stage {
+        Stage::Initialize => "initialize",
         Stage::Mutate => "mutate",
         Stage::Validate => "validate",
         other => other.as_str_name(),

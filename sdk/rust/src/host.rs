@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -13,7 +15,7 @@ use crate::board::{Board, Status};
 use crate::budget::Budget;
 use crate::core::State;
 use crate::dial_plan::host_of;
-use crate::error::Error;
+use crate::error::{Error, HandlerError};
 use crate::hook::{HandlerResult, Hook, Hooks};
 use crate::limits;
 use crate::manager;
@@ -225,6 +227,16 @@ impl Builder {
         Fut: Future<Output = HandlerResult> + Send + 'static,
     {
         self.hook(Hook::mutate(name, handler))
+    }
+
+    /// Adds an initializer, by the name that it has in its `InitializerConfiguration`: see [`Hook::initialize`].
+    pub fn initialize<T, F, Fut>(self, name: impl Into<String>, initializer: F) -> Self
+    where
+        T: DeserializeOwned + Serialize + Send + 'static,
+        F: Fn(T, Request) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, HandlerError>> + Send + 'static,
+    {
+        self.hook(Hook::initialize(name, initializer))
     }
 
     /// Adds a hook.

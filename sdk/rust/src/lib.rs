@@ -27,7 +27,7 @@ pub use json_patch;
 
 pub use crate::board::{HookStatus, SessionStatus, Status};
 pub use crate::error::{Error, HandlerError, PublicError};
-pub use crate::hook::{HandlerResult, Hook};
+pub use crate::hook::{HandlerResult, Hook, Refused};
 pub use crate::host::{Builder, Host};
 pub use crate::proto::admission::v1::Stage;
 pub use crate::proto::host::v1::{Mode, State};

@@ -51,7 +51,7 @@ impl Request {
         &self.call().configuration
     }
 
-    /// [`Stage::Mutate`] or [`Stage::Validate`].
+    /// [`Stage::Initialize`], [`Stage::Mutate`] or [`Stage::Validate`].
     pub fn stage(&self) -> Stage {
         self.call().stage()
     }

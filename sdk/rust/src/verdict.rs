@@ -46,7 +46,7 @@ impl Verdict {
     }
 
     /// The write may go on with the object changed by a JSON Patch (RFC 6902), made against exactly the object of the
-    /// request. Only for mutating hooks. An empty patch changes nothing.
+    /// request. Not for validating hooks. An empty patch changes nothing.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Verdict {
 
     /// The write may go on with the difference of two documents: `before` is the object of the request, as a
     /// [`serde_json::Value`] or in a type of yours, and `after` the changed copy. What the type does not know stays in the
-    /// object. Only for mutating hooks.
+    /// object. Not for validating hooks.
     ///
     /// ```
     /// use serde_json::json;
@@ -167,7 +167,7 @@ fn status(message: String, code: u16, reason: Option<String>, causes: Vec<Status
 
 /// The dispatcher applies the patch, and finds other faults.
 fn check_patch(stage: Stage, patch: &[u8]) -> Result<(), PublicError> {
-    if stage != Stage::Mutate {
+    if stage == Stage::Validate {
         return Err(PublicError::new("a validating hook returned a patch"));
     }
     serde_json::from_slice::<Vec<IgnoredAny>>(patch).map(drop).map_err(|error| {

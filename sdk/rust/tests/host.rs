@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portcullis_host::proto::admission::v1::AdmissionRequest;
+use portcullis_host::proto::admission::v1::{AdmissionRequest, AdmissionResponse};
 use portcullis_host::proto::host::v1::verdict::Outcome;
 use portcullis_host::proto::host::v1::{HandlerError as Failed, HookCall, Review, Welcome};
 use portcullis_host::testing::{FakeDispatcher, create, delete, update};
-use portcullis_host::{Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Verdict};
+use portcullis_host::{Error, HandlerError, HandlerResult, Hook, Host, Refused, Request, Stage, Verdict};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
@@ -69,6 +69,91 @@ async fn a_mutating_handler_patches_by_the_difference_of_two_documents() -> Resu
     let patch: Value = serde_json::from_slice(&verdict.patch).expect("JSON");
     assert_eq!(patch, json!([{"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}]));
     assert!(dispatcher.review("m", delete(pod())).await?.patch.is_empty());
+    dispatcher.stop().await
+}
+
+/// A type that knows few members.
+#[derive(Clone, serde::Deserialize, serde::Serialize)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Clone, serde::Deserialize, serde::Serialize)]
+struct Metadata {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<Value>,
+}
+
+#[tokio::test]
+async fn an_initializer_patches_by_what_it_makes_of_the_object() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .initialize("typed", async |mut pod: Named, request: Request| {
+            assert_eq!((request.stage(), request.username()), (Stage::Initialize, "testing"));
+            pod.metadata.labels = Some(json!({"team": request.namespace()}));
+            Ok(pod)
+        })
+        .initialize("value", async |mut pod: Value, _: Request| {
+            pod["x"] = 1.into();
+            Ok(pod)
+        })
+        .initialize("same", async |pod: Value, _: Request| Ok(pod))
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    assert!(dispatcher.hello().hooks.iter().all(|offer| offer.stage() == Stage::Initialize));
+    for (hook, want) in [
+        ("typed", r#"[{"op":"add","path":"/metadata/labels","value":{"team":"shop"}}]"#),
+        ("value", r#"[{"op":"add","path":"/x","value":1}]"#),
+        ("same", ""),
+    ] {
+        let verdict = dispatcher.review(hook, create(pod())).await?;
+        assert_eq!((verdict.allowed, &verdict.patch[..]), (true, want.as_bytes()), "{hook}");
+    }
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn an_initializer_refuses_or_fails() -> Result<(), Error> {
+    #[derive(Debug, thiserror::Error)]
+    #[error("wrapped")]
+    struct Wrapped(#[source] Refused);
+    let host = Host::builder("h")
+        .initialize("refuses", async |_: Value, _: Request| Err(Refused::new("no").into()))
+        .initialize("says all", async |_: Value, _: Request| {
+            let denial = Verdict::deny("no").code(422).reason("Invalid").cause("spec", "bad");
+            Err(Wrapped(denial.into()).into())
+        })
+        .initialize("fails", async |_: Value, _: Request| Err(HandlerError::internal("hunter2")))
+        .initialize("is down", async |_: Value, _: Request| Err(HandlerError::public("registry is down")))
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let denied = |verdict: AdmissionResponse| verdict.status.filter(|_| !verdict.allowed).expect("a denial");
+    let plain = denied(dispatcher.review("refuses", create(pod())).await?);
+    assert_eq!((plain.message.as_str(), plain.code, plain.reason.as_str()), ("no", 403, "Forbidden"));
+    let full = denied(dispatcher.review("says all", create(pod())).await?);
+    assert_eq!((full.code, full.details.expect("details").causes[0].field.as_str()), (422, "spec"));
+    for (hook, object, want) in [
+        ("fails", create(pod()), "handler failed"),
+        ("is down", create(pod()), "registry is down"),
+        ("fails", delete(pod()), "the request has no object to be initialized: it creates none"),
+    ] {
+        let ended = dispatcher.ask(hook, object, Duration::from_secs(5)).await?;
+        assert!(matches!(&ended.outcome, Some(Outcome::Error(e)) if e.message == want), "{hook}: {ended:?}");
+    }
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_stage_that_is_not_offered_is_refused() -> Result<(), Error> {
+    let same = async |pod: Value, _: Request| Ok(pod);
+    let ready = || async { Err(HandlerError::public("the cache is empty")) };
+    let host = Host::builder("h").hook(Hook::initialize("i", same).ready_when(ready)).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    assert_eq!(dispatcher.probe("i").await?.message, "the cache is empty");
+    let calls = [0, 1, 2, 4, 77, -1].map(|stage| HookCall { stage, ..call("i", 9000) });
+    for verdict in dispatcher.post(create(pod()), calls.to_vec()).await?.wait().await? {
+        assert!(matches!(&verdict.outcome, Some(Outcome::Refused(r)) if r.reason == "unknown hook"), "{verdict:?}");
+    }
     dispatcher.stop().await
 }
 

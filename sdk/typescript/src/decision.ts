@@ -38,7 +38,7 @@ export type Decision = Allowed | Denied;
 /** The write goes on. */
 export interface Allowed extends Extras {
   readonly allowed: true;
-  /** A JSON Patch (RFC 6902) against exactly the bytes of the object; mutating hooks only. Empty means no change. */
+  /** A JSON Patch (RFC 6902) against exactly the bytes of the object; never of a validating hook. Empty means no change. */
   readonly patch?: Uint8Array;
 }
 
@@ -94,7 +94,7 @@ function statusOf(d: Denied): NonNullable<MessageInitShape<typeof AdmissionRespo
 
 /** The dispatcher applies the patch, and finds other faults. */
 function checkPatch(patch: Uint8Array, stage: StageName): void {
-  if (stage !== "mutate") {
+  if (stage === "validate") {
     throw new HandlerError("a validating hook returned a patch");
   }
   let operations: unknown;

@@ -41,7 +41,7 @@ export interface Hook extends HookOptions {
 
 /** The stage in the contract. */
 export function stageOf(name: StageName): Stage {
-  return name === "mutate" ? Stage.MUTATE : Stage.VALIDATE;
+  return { initialize: Stage.INITIALIZE, mutate: Stage.MUTATE, validate: Stage.VALIDATE }[name];
 }
 
 /** The stage for people. */

@@ -11,6 +11,7 @@ import { CAPABILITY_BATCHES, CAPABILITY_CHUNKS, PROTOCOL } from "./core/session.
 import { HostError } from "./error.js";
 import { HelloSchema } from "./gen/portcullis/host/v1/host_pb.js";
 import { type Handler, type Hook, type HookOptions, stageOf } from "./hook.js";
+import { type Initializer, initializing } from "./initializer.js";
 import {
   DEFAULT_DRAIN_TIMEOUT,
   DEFAULT_MAX_FRAME_BYTES,
@@ -68,7 +69,7 @@ export interface RunOptions {
   readonly stopOn?: readonly NodeJS.Signals[];
 }
 
-/** Host serves hooks. Register them with `validate` and `mutate`, then call `run` once. */
+/** Host serves hooks. Register them with `validate`, `mutate` and `initialize`, then call `run` once. */
 export class Host {
   readonly #options: HostOptions;
   readonly #logger: Logger;
@@ -97,6 +98,18 @@ export class Host {
   /** mutate registers the handler of a mutating hook, likewise. */
   mutate<T extends object = KubernetesObject>(name: string, handler: Handler<T>, options: HookOptions = {}): this {
     return this.#register("mutate", name, handler as Handler<never>, options);
+  }
+
+  /**
+   * initialize registers an initializer, by the name that it has in its InitializerConfiguration. It is called for objects to be created
+   * only, and before the mutating hooks. Each object is initialized by one replica; another takes it over if that one is lost.
+   */
+  initialize<T extends object = KubernetesObject>(
+    name: string,
+    initializer: Initializer<T>,
+    options: Pick<HookOptions, "ready"> = {},
+  ): this {
+    return this.#register("initialize", name, initializing(initializer) as Handler<never>, options);
   }
 
   /**
@@ -170,7 +183,7 @@ export class Host {
   /** Fixes the hooks. */
   #start(): SessionParts {
     if (this.#hooks.size === 0) {
-      throw new HostError("the host has no hooks: register some with validate or mutate");
+      throw new HostError("the host has no hooks: register some with validate, mutate or initialize");
     }
     this.#board.expect(this.#hooks.keys());
     this.#started ??= this.#parts();

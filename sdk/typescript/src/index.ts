@@ -21,6 +21,7 @@ export { type AdmissionRequest, Stage } from "./gen/portcullis/admission/v1/admi
 export { Mode, State } from "./gen/portcullis/host/v1/host_pb.js";
 export type { Handler, HookOptions, ReadyCheck } from "./hook.js";
 export { Host, type HostOptions, type RunOptions } from "./host.js";
+export type { Initializer } from "./initializer.js";
 export type { HandlerContext } from "./invocation.js";
 export { jsonLogger, type Logger, silentLogger } from "./logger.js";
 export { change, type Operation, patch, patchTo } from "./patch.js";

@@ -21,8 +21,8 @@ export interface KubernetesObject {
   [field: string]: any;
 }
 
-/** What a hook may be asked to do: `mutate` may change the object, `validate` may not. */
-export type StageName = "mutate" | "validate";
+/** What a hook may be asked to do: `initialize` and `mutate` may change the object, `validate` may not. */
+export type StageName = "initialize" | "mutate" | "validate";
 
 /** The part of a call that is not in its request. */
 export interface CallInfo {

@@ -1,12 +1,11 @@
 import { create } from "@bufbuild/protobuf";
 import type { Budget, BudgetMember } from "./budget.js";
 import type { Clock } from "./clock.js";
-import { type Call, hookKey } from "./core/calls.js";
+import { type Call, hookKey, STAGES } from "./core/calls.js";
 import { type Action, SessionCore } from "./core/session.js";
 import type { Outcome } from "./core/verdict.js";
 import { deferred } from "./deferred.js";
 import { CutOffError, HostError, publicText } from "./error.js";
-import { Stage } from "./gen/portcullis/admission/v1/admission_pb.js";
 import {
   type DispatcherDrain,
   type Hello,
@@ -263,7 +262,7 @@ export class Session implements StreamEvents, BudgetMember {
       late.abort(new DOMException("the probe took too long", "TimeoutError")),
     );
     try {
-      for (const stage of [Stage.MUTATE, Stage.VALIDATE]) {
+      for (const stage of STAGES) {
         await Promise.race([hooks.get(hookKey(name, stage))?.ready?.(late.signal), timeout.promise]);
       }
       return undefined;

@@ -113,6 +113,8 @@ class Stage {
       const handler = this.#handler(name);
       if (name === "patch") {
         host.mutate(name, handler);
+      } else if (name === "initialize") {
+        host.initialize(name, (_, request, context) => handler(request, context));
       } else if (name === "unready") {
         host.validate(name, handler, {
           ready() {
@@ -145,6 +147,7 @@ class Stage {
         case "deny-at-length":
           return deny("no ".repeat(100));
         case "patch":
+        case "initialize":
         case "stray-patch":
           return patch(request.rawObject ?? new Uint8Array(), { warnings: [`patched in round ${request.round}`] });
         case "name-configuration":

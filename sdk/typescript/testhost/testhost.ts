@@ -19,6 +19,7 @@ import {
   HandlerError,
   Host,
   type HostOptions,
+  type KubernetesObject,
   Mode,
   type Operation,
   patch,
@@ -41,6 +42,7 @@ interface Config {
   readonly drainTimeoutMs: number;
   readonly validate: readonly string[];
   readonly mutate: readonly string[];
+  readonly initialize: readonly string[];
   readonly speculate: readonly string[];
   readonly unready: readonly string[];
 }
@@ -99,8 +101,34 @@ function hold(name: string, signal: AbortSignal): Promise<void> {
   });
 }
 
-async function handle(request: Request, context: HandlerContext): Promise<Decision> {
+function handle(request: Request, context: HandlerContext): Promise<Decision> {
   const remaining = Math.floor(context.remainingMs);
+  return follow(request, context, (script) =>
+    decide(request, script, {
+      ...(script.warnings ? { warnings: script.warnings } : {}),
+      audit: { ...script.audit, ...(script.echo ? echo(request, remaining) : {}) },
+    }),
+  );
+}
+
+/** An initializer does what the script says, as far as that is about the object. */
+function initialize(
+  object: KubernetesObject,
+  request: Request,
+  context: HandlerContext,
+): Promise<KubernetesObject | Decision> {
+  return follow(request, context, ({ patch: _, ...script }) => {
+    if (script.labels && !script.deny) {
+      object.metadata = { ...object.metadata, labels: { ...object.metadata?.labels, ...script.labels } };
+      return object;
+    }
+    const decision = decide(request, script, {});
+    return decision.allowed ? object : decision;
+  });
+}
+
+/** Waits as the script says, and answers. */
+async function follow<T>(request: Request, context: HandlerContext, answer: (script: Script) => T): Promise<T> {
   say({ event: "called", hook: request.hook });
   let cancelled = false;
   try {
@@ -119,10 +147,7 @@ async function handle(request: Request, context: HandlerContext): Promise<Decisi
     if (script.blockMs !== undefined) {
       await sleep(script.blockMs);
     }
-    return decide(request, script, {
-      ...(script.warnings ? { warnings: script.warnings } : {}),
-      audit: { ...script.audit, ...(script.echo ? echo(request, remaining) : {}) },
-    });
+    return answer(script);
   } finally {
     say({ event: "returned", hook: request.hook, cancelled });
   }
@@ -191,7 +216,7 @@ function digest(raw: Uint8Array | undefined): string {
 
 /** Without the members that mean the default. */
 function hostOptions(): HostOptions {
-  const { tls, validate: _v, mutate: _m, speculate: _s, unready: _u, ...rest } = config;
+  const { tls, validate: _v, mutate: _m, initialize: _i, speculate: _s, unready: _u, ...rest } = config;
   return { ...rest, tls: tls ? tlsFiles(tls) : plaintext() };
 }
 
@@ -202,6 +227,9 @@ function newHost(): Host {
   }
   for (const name of config.mutate) {
     host.mutate(name, handle, optionsOf(name));
+  }
+  for (const name of config.initialize) {
+    host.initialize(name, (object, request, context) => initialize(object, request, context), optionsOf(name));
   }
   return host;
 }

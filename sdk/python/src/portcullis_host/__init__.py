@@ -22,7 +22,7 @@ A host is a program that dials the dispatchers of a mesh and judges the requests
 
 from portcullis_host._board import HookState, HookStatus, SessionStatus
 from portcullis_host._errors import HandlerError, HostError, SessionError
-from portcullis_host._hooks import Handler, Readiness
+from portcullis_host._hooks import Handler, Initialized, Initializer, Readiness
 from portcullis_host._host import Host
 from portcullis_host._link import Stream
 from portcullis_host._manager import Resolver
@@ -39,6 +39,8 @@ __all__ = [
     "HookStatus",
     "Host",
     "HostError",
+    "Initialized",
+    "Initializer",
     "Mode",
     "Plaintext",
     "Readiness",

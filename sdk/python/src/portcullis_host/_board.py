@@ -142,7 +142,7 @@ class Board:
 
     def _set(self, entry: _Entry, states: _States, news: Iterable[host.HookState]) -> None:
         for message in news:
-            if message.stage not in (Stage.MUTATE.value, Stage.VALIDATE.value):
+            if message.stage not in {stage.value for stage in Stage}:
                 continue
             status = HookStatus(
                 name=message.name,

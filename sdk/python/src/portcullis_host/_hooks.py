@@ -1,14 +1,14 @@
 """The hooks that a host serves, as they were registered."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
-from portcullis_host._errors import HostError
+from portcullis_host._errors import HandlerError, HostError
 from portcullis_host._limits import COMPLAINT_INTERVAL, MAX_HOOKS
 from portcullis_host._request import Request, Stage
-from portcullis_host._response import Response
+from portcullis_host._response import Response, patch
 from portcullis_host._session import HookKey
 from portcullis_host._verdict import valid
 from portcullis_host.contract import admission, host
@@ -19,6 +19,16 @@ Handler: TypeAlias = Callable[[Request], Response] | Callable[[Request], Awaitab
 It is called for several requests at once, and again for the same request: after a retry, or when the API server repeats a write. A plain
 function runs in a thread; an ``async def`` runs in a task of its own, and must not block. It raises :class:`HandlerError` when it cannot
 judge.
+"""
+
+Initialized: TypeAlias = Mapping[str, Any] | Response
+"""The object as it should be created, or :func:`deny` for one that must not be created."""
+
+Initializer: TypeAlias = Callable[[dict[str, Any], Request], Initialized] | Callable[[dict[str, Any], Request], Awaitable[Initialized]]
+"""Completes an object before it is created: it may change the object that it is given, and returns it.
+
+It runs as a :data:`Handler` does, and may run again for the same object on another replica, with the object as it was before. It raises
+:class:`HandlerError` when it cannot tell.
 """
 
 Readiness: TypeAlias = Callable[[], None] | Callable[[], Awaitable[None]]
@@ -40,7 +50,7 @@ class Hook:
     @property
     def offer(self) -> host.HookOffer:
         """What Hello says of it."""
-        return host.HookOffer(name=self.name, stage=_stage(self.stage), speculate=self.speculate)
+        return host.HookOffer(name=self.name, stage=admission.Stage.ValueType(self.stage.value), speculate=self.speculate)
 
     def complain(self, now: int) -> int | None:
         """Returns how many failures were not logged since the last one; None when this one should not be logged either."""
@@ -106,7 +116,7 @@ class Hooks:
             HostError: There is no hook, or a readiness callback is for none.
         """
         if not self._hooks:
-            raise HostError("the host has no hooks: register some with validate or mutate")
+            raise HostError("the host has no hooks: register some with validate, mutate or initialize")
         names = {hook.name for hook in self}
         for name in self._ready:
             if name not in names:
@@ -119,5 +129,34 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def _stage(stage: Stage) -> admission.Stage.ValueType:
-    return admission.STAGE_MUTATE if stage is Stage.MUTATE else admission.STAGE_VALIDATE
+def initializing(initializer: Initializer) -> Handler:
+    """Is the handler of an initializer: its verdict is the difference that the initializer makes."""
+    if is_async(initializer):
+        later = cast("Callable[[dict[str, Any], Request], Awaitable[Initialized]]", initializer)
+
+        async def handle_later(request: Request) -> Response:
+            return _difference(request, await later(_object(request), request))
+
+        return handle_later
+    now = cast("Callable[[dict[str, Any], Request], Initialized]", initializer)
+
+    def handle(request: Request) -> Response:
+        return _difference(request, now(_object(request), request))
+
+    return handle
+
+
+def _object(request: Request) -> dict[str, Any]:
+    if request.object is None:
+        raise HandlerError("the request has no object to be initialized: it creates none")
+    return request.object
+
+
+def _difference(request: Request, initialized: object) -> Response:
+    if isinstance(initialized, Response):
+        return initialized
+    if initialized is None:
+        raise HandlerError("the initializer returned no object")
+    if not isinstance(initialized, Mapping):
+        raise HandlerError(f"the initializer returned a {type(initialized).__name__}: want the object, or deny(...)")
+    return patch(request, cast("Mapping[str, Any]", initialized))

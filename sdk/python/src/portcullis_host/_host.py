@@ -17,7 +17,7 @@ from portcullis_host._budget import Budget
 from portcullis_host._caller import Caller
 from portcullis_host._dial_plan import is_address
 from portcullis_host._errors import HostError
-from portcullis_host._hooks import Handler, Hooks, Readiness
+from portcullis_host._hooks import Handler, Hooks, Initializer, Readiness, initializing
 from portcullis_host._limits import HANDLER_GRACE, PROTOCOL, SECOND
 from portcullis_host._link import Link, Listener, Stream
 from portcullis_host._manager import Dialling, Manager, Resolver
@@ -40,11 +40,12 @@ DEFAULT_DRAIN_TIMEOUT: Final = timedelta(seconds=10)
 MAX_INT32: Final = (1 << 31) - 1
 
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
+_InitializerT = TypeVar("_InitializerT", bound=Initializer)
 _ReadinessT = TypeVar("_ReadinessT", bound=Readiness)
 
 
 class Host:
-    """Serves hooks to a mesh. Register them with validate and mutate, then await :meth:`run` once.
+    """Serves hooks to a mesh. Register them with validate, mutate and initialize, then await :meth:`run` once.
 
     All methods but :meth:`stop` are called on one event loop, or before it runs.
 
@@ -134,6 +135,23 @@ class Host:
         With speculate the dispatcher may ask the hook before the hooks in front of it have answered.
         """
         return self._register(name, Stage.MUTATE, speculate=speculate)
+
+    def initialize(self, name: str) -> Callable[[_InitializerT], _InitializerT]:
+        """Is a decorator that registers an initializer, by the name that it has in its InitializerConfiguration.
+
+        It is called for objects to be created only, and before the mutating hooks. It gets the object and the request, and returns the
+        object as it should be created, or ``deny(message)``. Each object is initialized by one replica; another takes it over if that
+        one is lost.
+
+        Raises:
+            HostError: The registration is at fault. The decorator raises it.
+        """
+
+        def register(initializer: _InitializerT) -> _InitializerT:
+            self._hooks.add(name, Stage.INITIALIZE, initializing(initializer), speculate=False)
+            return initializer
+
+        return register
 
     def ready(self, name: str) -> Callable[[_ReadinessT], _ReadinessT]:
         """Is a decorator that registers the readiness callback of the hooks of a name.

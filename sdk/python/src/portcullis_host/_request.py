@@ -17,6 +17,8 @@ from portcullis_host.contract import admission, host
 class Stage(Enum):
     """The part of a write at which a hook is asked."""
 
+    INITIALIZE = int(admission.STAGE_INITIALIZE)
+    """Initializers of objects to be created, in order, before the mutating hooks."""
     MUTATE = int(admission.STAGE_MUTATE)
     """Mutating hooks, in order."""
     VALIDATE = int(admission.STAGE_VALIDATE)

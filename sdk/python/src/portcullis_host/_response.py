@@ -42,7 +42,7 @@ class Response:
     causes: Sequence[Cause] = ()
     """The fields at fault."""
     patch: bytes = b""
-    """A JSON Patch (RFC 6902) against the object, byte for byte as it came; mutating hooks only. Empty means no change."""
+    """A JSON Patch (RFC 6902) against the object, byte for byte as it came; never of a validating hook. Empty means no change."""
     warnings: Sequence[str] = ()
     """Shown to the client, one line each, whatever the verdict; 120 characters or fewer is good manners."""
     audit: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -152,7 +152,7 @@ def to_message(response: object, stage: Stage) -> admission.AdmissionResponse:
     if not response.allowed:
         message.status.CopyFrom(_status(response))
     elif response.patch:
-        if stage is not Stage.MUTATE:
+        if stage is Stage.VALIDATE:
             raise HandlerError("a validating hook returned a patch")
         if not _is_patch(response.patch):
             raise HandlerError("the patch is not a JSON Patch: want a JSON array of operations")

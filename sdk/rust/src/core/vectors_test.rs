@@ -242,6 +242,11 @@ fn register(name: &str) -> Hook {
     let unused = async |_: Request| -> HandlerResult { unreachable!("played by hand") };
     match name {
         "patch" => Hook::mutate(name, unused),
+        "initialize" => {
+            Hook::initialize(name, async |_: serde_json::Value, _: Request| -> Result<serde_json::Value, Failure> {
+                unreachable!("played by hand")
+            })
+        }
         _ => Hook::validate(name, unused),
     }
 }
@@ -251,7 +256,7 @@ fn handle(name: &str, request: &Request) -> HandlerResult {
         "allow" | "unready" => Ok(Verdict::allow()),
         "deny" => Ok(Verdict::deny("no").cause("spec.image", "latest")),
         "deny-at-length" => Ok(Verdict::deny("no ".repeat(100))),
-        "patch" | "stray-patch" => {
+        "patch" | "stray-patch" | "initialize" => {
             let patch = request.object_bytes().cloned().unwrap_or_default();
             Ok(Verdict::patch_bytes(patch).warning(format!("patched in round {}", request.round())))
         }

@@ -256,6 +256,9 @@ pub enum Stage {
     Reinvoke = 3,
     /// All stages, for direct callers.
     Admit = 4,
+    /// Initializers of objects to be created, in order, before the mutating hooks. No caller asks for it: it is the stage of a hook in
+    /// HookOffer and HookCall.
+    Initialize = 5,
 }
 impl Stage {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -269,6 +272,7 @@ impl Stage {
             Self::Validate => "STAGE_VALIDATE",
             Self::Reinvoke => "STAGE_REINVOKE",
             Self::Admit => "STAGE_ADMIT",
+            Self::Initialize => "STAGE_INITIALIZE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -279,6 +283,7 @@ impl Stage {
             "STAGE_VALIDATE" => Some(Self::Validate),
             "STAGE_REINVOKE" => Some(Self::Reinvoke),
             "STAGE_ADMIT" => Some(Self::Admit),
+            "STAGE_INITIALIZE" => Some(Self::Initialize),
             _ => None,
         }
     }

@@ -134,7 +134,7 @@ pub struct HookOffer {
     /// Name of the hook as in its configuration, for example "imagepolicy.example.com".
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// STAGE_MUTATE or STAGE_VALIDATE.
+    /// STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
     #[prost(enumeration = "super::super::admission::v1::Stage", tag = "2")]
     pub stage: i32,
     /// The host agrees to calls whose verdicts may be discarded: MODE_SPECULATIVE goes to no other, whatever the route of the
@@ -231,7 +231,7 @@ pub struct HookCall {
     /// Name of the hook.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// STAGE_MUTATE or STAGE_VALIDATE.
+    /// STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
     #[prost(enumeration = "super::super::admission::v1::Stage", tag = "2")]
     pub stage: i32,
     /// Time left for the verdict to be received, in milliseconds, counted from the moment the frame was written, or the first

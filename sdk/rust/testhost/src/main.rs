@@ -31,6 +31,7 @@ struct Settings {
     drain_timeout_ms: u64,
     validate: Vec<String>,
     mutate: Vec<String>,
+    initialize: Vec<String>,
     speculate: HashSet<String>,
     unready: HashSet<String>,
 }
@@ -117,7 +118,12 @@ impl Program {
         };
         let validating = s.validate.into_iter().map(|name| (name.clone(), Hook::validate(name, handler())));
         let mutating = s.mutate.into_iter().map(|name| (name.clone(), Hook::mutate(name, handler())));
-        for (name, mut hook) in validating.chain(mutating) {
+        let initializing = s.initialize.into_iter().map(|name| {
+            let program = self.clone();
+            let initializer = move |object, request| script::initialize(program.clone(), object, request);
+            (name.clone(), Hook::initialize(name, initializer))
+        });
+        for (name, mut hook) in validating.chain(mutating).chain(initializing) {
             if s.speculate.contains(&name) {
                 hook = hook.speculate();
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_host::{HandlerError, HandlerResult, Request, Verdict};
+use portcullis_host::{HandlerError, HandlerResult, Refused, Request, Verdict};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -76,18 +76,30 @@ pub(crate) async fn handle(program: Arc<Program>, request: Request) -> HandlerRe
     let mut run = Run::begin(request.hook());
     let remaining = request.remaining();
     let script = script_of(&request)?;
-    if let Some(name) = &script.hold {
-        program.held(name).await;
-    }
-    if script.wait_ms > 0 {
-        tokio::time::sleep(Duration::from_millis(script.wait_ms)).await;
-    }
-    if script.block_ms > 0 {
-        tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(script.block_ms)));
-    }
+    script.wait(&program).await;
     run.cancelled = false;
     let verdict = script.decide(&request)?;
     Ok(script.decorate(verdict, &request, remaining))
+}
+
+/// Every initializer: it does what the script says, as far as that is about the object.
+pub(crate) async fn initialize(
+    program: Arc<Program>,
+    mut object: Value,
+    request: Request,
+) -> Result<Value, HandlerError> {
+    let mut run = Run::begin(request.hook());
+    let script = Script { patch: None, ..script_of(&request)? };
+    script.wait(&program).await;
+    run.cancelled = false;
+    if let (Some(labels), None) = (&script.labels, &script.deny) {
+        for (key, value) in labels {
+            object["metadata"]["labels"][key] = value.as_str().into();
+        }
+        return Ok(object);
+    }
+    let verdict = script.decide(&request)?;
+    if verdict.is_allowed() { Ok(object) } else { Err(Refused::from(verdict).into()) }
 }
 
 fn script_of(request: &Request) -> Result<Script, HandlerError> {
@@ -99,6 +111,18 @@ fn script_of(request: &Request) -> Result<Script, HandlerError> {
 }
 
 impl Script {
+    async fn wait(&self, program: &Program) {
+        if let Some(name) = &self.hold {
+            program.held(name).await;
+        }
+        if self.wait_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(self.wait_ms)).await;
+        }
+        if self.block_ms > 0 {
+            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(self.block_ms)));
+        }
+    }
+
     fn decide(&self, request: &Request) -> HandlerResult {
         if let Some(denial) = &self.deny {
             return Ok(denial.verdict());

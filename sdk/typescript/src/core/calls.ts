@@ -1,4 +1,4 @@
-import type { Stage } from "../gen/portcullis/admission/v1/admission_pb.js";
+import { Stage } from "../gen/portcullis/admission/v1/admission_pb.js";
 import type { Cancel, Hello, HookCall } from "../gen/portcullis/host/v1/host_pb.js";
 import type { Review } from "../gen/portcullis/sdk/v1/frames_pb.js";
 import { Broken, checkHooks, outOfOrder } from "./assembly.js";
@@ -168,7 +168,10 @@ export class Calls {
   }
 }
 
-/** hookKey names a hook: one name may be both a validating and a mutating hook. */
+/** The stages that a hook can belong to. */
+export const STAGES: readonly Stage[] = [Stage.INITIALIZE, Stage.MUTATE, Stage.VALIDATE];
+
+/** hookKey names a hook: hooks of several stages may have one name. */
 export function hookKey(name: string, stage: Stage): string {
   return `${stage}/${name}`;
 }

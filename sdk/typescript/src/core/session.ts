@@ -1,5 +1,4 @@
 import { create, fromBinary } from "@bufbuild/protobuf";
-import { Stage } from "../gen/portcullis/admission/v1/admission_pb.js";
 import {
   type Cancel,
   CancelledSchema,
@@ -24,7 +23,7 @@ import {
   MAX_WIRE_BYTES,
 } from "../limits.js";
 import { Assembly, Broken } from "./assembly.js";
-import { type Call, Calls, type SessionView } from "./calls.js";
+import { type Call, Calls, type SessionView, STAGES } from "./calls.js";
 import { type Frame, Outbox } from "./outbox.js";
 import { encodeVerdict, type Outcome, refused as refusal, shorten } from "./verdict.js";
 
@@ -335,7 +334,7 @@ export class SessionCore {
   }
 
   #probe(probe: Probe): Action[] {
-    if (!this.#calls.offers(probe.hook, Stage.VALIDATE) && !this.#calls.offers(probe.hook, Stage.MUTATE)) {
+    if (!STAGES.some((stage) => this.#calls.offers(probe.hook, stage))) {
       this.#probeResult(probe.seq, "unknown hook");
       return [];
     }

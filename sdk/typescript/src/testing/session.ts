@@ -217,7 +217,7 @@ export class FakeSession {
       throw new Error(`the host does not offer hook ${hook}`);
     }
     if (stages.length > 1) {
-      throw new Error(`hook ${hook} is offered for both stages: send a review frame instead`);
+      throw new Error(`hook ${hook} is offered for several stages: send a review frame instead`);
     }
     return stage;
   }

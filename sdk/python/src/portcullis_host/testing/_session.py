@@ -149,7 +149,7 @@ class Session:
             span_id: Id of the span of the call.
 
         Raises:
-            LookupError: The host does not offer the hook, or for both stages.
+            LookupError: The host does not offer the hook, or for several stages.
             RuntimeError: The host left without an answer.
             TimeoutError: It does not answer.
         """

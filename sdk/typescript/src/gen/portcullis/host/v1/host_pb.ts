@@ -323,7 +323,7 @@ export type HookOffer = Message<"portcullis.host.v1.HookOffer"> & {
   name: string;
 
   /**
-   * STAGE_MUTATE or STAGE_VALIDATE.
+   * STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
    *
    * @generated from field: portcullis.admission.v1.Stage stage = 2;
    */
@@ -601,7 +601,7 @@ export type HookCall = Message<"portcullis.host.v1.HookCall"> & {
   name: string;
 
   /**
-   * STAGE_MUTATE or STAGE_VALIDATE.
+   * STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
    *
    * @generated from field: portcullis.admission.v1.Stage stage = 2;
    */

@@ -1,5 +1,6 @@
 package dev.portcullis.host;
 
+import com.fasterxml.jackson.annotation.JsonInclude;
 import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
@@ -27,13 +28,30 @@ public interface Codec {
   <T> T decode(ByteString raw, Class<T> type) throws IOException;
 
   /**
+   * Encodes an object that {@link #decode} has returned, for {@link Initializer#of}. A member that
+   * is null should be left out.
+   *
+   * @param object to encode
+   * @return the object in JSON
+   * @throws IOException if it cannot be encoded
+   */
+  default ByteString encode(Object object) throws IOException {
+    throw new IOException("the codec of the host does not encode: implement Codec.encode");
+  }
+
+  /**
    * Decodes by Jackson, and ignores members that the type does not know.
    *
    * @return the codec
    */
   static Codec jackson() {
     return jackson(
-        JsonMapper.builder().disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES).build());
+        JsonMapper.builder()
+            .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES)
+            .defaultPropertyInclusion(
+                JsonInclude.Value.construct(
+                    JsonInclude.Include.NON_NULL, JsonInclude.Include.ALWAYS))
+            .build());
   }
 
   /**
@@ -47,6 +65,11 @@ public interface Codec {
       @Override
       public <T> T decode(ByteString raw, Class<T> type) throws IOException {
         return mapper.readValue(raw.newInput(), type);
+      }
+
+      @Override
+      public ByteString encode(Object object) throws IOException {
+        return ByteString.copyFrom(mapper.writeValueAsBytes(object));
       }
     };
   }

@@ -281,6 +281,34 @@ public final class HostBuilder {
     return add(new HookId(name, Stage.STAGE_MUTATE), handler, options);
   }
 
+  /**
+   * Adds an initializer.
+   *
+   * @param name of the initializer, as in its InitializerConfiguration
+   * @param handler completes objects, see {@link Initializer#of}; a handler of one's own answers as
+   *     that of a mutating hook
+   * @return this builder
+   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
+   *     1,024 hooks
+   */
+  public HostBuilder initialize(String name, Handler handler) {
+    return initialize(name, handler, HookOptions.DEFAULTS);
+  }
+
+  /**
+   * Adds an initializer.
+   *
+   * @param name of the initializer, as in its InitializerConfiguration
+   * @param handler completes objects, see {@link Initializer#of}
+   * @param options say more about it
+   * @return this builder
+   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
+   *     1,024 hooks
+   */
+  public HostBuilder initialize(String name, Handler handler, HookOptions options) {
+    return add(new HookId(name, Stage.STAGE_INITIALIZE), handler, options);
+  }
+
   private HostBuilder add(HookId id, Handler handler, HookOptions options) {
     if (id.name().isEmpty() || hooks.containsKey(id) || hooks.size() >= Limits.MAX_HOOKS) {
       throw new IllegalArgumentException(

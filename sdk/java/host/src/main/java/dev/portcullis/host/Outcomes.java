@@ -58,7 +58,7 @@ final class Outcomes {
     if (!message.getAllowed() || message.getPatch().isEmpty()) {
       return message;
     }
-    if (stage != Stage.STAGE_MUTATE) {
+    if (stage == Stage.STAGE_VALIDATE) {
       throw new HandlerException("a validating hook returned a patch");
     }
     if (!Json.isArray(message.getPatch())) {

@@ -62,7 +62,7 @@ public final class Request {
   /**
    * The part of the write.
    *
-   * @return {@code STAGE_MUTATE} or {@code STAGE_VALIDATE}
+   * @return {@code STAGE_INITIALIZE}, {@code STAGE_MUTATE} or {@code STAGE_VALIDATE}
    */
   public Stage stage() {
     return call.getStage();
@@ -219,6 +219,11 @@ public final class Request {
    */
   public <T> @Nullable T oldObject(Class<T> type) {
     return decode(rawOldObject(), type);
+  }
+
+  /** What decodes and encodes the objects of the host. */
+  Codec codec() {
+    return codec;
   }
 
   private static JsonNode tree(@Nullable ByteString raw) {

@@ -1,6 +1,5 @@
 package dev.portcullis.host;
 
-import dev.portcullis.admission.v1.Stage;
 import dev.portcullis.host.v1.ConnectRequest;
 import dev.portcullis.host.v1.ConnectResponse;
 import dev.portcullis.host.v1.Credit;
@@ -147,8 +146,8 @@ final class SessionCore {
   }
 
   private List<Effect> probe(Probe probe) {
-    if (!hooks.containsKey(new HookId(probe.getHook(), Stage.STAGE_VALIDATE))
-        && !hooks.containsKey(new HookId(probe.getHook(), Stage.STAGE_MUTATE))) {
+    if (HookId.STAGES.stream()
+        .noneMatch(stage -> hooks.containsKey(new HookId(probe.getHook(), stage)))) {
       send(probeResult(probe.getSeq(), Outcomes.UNKNOWN_HOOK));
       return List.of();
     }

@@ -375,7 +375,7 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
 
   /** Why the hooks of a name are not ready; null if they are. */
   private @Nullable String notReady(String name) {
-    for (Stage stage : List.of(Stage.STAGE_MUTATE, Stage.STAGE_VALIDATE)) {
+    for (Stage stage : HookId.STAGES) {
       Hook hook = settings.hooks().get(new HookId(name, stage));
       Readiness readiness = hook == null ? null : hook.options().readiness();
       if (readiness == null) {

@@ -29,6 +29,7 @@ final class TranscriptHooks {
     Handler handler = (call, request) -> handle(name, request);
     switch (name) {
       case "patch" -> host.mutate(name, handler);
+      case "initialize" -> host.initialize(name, handler);
       case "unready" ->
           host.validate(
               name,
@@ -46,7 +47,7 @@ final class TranscriptHooks {
       case "allow", "unready" -> Response.allow();
       case "deny" -> Response.deny("no").cause("spec.image", "latest");
       case "deny-at-length" -> Response.deny("no ".repeat(100));
-      case "patch", "stray-patch" ->
+      case "patch", "stray-patch", "initialize" ->
           Response.patch(request.admission().getObject().getRaw())
               .warnings("patched in round " + request.round());
       case "name-configuration" -> Response.allow().audit("configuration", request.configuration());

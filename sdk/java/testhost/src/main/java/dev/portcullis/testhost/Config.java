@@ -20,6 +20,7 @@ record Config(
     int drainTimeoutMs,
     List<String> validate,
     List<String> mutate,
+    List<String> initialize,
     List<String> speculate,
     List<String> unready) {
   /** Files in PEM. */

@@ -6,6 +6,7 @@ import com.google.protobuf.ByteString;
 import dev.portcullis.host.Call;
 import dev.portcullis.host.Handler;
 import dev.portcullis.host.HandlerException;
+import dev.portcullis.host.RefusedException;
 import dev.portcullis.host.Request;
 import dev.portcullis.host.Response;
 import io.opentelemetry.api.trace.Span;
@@ -31,6 +32,26 @@ record ScriptHandler(String hook, Control control) implements Handler {
       JsonNode script = object.path("script");
       pause(script);
       return decorate(script, request, outcome(script, request), left);
+    } finally {
+      control.say(Control.event("returned").put("hook", hook).put("cancelled", call.isCancelled()));
+    }
+  }
+
+  /** Does what the script says, as far as that is about the object. */
+  ObjectNode initialize(Call call, Request request, ObjectNode object) throws Exception {
+    control.say(Control.event("called").put("hook", hook));
+    try {
+      JsonNode script = object.path("script").deepCopy();
+      pause(script);
+      if (script.has("deny")) {
+        throw new RefusedException(deny(script.get("deny")));
+      } else if (script.has("labels")) {
+        object.withObject("/metadata/labels").setAll((ObjectNode) script.get("labels"));
+      } else if (script instanceof ObjectNode rest) {
+        rest.remove("patch");
+        outcome(rest, request);
+      }
+      return object;
     } finally {
       control.say(Control.event("returned").put("hook", hook).put("cancelled", call.isCancelled()));
     }

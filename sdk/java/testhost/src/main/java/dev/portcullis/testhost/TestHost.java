@@ -5,6 +5,7 @@ import dev.portcullis.host.HandlerException;
 import dev.portcullis.host.HookOptions;
 import dev.portcullis.host.Host;
 import dev.portcullis.host.HostBuilder;
+import dev.portcullis.host.Initializer;
 import dev.portcullis.host.Tls;
 import io.opentelemetry.sdk.OpenTelemetrySdk;
 import io.opentelemetry.sdk.trace.SdkTracerProvider;
@@ -100,6 +101,11 @@ public final class TestHost {
     }
     for (String hook : config.mutate()) {
       builder.mutate(hook, new ScriptHandler(hook, control), options(config, control, hook));
+    }
+    for (String hook : config.initialize()) {
+      ScriptHandler handler = new ScriptHandler(hook, control);
+      builder.initialize(
+          hook, Initializer.ofTree(handler::initialize), options(config, control, hook));
     }
     return builder.build();
   }

@@ -209,7 +209,7 @@ public final class FakeSession {
    * @param hook its name
    * @param request the request
    * @return how the call ended
-   * @throws IllegalArgumentException if the host does not offer the hook, or for both stages
+   * @throws IllegalArgumentException if the host does not offer the hook, or for several stages
    * @throws IllegalStateException if the host does not answer
    */
   public Verdict ask(String hook, AdmissionRequest request) {
