@@ -28,6 +28,8 @@ const (
 	attrOutcome = "portcullis.outcome"
 	// maxAttribute bounds what a caller can put into a span, in bytes: names in Kubernetes have at most 253.
 	maxAttribute = 256
+	// endAttributes is how many attributes the span of a call gets at its end, at most.
+	endAttributes = 7
 )
 
 // Phases of a review and of a call, as events of their spans. An event is at the end of its phase.
@@ -183,27 +185,28 @@ func (i *instrumentation) endCall(c *callState, o chain.Outcome) {
 	if !c.span.IsRecording() {
 		return
 	}
-	c.span.SetAttributes(attribute.String(attrOutcome, spanOutcome(o)))
+	attributes := append(make([]attribute.KeyValue, 0, endAttributes), attribute.String(attrOutcome, spanOutcome(o)))
 	if o.Timing.Instance != "" {
 		sent := c.begun.Add(o.Timing.Queued)
 		c.span.AddEvent(phaseSent, trace.WithTimestamp(sent))
 		c.span.AddEvent(phaseReceived, trace.WithTimestamp(sent.Add(o.Timing.Wire+o.Timing.Host)))
-		c.span.SetAttributes(timingAttributes(o)...)
+		attributes = appendTiming(attributes, o)
 	}
 	if o.Failure != nil || o.Effect == chain.Refused {
 		c.span.SetStatus(codes.Error, o.Reason)
 	}
 	if o.Failure != nil {
-		c.span.SetAttributes(semconv.ErrorTypeKey.String(o.Failure.Kind.String()))
+		attributes = append(attributes, semconv.ErrorTypeKey.String(o.Failure.Kind.String()))
 	}
+	c.span.SetAttributes(attributes...) // once: the span doubles its room each time
 	c.span.End(trace.WithTimestamp(c.ended))
 }
 
-// timingAttributes name the instance that answered a call, and split its time, in seconds. Of a webhook over HTTPS it is not known which part of the
-// time it took itself.
-func timingAttributes(o chain.Outcome) []attribute.KeyValue {
+// appendTiming appends which instance answered a call, and the parts of its time, in seconds. Of a webhook over HTTPS it is not known which part
+// of the time it took itself.
+func appendTiming(attributes []attribute.KeyValue, o chain.Outcome) []attribute.KeyValue {
 	t := o.Timing
-	attributes := []attribute.KeyValue{seconds("queue", t.Queued)}
+	attributes = append(attributes, seconds("queue", t.Queued))
 	if o.Applying > 0 {
 		attributes = append(attributes, seconds("apply", o.Applying))
 	}
