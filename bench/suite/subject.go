@@ -102,7 +102,11 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 		if err != nil {
 			return err
 		}
-		add(c.Contender, &subject{review: m.Review, calls: m.Calls, close: m.Close})
+		s := &subject{review: m.Review, calls: m.Calls, close: m.Close}
+		if c.Contender == report.Adapted {
+			s.like = g.subjects[subjectKey{c.Scenario, report.Webhooks}]
+		}
+		add(c.Contender, s)
 	case report.Streams:
 		s, err := limits.StartStreams(ctx, c.Scenario, g.keys)
 		if err != nil {

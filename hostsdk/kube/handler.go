@@ -10,6 +10,7 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
@@ -117,19 +118,20 @@ func PatchTo(r *hostsdk.Request, object []byte) (*hostsdk.Response, error) {
 // Object decodes the object after the operation, as Kubernetes does: by exact case, unknown fields ignored. It is nil
 // when the request has none.
 func Object[T any](r *hostsdk.Request) (*T, error) {
-	return decode[T]("object", r, r.Object(), r.Admission().GetObject().GetContentType())
+	return decode[T]("object", r, r.Object(), (*admissionv1.AdmissionRequest).GetObject)
 }
 
 // OldObject decodes the object before the operation, see [Object].
 func OldObject[T any](r *hostsdk.Request) (*T, error) {
-	return decode[T]("old object", r, r.OldObject(), r.Admission().GetOldObject().GetContentType())
+	return decode[T]("old object", r, r.OldObject(), (*admissionv1.AdmissionRequest).GetOldObject)
 }
 
-func decode[T any](what string, r *hostsdk.Request, raw []byte, contentType string) (*T, error) {
+// decode decodes an object. The request itself, which get takes it out of, is decoded only if there is one.
+func decode[T any](what string, r *hostsdk.Request, raw []byte, get func(*admissionv1.AdmissionRequest) *admissionv1.Object) (*T, error) {
 	if raw == nil {
 		return nil, nil //nolint:nilnil // an absent object is no error, and documented
 	}
-	if contentType != "" && contentType != "application/json" {
+	if contentType := get(r.Admission()).GetContentType(); contentType != "" && contentType != "application/json" {
 		return nil, hostsdk.NewError(fmt.Sprintf("the %s is %s, want JSON", what, contentType), nil)
 	}
 	if wanted := kindOf[T](); wanted != "" && wanted != r.Admission().GetKind().GetKind() {
