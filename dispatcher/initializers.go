@@ -68,7 +68,7 @@ func (x *run) backendOf(h *match.Hook) Backend {
 }
 
 // initializers is the [Backend] of the initializers of one review: it stages the object, and calls the hosts of an initializer over
-// streams if its route says so.
+// streams if its route has a stream.
 type initializers struct{ run *run }
 
 // Start implements [Backend]. The machine starts one initializer at a time.
