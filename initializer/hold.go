@@ -209,8 +209,8 @@ func (x *call) run(ctx context.Context) {
 // stage has the object staged for the initializer to act on. Without an error the initializer may have acted already.
 func (x *call) stage(ctx context.Context) error {
 	h, now := x.hold, x.hold.stager.options.Now
-	if len(x.object) > h.stager.options.Limits.ObjectBytes {
-		return &FullError{Bound: Object, Cluster: h.base.GetKey().GetCluster(), Limit: int64(h.stager.options.Limits.ObjectBytes)}
+	if large := h.stager.tooLarge(h.base.GetKey().GetCluster(), len(x.object)); large != nil {
+		return large
 	}
 	if h.lease == 0 {
 		return h.create(ctx, x.object, x.pending)
