@@ -16,9 +16,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
-// sized is a Pod of a number of bytes.
-func sized(name string, bytes int) string {
-	o := pod(name)
+// sized is the Pod p in a number of bytes.
+func sized(bytes int) string {
+	o := pod("p")
 	return o + strings.Repeat(" ", bytes-len(o))
 }
 
@@ -77,7 +77,7 @@ func TestBounds(t *testing.T) {
 				if _, err := fmt.Sscan(number, &size); err != nil {
 					t.Fatal(err)
 				}
-				return s.Stage(podReview(cluster, "r", sized("p", size)))
+				return s.Stage(podReview(cluster, "r", sized(size)))
 			}
 			var held []*initializer.Hold
 			for _, who := range test.held {
@@ -127,7 +127,7 @@ func TestAFloodOfOneClusterLeavesRoomForOthers(t *testing.T) {
 	var held []*initializer.Hold
 	flood := func(cluster string, size int) (n int) {
 		for range 200 {
-			h, err := s.Stage(podReview(cluster, "r", sized("p", size)))
+			h, err := s.Stage(podReview(cluster, "r", sized(size)))
 			if err != nil {
 				continue
 			}
@@ -156,11 +156,11 @@ func TestAFloodOfOneClusterLeavesRoomForOthers(t *testing.T) {
 func TestAnObjectThatGrows(t *testing.T) {
 	d := newMesh(t).dispatcher(initializer.Options{Limits: initializer.Limits{ObjectBytes: 200}})
 	h := d.stage(podReview("prod", "r1", pod("p")))
-	r := start(t, h, sized("p", 201), first).end()
+	r := start(t, h, sized(201), first).end()
 	if r.Failure == nil || r.Failure.Kind != review.FailureTooLarge {
 		t.Errorf("result %+v", r)
 	}
-	start(t, h, sized("p", 200), first)
+	start(t, h, sized(200), first)
 	controller{t, d.store, first}.turn()
 	h.Release(t.Context())
 	d.gone()
@@ -169,16 +169,16 @@ func TestAnObjectThatGrows(t *testing.T) {
 // The bytes of an object that a controller has made larger count.
 func TestBytesFollowTheObject(t *testing.T) {
 	d := newMesh(t).dispatcher(initializer.Options{Limits: initializer.Limits{Bytes: 1000}})
-	h := d.stage(podReview("a", "r1", sized("p", 100)))
-	call := start(t, h, sized("p", 100), first)
-	controller{t, d.store, first}.act(sized("p", 800))
-	call.allowed(sized("p", 100))
-	if _, err := d.Stage(podReview("b", "r2", sized("p", 101))); err == nil {
+	h := d.stage(podReview("a", "r1", sized(100)))
+	call := start(t, h, sized(100), first)
+	controller{t, d.store, first}.act(sized(800))
+	call.allowed(sized(100))
+	if _, err := d.Stage(podReview("b", "r2", sized(101))); err == nil {
 		t.Error("another one has room beside an object that has grown")
 	}
-	d.stage(podReview("b", "r2", sized("p", 100)))
+	d.stage(podReview("b", "r2", sized(100)))
 	h.Release(t.Context())
-	d.stage(podReview("b", "r3", sized("p", 400)))
+	d.stage(podReview("b", "r3", sized(400)))
 }
 
 func TestReviewsThatCannotBeStaged(t *testing.T) {
@@ -212,7 +212,7 @@ func TestMetrics(t *testing.T) {
 	call := start(t, h, pod("p"), first)
 	controller{t, d.store, first}.act(pod("p"))
 	call.allowed(pod("p"))
-	if _, err := d.Stage(podReview("prod", "r0", sized("p", 1001))); err == nil {
+	if _, err := d.Stage(podReview("prod", "r0", sized(1001))); err == nil {
 		t.Error("a large object is staged")
 	}
 	second := d.stage(podReview("prod", "r2", pod("p")))

@@ -50,6 +50,8 @@ type Hold struct {
 //
 // done is called exactly once, from any goroutine, and never blocks. The returned function cancels the call: done is called before it
 // returns, unless it was called before. ctx carries the trace; its end does not end the call.
+//
+//nolint:revive // a call, what is staged for it, and the two ends of the contract of a backend
 func (h *Hold) Start(
 	ctx context.Context, c review.Call, object []byte, pending []string, ask func(done func(review.Result)) (cancel func()), done func(review.Result),
 ) (cancel func()) {
