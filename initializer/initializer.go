@@ -1,7 +1,7 @@
 // Package initializer holds CREATE requests until their initializers have acted.
 //
-// The life cycle of a staged object is a set of pure functions: [Create], [Update], [Sync], [Delete] and [Progress] decide who may
-// change what, and know neither clock nor store. A [Stager] applies them for the dispatcher that holds a review: each [Hold] is the
+// The life cycle of a staged object is a set of pure functions: [Create], [Update], [Sync], [Delete] and [Progress] decide which
+// changes are allowed, and know neither clock nor store. A [Stager] applies them for the dispatcher that holds a review: each [Hold] is the
 // object of one review in etcd, from its first initializer to the answer. The package does not decide which initializers a review
 // has, in which order they act, or what follows from a failure: the chain of the dispatcher does.
 //
@@ -66,7 +66,7 @@ type Options struct {
 	Store *staged.Store
 	// ID is that of the dispatcher.
 	ID string
-	// Limits bound what is staged.
+	// Limits bound the staged objects.
 	Limits Limits
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -135,7 +135,7 @@ type FullError struct {
 	Bound Bound
 	// Cluster is the cluster of the review.
 	Cluster string
-	// InUse is what counts against the limit without the review, or the size of the object, and Limit the most that it may be: reviews,
+	// InUse counts against the limit without the review, or is the size of the object; Limit is the most that it may be. Both are in reviews
 	// or bytes.
 	InUse, Limit int64
 }

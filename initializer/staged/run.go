@@ -20,13 +20,13 @@ const (
 	retryAfter = 200 * time.Millisecond
 	// pageSize is how many objects one request of a list returns.
 	pageSize = 32
-	// synchronizeTimeout bounds the time until what is known here is as new as etcd.
+	// synchronizeTimeout bounds the time until the cache is as new as etcd.
 	synchronizeTimeout = 5 * time.Second
 	// progressAfter is how often etcd is asked how far its watch has come.
 	progressAfter = 50 * time.Millisecond
 )
 
-// Run follows what is in etcd until ctx ends, and deletes what no lease ends. Until it has listed the objects for the first time, List,
+// Run follows the objects in etcd until ctx ends, and deletes those that no lease ends. Until it has listed the objects for the first time, List,
 // Watch and Wait wait; after its end they fail with ErrStopped. It is called once.
 func (s *Store) Run(ctx context.Context) error {
 	defer s.cache.stop()
@@ -86,7 +86,7 @@ func (s *Store) take(answer clientv3.WatchResponse) {
 			c.putLocked(entries[i])
 		}
 	}
-	if answer.IsProgressNotify() { // with changes the revision of the header may be past what has come
+	if answer.IsProgressNotify() { // beside changes the revision of the header may be past those that have come
 		c.advanceLocked(answer.Header.Revision)
 	}
 }
@@ -159,7 +159,7 @@ func (s *Store) synchronize(ctx context.Context) error {
 	}
 }
 
-// upTo reports whether all up to a revision is known, and else what is closed when more is.
+// upTo reports whether all changes up to a revision are known, and else returns a channel that is closed when more are.
 func (c *cache) upTo(revision int64) (known bool, more <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -86,7 +86,7 @@ func (c *initializerConfig) open(s *stores, prefix, id string, metrics prometheu
 	return i, nil
 }
 
-// Run follows what is staged until ctx ends and the last hold has ended.
+// Run follows the staged objects until ctx ends and the last hold has ended.
 func (i *initializers) Run(ctx context.Context) error {
 	if i == nil {
 		return nil
