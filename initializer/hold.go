@@ -27,13 +27,13 @@ type Hold struct {
 
 	turn chan struct{} // holds a token while a goroutine uses the fields below
 	// Of the holder of the turn.
-	base  *initializerv1.StagedObject // what is staged, but object and pending names
+	base  *initializerv1.StagedObject // the staged object without its content and its pending names
 	lease staged.LeaseID              // 0 while nothing is staged
 	names []string                    // pending names that were staged last, without those that initializers have added
 	bytes int64                       // of room
 
 	mu      sync.Mutex
-	seen    *initializerv1.StagedObject // what was staged, written or read last; nil before; written by the holder of the turn
+	seen    *initializerv1.StagedObject // the staged object as it was written or read last; nil before; written by the holder of the turn
 	calls   map[*call]struct{}          // that are not done
 	outcome string                      // of the last call
 	ended   bool                        // Release was called
@@ -41,8 +41,8 @@ type Hold struct {
 	gone chan struct{} // closed when the object is gone, and the slot free
 }
 
-// Start asks the initializer of a call to act on an object. pending are the names of that initializer and of those behind it. It never
-// blocks.
+// Start asks the initializer of a call to act on an object. pending are the names of that initializer and of those behind it; at least
+// one. Neither side changes object and pending afterwards. Start never blocks.
 //
 // With ask, the hosts of the initializer are asked over streams once the object is staged: ask has the contract of
 // dispatcher.Backend.Start for one call. Without, a controller acts through InitializerService. In both cases the call ends when an
@@ -50,6 +50,8 @@ type Hold struct {
 //
 // done is called exactly once, from any goroutine, and never blocks. The returned function cancels the call: done is called before it
 // returns, unless it was called before. ctx carries the trace; its end does not end the call.
+//
+//nolint:revive // a call, the content and names to stage for it, and the two ends of the contract of a backend
 func (h *Hold) Start(
 	ctx context.Context, c review.Call, object []byte, pending []string, ask func(done func(review.Result)) (cancel func()), done func(review.Result),
 ) (cancel func()) {
@@ -86,14 +88,14 @@ func (h *Hold) Staged() (uid, resourceVersion string) {
 	return o.GetUid(), o.GetResourceVersion()
 }
 
-// known is what is staged, as it is known here; nil before.
+// known returns the staged object as it was written or read last; nil before.
 func (h *Hold) known() *initializerv1.StagedObject {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.seen
 }
 
-// see takes what is staged now, and accounts for its size.
+// see remembers the staged object, and accounts for its size.
 func (h *Hold) see(o *initializerv1.StagedObject) {
 	size := int64(len(o.GetObject().GetRaw()))
 	h.room.Charge(size - h.bytes)
@@ -209,8 +211,8 @@ func (x *call) run(ctx context.Context) {
 // stage has the object staged for the initializer to act on. Without an error the initializer may have acted already.
 func (x *call) stage(ctx context.Context) error {
 	h, now := x.hold, x.hold.stager.options.Now
-	if len(x.object) > h.stager.options.Limits.ObjectBytes {
-		return &FullError{Bound: Object, Cluster: h.base.GetKey().GetCluster(), Limit: int64(h.stager.options.Limits.ObjectBytes)}
+	if large := h.stager.tooLarge(h.base.GetKey().GetCluster(), len(x.object)); large != nil {
+		return large
 	}
 	if h.lease == 0 {
 		return h.create(ctx, x.object, x.pending)
@@ -287,7 +289,7 @@ func renamed(k *initializerv1.StagedKey, name string) *initializerv1.StagedKey {
 	return &initializerv1.StagedKey{Cluster: k.GetCluster(), Resource: k.GetResource(), Namespace: k.GetNamespace(), Name: name}
 }
 
-// next waits for the next change of the object by somebody else.
+// next waits for the next change of the object by another writer.
 func (h *Hold) next(ctx context.Context) error {
 	o, err := h.stager.options.Store.Wait(ctx, h.seen)
 	if err == nil {

@@ -199,8 +199,9 @@ func (d *dispatcher) gone() {
 	}
 }
 
-func labelled(name, label string) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"default","labels":{%q:"yes"}}}`, name, label)
+// labelled is the Pod p with a label.
+func labelled(label string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","labels":{%q:"yes"}}}`, label)
 }
 
 func equalJSON(t *testing.T, what, want, got string) {
@@ -217,16 +218,16 @@ func TestControllersInitializeInOrder(t *testing.T) {
 	h := d.stage(podReview("prod", "r1", pod("p")))
 
 	call := start(t, h, pod("p"), first, second)
-	controller{t, other.store, first}.act(labelled("p", "a"))
+	controller{t, other.store, first}.act(labelled("a"))
 	object := call.allowed(pod("p"))
-	equalJSON(t, "after the first one", labelled("p", "a"), object)
+	equalJSON(t, "after the first one", labelled("a"), object)
 
 	call = start(t, h, object, second)
 	if uid, version := h.Staged(); uid == "" || version == "" {
 		t.Errorf("staged as %q, version %q", uid, version)
 	}
-	controller{t, other.store, second}.act(labelled("p", "b"))
-	equalJSON(t, "after the second one", labelled("p", "b"), call.allowed(object))
+	controller{t, other.store, second}.act(labelled("b"))
+	equalJSON(t, "after the second one", labelled("b"), call.allowed(object))
 	h.Release(t.Context())
 	other.gone()
 }
@@ -346,18 +347,18 @@ func TestAHostAndThenAController(t *testing.T) {
 		t.Errorf("the host is asked before the object is staged: %q, %q", uid, version)
 	}
 	answer(review.Result{
-		Verdict: &admissionv1.AdmissionResponse{Allowed: true, Patch: patchOf(t, pod("p"), labelled("p", "a")), PatchType: "JSONPatch", Warnings: []string{"w"}},
+		Verdict: &admissionv1.AdmissionResponse{Allowed: true, Patch: patchOf(t, pod("p"), labelled("a")), PatchType: "JSONPatch", Warnings: []string{"w"}},
 		Timing:  review.Timing{Host: time.Second},
 	})
 	r := call.end()
 	if r.Verdict.GetWarnings()[0] != "w" || r.Timing.Host != time.Second || r.Timing.Queued <= 0 {
 		t.Errorf("result %+v", r)
 	}
-	call = start(t, h, labelled("p", "a"), second)
+	call = start(t, h, labelled("a"), second)
 	o := controller{t, d.store, second}.turn()
-	equalJSON(t, "what the controller sees", labelled("p", "a"), string(o.GetObject().GetRaw()))
-	controller{t, d.store, second}.act(labelled("p", "b"))
-	equalJSON(t, "after both", labelled("p", "b"), call.allowed(labelled("p", "a")))
+	equalJSON(t, "what the controller sees", labelled("a"), string(o.GetObject().GetRaw()))
+	controller{t, d.store, second}.act(labelled("b"))
+	equalJSON(t, "after both", labelled("b"), call.allowed(labelled("a")))
 	h.Release(t.Context())
 	d.gone()
 }
@@ -421,7 +422,7 @@ func TestInitializersAreAdded(t *testing.T) {
 	h := d.stage(podReview("prod", "r1", pod("p")))
 	call := start(t, h, pod("p"), first, second)
 	a := controller{t, d.store, first}
-	if err := a.update(a.turn(), initializer.Change{Object: []byte(labelled("p", "a")), Pending: []string{"x.example.com", second, third}}); err != nil {
+	if err := a.update(a.turn(), initializer.Change{Object: []byte(labelled("a")), Pending: []string{"x.example.com", second, third}}); err != nil {
 		t.Fatal(err)
 	}
 	x := controller{t, d.store, "x.example.com"}
@@ -431,14 +432,14 @@ func TestInitializersAreAdded(t *testing.T) {
 		t.Fatalf("the call ends before the added one has acted: %+v", r)
 	default:
 	}
-	x.act(labelled("p", "x"))
+	x.act(labelled("x"))
 	object := call.allowed(pod("p"))
-	equalJSON(t, "after the added one", labelled("p", "x"), object)
+	equalJSON(t, "after the added one", labelled("x"), object)
 
 	call = start(t, h, object, second)
 	controller{t, d.store, second}.act(object)
-	controller{t, d.store, third}.act(labelled("p", "c"))
-	equalJSON(t, "after the one behind the second", labelled("p", "c"), call.allowed(object))
+	controller{t, d.store, third}.act(labelled("c"))
+	equalJSON(t, "after the one behind the second", labelled("c"), call.allowed(object))
 }
 
 // A controller need not wait for the holder: one that acts before its call has acted once.
@@ -446,11 +447,11 @@ func TestTheNextOneActsEarly(t *testing.T) {
 	d := newMesh(t).dispatcher(initializer.Options{})
 	h := d.stage(podReview("prod", "r1", pod("p")))
 	call := start(t, h, pod("p"), first, second)
-	controller{t, d.store, first}.act(labelled("p", "a"))
+	controller{t, d.store, first}.act(labelled("a"))
 	object := call.allowed(pod("p"))
-	controller{t, d.store, second}.act(labelled("p", "b"))
+	controller{t, d.store, second}.act(labelled("b"))
 	call = start(t, h, object, second) // whether or not its watch has told of that
-	equalJSON(t, "after both", labelled("p", "b"), call.allowed(object))
+	equalJSON(t, "after both", labelled("b"), call.allowed(object))
 }
 
 // The time of an initializer is over, and the next one is asked with the object of the chain, even if the first one acts at that moment.
@@ -466,12 +467,12 @@ func TestTheNextOneIsAskedAfterATimeout(t *testing.T) {
 	b := controller{t, d.store, second}
 	equalJSON(t, "what the second one sees", pod("p"), string(b.turn().GetObject().GetRaw()))
 	var refused *initializer.RefusedError
-	err := a.update(late, initializer.Change{Object: []byte(labelled("p", "a"))})
+	err := a.update(late, initializer.Change{Object: []byte(labelled("a"))})
 	if !errors.Is(err, staged.ErrConflict) && !errors.As(err, &refused) {
 		t.Errorf("the first one acts after its time: %v", err)
 	}
-	b.act(labelled("p", "b"))
-	equalJSON(t, "at the end", labelled("p", "b"), call.allowed(pod("p")))
+	b.act(labelled("b"))
+	equalJSON(t, "at the end", labelled("b"), call.allowed(pod("p")))
 }
 
 func TestATimeoutNamesTheStagedObject(t *testing.T) {
@@ -513,8 +514,8 @@ func TestRepeatedCreates(t *testing.T) {
 		t.Errorf("the first hold of the same review: %v", s)
 	}
 	h.Release(t.Context())
-	controller{t, d.store, first}.act(labelled("p", "a"))
-	equalJSON(t, "the second hold", labelled("p", "a"), second.allowed(pod("p")))
+	controller{t, d.store, first}.act(labelled("a"))
+	equalJSON(t, "the second hold", labelled("a"), second.allowed(pod("p")))
 	again.Release(t.Context())
 	d.gone()
 }

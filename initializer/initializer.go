@@ -1,7 +1,7 @@
 // Package initializer holds CREATE requests until their initializers have acted.
 //
-// The life cycle of a staged object is a set of pure functions: [Create], [Update], [Sync], [Delete] and [Progress] decide who may
-// change what, and know neither clock nor store. A [Stager] applies them for the dispatcher that holds a review: each [Hold] is the
+// The life cycle of a staged object is a set of pure functions: [Create], [Update], [Sync], [Delete] and [Progress] decide which
+// changes are allowed, and know neither clock nor store. A [Stager] applies them for the dispatcher that holds a review: each [Hold] is the
 // object of one review in etcd, from its first initializer to the answer. The package does not decide which initializers a review
 // has, in which order they act, or what follows from a failure: the chain of the dispatcher does.
 //
@@ -66,7 +66,7 @@ type Options struct {
 	Store *staged.Store
 	// ID is that of the dispatcher.
 	ID string
-	// Limits bound what is staged.
+	// Limits bound the staged objects.
 	Limits Limits
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -135,7 +135,8 @@ type FullError struct {
 	Bound Bound
 	// Cluster is the cluster of the review.
 	Cluster string
-	// InUse is what counts against the limit without the review, and Limit the most that it may be; bytes, or reviews.
+	// InUse counts against the limit without the review, or is the size of the object; Limit is the most that it may be. Both are in reviews
+	// or bytes.
 	InUse, Limit int64
 }
 
@@ -143,7 +144,7 @@ type FullError struct {
 func (e *FullError) Error() string {
 	switch e.Bound {
 	case Object:
-		return fmt.Sprintf("the object is too large to be staged: at most %d bytes", e.Limit)
+		return fmt.Sprintf("the object is too large to be staged: it has %d bytes, and may have %d", e.InUse, e.Limit)
 	case Bytes:
 		return fmt.Sprintf("no room for another staged object of cluster %q: %d of %d bytes are in use", e.Cluster, e.InUse, e.Limit)
 	case Cluster:
@@ -163,8 +164,8 @@ func (s *Stager) Stage(r *review.Request) (*Hold, error) {
 		return nil, err
 	}
 	size := len(a.GetObject().GetRaw())
-	if size > s.options.Limits.ObjectBytes {
-		return nil, s.metrics.refused(&FullError{Bound: Object, Cluster: a.GetCluster(), Limit: int64(s.options.Limits.ObjectBytes)})
+	if large := s.tooLarge(a.GetCluster(), size); large != nil {
+		return nil, s.metrics.refused(large)
 	}
 	slot, err := s.holds.Reserve(a.GetCluster(), 1)
 	if err != nil {
@@ -180,7 +181,7 @@ func (s *Stager) Stage(r *review.Request) (*Hold, error) {
 		until = now.Add(longestReview)
 	}
 	return &Hold{
-		stager: s, slot: slot, room: room, name: name, until: until, turn: make(chan struct{}, 1), gone: make(chan struct{}),
+		stager: s, slot: slot, room: room, bytes: int64(size), name: name, until: until, turn: make(chan struct{}, 1), gone: make(chan struct{}),
 		base: &initializerv1.StagedObject{
 			Key: &initializerv1.StagedKey{
 				Cluster: a.GetCluster(), Resource: cmp.Or(a.GetRequestResource(), a.GetResource()), Namespace: a.GetNamespace(), Name: name.next(),
@@ -189,6 +190,15 @@ func (s *Stager) Stage(r *review.Request) (*Hold, error) {
 			ReviewUid: a.GetUid(), DispatcherId: s.options.ID,
 		},
 	}, nil
+}
+
+// tooLarge is the error of an object that is larger than one may be; nil if it is not.
+func (s *Stager) tooLarge(cluster string, size int) *FullError {
+	limit := s.options.Limits.ObjectBytes
+	if size <= limit {
+		return nil
+	}
+	return &FullError{Bound: Object, Cluster: cluster, InUse: int64(size), Limit: int64(limit)}
 }
 
 // full is the error of a ledger that has refused a review by a limit of its own; the bound is that of the ledger if it is empty.

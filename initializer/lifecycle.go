@@ -22,7 +22,7 @@ type Reason uint8
 const (
 	// Forbidden: the caller may not do this.
 	Forbidden Reason = iota + 1
-	// Invalid: nobody may do this.
+	// Invalid: no caller may do this.
 	Invalid
 	// Conflict: the object is not the one that the caller has seen.
 	Conflict
@@ -45,7 +45,7 @@ func refuse(reason Reason, format string, args ...any) error {
 	return &RefusedError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Change is what a caller wants of an Update.
+// Change is the wish of the caller of an Update.
 type Change struct {
 	// ResourceVersion is the version that the change is made from; required.
 	ResourceVersion string
@@ -84,7 +84,7 @@ func Create(there *initializerv1.StagedObject, reviewUID string) error {
 	return refuse(Exists, "%s %q already exists: it is being initialized%s", there.GetKey().GetResource().GetResource(), there.GetKey().GetName(), waits)
 }
 
-// Update returns an object after the change of a caller, who has to be granted its first pending initializer.
+// Update returns an object after the change of a caller, which has to be granted its first pending initializer.
 //
 // Errors: *RefusedError (Forbidden, Invalid, Conflict).
 func Update(o *initializerv1.StagedObject, c Change, r Rules) (*initializerv1.StagedObject, error) {
@@ -148,7 +148,7 @@ func checkPending(before, after []string, configured func(string) bool) error {
 	return nil
 }
 
-// identity is what an initializer may not change. The last three are set by the cluster, or belong to staging.
+// identity has the fields that an initializer may not change. The last three are set by the cluster, or belong to staging.
 type identity struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -237,7 +237,7 @@ func merge(staged []string, names Names) []string {
 	return out
 }
 
-// Deleter is who wants to delete a staged object.
+// Deleter describes a caller that wants to delete a staged object.
 type Deleter struct {
 	// Granted reports whether the caller may act as an initializer.
 	Granted func(name string) bool
@@ -245,7 +245,7 @@ type Deleter struct {
 	Operator bool
 }
 
-// Delete decides whether a caller may end the hold of an object: who is granted a pending initializer, or is an operator. An empty uid
+// Delete decides whether a caller may end the hold of an object: one that is granted a pending initializer, or an operator. An empty uid
 // or resourceVersion means any.
 //
 // Errors: *RefusedError (Forbidden, Conflict).
@@ -295,7 +295,7 @@ func await(o *initializerv1.StagedObject, pending []string, now time.Time) *init
 	return o
 }
 
-// with returns a copy of an object for changes of its fields. It shares what is below them.
+// with returns a copy of an object for changes of its fields. It shares the messages below them.
 func with(o *initializerv1.StagedObject) *initializerv1.StagedObject {
 	return &initializerv1.StagedObject{
 		Key: o.GetKey(), Uid: o.GetUid(), ResourceVersion: o.GetResourceVersion(), Pending: o.GetPending(), Result: o.GetResult(),

@@ -63,7 +63,7 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 	return review.Fail(review.FailureUnavailable, "staging the object: %w", err), outcomeFailed
 }
 
-// initialized is the verdict of an initializer that has acted: the difference between the object that it was given and what is staged.
+// initialized is the verdict of an initializer that has acted: the difference between the object that it was given and the staged one.
 func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string) {
 	patch, err := conversion.DiffPatch(x.object, o.GetObject().GetRaw())
 	if err != nil {

@@ -23,12 +23,12 @@ type entry struct {
 
 // grave is an object that was deleted.
 type grave struct {
-	object    *initializerv1.StagedObject // without what is created, and by whom
+	object    *initializerv1.StagedObject // without its content and its creator
 	made, set int64                       // revisions of its creation and of its deletion
 }
 
-// cache is what etcd holds, by one list and the watch that follows it. It keeps no object that is not in etcd: a watch that begins
-// at an earlier version is told the latest change of each object, and that of those deleted without their content.
+// cache holds the objects of etcd, by one list and the watch that follows it. It keeps no object that is not in etcd: a watch that begins
+// at an earlier version gets the latest change of each object, and the deletions without the content of the objects.
 type cache struct {
 	mu       sync.Mutex
 	revision int64 // of etcd, up to which all changes are here; 0 before the first list
@@ -59,7 +59,7 @@ func (c *cache) wakeLocked(key string) {
 	}
 }
 
-// advanceLocked says that all changes up to a revision are here.
+// advanceLocked records that all changes up to a revision are here.
 func (c *cache) advanceLocked(revision int64) {
 	if revision > c.revision {
 		c.revision = revision
@@ -96,7 +96,7 @@ func (c *cache) removeLocked(key string, revision int64) {
 	c.wakeLocked(key)
 }
 
-// buryLocked says that an object is gone.
+// buryLocked records and sends the deletion of an object.
 func (c *cache) buryLocked(e *entry, revision int64) {
 	if e.object == nil {
 		return
@@ -139,14 +139,14 @@ func (c *cache) endLocked(w *Watcher, err error) {
 	}
 }
 
-// change is what a list shows to have happened to a key since the last one.
+// change is a change of a key between two lists.
 type change struct {
 	key      string
 	entry    *entry // nil: it was deleted
 	revision int64
 }
 
-// list takes everything that there is at a revision, and tells what has changed.
+// list takes all objects at a revision, and sends the changes since the last list or event.
 func (c *cache) list(all []*entry, revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +169,7 @@ func (c *cache) list(all []*entry, revision int64) {
 	}
 }
 
-// changesLocked compares a list with what is here. The changes are in the order of their revisions.
+// changesLocked compares a list with the entries. The changes are in the order of their revisions.
 func (c *cache) changesLocked(all []*entry, revision int64) []change {
 	present, used := make(map[string]*entry, len(all)), make(map[int64]bool, len(all))
 	var changes []change
@@ -211,7 +211,7 @@ func (c *cache) deletionsLocked(present map[string]*entry, used map[int64]bool, 
 	return gone
 }
 
-// forgetLocked takes it that etcd is an older state of itself, or another one: nobody can go on from a version.
+// forgetLocked is called when etcd is an older state of itself, or another one: no watch can go on from a version.
 func (c *cache) forgetLocked() {
 	for w := range c.watchers {
 		c.endLocked(w, ErrTooOld)

@@ -22,7 +22,7 @@ func newInstrumentation(c *cache, registry prometheus.Registerer) (*instrumentat
 	return i, errors.Join(registry.Register(i.repaired), registry.Register(newCollector(c)))
 }
 
-// collector shows what is staged by all dispatchers. There is a series for each cluster that has something staged: never more than
+// collector shows the staged objects of all dispatchers. There is a series for each cluster that has something staged: never more than
 // there are clusters that may send reviews.
 type collector struct {
 	cache                           *cache

@@ -16,7 +16,7 @@ const (
 	repairInterval = time.Minute
 )
 
-// keepRepaired deletes what no lease ends, until ctx ends. Each dispatcher does.
+// keepRepaired deletes the objects that no lease ends, until ctx ends. Each dispatcher does.
 func (s *Store) keepRepaired(ctx context.Context) {
 	for clock.Sleep(ctx, repairInterval) {
 		s.repair(ctx, time.Now())
@@ -40,7 +40,7 @@ func (s *Store) repair(ctx context.Context, now time.Time) {
 	}
 }
 
-// leftovers returns what no lease will end, and what was staged before a time.
+// leftovers returns the objects that no lease will end, and those staged before a time.
 func (c *cache) leftovers(before time.Time) []*entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,14 +20,14 @@ const (
 	retryAfter = 200 * time.Millisecond
 	// pageSize is how many objects one request of a list returns.
 	pageSize = 32
-	// synchronizeTimeout bounds the time until what is known here is as new as etcd.
+	// synchronizeTimeout bounds the time until the cache is as new as etcd.
 	synchronizeTimeout = 5 * time.Second
 	// progressAfter is how often etcd is asked how far its watch has come.
 	progressAfter = 50 * time.Millisecond
 )
 
-// Run follows what is in etcd until ctx ends, and deletes what no lease ends. Until it has listed the objects for the first time, List, Watch and Wait wait; after its
-// end they fail with ErrStopped. It is called once.
+// Run follows the objects in etcd until ctx ends, and deletes those that no lease ends. Until it has listed the objects for the first time, List,
+// Watch and Wait wait; after its end they fail with ErrStopped. It is called once.
 func (s *Store) Run(ctx context.Context) error {
 	defer s.cache.stop()
 	var repairing sync.WaitGroup
@@ -86,7 +86,7 @@ func (s *Store) take(answer clientv3.WatchResponse) {
 			c.putLocked(entries[i])
 		}
 	}
-	if answer.IsProgressNotify() { // with changes the revision of the header may be past what has come
+	if answer.IsProgressNotify() { // beside changes the revision of the header may be past those that have come
 		c.advanceLocked(answer.Header.Revision)
 	}
 }
@@ -145,13 +145,13 @@ func (s *Store) synchronize(ctx context.Context) error {
 	t := time.NewTicker(progressAfter)
 	defer t.Stop()
 	for {
-		advanced, err := s.cache.upTo(now.Header.Revision)
-		if advanced == nil {
+		known, more, err := s.cache.upTo(now.Header.Revision)
+		if known || err != nil {
 			return err
 		}
 		_ = s.options.Client.RequestProgress(ownStream(ctx)) // it is asked again
 		select {
-		case <-advanced:
+		case <-more:
 		case <-t.C:
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
@@ -159,15 +159,15 @@ func (s *Store) synchronize(ctx context.Context) error {
 	}
 }
 
-// upTo returns what is closed when more is known; nil when all up to a revision is, or the store has stopped.
-func (c *cache) upTo(revision int64) (<-chan struct{}, error) {
+// upTo reports whether all changes up to a revision are known, and else returns a channel that is closed when more are.
+func (c *cache) upTo(revision int64) (known bool, more <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.stopped:
-		return nil, ErrStopped
+		return false, nil, ErrStopped
 	case c.revision >= revision && c.revision > 0:
-		return nil, nil
+		return true, nil, nil
 	}
-	return c.waiterLocked(""), nil
+	return false, c.waiterLocked(""), nil
 }

@@ -4,7 +4,7 @@
 // compare-and-swap on the revision of the key. [Store.Run] lists and watches all objects of all dispatchers once; List, Watch
 // and Wait read what it has, so that an object is in memory once, however many read it.
 //
-// The package does not know who may change what: package initializer does. An object that is returned, or that was given to
+// The package does not know which changes are allowed: package initializer does. An object that is returned, or that was given to
 // the store, is never written again. A [Store] may be used concurrently.
 package staged
 
@@ -63,7 +63,7 @@ type Options struct {
 	Prefix string
 	// Keys encrypt the objects in etcd; nil means that they are not encrypted.
 	Keys *Keyring
-	// RepairAfter is the age of an object that is deleted, whoever has staged it; 0 means DefaultRepairAfter. Objects without a lease are
+	// RepairAfter is the age of an object that is deleted, also if another dispatcher has staged it; 0 means DefaultRepairAfter. Objects without a lease are
 	// deleted at any age.
 	RepairAfter time.Duration
 	// Metrics registers the instruments; nil means none.

@@ -11,7 +11,7 @@ import (
 
 // Event is one change of one object, or a bookmark.
 type Event struct {
-	// Type is what happened. A bookmark says that every change up to Revision has been sent.
+	// Type is the kind of the change. A bookmark follows every change up to Revision.
 	Type initializerv1.EventType
 	// Object is the object after the change. When it was deleted it is the object before, with the version of the deletion; it has
 	// neither object nor creator if it was deleted before the watch began. A bookmark has none.
@@ -91,7 +91,7 @@ func (s *Store) Watch(ctx context.Context, after string, buffer int) (*Watcher, 
 	return w, nil
 }
 
-// sinceLocked returns what has happened after a revision, the latest change of each object.
+// sinceLocked returns the latest change of each object after a revision.
 func (c *cache) sinceLocked(revision int64) []Event {
 	var events []Event
 	for _, e := range c.entries {
@@ -157,7 +157,7 @@ func (s *Store) Wait(ctx context.Context, o *initializerv1.StagedObject) (*initi
 	}
 }
 
-// next returns the object of a key if it has a later revision than a known one, and else what is closed when it may.
+// next returns the object of a key if it has a later revision than a known one, and else a channel that is closed when it may have one.
 func (c *cache) next(key, uid string, known int64) (*initializerv1.StagedObject, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -143,7 +143,7 @@ func (s *Store) Revoke(ctx context.Context, lease LeaseID) error {
 	return nil
 }
 
-// revokeNow ends a lease that nobody else knows, whether or not ctx goes on. If etcd does not answer, the lease lapses.
+// revokeNow ends a lease that no other goroutine knows, whether or not ctx goes on. If etcd does not answer, the lease lapses.
 func (s *Store) revokeNow(ctx context.Context, lease LeaseID) {
 	if err := s.Revoke(context.WithoutCancel(ctx), lease); err != nil {
 		s.options.Logger.Debug("the lease of an object that was not staged ends by itself", "error", err)
@@ -158,7 +158,7 @@ type swap struct {
 	option   clientv3.OpOption
 }
 
-// swap makes a write, and returns its revision. If the key has another revision it returns what is there, or nothing.
+// swap makes a write, and returns its revision. If the key has another revision it returns the value that is there, or nil.
 func (s *Store) swap(ctx context.Context, w swap) (revision int64, there *mvccpb.KeyValue, err error) {
 	answer, err := etcdstore.Attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return s.options.Client.Txn(ctx).

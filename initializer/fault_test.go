@@ -1,0 +1,179 @@
+package initializer_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/initializer"
+	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
+)
+
+// marked is a Pod with the marks of those who have acted.
+func marked(name, marks string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"default","annotations":{"marks":%q}}}`, name, marks)
+}
+
+// marksOf reads them.
+func marksOf(object []byte) string {
+	var o struct {
+		Metadata struct{ Annotations map[string]string }
+	}
+	if json.Unmarshal(object, &o) != nil {
+		return "no JSON"
+	}
+	return o.Metadata.Annotations["marks"]
+}
+
+// serve acts for an initializer, as one replica of its controller, until ctx ends. What another replica has done is left alone.
+func (c controller) serve(ctx context.Context, mark string) {
+	for ; ctx.Err() == nil; wait(ctx, 10*time.Millisecond) {
+		all, _, err := c.store.List(ctx)
+		if err != nil {
+			continue
+		}
+		for _, o := range all {
+			if len(o.GetPending()) > 0 && o.GetPending()[0] == c.name {
+				raw := o.GetObject().GetRaw()
+				_ = c.update(o, initializer.Change{Object: []byte(marked(o.GetKey().GetName(), marksOf(raw)+mark)), Pending: o.GetPending()[1:]})
+			}
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// initialized has the initializers of an object act, and asks again when etcd has not answered, as the client of an API server would.
+func initialized(t *testing.T, d *dispatcher, name string) string {
+	t.Helper()
+	h := d.stage(podReview("prod", name, marked(name, "")))
+	defer h.Release(t.Context())
+	object := marked(name, "")
+	for _, pending := range [][]string{{first, second}, {second}} {
+		for deadline := time.Now().Add(patience); ; {
+			call := start(t, h, object, pending...)
+			r := <-call.result
+			if r.Failure == nil {
+				call.result <- r
+				object = call.allowed(object)
+				break
+			}
+			if r.Failure.Kind != review.FailureUnavailable || time.Now().After(deadline) {
+				t.Errorf("%s: %v", name, r.Failure)
+				return object
+			}
+		}
+	}
+	return object
+}
+
+// Many are held by two dispatchers, with two replicas of each initializer, when the leader of etcd is killed: none is lost, none is
+// initialized twice or out of order, and nothing stays.
+func TestManyHoldsWhileAMemberIsKilled(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	var all []*dispatcher
+	ctx, stop := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	for range 2 {
+		m := &mesh{t, etcd.Client(etcd.Options(etcdtest.User))}
+		d := m.dispatcher(initializer.Options{})
+		all = append(all, d)
+		serving.Go(func() { controller{t, d.store, first}.serve(ctx, "a") })
+		serving.Go(func() { controller{t, d.store, second}.serve(ctx, "b") })
+	}
+	defer serving.Wait()
+	defer stop()
+
+	const holds, killAfter = 60, 20
+	ended := make(chan struct{}, holds)
+	slots := make(chan struct{}, 12)
+	var holding sync.WaitGroup
+	for i := range holds {
+		holding.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots; ended <- struct{}{} }()
+			name := fmt.Sprint("p", i)
+			if marks := marksOf([]byte(initialized(t, all[i%len(all)], name))); marks != "ab" {
+				t.Errorf("%s was initialized by %q", name, marks)
+			}
+		})
+	}
+	for range killAfter {
+		<-ended
+	}
+	etcd.Leader().Kill()
+	holding.Wait()
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		left, _, err := all[0].store.List(t.Context())
+		if err == nil && len(left) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still staged: %v, %v", left, err)
+		}
+	}
+}
+
+// A dispatcher that crashes leaves its object to the lease. Others see that.
+func TestACrashedDispatcherLeavesNothing(t *testing.T) {
+	m := newMesh(t)
+	d, other := m.dispatcher(initializer.Options{Now: func() time.Time { return time.Unix(1000, 0) }}), m.dispatcher(initializer.Options{})
+	r := podReview("prod", "r1", pod("p"))
+	r.Deadline = time.Unix(1000, 0) // its time is over at once: the lease is the reserve
+	call := start(t, d.stage(r), pod("p"), first)
+	o := controller{t, other.store, first}.turn()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := other.store.Wait(ctx, o); err == nil || ctx.Err() != nil { // nobody releases it
+		t.Errorf("the end of the lease: %v", err)
+	}
+	if s := call.end().Verdict.GetStatus(); s.GetReason() != "Conflict" {
+		t.Errorf("status %v", s)
+	}
+	other.gone()
+}
+
+// An etcd that does not answer costs a review no more than its own time, and a release no more than that of its caller.
+func TestAnEtcdThatHangs(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	m := &mesh{t, etcd.Client(etcd.Options(etcdtest.User))}
+	d := m.dispatcher(initializer.Options{})
+	staged := d.stage(podReview("prod", "r1", pod("p")))
+	call := start(t, staged, pod("p"), first)
+	controller{t, d.store, first}.turn()
+	call.cancel()
+	call.end()
+	for _, member := range etcd.Members {
+		member.Clients.Hang()
+	}
+	r := start(t, d.stage(podReview("prod", "r2", pod("q"))), pod("q"), first).end()
+	if r.Failure == nil || r.Failure.Kind != review.FailureUnavailable {
+		t.Errorf("the result of a call: %+v", r)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	staged.Release(ctx) // goes on in the background
+	for _, member := range etcd.Members {
+		member.Clients.Heal()
+	}
+	staged.Release(t.Context())
+	d.Close()
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		left, _, err := d.store.List(t.Context())
+		if err == nil && len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still staged: %v, %v", left, err)
+		}
+	}
+}
