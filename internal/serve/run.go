@@ -200,7 +200,7 @@ func (a *app) hangUp(ctx context.Context) {
 	}
 }
 
-// edge serves the listener for API servers: reviews, and ConfigService as JSON.
+// edge serves the listener for API servers: reviews, and as JSON ConfigService and staged objects.
 type edge struct {
 	*bridge.Bridge
 
@@ -213,11 +213,14 @@ func (e edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.control.gateway.ServeHTTP(w, r)
 		return
 	}
-	e.Bridge.ServeHTTP(w, r)
+	if !e.control.staged.serves(w, r) {
+		e.Bridge.ServeHTTP(w, r)
+	}
 }
 
 // Drain begins the stop. Streams of operators end first, on both listeners: nothing has to wait for them.
 func (e edge) Drain() {
 	e.control.service.Drain()
+	e.control.staged.service.Drain()
 	e.Bridge.Drain()
 }
