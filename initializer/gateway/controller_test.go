@@ -107,10 +107,10 @@ func TestAControllerOfClientGo(t *testing.T) {
 	}
 }
 
-// object is an object that a client reads.
-func object(t *testing.T, c dynamic.ResourceInterface, name string) *unstructured.Unstructured {
+// pod is the Pod web, as a client reads it.
+func pod(t *testing.T, c dynamic.ResourceInterface) *unstructured.Unstructured {
 	t.Helper()
-	o, err := c.Get(t.Context(), name, metav1.GetOptions{})
+	o, err := c.Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestAClientOfClientGo(t *testing.T) {
 	staged := m.stage(b, "web", first, second)
 	ctx := t.Context()
 
-	o := object(t, one, "web")
+	o := pod(t, one)
 	if string(o.GetUID()) != staged.GetUid() || o.GetResourceVersion() != staged.GetResourceVersion() || initializers.First(o) != first ||
 		initializers.Creator(o).Username != "jane" {
 		t.Errorf("%v", o)
@@ -138,10 +138,10 @@ func TestAClientOfClientGo(t *testing.T) {
 			t.Errorf("list %s: %v, %v", name, list, err)
 		}
 	}
-	if _, whole := object(t, viewer, "web").Object["spec"]; whole {
+	if _, whole := pod(t, viewer).Object["spec"]; whole {
 		t.Error("a viewer sees the object")
 	}
-	if reserved := object(t, naive, "web"); reserved.GetKind() != "Status" || reserved.Object["code"] != int64(http.StatusAccepted) ||
+	if reserved := pod(t, naive); reserved.GetKind() != "Status" || reserved.Object["code"] != int64(http.StatusAccepted) ||
 		reserved.GetResourceVersion() != staged.GetResourceVersion() {
 		t.Errorf("%v", reserved)
 	}
@@ -206,7 +206,7 @@ func TestARefusalReachesWhoHolds(t *testing.T) {
 	d := m.dispatcher()
 	m.stage(d, "web", first, second)
 	one := m.dynamic(m.controller(d, "one")).Resource(pods).Namespace("shop")
-	o := object(t, one, "web")
+	o := pod(t, one)
 	if err := initializers.Refuse(o, metav1.Status{Message: "no sidecar fits", Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}); err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestARefusalReachesWhoHolds(t *testing.T) {
 	if err != nil || held.GetResult().GetMessage() != "no sidecar fits" || held.GetResult().GetCode() != http.StatusForbidden || held.GetResult().GetStatus() != "Failure" {
 		t.Errorf("%v, %v", held, err)
 	}
-	raw, _ := json.Marshal(object(t, one, "web"))
+	raw, _ := json.Marshal(pod(t, one))
 	if !strings.Contains(string(raw), `"message":"no sidecar fits"`) {
 		t.Errorf("it is not shown: %s", raw)
 	}

@@ -82,7 +82,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve answers one request, or returns the error of its answer.
 func (g *Gateway) serve(ctx context.Context, a *answer, r *http.Request) (err error) {
-	there := false
+	var there bool
 	if a.target, there = parsePath(r.URL.EscapedPath()); !there {
 		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, "there is nothing at this path")
 	}

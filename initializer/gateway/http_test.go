@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube/initializers"
 	"github.com/portcullis-mesh/portcullis/initializer/gateway"
 )
@@ -52,7 +55,7 @@ func TestErrorsAreStatuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		who, method, path, media, body string
 		code                           int
-		reason                         string
+		reason                         metav1.StatusReason
 	}{
 		"no such path":                        {"one", "GET", "/version", "", "", 404, "NotFound"},
 		"a subresource":                       {"one", "GET", web + "/status", "", "", 404, "NotFound"},
@@ -88,14 +91,11 @@ func TestErrorsAreStatuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := d.ask(t, m.client(tt.who), tt.method, tt.path, tt.media, tt.body)
-			var status struct {
-				Kind, Status, Reason, Message string
-				Code                          int
-			}
+			var status metav1.Status
 			if err := json.NewDecoder(answer.Body).Decode(&status); err != nil {
 				t.Fatal(err)
 			}
-			if answer.StatusCode != tt.code || status.Kind != "Status" || status.Status != "Failure" || status.Reason != tt.reason || status.Code != tt.code || status.Message == "" {
+			if answer.StatusCode != tt.code || status.Kind != "Status" || status.Status != "Failure" || status.Reason != tt.reason || int(status.Code) != tt.code || status.Message == "" {
 				t.Errorf("%d %+v, want %d %s", answer.StatusCode, status, tt.code, tt.reason)
 			}
 		})
@@ -108,15 +108,8 @@ func TestErrorsAreStatuses(t *testing.T) {
 
 // watchEvent is an event as a reader gets it.
 type watchEvent struct {
-	Type   string
-	Object struct {
-		Kind     string
-		Code     int
-		Metadata struct {
-			Name, ResourceVersion string
-			Annotations           map[string]string
-		}
-	}
+	Type   string                    `json:"type"`
+	Object unstructured.Unstructured `json:"object"`
 }
 
 // next is the next event, which has to be of a type about an object.
@@ -127,7 +120,7 @@ func next(t *testing.T, lines *bufio.Reader, kind, name string) watchEvent {
 	if err == nil {
 		err = json.Unmarshal(line, &e)
 	}
-	if err != nil || e.Type != kind || e.Object.Metadata.Name != name {
+	if err != nil || e.Type != kind || e.Object.GetName() != name {
 		t.Fatalf("%s: %v, want %s of %q", line, err, kind, name)
 	}
 	return e
@@ -150,7 +143,7 @@ func TestASelectorOfAWatch(t *testing.T) {
 		}
 	}
 	next(t, lines, "ADDED", "web")
-	if end := next(t, lines, "BOOKMARK", ""); end.Object.Metadata.Annotations["k8s.io/initial-events-end"] != "true" || end.Object.Metadata.ResourceVersion == "" || end.Object.Kind == "" {
+	if end := next(t, lines, "BOOKMARK", ""); end.Object.GetAnnotations()["k8s.io/initial-events-end"] != "true" || end.Object.GetResourceVersion() == "" || end.Object.GetKind() == "" {
 		t.Errorf("%+v", end)
 	}
 	label("other", "web")
@@ -191,7 +184,7 @@ func TestAWatchThatIsOverEnds(t *testing.T) {
 	lines = open("")
 	next(t, lines, "ADDED", "web")
 	m.grant("one", m.grants.of["two"])
-	if e := next(t, lines, "ERROR", ""); e.Object.Code != http.StatusGone {
+	if e := next(t, lines, "ERROR", ""); e.Object.Object["code"] != int64(http.StatusGone) {
 		t.Errorf("%+v", e)
 	}
 }

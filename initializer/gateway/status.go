@@ -42,7 +42,7 @@ type outcome struct {
 
 // outcomeOf translates the codes of InitializerService.
 func outcomeOf(code codes.Code) outcome {
-	switch code {
+	switch code { //nolint:exhaustive // the service sends no others
 	case codes.Unauthenticated:
 		return outcome{http.StatusUnauthorized, metav1.StatusReasonUnauthorized}
 	case codes.PermissionDenied:

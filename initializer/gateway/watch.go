@@ -37,7 +37,7 @@ func (g *Gateway) watch(ctx context.Context, a *answer, q *query) error {
 	defer e.close()
 	err := g.o.Service.Watch(r, e)
 	if ctx.Err() != nil || a.events != nil && grpcstatus.Code(err) == codes.Unavailable {
-		return nil //nolint:nilerr // a watch whose time is over, or whose dispatcher stops, just ends: its reader goes on where it was
+		return nil // its reader goes on where it was
 	}
 	return err
 }

@@ -23,7 +23,7 @@ import (
 type reader struct {
 	grpc.ServerStream
 
-	ctx   context.Context //nolint:containedctx // a stream has one
+	ctx   context.Context
 	begun chan struct{}
 	read  chan struct{}
 	got   chan string // names

@@ -66,7 +66,6 @@ type app struct {
 	gatherer     prometheus.Gatherer
 	store        *store.Store
 	control      *controlPlane
-	staging      *initializerService
 	statuses     *configkubernetes.StatusWriter // nil without custom resources
 	permits      *permit.Keeper
 	lastGood     *lastgood.Keeper // nil without a directory for it
@@ -177,9 +176,6 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	}
 	a.warnOfOperators()
 	if a.control, err = a.newControlPlane(stores); err != nil {
-		return nil, err
-	}
-	if a.staging, err = a.newInitializerService(); err != nil {
 		return nil, err
 	}
 	if a.following, err = a.newFollow(stores, follow.Options{Metrics: metrics}); err != nil {
@@ -355,7 +351,6 @@ func (a *app) newGRPC() (*grpc.Server, error) {
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())
 	clusterv1.RegisterClusterServiceServer(s, a.tunnels)
 	a.control.register(s)
-	a.staging.register(s)
 	adminv1.RegisterAdminServiceServer(s, permits)
 	grpc_health_v1.RegisterHealthServer(s, a.health)
 	if a.config.reflection {

@@ -27,11 +27,12 @@ import (
 )
 
 // controlPlane lets operators read the configuration in force here. With a store it also lets them write, puts hooks in rotation, and
-// reports to the other dispatchers the configuration that is in force here.
+// reports to the other dispatchers the configuration that is in force here. Controllers and operators reach staged objects through it.
 type controlPlane struct {
 	stores   *stores
 	service  *service.Service
 	gateway  *gateway.Gateway
+	staged   *initializerService
 	presence *etcdstore.Presence
 	live     *store.Store
 	hosts    *session.Registry
@@ -63,6 +64,9 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.staged, err = a.newInitializerService(); err != nil {
+		return nil, err
+	}
 	c.gateway, err = gateway.New(gateway.Options{
 		Service: c.service, Verify: func(state *tls.ConnectionState) identity.Channel { return a.hostsEdge.Verify(state) },
 	})
@@ -72,6 +76,7 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 func (a *controlPlane) register(s *grpc.Server) {
 	configv1.RegisterConfigServiceServer(s, a.service)
 	analysisv1.RegisterAnalysisServiceServer(s, a.service)
+	a.staged.register(s)
 }
 
 // ownStatus is the report of this dispatcher.

@@ -76,7 +76,7 @@ func (g initializerGrants) Access(caller identity.Peer) service.Access {
 	var a service.Access
 	for h := range initializersOf(now.Snapshot()) {
 		if (identity.Grant{Names: h.Route.Hosts, Authorities: h.Route.Authorities}).Includes(caller) {
-			if clusters, any := clustersOf(h); any {
+			if clusters, some := clustersOf(h); some {
 				a.Initializers = append(a.Initializers, service.Initializer{Name: h.ID.Name, Clusters: clusters})
 			}
 		}
@@ -122,8 +122,8 @@ func initializersOf(s *match.Snapshot) func(func(*match.Hook) bool) {
 	}
 }
 
-// clustersOf are the clusters that a hook serves; none means all. any is false if it serves no cluster at all.
-func clustersOf(h *match.Hook) (clusters []string, any bool) {
+// clustersOf are the clusters that a hook serves; none means all. some is false if it serves no cluster at all.
+func clustersOf(h *match.Hook) (clusters []string, some bool) {
 	if h.ID.Scope != "" {
 		return []string{h.ID.Scope}, h.Serves(h.ID.Scope)
 	}

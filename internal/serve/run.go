@@ -67,7 +67,7 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 // serve is run, on open listeners.
 func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) error) error {
 	server, err := bridge.NewServer(bridge.ServerOptions{
-		Handler: edge{a.bridge, a.control, a.staging}, TLS: a.config.alpn.serverTLS(a.edge), Logger: a.log,
+		Handler: edge{a.bridge, a.control}, TLS: a.config.alpn.serverTLS(a.edge), Logger: a.log,
 		Channel:          func(state *tls.ConnectionState) identity.Channel { return a.edge.Channel(state) },
 		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
 	})
@@ -200,12 +200,11 @@ func (a *app) hangUp(ctx context.Context) {
 	}
 }
 
-// edge serves the listener for API servers: reviews, and ConfigService and InitializerService as JSON.
+// edge serves the listener for API servers: reviews, and as JSON ConfigService and staged objects.
 type edge struct {
 	*bridge.Bridge
 
 	control *controlPlane
-	staging *initializerService
 }
 
 // ServeHTTP is part of http.Handler.
@@ -214,15 +213,14 @@ func (e edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.control.gateway.ServeHTTP(w, r)
 		return
 	}
-	if e.staging.serves(w, r) {
-		return
+	if !e.control.staged.serves(w, r) {
+		e.Bridge.ServeHTTP(w, r)
 	}
-	e.Bridge.ServeHTTP(w, r)
 }
 
 // Drain begins the stop. Streams of operators end first, on both listeners: nothing has to wait for them.
 func (e edge) Drain() {
 	e.control.service.Drain()
-	e.staging.service.Drain()
+	e.control.staged.service.Drain()
 	e.Bridge.Drain()
 }
