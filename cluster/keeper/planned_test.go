@@ -77,6 +77,35 @@ func TestEntriesLackAHookUntilEachAPIServerCallsByThem(t *testing.T) {
 	lacks("they are gone", two, "a.example.com", "b.example.com")
 }
 
+// TestEntriesLackAnInitializerUntilTheMutatingOnesBringIt has an initializer and no mutating hook.
+func TestEntriesLackAnInitializerUntilTheMutatingOnesBringIt(t *testing.T) {
+	objects, problems := config.Decode("initializers.yaml", []byte("apiVersion: admissionregistration.k8s.io/v1alpha1\nkind: InitializerConfiguration\n"+
+		"metadata: {name: i}\ninitializers: [{name: a.example.com, rules: [{apiGroups: [''], apiVersions: [v1], resources: [pods]}]}]\n"))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, _ := config.Compile("one", objects)
+	plan, err := registration.Plan(snapshot, "east", registration.Options{URL: "https://mesh.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Mutating.Webhooks) != 1 || len(plan.Validating.Webhooks) != 0 {
+		t.Fatalf("%d mutating and %d validating entries", len(plan.Mutating.Webhooks), len(plan.Validating.Webhooks))
+	}
+	plan.Mutating.UID, plan.Mutating.Generation = types.UID("u"), 1
+	var p planned
+	now := time.Unix(1000, 0)
+	p.see("east", nil, plan.Validating, now)
+	if got := p.lacking(snapshot, "east"); len(got) != 1 || got[0].ID.Name != "a.example.com" {
+		t.Errorf("validating entries alone lack %v", got)
+	}
+	plan.Mutating.Annotations[touch.Annotation] = touch.Mark(plan.Mutating)
+	p.see("east", plan.Mutating, plan.Validating, now)
+	if got := p.lacking(snapshot, "east"); len(got) != 0 {
+		t.Errorf("the mutating entries lack %v", got)
+	}
+}
+
 // snapshotOf has a validating hook for each name; behind a slash are its resources.
 func snapshotOf(t *testing.T, hooks ...string) *match.Snapshot {
 	t.Helper()

@@ -3,7 +3,7 @@ package match
 import "slices"
 
 // compiled is the result of one object. A snapshot takes it over from the last one where it would come out the same, so
-// that a change costs what has changed. It is immutable, and holds nothing of the snapshots that it belonged to.
+// the cost of a change is that of the changed objects. It is immutable, and holds nothing of the snapshots that it belonged to.
 type compiled struct {
 	digest, source string
 	pending        []string
@@ -22,12 +22,12 @@ func (b *RouteBinding) identity() identity {
 	return identity{b.Name, b.Source, b.Digest}
 }
 
-// says reports whether a binding, which may be nil, is known to say what the one of i did.
+// says reports whether a binding, which may be nil, is known to have the content of i.
 func (i identity) says(b *RouteBinding) bool {
 	return b.identity() == i && (b == nil || b.Digest != "")
 }
 
-// known is what became of o in the last snapshot, and its findings are reported again; nil when it may come out otherwise now.
+// known returns the result of o in the last snapshot, and reports its findings again; nil when the result may be another one now.
 func (c *compiler) known(o Object) *compiled {
 	if c.last == nil || o.Digest == "" {
 		return nil
@@ -45,7 +45,7 @@ func (c *compiler) known(o Object) *compiled {
 	return old
 }
 
-// from is what became of the object where its first hook stands at a position of the snapshot. Hooks that stood elsewhere
+// from returns the result of the object with its first hook at a position of the snapshot. Hooks that stood elsewhere
 // belong to another snapshot still, and are copied.
 func (m *compiled) from(first int) *compiled {
 	if len(m.hooks) == 0 || m.hooks[0].ordinal == first {
