@@ -66,7 +66,7 @@ type nodeOptions struct {
 
 // meshHook is a hook as the mesh knows it: it fails closed, and has no side effects.
 type meshHook struct {
-	name      string
+	name        string
 	mutates     bool
 	initializes bool
 	speculate   bool
