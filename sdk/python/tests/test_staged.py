@@ -14,7 +14,7 @@ from test_sockets import Files
 
 from portcullis_host import Cause, allow, deny
 from portcullis_host.contract import admission, initializer
-from portcullis_host.staged import StagedClient, done, refused
+from portcullis_host.staged import StagedClient, done, refused, waits
 
 NAME = "sidecar.example.com"
 
@@ -112,6 +112,7 @@ async def test_a_controller_initializes_what_waits_for_it(files: Files) -> None:
         events = client.watch(mine, bookmarks=True)
         event = await anext(events)
         assert (event.type, event.object) == (initializer.EVENT_TYPE_ADDED, listed)
+        assert waits(event)
         pod = json.loads(event.object.object.raw)
         pod["spec"]["containers"].append({"name": "proxy"})
         updated = await client.update(done(event.object, pod))
@@ -124,14 +125,17 @@ async def test_a_controller_initializes_what_waits_for_it(files: Files) -> None:
 async def test_a_controller_refuses(files: Files) -> None:
     service = Service()
     async with serving(service, files) as client:
-        staged = await client.get(service.object.key)
+        events = client.watch()
+        staged = (await anext(events)).object
         updated = await client.update(refused(staged, deny("no", code=422, causes=[Cause("spec", "bad")])))
         assert (updated.result.status, updated.result.message, updated.result.code) == ("Failure", "no", 422)
         assert updated.result.details.causes[0].field == "spec"
+        assert not waits(await anext(events))
+        assert not waits(initializer.WatchResponse(type=initializer.EVENT_TYPE_DELETED, object=staged))
         with pytest.raises(ValueError, match="allows"):
             refused(staged, allow())
         await client.delete(staged)
-        assert service.asked == [initializer.DeleteRequest(key=staged.key, uid="u")]
+        assert service.asked[1:] == [initializer.DeleteRequest(key=staged.key, uid="u")]
 
 
 async def test_errors_say_what_to_do(files: Files) -> None:

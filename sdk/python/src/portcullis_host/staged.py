@@ -4,12 +4,12 @@ A controller lists the objects that wait for it, watches them, changes one, and 
 
     from portcullis_host import TLSFiles
     from portcullis_host.contract import initializer
-    from portcullis_host.staged import StagedClient, done
+    from portcullis_host.staged import StagedClient, done, waits
 
     mine = initializer.ListRequest(first_pending="sidecar.example.com")
     async with StagedClient("portcullis-hosts.portcullis-system.svc:8444", tls=TLSFiles("tls.crt", "tls.key", "ca.crt")) as staged:
         async for event in staged.watch(mine):
-            if event.type in (initializer.EVENT_TYPE_ADDED, initializer.EVENT_TYPE_MODIFIED):
+            if waits(event):
                 pod = json.loads(event.object.object.raw)
                 pod["spec"]["containers"].append({"name": "proxy", "image": "registry.example.com/proxy:1"})
                 await staged.update(done(event.object, pod))
@@ -33,7 +33,7 @@ from portcullis_host._response import Response, to_message
 from portcullis_host._tls import TLS
 from portcullis_host.contract import admission, initializer
 
-__all__ = ["StagedClient", "done", "refused"]
+__all__ = ["StagedClient", "done", "refused", "waits"]
 
 SERVICE: Final = "/portcullis.initializer.v1.InitializerService/"
 MAX_BYTES: Final = 256 << 20
@@ -117,6 +117,11 @@ class StagedClient:
         if self._channel is None:
             raise RuntimeError("the client is not connected: use `async with`")
         return self._channel
+
+
+def waits(event: initializer.WatchResponse) -> bool:
+    """Reports whether the object of an event waits for its first pending initializer: one that is refused already is sent once more."""
+    return event.type in (initializer.EVENT_TYPE_ADDED, initializer.EVENT_TYPE_MODIFIED) and not event.object.HasField("result")
 
 
 def done(staged: initializer.StagedObject, changed: Mapping[str, Any]) -> initializer.UpdateRequest:
