@@ -90,8 +90,8 @@ func initializerCases() []testCase {
 			_, at := s.host(withInitializers(initializing))
 			for script, want := range map[string][]string{
 				`{"error": "the registry is down – 😀"}`: {"the registry is down – 😀"},
-				`{"fail": "hunter2"}`:                    {"handler failed"},
-				`{"panic": "hunter2"}`:                   {"handler panicked", "handler failed"},
+				`{"fail": "hunter2"}`:                   {"handler failed"},
+				`{"panic": "hunter2"}`:                  {"handler panicked", "handler failed"},
 			} {
 				if message := failed(s, at.ask(pod(script), initialize(initializing))); !slices.Contains(want, message) {
 					s.Errorf("%s: the message is %q, want one of %q", script, message, want)

@@ -66,7 +66,7 @@ type nodeOptions struct {
 
 // meshHook is a hook as the mesh knows it: it fails closed, and has no side effects.
 type meshHook struct {
-	name      string
+	name        string
 	mutates     bool
 	initializes bool
 	speculate   bool
@@ -84,7 +84,9 @@ func (t *trust) node(o nodeOptions) *node {
 	n := &node{stage: t.stage}
 	n.registry = must[*meshsession.Registry](t.stage)(meshsession.New(meshsession.Options{ID: o.id}))
 	n.configure(o.hooks)
-	n.dispatcher = must[*dispatcher.Dispatcher](t.stage)(dispatcher.New(dispatcher.Options{Snapshots: n, Clusters: n, Streams: n.registry, Capacity: n.registry, Stager: unstaged{}}))
+	n.dispatcher = must[*dispatcher.Dispatcher](t.stage)(dispatcher.New(dispatcher.Options{
+		Snapshots: n, Clusters: n, Streams: n.registry, Capacity: n.registry, Stager: unstaged{},
+	}))
 	hosts := meshsession.NewServer(n.registry, channelOf)
 	server := grpc.NewServer(append(meshsession.ServerOptions(), grpc.Creds(credentials.NewTLS(t.server(serverName))))...)
 	hostv1.RegisterHostServiceServer(server, hosts)

@@ -95,7 +95,7 @@ async def connect(to: grpc.aio.Channel, at: Endpoint, tls: TLS) -> GrpcStream:
     """
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT / SECOND):
-            await _meet(at, tls)
+            await meet(at, tls)
             state = to.get_state(try_to_connect=True)
             while state not in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
                 await to.wait_for_state_change(state)
@@ -110,7 +110,7 @@ async def connect(to: grpc.aio.Channel, at: Endpoint, tls: TLS) -> GrpcStream:
     return GrpcStream(call)
 
 
-async def _meet(at: Endpoint, tls: TLS) -> None:
+async def meet(at: Endpoint, tls: TLS) -> None:
     """Checks by a connection of its own that the dispatcher speaks TLS 1.3.
 
     gRPC for Python cannot be told to speak nothing older, which shows the certificate of the host to everybody on the way
