@@ -48,7 +48,8 @@ func (p *page) setup() {
 	r := p.run
 	p.linef("Commit `%s`, %s, %d processors%s, load %s, %s processors kept busy by other programs; %d rounds of %s s a cell.",
 		r.Commit, r.Go, r.CPUs, named(r.Processor), number(r.LoadAverage), number(r.Others), r.Rounds, number(r.Duration))
-	p.linef("Clients, hooks and Portcullis are one process that talks TLS 1.3 over loopback. Each hook allows the creation of a Pod.\n")
+	p.linef("Clients, hooks and Portcullis are one process that talks TLS 1.3 over loopback, except in the tables of languages.\n" +
+		"Each hook allows the creation of a Pod.\n")
 	if !r.Idle() {
 		p.linef("**The machine was not idle: ratios compare like with like, absolute figures are too slow.**\n")
 	}
