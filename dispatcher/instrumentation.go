@@ -226,11 +226,11 @@ func (i *instrumentation) countShadow(h *match.Hook, outcome string) {
 
 // typeLabel returns the type of a hook as kube-apiserver's metrics of webhooks spell it.
 func typeLabel(h *match.Hook) string {
-	switch h.ID.Stage {
-	case admissionv1.Stage_STAGE_VALIDATE:
-		return "validating"
-	case admissionv1.Stage_STAGE_INITIALIZE:
+	switch {
+	case h.Initializes():
 		return "initialize"
+	case h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE:
+		return "validating"
 	}
 	return "admit"
 }

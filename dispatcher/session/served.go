@@ -113,11 +113,11 @@ func (m hookHosts) Collect(out chan<- prometheus.Metric) {
 
 // metricType is the type of a hook as the metrics of package dispatcher have it.
 func metricType(s admissionv1.Stage) string {
-	switch s {
-	case admissionv1.Stage_STAGE_VALIDATE:
-		return "validating"
-	case admissionv1.Stage_STAGE_INITIALIZE:
+	switch {
+	case s == admissionv1.Stage_STAGE_INITIALIZE:
 		return "initialize"
+	case s == admissionv1.Stage_STAGE_VALIDATE:
+		return "validating"
 	}
 	return "admit"
 }

@@ -134,8 +134,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	a := &app{config: c, log: log, telemetry: tracing, gatherer: metrics, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
 
 	var err error
-	a.edge, err = openTLS(c.tls, "bridge", metrics, log)
-	if err != nil {
+	if a.edge, err = openTLS(c.tls, "bridge", metrics, log); err != nil {
 		return nil, err
 	}
 	a.hostsEdge, err = openTLS(c.hostsTLS.orElse(c.tls), "hosts", metrics, log)
