@@ -21,7 +21,9 @@ func marked(name, marks string) string {
 // marksOf reads them.
 func marksOf(object []byte) string {
 	var o struct {
-		Metadata struct{ Annotations map[string]string }
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
 	}
 	if json.Unmarshal(object, &o) != nil {
 		return "no JSON"
