@@ -45,10 +45,10 @@ func (k Key) String() string { return k.Kind + "/" + k.Name }
 
 // KeyOf returns the key of the configuration of a hook.
 func KeyOf(h *match.Hook) Key {
-	switch h.ID.Stage {
-	case admissionv1.Stage_STAGE_MUTATE:
+	switch {
+	case h.ID.Stage == admissionv1.Stage_STAGE_MUTATE:
 		return Key{Kind: mutatingKind, Name: h.ID.Configuration}
-	case admissionv1.Stage_STAGE_INITIALIZE:
+	case h.Initializes():
 		return Key{Kind: kinds.InitializersKind, Name: h.ID.Configuration}
 	}
 	return Key{Kind: validatingKind, Name: h.ID.Configuration}

@@ -39,10 +39,10 @@ type objectKey struct {
 // String is kind and name, and the cluster if there is one.
 func (k objectKey) String() string {
 	kind := "ValidatingWebhookConfiguration/"
-	switch k.stage {
-	case admissionv1.Stage_STAGE_MUTATE:
+	switch {
+	case k.stage == admissionv1.Stage_STAGE_MUTATE:
 		kind = "MutatingWebhookConfiguration/"
-	case admissionv1.Stage_STAGE_INITIALIZE:
+	case k.stage == admissionv1.Stage_STAGE_INITIALIZE:
 		kind = "InitializerConfiguration/"
 	}
 	if k.scope != "" {

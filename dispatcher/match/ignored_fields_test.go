@@ -70,11 +70,11 @@ func TestWhatARouteAsksInVainIsReported(t *testing.T) {
 				v.Validating.Webhooks[0].SideEffects, m.Mutating.Webhooks[0].SideEffects = &tc.effects, &tc.effects
 			}
 			o := v
-			switch tc.stage {
-			case mutate:
+			switch {
+			case tc.stage == mutate:
 				o = m
-			case initialize:
-				o = initializing("", "a", "hook.io")
+			case tc.stage == initialize:
+				o = initializing("a", "hook.io")
 				o.Source = "r.yaml"
 			}
 			_, findings := match.Compile(match.Input{

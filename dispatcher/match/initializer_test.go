@@ -16,9 +16,9 @@ import (
 const initialize = admissionv1.Stage_STAGE_INITIALIZE
 
 // initializing is an InitializerConfiguration whose initializers act on everything that is created.
-func initializing(scope, name string, initializers ...string) match.Object {
-	o := mutating(scope, name, initializers...)
-	o.Initializes, o.Source = true, scope+name+".init.yaml"
+func initializing(name string, initializers ...string) match.Object {
+	o := mutating("", name, initializers...)
+	o.Initializes, o.Source = true, name+".init.yaml"
 	for i := range o.Mutating.Webhooks {
 		w := &o.Mutating.Webhooks[i]
 		none := admissionregistrationv1.SideEffectClassNone
@@ -47,7 +47,7 @@ func called(s *match.Snapshot, stage admissionv1.Stage, req *admissionv1.Admissi
 func TestInitializersComeFirstInTheOrderOfTheirConfigurations(t *testing.T) {
 	s := compile(t, match.Input{
 		Objects: []match.Object{
-			mutating("", "a", "mutating.a.io"), initializing("", "b", "2.b.io", "1.b.io"), initializing("", "a", "4.a.io", "3.a.io"),
+			mutating("", "a", "mutating.a.io"), initializing("b", "2.b.io", "1.b.io"), initializing("a", "4.a.io", "3.a.io"),
 			mutating("", "0", "mutating.0.io"), validating("", "a", "validating.a.io"),
 		},
 		Routes: controlled("a", "b"),
@@ -71,7 +71,7 @@ func TestInitializersComeFirstInTheOrderOfTheirConfigurations(t *testing.T) {
 }
 
 func TestInitializersAreCalledForCreateAlone(t *testing.T) {
-	s := compile(t, match.Input{Objects: []match.Object{initializing("", "a", "hook.a.io")}, Routes: controlled("a")})
+	s := compile(t, match.Input{Objects: []match.Object{initializing("a", "hook.a.io")}, Routes: controlled("a")})
 	for operation, want := range map[string]int{"CREATE": 1, "UPDATE": 0, "DELETE": 0, "CONNECT": 0} {
 		req := createPod()
 		req.Operation = operation
@@ -94,10 +94,12 @@ func TestInitializersAreCalledForCreateAlone(t *testing.T) {
 func TestAnInitializerIsCalledIfAnyRuleMatches(t *testing.T) {
 	r := newRandom(1)
 	groups, versions, resources := []string{"", "apps", "example.com"}, []string{"v1", "v1beta1"}, []string{"pods", "deployments", "widgets", "leases"}
-	named := func(list []string, name string) bool { return slices.Contains(list, "*") || slices.Contains(list, name) }
+	named := func(list []string, name string) bool {
+		return slices.Contains(list, "*") || slices.Contains(list, name)
+	}
 	decided := map[bool]int{}
 	for range 400 {
-		o := initializing("", "a", "hook.a.io")
+		o := initializing("a", "hook.a.io")
 		w := &o.Mutating.Webhooks[0]
 		w.Rules = nil
 		for range 1 + r.IntN(3) {
@@ -124,7 +126,7 @@ func TestAnInitializerIsCalledIfAnyRuleMatches(t *testing.T) {
 
 func TestObjectsThatAnInitializerLeavesAlone(t *testing.T) {
 	secret := func(change func(*match.Object)) (match.Object, *admissionv1.AdmissionRequest) {
-		o := initializing("", "a", "hook.a.io")
+		o := initializing("a", "hook.a.io")
 		change(&o)
 		req := createPod()
 		req.Kind, req.Resource = &admissionv1.GroupVersionKind{Version: "v1", Kind: "Secret"}, &admissionv1.GroupVersionResource{Version: "v1", Resource: "secrets"}
@@ -139,7 +141,7 @@ func TestObjectsThatAnInitializerLeavesAlone(t *testing.T) {
 	dryRun := createPod()
 	yes := true
 	dryRun.DryRun = &yes
-	plain := initializing("", "a", "hook.a.io")
+	plain := initializing("a", "hook.a.io")
 	wild, wildSecret := secret(func(*match.Object) {})
 	names, namedSecret := secret(func(o *match.Object) { o.Mutating.Webhooks[0].Rules[0].Resources = []string{"pods", "secrets"} })
 	const (
@@ -152,8 +154,8 @@ func TestObjectsThatAnInitializerLeavesAlone(t *testing.T) {
 		route  match.Route
 		want   string // skip and reason; empty if the initializer is called
 	}{
-		"a Pod":                                         {object: plain, req: createPod()},
-		"a mirror Pod of a node":                        {plain, pod("", mirror, "system:nodes", "system:authenticated"), match.Route{}, "mirrorPod: the Pod mirrors a static one of a node"},
+		"a Pod":                  {object: plain, req: createPod()},
+		"a mirror Pod of a node": {plain, pod("", mirror, "system:nodes", "system:authenticated"), match.Route{}, "mirrorPod: the Pod mirrors a static one of a node"},
 		"a Pod that says of itself that it is a mirror": {object: plain, req: pod("", mirror, "system:authenticated")},
 		"another Pod of a node":                         {object: plain, req: pod("", "", "system:nodes")},
 		"a Pod of a host, by its service account": {
@@ -192,7 +194,7 @@ func TestObjectsThatAnInitializerLeavesAlone(t *testing.T) {
 }
 
 func TestAPodThatCannotBeReadRefusesTheReview(t *testing.T) {
-	s := compile(t, match.Input{Objects: []match.Object{initializing("", "a", "hook.a.io")}, Routes: controlled("a")})
+	s := compile(t, match.Input{Objects: []match.Object{initializing("a", "hook.a.io")}, Routes: controlled("a")})
 	req := createPod()
 	req.Object.Raw = []byte(`{"spec": []}`)
 	if d := s.Hooks()[0].ShouldCall(t.Context(), match.NewAttributes(req, namespaces{})); d.Err == nil || d.Err.Status().Code != 400 {
@@ -201,18 +203,18 @@ func TestAPodThatCannotBeReadRefusesTheReview(t *testing.T) {
 }
 
 func TestAnInitializerWithoutHostsIsReported(t *testing.T) {
-	_, findings := match.Compile(match.Input{Objects: []match.Object{initializing("", "a", "hook.a.io")}})
+	_, findings := match.Compile(match.Input{Objects: []match.Object{initializing("a", "hook.a.io")}})
 	expectFindings(t, findings, `warning: a.init.yaml: InitializerConfiguration/a webhooks[0]: nobody may act for the initializer*spec.hosts*(no-host)`)
 }
 
 func TestInitializersAndHooksOfOneNameAreDifferentObjects(t *testing.T) {
-	s := compile(t, match.Input{Objects: []match.Object{mutating("", "a", "hook.a.io"), initializing("", "a", "hook.a.io")}, Routes: controlled("a")})
+	s := compile(t, match.Input{Objects: []match.Object{mutating("", "a", "hook.a.io"), initializing("a", "hook.a.io")}, Routes: controlled("a")})
 	want := []match.HookID{{Stage: initialize, Configuration: "a", Name: "hook.a.io"}, {Stage: mutate, Configuration: "a", Name: "hook.a.io"}}
 	if diff := cmp.Diff(want, ids(s.Hooks())); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
 	if _, findings := match.Compile(match.Input{
-		Objects: []match.Object{initializing("", "a", "hook.a.io"), initializing("", "a", "hook.a.io")}, Routes: controlled("a"),
+		Objects: []match.Object{initializing("a", "hook.a.io"), initializing("a", "hook.a.io")}, Routes: controlled("a"),
 	}); len(findings) != 1 || findings[0].Code != match.CodeDuplicate {
 		t.Errorf("findings %v of the same object twice", findings)
 	}
@@ -260,7 +262,7 @@ func TestRoutesOrderInitializers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, findings := match.Compile(match.Input{
-				Objects: []match.Object{initializing("", "b", "4.b.io"), mutating("", "a", "mutating.m.io"), initializing("", "a", "1.a.io", "2.a.io", "3.a.io")},
+				Objects: []match.Object{initializing("b", "4.b.io"), mutating("", "a", "mutating.m.io"), initializing("a", "1.a.io", "2.a.io", "3.a.io")},
 				Routes:  append(controlled("a", "b"), tc.routes...),
 			})
 			expectFindings(t, slices.DeleteFunc(findings, func(f match.Finding) bool { return f.Code == match.CodeRouteOverridden }), tc.findings...)
@@ -280,7 +282,7 @@ func TestTheOrderGrantsEveryWishThatIsInNoCycle(t *testing.T) {
 		for i := range 6 {
 			names = append(names, fmt.Sprintf("%d.a.io", i))
 		}
-		in := match.Input{Objects: []match.Object{initializing("", "a", names...)}}
+		in := match.Input{Objects: []match.Object{initializing("a", names...)}}
 		type wish struct{ first, then string }
 		var wishes []wish
 		for _, name := range names {
