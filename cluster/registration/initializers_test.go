@@ -46,4 +46,3 @@ func TestEntriesDriftWithInitializers(t *testing.T) {
 		}
 	}
 }
-

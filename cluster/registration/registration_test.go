@@ -91,18 +91,21 @@ func (h hook) document() *match.Object {
 	}
 	object := &match.Object{Initializes: h.kind == "initializing"}
 	if object.Initializes { // such a document says no more than this
-		selector, matching, h.conditions, h.reinvocation = &metav1.LabelSelector{}, admissionregistrationv1.Exact, nil, "Never"
+		selector, matching = &metav1.LabelSelector{}, admissionregistrationv1.Exact
 		for i := range rules {
 			rules[i].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
 		}
 	}
 	if h.kind == "mutating" || object.Initializes {
-		again := admissionregistrationv1.ReinvocationPolicyType(h.reinvocation)
+		again, conditions := admissionregistrationv1.ReinvocationPolicyType(h.reinvocation), h.matchConditions()
+		if object.Initializes {
+			again, conditions = admissionregistrationv1.NeverReinvocationPolicy, nil
+		}
 		object.Mutating = &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
 			MatchPolicy:        &matching,
 			ReinvocationPolicy: &again,
-			MatchConditions:    h.matchConditions(),
+			MatchConditions:    conditions,
 		}}}
 		object.Mutating.Name = h.name
 		return object

@@ -147,7 +147,8 @@ func (r *HookRoute) Validate() field.ErrorList {
 	}
 	controlled := r.Spec.Stage == StageInitialize // perhaps by a controller, which has no stream
 	if r.Spec.Stream == nil && !controlled && len(r.Spec.Hosts) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("hosts"), "hosts serve streams only: add `stream: {}`, or `stage: initialize` for an initializer, or remove the hosts"))
+		errs = append(errs, field.Forbidden(spec.Child("hosts"),
+			"hosts serve streams only: add `stream: {}`, or `stage: initialize` for an initializer, or remove the hosts"))
 	}
 	if r.Spec.Stream == nil && !controlled && len(r.Spec.Authorities) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("authorities"), "they vouch for hosts, which serve streams only: add `stream: {}`, or remove them"))

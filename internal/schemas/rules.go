@@ -87,9 +87,9 @@ func set(most int, each ...rule) rule {
 	}
 }
 
-// byKey is a list of objects that a field tells apart.
-func byKey(key string) rule {
-	return func(s *schema) { s.XListType, s.XListMapKeys = ptr.To("map"), []string{key} }
+// byName is a list of objects that their names tell apart.
+func byName() rule {
+	return func(s *schema) { s.XListType, s.XListMapKeys = ptr.To("map"), []string{"name"} }
 }
 
 // require makes properties required.
@@ -215,7 +215,7 @@ func clusterRules() map[string]rule {
 		"spec.identities":          identities(),
 		"spec.authorities":         authorities(),
 		"spec.kubeconfig":          path,
-		"spec.capabilities":        all(items(0, kinds.MaxCapabilities), byKey("name"), differ("sha256")),
+		"spec.capabilities":        all(items(0, kinds.MaxCapabilities), byName(), differ("sha256")),
 		"spec.capabilities[].name": like(subdomain, kinds.MaxCapabilityName),
 		"spec.capabilities[].sha256": all(
 			func(s *schema) { s.MaxLength = ptr.To(int64(64)) },

@@ -16,7 +16,7 @@ const maxMatchConditions = 64
 // in their place, and the rest is for the decoder.
 func webhookRules() map[string]rule {
 	rules := map[string]rule{
-		"webhooks":                             byKey("name"),
+		"webhooks":                             byName(),
 		"webhooks[]":                           optional("clientConfig"),
 		"webhooks[].name":                      like(fullName, validation.DNS1123SubdomainMaxLength),
 		"webhooks[].admissionReviewVersions":   items(1, 0),
@@ -38,7 +38,7 @@ func webhookRules() map[string]rule {
 		"webhooks[].clientConfig.service.namespace": func(s *schema) { s.MinLength = ptr.To(int64(1)) },
 		"webhooks[].clientConfig.service.port":      between(1, 65535),
 		"webhooks[].clientConfig.service.path":      like(`/?|(/`+subdomain+`)+/?`, 0),
-		"webhooks[].matchConditions":                all(items(0, maxMatchConditions), byKey("name")),
+		"webhooks[].matchConditions":                all(items(0, maxMatchConditions), byName()),
 		"webhooks[].matchConditions[].name": like("("+subdomain+"/)?"+qualified,
 			validation.DNS1123SubdomainMaxLength+1+validation.LabelValueMaxLength),
 		"webhooks[].matchConditions[].expression": func(s *schema) { s.MinLength = ptr.To(int64(1)) },
@@ -68,7 +68,7 @@ func mutatingRules() map[string]rule {
 func initializerRules() map[string]rule {
 	some := all(items(1, 0), everyAlone)
 	return map[string]rule{
-		"initializers":                         byKey("name"),
+		"initializers":                         byName(),
 		"initializers[].name":                  like(fullName, validation.DNS1123SubdomainMaxLength),
 		"initializers[].failurePolicy":         oneOf("Ignore", "Fail"),
 		"initializers[].rules[].apiGroups":     some,

@@ -114,7 +114,7 @@ var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never w
 	"mutatingwebhookconfiguration": "MutatingWebhookConfiguration", "mwc": "MutatingWebhookConfiguration",
 	"externaladmissionhookconfiguration": "ValidatingWebhookConfiguration",
 	"initializerconfiguration":           kinds.InitializersKind, "initconf": kinds.InitializersKind,
-	"hookroute":                          "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
+	"hookroute": "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
 }
 
 // kindNamed is a kind by a name that people type: in any case, in the plural, short, or with a group, as -o name prints it.
