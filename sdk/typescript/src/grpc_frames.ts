@@ -33,9 +33,14 @@ export function prefix(message: Uint8Array): Buffer {
   return head;
 }
 
+/** codeName is the name of a status. */
+export function codeName(code: number): string {
+  return CODES[code] ?? `status ${code}`;
+}
+
 /** statusText is a status for people: `PERMISSION_DENIED: no grant`. */
 export function statusText(code: number, encodedMessage: string): string {
-  const name = CODES[code] ?? `status ${code}`;
+  const name = codeName(code);
   return encodedMessage === "" ? name : `${name}: ${decodeMessage(encodedMessage)}`;
 }
 
