@@ -40,11 +40,6 @@ type objectKey struct {
 func (k objectKey) String() string {
 	kind := "ValidatingWebhookConfiguration/"
 	switch {
-<<<<<<< HEAD
-=======
-	case k.stage == admissionv1.Stage_STAGE_MUTATE:
-		kind = "MutatingWebhookConfiguration/"
->>>>>>> init3
 	case k.stage == admissionv1.Stage_STAGE_INITIALIZE:
 		kind = "InitializerConfiguration/"
 	case k.stage == admissionv1.Stage_STAGE_MUTATE:
