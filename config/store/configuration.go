@@ -51,8 +51,9 @@ func (c *Configuration) Diverging() []config.Key {
 }
 
 // Uncovered are the errors of documents of which no version is in force, not even an older one. A conflict of routes is none of
-// them: it takes nothing out of force, and the calls that one of the two wants made are made, or fail. Nor is an order that is a cycle. Documents that do not say
-// which objects they are have older versions if as many objects of their file are kept, of which no other error speaks.
+// them: it takes nothing out of force, and the calls that one of the two wants made are made, or fail. Nor is an order that is a cycle.
+// Documents that do not say which objects they are have older versions if as many objects of their file are kept, of which no other error
+// speaks.
 func (c *Configuration) Uncovered() config.Problems {
 	kept, named, unnamed := map[config.Key]file{}, map[config.Key]bool{}, map[file]map[string]bool{}
 	errs := slices.DeleteFunc(slices.Clone(c.Problems), func(p config.Problem) bool {

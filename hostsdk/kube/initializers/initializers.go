@@ -70,8 +70,12 @@ func Pending(o *unstructured.Unstructured) []string {
 	return names
 }
 
-// First is the name of the initializer that has to act now, and alone may change the object; empty if there is none.
+// First is the name of the initializer that has to act now, and alone may change the object; empty if there is none, or the object is
+// refused already.
 func First(o *unstructured.Unstructured) string {
+	if _, refused, _ := unstructured.NestedFieldNoCopy(o.Object, "metadata", "initializers", "result"); refused {
+		return ""
+	}
 	if names := Pending(o); len(names) > 0 {
 		return names[0]
 	}

@@ -55,6 +55,9 @@ func TestRefuse(t *testing.T) {
 	if diff := cmp.Diff(want, result); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
+	if first := initializers.First(o); first != "" {
+		t.Errorf("%s has to act on an object that is refused", first)
+	}
 }
 
 func TestCreator(t *testing.T) {
