@@ -33,6 +33,8 @@ func (r *reinvocation) mustReinvoke(h *match.Hook) bool { return slices.Contains
 
 func (r *reinvocation) skipReason(h *match.Hook) string {
 	switch {
+	case h.Initializes():
+		return "an initializer acts once"
 	case h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy:
 		return "its reinvocationPolicy is Never"
 	case !slices.Contains(r.upToDate, h):
