@@ -54,10 +54,10 @@ type Ask = func(done func(review.Result)) (cancel func())
 // noStager stands for a stager that there is not.
 type noStager struct{}
 
+var errNoStager = errors.New("objects can be staged only in etcd, and this dispatcher has none: start it with --data-dir or --etcd")
+
 // Stage implements [Stager].
-func (noStager) Stage(*review.Request) (Hold, error) {
-	return nil, errors.New("objects can be staged only in etcd, and this dispatcher has none: start it with --data-dir or --etcd")
-}
+func (noStager) Stage(*review.Request) (Hold, error) { return nil, errNoStager }
 
 // backendOf returns the backend of a hook.
 func (x *run) backendOf(h *match.Hook) Backend {
@@ -77,7 +77,11 @@ func (s initializers) Start(ctx context.Context, b *CallSet, done func(i int, r 
 	finish := func(r review.Result) { done(0, r) }
 	if x.hold == nil {
 		hold, err := x.dispatcher.options.Stager.Stage(x.request)
-		if err != nil {
+		switch {
+		case errors.Is(err, errNoStager):
+			finish(review.Fail(review.FailureUnavailable, "%w", err))
+			return func(int) {}
+		case err != nil:
 			finish(review.Fail(review.FailureOverload, "%w", err))
 			return func(int) {}
 		}
@@ -122,7 +126,7 @@ func (x *run) endHold(ctx context.Context) {
 }
 
 // readInitializers takes what the client says about initializers off the object, if any of them are candidates, and leaves the
-// ones that it names. A client that may not say so is refused (SEMANTICS C49).
+// ones that it names. A client without the verb for it is refused (SEMANTICS C49).
 func (x *run) readInitializers(o *chain.Options) {
 	raw := x.request.Admission.GetObject().GetRaw()
 	if len(x.hooks) == 0 || !x.hooks[0].Initializes() || !bytes.Contains(raw, []byte("initializers")) {
@@ -170,7 +174,12 @@ func (x *run) mayInitialize() *admissionv1.Status {
 		extra[key] = values.GetItems()
 	}
 	resource := request.GetResource()
-	decision, reason, err := x.reviewContext.cluster.Authorizer().Authorize(x.reviewContext.lookups, authorizer.AttributesRecord{
+	cluster := x.reviewContext.cluster.Authorizer()
+	if cluster == nil {
+		return refusal(metav1.StatusReasonForbidden, 403, "an object may name its initializers only if its creator has the verb "+initializeVerb+
+			", and the mesh cannot ask this cluster: give its Cluster a kubeconfig or a bridge")
+	}
+	decision, reason, err := cluster.Authorize(x.reviewContext.lookups, authorizer.AttributesRecord{
 		User: &user.DefaultInfo{Name: info.GetUsername(), UID: info.GetUid(), Groups: info.GetGroups(), Extra: extra},
 		Verb: initializeVerb, Namespace: request.GetNamespace(), Name: request.GetName(),
 		APIGroup: resource.GetGroup(), APIVersion: resource.GetVersion(), Resource: resource.GetResource(), ResourceRequest: true,
