@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -235,13 +236,23 @@ func TestAdmitIsMutateAndThenValidate(t *testing.T) {
 			return string(r.GetPatch())
 		}
 		if diff := cmp.Diff(
-			verdict{want.Response.GetAllowed(), want.Response.GetStatus(), patch(want.Response)},
-			verdict{got.Response.GetAllowed(), got.Response.GetStatus(), string(got.Response.GetPatch())},
+			verdict{want.Response.GetAllowed(), withoutCulprit(want.Response.GetStatus()), patch(want.Response)},
+			verdict{got.Response.GetAllowed(), withoutCulprit(got.Response.GetStatus()), string(got.Response.GetPatch())},
 			protocmp.Transform(),
 		); diff != "" {
 			t.Fatalf("hooks %+v (-stage by stage +admit):\n%s", hooks, diff)
 		}
 	}
+}
+
+// withoutCulprit is a status whose message says less: not where a failed call spent its time, which differs from call to call.
+func withoutCulprit(s *admissionv1.Status) *admissionv1.Status {
+	if s == nil {
+		return nil
+	}
+	s = proto.CloneOf(s)
+	s.Message, _, _ = strings.Cut(s.GetMessage(), " [")
+	return s
 }
 
 // A mutating hook that hangs and fails open leaves the validating hooks time to be asked.
