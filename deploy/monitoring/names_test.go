@@ -29,7 +29,9 @@ var atTimes = map[string]struct {
 	"portcullis_cluster_context_confirmed_timestamp_seconds": {[]string{"cluster", "part"}, "an API server has answered"},
 	"portcullis_configuration_superseded_timestamp_seconds":  {nil, "a newer configuration is being compiled"},
 	"portcullis_followed_objects":                            {[]string{"cluster", "state"}, "an API server has answered"},
+	"portcullis_initializer_held_reviews":                    {[]string{"cluster"}, "CREATE requests are held for their initializers"},
 	"portcullis_memory_cluster_used_bytes":                   {[]string{"cluster"}, "reviews are in flight"},
+	"portcullis_staged_objects":                              {[]string{"cluster"}, "CREATE requests are held for their initializers"},
 }
 
 // known are the labels of all metrics with their values, by the names of their series.
