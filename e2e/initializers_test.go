@@ -333,3 +333,20 @@ func (i *initialized) wantInitialized(t *testing.T, n int) {
 		}
 	}
 }
+
+// TestEntriesBringTheCreatesOfAnInitializer: nobody writes entries but the mesh. Once `apply --wait` of an initializer has returned, each Pod is
+// initialized.
+func TestEntriesBringTheCreatesOfAnInitializer(t *testing.T) {
+	const name = "marks.example.com"
+	k := newPairOfKeepers(t)
+	k.StartHost(t, hostName, func(h *hostsdk.Host) { h.Initialize(name, marks("marks")) })
+
+	k.apply(t, initializersOf("a", "Ignore", ", stream: {}, rotation: Immediate", name), "--wait", "--timeout=1m")
+
+	for n := range 10 {
+		pod, err := cluster.CreatePod(t.Context(), kube.Pod(k.namespace, fmt.Sprintf("pod-%d", n)))
+		if err != nil || pod.Labels["initialized-by"] != "marks" {
+			t.Fatalf("Pod %d has labels %v, %v", n, pod.Labels, err)
+		}
+	}
+}
