@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
@@ -214,7 +215,7 @@ func pendingOf(raw []byte) (names []string, stripped []byte, err error) {
 			} `json:"initializers"`
 		} `json:"metadata"`
 	}
-	if err := json.Unmarshal(raw, &o); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &o); err != nil {
 		return nil, nil, err
 	}
 	var remove []string

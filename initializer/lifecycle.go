@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+	kjson "sigs.k8s.io/json"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
@@ -168,10 +169,10 @@ func checkObject(before, after []byte, limit int) error {
 		return refuse(Invalid, "the object has %d bytes; at most %d", len(after), limit)
 	}
 	var was, is identity
-	if err := json.Unmarshal(after, &is); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, &is); err != nil {
 		return refuse(Invalid, "the object is not JSON: %v", err)
 	}
-	if err := json.Unmarshal(before, &was); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(before, &was); err != nil {
 		return refuse(Invalid, "the object that is staged is not JSON: %v", err)
 	}
 	for _, f := range []struct{ name, was, is string }{

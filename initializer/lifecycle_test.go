@@ -118,20 +118,21 @@ func TestObjectsOfAnUpdate(t *testing.T) {
 		object string
 		text   string
 	}{
-		"labels, finalizers and annotations": {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","labels":{"a":"b"},"finalizers":["x"]}}`, ""},
-		"another version":                    {`{"apiVersion":"v2","kind":"Pod","metadata":{"name":"p","namespace":"default"}}`, `apiVersion cannot be changed: it is "v1", not "v2"`},
-		"another kind":                       {`{"apiVersion":"v1","kind":"Job","metadata":{"name":"p","namespace":"default"}}`, "kind cannot be changed"},
-		"another name":                       {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"q","namespace":"default"}}`, "metadata.name cannot"},
-		"no name":                            {`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"default"}}`, "metadata.name cannot"},
-		"a generated name":                   {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","generateName":"p-","namespace":"default"}}`, "metadata.generateName cannot"},
-		"another namespace":                  {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"kube-system"}}`, "metadata.namespace cannot"},
-		"a uid":                              {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","uid":"u1"}}`, "metadata.uid cannot"},
-		"a resource version":                 {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","resourceVersion":"7"}}`, "metadata.resourceVersion cannot"},
-		"the list of 1.7":                    {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","initializers":{"pending":[]}}}`, "metadata.initializers cannot"},
-		"no JSON":                            {`{`, "not JSON"},
-		"no object":                          {`[]`, "not JSON"},
-		"too many bytes":                     {podJSON + strings.Repeat(" ", 201-len(podJSON)), "the object has 201 bytes; at most 200"},
-		"as many bytes as there may be":      {podJSON + strings.Repeat(" ", 200-len(podJSON)), ""},
+		"labels, finalizers and annotations":  {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","labels":{"a":"b"},"finalizers":["x"]}}`, ""},
+		"another version":                     {`{"apiVersion":"v2","kind":"Pod","metadata":{"name":"p","namespace":"default"}}`, `apiVersion cannot be changed: it is "v1", not "v2"`},
+		"another kind":                        {`{"apiVersion":"v1","kind":"Job","metadata":{"name":"p","namespace":"default"}}`, "kind cannot be changed"},
+		"another name":                        {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"q","namespace":"default"}}`, "metadata.name cannot"},
+		"another name beside a field like it": {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"q","Name":"p","namespace":"default"}}`, "metadata.name cannot"},
+		"no name":                             {`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"default"}}`, "metadata.name cannot"},
+		"a generated name":                    {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","generateName":"p-","namespace":"default"}}`, "metadata.generateName cannot"},
+		"another namespace":                   {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"kube-system"}}`, "metadata.namespace cannot"},
+		"a uid":                               {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","uid":"u1"}}`, "metadata.uid cannot"},
+		"a resource version":                  {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","resourceVersion":"7"}}`, "metadata.resourceVersion cannot"},
+		"the list of 1.7":                     {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","initializers":{"pending":[]}}}`, "metadata.initializers cannot"},
+		"no JSON":                             {`{`, "not JSON"},
+		"no object":                           {`[]`, "not JSON"},
+		"too many bytes":                      {podJSON + strings.Repeat(" ", 201-len(podJSON)), "the object has 201 bytes; at most 200"},
+		"as many bytes as there may be":       {podJSON + strings.Repeat(" ", 200-len(podJSON)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, err := Update(object("a"), Change{ResourceVersion: "7", Object: []byte(test.object)}, rulesOf("a"))
