@@ -135,7 +135,7 @@ func TestApplySaysWhereAndWhat(t *testing.T) {
 	file := clitest.Write(t, "hooks.yaml", strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1))
 	clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--ready-file", ready).Ends(t, cli.ExitDenied, "hooks.yaml:9", "webhooks[0].sideEffects")
 	clitest.Execute(t, configcli.NewApply(), nil, "--ready-file", ready).Fails(t, "-f is missing")
-	clitest.Execute(t, configcli.NewGet(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "dispatchers, hosts, hooks or changes")
+	clitest.Execute(t, configcli.NewGet(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "dispatchers, hosts, hooks, changes or staged")
 	clitest.Execute(t, configcli.NewDelete(), nil, "vwc", "none", "--ready-file", ready).Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/none")
 }
 
