@@ -81,7 +81,7 @@ func binding(o *Object) match.RouteBinding {
 			Stream: spec.Stream != nil, Hosts: spec.Hosts, Authorities: spec.Authorities,
 			Immediate: spec.Rotation == kinds.RotationImmediate, Clusters: spec.Clusters, Timeout: spec.Deadline(),
 			Speculate: spec.Speculate, Hedge: hedge(spec.Hedge), Shadow: spec.Shadow, AllDenials: spec.AllDenials,
-			After: spec.After, Before: spec.Before,
+			After: spec.After, Before: spec.Before, Parallel: spec.Parallel,
 		},
 	}
 }

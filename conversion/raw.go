@@ -47,6 +47,23 @@ func (r Raw) Diff(from, to []byte) ([]byte, error) {
 	return DiffPatch(from, to)
 }
 
+// Initialized returns what an initializer made of base as a change of current, which others made of base at the same time: current with that
+// change ([Merge]). An initializer may not change the identity of an object ([SameIdentity]).
+func (r Raw) Initialized(base, current, result []byte) (merged []byte, changed bool, err error) {
+	if err := SameIdentity(base, result); err != nil {
+		return nil, false, err
+	}
+	if bytes.Equal(base, current) {
+		return result, true, nil
+	}
+	n := ExtentOf(base).Tree() + ExtentOf(current).Tree() + ExtentOf(result).Tree()
+	if err := grow(r.Allowance, n); err != nil {
+		return nil, false, err
+	}
+	defer shrink(r.Allowance, n)
+	return Merge(base, current, result)
+}
+
 func (r Raw) stillReadable(from, to []byte) error {
 	n := ExtentOf(from).Untyped() + ExtentOf(to).Untyped()
 	if err := grow(r.Allowance, n); err != nil {

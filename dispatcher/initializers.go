@@ -40,17 +40,17 @@ type Stager interface {
 
 // Hold is the staged object of one review. It belongs to that review.
 type Hold interface {
-	// Start asks the initializer of a call to act, and never blocks. pending are the names of the initializer and of those behind it.
-	// object is the object as it is now, which is staged first. Then ask, unless it is nil, asks the hosts of the initializer: it is a call of
-	// [Backend.Start]. Without it, a controller acts by itself. done is called exactly once, from any goroutine. The returned function
-	// cancels the call: done is then called before it returns, unless it was called before.
-	Start(ctx context.Context, c review.Call, object []byte, pending []string, ask Ask, done func(review.Result)) (cancel func())
+	// Start asks the initializers of calls to act at the same time, and never blocks. pending are the names of these initializers and of those
+	// behind them. object is the object as it is now, which is staged first. Then ask, unless it is nil, asks the hosts of an initializer: it is
+	// a call of [Backend.Start]. Without it, a controller acts by itself, and there is one call. done is called exactly once for each call, from
+	// any goroutine. The returned function cancels a call: done is then called before it returns, unless it was called before.
+	Start(ctx context.Context, calls []review.Call, object []byte, pending []string, ask Ask, done func(i int, r review.Result)) (cancel func(i int))
 	// Release ends the hold. It returns when nothing is staged any more, or ctx has ended.
 	Release(ctx context.Context)
 }
 
-// Ask makes a call of the hosts of an initializer.
-type Ask = func(done func(review.Result)) (cancel func())
+// Ask asks the hosts of initializer i of some calls.
+type Ask = func(i int, done func(review.Result)) (cancel func())
 
 // noStager stands for a stager that there is not.
 type noStager struct{}
@@ -72,31 +72,33 @@ func (x *run) backendOf(h *match.Hook) Backend {
 // streams if its route has a stream.
 type initializers struct{ run *run }
 
-// Start implements [Backend]. The machine starts one initializer at a time.
+// Start implements [Backend].
 func (s initializers) Start(ctx context.Context, b *CallSet, done func(i int, r review.Result)) (cancel func(i int)) {
-	x, c := s.run, b.Calls[0]
-	finish := func(r review.Result) { done(0, r) }
+	x := s.run
 	if x.hold == nil {
 		hold, err := x.dispatcher.options.Stager.Stage(x.request)
-		switch {
-		case errors.Is(err, errNoStager):
-			finish(review.Fail(review.FailureUnavailable, "%w", err))
-			return func(int) {}
-		case err != nil:
-			finish(review.Fail(review.FailureOverload, "%w", err))
+		if err != nil {
+			kind := review.FailureOverload
+			if errors.Is(err, errNoStager) {
+				kind = review.FailureUnavailable
+			}
+			for i := range b.Calls {
+				done(i, review.Fail(kind, "%w", err))
+			}
 			return func(int) {}
 		}
 		x.hold = hold
 	}
 	var ask Ask
-	if c.Hook.Route.Stream {
-		ask = func(done func(review.Result)) func() {
-			cancel := x.dispatcher.options.Streams.Start(ctx, b, func(_ int, r review.Result) { done(r) })
+	if b.Calls[0].Hook.Route.Stream {
+		ask = func(i int, done func(review.Result)) func() {
+			one := *b
+			one.Calls = b.Calls[i : i+1]
+			cancel := x.dispatcher.options.Streams.Start(ctx, &one, func(_ int, r review.Result) { done(r) })
 			return func() { cancel(0) }
 		}
 	}
-	end := x.hold.Start(ctx, c, b.Request.GetObject().GetRaw(), x.pendingFrom(c.Hook), ask, finish)
-	return func(int) { end() }
+	return x.hold.Start(ctx, b.Calls, b.Request.GetObject().GetRaw(), x.pendingFrom(b.Calls[0].Hook), ask, done)
 }
 
 // pendingFrom returns the names of an initializer whose turn it is, and of those behind it that apply to the object as it is now.

@@ -139,6 +139,61 @@ func TestAPodAppearsInitialized(t *testing.T) {
 	}
 }
 
+// TestInitializersActAtTheSameTime has two initializers that wait for each other, and a third one behind them.
+func TestInitializersActAtTheSameTime(t *testing.T) {
+	const first, second, third = "first.example.com", "second.example.com", "third.example.com"
+	all := append(initializersOf("a", "Fail", ", stream: {}, parallel: true", first, second), initializersOf("b", "Fail", ", stream: {}", third)...)
+	i := newInitialized(t, all...)
+	called := map[string]chan struct{}{first: make(chan struct{}, 1), second: make(chan struct{}, 1)}
+	meets := func(own, other string, change func(*labelled)) hostsdk.Handler {
+		return hostkube.Initialize(func(ctx context.Context, pod *labelled) (*labelled, error) {
+			called[own] <- struct{}{}
+			select {
+			case <-called[other]:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			change(pod)
+			return pod, nil
+		})
+	}
+	i.host(t, func(h *hostsdk.Host) {
+		h.Initialize(first, meets(first, second, func(pod *labelled) {
+			pod.set("first", "yes")
+			pod.set("contended", pod.Metadata.Labels["wanted-by-first"])
+		}))
+		h.Initialize(second, meets(second, first, func(pod *labelled) {
+			pod.set("second", "yes")
+			pod.set("contended", pod.Metadata.Labels["wanted-by-second"])
+		}))
+		h.Initialize(third, hostkube.Initialize(func(_ context.Context, pod *labelled) (*labelled, error) {
+			pod.set("third-saw", pod.Metadata.Labels["first"]+"-"+pod.Metadata.Labels["second"])
+			return pod, nil
+		}))
+	})
+
+	pod := kube.Pod(i.namespace, "agree")
+	pod.Labels = map[string]string{"wanted-by-first": "x", "wanted-by-second": "x"}
+	created, err := cluster.CreatePod(t.Context(), pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"wanted-by-first": "x", "wanted-by-second": "x", "contended": "x", "first": "yes", "second": "yes", "third-saw": "yes-yes",
+	}
+	if diff := cmp.Diff(want, created.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+
+	pod = kube.Pod(i.namespace, "contend")
+	pod.Labels = map[string]string{"wanted-by-first": "x", "wanted-by-second": "y"}
+	_, err = cluster.CreatePod(t.Context(), pod)
+	if err == nil || !strings.Contains(err.Error(), `"first.example.com" and "second.example.com" act at the same time and change metadata.labels.contended`) {
+		t.Errorf("two change the same field: %v", err)
+	}
+	i.wantNothingStaged(t)
+}
+
 // TestAnInitializerRefusesAPod: the client gets its Status, and nothing is created.
 func TestAnInitializerRefusesAPod(t *testing.T) {
 	const name = "picky.example.com"

@@ -18,22 +18,23 @@ import (
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
-// Hold is the staged object of one held review. Its calls are made one after the other. Its methods may be called concurrently.
+// Hold is the staged object of one held review. It makes calls of initializers, some of which may act at the same time. Its methods may be
+// called concurrently.
 type Hold struct {
 	stager     *Stager
 	slot, room *memory.Reservation
 	name       stagedName
 	until      time.Time // end of the review
 
-	turn chan struct{} // holds a token while a goroutine uses the fields below
-	// Of the holder of the turn.
+	turns chan struct{} // holds a token while a turn uses the fields below
+	// Of that turn.
 	base  *initializerv1.StagedObject // the staged object without its content and its pending names
 	lease staged.LeaseID              // 0 while nothing is staged
 	names []string                    // pending names that were staged last, without those that initializers have added
 	bytes int64                       // of room
 
 	mu      sync.Mutex
-	seen    *initializerv1.StagedObject // the staged object as it was written or read last; nil before; written by the holder of the turn
+	seen    *initializerv1.StagedObject // the staged object as it was written or read last; nil before; written by that turn
 	calls   map[*call]struct{}          // that are not done
 	outcome string                      // of the last call
 	ended   bool                        // Release was called
@@ -41,35 +42,48 @@ type Hold struct {
 	gone chan struct{} // closed when the object is gone, and the slot free
 }
 
-// Start asks the initializer of a call to act on an object. pending are the names of that initializer and of those behind it; at least
-// one. Neither side changes object and pending afterwards. Start never blocks.
+// Start asks the initializers of calls to act on an object, at the same time. pending are the names of these initializers and of those behind
+// them, in order; at least one. Neither side changes calls, object and pending afterwards. Start never blocks.
 //
-// With ask, the hosts of the initializer are asked over streams once the object is staged: ask has the contract of
-// dispatcher.Backend.Start for one call. Without, a controller acts through InitializerService. In both cases the call ends when an
-// initializer refuses the object, and when the object is deleted.
+// With ask, the hosts of the initializers are asked over streams once the object is staged: ask has the contract of
+// dispatcher.Backend.Start for the call with an index. Without, a controller acts through InitializerService, and there is one call. In both
+// cases the calls end when an initializer refuses the object, and when the object is deleted.
 //
-// done is called exactly once, from any goroutine, and never blocks. The returned function cancels the call: done is called before it
-// returns, unless it was called before. ctx carries the trace; its end does not end the call.
+// done is called exactly once for each call, from any goroutine, and never blocks. The returned function cancels a call: done is called before
+// it returns, unless it was called before. ctx carries the trace; its end does not end the calls.
 //
-//nolint:revive // a call, the content and names to stage for it, and the two ends of the contract of a backend
+//nolint:revive // calls, the content and names to stage for them, and the two ends of the contract of a backend
 func (h *Hold) Start(
-	ctx context.Context, c review.Call, object []byte, pending []string, ask func(done func(review.Result)) (cancel func()), done func(review.Result),
-) (cancel func()) {
-	ctx, stop := context.WithDeadline(context.WithoutCancel(ctx), c.Deadline)
-	x := &call{hold: h, object: object, pending: pending, ask: ask, done: done, stop: stop, begun: time.Now()}
-	if !h.add(x) {
-		x.cancel()
-		return x.cancel
+	ctx context.Context, calls []review.Call, object []byte, pending []string,
+	ask func(i int, done func(review.Result)) (cancel func()), done func(i int, r review.Result),
+) (cancel func(i int)) {
+	t := &turn{hold: h, object: object, pending: pending, ask: ask, begun: time.Now()}
+	latest := calls[0].Deadline
+	for _, c := range calls {
+		if c.Deadline.After(latest) {
+			latest = c.Deadline
+		}
 	}
-	h.stager.running.Go(func() {
-		defer stop()
-		x.run(ctx)
-	})
-	return x.cancel
+	ctx, t.stop = context.WithDeadline(context.WithoutCancel(ctx), latest)
+	t.left.Store(int32(len(calls)))
+	for i, c := range calls {
+		x := &call{turn: t, pending: pending[max(0, slices.Index(pending, c.Hook.ID.Name)):], done: func(r review.Result) { done(i, r) }}
+		x.over, x.end = context.WithCancel(context.WithoutCancel(ctx))
+		t.calls = append(t.calls, x)
+	}
+	if !h.add(t) {
+		t.cancel()
+	} else {
+		h.stager.running.Go(func() {
+			defer t.stop()
+			t.run(ctx)
+		})
+	}
+	return func(i int) { t.calls[i].cancel() }
 }
 
-// add counts a call that begins; false once the hold is released.
-func (h *Hold) add(x *call) bool {
+// add counts calls that begin; false once the hold is released.
+func (h *Hold) add(t *turn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -78,7 +92,9 @@ func (h *Hold) add(x *call) bool {
 	if h.calls == nil {
 		h.calls = map[*call]struct{}{}
 	}
-	h.calls[x] = struct{}{}
+	for _, x := range t.calls {
+		h.calls[x] = struct{}{}
+	}
 	return true
 }
 
@@ -127,7 +143,7 @@ func (h *Hold) Release(ctx context.Context) {
 
 // end deletes the object, and frees the slot.
 func (h *Hold) end(ctx context.Context) {
-	h.turn <- struct{}{} // cancelled calls give it back soon
+	h.turns <- struct{}{} // cancelled calls give it back soon
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	for h.lease != 0 && ctx.Err() == nil {
@@ -143,92 +159,115 @@ func (h *Hold) end(ctx context.Context) {
 	close(h.gone)
 }
 
-// call is one call of an initializer.
-type call struct {
+// turn is calls of initializers that act at the same time: of one, mostly.
+type turn struct {
 	hold    *Hold
 	object  []byte
-	pending []string
-	ask     func(done func(review.Result)) (cancel func())
-	stop    context.CancelFunc
+	pending []string // of the first call, and of those behind it
+	ask     func(i int, done func(review.Result)) (cancel func())
+	calls   []*call
+	left    atomic.Int32       // calls that are not done
+	stop    context.CancelFunc // ends the turn
 	begun   time.Time
-	staged  atomic.Int64 // how long it took until the initializer could act, in ns; 0 before
+	staged  atomic.Int64 // how long it took until the initializers could act, in ns; 0 before
+}
+
+// call is one call of an initializer.
+type call struct {
+	turn    *turn
+	pending []string        // its name, and those behind it
+	over    context.Context //nolint:containedctx // ends with the call
+	end     context.CancelFunc
 
 	finished sync.Once
 	done     func(review.Result)
 }
 
+// cancel ends the calls without a verdict.
+func (t *turn) cancel() {
+	for _, x := range t.calls {
+		x.cancel()
+	}
+}
+
 // cancel ends the call without a verdict.
 func (x *call) cancel() {
-	x.stop()
 	r := review.Cancelled()
 	r.Timing = x.timing()
 	x.finish(r, outcomeCancelled)
 }
 
-// finish calls done, once.
+// finish calls done, once. The last call ends the turn.
 func (x *call) finish(r review.Result, outcome string) {
 	x.finished.Do(func() {
-		h := x.hold
+		h := x.turn.hold
 		h.mu.Lock()
 		delete(h.calls, x)
 		h.outcome = outcome
 		h.mu.Unlock()
+		x.end()
+		if x.turn.left.Add(-1) == 0 {
+			x.turn.stop()
+		}
 		x.done(r)
 	})
 }
 
 // run stages the object, and waits for what becomes of it.
-func (x *call) run(ctx context.Context) {
-	h := x.hold
+func (t *turn) run(ctx context.Context) {
+	h := t.hold
+	var err error
 	select {
-	case h.turn <- struct{}{}:
-		defer func() { <-h.turn }()
-	case <-ctx.Done():
-		x.finish(x.result(ctx, ctx.Err()))
-		return
-	}
-	verdict := make(chan review.Result, 1)
-	waiting, stop := context.WithCancel(ctx)
-	defer stop()
-	err := x.stage(ctx)
-	if err == nil {
-		x.staged.Store(int64(time.Since(x.begun)))
-		if x.ask != nil {
-			cancel := x.ask(func(r review.Result) { verdict <- r; stop() })
-			defer cancel()
+	case h.turns <- struct{}{}:
+		defer func() { <-h.turns }()
+		if err = t.stage(ctx); err == nil {
+			t.staged.Store(int64(time.Since(t.begun)))
+			t.askHosts()
+			err = t.wait(ctx)
 		}
-		err = x.wait(waiting)
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
-	select {
-	case r := <-verdict:
-		r.Timing.Queued += time.Duration(x.staged.Load())
-		x.finish(r, outcomeAnswered)
-	default:
+	for _, x := range t.calls {
 		x.finish(x.result(ctx, err))
 	}
 }
 
+// askHosts asks the hosts of the calls that are not over. The end of a call cancels what it has asked.
+func (t *turn) askHosts() {
+	for i, x := range t.calls {
+		if t.ask == nil || x.over.Err() != nil {
+			continue
+		}
+		cancel := t.ask(i, func(r review.Result) {
+			r.Timing.Queued += time.Duration(t.staged.Load())
+			x.finish(r, outcomeAnswered)
+		})
+		context.AfterFunc(x.over, cancel)
+	}
+}
+
 // stage has the object staged for the initializer to act on. Without an error the initializer may have acted already.
-func (x *call) stage(ctx context.Context) error {
-	h, now := x.hold, x.hold.stager.options.Now
-	if large := h.stager.tooLarge(h.base.GetKey().GetCluster(), len(x.object)); large != nil {
+func (t *turn) stage(ctx context.Context) error {
+	h, now := t.hold, t.hold.stager.options.Now
+	if large := h.stager.tooLarge(h.base.GetKey().GetCluster(), len(t.object)); large != nil {
 		return large
 	}
 	if h.lease == 0 {
-		return h.create(ctx, x.object, x.pending)
+		return h.create(ctx, t)
 	}
-	for names := (Names{Before: h.names, Now: x.pending}); !Acted(h.seen, names); {
-		next, err := Sync(h.seen, x.object, names, now())
+	for names := (Names{Before: h.names, Now: t.pending, Together: len(t.calls)}); !Acted(h.seen, names); {
+		next, err := Sync(h.seen, t.object, names, now())
 		if err != nil {
 			return err
 		}
-		if slices.Equal(next.GetPending(), h.seen.GetPending()) && same(x.object, h.seen.GetObject().GetRaw()) {
-			h.names = x.pending
+		if slices.Equal(next.GetPending(), h.seen.GetPending()) && max(next.GetTogether(), 1) == max(h.seen.GetTogether(), 1) && same(t.object, h.seen.GetObject().GetRaw()) {
+			h.names = t.pending
 			return nil
 		}
 		written, err := h.stager.options.Store.Update(ctx, h.base.GetKey(), h.seen.GetResourceVersion(), next)
 		if err == nil {
-			h.names = x.pending
+			h.names = t.pending
 			h.see(written)
 			return nil
 		}
@@ -252,14 +291,15 @@ func same(a, b []byte) bool {
 }
 
 // create stages the object for the first time. One of the same review, which another dispatcher had before, is deleted.
-func (h *Hold) create(ctx context.Context, object []byte, pending []string) error {
+func (h *Hold) create(ctx context.Context, t *turn) error {
 	store, names := h.stager.options.Store, 1
 	for {
 		o := with(h.base)
-		o.Object, o.Pending, o.Waiting = &admissionv1.Object{Raw: object}, pending, o.Created
+		o.Object, o.Pending, o.Waiting = &admissionv1.Object{Raw: t.object}, t.pending, o.Created
+		o.Together = uint32(len(t.calls))
 		written, lease, err := store.Create(ctx, o, h.until.Sub(h.stager.options.Now())+leaseReserve)
 		if err == nil {
-			h.lease, h.names = lease, pending
+			h.lease, h.names = lease, t.pending
 			h.see(written)
 			return nil
 		}
@@ -298,12 +338,24 @@ func (h *Hold) next(ctx context.Context) error {
 	return err
 }
 
-// wait waits until the initializer has acted.
-func (x *call) wait(ctx context.Context) error {
-	for Progress(x.hold.seen, x.pending) == Waiting {
-		if err := x.hold.next(ctx); err != nil {
+// wait waits until all initializers have acted, and ends the calls of those that have.
+func (t *turn) wait(ctx context.Context) error {
+	for {
+		waiting := false
+		for _, x := range t.calls {
+			switch {
+			case x.over.Err() != nil:
+			case Progress(t.hold.seen, x.pending) == Waiting:
+				waiting = true
+			default:
+				x.finish(x.result(ctx, nil))
+			}
+		}
+		if !waiting {
+			return nil
+		}
+		if err := t.hold.next(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
@@ -108,9 +110,24 @@ type asked struct {
 // start asks the first of the pending initializers.
 func start(t *testing.T, h *initializer.Hold, object string, pending ...string) *asked {
 	t.Helper()
-	x := &asked{t: t, result: make(chan review.Result, 1)}
-	x.cancel = h.Start(t.Context(), review.Call{Deadline: time.Now().Add(patience)}, []byte(object), pending, nil, func(r review.Result) { x.result <- r })
-	return x
+	return startAll(t, h, nil, 1, object, pending...)[0]
+}
+
+// startAll asks as many of the pending initializers at the same time.
+func startAll(t *testing.T, h *initializer.Hold, ask func(int, func(review.Result)) func(), count int, object string, pending ...string) []*asked {
+	t.Helper()
+	var calls []review.Call
+	all := make([]*asked, count)
+	for i := range all {
+		all[i] = &asked{t: t, result: make(chan review.Result, 1)}
+		hook := &match.Hook{ID: match.HookID{Name: pending[i]}}
+		calls = append(calls, review.Call{Hook: hook, Deadline: time.Now().Add(patience)})
+	}
+	cancel := h.Start(t.Context(), calls, []byte(object), pending, ask, func(i int, r review.Result) { all[i].result <- r })
+	for i := range all {
+		all[i].cancel = func() { cancel(i) }
+	}
+	return all
 }
 
 // end is the result of the call.
@@ -311,9 +328,7 @@ func (h *host) ask(done func(review.Result)) (cancel func()) {
 // startAsking asks the hosts of the first of the pending initializers.
 func startAsking(t *testing.T, h *initializer.Hold, to *host, object string, pending ...string) *asked {
 	t.Helper()
-	x := &asked{t: t, result: make(chan review.Result, 1)}
-	x.cancel = h.Start(t.Context(), review.Call{Deadline: time.Now().Add(patience)}, []byte(object), pending, to.ask, func(r review.Result) { x.result <- r })
-	return x
+	return startAll(t, h, func(_ int, done func(review.Result)) func() { return to.ask(done) }, 1, object, pending...)[0]
 }
 
 // request waits until the host is asked.
@@ -360,6 +375,62 @@ func TestAHostAndThenAController(t *testing.T) {
 	controller{t, d.store, second}.act(labelled("b"))
 	equalJSON(t, "after both", labelled("b"), call.allowed(labelled("a")))
 	h.Release(t.Context())
+	d.gone()
+}
+
+// The hosts of initializers that act at the same time are asked about the same object, which is staged once. Each answers for itself, in any
+// order, and the next initializer gets the object when all have answered.
+func TestHostsThatActAtTheSameTime(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	h, hosts := d.stage(podReview("prod", "r1", pod("p"))), []*host{newHost(), newHost()}
+	calls := startAll(t, h, func(i int, done func(review.Result)) func() { return hosts[i].ask(done) }, 2, pod("p"), first, second, third)
+	answers := []func(review.Result){hosts[0].request(t), hosts[1].request(t)}
+	if o := (controller{t, d.store, first}).turn(); !slices.Equal(o.GetPending(), []string{first, second, third}) || o.GetTogether() != 2 {
+		t.Errorf("pending %q, the first %d together", o.GetPending(), o.GetTogether())
+	}
+	_, version := h.Staged()
+	answers[1](review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}})
+	calls[1].allowed(pod("p"))
+	select {
+	case r := <-calls[0].result:
+		t.Errorf("the first call ends with the second: %+v", r)
+	default:
+	}
+	answers[0](review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}})
+	calls[0].allowed(pod("p"))
+	if _, now := h.Staged(); now != version {
+		t.Errorf("the object is written again: version %s, then %s", version, now)
+	}
+	call := start(t, h, labelled("ab"), third)
+	if o := (controller{t, d.store, third}).turn(); !slices.Equal(o.GetPending(), []string{third}) || o.GetTogether() > 1 {
+		t.Errorf("pending %q, the first %d together", o.GetPending(), o.GetTogether())
+	}
+	controller{t, d.store, third}.act(labelled("c"))
+	equalJSON(t, "after all", labelled("c"), call.allowed(labelled("ab")))
+	h.Release(t.Context())
+	d.gone()
+}
+
+// The end of one of the calls leaves the others alone. The end of the hold ends all.
+func TestOneOfTheCallsAtTheSameTimeEnds(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	h, hosts := d.stage(podReview("prod", "r1", pod("p"))), []*host{newHost(), newHost(), newHost()}
+	calls := startAll(t, h, func(i int, done func(review.Result)) func() { return hosts[i].ask(done) }, 3, pod("p"), first, second, third)
+	hosts[0].request(t)
+	answer := hosts[1].request(t)
+	hosts[2].request(t)
+	calls[0].cancel()
+	if r := calls[0].end(); r.Failure == nil || r.Failure.Kind != review.FailureCancelled {
+		t.Errorf("result %+v", r)
+	}
+	<-hosts[0].cancelled
+	answer(review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}})
+	calls[1].allowed(pod("p"))
+	h.Release(t.Context())
+	if r := calls[2].end(); r.Failure == nil || r.Failure.Kind != review.FailureCancelled {
+		t.Errorf("result %+v", r)
+	}
+	<-hosts[2].cancelled
 	d.gone()
 }
 
@@ -483,7 +554,8 @@ func TestATimeoutNamesTheStagedObject(t *testing.T) {
 	call := start(t, h, pod("p"), first)
 	controller{t, d.store, first}.turn()
 	call.cancel()
-	h.Start(t.Context(), review.Call{Deadline: time.Now().Add(50 * time.Millisecond)}, []byte(pod("p")), []string{first}, nil, func(r review.Result) { result <- r })
+	short := review.Call{Hook: &match.Hook{ID: match.HookID{Name: first}}, Deadline: time.Now().Add(50 * time.Millisecond)}
+	h.Start(t.Context(), []review.Call{short}, []byte(pod("p")), []string{first}, nil, func(_ int, r review.Result) { result <- r })
 	r := <-result
 	uid, version := h.Staged()
 	if r.Failure == nil || r.Failure.Kind != review.FailureTimeout || !strings.Contains(r.Failure.Error(), fmt.Sprintf("uid %q, resource version %q", uid, version)) {

@@ -181,7 +181,7 @@ func (s *Stager) Stage(r *review.Request) (*Hold, error) {
 		until = now.Add(longestReview)
 	}
 	return &Hold{
-		stager: s, slot: slot, room: room, bytes: int64(size), name: name, until: until, turn: make(chan struct{}, 1), gone: make(chan struct{}),
+		stager: s, slot: slot, room: room, bytes: int64(size), name: name, until: until, turns: make(chan struct{}, 1), gone: make(chan struct{}),
 		base: &initializerv1.StagedObject{
 			Key: &initializerv1.StagedKey{
 				Cluster: a.GetCluster(), Resource: cmp.Or(a.GetRequestResource(), a.GetResource()), Namespace: a.GetNamespace(), Name: name.next(),

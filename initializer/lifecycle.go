@@ -1,14 +1,13 @@
 package initializer
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
-	kjson "sigs.k8s.io/json"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 )
@@ -149,45 +148,13 @@ func checkPending(before, after []string, configured func(string) bool) error {
 	return nil
 }
 
-// identity has the fields that an initializer may not change. The last three are set by the cluster, or belong to staging.
-type identity struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
-		Name            string          `json:"name"`
-		GenerateName    string          `json:"generateName"`
-		Namespace       string          `json:"namespace"`
-		UID             string          `json:"uid"`
-		ResourceVersion string          `json:"resourceVersion"`
-		Initializers    json.RawMessage `json:"initializers"`
-	} `json:"metadata"`
-}
-
 // checkObject compares the object before and after an update.
 func checkObject(before, after []byte, limit int) error {
 	if len(after) > limit {
 		return refuse(Invalid, "the object has %d bytes; at most %d", len(after), limit)
 	}
-	var was, is identity
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, &is); err != nil {
-		return refuse(Invalid, "the object is not JSON: %v", err)
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(before, &was); err != nil {
-		return refuse(Invalid, "the object that is staged is not JSON: %v", err)
-	}
-	for _, f := range []struct{ name, was, is string }{
-		{"apiVersion", was.APIVersion, is.APIVersion},
-		{"kind", was.Kind, is.Kind},
-		{"metadata.name", was.Metadata.Name, is.Metadata.Name},
-		{"metadata.generateName", was.Metadata.GenerateName, is.Metadata.GenerateName},
-		{"metadata.namespace", was.Metadata.Namespace, is.Metadata.Namespace},
-		{"metadata.uid", was.Metadata.UID, is.Metadata.UID},
-		{"metadata.resourceVersion", was.Metadata.ResourceVersion, is.Metadata.ResourceVersion},
-		{"metadata.initializers", string(was.Metadata.Initializers), string(is.Metadata.Initializers)},
-	} {
-		if f.was != f.is {
-			return refuse(Invalid, "%s cannot be changed: it is %q, not %q", f.name, f.was, f.is)
-		}
+	if err := conversion.SameIdentity(before, after); err != nil {
+		return refuse(Invalid, "%v", err)
 	}
 	return nil
 }
@@ -198,6 +165,8 @@ type Names struct {
 	Before []string
 	// Now are the one that it asks, and those behind it.
 	Now []string
+	// Together is how many of Now it asks at the same time.
+	Together int
 }
 
 // Sync returns an object as its holder has it when it asks the next initializer: with the content of the chain, and with the names
@@ -211,7 +180,9 @@ func Sync(o *initializerv1.StagedObject, object []byte, names Names, now time.Ti
 	}
 	next := with(o)
 	next.Object = &admissionv1.Object{ContentType: o.GetObject().GetContentType(), Raw: object}
-	return await(next, merge(o.GetPending(), names), now), nil
+	next = await(next, merge(o.GetPending(), names), now)
+	next.Together = uint32(names.Together)
+	return next, nil
 }
 
 // Acted reports whether the initializer that a holder is about to ask has acted already: it need not wait for the holder.
@@ -287,10 +258,10 @@ func Progress(o *initializerv1.StagedObject, pending []string) State {
 	return Waiting
 }
 
-// await sets the pending names, and since when the first of them is waited for.
+// await sets the pending names, and since when the first of them is waited for. A new first one is asked alone.
 func await(o *initializerv1.StagedObject, pending []string, now time.Time) *initializerv1.StagedObject {
 	if len(pending) > 0 && (len(o.GetPending()) == 0 || o.GetPending()[0] != pending[0]) {
-		o.Waiting = timestamppb.New(now)
+		o.Waiting, o.Together = timestamppb.New(now), 0
 	}
 	o.Pending = pending
 	return o
@@ -302,5 +273,6 @@ func with(o *initializerv1.StagedObject) *initializerv1.StagedObject {
 		Key: o.GetKey(), Uid: o.GetUid(), ResourceVersion: o.GetResourceVersion(), Pending: o.GetPending(), Result: o.GetResult(),
 		Creator: o.GetCreator(), Object: o.GetObject(), RemainingMs: o.GetRemainingMs(), Kind: o.GetKind(), Created: o.GetCreated(),
 		Waiting: o.GetWaiting(), ReviewUid: o.GetReviewUid(), DispatcherId: o.GetDispatcherId(), Expires: o.GetExpires(),
+		Together: o.GetTogether(),
 	}
 }

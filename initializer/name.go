@@ -1,10 +1,10 @@
 package initializer
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/rand"
+	kjson "sigs.k8s.io/json"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -22,8 +22,13 @@ const (
 type stagedName struct{ own, generate string }
 
 func nameOf(a *admissionv1.AdmissionRequest) (stagedName, error) {
-	var is identity
-	if err := json.Unmarshal(a.GetObject().GetRaw(), &is); err != nil {
+	var is struct {
+		Metadata struct {
+			Name         string `json:"name"`
+			GenerateName string `json:"generateName"`
+		} `json:"metadata"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(a.GetObject().GetRaw(), &is); err != nil {
 		return stagedName{}, fmt.Errorf("the object of the review is not JSON: %w", err)
 	}
 	n := stagedName{own: a.GetName(), generate: is.Metadata.GenerateName}

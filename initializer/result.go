@@ -39,7 +39,7 @@ func (e *existsError) Error() string { return e.reason.Error() }
 // result is the result of a call without a verdict of a host, whose wait has ended with err.
 func (x *call) result(ctx context.Context, err error) (r review.Result, outcome string) {
 	defer func() { r.Timing = x.timing() }()
-	h := x.hold
+	h := x.turn.hold
 	o := h.known() // a call may end before its turn
 	var exists *existsError
 	var full *FullError
@@ -65,7 +65,7 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 
 // initialized is the verdict of an initializer that has acted: the difference between the object that it was given and the staged one.
 func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string) {
-	patch, err := conversion.DiffPatch(x.object, o.GetObject().GetRaw())
+	patch, err := conversion.DiffPatch(x.turn.object, o.GetObject().GetRaw())
 	if err != nil {
 		return review.Fail(review.FailureBadAnswer, "the object that initializer %q has left: %w", x.pending[0], err), outcomeFailed
 	}
@@ -78,13 +78,13 @@ func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string
 
 // timing splits the time so far: until the object was staged, and since.
 func (x *call) timing() review.Timing {
-	now := time.Since(x.begun)
-	staged := time.Duration(x.staged.Load())
+	now := time.Since(x.turn.begun)
+	staged := time.Duration(x.turn.staged.Load())
 	if staged == 0 {
 		return review.Timing{Queued: now}
 	}
 	t := review.Timing{Queued: staged, Host: now - staged, Staged: &review.Staged{}}
-	t.Staged.UID, t.Staged.ResourceVersion = x.hold.Staged()
+	t.Staged.UID, t.Staged.ResourceVersion = x.turn.hold.Staged()
 	return t
 }
 

@@ -83,6 +83,9 @@ type HookRouteSpec struct {
 	After []string `json:"after,omitempty"`
 	// Before are the names of initializers that act after this one; for initializers only.
 	Before []string `json:"before,omitempty"`
+	// Parallel lets an initializer act at the same time as those next to it in the order that are parallel too, unless After or Before is about
+	// two of them; for initializers with Stream only. A CREATE whose initializers change the same field at the same time is refused.
+	Parallel bool `json:"parallel,omitempty"`
 }
 
 // Hedge says when a call goes to a second replica too.

@@ -44,7 +44,7 @@ func overBudget(ctx context.Context, s *match.Snapshot, budget time.Duration, ab
 				field, by = late.Path(""), "spec.timeout of a HookRoute"
 			}
 			findings = append(findings, warning(CodeTimeoutBudget, field,
-				"%s may have to wait %s for hooks that fail closed, one after the other (%s), and API servers wait %s: then the request "+
+				"%s may have to wait %s for hooks that fail closed (%s), and API servers wait %s: then the request "+
 					"fails, whatever they say; give them less time together, by %s", r.describe(), c.sum(), c.describe(), budget, by))
 		}
 	}
@@ -78,20 +78,31 @@ func need(h *match.Hook) time.Duration {
 	return h.Timeout
 }
 
-func (c chain) sum() (sum time.Duration) {
-	for _, h := range c {
-		sum += need(h)
+// totals is how long a request may have waited after each hook. Of those that act at the same time, the slowest counts.
+func (c chain) totals() []time.Duration {
+	totals := make([]time.Duration, len(c))
+	var before, slowest time.Duration
+	for i, h := range c {
+		if i > 0 && !h.ActsWith(c[i-1]) {
+			before, slowest = before+slowest, 0
+		}
+		slowest = max(slowest, need(h))
+		totals[i] = before + slowest
 	}
-	return sum
+	return totals
+}
+
+func (c chain) sum() time.Duration {
+	if len(c) == 0 {
+		return 0
+	}
+	return c.totals()[len(c)-1]
 }
 
 // late is the first hook that the budget may not suffice for; nil when it suffices for all.
 func (c chain) late(budget time.Duration) *match.Hook {
-	var sum time.Duration
-	for _, h := range c {
-		if sum += need(h); sum > budget {
-			return h
-		}
+	if i := slices.IndexFunc(c.totals(), func(total time.Duration) bool { return total > budget }); i >= 0 {
+		return c[i]
 	}
 	return nil
 }

@@ -32,6 +32,9 @@ func TestInitializersThatNeedTooMuchTimeTogether(t *testing.T) {
 			[]string{open, configuration("Mutating", "m", hook("x", "timeoutSeconds: 5"))},
 			[]string{`timeout-budget: MutatingWebhookConfiguration "m": webhooks[0].timeoutSeconds: *wait 15s*b.example.com 5s, c.example.com 5s, x.example.com 5s*`},
 		},
+		"of two that act at the same time, the slower one counts": {
+			[]string{three, "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: r}\nspec: {configuration: init, stage: initialize, hosts: [h], stream: {}, parallel: true}\n"}, nil,
+		},
 		"a shorter timeout by a route": {
 			[]string{three, "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: r}\nspec: {configuration: init, stage: initialize, hosts: [h], timeout: 4s}\n"}, nil,
 		},

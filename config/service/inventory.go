@@ -101,6 +101,7 @@ func hookOf(h *match.Hook, hosts HookHosts, live *store.Configuration) *configv1
 		Hook: HookRefOf(h), Stage: match.StageName(h.ID.Stage), FailurePolicy: string(h.FailurePolicy), Clusters: h.Route.Clusters,
 		Timeout: durationpb.New(h.Timeout), State: hookState(h, hosts), Streamed: h.Route.Stream,
 		ReinvocationPolicy: string(h.Reinvocation), SideEffects: string(h.SideEffects), Speculates: h.Route.Speculate, AllDenials: h.Route.AllDenials,
+		Batch: uint32(h.Batch),
 	}
 	if o, ok := live.Objects[config.KeyOf(h)]; ok {
 		if out.Source = o.Source; o.Source != etcdstore.SourceName {

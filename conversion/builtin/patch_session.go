@@ -107,6 +107,11 @@ func (s *PatchSession) applyRaw(object, patch []byte, reason string) (result []b
 	return result, changed, err
 }
 
+// Initialized is that of [conversion.Raw].
+func (s *PatchSession) Initialized(base, current, result []byte) (merged []byte, changed bool, err error) {
+	return conversion.Raw{Allowance: s.allowance}.Initialized(base, current, result)
+}
+
 // need is the memory that one patch has booked.
 type need struct{ bytes int64 }
 

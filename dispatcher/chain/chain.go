@@ -73,6 +73,10 @@ type Codec interface {
 	// other if the patch does not apply (C21). changed means that earlier hooks have to be called again (C10): it is false if
 	// only defaults were added, or the same values are written differently.
 	Apply(object, patch []byte) (result []byte, changed bool, err error)
+	// Initialized returns what an initializer made of base as a change of current, which other initializers made of base at the same time.
+	// changed is false if current has that change. The error is a [conversion.ImmutableError], a [conversion.ConflictError], a [memory.FullError],
+	// or says that one of them is not JSON.
+	Initialized(base, current, result []byte) (merged []byte, changed bool, err error)
 	// Diff returns the JSON patch that leads from one object to another.
 	Diff(from, to []byte) ([]byte, error)
 }

@@ -77,7 +77,7 @@ type rule struct {
 // again), defaults (objects are given a field "d" after each patch, and those in another version a field "e"). Input: "object JSON" (default {}), and a hook a
 // line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
 // (matching fails with 404), ahead=N (it may be asked ahead
-// of its turn, behind N others at most), shadow, pending, all (it asks for all denials), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
+// of its turn, behind N others at most), initializer (=N: it acts at the same time as those next to it with the same number), shadow, pending, all (it asks for all denials), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
 // nothing can be converted to).
 func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
@@ -157,6 +157,9 @@ func (w *world) hook(t *testing.T, stage admissionv1.Stage, words []string) *mat
 			h.Route.Shadow = true
 		case "pending":
 			h.Pending = true
+		case "initializer":
+			h.ID.Stage = admissionv1.Stage_STAGE_INITIALIZE
+			h.Batch, _ = strconv.Atoi(value)
 		case "all":
 			h.Route.AllDenials = true
 		case "missing":

@@ -16,17 +16,19 @@ const lastRound = 1
 
 // Mutate runs mutating hooks in order on the evolving object: each is matched with, and called with, the object as the hooks
 // before it left it (SEMANTICS C3). If a hook changed the object, the hooks with reinvocationPolicy IfNeeded that were called
-// before the last change are called once more in a second round (C5 to C8). Hooks may be called before their turn
+// before the last change are called once more in a second round (C5 to C8). Initializers may act at the same time (parallel.go). Hooks may be called before their turn
 // ([Options].Speculate), but their results are applied in order: the answer is the same as without speculation.
 type Mutate struct {
 	machine
 	object  Object
 	patches []*call // calls whose patch changed the object, in order
 	current *call   // the call whose turn it is: started, or ended and not applied yet; nil between turns
-	next    int     // index into Hooks
-	round   uint32
-	nextID  int       // next Call.ID
-	now     time.Time // of the last Next
+	// together are calls whose turn comes next, and that were started with the call before them.
+	together []*call
+	next     int // index into Hooks
+	round    uint32
+	nextID   int       // next Call.ID
+	now      time.Time // of the last Next
 	// rebased is set once a hook of another version changed the object, and if Options.Object did: no patch of a hook is then valid for
 	// the caller.
 	rebased bool
@@ -59,6 +61,8 @@ func (m *Mutate) Next(now time.Time) ([]Start, []int) {
 	m.expireCalls()
 	for !m.done {
 		switch {
+		case m.current == nil && len(m.together) > 0:
+			m.takeTogether()
 		case m.current == nil && m.next == len(m.options.Hooks):
 			m.endRound()
 		case m.current == nil:
@@ -70,6 +74,7 @@ func (m *Mutate) Next(now time.Time) ([]Start, []int) {
 			m.endTurn(m.current)
 		}
 	}
+	m.abandonTogether()
 	m.discardAhead()
 	return m.toStart, m.cancel
 }
@@ -82,15 +87,17 @@ func (m *Mutate) expireCalls() {
 	}
 }
 
-// outstanding yields the call whose turn it is and the speculative calls, if they have not ended.
+// outstanding yields the call whose turn it is, those that were started with it, and the speculative calls, if they have not ended.
 func (m *Mutate) outstanding() iter.Seq[*call] {
 	return func(yield func(*call) bool) {
 		if m.current != nil && m.current.state == started && !yield(m.current) {
 			return
 		}
-		for _, c := range m.ahead {
-			if c != nil && c.state == started && !yield(c) {
-				return
+		for _, calls := range [...][]*call{m.together, m.ahead} {
+			for _, c := range calls {
+				if c != nil && c.state == started && !yield(c) {
+					return
+				}
 			}
 		}
 	}
@@ -117,6 +124,7 @@ func (m *Mutate) nextTurn() {
 	case c.state != skipped:
 		m.startTurn(c, at)
 	}
+	m.startTogether(h)
 }
 
 func (m *Mutate) addCall(c *call) {
@@ -172,7 +180,7 @@ func (m *Mutate) timeShare(at int, now time.Time) time.Duration {
 	h, left := m.options.Hooks[at], m.options.Deadline.Sub(now)
 	all := h.Timeout
 	for _, later := range m.options.Hooks[at+1:] {
-		if later.Decides() && (m.round < lastRound || m.mustReinvoke(later)) {
+		if later.Decides() && !h.ActsWith(later) && (m.round < lastRound || m.mustReinvoke(later)) {
 			all += later.Timeout
 		}
 	}

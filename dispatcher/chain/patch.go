@@ -17,10 +17,16 @@ import (
 func (m *Mutate) applyPatch(c *call, patch []byte) {
 	begun := m.options.timeNow(m.now)
 	raw, changed, err := m.options.Codec.Apply(c.input, patch)
+	if err == nil && changed && c.Hook.Initializes() {
+		raw, changed, err = m.options.Codec.Initialized(c.input, m.object.Raw, raw)
+	}
 	c.applying = m.options.timeNow(begun).Sub(begun)
 	patchType := c.result.Verdict.GetPatchType()
 	kind, unusable := patchFailure(err)
+	var conflict *conversion.ConflictError
 	switch {
+	case errors.As(err, &conflict):
+		m.fail(c.refuse(m.conflicts(c, conflict)))
 	case unusable:
 		m.failPatch(c, kind, err)
 	case err == nil && !changed && emptyPatch(patch): // no change, and no defaults
@@ -44,7 +50,7 @@ func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 			return
 		}
 	}
-	if !changed && bytes.Equal(raw, c.input) {
+	if !changed && (bytes.Equal(raw, c.input) || c.Hook.Batch != 0) { // defaults alone would undo what others have changed
 		return
 	}
 	if c.view != nil {
@@ -66,11 +72,12 @@ func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 }
 
 // patchFailure returns the kind of failure for a patch error for which the failure policy decides: the patch cannot be decoded
-// or exceeds a limit, its time is over, or there is no memory to apply it. It returns false for other errors.
+// exceeds a limit, or makes another object of it than an initializer may; its time is over; or there is no memory to apply it. It returns false for other errors.
 func patchFailure(err error) (kind review.FailureKind, ok bool) {
 	var full *memory.FullError
+	var immutable *conversion.ImmutableError
 	switch {
-	case errors.Is(err, ErrBadPatch):
+	case errors.Is(err, ErrBadPatch), errors.As(err, &immutable):
 		return review.FailureBadAnswer, true
 	case errors.Is(err, conversion.ErrStopped):
 		return review.FailureTimeout, true

@@ -25,6 +25,9 @@ type unable struct{ err error }
 func (u unable) Apply([]byte, []byte) (result []byte, changed bool, err error) {
 	return nil, false, u.err
 }
+func (u unable) Initialized(_, _, _ []byte) (merged []byte, changed bool, err error) {
+	return nil, false, u.err
+}
 func (u unable) Diff([]byte, []byte) ([]byte, error) { return nil, u.err }
 
 // A patch for which there is no time, no memory, or that is past a limit is no answer: a fail-closed hook refuses the request, and

@@ -72,19 +72,29 @@ func (m *Mutate) speculate() {
 // matchAhead matches the hooks that may be called before their turn, up to the first hook that ends speculation.
 func (m *Mutate) matchAhead() {
 	m.behind = append(m.behind[:0], m.current.Hook)
+	for _, c := range m.together {
+		if m.expect(c.Hook, c) == endsSpeculation {
+			return
+		}
+	}
 	for at := m.next; at < len(m.options.Hooks); at++ {
 		h := m.options.Hooks[at]
 		if !h.Decides() || (m.round == lastRound && !m.mustReinvoke(h)) {
 			continue
 		}
-		switch m.aheadAt(at, h).expectedEffect() {
-		case noChange:
-		case unknownEffect:
-			m.behind = append(m.behind, h)
-		case endsSpeculation:
+		if m.expect(h, m.aheadAt(at, h)) == endsSpeculation {
 			return
 		}
 	}
+}
+
+// expect returns what the hook of a call will do at its turn, and counts it among those without a verdict if that is not known; c may be nil.
+func (m *Mutate) expect(h *match.Hook, c *call) expectedEffect {
+	effect := c.expectedEffect()
+	if effect == unknownEffect {
+		m.behind = append(m.behind, h)
+	}
+	return effect
 }
 
 // aheadAt returns the call of the hook at a position; it matches the hook if it may be called before its turn, and returns nil

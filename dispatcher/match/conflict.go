@@ -56,6 +56,7 @@ func (r Route) merge(other Route) Route {
 		Stream: r.Stream, Hosts: inBoth(r.Hosts, other.Hosts), Clusters: union(r.Clusters, other.Clusters),
 		After: inBoth(r.After, other.After), Before: inBoth(r.Before, other.Before),
 		Speculate: r.Speculate && other.Speculate, Shadow: r.Shadow && other.Shadow, AllDenials: r.AllDenials && other.AllDenials,
+		Parallel: r.Parallel && other.Parallel,
 	}
 	if r.Stream != other.Stream || !sameSet(r.Clusters, other.Clusters) {
 		merged.Stream, merged.Hosts = true, nil

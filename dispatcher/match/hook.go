@@ -55,6 +55,8 @@ type Route struct {
 	After []string
 	// Before are the names of initializers that act after the hook.
 	Before []string
+	// Parallel lets the hook, which is an initializer, act at the same time as those next to it that are parallel too.
+	Parallel bool
 }
 
 // Hedge decides when a call of a hook without side effects that has not answered goes to a second replica too, so that one
@@ -93,6 +95,8 @@ type Hook struct {
 	Pending bool
 	// ClientConfig is where the JSON webhook is; empty for a hook that has only ever been a stream.
 	ClientConfig admissionregistrationv1.WebhookClientConfig
+	// Batch is the same number for initializers that act at the same time, which are next to each other; 0 for a hook that acts alone.
+	Batch int
 	// ReviewVersions are the AdmissionReview versions that the JSON webhook understands, best first.
 	ReviewVersions []string
 
@@ -130,6 +134,9 @@ func (h *Hook) Path(field string) string {
 
 // Initializes reports whether the hook is an initializer: one that is called for a CREATE before the mutating hooks, with the object staged.
 func (h *Hook) Initializes() bool { return h.ID.Stage == admissionv1.Stage_STAGE_INITIALIZE }
+
+// ActsWith reports whether two hooks of one snapshot are initializers that act at the same time, on the same object.
+func (h *Hook) ActsWith(other *Hook) bool { return h.Batch != 0 && h.Batch == other.Batch }
 
 // EntryStage is the stage of the reviews, and so of the entries of a cluster, that call the hook first: that of the hook, and
 // STAGE_MUTATE for an initializer.

@@ -71,6 +71,15 @@ func (b *RouteBinding) ignoredOfInitializers(h *Hook) (findings []Finding) {
 	if len(b.Route.Before) > 0 && !h.Initializes() {
 		say("before", noInitializer)
 	}
+	switch {
+	case !b.Route.Parallel:
+	case !h.Initializes():
+		say("parallel", "is no initializer: this has no effect")
+	case !b.Route.Stream:
+		say("parallel", "is an initializer of a controller, which acts when its name is the first of those that are pending: this has no effect; add `stream: {}`")
+	case b.Route.Shadow:
+		say("parallel", "is in shadow, and nobody waits for it: this has no effect")
+	}
 	if b.Route.Shadow && !b.Route.Stream && h.Initializes() {
 		say("shadow", "is in shadow, and only hosts can be asked without an effect: it is never asked; add `stream: {}`")
 	}

@@ -13,8 +13,8 @@ type precedence struct {
 	field       string // of the route, which has the wish
 }
 
-// orderInitializers puts the initializers, which are the first hooks, in the order that their routes ask for. Where these ask for none, the order
-// is that of the configurations.
+// orderInitializers puts the initializers, which are the first hooks, in the order that their routes ask for, and has those act at the same
+// time that may. Where the routes ask for no order, it is that of the configurations.
 func (c *compiler) orderInitializers() {
 	count := 0
 	for count < len(c.hooks) && c.hooks[count].Initializes() {
@@ -22,25 +22,50 @@ func (c *compiler) orderInitializers() {
 	}
 	earlier := slices.Clone(c.hooks[:count])
 	wishes := c.precedences(earlier)
-	if len(wishes) == 0 {
-		return
-	}
 	order, cycles := inOrder(count, wishes)
 	for _, cycle := range cycles {
 		c.findings = append(c.findings, cycleFindings(earlier, cycle)...)
 	}
+	batches := batches(order, wishes, func(i int) bool { return earlier[i].actsInParallel() })
 	for to, from := range order {
-		c.hooks[to] = earlier[from].at(to)
+		c.hooks[to] = earlier[from].at(to, batches[to])
 	}
 }
 
-// at returns the hook at a position of the snapshot. compiled.from expects it at the position that it had.
-func (h *Hook) at(ordinal int) *Hook {
-	if h.ordinal == ordinal {
+// actsInParallel reports whether an initializer may act at the same time as others: its route says so, and hosts serve it. A controller acts when
+// its name is the first of the pending ones.
+func (h *Hook) actsInParallel() bool { return h.Route.Parallel && h.Route.Stream && !h.Route.Shadow }
+
+// batches numbers the initializers of an order that act at the same time, from 1 on; 0 is one that acts alone. They are next to each other, all of
+// them may act in parallel, and no wish is about two of them.
+func batches(order []int, wishes []precedence, parallel func(int) bool) []int {
+	numbers, latest := make([]int, len(order)), 0
+	var members []int // of the latest batch
+	for at, i := range order {
+		apart := slices.ContainsFunc(wishes, func(w precedence) bool {
+			return w.first == i && slices.Contains(members, w.then) || w.then == i && slices.Contains(members, w.first)
+		})
+		if apart || !parallel(i) {
+			members = nil
+		}
+		if !parallel(i) {
+			continue
+		}
+		if len(members) == 0 {
+			latest++
+		}
+		members, numbers[at] = append(members, i), latest
+	}
+	return numbers
+}
+
+// at returns the hook at a position of the snapshot, and of a batch. compiled.from expects it at the position that it had.
+func (h *Hook) at(ordinal, batch int) *Hook {
+	if h.ordinal == ordinal && h.Batch == batch {
 		return h
 	}
 	moved := *h
-	moved.ordinal = ordinal
+	moved.ordinal, moved.Batch = ordinal, batch
 	return &moved
 }
 

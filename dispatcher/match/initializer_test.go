@@ -3,6 +3,7 @@ package match_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -223,7 +224,7 @@ func TestInitializersAndHooksOfOneNameAreDifferentObjects(t *testing.T) {
 // ordered is a route of one initializer.
 func ordered(hook string, after, before []string) match.RouteBinding {
 	return match.RouteBinding{
-		Name: hook, Source: "routes.yaml", Configuration: "a", Hook: hook, Route: match.Route{Hosts: []string{"h"}, After: after, Before: before},
+		Name: hook, Source: "routes.yaml", Configuration: strings.Split(hook, ".")[1], Hook: hook, Route: match.Route{Hosts: []string{"h"}, After: after, Before: before},
 	}
 }
 
@@ -268,6 +269,74 @@ func TestRoutesOrderInitializers(t *testing.T) {
 			expectFindings(t, slices.DeleteFunc(findings, func(f match.Finding) bool { return f.Code == match.CodeRouteOverridden }), tc.findings...)
 			if diff := cmp.Diff(append(tc.want, "mutating.m.io"), called(s, mutate, createPod())); diff != "" {
 				t.Errorf("order (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestInitializersThatActAtTheSameTime writes the initializers as they are called, with a line between those that wait for each other.
+func TestInitializersThatActAtTheSameTime(t *testing.T) {
+	parallel := func(name string, after ...string) match.RouteBinding {
+		r := ordered(name, after, nil)
+		r.Route.Stream, r.Route.Parallel = true, true
+		return r
+	}
+	change := func(r match.RouteBinding, f func(*match.Route)) match.RouteBinding {
+		f(&r.Route)
+		return r
+	}
+	for name, tc := range map[string]struct {
+		routes   []match.RouteBinding
+		want     string
+		findings []string
+	}{
+		"none":      {want: "1.a.io | 2.a.io | 3.a.io | 4.b.io"},
+		"one alone": {routes: []match.RouteBinding{parallel("2.a.io")}, want: "1.a.io | 2.a.io | 3.a.io | 4.b.io"},
+		"two that are not next to each other": {
+			routes: []match.RouteBinding{parallel("1.a.io"), parallel("3.a.io")}, want: "1.a.io | 2.a.io | 3.a.io | 4.b.io",
+		},
+		"three, of two configurations": {
+			routes: []match.RouteBinding{parallel("2.a.io"), parallel("3.a.io"), parallel("4.b.io")}, want: "1.a.io | 2.a.io 3.a.io 4.b.io",
+		},
+		"two pairs": {
+			routes: []match.RouteBinding{parallel("1.a.io"), parallel("2.a.io"), parallel("3.a.io", "2.a.io"), parallel("4.b.io")},
+			want:   "1.a.io 2.a.io | 3.a.io 4.b.io",
+		},
+		"a wish that changes the order": {
+			routes: []match.RouteBinding{parallel("1.a.io", "3.a.io"), parallel("2.a.io"), parallel("3.a.io"), parallel("4.b.io")},
+			want:   "2.a.io 3.a.io | 1.a.io 4.b.io",
+		},
+		"one of a controller": {
+			routes: []match.RouteBinding{change(parallel("1.a.io"), func(r *match.Route) { r.Stream = false }), parallel("2.a.io")},
+			want:   "1.a.io | 2.a.io | 3.a.io | 4.b.io",
+			findings: []string{
+				`warning: routes.yaml: HookRoute/1.a.io spec.parallel: hook "1.a.io" is an initializer of a controller, *add ` + "`stream: {}`" + `*`,
+			},
+		},
+		"one in shadow": {
+			routes: []match.RouteBinding{parallel("1.a.io"), change(parallel("2.a.io"), func(r *match.Route) { r.Shadow = true }), parallel("3.a.io")},
+			want:   "1.a.io | 2.a.io | 3.a.io | 4.b.io", findings: []string{`warning: routes.yaml: HookRoute/2.a.io spec.parallel: hook "2.a.io" is in shadow*`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, findings := match.Compile(match.Input{
+				Objects: []match.Object{initializing("b", "4.b.io"), mutating("", "a", "mutating.m.io"), initializing("a", "1.a.io", "2.a.io", "3.a.io")},
+				Routes:  append(controlled("a", "b"), tc.routes...),
+			})
+			expectFindings(t, slices.DeleteFunc(findings, func(f match.Finding) bool { return f.Code == match.CodeRouteOverridden }), tc.findings...)
+			got, hooks := "", s.Candidates("c", mutate, match.NewAttributes(createPod(), namespaces{}))
+			for i, h := range hooks[:4] {
+				switch {
+				case i == 0:
+				case h.ActsWith(hooks[i-1]):
+					got += " "
+				default:
+					got += " | "
+				}
+				got += h.ID.Name
+			}
+			if got != tc.want {
+				t.Errorf("order %q, want %q", got, tc.want)
 			}
 		})
 	}

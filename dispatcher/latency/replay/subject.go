@@ -68,6 +68,11 @@ func (p *play) Apply(object, patch []byte) (result []byte, changed bool, err err
 	return []byte(strconv.Itoa(p.objects)), true, nil
 }
 
+// Initialized implements [chain.Codec]: a change that did not apply is one of Apply.
+func (*play) Initialized(_, _, result []byte) (merged []byte, changed bool, err error) {
+	return result, true, nil
+}
+
 // Diff implements [chain.Codec]: the answer of a replay has no patch.
 func (*play) Diff([]byte, []byte) ([]byte, error) { return nil, nil }
 

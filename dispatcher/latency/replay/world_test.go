@@ -39,6 +39,8 @@ type hook struct {
 	again     bool // reinvocationPolicy IfNeeded
 	speculate bool
 	denials   bool // all of them are wanted
+	// initializes makes it an initializer, and parallel one that acts at the same time as others.
+	initializes, parallel bool
 	timeout   time.Duration
 }
 
@@ -86,7 +88,8 @@ func (w *world) handler(name string) inprocess.Handler {
 func (w *world) snapshot(t *testing.T) *match.Snapshot {
 	v := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
 	m := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
-	in := match.Input{Revision: "r1", Objects: []match.Object{{Mutating: m}, {Validating: v}}}
+	i := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "i"}}
+	in := match.Input{Revision: "r1", Objects: []match.Object{{Mutating: i, Initializes: true}, {Mutating: m}, {Validating: v}}}
 	none := admissionregistrationv1.SideEffectClassNone
 	rules := []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{"*"},
@@ -100,15 +103,20 @@ func (w *world) snapshot(t *testing.T) *match.Snapshot {
 		if h.again {
 			again = admissionregistrationv1.IfNeededReinvocationPolicy
 		}
-		if h.validates {
-			v.Webhooks = append(v.Webhooks, admissionregistrationv1.ValidatingWebhook{Name: h.name, Rules: rules, FailurePolicy: &policy, SideEffects: &none})
-		} else {
-			m.Webhooks = append(m.Webhooks, admissionregistrationv1.MutatingWebhook{
-				Name: h.name, Rules: rules, FailurePolicy: &policy, SideEffects: &none, ReinvocationPolicy: &again,
-			})
+		mutating := admissionregistrationv1.MutatingWebhook{
+			Name: h.name, Rules: rules, FailurePolicy: &policy, SideEffects: &none, ReinvocationPolicy: &again,
 		}
-		in.Routes = append(in.Routes, match.RouteBinding{Configuration: "c", Hook: h.name, Route: match.Route{
-			Stream: true, Hosts: []string{"host"}, Speculate: h.speculate, Timeout: h.timeout, Immediate: true, AllDenials: h.denials,
+		configuration := "c"
+		switch {
+		case h.validates:
+			v.Webhooks = append(v.Webhooks, admissionregistrationv1.ValidatingWebhook{Name: h.name, Rules: rules, FailurePolicy: &policy, SideEffects: &none})
+		case h.initializes:
+			i.Webhooks, configuration = append(i.Webhooks, mutating), "i"
+		default:
+			m.Webhooks = append(m.Webhooks, mutating)
+		}
+		in.Routes = append(in.Routes, match.RouteBinding{Configuration: configuration, Hook: h.name, Route: match.Route{
+			Stream: true, Hosts: []string{"host"}, Speculate: h.speculate, Timeout: h.timeout, Immediate: true, AllDenials: h.denials, Parallel: h.parallel,
 		}})
 	}
 	if w.opens {
@@ -140,13 +148,30 @@ func (s static) Cluster(string) match.Cluster { return s }
 
 func (static) Spare(*match.Hook, review.Mode, string) bool { return true }
 
+// unstaged asks hosts without staging the object: that takes time of its own, and needs an etcd.
+type unstaged struct{}
+
+func (unstaged) Stage(*review.Request) (dispatcher.Hold, error) { return unstaged{}, nil }
+
+func (unstaged) Release(context.Context) {}
+
+func (unstaged) Start(
+	_ context.Context, calls []review.Call, _ []byte, _ []string, ask dispatcher.Ask, done func(int, review.Result),
+) (cancel func(int)) {
+	var cancels []func()
+	for i := range calls {
+		cancels = append(cancels, ask(i, func(r review.Result) { done(i, r) }))
+	}
+	return func(i int) { cancels[i]() }
+}
+
 // judge has reviews judged, one a minute so that all are kept, and returns what Predict needs. It is called in a bubble.
 func (w *world) judge(t *testing.T, stage admissionv1.Stage, n int) replay.Input {
 	w.calls = map[string]int{}
 	snapshot, recorder := w.snapshot(t), latency.NewRecorder(0)
 	backend := inprocess.NewFunc(func(h *match.Hook) inprocess.Handler { return w.handler(h.ID.Name) })
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Capacity: static{}, Streams: backend, Latencies: recorder,
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Capacity: static{}, Streams: backend, Stager: unstaged{}, Latencies: recorder,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -207,10 +232,15 @@ func randomWorld(seed uint64, validates bool) *world {
 	r := random(seed, validates)
 	w := &world{opens: r.IntN(5) == 0}
 	speculates := r.IntN(2) == 0
+	initializers := 0
+	if r.IntN(2) == 0 && !validates {
+		initializers = r.IntN(4)
+	}
 	for i := range 1 + r.IntN(5) {
 		w.hooks = append(w.hooks, hook{
 			name: fmt.Sprintf("h%d.example.com", i), validates: validates, ignore: r.IntN(2) == 0, again: r.IntN(2) == 0,
 			speculate: speculates, denials: validates && r.IntN(3) == 0, timeout: time.Duration(20+r.IntN(200)) * ms,
+			initializes: i < initializers, parallel: i < initializers && r.IntN(3) > 0,
 		})
 	}
 	patches, denies, fails := r.Float64()*.5, r.Float64()*.2, r.Float64()*.2

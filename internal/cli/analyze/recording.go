@@ -55,6 +55,7 @@ func hookOf(h *configv1.Hook) *match.Hook {
 		Timeout:       h.GetTimeout().AsDuration(),
 		SideEffects:   admissionregistrationv1.SideEffectClass(h.GetSideEffects()),
 		Reinvocation:  admissionregistrationv1.ReinvocationPolicyType(h.GetReinvocationPolicy()),
+		Batch:         int(h.GetBatch()),
 		Route:         match.Route{Stream: h.GetStreamed(), Speculate: h.GetSpeculates(), AllDenials: h.GetAllDenials()},
 	}
 }

@@ -168,15 +168,16 @@ func stagedRow(o *initializerv1.StagedObject, now time.Time) []string {
 	}
 }
 
-// waitingFor are the initializer that has to act now, and those after it.
-func waitingFor(o *initializerv1.StagedObject) (first string, then []string) {
+// waitingFor are the initializers that have to act now, of which only hosts act at the same time, and those after them.
+func waitingFor(o *initializerv1.StagedObject) (now string, then []string) {
 	switch pending := o.GetPending(); {
 	case o.GetResult() != nil:
 		return "nobody: it is refused", nil
 	case len(pending) == 0:
 		return "nobody: it is initialized", nil
 	default:
-		return pending[0], pending[1:]
+		first := min(max(1, int(o.GetTogether())), len(pending))
+		return strings.Join(pending[:first], ","), pending[first:]
 	}
 }
 

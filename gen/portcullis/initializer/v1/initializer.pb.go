@@ -190,7 +190,9 @@ type StagedObject struct {
 	// Id of the dispatcher that holds the review.
 	DispatcherId string `protobuf:"bytes,13,opt,name=dispatcher_id,json=dispatcherId,proto3" json:"dispatcher_id,omitempty"`
 	// When the hold ends at the latest, by the clock of that dispatcher.
-	Expires       *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=expires,proto3" json:"expires,omitempty"`
+	Expires *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=expires,proto3" json:"expires,omitempty"`
+	// How many of the first pending initializers are asked at the same time, by calls of their hosts; 0 and 1 mean the first alone.
+	Together      uint32 `protobuf:"varint,15,opt,name=together,proto3" json:"together,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -321,6 +323,13 @@ func (x *StagedObject) GetExpires() *timestamppb.Timestamp {
 		return x.Expires
 	}
 	return nil
+}
+
+func (x *StagedObject) GetTogether() uint32 {
+	if x != nil {
+		return x.Together
+	}
+	return 0
 }
 
 // GetRequest asks for one object.
@@ -919,7 +928,7 @@ const file_portcullis_initializer_v1_initializer_proto_rawDesc = "" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12I\n" +
 	"\bresource\x18\x02 \x01(\v2-.portcullis.admission.v1.GroupVersionResourceR\bresource\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\x94\x05\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\xb0\x05\n" +
 	"\fStagedObject\x126\n" +
 	"\x03key\x18\x01 \x01(\v2$.portcullis.initializer.v1.StagedKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12)\n" +
@@ -936,7 +945,8 @@ const file_portcullis_initializer_v1_initializer_proto_rawDesc = "" +
 	"\n" +
 	"review_uid\x18\f \x01(\tR\treviewUid\x12#\n" +
 	"\rdispatcher_id\x18\r \x01(\tR\fdispatcherId\x124\n" +
-	"\aexpires\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"D\n" +
+	"\aexpires\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1a\n" +
+	"\btogether\x18\x0f \x01(\rR\btogether\"D\n" +
 	"\n" +
 	"GetRequest\x126\n" +
 	"\x03key\x18\x01 \x01(\v2$.portcullis.initializer.v1.StagedKeyR\x03key\"N\n" +
