@@ -26,13 +26,8 @@ type Connection = TokioIo<Either<TlsStream<TcpStream>, TcpStream>>;
 pub(crate) async fn dial(at: &Endpoint, tls: &Tls) -> Result<Channel, SessionError> {
     let (at, tls) = (at.clone(), tls.config().map_err(SessionError::Tls)?);
     let connected = async {
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let origin: Uri = format!("{scheme}://{}", at.address).parse()?;
-        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", at.address))?
-            .origin(origin)
-            // No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of a session.
-            .initial_stream_window_size(limits::WINDOW)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW);
+        // No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of a session.
+        let endpoint = endpoint(&at, tls.is_none())?;
         let connector = tower::service_fn(move |_: Uri| connect(at.clone(), tls.clone()));
         Ok(endpoint.connect_with_connector(connector).await?)
     };
@@ -40,6 +35,30 @@ pub(crate) async fn dial(at: &Endpoint, tls: &Tls) -> Result<Channel, SessionErr
         Ok(connected) => connected.map_err(SessionError::Dial),
         Err(_) => Err(SessionError::NoWelcome),
     }
+}
+
+/// A channel that connects at its first call, and anew after a lost connection, each time with what `tls` has then. It must be
+/// called on a runtime of tokio.
+pub(crate) fn channel(at: &Endpoint, tls: &Tls) -> Result<Channel, BoxError> {
+    let endpoint = endpoint(at, tls.is_plaintext())?
+        .connect_timeout(limits::CONNECT)
+        .http2_keep_alive_interval(limits::KEEPALIVE)
+        .keep_alive_timeout(limits::KEEPALIVE);
+    let (at, tls) = (at.clone(), tls.clone());
+    let connector = tower::service_fn(move |_: Uri| {
+        let (at, tls) = (at.clone(), tls.config());
+        async move { connect(at, tls?).await }
+    });
+    Ok(endpoint.connect_with_connector_lazy(connector))
+}
+
+fn endpoint(at: &Endpoint, plaintext: bool) -> Result<tonic::transport::Endpoint, BoxError> {
+    let scheme = if plaintext { "http" } else { "https" };
+    let origin: Uri = format!("{scheme}://{}", at.address).parse()?;
+    Ok(tonic::transport::Endpoint::from_shared(format!("http://{}", at.address))?
+        .origin(origin)
+        .initial_stream_window_size(limits::WINDOW)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW))
 }
 
 async fn connect(at: Endpoint, tls: Option<Arc<ClientConfig>>) -> Result<Connection, BoxError> {

@@ -16,6 +16,9 @@ mod session;
 pub mod signal;
 #[cfg(test)]
 mod sockets_test;
+pub mod staged;
+#[cfg(test)]
+mod staged_test;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -226,9 +226,9 @@ impl Loop {
     }
 }
 
-/// The pause after `attempts` failures in a row: longer each time, and random by `chance`, 0 to 1, so that the hosts of a
+/// The pause after `attempts` failures in a row: longer each time, and random by `chance`, 0 to 1, so that the clients of a
 /// dispatcher that restarts do not come back all at once.
-fn backoff(attempts: u32, chance: f64) -> Duration {
+pub(crate) fn backoff(attempts: u32, chance: f64) -> Duration {
     let most = limits::BACKOFF_MAX.min(limits::BACKOFF_MIN * 2 * (1 << attempts.min(6)));
     limits::BACKOFF_MIN + most.saturating_sub(limits::BACKOFF_MIN).mul_f64(chance)
 }

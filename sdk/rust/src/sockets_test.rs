@@ -20,7 +20,7 @@ use crate::proto::host::v1::verdict::Outcome;
 use crate::proto::host::v1::{
     ConnectRequest, ConnectResponse, DispatcherDrain, Hello, HookCall, HookState, Peer, Ping, Review, State, Welcome,
 };
-use crate::{Builder, Error, HandlerResult, Host, Request, Stage, Tls, Verdict};
+use crate::{Builder, Error, HandlerResult, Host, Pem, Request, Stage, Tls, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -149,7 +149,7 @@ impl Session {
     }
 }
 
-async fn patiently<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn patiently<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("within the patience of the test")
 }
 
@@ -186,13 +186,13 @@ fn host(dispatchers: &[&Dispatcher]) -> Builder {
 }
 
 /// An authority in a folder of its own, with the files of a host.
-struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
@@ -220,14 +220,19 @@ impl Authority {
         std::fs::write(self.folder.join("tls.key"), key).expect("a file");
     }
 
-    fn server(&self, name: &str) -> ServerTlsConfig {
+    pub(crate) fn server(&self, name: &str) -> ServerTlsConfig {
         let (cert, key) = self.issue(SanType::DnsName(name.try_into().expect("a name")));
         ServerTlsConfig::new()
             .identity(Identity::from_pem(cert, key))
             .client_ca_root(Certificate::from_pem(self.issuer.pem()))
     }
 
-    fn files(&self) -> Tls {
+    pub(crate) fn pem(&self) -> Pem {
+        let read = |name| std::fs::read(self.folder.join(name)).expect("a file");
+        Pem { cert: read("tls.crt"), key: read("tls.key"), ca: read("ca.crt") }
+    }
+
+    pub(crate) fn files(&self) -> Tls {
         let file = |name| self.folder.join(name);
         Tls::files(file("tls.crt"), file("tls.key"), file("ca.crt"))
     }

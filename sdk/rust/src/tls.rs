@@ -66,6 +66,10 @@ impl Tls {
         Self(Source::Plaintext)
     }
 
+    pub(crate) fn is_plaintext(&self) -> bool {
+        matches!(self.0, Source::Plaintext)
+    }
+
     /// The configuration of one dial; `None` for plaintext.
     pub(crate) fn config(&self) -> Result<Option<Arc<ClientConfig>>, BoxError> {
         match &self.0 {

@@ -131,7 +131,7 @@ impl Verdict {
     }
 
     /// The response on the wire. An error means that the verdict is none; a denial is always one.
-    fn response(self, stage: Stage) -> Result<AdmissionResponse, PublicError> {
+    pub(crate) fn response(self, stage: Stage) -> Result<AdmissionResponse, PublicError> {
         let mut response = AdmissionResponse {
             warnings: self.warnings,
             audit_annotations: self.audit,

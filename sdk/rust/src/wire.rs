@@ -1,4 +1,4 @@
-//! The one message of the contract that is not generated.
+//! The messages of the contract that are not generated.
 
 use std::sync::OnceLock;
 
@@ -27,6 +27,17 @@ pub struct Review {
     /// The encoded `AdmissionRequest`.
     #[prost(bytes = "bytes", optional, tag = "15")]
     pub request: Option<Bytes>,
+}
+
+/// A point in time, in UTC: `google.protobuf.Timestamp`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Timestamp {
+    /// Seconds since 1970.
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    /// Nanoseconds after that second, 0 to 999,999,999.
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
 }
 
 /// A review that has come whole. Its request is decoded once for all of its hooks, by the first handler that runs.
