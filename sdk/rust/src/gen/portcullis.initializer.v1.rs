@@ -62,6 +62,9 @@ pub struct StagedObject {
     /// When the hold ends at the latest, by the clock of that dispatcher.
     #[prost(message, optional, tag = "14")]
     pub expires: ::core::option::Option<crate::wire::Timestamp>,
+    /// How many of the first pending initializers are asked at the same time, by calls of their hosts; 0 and 1 mean the first alone.
+    #[prost(uint32, tag = "15")]
+    pub together: u32,
 }
 /// GetRequest asks for one object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
