@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 )
 
-var _ chain.Codec = (*builtin.Codec)(nil)
+var _ chain.Codec = (*builtin.PatchSession)(nil)
 
 // counted is a codec and what it counted.
 func counted() (*builtin.Codec, *[]string) {
