@@ -153,6 +153,10 @@ type call struct {
 	begun   time.Time
 	staged  atomic.Int64 // how long it took until the initializer could act, in ns; 0 before
 
+	asking sync.Mutex
+	unask  func()                        // ends the call of the hosts; nil before they are asked
+	asked  atomic.Pointer[review.Timing] // of their call, once it has ended
+
 	finished sync.Once
 	done     func(review.Result)
 }
@@ -177,6 +181,30 @@ func (x *call) finish(r review.Result, outcome string) {
 	})
 }
 
+// askHosts asks the hosts of the initializer. The returned function ends that.
+func (x *call) askHosts(done func(review.Result)) (cancel func()) {
+	x.asking.Lock()
+	defer x.asking.Unlock()
+	x.unask = x.ask(func(r review.Result) {
+		r.Timing.Queued += time.Duration(x.staged.Load())
+		x.asked.Store(&r.Timing)
+		done(r)
+	})
+	return x.unask
+}
+
+// hostTiming ends the call of the hosts, and returns its timing; nil if they were not asked.
+func (x *call) hostTiming() *review.Timing {
+	x.asking.Lock()
+	cancel := x.unask
+	x.asking.Unlock()
+	if cancel == nil {
+		return nil
+	}
+	cancel()
+	return x.asked.Load()
+}
+
 // run stages the object, and waits for what becomes of it.
 func (x *call) run(ctx context.Context) {
 	h := x.hold
@@ -194,14 +222,12 @@ func (x *call) run(ctx context.Context) {
 	if err == nil {
 		x.staged.Store(int64(time.Since(x.begun)))
 		if x.ask != nil {
-			cancel := x.ask(func(r review.Result) { verdict <- r; stop() })
-			defer cancel()
+			defer x.askHosts(func(r review.Result) { verdict <- r; stop() })()
 		}
 		err = x.wait(waiting)
 	}
 	select {
 	case r := <-verdict:
-		r.Timing.Queued += time.Duration(x.staged.Load())
 		x.finish(r, outcomeAnswered)
 	default:
 		x.finish(x.result(ctx, err))
