@@ -222,7 +222,8 @@ func (x *call) run(ctx context.Context) {
 	if err == nil {
 		x.staged.Store(int64(time.Since(x.begun)))
 		if x.ask != nil {
-			defer x.askHosts(func(r review.Result) { verdict <- r; stop() })()
+			cancel := x.askHosts(func(r review.Result) { verdict <- r; stop() })
+			defer cancel()
 		}
 		err = x.wait(waiting)
 	}

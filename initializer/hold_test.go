@@ -378,7 +378,9 @@ func TestAHostIsNoLongerAsked(t *testing.T) {
 					t.Error(err)
 				}
 			},
-			func(r review.Result) bool { return r.Verdict.GetStatus().GetReason() == "Conflict" && r.Timing.Instance == "" },
+			func(r review.Result) bool {
+				return r.Verdict.GetStatus().GetReason() == "Conflict" && r.Timing.Instance == ""
+			},
 		},
 		"when a controller has refused it": {
 			func(t *testing.T, d *dispatcher, _ *asked) {
