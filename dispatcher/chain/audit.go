@@ -156,11 +156,7 @@ func bypassOf(h *match.Hook) string {
 }
 
 func (c *call) audited() auditedHook {
-	h := auditedHook{Configuration: c.Hook.ID.Configuration, Webhook: c.Hook.ID.Name}
-	if c.Hook.Initializes() {
-		h.Stage = match.StageName(c.Hook.ID.Stage)
-	}
-	return h
+	return auditedHook{c.Hook.ID.Configuration, c.Hook.ID.Name, OwnStage(c.Hook)}
 }
 
 // addOwn adds the annotations of the hook of a call, within maxCallAuditBytes.
