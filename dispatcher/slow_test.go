@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -223,10 +226,11 @@ func TestASlowReviewSaysThatAControllerWasWaitedFor(t *testing.T) {
 		t.Fatal(findings)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		log := &bytes.Buffer{}
+		log, spans := &bytes.Buffer{}, tracetest.NewSpanRecorder()
 		d, err := dispatcher.New(dispatcher.Options{
 			Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: start(takes), Webhooks: start(takes),
-			Slow: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)), Stager: staging{2 * time.Second},
+			TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+			Slow:           time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)), Stager: staging{2 * time.Second},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -243,6 +247,19 @@ func TestASlowReviewSaysThatAControllerWasWaitedFor(t *testing.T) {
 		const want = `"hook":"a.test.dev","stage":"initialize","outcome":"patched","duration":"2s","queued":"10ms","controller":"2s"}`
 		if note := answer.Response.GetAuditAnnotations()["slow.mutate"]; !strings.Contains(note, want) {
 			t.Errorf("no %s in %s", want, note)
+		}
+		call := spans.Ended()[0]
+		var told []string
+		for _, a := range call.Attributes() {
+			told = append(told, fmt.Sprintf("%s=%s", a.Key, a.Value.Emit()))
+		}
+		for _, want := range []string{"portcullis.stage=initialize", "portcullis.queue.duration=0.01", "portcullis.controller.duration=2"} {
+			if !slices.Contains(told, want) {
+				t.Errorf("%s has no %s: %v", call.Name(), want, told)
+			}
+		}
+		if events := call.Events(); len(events) != 1 || events[0].Name != "staged" || events[0].Time.Sub(call.StartTime()) != 10*time.Millisecond {
+			t.Errorf("events %v", events)
 		}
 		const mutated = `{"configuration":"m","webhook":"a.test.dev","stage":"initialize","mutated":true}`
 		if got := answer.Response.GetAuditAnnotations()["mutation.round_0_index_0"]; got != mutated {

@@ -98,7 +98,8 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 	for _, o := range answer.GetOutcomes() {
 		if uncalled || o.GetOutcome() != outcomeSkipped {
 			s.Hooks = append(s.Hooks, hookReport{
-				Configuration: o.GetConfiguration(), Hook: o.GetHook(), Stage: o.GetStage(), Round: o.GetRound(), Outcome: o.GetOutcome(), Shadow: o.GetShadow(), Reason: o.GetReason(),
+				Configuration: o.GetConfiguration(), Hook: o.GetHook(), Stage: o.GetStage(), Round: o.GetRound(), Outcome: o.GetOutcome(),
+				Shadow: o.GetShadow(), Reason: o.GetReason(),
 				Instance: o.GetInstance(), QueuedMicros: o.GetQueuedUs(), WireMicros: o.GetWireUs(), HostMicros: o.GetHostUs(), ApplyMicros: o.GetApplyUs(),
 			})
 		}
