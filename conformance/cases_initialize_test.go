@@ -1,12 +1,11 @@
 package conformance_test
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -14,8 +13,11 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/initializer"
+	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
 const (
@@ -272,25 +274,34 @@ func labelOf(s *stage, a review.Answer, name string) any {
 	return labels[name]
 }
 
-// unstaged is the stager of a mesh without etcd: a host sees nothing of a staged object but the calls of its initializers.
-type unstaged struct{}
+// holds is an [initializer.Stager] as a [dispatcher.Stager].
+type holds struct{ stager *initializer.Stager }
 
-var (
-	_ dispatcher.Stager = unstaged{}
-	_ dispatcher.Hold   = unstaged{}
-)
+var _ dispatcher.Stager = holds{}
 
 // Stage implements [dispatcher.Stager].
-func (unstaged) Stage(*review.Request) (dispatcher.Hold, error) { return unstaged{}, nil }
-
-// Start implements [dispatcher.Hold].
-func (unstaged) Start(_ context.Context, c review.Call, _ []byte, _ []string, ask dispatcher.Ask, done func(review.Result)) func() {
-	if ask == nil {
-		done(review.Fail(review.FailureUnavailable, "%w", fmt.Errorf("no host serves %s over streams", cmp.Or(c.Hook.ID.Name, "it"))))
-		return func() {}
+func (h holds) Stage(r *review.Request) (dispatcher.Hold, error) {
+	hold, err := h.stager.Stage(r)
+	if err != nil {
+		return nil, err
 	}
-	return ask(done)
+	return hold, nil
 }
 
-// Release implements [dispatcher.Hold].
-func (unstaged) Release(context.Context) {}
+// stager stages in an etcd of its own, which ends with the case.
+func (t *trust) stager(id string) dispatcher.Stager {
+	t.Helper()
+	server := must[*embedded.Server](t.stage)(embedded.Start(t.Context(), embedded.Options{Dir: t.TempDir()}))
+	store := must[*staged.Store](t.stage)(staged.New(staged.Options{Client: server.Client()}))
+	stager := must[*initializer.Stager](t.stage)(initializer.NewStager(initializer.Options{Store: store, ID: id}))
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { _ = store.Run(ctx) })
+	t.Cleanup(func() {
+		stager.Close()
+		stop()
+		running.Wait()
+		server.Close()
+	})
+	return holds{stager}
+}

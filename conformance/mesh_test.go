@@ -84,9 +84,11 @@ func (t *trust) node(o nodeOptions) *node {
 	n := &node{stage: t.stage}
 	n.registry = must[*meshsession.Registry](t.stage)(meshsession.New(meshsession.Options{ID: o.id}))
 	n.configure(o.hooks)
-	n.dispatcher = must[*dispatcher.Dispatcher](t.stage)(dispatcher.New(dispatcher.Options{
-		Snapshots: n, Clusters: n, Streams: n.registry, Capacity: n.registry, Stager: unstaged{},
-	}))
+	options := dispatcher.Options{Snapshots: n, Clusters: n, Streams: n.registry, Capacity: n.registry}
+	if slices.ContainsFunc(o.hooks, func(h meshHook) bool { return h.initializes }) {
+		options.Stager = t.stager(cmp.Or(o.id, "d1"))
+	}
+	n.dispatcher = must[*dispatcher.Dispatcher](t.stage)(dispatcher.New(options))
 	hosts := meshsession.NewServer(n.registry, channelOf)
 	server := grpc.NewServer(append(meshsession.ServerOptions(), grpc.Creds(credentials.NewTLS(t.server(serverName))))...)
 	hostv1.RegisterHostServiceServer(server, hosts)

@@ -32,6 +32,7 @@ func (x *run) logFailure(ctx context.Context, o chain.Outcome, c *callState) {
 	attrs := []slog.Attr{
 		slog.String("uid", cut(a.GetUid(), maxLogged)),
 		slog.String("cluster", a.GetCluster()),
+		slog.String("stage", stageLabel(o.Hook.ID.Stage)),
 		slog.String("configuration", o.Hook.ID.Configuration),
 		slog.String("hook", o.Hook.ID.Name),
 		slog.Uint64("round", uint64(o.Round)),
@@ -49,9 +50,13 @@ func (x *run) logFailure(ctx context.Context, o chain.Outcome, c *callState) {
 	if o.Effect == chain.FailedOpen && o.Hook.FailsClosed() {
 		attrs = append(attrs, slog.String("bypass", match.BypassFailOpen))
 	}
+	host := "host"
+	if o.Hook.Initializes() && !o.Hook.Route.Stream {
+		host = "controller"
+	}
 	for _, named := range []struct{ key, value string }{
 		{"namespace", a.GetNamespace()}, {"name", objectName(a)}, {"instance", o.Timing.Instance},
-		{"queued", spell(o.Timing.Queued)}, {"wire", spell(o.Timing.Wire)}, {"host", spell(o.Timing.Host)},
+		{"queued", spell(o.Timing.Queued)}, {"wire", spell(o.Timing.Wire)}, {host, spell(o.Timing.Host)},
 	} {
 		if named.value != "" {
 			attrs = append(attrs, slog.String(named.key, cut(named.value, maxLogged)))

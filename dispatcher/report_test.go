@@ -311,7 +311,7 @@ func TestWhyAHookFailedIsInTheLogAndInTheTraceOnce(t *testing.T) {
 		}
 		_, line, _ := strings.Cut(w.log.String(), " ")
 		line = regexp.MustCompile(`duration=\S+`).ReplaceAllString(line, "duration=D")
-		want := `level=WARN msg="hook failed" uid=u cluster=c configuration=v hook=x.test.dev round=0 operation=CREATE resource=pods outcome=` + outcome + ` kind=handler policy=` +
+		want := `level=WARN msg="hook failed" uid=u cluster=c stage=validate configuration=v hook=x.test.dev round=0 operation=CREATE resource=pods outcome=` + outcome + ` kind=handler policy=` +
 			string(policy) + ` timeout=10s error="no database" duration=D namespace=n name=web instance=host-1 trace_id=` +
 			w.spans.Ended()[0].SpanContext().TraceID().String() + "\n"
 		if diff := cmp.Diff(want, line); diff != "" {

@@ -300,6 +300,6 @@ func (x *run) addSkipped(a *review.Answer) {
 
 func skippedOutcome(h *match.Hook, reason string) *admissionv1.HookOutcome {
 	return &admissionv1.HookOutcome{
-		Configuration: h.ID.Configuration, Hook: h.ID.Name, Outcome: chain.Skipped.String(), Reason: reason,
+		Configuration: h.ID.Configuration, Hook: h.ID.Name, Outcome: chain.Skipped.String(), Reason: reason, Stage: chain.OwnStage(h),
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -45,13 +47,15 @@ type slowReview struct {
 type slowCall struct {
 	Configuration string `json:"configuration"`
 	Hook          string `json:"hook"`
+	Stage         string `json:"stage,omitempty"` // of an initializer; that of other hooks is the stage of the review
 	Round         uint32 `json:"round,omitempty"`
 	Outcome       string `json:"outcome"`
 	Duration      string `json:"duration"`
 	Queued        string `json:"queued,omitempty"`
 	Wire          string `json:"wire,omitempty"`
 	Host          string `json:"host,omitempty"`
-	Webhook       string `json:"webhook,omitempty"` // wire and host of a webhook over HTTPS
+	Controller    string `json:"controller,omitempty"` // until the controller of an initializer has acted
+	Webhook       string `json:"webhook,omitempty"`    // wire and host of a webhook over HTTPS
 	Applied       string `json:"applied,omitempty"`
 	Instance      string `json:"instance,omitempty"`
 }
@@ -60,13 +64,13 @@ type slowCall struct {
 func (c slowCall) String() string {
 	var phases []string
 	for _, p := range []struct{ name, spent string }{
-		{"queued", c.Queued}, {"wire", c.Wire}, {"host", c.Host}, {"webhook", c.Webhook}, {"applied", c.Applied},
+		{"queued", c.Queued}, {"wire", c.Wire}, {"host", c.Host}, {"controller", c.Controller}, {"webhook", c.Webhook}, {"applied", c.Applied},
 	} {
 		if p.spent != "" {
 			phases = append(phases, p.name+" "+p.spent)
 		}
 	}
-	text := fmt.Sprintf("%s %s %s (%s)", c.Hook, c.Outcome, c.Duration, strings.Join(phases, ", "))
+	text := fmt.Sprintf("%s %s %s (%s)", strings.TrimSpace(c.Stage+" "+c.Hook), c.Outcome, c.Duration, strings.Join(phases, ", "))
 	if c.Instance != "" {
 		text += " on " + c.Instance
 	}
@@ -97,6 +101,12 @@ func slowCallOf(c *latency.Call) slowCall {
 	}
 	if s.Wire = spell(c.Wire); !c.Streamed {
 		s.Wire, s.Webhook = "", s.Wire
+	}
+	if c.Hook.Stage == admissionv1.Stage_STAGE_INITIALIZE {
+		s.Stage = match.StageName(c.Hook.Stage)
+	}
+	if c.ByController() {
+		s.Host, s.Controller = "", s.Host
 	}
 	return s
 }

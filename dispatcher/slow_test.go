@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
@@ -190,6 +193,79 @@ func TestTheAnnotationOfASlowReviewIsBounded(t *testing.T) {
 		note := a.Response.GetAuditAnnotations()[dispatcher.AuditSlow+"validate"]
 		if err := json.Unmarshal([]byte(note), &said); err != nil || len(note) > 2<<10 || len(said.Hooks) == 0 || len(said.Hooks)+said.More != 100 {
 			t.Errorf("%d bytes, %d hooks and %d more: %v", len(note), len(said.Hooks), said.More, err)
+		}
+	})
+}
+
+// staging is a stager whose controllers act after a while.
+type staging struct{ wait time.Duration }
+
+func (s staging) Stage(*review.Request) (dispatcher.Hold, error) { return s, nil }
+
+func (s staging) Start(
+	_ context.Context, _ []review.Call, _ []byte, _ []string, _ dispatcher.Ask, done func(int, review.Result),
+) (cancel func(int)) {
+	time.AfterFunc(s.wait, func() {
+		done(0, review.Result{
+			Verdict: &admissionv1.AdmissionResponse{Allowed: true, PatchType: "JSONPatch", Patch: []byte(`[{"op":"add","path":"/spec","value":{}}]`)},
+			Timing:  review.Timing{Queued: 10 * time.Millisecond, Host: s.wait},
+		})
+	})
+	return func(int) {}
+}
+
+func (staging) Release(context.Context) {}
+
+// TestASlowReviewSaysThatAControllerWasWaitedFor: an initializer is not taken for a mutating hook, nor its controller for a host.
+func TestASlowReviewSaysThatAControllerWasWaitedFor(t *testing.T) {
+	in := input(nil, []hook{{name: "a.test.dev"}})
+	in.Objects[len(in.Objects)-1].Initializes = true
+	for i := range in.Routes {
+		in.Routes[i].Route.Stream = false
+	}
+	snapshot, findings := match.Compile(in)
+	if len(findings) > 0 {
+		t.Fatal(findings)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		log, spans := &bytes.Buffer{}, tracetest.NewSpanRecorder()
+		d, err := dispatcher.New(dispatcher.Options{
+			Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: start(takes), Webhooks: start(takes),
+			TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+			Slow:           time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)), Stager: staging{2 * time.Second},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := podReview(admissionv1.Stage_STAGE_MUTATE, `{"kind":"Pod","apiVersion":"v1"}`)
+		r.Deadline = time.Now().Add(10 * time.Second)
+		answer, err := d.Review(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := `hooks="[initialize a.test.dev patched 2s (queued 10ms, controller 2s)]"`; !strings.Contains(log.String(), want) {
+			t.Errorf("no %s in %s", want, log)
+		}
+		const want = `"hook":"a.test.dev","stage":"initialize","outcome":"patched","duration":"2s","queued":"10ms","controller":"2s"}`
+		if note := answer.Response.GetAuditAnnotations()["slow.mutate"]; !strings.Contains(note, want) {
+			t.Errorf("no %s in %s", want, note)
+		}
+		call := spans.Ended()[0]
+		var told []string
+		for _, a := range call.Attributes() {
+			told = append(told, fmt.Sprintf("%s=%s", a.Key, a.Value.Emit()))
+		}
+		for _, want := range []string{"portcullis.stage=initialize", "portcullis.queue.duration=0.01", "portcullis.controller.duration=2"} {
+			if !slices.Contains(told, want) {
+				t.Errorf("%s has no %s: %v", call.Name(), want, told)
+			}
+		}
+		if events := call.Events(); len(events) != 1 || events[0].Name != "staged" || events[0].Time.Sub(call.StartTime()) != 10*time.Millisecond {
+			t.Errorf("events %v", events)
+		}
+		const mutated = `{"configuration":"m","webhook":"a.test.dev","stage":"initialize","mutated":true}`
+		if got := answer.Response.GetAuditAnnotations()["mutation.round_0_index_0"]; got != mutated {
+			t.Errorf("%s, want %s", got, mutated)
 		}
 	})
 }

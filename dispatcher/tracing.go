@@ -44,6 +44,7 @@ const (
 	phaseCompared  = "compared" // the object before and after all hooks
 	phaseSent      = "sent"
 	phaseReceived  = "received"
+	phaseStaged    = "staged"
 )
 
 // phases adds the phases of a review to its span. The zero value adds nothing.
@@ -169,14 +170,17 @@ func (i *instrumentation) beginCall(ctx context.Context, parent trace.Span, r *r
 }
 
 func startCall(ctx context.Context, tracer trace.Tracer, r *review.Request, c review.Call, begun time.Time) trace.Span {
-	attributes := trace.WithAttributes(
+	attributes := []attribute.KeyValue{
 		semconv.K8SClusterName(cut(r.Admission.GetCluster(), maxAttribute)),
 		attrHook.String(c.Hook.ID.Name),
 		attribute.String("portcullis.configuration", c.Hook.ID.Configuration),
 		attribute.Int("portcullis.round", int(c.Round)),
-	)
+	}
+	if stage := chain.OwnStage(c.Hook); stage != "" {
+		attributes = append(attributes, attribute.String("portcullis.stage", stage))
+	}
 	_, span := tracer.Start(ctx, "call "+c.Hook.ID.Name, //nolint:spancheck // endCall ends it
-		trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(begun), attributes)
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(begun), trace.WithAttributes(attributes...))
 	return span //nolint:spancheck // endCall ends it
 }
 
@@ -186,11 +190,15 @@ func (i *instrumentation) endCall(c *callState, o chain.Outcome) {
 		return
 	}
 	attributes := append(make([]attribute.KeyValue, 0, endAttributes), attribute.String(attrOutcome, spanOutcome(o)))
-	if o.Timing.Instance != "" {
+	switch {
+	case o.Timing.Instance != "":
 		sent := c.begun.Add(o.Timing.Queued)
 		c.span.AddEvent(phaseSent, trace.WithTimestamp(sent))
 		c.span.AddEvent(phaseReceived, trace.WithTimestamp(sent.Add(o.Timing.Wire+o.Timing.Host)))
 		attributes = appendTiming(attributes, o)
+	case o.Hook.Initializes() && o.Timing.Host > 0:
+		c.span.AddEvent(phaseStaged, trace.WithTimestamp(c.begun.Add(o.Timing.Queued)))
+		attributes = append(attributes, seconds("queue", o.Timing.Queued), seconds("controller", o.Timing.Host))
 	}
 	if o.Failure != nil || o.Effect == chain.Refused {
 		c.span.SetStatus(codes.Error, o.Reason)

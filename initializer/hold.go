@@ -179,6 +179,11 @@ type call struct {
 	over    context.Context //nolint:containedctx // ends with the call
 	end     context.CancelFunc
 
+	ending atomic.Bool // the result of the hosts does not count any more
+	asking sync.Mutex
+	unask  func()                        // ends the call of the hosts; nil before they are asked
+	asked  atomic.Pointer[review.Timing] // of their call, once it has ended
+
 	finished sync.Once
 	done     func(review.Result)
 }
@@ -213,6 +218,36 @@ func (x *call) finish(r review.Result, outcome string) {
 	})
 }
 
+// askHosts asks the hosts of the initializer, call i of the turn, unless the call is over. The end of the call ends that.
+func (x *call) askHosts(i int) {
+	x.asking.Lock()
+	defer x.asking.Unlock()
+	if x.over.Err() != nil {
+		return
+	}
+	x.unask = x.turn.ask(i, func(r review.Result) {
+		r.Timing.Queued += time.Duration(x.turn.staged.Load())
+		x.asked.Store(&r.Timing)
+		if !x.ending.Load() {
+			x.finish(r, outcomeAnswered)
+		}
+	})
+	context.AfterFunc(x.over, x.unask)
+}
+
+// hostTiming ends the call of the hosts, whose result does not count any more, and returns its timing; nil if they were not asked.
+func (x *call) hostTiming() *review.Timing {
+	x.ending.Store(true)
+	x.asking.Lock()
+	cancel := x.unask
+	x.asking.Unlock()
+	if cancel == nil {
+		return nil
+	}
+	cancel()
+	return x.asked.Load()
+}
+
 // run stages the object, and waits for what becomes of it.
 func (t *turn) run(ctx context.Context) {
 	h := t.hold
@@ -222,7 +257,11 @@ func (t *turn) run(ctx context.Context) {
 		defer func() { <-h.turns }()
 		if err = t.stage(ctx); err == nil {
 			t.staged.Store(int64(time.Since(t.begun)))
-			t.askHosts()
+			for i, x := range t.calls {
+				if t.ask != nil {
+					x.askHosts(i)
+				}
+			}
 			err = t.wait(ctx)
 		}
 	case <-ctx.Done():
@@ -230,20 +269,6 @@ func (t *turn) run(ctx context.Context) {
 	}
 	for _, x := range t.calls {
 		x.finish(x.result(ctx, err))
-	}
-}
-
-// askHosts asks the hosts of the calls that are not over. The end of a call cancels what it has asked.
-func (t *turn) askHosts() {
-	for i, x := range t.calls {
-		if t.ask == nil || x.over.Err() != nil {
-			continue
-		}
-		cancel := t.ask(i, func(r review.Result) {
-			r.Timing.Queued += time.Duration(t.staged.Load())
-			x.finish(r, outcomeAnswered)
-		})
-		context.AfterFunc(x.over, cancel)
 	}
 }
 

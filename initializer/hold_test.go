@@ -320,7 +320,9 @@ func (h *host) ask(done func(review.Result)) (cancel func()) {
 	return func() {
 		ended.Do(func() {
 			close(h.cancelled)
-			done(review.Cancelled())
+			r := review.Cancelled()
+			r.Timing = review.Timing{Queued: time.Millisecond, Host: time.Second, Instance: "host-1"}
+			done(r)
 		})
 	}
 }
@@ -447,7 +449,9 @@ func TestAHostIsNoLongerAsked(t *testing.T) {
 					t.Error(err)
 				}
 			},
-			func(r review.Result) bool { return r.Verdict.GetStatus().GetReason() == "Conflict" },
+			func(r review.Result) bool {
+				return r.Verdict.GetStatus().GetReason() == "Conflict" && r.Timing.Instance == ""
+			},
 		},
 		"when a controller has refused it": {
 			func(t *testing.T, d *dispatcher, _ *asked) {
@@ -466,7 +470,10 @@ func TestAHostIsNoLongerAsked(t *testing.T) {
 		},
 		"when the call is cancelled": {
 			func(_ *testing.T, _ *dispatcher, call *asked) { call.cancel() },
-			func(r review.Result) bool { return r.Failure != nil && r.Failure.Kind == review.FailureCancelled },
+			func(r review.Result) bool {
+				return r.Failure != nil && r.Failure.Kind == review.FailureCancelled && // the record of a timeout says whom it waited for
+					r.Timing.Instance == "host-1" && r.Timing.Host == time.Second && r.Timing.Queued > time.Millisecond && r.Timing.Staged.UID != ""
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,11 @@ func (e *existsError) Error() string { return e.reason.Error() }
 
 // result is the result of a call without a verdict of a host, whose wait has ended with err.
 func (x *call) result(ctx context.Context, err error) (r review.Result, outcome string) {
-	defer func() { r.Timing = x.timing() }()
+	defer func() {
+		if r.Timing = x.timing(); r.Verdict != nil {
+			r.Timing.Instance = "" // no host has given it
+		}
+	}()
 	h := x.turn.hold
 	o := h.known() // a call may end before its turn
 	var exists *existsError
@@ -76,14 +80,18 @@ func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string
 	return review.Result{Verdict: verdict}, outcomeInitialized
 }
 
-// timing splits the time so far: until the object was staged, and since.
+// timing splits the time of a call that has ended: until the object was staged, and since. If hosts were asked, theirs says who had it.
 func (x *call) timing() review.Timing {
 	now := time.Since(x.turn.begun)
 	staged := time.Duration(x.turn.staged.Load())
 	if staged == 0 {
 		return review.Timing{Queued: now}
 	}
-	t := review.Timing{Queued: staged, Host: now - staged, Staged: &review.Staged{}}
+	t := review.Timing{Queued: staged, Host: now - staged}
+	if asked := x.hostTiming(); asked != nil {
+		t = *asked
+	}
+	t.Staged = &review.Staged{}
 	t.Staged.UID, t.Staged.ResourceVersion = x.turn.hold.Staged()
 	return t
 }

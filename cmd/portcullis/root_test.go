@@ -104,8 +104,8 @@ func TestCompletion(t *testing.T) {
 		"words of flags are completed":         {[]string{"__complete", "review", "--stage", ""}, []string{"mutate\nvalidate\n"}},
 		"forms of output are completed":        {[]string{"__complete", "cluster", "register", "prod-1", "-o", ""}, []string{"yaml\njson\n"}},
 		"roles of certificates are completed":  {[]string{"__complete", "certs", "issue", ""}, []string{"server\nhost\nclient\n"}},
-		"kinds are completed":                  {[]string{"__complete", "get", ""}, []string{"hookroute\ncluster\nrole\ndispatchers\nhosts\nhooks\nchanges\n:4"}},
-		"kinds are completed for explain":      {[]string{"__complete", "explain", ""}, []string{"hookroute\ncluster\nrole\nhook\n:4"}},
+		"kinds are completed":                  {[]string{"__complete", "get", ""}, []string{"hookroute\ncluster\nrole\ndispatchers\nhosts\nhooks\nchanges\nstaged\n:4"}},
+		"kinds are completed for explain":      {[]string{"__complete", "explain", ""}, []string{"hookroute\ncluster\nrole\nhook\nstaged\n:4"}},
 		"a name of an object is no file's":     {[]string{"__complete", "delete", "role", ""}, []string{":4\n"}},
 		"ways to show progress are completed":  {[]string{"__complete", "apply", "--progress", ""}, []string{"terminal\nlines\nnone\n"}},
 		"a name of a cluster is no file's":     {[]string{"__complete", "cluster", "register", ""}, []string{":4\n"}},
@@ -146,5 +146,18 @@ func TestACommandThatIsNoneOfItsGroupIsAnError(t *testing.T) {
 
 	if alone := clitest.Execute(t, clustercli.NewCommand(), nil); alone.Code != 0 || !strings.Contains(alone.Out, "register") {
 		t.Errorf("without one: exit code %d, %q, want the help", alone.Code, alone.Out)
+	}
+}
+
+// TestNoTwoCommandsHaveOneName: of two, the first one hides the other.
+func TestNoTwoCommandsHaveOneName(t *testing.T) {
+	taken := map[string]string{}
+	for _, cmd := range newRootCommand().Commands() {
+		for _, name := range append([]string{cmd.Name()}, cmd.Aliases...) {
+			if other := taken[name]; other != "" {
+				t.Errorf("%q is a name of %s and of %s", name, other, cmd.Name())
+			}
+			taken[name] = cmd.Name()
+		}
 	}
 }

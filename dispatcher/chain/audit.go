@@ -54,6 +54,7 @@ const (
 type auditedHook struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
+	Stage         string `json:"stage,omitempty"` // of an initializer: its annotations are among those of mutating hooks
 }
 
 // failOpenAudit names a call that failed open.
@@ -154,7 +155,9 @@ func bypassOf(h *match.Hook) string {
 	return ""
 }
 
-func (c *call) audited() auditedHook { return auditedHook{c.Hook.ID.Configuration, c.Hook.ID.Name} }
+func (c *call) audited() auditedHook {
+	return auditedHook{c.Hook.ID.Configuration, c.Hook.ID.Name, OwnStage(c.Hook)}
+}
 
 // addOwn adds the annotations of the hook of a call, within maxCallAuditBytes.
 func (a *annotations) addOwn(c *call) {

@@ -5,6 +5,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -121,6 +122,14 @@ func (c *call) failedOpen() bool {
 	return effect == FailedOpen
 }
 
+// OwnStage is the stage of a hook as outcomes and annotations have it: that of an initializer, and empty for hooks of the stage of their review.
+func OwnStage(h *match.Hook) string {
+	if h.Initializes() {
+		return match.StageName(h.ID.Stage)
+	}
+	return ""
+}
+
 func hookOutcomes(calls []*call) []*admissionv1.HookOutcome {
 	out := make([]*admissionv1.HookOutcome, 0, len(calls))
 	for o := range (Outcomes{counted: calls}).All {
@@ -135,6 +144,7 @@ func hookOutcomes(calls []*call) []*admissionv1.HookOutcome {
 			HostUs:        uint32(o.Timing.Host.Microseconds()),
 			ApplyUs:       uint32(o.Applying.Microseconds()),
 			Instance:      o.Timing.Instance,
+			Stage:         OwnStage(o.Hook),
 		})
 	}
 	return out

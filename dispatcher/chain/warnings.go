@@ -71,7 +71,7 @@ func failOpenNotices(calls []*call) []warning {
 func dryRunNotices(calls []*call) []warning {
 	var names []string
 	for _, c := range calls {
-		if c.state == skipped && c.reason == match.SkipDryRun {
+		if c.state == skipped && c.reason == match.SkipDryRun && c.Round == 0 {
 			names = append(names, c.Hook.ID.Name)
 		}
 	}

@@ -95,3 +95,15 @@ func TestMalformedVerdictsHaveTheWordsOfKubernetes(t *testing.T) {
 		}
 	}
 }
+
+// TestADryRunNamesEachInitializerOnce: one that was left out is skipped again when hooks are called again.
+func TestADryRunNamesEachInitializerOnce(t *testing.T) {
+	h := &match.Hook{ID: match.HookID{Stage: admissionv1.Stage_STAGE_INITIALIZE, Name: "a.example.com"}}
+	skip := func(round uint32) *call {
+		return &call{Call: review.Call{Hook: h, Round: round}, state: skipped, reason: match.SkipDryRun}
+	}
+	got := warningsOf([]*call{skip(0), skip(1)})
+	if len(got) != 1 || strings.Count(got[0], "a.example.com") != 1 {
+		t.Errorf("%q", got)
+	}
+}

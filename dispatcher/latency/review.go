@@ -75,7 +75,8 @@ type Call struct {
 	// Begun and Ended are times since that of the review.
 	Begun, Ended time.Duration
 	// Queued is the wait for a free replica, Host the time that the host reports, and Wire the rest until the verdict. Of a call without a
-	// verdict they are those of [review.Timing].
+	// verdict they are those of [review.Timing]. Of an initializer Queued has the time to stage the object, and Host that until a
+	// controller has acted.
 	Queued, Wire, Host time.Duration
 	// HostQueued is the part of Host in which the call waited for its handler.
 	HostQueued time.Duration
@@ -97,6 +98,11 @@ type Call struct {
 
 // Took is the time from the begin of the call to the result and, with a patch, to its application.
 func (c *Call) Took() time.Duration { return c.Ended - c.Begun + c.Applied }
+
+// ByController reports whether the call was that of an initializer for which a controller acts: no host had it.
+func (c *Call) ByController() bool {
+	return c.Hook.Stage == admissionv1.Stage_STAGE_INITIALIZE && c.Instance == ""
+}
 
 // Failed reports whether there is no verdict.
 func (c *Call) Failed() bool { return c.Outcome == OutcomeFailed || c.Outcome == OutcomeFailedOpen }

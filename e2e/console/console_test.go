@@ -2,10 +2,12 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,10 +93,29 @@ func TestConsole(t *testing.T) {
 	b.follow("Dispatchers")
 	b.row("current", "directory")
 	b.row("current", "etcd")
+	b.held(t)
 	if title := value[string](b.browser, "document.title"); title != "Dispatchers - Portcullis" {
 		t.Errorf("title = %q", title)
 	}
 	b.wantNoErrors("the views")
+}
+
+// held looks at the creation of a Pod that waits for an initializer.
+func (b *started) held(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var holding sync.WaitGroup
+	holding.Go(func() { b.scene.hold(ctx) })
+	b.open("hooks")
+	b.row(quota, "initialize", "controllers")
+	b.shows("Held for initializers")
+	b.row("pods shop held", "prod-1", quota, "jane")
+	b.open("hooks/" + quota)
+	b.row("pods shop held", "prod-1", quota, "jane")
+	stop()
+	holding.Wait()
+	b.follow("Dispatchers")
+	b.row("current", "directory")
 }
 
 // row waits until a row of a table has both texts.

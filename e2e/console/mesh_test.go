@@ -32,6 +32,7 @@ const (
 	broken  = "broken.example.com"  // gives no verdict, and fails open
 	shadow  = "shadow.example.com"  // denies, and decides nothing
 	waiting = "waiting.example.com" // is new, and has no host
+	quota   = "quota.example.com"   // is an initializer, for which no controller acts
 )
 
 const (
@@ -59,6 +60,22 @@ webhooks:
 `, name, hook, policy), mesh.Route(name, host) + route}
 }
 
+// initializer is the configuration of quota. It has 9 s, of the 10 s that a caller has.
+func initializer() string {
+	return fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: InitializerConfiguration
+metadata: {name: quota}
+initializers:
+- name: %s
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: quota}
+spec: {configuration: quota, stage: initialize, timeout: 9s, hosts: [quota-controller]}
+`, quota)
+}
+
 // clusters are one that sends reviews, and one in an emergency.
 func clusters() []string {
 	return []string{mesh.Cluster("prod-1", apiServer, ""), fmt.Sprintf(`%s  bypass:
@@ -82,7 +99,7 @@ func newScene(t *testing.T, portcullis string) *scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	documents := clusters()
+	documents := append(clusters(), initializer())
 	for _, more := range [][]string{
 		configuration(quick, "Fail", ""), configuration(slow, "Fail", ""), configuration(broken, "Ignore", ""),
 		configuration(shadow, "Fail", "  shadow: true\n"),
@@ -138,15 +155,27 @@ func (s *scene) review(t *testing.T, uid string) {
 	if uid == "u1" {
 		name = markup
 	}
-	response, err := s.caller.Review(t.Context(), s.dispatcher.Bridge+"/v1/clusters/prod-1/validate", &admissionv1.AdmissionRequest{
+	response, err := s.send(t.Context(), "validate", uid, name)
+	if err != nil || !response.Allowed {
+		t.Fatalf("review %s: %v, %v", uid, response, err)
+	}
+}
+
+// hold sends reviews of the CREATE of a Pod that an initializer holds, one after the other until ctx ends.
+func (s *scene) hold(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		_, _ = s.send(ctx, "mutate", fmt.Sprint("held-", n), "held") // it ends in the middle
+	}
+}
+
+// send sends the review of the CREATE of a Pod.
+func (s *scene) send(ctx context.Context, stage, uid, name string) (*admissionv1.AdmissionResponse, error) {
+	return s.caller.Review(ctx, s.dispatcher.Bridge+"/v1/clusters/prod-1/"+stage, &admissionv1.AdmissionRequest{
 		UID: types.UID(uid), Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
 		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Operation: admissionv1.Create,
 		Namespace: "shop", Name: name, UserInfo: authenticationv1.UserInfo{Username: "jane"},
 		Object: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop"}}`)},
 	})
-	if err != nil || !response.Allowed {
-		t.Fatalf("review %s: %v, %v", uid, response, err)
-	}
 }
 
 // console runs the command, and returns the address that it prints.

@@ -66,6 +66,7 @@ type Service struct {
 	now         func() time.Time
 	buffer      int
 	sendTimeout time.Duration
+	bookmarks   time.Duration  // between two of a watch
 	calls       *memory.Ledger // in flight, by identity
 	streams     *memory.Ledger // open, by identity
 	stopping    chan struct{}  // closed by Drain
@@ -89,7 +90,7 @@ func New(o Options) (*Service, error) {
 	}
 	stopping := make(chan struct{})
 	return &Service{
-		o: o, now: time.Now, buffer: watchBuffer, sendTimeout: sendTimeout, calls: calls, streams: streams,
+		o: o, now: time.Now, buffer: watchBuffer, sendTimeout: sendTimeout, bookmarks: bookmarkInterval, calls: calls, streams: streams,
 		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
 	}, nil
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ type reader struct {
 	ctx   context.Context
 	begun chan struct{}
 	read  chan struct{}
-	got   chan string // names
+	got   chan string // names, and versions of bookmarks
 }
 
 func (r *reader) Context() context.Context     { return r.ctx }
@@ -34,7 +35,11 @@ func (r *reader) SendHeader(metadata.MD) error { close(r.begun); return nil }
 func (r *reader) Send(m *initializerv1.WatchResponse) error {
 	select {
 	case <-r.read:
-		r.got <- m.GetObject().GetKey().GetName()
+		if m.GetType() == initializerv1.EventType_EVENT_TYPE_BOOKMARK {
+			r.got <- "bookmark " + m.GetObject().GetResourceVersion()
+		} else {
+			r.got <- m.GetObject().GetKey().GetName()
+		}
 		return nil
 	case <-r.ctx.Done():
 		return r.ctx.Err()
@@ -73,11 +78,16 @@ func newWatches(t *testing.T) *watches {
 
 // open opens a watch. ended gets how it ends.
 func (w *watches) open() (r *reader, ended chan error) {
+	return w.openFor(&initializerv1.WatchRequest{})
+}
+
+// openFor opens a watch with a request.
+func (w *watches) openFor(request *initializerv1.WatchRequest) (r *reader, ended chan error) {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(w.t.Context())
 	r, ended = &reader{ctx: ctx, begun: make(chan struct{}), read: make(chan struct{}), got: make(chan string, 100)}, make(chan error, 1)
 	var running sync.WaitGroup
-	running.Go(func() { ended <- w.Watch(&initializerv1.WatchRequest{}, r) })
+	running.Go(func() { ended <- w.Watch(request, r) })
 	w.t.Cleanup(func() { stop(); running.Wait() })
 	<-r.begun
 	return r, ended
@@ -137,5 +147,45 @@ func TestOneCallerHasNoMoreCallsThanItLeavesFree(t *testing.T) {
 	}
 	if _, err := w.List(t.Context(), nil); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one more: %v", err)
+	}
+}
+
+// TestBookmarks: a reader that asks for them is told how far it is although nothing changes, and others are not.
+func TestBookmarks(t *testing.T) {
+	w := newWatches(t)
+	if w.bookmarks != time.Minute {
+		t.Errorf("the time between two bookmarks is %v", w.bookmarks)
+	}
+	w.bookmarks = 10 * time.Millisecond
+	marked, _ := w.openFor(&initializerv1.WatchRequest{Bookmarks: true})
+	plain, _ := w.open()
+	next := func(r *reader) string {
+		t.Helper()
+		r.read <- struct{}{}
+		return <-r.got
+	}
+	for range 3 { // the first one ends what was there at the beginning
+		if got := next(marked); !strings.HasPrefix(got, "bookmark ") {
+			t.Errorf("%q", got)
+		}
+	}
+	w.stage("web")
+	key := pod("a").GetKey()
+	key.Name = "web"
+	o, err := w.store.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := next(marked)
+	for got != "web" { // bookmarks that were made before
+		got = next(marked)
+	}
+	version, is := strings.CutPrefix(next(marked), "bookmark ")
+	after, err := strconv.Atoi(version)
+	if at, _ := strconv.Atoi(o.GetResourceVersion()); !is || err != nil || after < at {
+		t.Errorf("after the object of version %s: a bookmark of %q", o.GetResourceVersion(), version)
+	}
+	if got := next(plain); got != "web" {
+		t.Errorf("the other reader got %q first", got)
 	}
 }

@@ -98,7 +98,7 @@ func (w *watching) sendFirst(objects []*initializerv1.StagedObject, version stri
 
 // follow sends changes until the stream has to end.
 func (w *watching) follow(ctx context.Context, changes *staged.Watcher, changed <-chan struct{}, bookmarks bool) error {
-	t := time.NewTicker(bookmarkInterval)
+	t := time.NewTicker(w.Service.bookmarks)
 	defer t.Stop()
 	for {
 		select {

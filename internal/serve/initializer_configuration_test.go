@@ -53,7 +53,7 @@ func TestAnInitializerIsAppliedAndShownAsHooksAre(t *testing.T) {
 	}
 	run("explain", explain("initconf", "example-config"), "InitializerConfiguration/example-config is in force everywhere")
 	run("explain hook", explain("hook", "podimage.example.com"),
-		"hook podimage.example.com of InitializerConfiguration/example-config is called", "stage initialize", "failure policy Fail", "timeout 5s", "test InRotation controllers")
+		"hook podimage.example.com of InitializerConfiguration/example-config is called, and served by controllers", "stage initialize", "failure policy Fail", "timeout 5s", "test InRotation controllers")
 	run("delete", clitest.Execute(t, configcli.NewDelete(), nil, "initconf", "example-config", "--wait", "--ready-file", ready), "is being removed")
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net/http"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -29,7 +30,7 @@ type initializerService struct {
 // newInitializerService makes it, for the objects of a.initializers.
 func (a *app) newInitializerService() (*initializerService, error) {
 	o := service.Options{
-		Grants: initializerGrants{a.store.Configuration, a.config.stores.operator}, Identity: caller,
+		Grants: &initializerGrants{configuration: a.store.Configuration, operators: a.config.stores.operator}, Identity: caller,
 		MaxObjectBytes: a.config.initializers.limits.ObjectBytes, Logger: a.log,
 	}
 	if a.initializers != nil {
@@ -66,25 +67,63 @@ func (s *initializerService) serves(w http.ResponseWriter, r *http.Request) bool
 type initializerGrants struct {
 	configuration func() store.Configuration
 	operators     identity.Grant
+
+	latest atomic.Pointer[grantTable]
 }
 
-var _ service.Grants = initializerGrants{}
+var _ service.Grants = (*initializerGrants)(nil)
 
-// Access implements [service.Grants].
-func (g initializerGrants) Access(caller identity.Peer) service.Access {
+// grantTable is what one configuration grants: the part of it that a call needs, which is small where hooks are many.
+type grantTable struct {
+	next         <-chan struct{} // of the configuration, by which it is known again
+	initializers []grantedInitializer
+	roles        []grantedRole
+}
+
+type grantedInitializer struct {
+	service.Initializer
+
+	to identity.Grant
+}
+
+type grantedRole struct {
+	to       identity.Grant
+	operator bool
+}
+
+// table returns what the configuration in force grants. It is read once for each configuration.
+func (g *initializerGrants) table() *grantTable {
 	now := g.configuration()
-	var a service.Access
+	if t := g.latest.Load(); t != nil && t.next == now.Next() {
+		return t
+	}
+	t := &grantTable{next: now.Next()}
 	for h := range initializersOf(now.Snapshot()) {
-		if (identity.Grant{Names: h.Route.Hosts, Authorities: h.Route.Authorities}).Includes(caller) {
-			if clusters, some := clustersOf(h); some {
-				a.Initializers = append(a.Initializers, service.Initializer{Name: h.ID.Name, Clusters: clusters})
-			}
+		if clusters, some := clustersOf(h); some {
+			to := identity.Grant{Names: h.Route.Hosts, Authorities: h.Route.Authorities}
+			t.initializers = append(t.initializers, grantedInitializer{service.Initializer{Name: h.ID.Name, Clusters: clusters}, to})
 		}
 	}
-	a.Operator = g.operators.Includes(caller)
 	for _, o := range now.Objects {
-		if o.Role != nil && o.Role.Spec.Grant().Includes(caller) {
-			a.Reader, a.Operator = true, a.Operator || o.Role.Spec.Role == kinds.RoleOperator
+		if o.Role != nil {
+			t.roles = append(t.roles, grantedRole{o.Role.Spec.Grant(), o.Role.Spec.Role == kinds.RoleOperator})
+		}
+	}
+	g.latest.Store(t)
+	return t
+}
+
+// Access implements [service.Grants].
+func (g *initializerGrants) Access(caller identity.Peer) service.Access {
+	a, t := service.Access{Operator: g.operators.Includes(caller)}, g.table()
+	for _, i := range t.initializers {
+		if i.to.Includes(caller) {
+			a.Initializers = append(a.Initializers, i.Initializer)
+		}
+	}
+	for _, r := range t.roles {
+		if (!a.Reader || r.operator && !a.Operator) && r.to.Includes(caller) {
+			a.Reader, a.Operator = true, a.Operator || r.operator
 		}
 	}
 	a.Reader = a.Reader || a.Operator
@@ -92,18 +131,14 @@ func (g initializerGrants) Access(caller identity.Peer) service.Access {
 }
 
 // Configured implements [service.Grants].
-func (g initializerGrants) Configured(cluster, initializer string) bool {
-	now := g.configuration()
-	for h := range initializersOf(now.Snapshot()) {
-		if h.ID.Name == initializer && h.Serves(cluster) {
-			return true
-		}
-	}
-	return false
+func (g *initializerGrants) Configured(cluster, initializer string) bool {
+	return slices.ContainsFunc(g.table().initializers, func(i grantedInitializer) bool {
+		return i.Name == initializer && (len(i.Clusters) == 0 || slices.Contains(i.Clusters, cluster))
+	})
 }
 
 // Next implements [service.Grants].
-func (g initializerGrants) Next() <-chan struct{} {
+func (g *initializerGrants) Next() <-chan struct{} {
 	now := g.configuration()
 	return now.Next()
 }

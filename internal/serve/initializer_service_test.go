@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,7 +61,7 @@ spec: {role: operator, identities: [joe]}
 // TestInitializerGrants: routes of the configuration in force grant initializers, and Roles the rest.
 func TestInitializerGrants(t *testing.T) {
 	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
-	grants := initializerGrants{a.store.Configuration, identity.Grant{Names: []string{"root"}}}
+	grants := &initializerGrants{configuration: a.store.Configuration, operators: identity.Grant{Names: []string{"root"}}}
 	next := grants.Next()
 	file := clitest.Write(t, "initializers.yaml", initializersAndRoles)
 	if r := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--wait", "--ready-file", info.file(t), "--acknowledge", "danger-kube-system"); r.Code != 0 {
@@ -91,5 +92,31 @@ func TestInitializerGrants(t *testing.T) {
 		if got := grants.Configured(tt.cluster, tt.name); got != tt.want {
 			t.Errorf("%s has %s: %t", tt.cluster, tt.name, got)
 		}
+	}
+}
+
+// TestGrantsAreReadOnceForEachConfiguration: a call must not look through all hooks, of which there may be thousands.
+func TestGrantsAreReadOnceForEachConfiguration(t *testing.T) {
+	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
+	grants := &initializerGrants{configuration: a.store.Configuration}
+	apply := func(documents string) {
+		t.Helper()
+		file := clitest.Write(t, "initializers.yaml", documents)
+		if r := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--wait", "--ready-file", info.file(t), "--acknowledge", "danger-kube-system"); r.Code != 0 {
+			t.Fatal(r)
+		}
+	}
+	apply(initializersAndRoles)
+	for range 3 {
+		next, before := grants.Next(), grants.table()
+		grants.Access(identity.Named("controller"))
+		grants.Configured("prod-1", "sidecar.example.com")
+		if after := grants.table(); grants.Next() == next && after != before {
+			t.Error("the grants of one configuration are read again")
+		}
+	}
+	apply(strings.ReplaceAll(initializersAndRoles, "hosts: [controller, other]", "hosts: [controller]"))
+	if a := grants.Access(identity.Named("other")); len(a.Initializers) > 0 || !a.Reader {
+		t.Errorf("the grants of a configuration that was replaced: %+v", a)
 	}
 }

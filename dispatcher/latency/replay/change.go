@@ -140,13 +140,13 @@ func (c *Change) on(hooks []*match.Hook, all *reviews) (*Change, error) {
 // check returns an error if a hook cannot be changed so.
 func check(n named, hooks []*match.Hook, all *reviews) error {
 	verb, name := n.verb, n.hook
-	mutates, found := false, false
+	mutates, initializes, found := false, false, false
 	for _, h := range hooks {
 		if h.ID.Name != name {
 			continue
 		}
 		found = true
-		mutates = mutates || h.ID.Stage == admissionv1.Stage_STAGE_MUTATE
+		mutates, initializes = mutates || h.ID.Stage == admissionv1.Stage_STAGE_MUTATE, initializes || h.Initializes()
 		if verb == "validate" && all.mutates[h.ID] {
 			return fmt.Errorf("validate=%s: the hook changes objects, so it cannot be a validating hook", name)
 		}
@@ -154,6 +154,8 @@ func check(n named, hooks []*match.Hook, all *reviews) error {
 	switch {
 	case !found:
 		return fmt.Errorf("%s=%s: no such hook is in force: `portcullis get hooks` lists them", verb, name)
+	case !mutates && initializes && (verb == "validate" || verb == "parallel"):
+		return fmt.Errorf("%s=%s: an initializer neither validates nor is called ahead of its turn", verb, name)
 	case !mutates && (verb == "validate" || verb == "parallel"):
 		return fmt.Errorf("%s=%s: validating hooks are called at the same time already", verb, name)
 	}

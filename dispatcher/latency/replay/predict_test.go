@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency/replay"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // predict judges ten reviews and predicts what a change would have done to them.
@@ -150,6 +152,8 @@ func TestChangesThatCannotBeMade(t *testing.T) {
 		"validate=m.example.com": "the hook changes objects",
 		"validate=v.example.com": "called at the same time already",
 		"parallel=v.example.com": "called at the same time already",
+		"validate=i.example.com": "an initializer neither validates",
+		"parallel=i.example.com": "an initializer neither validates",
 		"":                       "use without=HOOK",
 		"faster=m.example.com":   "use without=HOOK",
 		"without=":               "use without=HOOK",
@@ -166,7 +170,9 @@ func TestChangesThatCannotBeMade(t *testing.T) {
 			var c replay.Change
 			err := c.Parse(whatIf)
 			if err == nil {
-				_, err = replay.Predict(w.judge(t, mutate, 3), c)
+				in := w.judge(t, mutate, 3)
+				in.Hooks = append(in.Hooks, &match.Hook{ID: match.HookID{Stage: admissionv1.Stage_STAGE_INITIALIZE, Name: "i.example.com"}})
+				_, err = replay.Predict(in, c)
 			}
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v, want %q", whatIf, err, want)

@@ -254,9 +254,9 @@ func (p *process) slowFrom(c *cause) {
 	}
 }
 
-// judgeWork finds handlers and webhooks that are slow: for large objects, on one instance, for one cluster, or at all.
+// judgeWork finds handlers, controllers and webhooks that are slow: for large objects, on one instance, for one cluster, or at all.
 func (e *evidence) judgeWork(found causes, k callsKey, x *hookCalls) {
-	if slices.ContainsFunc([]part{partHandler, partWebhook, x.largest()}, x.mostlyFailed) {
+	if slices.ContainsFunc([]part{partHandler, partController, partWebhook, x.largest()}, x.mostlyFailed) {
 		return
 	}
 	if x.largeIsSlow() {
@@ -269,9 +269,12 @@ func (e *evidence) judgeWork(found causes, k callsKey, x *hookCalls) {
 	if x.judgeInstances(found, k) {
 		return
 	}
-	p := partHandler
-	if x.parts[partWebhook] > 0 {
-		p = partWebhook
+	p, code := partHandler, CodeHandler
+	switch {
+	case x.parts[partWebhook] > 0:
+		p, code = partWebhook, CodeWebhook
+	case x.parts[partController] > x.parts[partHandler]:
+		p, code = partController, CodeController
 	}
 	switch others, ok := e.others(k, p); {
 	case ok && muchSlower(x.mean(p), others.mean()) && Duration(x.took.Quantile(.5)) >= slower:
@@ -280,7 +283,7 @@ func (e *evidence) judgeWork(found causes, k callsKey, x *hookCalls) {
 		c.add(k, x, p)
 	case x.largest() != p:
 	case Duration(x.took.Quantile(.99)) >= long || !x.minutes[p].since().IsZero():
-		found.at(causeKey{code: map[part]Code{partHandler: CodeHandler, partWebhook: CodeWebhook}[p], phase: p.String(), hook: k.hook}).add(k, x, p)
+		found.at(causeKey{code: code, phase: p.String(), hook: k.hook}).add(k, x, p)
 	}
 }
 

@@ -18,6 +18,7 @@ const (
 	partWire
 	partHostQueue
 	partHandler
+	partController // of an initializer
 	partWebhook
 	partPatch
 	parts
@@ -25,7 +26,7 @@ const (
 
 // String is the name of the phase in findings.
 func (p part) String() string {
-	return [parts]string{"queue", "wire", "host-queue", "handler", "webhook", "patch"}[p]
+	return [parts]string{"queue", "wire", "host-queue", "handler", "controller", "webhook", "patch"}[p]
 }
 
 // hookKey names a hook in all clusters.
@@ -160,9 +161,19 @@ func partsOf(l *analysisv1.Latency) (out [parts]time.Duration) {
 		out[partWebhook] = l.GetWire().AsDuration()
 		return out
 	}
+	if byControllers(l) {
+		out[partController] = l.GetHost().AsDuration()
+		return out
+	}
 	out[partWire], out[partHostQueue] = l.GetWire().AsDuration(), l.GetHostQueued().AsDuration()
 	out[partHandler] = l.GetHost().AsDuration() - out[partHostQueue]
 	return out
+}
+
+// byControllers reports whether controllers act for the hook, which is an initializer: no host had its calls.
+func byControllers(l *analysisv1.Latency) bool {
+	return l.GetHook().GetStage() == stageInitialize &&
+		!slices.ContainsFunc(l.GetInstances(), func(i *analysisv1.Instance) bool { return i.GetName() != "" })
 }
 
 func (x *hookCalls) add(l *analysisv1.Latency) {

@@ -14,6 +14,10 @@ func failedPartsOf(l *analysisv1.Latency) (out [parts]time.Duration) {
 		out[partWebhook] = l.GetFailedWire().AsDuration()
 		return out
 	}
+	if byControllers(l) {
+		out[partController] = l.GetFailedHost().AsDuration()
+		return out
+	}
 	out[partWire], out[partHandler] = l.GetFailedWire().AsDuration(), l.GetFailedHost().AsDuration()
 	return out
 }

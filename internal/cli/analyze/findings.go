@@ -42,6 +42,8 @@ const (
 	CodeCluster Code = "one-cluster"
 	// CodeLarge: calls about large objects are slow.
 	CodeLarge Code = "large-objects"
+	// CodeController: the controller of an initializer is slow.
+	CodeController Code = "controller"
 	// CodeWebhook: a webhook over HTTPS is slow.
 	CodeWebhook Code = "webhook"
 	// CodePatch: patches take long to apply.
@@ -81,7 +83,7 @@ type Finding struct {
 	// Text is a sentence about it, and Help what would help.
 	Text string `json:"text"`
 	Help string `json:"help"`
-	// Phase is where the time goes: "queue", "wire", "host-queue", "handler", "webhook" or "patch"; "arrival", "held" or "dispatcher"
+	// Phase is where the time goes: "queue", "wire", "host-queue", "handler", "controller", "webhook" or "patch"; "arrival", "held" or "dispatcher"
 	// before and between calls. Of failures it is where most of their time went; empty if they took none, or dispatchers do not tell.
 	Phase string `json:"phase,omitempty"`
 	// Hooks, Clusters, Instances of hosts (or addresses of webhooks) and Dispatchers that it concerns.
@@ -196,7 +198,7 @@ func (c *cause) finding(k causeKey, clusters int) Finding {
 			f.Records = at
 		}
 	}
-	f.Text, f.Help = f.sentence(c, clusters), help[k.code]
+	f.Text, f.Help = f.sentence(c, clusters), f.help()
 	return f
 }
 

@@ -108,6 +108,9 @@ func (x *madeCall) addTo(l *analysisv1.Latency) {
 	h.Merge(l.GetTook())
 	h.Observe(took)
 	l.Calls, l.Took, l.Streamed = l.GetCalls()+1, h[:], x.streamed
+	if p[partController] > 0 {
+		l.Hook.Stage, x.instance = stageInitialize, ""
+	}
 	plus := func(to **durationpb.Duration, d time.Duration) { *to = durationpb.New((*to).AsDuration() + d) }
 	if usual := 6 * ms; took > usual { // the others have ended
 		l.Waited++
@@ -117,11 +120,11 @@ func (x *madeCall) addTo(l *analysisv1.Latency) {
 		l.Failed++
 		plus(&l.FailedQueued, p[partQueue])
 		plus(&l.FailedWire, p[partWire]+p[partWebhook])
-		plus(&l.FailedHost, p[partHostQueue]+p[partHandler])
+		plus(&l.FailedHost, p[partHostQueue]+p[partHandler]+p[partController])
 	}
 	plus(&l.Queued, p[partQueue])
 	plus(&l.Wire, p[partWire]+p[partWebhook])
-	plus(&l.Host, p[partHostQueue]+p[partHandler])
+	plus(&l.Host, p[partHostQueue]+p[partHandler]+p[partController])
 	plus(&l.HostQueued, p[partHostQueue])
 	plus(&l.Applied, p[partPatch])
 	if x.large {
@@ -136,7 +139,7 @@ func (x *madeCall) addTo(l *analysisv1.Latency) {
 	i := l.GetInstances()[at]
 	i.Calls++
 	plus(&i.Took, took)
-	plus(&i.Host, p[partHostQueue]+p[partHandler])
+	plus(&i.Host, p[partHostQueue]+p[partHandler]+p[partController])
 	plus(&i.Wire, p[partWire]+p[partWebhook])
 	i.Active |= 1 << x.slot
 	if x.streamed && p[partWire] >= latency.LateWire {
@@ -265,6 +268,27 @@ func madeFaults() map[string]madeFault {
 			},
 			want: []told{{CodeLink, "wire", "images.example.com", "all", "vm-3", "mesh-2", "", ""}},
 			text: "to instance vm-3 and back from dispatcher mesh-2, in all 12 clusters, since 12:00 or before",
+		},
+		"a controller is slow": {
+			call: func(x *madeCall) {
+				if x.hook == "images.example.com" {
+					if x.parts = [parts]time.Duration{partQueue: ms, partController: 4 * ms}; late(x.minute) {
+						x.parts[partController] = 900 * ms
+					}
+				}
+			},
+			want: []told{{CodeController, "controller", "images.example.com", "all", "", "", "", at}},
+		},
+		"a controller does not act in one cluster": {
+			call: func(x *madeCall) {
+				if x.hook == "images.example.com" {
+					if x.parts = [parts]time.Duration{partQueue: ms, partController: 4 * ms}; x.cluster == "prod-05" {
+						x.failed, x.parts[partController] = true, 5*time.Second
+					}
+				}
+			},
+			want: []told{{CodeFailures, "controller", "images.example.com", "prod-05", "", "", "", ""}},
+			text: "72 of 72 calls gave no verdict after 5s (controller), in cluster prod-05, since",
 		},
 		"a webhook is slow": {
 			call: func(x *madeCall) {

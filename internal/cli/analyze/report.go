@@ -26,7 +26,8 @@ type Phases struct {
 	Queued Duration `json:"queued"`
 	// Wire is the way to the host and back; zero for webhooks over HTTPS.
 	Wire Duration `json:"wire"`
-	// Host is the time that the host reports, its queue and its handler; zero for webhooks over HTTPS.
+	// Host is the time that the host reports, its queue and its handler, or until the controller of an initializer has acted; zero for
+	// webhooks over HTTPS.
 	Host Duration `json:"host"`
 	// Webhook is way and time of a webhook over HTTPS.
 	Webhook Duration `json:"webhook"`
@@ -111,6 +112,17 @@ type Report struct {
 	Shadows []Shadow `json:"shadows"`
 }
 
+// stageInitialize is the stage of initializers. Reviews of stageMutate call them.
+const stageInitialize, stageMutate = "initialize", "mutate"
+
+// entryStage is the stage of the reviews that call the hooks of a stage.
+func entryStage(stage string) string {
+	if stage == stageInitialize {
+		return stageMutate
+	}
+	return stage
+}
+
 // key names the reviews of a cluster and stage, or the calls of a hook.
 type key struct{ cluster, stage, configuration, name string }
 
@@ -143,7 +155,7 @@ func Reported(all []*analysisv1.Latency) *Report {
 		if s := by[k]; k.name == "" {
 			r.Clusters = append(r.Clusters, s.cluster(k))
 		} else {
-			r.Hooks = append(r.Hooks, s.hook(k, by[key{cluster: k.cluster, stage: k.stage}]))
+			r.Hooks = append(r.Hooks, s.hook(k, by[key{cluster: k.cluster, stage: entryStage(k.stage)}]))
 		}
 	}
 	slices.SortStableFunc(r.Hooks, func(a, b Hook) int { return cmp.Compare(b.Added, a.Added) })
@@ -207,7 +219,7 @@ func (s *sums) cluster(k key) Cluster {
 	}
 }
 
-// hook makes the report of a hook. reviews are those of its cluster and stage; nil if none is known.
+// hook makes the report of a hook. reviews are those of its cluster that call hooks of its stage; nil if none is known.
 func (s *sums) hook(k key, reviews *sums) Hook {
 	h := Hook{
 		Cluster: k.cluster, Stage: k.stage, Configuration: k.configuration, Name: k.name,

@@ -94,6 +94,16 @@ func TestHooksThatAddMostComeFirst(t *testing.T) {
 	}
 }
 
+// Reviews of the mutate stage wait for initializers, which have a stage of their own.
+func TestReviewsWaitForInitializers(t *testing.T) {
+	reviews, waited := calls("", 0, "", 3*time.Second), calls("quota", 0, "", 3*time.Second)
+	reviews.Hook.Stage, waited.Hook.Stage = "mutate", "initialize"
+	r := Reported([]*analysisv1.Latency{reviews, waited})
+	if h := r.Hooks[0]; h.Waited != 1 || h.Added != Duration(3*time.Second) {
+		t.Errorf("%+v", h)
+	}
+}
+
 func TestAReviewIsDrawn(t *testing.T) {
 	d := func(ms int) *durationpb.Duration { return durationpb.New(time.Duration(ms) * time.Millisecond) }
 	got := Waterfall(&analysisv1.Review{
@@ -101,6 +111,7 @@ func TestAReviewIsDrawn(t *testing.T) {
 		Namespace: "shop", Name: "web", Outcome: "failed", Begun: timestamppb.New(noon), Edge: d(10), Held: d(20), Took: d(90), DispatcherId: "d1",
 		Calls: []*analysisv1.Call{
 			{Hook: &analysisv1.HookRef{Name: "a"}, Begun: d(20), Ended: d(50), Applied: d(10), Queued: d(10), Wire: d(5), Host: d(15), Outcome: "patched", Instance: "i1", Streamed: true},
+			{Hook: &analysisv1.HookRef{Name: "c", Stage: "initialize"}, Begun: d(60), Ended: d(90), Host: d(30), Outcome: "allowed", Streamed: true},
 			{Hook: &analysisv1.HookRef{Name: "b"}, Round: 1, Begun: d(60), Ended: d(90), Outcome: "failed", Reason: "timeout\x1b[31m"},
 		},
 	})
@@ -116,6 +127,8 @@ func TestAReviewIsDrawn(t *testing.T) {
 		"    wire                                     |                --                      |        5ms",
 		"    host                                     |                  ------                |       15ms",
 		"    apply                                    |                        ----            |       10ms",
+		"  c (initializer)                            |                            ########### |       30ms  allowed",
+		"    controller                               |                            ----------- |       30ms",
 		"  b (again)                                  |                            ########### |       30ms  failed: timeout",
 	}, "\n")
 	if !strings.HasPrefix(got, want) || strings.Contains(got, "\x1b") {

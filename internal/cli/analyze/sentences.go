@@ -24,8 +24,18 @@ var help = map[Code]string{ //nolint:gochecknoglobals // a table
 	CodeInstance: "compare the instance with the others (machine, version, limits), and restart or remove it",
 	CodeCluster:  "find out what the handler does for this cluster alone: caches, look-ups in its API server, its number of objects",
 	CodeLarge:    "profile the handler with such an object; keep large kinds out with rules or matchConditions of the hook",
-	CodeWebhook:  "look at the webhook itself; a host over a stream would say how much of it is the network",
-	CodePatch:    "have the hook change less: a patch of many operations, or of a large object, is applied by the dispatcher",
+	CodeController: "see what waits for it with `portcullis get staged`, and read the log of the controller: does it run, watch this version of " +
+		"the resource, and have the grant of a HookRoute?",
+	CodeWebhook: "look at the webhook itself; a host over a stream would say how much of it is the network",
+	CodePatch:   "have the hook change less: a patch of many operations, or of a large object, is applied by the dispatcher",
+}
+
+// help is what would help.
+func (f *Finding) help() string {
+	if f.Code == CodeFailures && f.Phase == partController.String() {
+		return help[CodeController]
+	}
+	return help[f.Code]
 }
 
 // sentence describes the cause; so many clusters are known.
@@ -61,10 +71,12 @@ func (f *Finding) sentence(c *cause, clusters int) string {
 	case CodeInstance:
 		text = fmt.Sprintf("%s takes %s in its handler on %s, and %s on others%s", hooks, took, instances, round(f.Usual), in)
 	case CodeCluster:
-		text = fmt.Sprintf("%s takes %s%s (%s, on %s), and %s for other clusters", hooks, took, in, f.Phase, instances, round(f.Usual))
+		text = fmt.Sprintf("%s takes %s%s (%s%s), and %s for other clusters", hooks, took, in, f.Phase, on(instances), round(f.Usual))
 	case CodeLarge:
-		text = fmt.Sprintf("%s takes %s for objects of %d KiB or more (most of it %s, on %s), and %s for smaller ones%s",
-			hooks, took, latency.LargeObject>>10, f.Phase, instances, round(f.Usual), in)
+		text = fmt.Sprintf("%s takes %s for objects of %d KiB or more (most of it %s%s), and %s for smaller ones%s",
+			hooks, took, latency.LargeObject>>10, f.Phase, on(instances), round(f.Usual), in)
+	case CodeController:
+		text = fmt.Sprintf("%s waits %s for its controller%s", hooks, took, in)
 	case CodeWebhook:
 		text = fmt.Sprintf("%s takes %s in its webhook at %s%s", hooks, took, strings.Join(f.Instances, ", "), in)
 	case CodePatch:
@@ -112,11 +124,16 @@ func count(kind string, names []string) string {
 	}
 }
 
-func by(instances string) string {
-	if instances == "its instance" { // none was reached
+func by(instances string) string { return unlessNone(", by ", instances) }
+
+func on(instances string) string { return unlessNone(", on ", instances) }
+
+// unlessNone is a part of a sentence about instances; empty if none was reached.
+func unlessNone(words, instances string) string {
+	if instances == "its instance" {
 		return ""
 	}
-	return ", by " + instances
+	return words + instances
 }
 
 func from(dispatchers []string) string {

@@ -193,7 +193,7 @@ func topClusters(ctx context.Context, t *top, m meshOf) (*rows, error) {
 	out := &rows{columns: printer.Heads("CLUSTER", "STAGE", "RATE", "P50", "P99", "FAILED", "HELD", "EDGE", "MOST ADDED BY")}
 	for _, c := range report.Clusters {
 		most := "" // hooks that add most come first
-		if i := slices.IndexFunc(report.Hooks, func(h Hook) bool { return h.Cluster == c.Cluster && h.Stage == c.Stage && h.Added > 0 }); i >= 0 {
+		if i := slices.IndexFunc(report.Hooks, func(h Hook) bool { return h.Cluster == c.Cluster && entryStage(h.Stage) == c.Stage && h.Added > 0 }); i >= 0 {
 			most = report.Hooks[i].Name
 		}
 		clusters = append(clusters, TopCluster{c, perSecond(c.Reviews, span), most})

@@ -93,6 +93,7 @@ func TestTop(t *testing.T) {
 	const ms = time.Millisecond
 	other, otherReviews := calls("b", 0, "", 90*ms), calls("", 0, "", 90*ms)
 	other.Cluster, otherReviews.Cluster = "test", "test"
+	other.Hook.Stage, otherReviews.Hook.Stage = "initialize", "mutate"
 	failing := calls("a", 0, "i1", 9*ms)
 	failing.Failed, failing.Instances[0].Failed = 2, 2
 	d := &dispatcher{
@@ -109,17 +110,17 @@ func TestTop(t *testing.T) {
 	}{
 		"hooks": {top{read: topHooks, sort: "added"}, lines(
 			"HOOK  STAGE     RATE    P50     P99     FAILED  WAITED  ADDED",
-			"b     validate  0.11/s  100.7ms  100.7ms  0       50%     45ms",
-			"a     validate  0.22/s  1.049ms  10.5ms   2       100%    5ms",
+			"b     initialize  0.11/s  100.7ms  100.7ms  0       100%    90ms",
+			"a     validate  0.22/s  1.049ms  10.5ms   2       100%    10ms",
 		)},
 		"hooks by failures": {top{read: topHooks, sort: "failed", limit: 1}, lines(
 			"HOOK  STAGE     RATE    P50      P99     FAILED  WAITED  ADDED",
-			"a     validate  0.22/s  1.049ms  10.5ms  2       100%    5ms",
+			"a     validate  0.22/s  1.049ms  10.5ms  2       100%    10ms",
 			"and 1 more (--limit)",
 		)},
 		"hooks of a cluster": {top{read: topHooks, sort: "added", cluster: "test"}, lines(
 			"HOOK  STAGE     RATE    P50      P99      FAILED  WAITED  ADDED",
-			"b     validate  0.11/s  100.7ms  100.7ms  0       100%    90ms",
+			"b     initialize  0.11/s  100.7ms  100.7ms  0       100%    90ms",
 		)},
 		"hosts": {top{read: topHosts, sort: "slots"}, lines(
 			"HOST    INSTANCE  DISPATCHER  STATE       SLOTS  SHARE  RATE    P50  P99  FAILED",
@@ -129,7 +130,7 @@ func TestTop(t *testing.T) {
 		)},
 		"clusters": {top{read: topClusters, sort: "p99"}, lines(
 			"CLUSTER  STAGE     RATE    P50      P99      FAILED  HELD  EDGE  MOST ADDED BY",
-			"test     validate  0.11/s  100.7ms  100.7ms  0       -     -     b",
+			"test     mutate  0.11/s  100.7ms  100.7ms  0       -     -     b",
 			"prod     validate  0.11/s  10.5ms   10.5ms   0       -     -     a",
 		)},
 	} {

@@ -71,6 +71,9 @@ func (w *waterfall) column(at time.Duration) int {
 func (w *waterfall) call(edge time.Duration, c *analysisv1.Call) {
 	begun, ended := c.GetBegun().AsDuration(), c.GetEnded().AsDuration()
 	name := "  " + printer.Text(c.GetHook().GetName())
+	if c.GetHook().GetStage() == stageInitialize {
+		name += " (initializer)"
+	}
 	if c.GetRound() > 0 {
 		name += " (again)"
 	}
@@ -98,12 +101,15 @@ type phase struct {
 
 // phasesOf are the phases of a call in their order. The way back from the host is part of wire, so the places of wire and host are not exact.
 func phasesOf(c *analysisv1.Call) []phase {
-	wire := "wire"
-	if !c.GetStreamed() {
+	wire, host := "wire", "host"
+	switch {
+	case !c.GetStreamed():
 		wire = "webhook"
+	case c.GetHook().GetStage() == stageInitialize && c.GetInstance() == "":
+		host = "controller"
 	}
 	return []phase{
 		{"queue", c.GetQueued().AsDuration()}, {wire, c.GetWire().AsDuration()},
-		{"host", c.GetHost().AsDuration()}, {"apply", c.GetApplied().AsDuration()},
+		{host, c.GetHost().AsDuration()}, {"apply", c.GetApplied().AsDuration()},
 	}
 }

@@ -72,10 +72,13 @@ func TestWhatIsWrongInTheMeshIsReported(t *testing.T) {
 			t.Errorf("%v is not reported", h)
 		}
 	}
+	initializer := hook("i", "Ignore", configv1.Hook_STATE_IN_ROTATION)
+	initializer.Stage, initializer.Streamed, initializer.Hook.Object.Kind = "initialize", true, "InitializerConfiguration"
+	r.hook(initializer)
 	r.served(objects)
 	r.entries(objects)
 	clitest.Golden(t, "mesh.txt", text(t, r))
-	if r.count(failed) != 4 || r.count(warning) != 5 {
+	if r.count(failed) != 4 || r.count(warning) != 6 {
 		t.Errorf("%d errors, %d warnings", r.count(failed), r.count(warning))
 	}
 }

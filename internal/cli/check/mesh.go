@@ -78,17 +78,24 @@ func (r *report) hooks(ctx context.Context, client configv1.ConfigServiceClient)
 	if err != nil {
 		return err
 	}
-	called, bad := 0, 0
+	called, controlled, bad := 0, 0, 0
 	for _, h := range answer.GetHooks() {
 		if h.GetState() != configv1.Hook_STATE_REMOVED {
 			called++
+			if mesh.ByControllers(h) {
+				controlled++
+			}
 		}
 		if r.hook(h) {
 			bad++
 		}
 	}
 	if bad == 0 {
-		r.ok(hooks, "every hook in force has a host or a webhook", fmt.Sprintf("%d hooks", called))
+		detail := fmt.Sprintf("%d hooks", called)
+		if controlled > 0 {
+			detail += fmt.Sprintf("; %d of them are initializers of controllers, of which the mesh does not know whether they run", controlled)
+		}
+		r.ok(hooks, "every hook in force has a host or a webhook", detail)
 	}
 	return nil
 }
@@ -105,6 +112,8 @@ func (r *report) hook(h *configv1.Hook) (bad bool) {
 		return false
 	case h.GetFailurePolicy() == "Fail":
 		r.fail(hooks, description, fmt.Errorf("none on dispatcher %s, and it fails closed: what it reviews is refused", h.GetDispatcherId()), hint)
+	case mesh.Initializes(h):
+		r.warn(hooks, description, fmt.Sprintf("none on dispatcher %s, and it fails open: objects are created without it", h.GetDispatcherId()), hint)
 	default:
 		r.warn(hooks, description, fmt.Sprintf("none on dispatcher %s, and it fails open: what it reviews passes unseen", h.GetDispatcherId()), hint)
 	}

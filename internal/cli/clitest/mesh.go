@@ -112,6 +112,7 @@ func Sample(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		answer.Response.Warnings = []string{"hook \"slow.example.com\" failed (timeout) and was skipped: its failure policy is Ignore"}
 		answer.Response.AuditAnnotations = map[string]string{"failed-open.slow.example.com": "timeout", "a": "b"}
 		answer.Outcomes = []*admissionv1.HookOutcome{
+			{Configuration: "sidecars", Hook: "sidecar.example.com", Stage: "initialize", Outcome: "allowed", QueuedUs: 900, HostUs: 20000},
 			{Configuration: "labels", Hook: "label.example.com", Outcome: "patched", QueuedUs: 12, WireUs: 1500, HostUs: 230, Instance: "host-1"},
 			{Configuration: "labels", Hook: "slow.example.com", Outcome: "failed-open", Reason: "no verdict within 250ms", QueuedUs: 3},
 			{Configuration: "labels", Hook: "label.example.com", Round: 1, Outcome: "allowed", WireUs: 900, HostUs: 100, Instance: "host-1"},

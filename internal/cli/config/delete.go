@@ -71,8 +71,8 @@ HookRoutes, Clusters and Roles. The mesh checks all before it removes one; an ob
 }
 
 func (c *deleteCommand) run(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 && args[0] == mesh.StagedArg {
-		return c.staged(cmd, args)
+	if names, ok := mesh.StagedNames(args); ok {
+		return c.staged(cmd, names)
 	}
 	keys, err := c.keys(cmd, args)
 	if err != nil {

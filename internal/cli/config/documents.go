@@ -20,6 +20,7 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
 
 // configureUsage is the part of help texts about the mesh and the exit codes.
@@ -138,9 +139,11 @@ func completeKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "initializerconfiguration", "hookroute", "cluster", "role"}
 	switch cmd.Name() {
 	case "get":
-		words = append(words, "dispatchers", "hosts", "hooks", "changes")
+		words = append(words, "dispatchers", "hosts", "hooks", "changes", mesh.StagedArg)
 	case "explain":
-		words = append(words, "hook")
+		words = append(words, "hook", mesh.StagedArg)
+	case "delete":
+		words = append(words, mesh.StagedArg)
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
 }

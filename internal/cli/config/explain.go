@@ -33,12 +33,15 @@ type explainCommand struct {
 func NewExplain() *cobra.Command {
 	var c explainCommand
 	cmd := &cobra.Command{
-		Use:     "explain KIND NAME | explain hook NAME",
+		Use:     "explain KIND NAME | explain hook NAME | explain staged NAME",
 		Aliases: []string{"describe"},
 		Short:   "Say whether an object is in force, and if not, why",
 		Long: `Explain tells of one object what somebody on call has to know: whether it is in force everywhere, and if not, what is in the
 way and what to do; how far each dispatcher is; its findings; who changed it last, and when. Of a hook it tells besides which hosts
 serve it, on which dispatchers, and whether its calls fail.
+
+Of a staged object it tells since when its CREATE is held, by which dispatcher, for whom it waits and since when, and how much time
+remains. NAME is then what "portcullis get staged" shows, or the end of it from a slash on.
 
 "portcullis describe" is the same command.
 
@@ -46,7 +49,8 @@ What hooks said to one review, and why others were not called, is told by "portc
 ` + configureUsage,
 		Example: `  portcullis explain vwc policy --ready-file /tmp/ready.json
   portcullis explain HookRoute/policy -o yaml
-  portcullis explain hook policy.example.com`,
+  portcullis explain hook policy.example.com
+  portcullis describe staged prod-1/pods/shop/web-1`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completeKinds,
 		RunE:              c.run,
@@ -61,6 +65,9 @@ What hooks said to one review, and why others were not called, is told by "portc
 func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 	if name, ok := hookNamed(args); ok {
 		return c.hook(cmd, name)
+	}
+	if names, ok := mesh.StagedNames(args); ok {
+		return c.staged(cmd, names)
 	}
 	key, err := keyNamed(args)
 	if err != nil {

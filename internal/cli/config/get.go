@@ -48,8 +48,8 @@ change is a line.
 
 "get dispatchers" shows which configuration each live dispatcher judges by, and its state: Current, Behind what the store holds,
 Diverging when it keeps an older version of something, Stopped when its configuration is too old to judge by. "get hosts" shows the hosts that are
-connected: their hooks, their slots in use, and how long their latest calls took. "get hooks" shows each hook in force, and the hosts
-or the webhook that answer its calls. "get changes" shows
+connected: their hooks, their slots in use, and how long their latest calls took. "get hooks" shows each hook in force, and the hosts,
+the webhook or the controllers that answer its calls. "get changes" shows
 who changed what, the latest first. With -w they are looked at each second: a dispatcher is shown again when something has changed
 about it but its age, and a change when it has been made, the latest last; with -o json each line holds all dispatchers, or one change.
 
@@ -84,8 +84,8 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 	if c.watch {
 		timeout = 0
 	}
-	if len(args) > 0 && args[0] == mesh.StagedArg {
-		return c.staged(cmd, args[1:], timeout)
+	if names, ok := mesh.StagedNames(args); ok {
+		return c.staged(cmd, names, timeout)
 	}
 	return c.mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		show := c.show(cmd, client)

@@ -14,7 +14,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
-	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
 // withStaged calls use with what shows the staged objects of a mesh.
@@ -34,8 +33,8 @@ func (c *getCommand) staged(cmd *cobra.Command, names []string, timeout time.Dur
 }
 
 // staged is "delete staged".
-func (c *deleteCommand) staged(cmd *cobra.Command, args []string) error {
-	name, err := mesh.CheckStagedArgs(args)
+func (c *deleteCommand) staged(cmd *cobra.Command, names []string) error {
+	name, err := mesh.OneStaged(names)
 	switch {
 	case err != nil:
 		return err
@@ -52,37 +51,12 @@ func (c *deleteCommand) staged(cmd *cobra.Command, args []string) error {
 	})
 }
 
-type describeCommand struct {
-	timeout time.Duration
-	mesh    connect.MeshAddress
-	output  string
-}
-
-// NewDescribe returns "describe".
-func NewDescribe() *cobra.Command {
-	var c describeCommand
-	cmd := &cobra.Command{
-		Use:   "describe staged NAME",
-		Short: "Show an object that is held until initializers have acted",
-		Long: `Describe shows a staged object: since when its CREATE is held, by which dispatcher, for whom it waits and since when, and how much
-time remains. NAME is what "portcullis get staged" shows, or the end of it from a slash on. Objects of the configuration are shown
-by "portcullis get -o yaml" and "portcullis explain".
-` + connect.Usage,
-		Example: `  portcullis describe staged prod-1/pods/shop/web-1
-  portcullis describe staged web-1 -o yaml`,
-		ValidArgs: []string{mesh.StagedArg},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := mesh.CheckStagedArgs(args)
-			if err != nil {
-				return err
-			}
-			show := mesh.Show{Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output}
-			return withStaged(cmd.Context(), &c.mesh, c.timeout, show, func(ctx context.Context, s *mesh.Staged) error { return s.Describe(ctx, name) })
-		},
+// staged is "explain staged".
+func (c *explainCommand) staged(cmd *cobra.Command, names []string) error {
+	name, err := mesh.OneStaged(names)
+	if err != nil {
+		return err
 	}
-	f := cmd.Flags()
-	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
-	cli.OutputFlag(cmd, &c.output, "how to print (default: text)", printer.JSON, printer.YAML)
-	c.mesh.Bind(f)
-	return cli.WithSettings(cmd)
+	show := mesh.Show{Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output}
+	return withStaged(cmd.Context(), &c.mesh, c.timeout, show, func(ctx context.Context, s *mesh.Staged) error { return s.Describe(ctx, name) })
 }

@@ -98,6 +98,9 @@ func TestGetStaged(t *testing.T) {
 	if r := get("web"); strings.Count(r.Out, "prod-1/") != 1 {
 		t.Errorf("one of them: %s", r.Out)
 	}
+	if r := clitest.Execute(t, config.NewGet(), nil, "staged/bank/other", "staged/shop/web", "--ready-file", ready); strings.Count(r.Out, "prod-1/") != 1 {
+		t.Errorf("by the name that -o name prints: %v", r)
+	}
 	if r := get("-o", "name", "shop/web"); r.Out != "staged/prod-1/things/shop/web\n" {
 		t.Errorf("%v", r)
 	}
@@ -126,7 +129,7 @@ func TestDescribeAndDeleteStaged(t *testing.T) {
 	stage(t, store, "", "bank", "web")
 	describe := func(args ...string) clitest.Result {
 		t.Helper()
-		return clitest.Execute(t, config.NewDescribe(), nil, append(args, "--ready-file", ready)...)
+		return clitest.Execute(t, config.NewExplain(), nil, append(args, "--ready-file", ready)...)
 	}
 	remove := func(args ...string) clitest.Result {
 		t.Helper()
@@ -140,16 +143,18 @@ func TestDescribeAndDeleteStaged(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", part, r.Out)
 		}
 	}
+	if again := describe("staged/prod-1/things/shop/web"); again.Code != 0 || !strings.Contains(again.Out, "uid-shopweb") {
+		t.Errorf("by the name that -o name prints: %v", again)
+	}
 	if r := describe("staged", "shop/web", "-o", "yaml"); !strings.Contains(r.Out, "kind: StagedObject") {
 		t.Errorf("%v", r)
 	}
 	describe("staged", "web").Fails(t, "2 staged objects have the name \"web\"", "prod-1/things/bank/web")
 	describe("staged").Fails(t, "say which object")
-	describe("vwc", "policy").Fails(t, "say which object")
 
 	remove("staged", "web").Fails(t, "2 staged objects")
 	remove("staged", "web", "--wait").Fails(t, "for objects of the configuration")
-	if r := remove("staged", "shop/web", "--dry-run"); r.Out != "prod-1/things/shop/web would be deleted (dry run)\n" {
+	if r := remove("staged/prod-1/things/shop/web", "--dry-run"); r.Out != "prod-1/things/shop/web would be deleted (dry run)\n" {
 		t.Errorf("%v", r)
 	}
 	remove("staged", "shop/web", "--expect", "1").Ends(t, cli.ExitDenied, "has resource version")

@@ -18,6 +18,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
@@ -78,8 +79,44 @@ func latencyAt(minute int64, calls uint32) *analysisv1.Latency {
 	}
 }
 
+// held has one object that waits for an initializer, or an error.
+type held struct {
+	initializerv1.InitializerServiceClient // nil: other methods are not called
+
+	err error
+}
+
+func (h held) List(context.Context, *initializerv1.ListRequest, ...grpc.CallOption) (*initializerv1.ListResponse, error) {
+	return &initializerv1.ListResponse{Objects: []*initializerv1.StagedObject{{
+		Key: &initializerv1.StagedKey{Cluster: "prod", Name: "web"}, Pending: []string{"sidecar.example.com"}, Object: &admissionv1.Object{Raw: []byte(`{"secret":1}`)},
+	}}}, h.err
+}
+
+// TestWhatIsHeldIsShownWithoutItsContent: a mesh without a store holds nothing, and one whose store is away shows the rest.
+func TestWhatIsHeldIsShownWithoutItsContent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err        error
+		has, hides string
+	}{
+		"an object":                  {nil, `"pending":["sidecar.example.com"]`, "object"},
+		"an older dispatcher":        {status.Error(codes.Unimplemented, "unknown service"), `"staged":null`, "not known"},
+		"a dispatcher without store": {status.Error(codes.FailedPrecondition, "no store"), `"staged":null`, "not known"},
+		"a store that is away":       {status.Error(codes.Unavailable, "etcd does not answer"), "initializers is not known: etcd does not answer", "pending"},
+	} {
+		r := &reader{clients: clients{config: configuration{cluster: "{}"}, analysis: analysis{}, staged: held{err: tc.err}}, timeout: time.Minute}
+		s, err := r.state(t.Context(), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(map[string]any{"staged": s.Staged, "notes": s.Notes})
+		if err != nil || !strings.Contains(string(text), tc.has) || strings.Contains(string(text), tc.hides) {
+			t.Errorf("%s: %s, %v", name, text, err)
+		}
+	}
+}
+
 func ask(c configuration, method, path, token string) *httptest.ResponseRecorder {
-	r := &reader{clients: clients{config: c, analysis: analysis{}}, timeout: time.Minute}
+	r := &reader{clients: clients{config: c, analysis: analysis{}, staged: held{}}, timeout: time.Minute}
 	w := httptest.NewRecorder()
 	request := httptest.NewRequest(method, path, http.NoBody)
 	request.Header.Set("Authorization", "Bearer "+token)

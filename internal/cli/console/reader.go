@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
@@ -30,10 +31,13 @@ var errBadWindow = errors.New("since: use more than nothing and at most 1h, whic
 type clients struct {
 	config   configv1.ConfigServiceClient
 	analysis analysisv1.AnalysisServiceClient
+	staged   initializerv1.InitializerServiceClient
 }
 
 func clientsOf(conn grpc.ClientConnInterface) clients {
-	return clients{configv1.NewConfigServiceClient(conn), analysisv1.NewAnalysisServiceClient(conn)}
+	return clients{
+		configv1.NewConfigServiceClient(conn), analysisv1.NewAnalysisServiceClient(conn), initializerv1.NewInitializerServiceClient(conn),
+	}
 }
 
 // reader asks the mesh. It may be used concurrently.
@@ -60,6 +64,7 @@ type state struct {
 	Report      *analyze.Report   `json:"report"`
 	Timelines   []*timeline       `json:"timelines"`
 	Shadows     []analyze.Shadow  `json:"shadows"` // in whole hours, without users and cases
+	Staged      []json.RawMessage `json:"staged"`  // what is held for initializers, without its content
 }
 
 // cluster is a Cluster without what the page does not show, as its credentials.
@@ -118,7 +123,28 @@ func (r *reader) state(ctx context.Context, window time.Duration) (*state, error
 		out.Shadows[i].Subjects, out.Shadows[i].Cases = nil, nil // the page of the hook asks for them
 	}
 	out.Report, out.Timelines = analyze.Reported(latencies), timelines(latencies)
-	return out, r.addConfiguration(ctx, out)
+	if err := r.addConfiguration(ctx, out); err != nil {
+		return nil, err
+	}
+	return out, r.addStaged(ctx, out)
+}
+
+// addStaged adds what is held for initializers: one dispatcher knows it of all. The rest of the page needs no store.
+func (r *reader) addStaged(ctx context.Context, out *state) error {
+	found, err := r.clients.staged.List(ctx, &initializerv1.ListRequest{})
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.Unimplemented, codes.FailedPrecondition: // it is older than initializers, or has no store
+		return nil
+	default:
+		out.Notes = append(out.Notes, "What is held for initializers is not known: "+status.Convert(err).Message())
+		return nil
+	}
+	for _, o := range found.GetObjects() {
+		o.Object = nil
+	}
+	out.Staged, err = appendJSON(nil, found.GetObjects())
+	return err
 }
 
 // addConfiguration adds what one dispatcher knows of all: the others, and the clusters.

@@ -54,8 +54,11 @@ func (s *Show) Hook(ctx context.Context, name string) (*HookReport, error) {
 func (all OnDispatchers) Verdict() string {
 	h, served := all[0], all.ServedBy()
 	effect := "requests that it covers pass unchecked"
-	if h.GetFailurePolicy() == "Fail" {
+	switch {
+	case h.GetFailurePolicy() == "Fail":
 		effect = "requests that it covers are refused"
+	case Initializes(h):
+		effect = "objects that it covers are created without it"
 	}
 	state := all.state()
 	switch {

@@ -26,6 +26,9 @@ func TestTheVerdictOfAHookIsItsFirstObstacle(t *testing.T) {
 		"is called, and no host answers on 1 of 2 dispatchers: requests that it covers pass unchecked there: connect a host": {
 			with(1, func(h *configv1.Hook) { h.FailurePolicy = "Ignore" }), with(0, asIs),
 		},
+		"is called, and no host answers: objects that it covers are created without it: connect a host": {with(0, func(h *configv1.Hook) {
+			h.FailurePolicy, h.Hook = "Ignore", &configv1.HookRef{Object: &configv1.ConfigKey{Kind: "InitializerConfiguration", Name: "i"}}
+		})},
 		"is called, and its last host has just left: calls wait a moment for another one": {with(0, func(h *configv1.Hook) { h.Unserved = false })},
 		"is not called yet: no host is ready": {with(1, func(h *configv1.Hook) {
 			h.State, h.Message = configv1.Hook_STATE_PENDING, "no host is ready"

@@ -87,11 +87,19 @@ func (all OnDispatchers) note() string {
 
 const noHost = "no host"
 
+// Initializes reports whether a hook is an initializer.
+func Initializes(h *configv1.Hook) bool {
+	return h.GetHook().GetObject().GetKind() == kinds.InitializersKind
+}
+
+// ByControllers reports whether controllers act for a hook, which is an initializer, and no hosts.
+func ByControllers(h *configv1.Hook) bool { return Initializes(h) && !h.GetStreamed() }
+
 // ServedBy names the hosts or the webhook that answer the calls of a hook, in a few words.
 func (all OnDispatchers) ServedBy() string {
 	switch {
 	case all[0].GetStreamed():
-	case all[0].GetHook().GetObject().GetKind() == kinds.InitializersKind:
+	case ByControllers(all[0]):
 		return "controllers"
 	default:
 		return cmp.Or(all[0].GetUrl(), "-")

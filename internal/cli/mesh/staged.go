@@ -226,10 +226,25 @@ func groups(names []string) string {
 	return "(" + strings.Join(names, ", ") + ")"
 }
 
-// CheckStagedArgs returns the name of the one staged object that arguments name.
-func CheckStagedArgs(args []string) (name string, err error) {
-	if len(args) != 2 || args[0] != StagedArg || args[1] == "" {
+// StagedNames returns the names of staged objects if arguments are "staged NAME..." or "staged/NAME...".
+func StagedNames(args []string) (names []string, ok bool) {
+	if len(args) > 0 && args[0] == StagedArg {
+		return args[1:], true
+	}
+	for _, arg := range args {
+		name, is := strings.CutPrefix(arg, StagedArg+"/")
+		if !is {
+			return nil, false
+		}
+		names = append(names, name)
+	}
+	return names, len(names) > 0
+}
+
+// OneStaged returns the name of the one staged object that a command takes.
+func OneStaged(names []string) (string, error) {
+	if len(names) != 1 || names[0] == "" {
 		return "", errors.New("say which object: staged NAME (`portcullis get staged` shows the names)")
 	}
-	return args[1], nil
+	return names[0], nil
 }

@@ -56,8 +56,10 @@ type causeReport struct {
 type hookReport struct {
 	Configuration string `json:"configuration"`
 	Hook          string `json:"hook"`
-	Round         uint32 `json:"round"`
-	Outcome       string `json:"outcome"`
+	// Stage is "initialize" for an initializer, and empty for a hook of the stage of the review.
+	Stage   string `json:"stage,omitempty"`
+	Round   uint32 `json:"round"`
+	Outcome string `json:"outcome"`
 	// Shadow is the outcome that a hook in shadow would have had, with --explain.
 	Shadow       string `json:"shadow,omitempty"`
 	Reason       string `json:"reason,omitempty"`
@@ -96,7 +98,8 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 	for _, o := range answer.GetOutcomes() {
 		if uncalled || o.GetOutcome() != outcomeSkipped {
 			s.Hooks = append(s.Hooks, hookReport{
-				Configuration: o.GetConfiguration(), Hook: o.GetHook(), Round: o.GetRound(), Outcome: o.GetOutcome(), Shadow: o.GetShadow(), Reason: o.GetReason(),
+				Configuration: o.GetConfiguration(), Hook: o.GetHook(), Stage: o.GetStage(), Round: o.GetRound(), Outcome: o.GetOutcome(),
+				Shadow: o.GetShadow(), Reason: o.GetReason(),
 				Instance: o.GetInstance(), QueuedMicros: o.GetQueuedUs(), WireMicros: o.GetWireUs(), HostMicros: o.GetHostUs(), ApplyMicros: o.GetApplyUs(),
 			})
 		}
@@ -255,11 +258,19 @@ func (s *stageReport) writeHooks(w io.Writer) error {
 	rows := [][]string{{"HOOK", "CONFIGURATION", "ROUND", "OUTCOME", "QUEUED", "WIRE", "HOST", "INSTANCE", "REASON"}}
 	for _, h := range s.Hooks {
 		rows = append(rows, []string{
-			h.Hook, h.Configuration, strconv.FormatUint(uint64(h.Round), 10), h.outcome(),
+			h.name(), h.Configuration, strconv.FormatUint(uint64(h.Round), 10), h.outcome(),
 			micros(h.QueuedMicros), micros(h.WireMicros), micros(h.HostMicros), cmp.Or(h.Instance, "-"), h.Reason,
 		})
 	}
 	return printer.WriteRows(w, "  ", rows)
+}
+
+// name is the name of the hook; an initializer is told from mutating hooks.
+func (h *hookReport) name() string {
+	if h.Stage == "" {
+		return h.Hook
+	}
+	return h.Hook + " (initializer)"
 }
 
 // outcome is the outcome of the hook, with the one that a hook in shadow would have had.

@@ -329,7 +329,9 @@ type HookOutcome struct {
 	// With ReviewRequest.await_shadows, what a hook in shadow would have done: "allowed", "patched", "denied", "failed" (no verdict), "dropped"
 	// (not called, since a limit of such calls was reached), "skipped" (it does not apply), or "unanswered" (the time was over before). reason,
 	// the times and instance are those of its call then. Empty for other hooks, and if nobody waited.
-	Shadow        string `protobuf:"bytes,11,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	Shadow string `protobuf:"bytes,11,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// "initialize" for an initializer, which is called for a review of the mutate stage; empty for a hook of the stage of the review.
+	Stage         string `protobuf:"bytes,12,opt,name=stage,proto3" json:"stage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -441,6 +443,13 @@ func (x *HookOutcome) GetShadow() string {
 	return ""
 }
 
+func (x *HookOutcome) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
 var File_portcullis_admission_v1_service_proto protoreflect.FileDescriptor
 
 const file_portcullis_admission_v1_service_proto_rawDesc = "" +
@@ -471,7 +480,7 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\vapi_version\x18\x04 \x01(\tR\n" +
 	"apiVersion\x12\x16\n" +
 	"\x06failed\x18\x05 \x01(\bR\x06failed\x12\x18\n" +
-	"\aoutcome\x18\x06 \x01(\tR\aoutcome\"\xad\x02\n" +
+	"\aoutcome\x18\x06 \x01(\tR\aoutcome\"\xc3\x02\n" +
 	"\vHookOutcome\x12$\n" +
 	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x12\n" +
 	"\x04hook\x18\x02 \x01(\tR\x04hook\x12\x14\n" +
@@ -484,7 +493,8 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\bapply_us\x18\t \x01(\rR\aapplyUs\x12\x1a\n" +
 	"\binstance\x18\n" +
 	" \x01(\tR\binstance\x12\x16\n" +
-	"\x06shadow\x18\v \x01(\tR\x06shadow2m\n" +
+	"\x06shadow\x18\v \x01(\tR\x06shadow\x12\x14\n" +
+	"\x05stage\x18\f \x01(\tR\x05stage2m\n" +
 	"\x10AdmissionService\x12Y\n" +
 	"\x06Review\x12&.portcullis.admission.v1.ReviewRequest\x1a'.portcullis.admission.v1.ReviewResponseBOZMgithub.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1;admissionv1b\x06proto3"
 

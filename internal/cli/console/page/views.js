@@ -48,7 +48,7 @@ function grouped(hooks) {
 const statesOf = (group) => unique([...group.map((hook) => words(hook.state)), ...(group.some((hook) => hook.unserved && hook.state !== "STATE_PENDING") ? ["no host"] : [])]);
 
 function servedBy(group) {
-  if (!group[0].streamed) return group[0].url || dash;
+  if (!group[0].streamed) return group[0].url || (group[0].stage === "initialize" ? "controllers" : dash);
   const hosts = group.reduce((sum, hook) => sum + (hook.hosts ?? 0), 0);
   const without = group.filter((hook) => !hook.hosts).length;
   const text = hosts === 0 ? "no host" : hosts === 1 ? "1 host" : hosts + " hosts";
@@ -94,8 +94,21 @@ export function hooks(state) {
   return h("div", {}, h("h1", {}, "Hooks"), notes(state), emergencies(state), findings(state),
     table("Hooks in force. Times are those of the slowest cluster.",
       ["Hook", "Stage", "State", "Served by", "Policy", "Calls", "Failed", "p50", "p99", "Added"], rows, "No hook is in force."),
+    state.staged?.length ? held(state.staged) : null,
     state.shadows?.length ? section("Hooks in shadow", shadowTable("What they would have done in these hours. They decide nothing.", state.shadows)) : null);
 }
+
+// held are objects whose creation waits for initializers, those that wait longest first.
+const held = (all) => section("Held for initializers", table("Objects that are not created yet, and whom they wait for.",
+  ["Object", "Cluster", "Waits for", "Since", "Then", "Held since", "Until", "Created by", "Dispatcher"],
+  [...all].sort((a, b) => (a.created ?? "").localeCompare(b.created ?? "")).map((o) => {
+    const [first, ...then] = o.result ? [] : o.pending ?? [];
+    return [
+      objectOf({ ...o.key.resource, namespace: o.key.namespace, name: o.key.name }), o.key.cluster,
+      first ? link(["hooks", first], first) : dash, clock(o.waiting), then.join(", ") || dash, clock(o.created), clock(o.expires),
+      o.creator?.username || dash, o.dispatcherId,
+    ];
+  }), "Nothing is held."));
 
 const shadowTable = (caption, all) => table(caption,
   ["Hook", "Cluster", "Requests", "Would deny", "Would change", "Failed", "Dropped", "p50", "p99", "Last seen"],
@@ -133,7 +146,8 @@ export function hook(state, name, answer, shadows) {
     return h("div", {}, h("h1", {}, name), h("p", { class: "none" }, "No hook of this name is in force, and none was called. ", link(["hooks"], "All hooks")));
   }
   const hosts = (state.hosts ?? []).filter((host) => host.hooks?.some((served) => served.name === name));
-  return h("div", {}, h("h1", {}, name), notes(state), emergencies(state), findings(state, name), groups.map((group) => facts(group)), shadowed && inShadow(shadows),
+  return h("div", {}, h("h1", {}, name), notes(state), emergencies(state), findings(state, name), groups.map((group) => facts(group)),
+    groups.some((group) => group[0].stage === "initialize") && held((state.staged ?? []).filter((o) => o.pending?.includes(name))), shadowed && inShadow(shadows),
     shadowed && lines.length === 0 ? null : section("Time of calls", lines.length === 0 ? h("p", { class: "none" }, "It was not called.") : lines.map((t) => timeline(t, Date.parse(state.now) - state.windowSeconds * 1000, Date.parse(state.now)))),
     shadowed && lines.length === 0 ? null : section("Where the time goes", phases((state.report.hooks ?? []).filter((r) => r.name === name))),
     section("Hosts", hostTable(hosts)),
@@ -226,9 +240,13 @@ function spans(review) {
   if (ms(review.held) >= 1) out.push({ name: "held for a fresh configuration", kind: "phase", from: edge, took: ms(review.held) });
   for (const call of review.calls ?? []) {
     const from = edge + ms(call.begun);
-    const parts = [["queue", ms(call.queued)], [call.streamed ? "wire" : "webhook", ms(call.wire)], ["host", ms(call.host)], ["apply", ms(call.applied)]];
+    const initializes = call.hook.stage === "initialize";
+    const parts = [
+      ["queue", ms(call.queued)], [call.streamed ? "wire" : "webhook", ms(call.wire)],
+      [initializes && !call.instance ? "controller" : "host", ms(call.host)], ["apply", ms(call.applied)],
+    ];
     out.push({
-      name: call.hook.name + (call.round ? " (again)" : ""), hook: call.hook.name, kind: "call", from, took: ms(call.ended) - ms(call.begun) + ms(call.applied),
+      name: call.hook.name + (initializes ? " (initializer)" : "") + (call.round ? " (again)" : ""), hook: call.hook.name, kind: "call", from, took: ms(call.ended) - ms(call.begun) + ms(call.applied),
       note: [call.outcome, call.instance && "by " + call.instance, call.reason].filter(Boolean).join(" "),
     });
     let at = from;
