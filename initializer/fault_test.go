@@ -144,6 +144,46 @@ func TestACrashedDispatcherLeavesNothing(t *testing.T) {
 	other.gone()
 }
 
+// An etcd that has no leader for a while, as during an election, costs a hold that while, and no more.
+func TestAHoldOutlastsAnElection(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	m := &mesh{t, etcd.Client(etcd.Options(etcdtest.User))}
+	d := m.dispatcher(initializer.Options{})
+	h := d.stage(podReview("prod", "r1", marked("p", "")))
+	call := start(t, h, marked("p", ""), first, second)
+	controller{t, d.store, first}.act(marked("p", "a"))
+	call.allowed(marked("p", ""))
+
+	gone := etcd.Followers()
+	for _, member := range gone {
+		member.Kill()
+	}
+	created := start(t, d.stage(podReview("prod", "r2", marked("q", ""))), marked("q", ""), third)
+	updated := start(t, h, marked("p", "ax"), second) // the chain has made a change
+	select {
+	case r := <-created.result:
+		t.Fatalf("the first call of a hold has ended without a leader of etcd: %+v", r)
+	case r := <-updated.result:
+		t.Fatalf("the second call of a hold has ended without a leader of etcd: %+v", r)
+	case <-time.After(3 * time.Second): // as long as an election takes
+	}
+	for _, member := range gone {
+		member.Restart()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer stop()
+	serving.Go(func() { controller{t, d.store, second}.serve(ctx, "b") })
+	serving.Go(func() { controller{t, d.store, third}.serve(ctx, "c") })
+	if got := marksOf([]byte(created.allowed(marked("q", "")))); got != "c" {
+		t.Errorf("the object of the first call was initialized by %q", got)
+	}
+	if got := marksOf([]byte(updated.allowed(marked("p", "ax")))); got != "axb" {
+		t.Errorf("the object of the second call was initialized by %q", got)
+	}
+}
+
 // An etcd that does not answer costs a review no more than its own time, and a release no more than that of its caller.
 func TestAnEtcdThatHangs(t *testing.T) {
 	etcd := etcdtest.Start(t)
@@ -157,7 +197,10 @@ func TestAnEtcdThatHangs(t *testing.T) {
 	for _, member := range etcd.Members {
 		member.Clients.Hang()
 	}
-	r := start(t, d.stage(podReview("prod", "r2", pod("q"))), pod("q"), first).end()
+	second := &asked{t: t, result: make(chan review.Result, 1)}
+	d.stage(podReview("prod", "r2", pod("q"))).Start(t.Context(), review.Call{Deadline: time.Now().Add(100 * time.Millisecond)}, []byte(pod("q")),
+		[]string{first}, nil, func(r review.Result) { second.result <- r })
+	r := second.end()
 	if r.Failure == nil || r.Failure.Kind != review.FailureUnavailable {
 		t.Errorf("the result of a call: %+v", r)
 	}

@@ -66,6 +66,20 @@ func Attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (
 	}
 }
 
+// Retry is Attempt, again and again until ctx ends or etcd has answered or refused: for a request that is to outlast the election of a leader.
+// Attempts that a member has passed on to a leader that is gone are never answered in time; they are given up for new ones.
+func Retry[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	for {
+		round, cancel := context.WithTimeout(ctx, maxAttempts*attemptAfter)
+		value, err := Attempt(round, ask)
+		again := (round.Err() != nil || transient(err)) && ctx.Err() == nil
+		cancel()
+		if err == nil || !again {
+			return value, err
+		}
+	}
+}
+
 // transient reports whether another attempt may succeed.
 func transient(err error) bool { return codeOf(err) == codes.Unavailable }
 

@@ -57,3 +57,44 @@ func TestAttempts(t *testing.T) {
 		})
 	}
 }
+
+// TestRetries asks an etcd that has no leader for a while: attempts hang, or members say that they are away.
+func TestRetries(t *testing.T) {
+	away, full := status.Error(codes.Unavailable, "away"), errors.New("full")
+	const election, limit = 5 * time.Second, 9 * time.Second
+	for name, tc := range map[string]struct {
+		hang         bool
+		refusal      error // after the election
+		lasts        time.Duration
+		want         error
+		after, orYet time.Duration
+	}{
+		"members hang during an election":     {hang: true, lasts: election, after: election, orYet: election + attemptAfter},
+		"members are away during an election": {lasts: election, after: election, orYet: election + attemptAfter},
+		"a refusal after an election":         {lasts: election, refusal: full, want: full, after: election, orYet: election + attemptAfter},
+		"a refusal at once":                   {refusal: full, want: full},
+		"members hang for ever":               {hang: true, lasts: time.Hour, want: context.DeadlineExceeded, after: limit, orYet: limit},
+		"members are away for ever":           {lasts: time.Hour, want: away, after: limit, orYet: limit + attemptAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				begun := time.Now()
+				_, err := Retry(ctx, func(ctx context.Context) (bool, error) {
+					switch {
+					case time.Since(begun) >= tc.lasts:
+						return true, tc.refusal
+					case !tc.hang:
+						return false, away
+					}
+					<-ctx.Done() // a member has passed it on to a leader that is gone
+					return false, ctx.Err()
+				})
+				if took := time.Since(begun); !errors.Is(err, tc.want) || took < tc.after || took > tc.orYet {
+					t.Errorf("%v after %v, want %v after %v to %v", err, took, tc.want, tc.after, tc.orYet)
+				}
+			})
+		})
+	}
+}
