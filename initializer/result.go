@@ -48,6 +48,8 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 		return denied(proto.CloneOf(o.GetResult())), outcomeRefused
 	case err == nil:
 		return x.initialized(o)
+	case errors.Is(err, staged.ErrNotFound) && h.lapsed():
+		err = errLapsed
 	case errors.Is(err, staged.ErrNotFound):
 		return denied(deleted(h.base.GetKey())), outcomeDeleted
 	case errors.As(err, &exists):

@@ -121,6 +121,26 @@ func (s *Store) Get(ctx context.Context, key *initializerv1.StagedKey) (*initial
 	return s.decode(answer.Kvs[0])
 }
 
+// Renew has a lease last for its time to live from now on. Errors: ErrNotFound when it has ended, ErrUnavailable.
+func (s *Store) Renew(ctx context.Context, lease LeaseID) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := etcdstore.Attempt(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		// The client would repeat a renewal without a pause while no member answers.
+		if _, err := s.options.Client.TimeToLive(ctx, lease); err != nil {
+			return nil, err
+		}
+		return s.options.Client.KeepAliveOnce(ctx, lease)
+	})
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return ErrNotFound
+	case err != nil:
+		return unavailable(err)
+	}
+	return nil
+}
+
 // Revoke ends a lease, and with it the staging of the object that Create has put under it. A lease that has ended is no error.
 // Errors: ErrUnavailable.
 func (s *Store) Revoke(ctx context.Context, lease LeaseID) error {
