@@ -146,7 +146,7 @@ func (s *Store) Renew(ctx context.Context, lease LeaseID) error {
 func (s *Store) Revoke(ctx context.Context, lease LeaseID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := etcdstore.Attempt(ctx, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+	_, err := etcdstore.Retry(ctx, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		answer, err := s.options.Client.Revoke(ctx, lease)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			err = nil
