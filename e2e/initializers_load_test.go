@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -63,7 +65,8 @@ func TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled(t *testing.T) {
 	})
 	i.mutate(t)
 
-	l := &loaded{initialized: i}
+	before := entriesOf(t, etcd)
+	l := &loaded{initialized: i, failures: map[string]int{}, differs: regexp.MustCompile(`pod-\d+|[0-9a-f-]*\d[0-9a-f-]*`)}
 	var writers sync.WaitGroup
 	for n := range creates {
 		writers.Go(func() { l.createUntilThere(t, fmt.Sprintf("pod-%03d", n)) })
@@ -83,6 +86,10 @@ func TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled(t *testing.T) {
 	l.wantAllInitializedOnce(t, creates)
 	t.Logf("%d CREATEs in %d attempts: 50%% within %s, 99%% within %s, the longest %s", creates, l.attempts.Load(),
 		l.quantile(0.5), l.quantile(0.99), l.quantile(1))
+	for _, message := range slices.Sorted(maps.Keys(l.failures)) {
+		t.Logf("%d attempts have failed: %s", l.failures[message], message)
+	}
+	t.Logf("etcd has committed %d entries; each attempt that initializes a Pod needs 5", entriesOf(t, etcd)-before)
 	for _, d := range dispatchers[1:] {
 		if metrics, err := d.Metrics(t.Context()); err == nil {
 			_, resident, _ := strings.Cut(metrics, "\nprocess_resident_memory_bytes ")
@@ -99,6 +106,30 @@ type loaded struct {
 	attempts atomic.Int32
 	mu       sync.Mutex
 	took     []time.Duration
+	failures map[string]int // attempts that failed, by their cause
+	differs  *regexp.Regexp // in messages of one cause
+}
+
+// fail counts an attempt that failed, by its message without what differs from one to the next.
+func (l *loaded) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failures[l.differs.ReplaceAllString(err.Error(), "#")]++
+}
+
+// entriesOf is how many entries etcd has committed.
+func entriesOf(t *testing.T, etcd *etcdtest.Cluster) (n uint64) {
+	t.Helper()
+	client := etcd.Client(etcd.Options(etcdtest.Root))
+	for _, endpoint := range client.Endpoints() {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // one of them may be gone
+		status, err := client.Status(ctx, endpoint)
+		cancel()
+		if err == nil {
+			n = max(n, status.RaftIndex)
+		}
+	}
+	return n
 }
 
 // createUntilThere creates a Pod as a controller does: it tries again until the Pod is there.
@@ -108,6 +139,9 @@ func (l *loaded) createUntilThere(t *testing.T, name string) {
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 4*patience, true, func(ctx context.Context) (bool, error) {
 		l.attempts.Add(1)
 		_, err := pods.Create(ctx, kube.Pod(l.namespace, name), metav1.CreateOptions{})
+		if err != nil {
+			l.fail(err)
+		}
 		if apierrors.IsAlreadyExists(err) { // in the cluster, or held by a dispatcher that was killed
 			_, err = pods.Get(ctx, name, metav1.GetOptions{})
 		}

@@ -3,13 +3,16 @@ package initializer_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/initializer"
+	"github.com/portcullis-mesh/portcullis/initializer/staged"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -130,7 +133,7 @@ func TestACrashedDispatcherLeavesNothing(t *testing.T) {
 	m := newMesh(t)
 	d, other := m.dispatcher(initializer.Options{Now: func() time.Time { return time.Unix(1000, 0) }}), m.dispatcher(initializer.Options{})
 	r := podReview("prod", "r1", pod("p"))
-	r.Deadline = time.Unix(1000, 0) // its time is over at once: the lease is the reserve
+	r.Deadline = time.Unix(1000, 0) // its time is over at once: the lease is not renewed
 	call := start(t, d.stage(r), pod("p"), first)
 	o := controller{t, other.store, first}.turn()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -138,10 +141,114 @@ func TestACrashedDispatcherLeavesNothing(t *testing.T) {
 	if _, err := other.store.Wait(ctx, o); err == nil || ctx.Err() != nil { // nobody releases it
 		t.Errorf("the end of the lease: %v", err)
 	}
-	if s := call.end().Verdict.GetStatus(); s.GetReason() != "Conflict" {
-		t.Errorf("status %v", s)
+	if r := call.end(); r.Failure == nil || r.Failure.Kind != review.FailureUnavailable { // nobody has deleted it
+		t.Errorf("result %+v", r)
 	}
 	other.gone()
+}
+
+// A dispatcher that does not reach etcd any more loses its object long before the time of the review is over, so that another dispatcher may
+// take the next CREATE. Its own review fails, and is not told that somebody has deleted the object.
+func TestADispatcherThatIsCutOffLosesItsObject(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	cut, o := etcd.Followers()[0], etcd.Options(etcdtest.User)
+	alone, others := o, o
+	alone.Endpoints, others.Endpoints = nil, nil
+	for i, member := range etcd.Members {
+		if member == cut {
+			alone.Endpoints = append(alone.Endpoints, o.Endpoints[i])
+		} else {
+			others.Endpoints = append(others.Endpoints, o.Endpoints[i])
+		}
+	}
+	d, other := (&mesh{t, etcd.Client(alone)}).dispatcher(initializer.Options{}), (&mesh{t, etcd.Client(others)}).dispatcher(initializer.Options{})
+	r := podReview("prod", "r1", pod("p"))
+	r.Deadline = time.Now().Add(patience)
+	h := d.stage(r)
+	lost := start(t, h, pod("p"), first)
+	held := controller{t, other.store, first}.turn()
+	for uid := ""; uid == ""; uid, _ = h.Staged() { // its dispatcher has the answer too
+		wait(t.Context(), 5*time.Millisecond)
+	}
+
+	cut.Clients.Cut()
+	ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+	defer cancel()
+	if _, err := other.store.Wait(ctx, held); !errors.Is(err, staged.ErrNotFound) {
+		t.Fatalf("the object is still there long after its dispatcher was cut off: %v", err)
+	}
+	again := start(t, other.stage(podReview("prod", "r2", pod("p"))), pod("p"), first)
+	controller{t, other.store, first}.act(labelled("a"))
+	equalJSON(t, "the next CREATE", labelled("a"), again.allowed(pod("p")))
+	cut.Clients.Heal()
+	if r := lost.end(); r.Failure == nil || r.Failure.Kind != review.FailureUnavailable {
+		t.Errorf("the result of the review that has lost its object: %+v", r)
+	}
+}
+
+// A hold that lasts longer than its lease keeps its object.
+func TestALeaseIsRenewed(t *testing.T) {
+	m := newMesh(t)
+	d := m.dispatcher(initializer.Options{})
+	call := start(t, d.stage(podReview("prod", "r1", pod("p"))), pod("p"), first)
+	c := controller{t, d.store, first}
+	c.turn()
+	leases, err := m.client.Leases(t.Context())
+	if err != nil || len(leases.Leases) != 1 {
+		t.Fatalf("leases %v, %v", leases, err)
+	}
+	for last, deadline := int64(0), time.Now().Add(patience); ; <-time.After(100 * time.Millisecond) {
+		left, err := m.client.TimeToLive(t.Context(), leases.Leases[0].ID)
+		if err != nil || left.TTL < 0 || time.Now().After(deadline) {
+			t.Fatalf("the lease is not renewed: %v, %v", left, err)
+		}
+		if last > 0 && left.TTL > last {
+			break
+		}
+		last = left.TTL
+	}
+	c.act(labelled("a"))
+	equalJSON(t, "the object", labelled("a"), call.allowed(pod("p")))
+}
+
+// An etcd that has no leader for a while, as during an election, costs a hold that while, and no more.
+func TestAHoldOutlastsAnElection(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	m := &mesh{t, etcd.Client(etcd.Options(etcdtest.User))}
+	d := m.dispatcher(initializer.Options{})
+	h := d.stage(podReview("prod", "r1", marked("p", "")))
+	call := start(t, h, marked("p", ""), first, second)
+	controller{t, d.store, first}.act(marked("p", "a"))
+	call.allowed(marked("p", ""))
+
+	gone := etcd.Followers()
+	for _, member := range gone {
+		member.Kill()
+	}
+	created := start(t, d.stage(podReview("prod", "r2", marked("q", ""))), marked("q", ""), third)
+	updated := start(t, h, marked("p", "ax"), second) // the chain has made a change
+	select {
+	case r := <-created.result:
+		t.Fatalf("the first call of a hold has ended without a leader of etcd: %+v", r)
+	case r := <-updated.result:
+		t.Fatalf("the second call of a hold has ended without a leader of etcd: %+v", r)
+	case <-time.After(3 * time.Second): // as long as an election takes
+	}
+	for _, member := range gone {
+		member.Restart()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer stop()
+	serving.Go(func() { controller{t, d.store, second}.serve(ctx, "b") })
+	serving.Go(func() { controller{t, d.store, third}.serve(ctx, "c") })
+	if got := marksOf([]byte(created.allowed(marked("q", "")))); got != "c" {
+		t.Errorf("the object of the first call was initialized by %q", got)
+	}
+	if got := marksOf([]byte(updated.allowed(marked("p", "ax")))); got != "axb" {
+		t.Errorf("the object of the second call was initialized by %q", got)
+	}
 }
 
 // An etcd that does not answer costs a review no more than its own time, and a release no more than that of its caller.
@@ -149,25 +256,29 @@ func TestAnEtcdThatHangs(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	m := &mesh{t, etcd.Client(etcd.Options(etcdtest.User))}
 	d := m.dispatcher(initializer.Options{})
-	staged := d.stage(podReview("prod", "r1", pod("p")))
-	call := start(t, staged, pod("p"), first)
+	held := d.stage(podReview("prod", "r1", pod("p")))
+	call := start(t, held, pod("p"), first)
 	controller{t, d.store, first}.turn()
 	call.cancel()
 	call.end()
 	for _, member := range etcd.Members {
 		member.Clients.Hang()
 	}
-	r := start(t, d.stage(podReview("prod", "r2", pod("q"))), pod("q"), first).end()
+	second := &asked{t: t, result: make(chan review.Result, 1)}
+	short := review.Call{Hook: &match.Hook{ID: match.HookID{Name: first}}, Deadline: time.Now().Add(100 * time.Millisecond)}
+	d.stage(podReview("prod", "r2", pod("q"))).Start(t.Context(), []review.Call{short}, []byte(pod("q")),
+		[]string{first}, nil, func(_ int, r review.Result) { second.result <- r })
+	r := second.end()
 	if r.Failure == nil || r.Failure.Kind != review.FailureUnavailable {
 		t.Errorf("the result of a call: %+v", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	staged.Release(ctx) // goes on in the background
+	held.Release(ctx) // goes on in the background
 	for _, member := range etcd.Members {
 		member.Clients.Heal()
 	}
-	staged.Release(t.Context())
+	held.Release(t.Context())
 	d.Close()
 	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
 		left, _, err := d.store.List(t.Context())

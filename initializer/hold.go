@@ -30,6 +30,7 @@ type Hold struct {
 	// Of that turn.
 	base  *initializerv1.StagedObject // the staged object without its content and its pending names
 	lease staged.LeaseID              // 0 while nothing is staged
+	leave func()                      // ends the renewal of lease
 	names []string                    // pending names that were staged last, without those that initializers have added
 	bytes int64                       // of room
 
@@ -37,6 +38,7 @@ type Hold struct {
 	seen    *initializerv1.StagedObject // the staged object as it was written or read last; nil before; written by that turn
 	calls   map[*call]struct{}          // that are not done
 	outcome string                      // of the last call
+	renewed time.Time                   // when the lease was granted or renewed last
 	ended   bool                        // Release was called
 
 	gone chan struct{} // closed when the object is gone, and the slot free
@@ -146,6 +148,9 @@ func (h *Hold) end(ctx context.Context) {
 	h.turns <- struct{}{} // cancelled calls give it back soon
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
+	if h.lease != 0 {
+		h.leave()
+	}
 	for h.lease != 0 && ctx.Err() == nil {
 		err := h.stager.options.Store.Revoke(ctx, h.lease)
 		if err == nil {
@@ -322,10 +327,12 @@ func (h *Hold) create(ctx context.Context, t *turn) error {
 		o := with(h.base)
 		o.Object, o.Pending, o.Waiting = &admissionv1.Object{Raw: t.object}, t.pending, o.Created
 		o.Together = uint32(len(t.calls))
-		written, lease, err := store.Create(ctx, o, h.until.Sub(h.stager.options.Now())+leaseReserve)
+		begun := time.Now()
+		written, lease, err := store.Create(ctx, o, leaseTTL)
 		if err == nil {
-			h.lease, h.names = lease, t.pending
+			h.names = t.pending
 			h.see(written)
+			h.keep(ctx, lease, begun)
 			return nil
 		}
 		var exists *staged.ExistsError

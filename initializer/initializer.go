@@ -39,8 +39,6 @@ const (
 const (
 	// longestReview is the time of a review without a deadline.
 	longestReview = 30 * time.Second
-	// leaseReserve is how much longer than its review a lease lasts, so that a hold never loses its object early.
-	leaseReserve = 5 * time.Second
 	// releaseTimeout bounds the attempts to end a lease. After that it lapses.
 	releaseTimeout = 10 * time.Second
 )

@@ -52,12 +52,15 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 		return denied(proto.CloneOf(o.GetResult())), outcomeRefused
 	case err == nil:
 		return x.initialized(o)
+	case errors.Is(err, staged.ErrNotFound) && h.lapsed():
+		err = errLapsed
 	case errors.Is(err, staged.ErrNotFound):
 		return denied(deleted(h.base.GetKey())), outcomeDeleted
 	case errors.As(err, &exists):
 		return denied(alreadyExists(exists)), outcomeExists
 	case errors.As(err, &full):
 		return review.Fail(review.FailureTooLarge, "%w", full), outcomeFailed
+	case errors.Is(err, staged.ErrUnavailable):
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return review.Fail(review.FailureTimeout, "initializer %q has not acted in time on uid %q, resource version %q",
 			x.pending[0], o.GetUid(), o.GetResourceVersion()), outcomeCancelled

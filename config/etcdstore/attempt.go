@@ -17,6 +17,11 @@ const (
 	attemptAfter = 500 * time.Millisecond
 	// maxAttempts bounds the attempts of one request.
 	maxAttempts = 4
+	// retryInterval is the longest time between two attempts of Retry. An attempt that a member has passed on to a leader that is gone is
+	// never answered in time, so an election costs that much more at most.
+	retryInterval = 2 * time.Second
+	// maxRetries bounds the attempts of Retry.
+	maxRetries = 20
 )
 
 // answer is the result of an attempt.
@@ -29,11 +34,23 @@ type answer[T any] struct {
 // returns the first success, and cancels and waits for the other attempts. It returns a refusal only when no other attempt is
 // left that may succeed: a commit is refused if an earlier attempt of the same one has filled the store.
 func Attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	return attempt(ctx, ask, maxAttempts, 1)
+}
+
+// Retry is Attempt for a request that is to outlast the election of a leader: it makes attempts for longer. While etcd is slow it makes fewer
+// and fewer, since each is work for etcd.
+func Retry[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	return attempt(ctx, ask, maxRetries, int(retryInterval/attemptAfter))
+}
+
+// attempt is Attempt with the largest number of attempts, and the most times attemptAfter between two of them. That time is doubled for each
+// one that is not answered.
+func attempt[T any](ctx context.Context, ask func(context.Context) (T, error), most, apart int) (T, error) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan answer[T], maxAttempts)
+	answers := make(chan answer[T], most)
 	begin := func() {
 		asking.Go(func() {
 			value, err := ask(ctx)
@@ -44,22 +61,23 @@ func Attempt[T any](ctx context.Context, ask func(context.Context) (T, error)) (
 	again := time.NewTicker(attemptAfter)
 	defer again.Stop()
 	var refusal *answer[T]
-	for begun, ended := 1, 0; ; {
+	for begun, ended, quiet := 1, 0, 0; ; {
 		select {
 		case a := <-answers:
 			ended++
 			if a.err == nil {
 				return a.value, nil
 			}
-			if refusal == nil && (!transient(a.err) || ended == maxAttempts || ctx.Err() != nil) {
+			if refusal == nil && (!transient(a.err) || ended == most || ctx.Err() != nil) {
 				refusal = &a
 			}
 			if refusal != nil && ended == begun {
 				return refusal.value, refusal.err
 			}
 		case <-again.C:
-			if refusal == nil && begun < maxAttempts {
-				begun++
+			quiet++
+			if refusal == nil && begun < most && quiet >= min(1<<max(begun-ended-1, 0), apart) {
+				begun, quiet = begun+1, 0
 				begin()
 			}
 		}

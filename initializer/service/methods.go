@@ -70,6 +70,8 @@ func (s *Service) Update(ctx context.Context, r *initializerv1.UpdateRequest) (*
 	if err != nil {
 		return nil, s.answer(err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
 	written, err := s.o.Store.Update(ctx, now.GetKey(), r.GetResourceVersion(), next)
 	if err != nil {
 		return nil, s.answer(err)

@@ -28,6 +28,8 @@ const (
 	watchBuffer = 1024
 	// sendTimeout is how long a reader of a watch may take for a message before its stream ends with ABORTED.
 	sendTimeout = 30 * time.Second
+	// updateTimeout bounds the wait for etcd in an update; the election of a leader takes less.
+	updateTimeout = 5 * time.Second
 	// bookmarkInterval is the time between two bookmarks of a watch.
 	bookmarkInterval = time.Minute
 )

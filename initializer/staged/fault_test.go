@@ -1,6 +1,7 @@
 package staged_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -61,10 +62,12 @@ func TestAWatchGoesOnAfterACut(t *testing.T) {
 	if _, err := s.Watch(t.Context(), version, 1); !errors.Is(err, staged.ErrUnavailable) {
 		t.Errorf("a watch without etcd: %v", err)
 	}
-	if _, err := s.Update(t.Context(), q.GetKey(), q.GetResourceVersion(), changed(q, `2`)); !errors.Is(err, staged.ErrUnavailable) {
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := s.Update(ctx, q.GetKey(), q.GetResourceVersion(), changed(q, `2`)); !errors.Is(err, staged.ErrUnavailable) {
 		t.Errorf("an update without etcd: %v", err)
 	}
-	if _, _, err := s.Create(t.Context(), small("s", "u5"), ttl); !errors.Is(err, staged.ErrUnavailable) {
+	if _, _, err := s.Create(ctx, small("s", "u5"), ttl); !errors.Is(err, staged.ErrUnavailable) {
 		t.Errorf("a creation without etcd: %v", err)
 	}
 	compact(t, c.Client(c.Options(etcdtest.Root)))

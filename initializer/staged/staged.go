@@ -113,5 +113,5 @@ func parseVersion(version string) (int64, error) {
 
 func formatVersion(revision int64) string { return strconv.FormatInt(revision, 10) }
 
-// requestTimeout bounds a request of etcd.
+// requestTimeout bounds a request of etcd that is not a write for a caller with a deadline.
 const requestTimeout = 2 * time.Second

@@ -16,18 +16,16 @@ import (
 )
 
 // Create stages an object under a new lease, which lasts for ttl, rounded up to whole seconds. It returns the object with its
-// resource version.
+// resource version. While etcd has no leader, it waits for one until ctx ends.
 //
 // Errors: *ExistsError, ErrUnavailable. After an error nothing stays staged, at the latest when the lease has ended.
 func (s *Store) Create(ctx context.Context, o *initializerv1.StagedObject, ttl time.Duration) (*initializerv1.StagedObject, LeaseID, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	key := keyOf(s.prefix, o.GetKey())
 	value, err := s.encode(key, o)
 	if err != nil {
 		return nil, 0, err
 	}
-	lease, err := etcdstore.Attempt(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+	lease, err := etcdstore.Retry(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 		return s.options.Client.Grant(ctx, int64((ttl+time.Second-1)/time.Second)) // a lease whose answer is lost lapses
 	})
 	if err != nil {
@@ -54,14 +52,12 @@ func (s *Store) exists(there *mvccpb.KeyValue) error {
 }
 
 // Update replaces the object of a key, and keeps its lease. It returns next with its resource version. The key of next is not
-// looked at.
+// looked at. While etcd has no leader, it waits for one until ctx ends.
 //
 // Errors: ErrNotFound, ErrConflict, ErrUnavailable (the write may have been made).
 func (s *Store) Update(
 	ctx context.Context, key *initializerv1.StagedKey, resourceVersion string, next *initializerv1.StagedObject,
 ) (*initializerv1.StagedObject, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	before, err := parseVersion(resourceVersion)
 	if err != nil || before == 0 {
 		return nil, ErrConflict
@@ -125,12 +121,32 @@ func (s *Store) Get(ctx context.Context, key *initializerv1.StagedKey) (*initial
 	return s.decode(answer.Kvs[0])
 }
 
+// Renew has a lease last for its time to live from now on. Errors: ErrNotFound when it has ended, ErrUnavailable.
+func (s *Store) Renew(ctx context.Context, lease LeaseID) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := etcdstore.Attempt(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		// The client would repeat a renewal without a pause while no member answers.
+		if _, err := s.options.Client.TimeToLive(ctx, lease); err != nil {
+			return nil, err
+		}
+		return s.options.Client.KeepAliveOnce(ctx, lease)
+	})
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return ErrNotFound
+	case err != nil:
+		return unavailable(err)
+	}
+	return nil
+}
+
 // Revoke ends a lease, and with it the staging of the object that Create has put under it. A lease that has ended is no error.
 // Errors: ErrUnavailable.
 func (s *Store) Revoke(ctx context.Context, lease LeaseID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := etcdstore.Attempt(ctx, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+	_, err := etcdstore.Retry(ctx, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		answer, err := s.options.Client.Revoke(ctx, lease)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			err = nil
@@ -160,7 +176,7 @@ type swap struct {
 
 // swap makes a write, and returns its revision. If the key has another revision it returns the value that is there, or nil.
 func (s *Store) swap(ctx context.Context, w swap) (revision int64, there *mvccpb.KeyValue, err error) {
-	answer, err := etcdstore.Attempt(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	answer, err := etcdstore.Retry(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return s.options.Client.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(w.key), "=", w.revision)).
 			Then(clientv3.OpPut(w.key, string(w.value), w.option)).
