@@ -83,7 +83,8 @@ func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string
 	return review.Result{Verdict: verdict}, outcomeInitialized
 }
 
-// timing splits the time of a call that has ended: until the object was staged, and since. If hosts were asked, theirs says who had it.
+// timing splits the time of a call that has ended: until the object was staged, and since. If hosts were asked, their timing names the
+// instance that had the call.
 func (x *call) timing() review.Timing {
 	now := time.Since(x.turn.begun)
 	staged := time.Duration(x.turn.staged.Load())

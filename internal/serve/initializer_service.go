@@ -73,7 +73,7 @@ type initializerGrants struct {
 
 var _ service.Grants = (*initializerGrants)(nil)
 
-// grantTable is what one configuration grants: the part of it that a call needs, which is small where hooks are many.
+// grantTable has the grants of one configuration: the part that a call needs, which is small where hooks are many.
 type grantTable struct {
 	next         <-chan struct{} // of the configuration, by which it is known again
 	initializers []grantedInitializer

@@ -64,7 +64,7 @@ type state struct {
 	Report      *analyze.Report   `json:"report"`
 	Timelines   []*timeline       `json:"timelines"`
 	Shadows     []analyze.Shadow  `json:"shadows"` // in whole hours, without users and cases
-	Staged      []json.RawMessage `json:"staged"`  // what is held for initializers, without its content
+	Staged      []json.RawMessage `json:"staged"`  // objects that are held for initializers, without their content
 }
 
 // cluster is a Cluster without what the page does not show, as its credentials.
@@ -129,7 +129,7 @@ func (r *reader) state(ctx context.Context, window time.Duration) (*state, error
 	return out, r.addStaged(ctx, out)
 }
 
-// addStaged adds what is held for initializers: one dispatcher knows it of all. The rest of the page needs no store.
+// addStaged adds the objects that are held for initializers: one dispatcher knows those of all. The rest of the page needs no store.
 func (r *reader) addStaged(ctx context.Context, out *state) error {
 	found, err := r.clients.staged.List(ctx, &initializerv1.ListRequest{})
 	switch status.Code(err) {

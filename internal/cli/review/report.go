@@ -265,7 +265,7 @@ func (s *stageReport) writeHooks(w io.Writer) error {
 	return printer.WriteRows(w, "  ", rows)
 }
 
-// name is the name of the hook; an initializer is told from mutating hooks.
+// name is the name of the hook. It marks initializers, which are among mutating hooks.
 func (h *hookReport) name() string {
 	if h.Stage == "" {
 		return h.Hook
