@@ -21,7 +21,8 @@ const (
 // errLapsed is that the object is gone without a deletion.
 var errLapsed = fmt.Errorf("the object has been dropped, since etcd did not answer for %s", leaseTTL)
 
-// keep has a lease renewed that was asked for at a time, until the hold ends or the time of its review is over: what is forgotten lapses.
+// keep has a lease renewed that was asked for at a time, until the hold ends or the time of its review is over. Without an end of the
+// hold the lease lapses then.
 func (h *Hold) keep(ctx context.Context, lease staged.LeaseID, begun time.Time) {
 	ctx, h.leave = context.WithDeadline(context.WithoutCancel(ctx), h.until)
 	h.lease = lease

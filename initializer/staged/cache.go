@@ -59,6 +59,13 @@ func (c *cache) wakeLocked(key string) {
 	}
 }
 
+// has reports whether there was an object of a key when etcd was heard last.
+func (c *cache) has(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries[key] != nil
+}
+
 // advanceLocked records that all changes up to a revision are here.
 func (c *cache) advanceLocked(revision int64) {
 	if revision > c.revision {

@@ -165,6 +165,29 @@ func TestOneOfEachName(t *testing.T) {
 	}
 }
 
+// A creation that is refused writes nothing to etcd, once the store has heard of the object that is there.
+func TestARefusedCreationWritesNothing(t *testing.T) {
+	client := etcd(t)
+	s := open(t, staged.Options{Client: client})
+	entries := func() uint64 {
+		status, err := client.Status(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.RaftIndex
+	}
+	create(t, s, pod("prod", "p", "u1"))
+	list(t, s) // it has heard of it
+	before := entries()
+	var exists *staged.ExistsError
+	if _, _, err := s.Create(t.Context(), pod("prod", "p", "u2"), ttl); !errors.As(err, &exists) || exists.Object.GetUid() != "u1" {
+		t.Errorf("a second one: %v", err)
+	}
+	if n := entries() - before; n > 0 {
+		t.Errorf("it took %d entries of etcd", n)
+	}
+}
+
 // The end of a lease ends the staging.
 func TestNothingStaysWithoutItsLease(t *testing.T) {
 	s := open(t, staged.Options{Client: etcd(t)})

@@ -21,6 +21,11 @@ import (
 // Errors: *ExistsError, ErrUnavailable. After an error nothing stays staged, at the latest when the lease has ended.
 func (s *Store) Create(ctx context.Context, o *initializerv1.StagedObject, ttl time.Duration) (*initializerv1.StagedObject, LeaseID, error) {
 	key := keyOf(s.prefix, o.GetKey())
+	if s.cache.has(key) { // a CREATE that is repeated while its object is held costs etcd a read, and no lease
+		if there, err := s.Get(ctx, o.GetKey()); err == nil {
+			return nil, 0, &ExistsError{Object: there}
+		}
+	}
 	value, err := s.encode(key, o)
 	if err != nil {
 		return nil, 0, err
