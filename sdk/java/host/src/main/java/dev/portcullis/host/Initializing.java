@@ -17,6 +17,7 @@ import io.grpc.StatusRuntimeException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.System.Logger.Level;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
@@ -48,7 +49,7 @@ final class Initializing {
       new ScheduledThreadPoolExecutor(1, Threads.factory("portcullis-staged-timer"));
   private final Complaints complaints = new Complaints();
   private final CountDownLatch stopped = new CountDownLatch(1);
-  private final Set<String> busy = ConcurrentHashMap.newKeySet(); // uids of the objects in work
+  private final Map<String, StagedObject> busy = new ConcurrentHashMap<>(); // as shown last, by uid
   private final Set<Invocation> running = ConcurrentHashMap.newKeySet();
 
   Initializing(StagedClient client, Settings settings, String name, Handler handler) {
@@ -72,9 +73,10 @@ final class Initializing {
     // A grant that is missing may come: only the end of the client ends this watch.
     try (StagedWatch events = new StagedWatch(client, request, Set.of())) {
       for (WatchResponse event : events) {
-        if (Staged.waits(event) && busy.add(event.getObject().getUid())) {
+        StagedObject shown = event.getObject();
+        if (Staged.waits(event) && busy.put(shown.getUid(), shown) == null) {
           slots.acquire();
-          workers.execute(() -> work(event.getObject()));
+          workers.execute(() -> work(shown));
         }
       }
     } finally {
@@ -103,35 +105,47 @@ final class Initializing {
     }
   }
 
-  /** Works on an object until it does not wait any more, and gives back the slot. */
+  /** Works on an object for as long as it is shown, and gives back the slot. */
   private void work(StagedObject first) {
-    StagedObject staged = first; // null if it has to be read again
-    long until = until(first);
-    try {
-      for (int failures = 0; !stopping() && System.nanoTime() - until < 0; ) {
-        try {
-          if (staged == null) {
-            staged = client.get(first.getKey());
-            until = until(staged);
-          }
-          if (!waits(staged, first.getUid()) || act(staged, until)) {
-            return;
-          }
-        } catch (ConflictException e) {
-          staged = null;
-          continue;
-        } catch (RuntimeException e) {
-          if (stopping() || isGone(e)) {
-            return;
-          }
-          complain(first, e);
+    StagedObject shown = first;
+    initialize(first, first);
+    // Another initializer may have had this one wait again before it was done with.
+    while (!busy.remove(first.getUid(), shown)) {
+      shown = busy.getOrDefault(first.getUid(), shown);
+      initialize(shown, null);
+    }
+    slots.release();
+  }
+
+  /**
+   * Works on an object until it does not wait any more.
+   *
+   * @param shown names the object
+   * @param now the object; null if it has to be read first
+   */
+  private void initialize(StagedObject shown, @Nullable StagedObject now) {
+    StagedObject staged = now;
+    long until = until(shown);
+    for (int failures = 0; !stopping() && System.nanoTime() - until < 0; ) {
+      try {
+        if (staged == null) {
+          staged = client.get(shown.getKey());
+          until = until(staged);
         }
+        if (!waits(staged, shown.getUid()) || act(staged, until)) {
+          return;
+        }
+      } catch (ConflictException e) {
         staged = null;
-        rest(failures++);
+        continue;
+      } catch (RuntimeException e) {
+        if (stopping() || isGone(e)) {
+          return;
+        }
+        complain(shown, e);
       }
-    } finally {
-      busy.remove(first.getUid());
-      slots.release();
+      staged = null;
+      rest(failures++);
     }
   }
 

@@ -215,6 +215,9 @@ public final class StagedClient implements AutoCloseable {
     ManagedChannel channel;
     try {
       List<String> ips = settings.resolver().resolve(address.host());
+      if (ips.isEmpty()) {
+        throw new IOException("the name has no addresses");
+      }
       String ip = ips.get(Math.floorMod(dials.getAndIncrement(), ips.size()));
       String name = settings.serverName().isEmpty() ? address.host() : settings.serverName();
       channel =

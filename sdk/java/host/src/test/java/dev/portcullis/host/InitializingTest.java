@@ -344,6 +344,27 @@ class InitializingTest {
   }
 
   @Test
+  void anObjectThatWaitsAgainBeforeItIsDoneWithIsWorkedOnAgain() throws Exception {
+    CountDownLatch shown = new CountDownLatch(1);
+    service.afterUpdate(
+        () -> {
+          try {
+            service.takeUpdated(OTHER);
+            service.pend("a", NAME); // OTHER has put it there.
+            service.stage("b", "{}", NAME);
+            service.takeUpdated(); // It was shown behind the other one.
+          } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+          }
+          shown.countDown();
+        });
+    initialize(labelling());
+    service.stage("a", "{}", NAME, OTHER);
+    shown.await();
+    service.takeUpdated();
+  }
+
+  @Test
   void anObjectThatIsShownTwiceIsWorkedOnOnce() throws Exception {
     CountDownLatch begun = new CountDownLatch(1);
     CountDownLatch release = new CountDownLatch(1);

@@ -64,6 +64,7 @@ final class StagedService extends InitializerServiceGrpc.InitializerServiceImplB
   private final List<Change> history = new ArrayList<>();
   private final List<Watch> watches = new ArrayList<>();
   private final Queue<Runnable> beforeUpdates = new ArrayDeque<>();
+  private final Queue<Runnable> afterUpdates = new ArrayDeque<>();
   private final Queue<Status> watchFaults = new ArrayDeque<>();
   private long version = 100;
 
@@ -127,6 +128,12 @@ final class StagedService extends InitializerServiceGrpc.InitializerServiceImplB
     return write(now, now.toBuilder().setObject(raw(object)).build());
   }
 
+  /** Has an object wait for others, as another caller does. */
+  synchronized void pend(String name, String... pending) {
+    StagedObject now = now(name);
+    write(now, now.toBuilder().clearPending().addAllPending(List.of(pending)).build());
+  }
+
   /** Ends the hold of an object. */
   synchronized void end(String name) {
     StagedObject gone = now(name);
@@ -141,6 +148,11 @@ final class StagedService extends InitializerServiceGrpc.InitializerServiceImplB
   /** Has something happen between the next Update and the object. */
   synchronized void beforeUpdate(Runnable action) {
     beforeUpdates.add(action);
+  }
+
+  /** Has something happen between the next Update of an object and its answer. */
+  synchronized void afterUpdate(Runnable action) {
+    afterUpdates.add(action);
   }
 
   /** Has the next Watch end like this before its bookmark. */
@@ -227,7 +239,15 @@ final class StagedService extends InitializerServiceGrpc.InitializerServiceImplB
       if (before != null) {
         before.run();
       }
-      answer(to, UpdateResponse.newBuilder().setObject(updated(request)).build());
+      StagedObject after = updated(request);
+      Runnable then;
+      synchronized (this) {
+        then = afterUpdates.poll();
+      }
+      if (then != null) {
+        then.run();
+      }
+      answer(to, UpdateResponse.newBuilder().setObject(after).build());
     } catch (RuntimeException e) {
       to.onError(e);
     }

@@ -23,6 +23,7 @@ import io.grpc.Status.Code;
 import io.grpc.StatusRuntimeException;
 import io.grpc.TlsServerCredentials;
 import java.io.UncheckedIOException;
+import java.net.UnknownHostException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Iterator;
@@ -339,15 +340,15 @@ class StagedTest {
       assertEquals(Code.UNAVAILABLE, codeOf(() -> two.list(MINE)));
       assertEquals(List.of(a), two.list(MINE).getObjectsList());
     }
-    try (StagedClient none =
-        StagedClient.builder("mesh.example:1")
-            .tls(Tls.plaintext())
-            .resolver(
-                name -> {
-                  throw new java.net.UnknownHostException(name);
-                })
-            .build()) {
-      assertEquals(Code.UNAVAILABLE, codeOf(() -> none.list(MINE)));
+    Resolver unknown =
+        name -> {
+          throw new UnknownHostException(name);
+        };
+    for (Resolver resolver : List.of(unknown, name -> List.of())) {
+      try (StagedClient none =
+          StagedClient.builder("mesh.example:1").tls(Tls.plaintext()).resolver(resolver).build()) {
+        assertEquals(Code.UNAVAILABLE, codeOf(() -> none.list(MINE)));
+      }
     }
   }
 }
