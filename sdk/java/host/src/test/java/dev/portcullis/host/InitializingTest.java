@@ -14,8 +14,10 @@ import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -304,10 +306,14 @@ class InitializingTest {
               return Response.allow();
             });
     for (String name : List.of("a", "b", "c", "d")) {
-      service.stage(name, "{}", NAME);
+      service.stage(name, "{}", Integer.MAX_VALUE, NAME); // Their holds do not end.
     }
     take(begun);
     take(begun);
+    while (Stream.of(controller.getStackTrace())
+        .noneMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()))) {
+      Thread.onSpinWait(); // until it waits for a slot
+    }
     client.close();
     assertEquals("returned", controller.awaitEnd());
     assertEquals(2, interrupted.size());
