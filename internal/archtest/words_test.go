@@ -19,7 +19,7 @@ var indirectWords = regexp.MustCompile(`(?i)\b(nobody|somebody|anybody|whoever|w
 // mostIndirectWords is a ratchet: the number that the comments of product code may still have, by top-level folder. The target is 0.
 // A change that lowers a count lowers the number here.
 func mostIndirectWords() map[string]int {
-	return map[string]int{"config": 17, "conversion": 17, "dispatcher": 25, "internal": 1}
+	return map[string]int{"config": 17, "conversion": 17, "dispatcher": 24, "internal": 1}
 }
 
 func TestCommentsUseNoMoreIndirectWords(t *testing.T) {

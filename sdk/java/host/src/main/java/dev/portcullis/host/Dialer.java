@@ -7,12 +7,24 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.util.concurrent.TimeUnit;
 
-/** Makes the connection of one session. */
+/** Makes connections to one address. */
 final class Dialer {
   private Dialer() {}
 
-  /** Returns a channel to one address, which connects when a stream is opened. */
+  /** Returns the channel of a session, which connects when a stream is opened. */
   static ManagedChannel dial(Settings settings, DialPlan.Endpoint at) throws IOException {
+    // No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of
+    // a session.
+    return builder(settings, at).build();
+  }
+
+  /** Whether connections can be secured, so far as that is seen without any. */
+  static void check(Settings settings) throws IOException {
+    dial(settings, new DialPlan.Endpoint(new HostPort("127.0.0.1", 1), "localhost")).shutdownNow();
+  }
+
+  /** Begins a channel without keepalive. */
+  static NettyChannelBuilder builder(Settings settings, DialPlan.Endpoint at) throws IOException {
     InetSocketAddress address = new InetSocketAddress(at.address().host(), at.address().port());
     if (address.isUnresolved()) {
       throw new IOException("unknown host " + at.address().host());
@@ -35,9 +47,6 @@ final class Dialer {
         .flowControlWindow(Limits.WINDOW_BYTES)
         .withOption(
             ChannelOption.CONNECT_TIMEOUT_MILLIS,
-            (int) TimeUnit.NANOSECONDS.toMillis(Limits.CONNECT_TIMEOUT))
-        // No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock
-        // of a session.
-        .build();
+            (int) TimeUnit.NANOSECONDS.toMillis(Limits.CONNECT_TIMEOUT));
   }
 }

@@ -72,8 +72,7 @@ public final class Host implements AutoCloseable {
     }
     Settings.check(settings);
     try {
-      Dialer.dial(settings, new DialPlan.Endpoint(new HostPort("127.0.0.1", 1), "localhost"))
-          .shutdownNow();
+      Dialer.check(settings);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
