@@ -69,9 +69,11 @@ func (h *Hold) Start(
 	ctx, t.stop = context.WithDeadline(context.WithoutCancel(ctx), latest)
 	t.left.Store(int32(len(calls)))
 	for i, c := range calls {
-		x := &call{turn: t, pending: pending[max(0, slices.Index(pending, c.Hook.ID.Name)):], done: func(r review.Result) { done(i, r) }}
-		x.over, x.end = context.WithCancel(context.WithoutCancel(ctx))
-		t.calls = append(t.calls, x)
+		over, end := context.WithCancel(context.WithoutCancel(ctx))
+		t.calls = append(t.calls, &call{
+			turn: t, pending: pending[max(0, slices.Index(pending, c.Hook.ID.Name)):], over: over, end: end,
+			done: func(r review.Result) { done(i, r) },
+		})
 	}
 	if !h.add(t) {
 		t.cancel()
@@ -273,7 +275,9 @@ func (t *turn) run(ctx context.Context) {
 		err = ctx.Err()
 	}
 	for _, x := range t.calls {
-		x.finish(x.result(ctx, err))
+		if x.over.Err() == nil {
+			x.finish(x.result(ctx, err))
+		}
 	}
 }
 
@@ -291,7 +295,8 @@ func (t *turn) stage(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if slices.Equal(next.GetPending(), h.seen.GetPending()) && max(next.GetTogether(), 1) == max(h.seen.GetTogether(), 1) && same(t.object, h.seen.GetObject().GetRaw()) {
+		asked := max(next.GetTogether(), 1) == max(h.seen.GetTogether(), 1) && slices.Equal(next.GetPending(), h.seen.GetPending())
+		if asked && same(t.object, h.seen.GetObject().GetRaw()) {
 			h.names = t.pending
 			return nil
 		}

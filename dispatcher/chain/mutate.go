@@ -16,8 +16,9 @@ const lastRound = 1
 
 // Mutate runs mutating hooks in order on the evolving object: each is matched with, and called with, the object as the hooks
 // before it left it (SEMANTICS C3). If a hook changed the object, the hooks with reinvocationPolicy IfNeeded that were called
-// before the last change are called once more in a second round (C5 to C8). Initializers may act at the same time (parallel.go). Hooks may be called before their turn
-// ([Options].Speculate), but their results are applied in order: the answer is the same as without speculation.
+// before the last change are called once more in a second round (C5 to C8). Initializers may act at the same time (parallel.go).
+// Hooks may be called before their turn ([Options].Speculate), but their results are applied in order: the answer is the same as
+// without speculation.
 type Mutate struct {
 	machine
 	object  Object

@@ -71,8 +71,9 @@ func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 	m.discardAhead()
 }
 
-// patchFailure returns the kind of failure for a patch error for which the failure policy decides: the patch cannot be decoded
-// exceeds a limit, or makes another object of it than an initializer may; its time is over; or there is no memory to apply it. It returns false for other errors.
+// patchFailure returns the kind of failure for a patch error for which the failure policy decides: the patch cannot be decoded or
+// exceeds a limit, it changes what an initializer may not change, its time is over, or there is no memory to apply it. It returns
+// false for other errors.
 func patchFailure(err error) (kind review.FailureKind, ok bool) {
 	var full *memory.FullError
 	var immutable *conversion.ImmutableError

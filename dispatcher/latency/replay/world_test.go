@@ -41,7 +41,7 @@ type hook struct {
 	denials   bool // all of them are wanted
 	// initializes makes it an initializer, and parallel one that acts at the same time as others.
 	initializes, parallel bool
-	timeout   time.Duration
+	timeout               time.Duration
 }
 
 // act is what a handler does with one review.
