@@ -8,6 +8,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // aReview is the CREATE of a pod of about the given size, as an API server sends it.
@@ -74,7 +75,7 @@ func BenchmarkDecodeReviewKubernetes(b *testing.B) {
 func BenchmarkEncodeBody(b *testing.B) {
 	forSizes(b, func(body []byte) func() error {
 		review := decodeForBenchmark(b, body)
-		return func() error { wire.EncodeBody(review.GetRequest()); return nil }
+		return func() error { wire.EncodeBody(review.GetRequest(), trace.SpanContext{}); return nil }
 	})
 }
 

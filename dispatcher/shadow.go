@@ -15,6 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Limits of shadow calls in flight in one dispatcher. A call beyond them is not made, and counted as dropped.
@@ -168,7 +169,7 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 		return true
 	}
 	if s.Hook.Route.Stream && version.body.Len() == 0 {
-		version.body = wire.EncodeBody(version.message)
+		version.body = wire.EncodeBody(version.message, trace.SpanContextFromContext(ctx))
 	}
 	s.cancel = s.dispatcher.backendOf(s.Hook).Start(ctx, &CallSet{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},
