@@ -246,7 +246,7 @@ func (s *shadowCall) report(ctx context.Context, o chain.Outcome) {
 	}
 	if outcome != shadow.Dropped {
 		_, operation := operationLabel(s.request.Admission.GetOperation())
-		observe(metrics.durations.WithLabelValues(l.name, l.kind, operation, "false"), s.duration(), s.span.SpanContext())
+		observe(metrics.durations.WithLabelValues(l.name, l.kind, operation, "false"), s.duration(), exemplarOf(s.span))
 	}
 	s.span.SetAttributes(attribute.Bool("portcullis.shadow", true))
 	metrics.endCall(&s.callState, o)
