@@ -5,10 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // aReview is the CREATE of a pod of about the given size, as an API server sends it.

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // Limits of shadow calls in flight in one dispatcher. A call beyond them is not made, and counted as dropped.
