@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
@@ -74,7 +76,7 @@ func BenchmarkDecodeReviewKubernetes(b *testing.B) {
 func BenchmarkEncodeBody(b *testing.B) {
 	forSizes(b, func(body []byte) func() error {
 		review := decodeForBenchmark(b, body)
-		return func() error { wire.EncodeBody(review.GetRequest()); return nil }
+		return func() error { wire.EncodeBody(review.GetRequest(), trace.SpanContext{}); return nil }
 	})
 }
 

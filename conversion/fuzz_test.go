@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -63,7 +64,7 @@ func FuzzDecodeReview(f *testing.F) {
 func checkBody(t testing.TB, request *admissionv1.AdmissionRequest) {
 	t.Helper()
 	got := &hostv1.Review{}
-	if err := proto.Unmarshal(bytes.Join(wire.EncodeBody(request).Buffers(), nil), got); err != nil || !proto.Equal(request, got.GetRequest()) {
+	if err := proto.Unmarshal(bytes.Join(wire.EncodeBody(request, trace.SpanContext{}).Buffers(), nil), got); err != nil || !proto.Equal(request, got.GetRequest()) {
 		t.Fatalf("the body differs (-want +got), %v:\n%s", err, cmp.Diff(request, got.GetRequest(), protocmp.Transform()))
 	}
 }

@@ -85,7 +85,7 @@ type Capacity interface {
 type CallSet struct {
 	// Request is the request in the version that the hooks take.
 	Request *admissionv1.AdmissionRequest
-	// Body is Request, encoded once for all hosts; it may be empty for webhooks.
+	// Body is Request and the trace of the review, encoded once for all hosts; it may be empty for webhooks.
 	Body wire.Body
 	// Reservation accounts for the memory of Request and Body; nil if there is no ledger. The review holds it until the calls have
 	// ended. A backend that needs Request or Body for longer retains it.

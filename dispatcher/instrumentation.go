@@ -187,10 +187,18 @@ func counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// observe records a duration, with its trace as exemplar if that is sampled.
-func observe(o prometheus.Observer, took time.Duration, span trace.SpanContext) {
-	if exemplars, ok := o.(prometheus.ExemplarObserver); ok && span.IsSampled() {
-		exemplars.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": span.TraceID().String()})
+// exemplarOf is the trace of a span as the exemplar of observations; nil unless it is sampled.
+func exemplarOf(span trace.Span) prometheus.Labels {
+	if c := span.SpanContext(); c.IsSampled() {
+		return prometheus.Labels{"trace_id": c.TraceID().String()}
+	}
+	return nil
+}
+
+// observe records a duration, with an exemplar unless that is nil. The exemplar is only read.
+func observe(o prometheus.Observer, took time.Duration, exemplar prometheus.Labels) {
+	if exemplars, ok := o.(prometheus.ExemplarObserver); ok && exemplar != nil {
+		exemplars.ObserveWithExemplar(took.Seconds(), exemplar)
 		return
 	}
 	o.Observe(took.Seconds())
@@ -207,7 +215,7 @@ func (i *instrumentation) endReview(
 	} else if outcome = string(a.Outcome()); a.Failed {
 		span.SetStatus(codes.Error, a.Response.GetStatus().GetMessage())
 	}
-	observe(i.reviews.WithLabelValues(i.clusterLabel(r.Admission.GetCluster()), stageLabel(r.Stage), outcome), took, span.SpanContext())
+	observe(i.reviews.WithLabelValues(i.clusterLabel(r.Admission.GetCluster()), stageLabel(r.Stage), outcome), took, exemplarOf(span))
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String(attrOutcome, outcome), attribute.String("portcullis.revision", a.Revision))
 	}

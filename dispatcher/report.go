@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
@@ -29,7 +31,7 @@ const (
 // review, since only then it is known which verdicts counted. Error texts of hosts appear in spans and log only, not in
 // the answer to the client.
 func (x *run) report(ctx context.Context) {
-	series := x.dispatcher.metrics.seriesOf(x.snapshot)
+	series, exemplar := x.dispatcher.metrics.seriesOf(x.snapshot), exemplarOf(x.span)
 	record := x.beginRecord()
 	for o := range x.machine.Outcomes().All {
 		var c *callState
@@ -45,7 +47,7 @@ func (x *run) report(ctx context.Context) {
 			x.dispatcher.recordShadow(ctx, x.request, o.Hook, shadow.Call{Outcome: shadow.Failed, Message: o.Reason})
 		}
 		x.changeRates.learnOutcome(o)
-		x.dispatcher.metrics.countOutcome(series, x.request, o, c)
+		x.dispatcher.metrics.countOutcome(series, x.request, o, c, exemplar)
 		if o.Effect == chain.FailedOpen || o.Effect == chain.FailedClosed {
 			x.logFailure(ctx, o, c)
 		}
@@ -57,14 +59,14 @@ func (x *run) report(ctx context.Context) {
 
 // countOutcome counts the outcome of a hook as mutatingDispatcher and validatingDispatcher of kube-apiserver do. c is nil if
 // the hook was not called. Cancelled calls are counted as failures only, since their duration is not known.
-func (i *instrumentation) countOutcome(series *allowedSeries, r *review.Request, o chain.Outcome, c *callState) {
+func (i *instrumentation) countOutcome(series *allowedSeries, r *review.Request, o chain.Outcome, c *callState, exemplar prometheus.Labels) {
 	if c != nil && o.Failure == nil && o.Effect != chain.Undecided {
 		series.phasesFor(i, o.Hook).observe(o)
 	}
 	if (o.Effect == chain.Allowed || o.Effect == chain.Patched) && c != nil {
 		s := series.seriesFor(i, o.Hook, r.Admission.GetOperation())
 		s.requests.Inc()
-		observe(s.durations, c.duration(), c.span.SpanContext())
+		observe(s.durations, c.duration(), exemplar)
 		return
 	}
 	if o.Effect == chain.Discarded || o.Effect == chain.Shadowed {
@@ -109,7 +111,7 @@ func (i *instrumentation) countOutcome(series *allowedSeries, r *review.Request,
 	}
 	i.requests.WithLabelValues(name, kind, operation, status, rejected).Inc()
 	if c != nil {
-		observe(i.durations.WithLabelValues(name, kind, operation, rejected), c.duration(), c.span.SpanContext())
+		observe(i.durations.WithLabelValues(name, kind, operation, rejected), c.duration(), exemplar)
 	}
 }
 

@@ -249,7 +249,7 @@ func (x *run) phases() phases { return x.reviewContext.cluster.phases }
 
 func (x *run) encode(v *versionedRequest) {
 	if v.body.Len() == 0 {
-		v.body = wire.EncodeBody(v.message)
+		v.body = wire.EncodeBody(v.message, x.span.SpanContext())
 		x.dispatcher.metrics.countEncoding(v.body.Len())
 		x.phases().end(phaseEncoded)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -168,7 +169,7 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 		return true
 	}
 	if s.Hook.Route.Stream && version.body.Len() == 0 {
-		version.body = wire.EncodeBody(version.message)
+		version.body = wire.EncodeBody(version.message, trace.SpanContextFromContext(ctx))
 	}
 	s.cancel = s.dispatcher.backendOf(s.Hook).Start(ctx, &CallSet{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},
@@ -245,7 +246,7 @@ func (s *shadowCall) report(ctx context.Context, o chain.Outcome) {
 	}
 	if outcome != shadow.Dropped {
 		_, operation := operationLabel(s.request.Admission.GetOperation())
-		observe(metrics.durations.WithLabelValues(l.name, l.kind, operation, "false"), s.duration(), s.span.SpanContext())
+		observe(metrics.durations.WithLabelValues(l.name, l.kind, operation, "false"), s.duration(), exemplarOf(s.span))
 	}
 	s.span.SetAttributes(attribute.Bool("portcullis.shadow", true))
 	metrics.endCall(&s.callState, o)

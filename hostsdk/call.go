@@ -10,9 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
@@ -139,18 +137,16 @@ func whyNotStarted(ctx context.Context) string {
 //	the request is malformed    error, with the reason; the handler was not called
 func (c *caller) handle(inv *invocation, started time.Time) {
 	ctx, span := c.tracing.start(inv, started)
-	defer span.End()
+	defer endSpan(span, inv, started)
 	v := &inv.verdict
 	response, err := c.guard(ctx, inv)
 	if err == nil && response.plain() {
 		v.Outcome = c.allow
-		judged(span, true)
 		return
 	}
 	if err == nil {
 		answer, wrong := response.message(inv.hook.id.stage)
 		if wrong == nil {
-			judged(span, answer.GetAllowed())
 			v.Outcome = &hostv1.Verdict_Response{Response: answer}
 			return
 		}
@@ -187,13 +183,6 @@ func (c *caller) encode(b []byte, v *hostv1.Verdict) []byte {
 		return wire.AppendAllow(b, v.GetCallId(), v.GetHookIndex(), v.GetQueueUs(), v.GetHandleUs())
 	}
 	return encodeVerdict(b, v)
-}
-
-// judged sets the attribute of a span that is recorded.
-func judged(span trace.Span, allowed bool) {
-	if span.IsRecording() {
-		span.SetAttributes(attribute.Bool("portcullis.allowed", allowed))
-	}
 }
 
 // guard calls the handler and turns a panic into an error. It logs runtime.Goexit, as FailNow of a test calls it: that cannot be

@@ -28,6 +28,9 @@ type tracing struct {
 	unsampled atomic.Int64 // in traces that are not sampled; samplesItself after it sampled one of them
 }
 
+// spanAttributes is how many attributes the span of a handler gets at most.
+const spanAttributes = 6
+
 // samplesItself marks a tracer that is asked about each trace that is not sampled.
 const samplesItself = -1
 
@@ -66,7 +69,7 @@ func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.
 		t.learn(span.IsRecording(), now)
 	}
 	if span.IsRecording() {
-		explain(span, inv, now)
+		span.AddEvent("queued", trace.WithTimestamp(now))
 	}
 	return spanCtx, span
 }
@@ -80,15 +83,22 @@ func (t *tracing) learn(sampled bool, now time.Time) {
 	}
 }
 
-func explain(span trace.Span, inv *invocation, started time.Time) {
-	span.AddEvent("queued", trace.WithTimestamp(started))
-	span.SetAttributes(
-		attribute.String("portcullis.hook", inv.hook.id.name),
-		attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
-		attribute.String("k8s.cluster.name", inv.subject().Cluster()),
-		attribute.Float64("portcullis.queue.duration", started.Sub(inv.received).Seconds()),
-		attribute.Int64("portcullis.call", int64(inv.id)),
-	)
+// endSpan ends the span of a handler with its attributes. They are set at once: the span doubles its room each time.
+func endSpan(span trace.Span, inv *invocation, started time.Time) {
+	if span.IsRecording() {
+		attributes := append(make([]attribute.KeyValue, 0, spanAttributes),
+			attribute.String("portcullis.hook", inv.hook.id.name),
+			attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
+			attribute.String("k8s.cluster.name", inv.subject().Cluster()),
+			attribute.Float64("portcullis.queue.duration", started.Sub(inv.received).Seconds()),
+			attribute.Int64("portcullis.call", int64(inv.id)),
+		)
+		if answer := inv.verdict.GetResponse(); answer != nil {
+			attributes = append(attributes, attribute.Bool("portcullis.allowed", answer.GetAllowed()))
+		}
+		span.SetAttributes(attributes...)
+	}
+	span.End()
 }
 
 // remote adds the call's span in the dispatcher to ctx. The traceparent of a frame is that of the whole review, which may

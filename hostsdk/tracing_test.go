@@ -72,7 +72,7 @@ func TestASpanDecodesNoRequest(t *testing.T) {
 	inv := asking(t, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	inv.review.request.encoded = marshal(t, asked())
 	_, span := tracing.start(inv, start)
-	span.End()
+	endSpan(span, inv, start)
 	if inv.review.request.decoded.Load() != nil {
 		t.Error("the request was decoded")
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -54,7 +55,7 @@ func StartStreams(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*Str
 	x := &Streams{joined: make(chan *stream, s.Hosts), server: grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(keys.Server("h2"))), grpc.ForceServerCodecV2(codec{}), grpc.WaitForHandlers(true),
 	)}
-	for _, b := range wire.EncodeBody(request).Buffers() {
+	for _, b := range wire.EncodeBody(request, trace.SpanContext{}).Buffers() {
 		x.frame = append(x.frame, mem.SliceBuffer(b))
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")

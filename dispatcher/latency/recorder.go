@@ -229,18 +229,16 @@ func (s *Series) addCall(c *Call, size int, slot uint64) (grown int64) {
 
 // instanceOf returns the counts of an instance; past MaxInstances those of all others.
 func (s *Series) instanceOf(name string) (n *Instance, grown int64) {
-	i := slices.IndexFunc(s.Instances, func(i Instance) bool { return i.Name == name })
-	if i < 0 {
-		if len(s.Instances) >= MaxInstances {
-			name = ""
-			i = slices.IndexFunc(s.Instances, func(i Instance) bool { return i.Name == "" })
-		}
-		if i < 0 {
-			s.Instances = append(s.Instances, Instance{Name: name})
-			i, grown = len(s.Instances)-1, instanceBytes
+	for i := range s.Instances {
+		if n = &s.Instances[i]; n.Name == name {
+			return n, 0
 		}
 	}
-	return &s.Instances[i], grown
+	if len(s.Instances) >= MaxInstances && name != "" {
+		return s.instanceOf("")
+	}
+	s.Instances = append(s.Instances, Instance{Name: name})
+	return &s.Instances[len(s.Instances)-1], instanceBytes
 }
 
 func (n *Instance) add(c *Call, took time.Duration, slot uint64) {

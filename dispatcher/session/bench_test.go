@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"go.opentelemetry.io/otel/trace"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -62,7 +63,7 @@ func fanOut(b *testing.B, size, hosts int) {
 	}
 	done := make(chan review.Result, hosts)
 	for b.Loop() {
-		batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request)}
+		batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
 		for _, h := range snapshot.Hooks() {
 			batch.Calls = append(batch.Calls, review.Call{Hook: h, Deadline: time.Now().Add(time.Minute)})
 		}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -159,7 +160,7 @@ func (m *mesh) startFor(long time.Duration, names ...string) *results {
 	m.t.Helper()
 	out := &results{t: m.t, byHook: map[string]review.Result{}, cancel: map[string]func(){}}
 	request := &admissionv1.AdmissionRequest{Uid: "u", Cluster: m.cluster, Object: &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)}}
-	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request)}
+	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
 	for _, name := range names {
 		i := slices.IndexFunc(m.snapshot.Hooks(), func(h *match.Hook) bool { return h.ID.Name == name })
 		batch.Calls = append(batch.Calls, review.Call{

@@ -166,8 +166,8 @@ func (r *Registry) all() []*hostSession {
 }
 
 // Start implements [dispatcher.Backend].
-func (r *Registry) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
-	return pool.Start(ctx, b, r.hooks.Load(), r.metrics.hedges, done)
+func (r *Registry) Start(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+	return pool.Start(b, r.hooks.Load(), r.metrics.hedges, done)
 }
 
 // Spare implements [dispatcher.Capacity].

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -109,7 +110,7 @@ func (m *mesh) ask(bytesOfObject int) (result <-chan review.Result, cancel func(
 func (m *mesh) askAbout(object []byte) (result <-chan review.Result, cancel func(int)) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
 	batch := &dispatcher.CallSet{
-		Request: request, Body: wire.EncodeBody(request),
+		Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}),
 		Calls: []review.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(time.Minute)}},
 	}
 	got := make(chan review.Result, 1)

@@ -3,6 +3,7 @@ package wire
 import (
 	"slices"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -11,32 +12,35 @@ import (
 // MaxPieces is how many pieces a [Body] consists of at most: two for each of the three objects of a request.
 const MaxPieces = 6
 
-// Body is an AdmissionRequest encoded as the last field of a Review: tag, length, message. It is the same for every host that
-// gets the request, so it is made once and shared. Immutable; the zero value is no field at all.
+// Body is the last fields of an encoded Review: its trace, and its AdmissionRequest as tag, length, message. They are the same for every host
+// that gets the request, so they are made once and shared. Immutable; the zero value is no field at all.
 type Body struct {
 	buffers [][]byte
 	length  int
 }
 
-// Buffers returns the body in pieces; concatenated they are the field. The pieces that are objects are those of the
+// Buffers returns the body in pieces; concatenated they are the fields. The pieces that are objects are those of the
 // request, not copies. Neither the list nor the pieces may be changed.
 func (b Body) Buffers() [][]byte { return b.buffers }
 
 // Len is the length of the body in bytes.
 func (b Body) Len() int { return b.length }
 
-// EncodeBody encodes a request once for all hosts. req must not change as long as the body is in use. A string that is
-// not UTF-8, which protobuf forbids, is mended with U+FFFD rather than sent.
-func EncodeBody(req *admissionv1.AdmissionRequest) Body {
+// EncodeBody encodes a request and the trace of its review once for all hosts. span is that of the review; invalid without a trace. req must
+// not change as long as the body is in use. A string that is not UTF-8, which protobuf forbids, is mended with U+FFFD rather than sent.
+func EncodeBody(req *admissionv1.AdmissionRequest, span trace.SpanContext) Body {
 	objects := [...]struct {
 		field  protowire.Number
 		object *admissionv1.Object
 	}{{RequestObject, req.GetObject()}, {RequestOldObject, req.GetOldObject()}, {RequestOptions, req.GetOptions()}}
 
 	// Everything but the objects' bytes goes into one buffer. cuts are the places in it where these belong.
-	b := appendRequest(make([]byte, PrefixBytes, 1024), req)
+	var usual [traceBytes]byte
+	traced := appendTrace(usual[:0], span)
+	head := len(traced) + PrefixBytes
+	b := appendRequest(make([]byte, head, max(head, 1024)), req)
 	var cuts [len(objects)]int
-	size := -PrefixBytes
+	size := -head
 	for i, o := range objects {
 		if o.object != nil {
 			b = appendObjectHead(b, o.field, o.object)
@@ -46,8 +50,9 @@ func EncodeBody(req *admissionv1.AdmissionRequest) Body {
 	}
 	size += len(b)
 
-	start := len(b) - len(Prefix(b, PrefixBytes, ReviewRequest, size))
-	body := Body{buffers: make([][]byte, 0, MaxPieces), length: PrefixBytes - start + size}
+	start := len(b) - len(Prefix(b, head, ReviewRequest, size)) - len(traced)
+	copy(b[start:], traced)
+	body := Body{buffers: make([][]byte, 0, MaxPieces), length: head - start + size}
 	for i, o := range objects {
 		body.buffers = appendPiece(body.buffers, b[start:cuts[i]:cuts[i]])
 		body.buffers = appendPiece(body.buffers, o.object.GetRaw())

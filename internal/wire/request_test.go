@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -21,7 +22,7 @@ import (
 // checkBody checks that the pieces behind a prefix parse as a frame with an equal request, and that no object was copied.
 func checkBody(t testing.TB, request *admissionv1.AdmissionRequest) {
 	t.Helper()
-	body := wire.EncodeBody(request)
+	body := wire.EncodeBody(request, trace.SpanContext{})
 	joined := bytes.Join(body.Buffers(), nil)
 	if len(joined) != body.Len() {
 		t.Fatalf("Len is %d, the buffers hold %d", body.Len(), len(joined))
@@ -43,7 +44,7 @@ func checkBody(t testing.TB, request *admissionv1.AdmissionRequest) {
 			t.Errorf("an object of %d bytes is not referred to", len(raw))
 		}
 	}
-	if again := bytes.Join(wire.EncodeBody(request).Buffers(), nil); !bytes.Equal(again, joined) {
+	if again := bytes.Join(wire.EncodeBody(request, trace.SpanContext{}).Buffers(), nil); !bytes.Equal(again, joined) {
 		t.Error("the same request is other bytes the second time")
 	}
 }
@@ -88,7 +89,7 @@ func TestEncodeBodyOfAnything(t *testing.T) {
 }
 
 func TestEncodeBodyMendsInvalidUTF8(t *testing.T) {
-	body := wire.EncodeBody(&admissionv1.AdmissionRequest{Name: "a\xffb"})
+	body := wire.EncodeBody(&admissionv1.AdmissionRequest{Name: "a\xffb"}, trace.SpanContext{})
 	var got hostv1.Review
 	if err := proto.Unmarshal(bytes.Join(body.Buffers(), nil), &got); err != nil || got.GetRequest().GetName() != "a\ufffdb" {
 		t.Errorf("name %q, error %v", got.GetRequest().GetName(), err)
@@ -101,7 +102,7 @@ func TestEncodeBodyOfNothing(t *testing.T) {
 		t.Error("the zero Body holds something")
 	}
 	var got hostv1.Review
-	if err := proto.Unmarshal(bytes.Join(wire.EncodeBody(nil).Buffers(), nil), &got); err != nil || got.GetRequest() == nil {
+	if err := proto.Unmarshal(bytes.Join(wire.EncodeBody(nil, trace.SpanContext{}).Buffers(), nil), &got); err != nil || got.GetRequest() == nil {
 		t.Errorf("nil is read back as %v, error %v", got.GetRequest(), err)
 	}
 }

@@ -17,8 +17,8 @@ const (
 	scalarBytes = 48
 	// TraceparentBytes is the length of a W3C traceparent.
 	TraceparentBytes = 55
-	// TraceBytes is the length of an encoded traceparent with its tag and length.
-	TraceBytes = TraceparentBytes + 2
+	// traceBytes is the length of an encoded traceparent with its tag and length.
+	traceBytes = TraceparentBytes + 2
 )
 
 // HookCall is a HookCall to be encoded.
@@ -32,7 +32,7 @@ type HookCall struct {
 	Span          trace.SpanContext // of the call; its ID is sent
 }
 
-// HeadBound is a size in bytes that is at least that of the head of a frame, less its trace and its HookCalls: prefix and numbers of one Review.
+// HeadBound is a size in bytes that is at least that of the head of a frame, less its HookCalls: prefix and numbers of one Review.
 const HeadBound = PrefixBytes + scalarBytes
 
 // HookCallBound returns the number of bytes that an encoded HookCall with such texts takes at most.
@@ -57,8 +57,8 @@ func AppendHookCall(b []byte, c *HookCall) []byte {
 	})
 }
 
-// AppendTrace appends the trace of a Review as W3C trace context, if it has a valid one.
-func AppendTrace(b []byte, span trace.SpanContext) []byte {
+// appendTrace appends the trace of a Review as W3C trace context, if it has a valid one.
+func appendTrace(b []byte, span trace.SpanContext) []byte {
 	if !span.IsValid() {
 		return b
 	}

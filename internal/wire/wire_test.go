@@ -1,7 +1,9 @@
 package wire_test
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -171,4 +173,18 @@ func FuzzFields(f *testing.F) {
 			t.Fatalf("error %v with %d bytes left", err, len(rest))
 		}
 	})
+}
+
+// TestTextsAreUTF8 puts a byte that is not ASCII into each place of texts of each length around a word.
+func TestTextsAreUTF8(t *testing.T) {
+	for _, piece := range []string{"x", "\xff", "\x80", "é", "\u65e5", "\xf0\x9f\x98"} {
+		for place := range 40 {
+			for behind := range 20 {
+				text := []byte(strings.Repeat("a", place) + piece + strings.Repeat("a", behind))
+				if got, want := (wire.Field{IsBytes: true}).IsText(text), utf8.Valid(text); got != want {
+					t.Errorf("IsText of %q is %t, want %t", text, got, want)
+				}
+			}
+		}
+	}
 }

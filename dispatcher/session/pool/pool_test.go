@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -28,7 +27,7 @@ func waitingTicket(cluster string) *ticket {
 
 // ticketOf is a ticket of the first call of a call set, whose result is lost.
 func ticketOf(b *dispatcher.CallSet) *ticket {
-	return &ticket{done: func(int, review.Result) {}, request: b.Request, call: &b.Calls[0], body: stream.NewBody(b, trace.SpanContext{})}
+	return &ticket{done: func(int, review.Result) {}, request: b.Request, call: &b.Calls[0], body: stream.NewBody(b)}
 }
 
 // newPool is the pool of a hook with replicas.

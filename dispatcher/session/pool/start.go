@@ -1,10 +1,7 @@
 package pool
 
 import (
-	"context"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -21,12 +18,12 @@ type Hooks interface {
 
 // Start places the calls of a call set. Each one ends with done, once; the returned function cancels one of them. hedges counts second
 // attempts.
-func Start(ctx context.Context, b *dispatcher.CallSet, hooks Hooks, hedges *hedge.Metrics, done func(int, review.Result)) func(int) {
+func Start(b *dispatcher.CallSet, hooks Hooks, hedges *hedge.Metrics, done func(int, review.Result)) func(int) {
 	now := time.Now()
 	tickets := make([]ticket, len(b.Calls))
 	var few [8]*ticket // on the stack, unless there are more
 	todo := few[:0]
-	body := stream.NewBody(b, trace.SpanContextFromContext(ctx))
+	body := stream.NewBody(b)
 	var hedged *hedge.CallSet
 	for i := range tickets {
 		t := &tickets[i]

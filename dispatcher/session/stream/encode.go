@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -17,8 +16,8 @@ import (
 )
 
 // headBound is at least the number of bytes that the head of a frame takes, whenever it is encoded.
-func headBound(shared *Body, tickets []Ticket) int {
-	n := wire.HeadBound + len(shared.trace)
+func headBound(tickets []Ticket) int {
+	n := wire.HeadBound
 	for _, t := range tickets {
 		id := &t.Call().Hook.ID
 		n += wire.HookCallBound(id.Name, id.Configuration)
@@ -26,7 +25,7 @@ func headBound(shared *Body, tickets []Ticket) int {
 	return n
 }
 
-// appendHead appends a Review without its request: what differs from host to host.
+// appendHead appends a Review without its body: what differs from host to host.
 func appendHead(b []byte, f *reviewFrame, now time.Time) []byte {
 	b = wire.AppendNumber(b, wire.ReviewCallID, f.id)
 	for _, t := range f.tickets {
@@ -36,7 +35,7 @@ func appendHead(b []byte, f *reviewFrame, now time.Time) []byte {
 			RemainingMS: wire.Milliseconds(c.Deadline.Sub(now)), Round: c.Round, Span: c.Span,
 		})
 	}
-	return append(b, f.body.trace...)
+	return b
 }
 
 // modeOf is a mode on the wire.
@@ -53,23 +52,20 @@ func modeOf(m review.Mode) hostv1.Mode {
 	return hostv1.Mode_MODE_DECIDE
 }
 
-// Body is what all hosts get of a batch, as the transport takes it: its request and its trace. It is made once, in one piece of memory.
+// Body is what all hosts get of a batch, as the transport takes it. It is made once, in one piece of memory.
 type Body struct {
 	buffers mem.BufferSlice
 	length  int    // bytes
 	cluster string // that the review comes from
 	lease   *memory.Reservation
-	trace   []byte // of the review, as [wire.AppendTrace] encodes it
 
 	pieces [wire.MaxPieces]mem.SliceBuffer // pointed to by few
 	few    [wire.MaxPieces]mem.Buffer      // buffers
-	usual  [wire.TraceBytes]byte           // trace without a tracestate
 }
 
-// NewBody makes the body of a batch. parent is the span of the review; invalid without a trace.
-func NewBody(b *dispatcher.CallSet, parent trace.SpanContext) *Body {
+// NewBody makes the body of a batch.
+func NewBody(b *dispatcher.CallSet) *Body {
 	body := &Body{length: b.Body.Len(), cluster: b.Request.GetCluster(), lease: b.Reservation}
-	body.trace = wire.AppendTrace(body.usual[:0], parent)
 	for i, p := range b.Body.Buffers() {
 		body.pieces[i] = p
 		body.few[i] = &body.pieces[i]

@@ -36,9 +36,9 @@ func randomFrame(r *rand.Rand) (*reviewFrame, *hostv1.Review) {
 		})
 	}
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
-	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request)}
 	parent := span()
-	f := &reviewFrame{id: r.Uint64() >> r.IntN(64), body: NewBody(batch, parent)}
+	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, parent)}
+	f := &reviewFrame{id: r.Uint64() >> r.IntN(64), body: NewBody(batch)}
 	want := &hostv1.Review{CallId: f.id, Request: request}
 	if parent.IsValid() {
 		want.Traceparent = "00-" + parent.TraceID().String() + "-" + parent.SpanID().String() + "-" + parent.TraceFlags().String()
@@ -63,7 +63,7 @@ func randomFrame(r *rand.Rand) (*reviewFrame, *hostv1.Review) {
 		}
 		want.Hooks = append(want.Hooks, hook)
 	}
-	f.bound = headBound(f.body, f.tickets)
+	f.bound = headBound(f.tickets)
 	return f, want
 }
 
@@ -162,7 +162,7 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 	object := bytes.Repeat([]byte("x"), 1<<20)
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
 	batch := &dispatcher.CallSet{
-		Request: request, Body: wire.EncodeBody(request),
+		Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}),
 		Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 	}
 	s := newState(epoch, &hostv1.Hello{Capabilities: []string{CapabilityChunks}})

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -117,7 +118,7 @@ func (w *fuzzWorld) submit(n int) {
 	if n%3 == 0 { // too large for one frame
 		request.Object = &admissionv1.Object{Raw: make([]byte, MaxWholeBytes)}
 	}
-	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request), Calls: make([]review.Call, n)}
+	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}), Calls: make([]review.Call, n)}
 	tickets := make([]*ticket, n)
 	for i := range tickets {
 		batch.Calls[i].Hook, batch.Calls[i].Deadline = &match.Hook{}, w.now.Add(time.Duration(n)*TickInterval)

@@ -145,7 +145,7 @@ func newFrame(n int) *reviewFrame {
 func (s *state) submit(f *reviewFrame) {
 	s.lastID++
 	f.id, f.open, f.body = s.lastID, len(f.tickets), f.tickets[0].Body()
-	f.bound = headBound(f.body, f.tickets)
+	f.bound = headBound(f.tickets)
 	f.share = s.shares.of(f.body.cluster)
 	s.addSlots(f, f.open)
 	s.calls[f.id] = f

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -190,7 +191,7 @@ func (w *stateWorld) flags() string {
 // submit puts calls with the given names into one frame, about an object of so many bytes.
 func (w *stateWorld) submit(args []datadriven.CmdArg, bytes, seconds int) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, bytes)}}
-	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request)}
+	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
 	var tickets []*ticket
 	for _, name := range args {
 		if len(name.Vals) > 0 {
@@ -291,7 +292,7 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 		_, lease := leased(t, size)
 		request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, size)}}
 		k := &ticket{batch: &dispatcher.CallSet{
-			Request: request, Body: wire.EncodeBody(request), Reservation: lease,
+			Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}), Reservation: lease,
 			Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 		}}
 		s := newState(epoch, &hostv1.Hello{Capabilities: []string{CapabilityChunks}})

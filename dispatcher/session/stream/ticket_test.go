@@ -4,8 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -21,7 +19,7 @@ type ticket struct {
 
 func (t *ticket) Call() *review.Call { return &t.batch.Calls[t.index] }
 
-func (t *ticket) Body() *Body { return NewBody(t.batch, trace.SpanContext{}) }
+func (t *ticket) Body() *Body { return NewBody(t.batch) }
 
 func (t *ticket) Begun() time.Time { return t.begun }
 
