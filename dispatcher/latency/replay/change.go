@@ -22,7 +22,8 @@ type Change struct {
 	Deadlines map[string]time.Duration
 	// Validating are mutating hooks that are validating hooks instead.
 	Validating []string
-	// Parallel are mutating hooks whose routes let them be called before their turn (spec.speculate).
+	// Parallel are mutating hooks whose routes let them be called before their turn (spec.speculate), and initializers of hosts whose
+	// routes let them act at the same time as others (spec.parallel).
 	Parallel []string
 	// Replicas is how many more replicas hooks have.
 	Replicas map[string]int
@@ -123,7 +124,7 @@ func (c *Change) on(hooks []*match.Hook, all *reviews) (*Change, error) {
 		if d, ok := c.Deadlines[h.ID.Name]; ok {
 			changed.Timeout = d
 		}
-		if c.Speculates(h.ID.Name) {
+		if c.Speculates(h.ID.Name) && !h.Initializes() {
 			changed.Route.Speculate = true
 		}
 		if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE && slices.Contains(c.Validating, h.ID.Name) {
@@ -134,19 +135,41 @@ func (c *Change) on(hooks []*match.Hook, all *reviews) (*Change, error) {
 		}
 		out.originals[&changed] = h.ID
 	}
+	out.batch()
 	return &out, nil
+}
+
+// batch numbers the initializers that act at the same time with the change: those next to each other that may. Two that stand next to each other
+// without the change, and do not act at the same time, have an order.
+func (c *Change) batch() {
+	number := 0
+	var last *match.Hook // the one before, if it may
+	lastBatch := 0       // that it had
+	for _, h := range c.changed {
+		had := h.Batch
+		if !h.Initializes() || !h.Route.Stream || had == 0 && !c.Speculates(h.ID.Name) {
+			last = nil
+			continue
+		}
+		ordered := last != nil && had != lastBatch && had != 0 && lastBatch != 0 && c.place(c.original(h)) == c.place(c.original(last))+1
+		if last == nil || ordered {
+			number++
+		}
+		h.Batch, last, lastBatch = number, h, had
+	}
 }
 
 // check returns an error if a hook cannot be changed so.
 func check(n named, hooks []*match.Hook, all *reviews) error {
 	verb, name := n.verb, n.hook
-	mutates, initializes, found := false, false, false
+	var found, mutates, initializes, hosted bool // hosted: an initializer of hosts
 	for _, h := range hooks {
 		if h.ID.Name != name {
 			continue
 		}
 		found = true
-		mutates, initializes = mutates || h.ID.Stage == admissionv1.Stage_STAGE_MUTATE, initializes || h.Initializes()
+		mutates, hosted = mutates || h.ID.Stage == admissionv1.Stage_STAGE_MUTATE, hosted || h.Initializes() && h.Route.Stream
+		initializes = initializes || h.Initializes()
 		if verb == "validate" && all.mutates[h.ID] {
 			return fmt.Errorf("validate=%s: the hook changes objects, so it cannot be a validating hook", name)
 		}
@@ -154,8 +177,11 @@ func check(n named, hooks []*match.Hook, all *reviews) error {
 	switch {
 	case !found:
 		return fmt.Errorf("%s=%s: no such hook is in force: `portcullis get hooks` lists them", verb, name)
-	case !mutates && initializes && (verb == "validate" || verb == "parallel"):
-		return fmt.Errorf("%s=%s: an initializer neither validates nor is called ahead of its turn", verb, name)
+	case !mutates && initializes && verb == "validate":
+		return fmt.Errorf("validate=%s: an initializer does not validate", name)
+	case !mutates && hosted && verb == "parallel":
+	case !mutates && initializes && verb == "parallel":
+		return fmt.Errorf("parallel=%s: a controller acts when its name is the first of those that are pending", name)
 	case !mutates && (verb == "validate" || verb == "parallel"):
 		return fmt.Errorf("%s=%s: validating hooks are called at the same time already", verb, name)
 	}

@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,6 +52,12 @@ func TestPredictions(t *testing.T) {
 			acts:  always(map[string]act{"a": {took: 10 * ms}, "b": {took: 20 * ms}, "c": {took: 40 * ms}}),
 		}
 	}
+	initializing := serial()
+	for i := range initializing.hooks {
+		initializing.hooks[i].initializes = true
+	}
+	apart := &world{hooks: slices.Clone(initializing.hooks), acts: initializing.acts}
+	apart.hooks[0].parallel, apart.hooks[2].parallel = true, true
 	failing := &world{
 		hooks: []hook{{name: "a"}, {name: "b"}},
 		acts: func(hook, uid string) act {
@@ -106,6 +113,10 @@ func TestPredictions(t *testing.T) {
 		{"serial hooks validate", serial(), "validate=a,b,c", 70 * ms, 40 * ms, same},
 		{"one of the serial hooks validates", serial(), "validate=a", 70 * ms, 70 * ms, same},
 		{"serial hooks are called before their turn", serial(), "parallel=b,c", 70 * ms, 40 * ms, same},
+		{"initializers act at the same time", initializing, "parallel=b,c", 70 * ms, 50 * ms, same},
+		{"one initializer alone may act at the same time", initializing, "parallel=b", 70 * ms, 70 * ms, same},
+		{"the initializer between two that may act at the same time may too", apart, "parallel=b", 70 * ms, 40 * ms, same},
+		{"the initializer between two that may act at the same time is gone", apart, "without=b", 70 * ms, 40 * ms, same},
 		{"serial hooks behind one that changes the object are not", patching, "parallel=b,c", 70 * ms, 60*ms - 20*ms + 10*ms, same},
 	} {
 		got := predict(t, test.world, test.whatIf)
@@ -152,8 +163,8 @@ func TestChangesThatCannotBeMade(t *testing.T) {
 		"validate=m.example.com": "the hook changes objects",
 		"validate=v.example.com": "called at the same time already",
 		"parallel=v.example.com": "called at the same time already",
-		"validate=i.example.com": "an initializer neither validates",
-		"parallel=i.example.com": "an initializer neither validates",
+		"validate=i.example.com": "an initializer does not validate",
+		"parallel=i.example.com": "a controller acts when its name is the first",
 		"":                       "use without=HOOK",
 		"faster=m.example.com":   "use without=HOOK",
 		"without=":               "use without=HOOK",

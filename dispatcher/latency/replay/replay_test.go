@@ -89,6 +89,10 @@ func TestAReplayIsWhatHappensWhenTheChangeIsMade(t *testing.T) {
 func (w *world) change(seed uint64) (c replay.Change) {
 	r := random(seed, "change")
 	h := &w.hooks[r.IntN(len(w.hooks))]
+	if h.initializes && !h.parallel && r.IntN(2) == 0 {
+		h.parallel, c.Parallel = true, []string{h.name}
+		return c
+	}
 	if r.IntN(2) == 0 && len(w.hooks) > 1 {
 		c.Without = []string{h.name}
 		i := r.IntN(len(w.hooks))
