@@ -93,6 +93,9 @@ func (t *ticket) Timing() review.Timing {
 		if spent, ok := s.Timing(t, now); ok {
 			return spent
 		}
+		if t.queue.Load() == nil { // its result has left the session, and comes at this moment
+			return review.Timing{Host: now.Sub(t.begun), Instance: s.Instance()}
+		}
 	}
 	return review.Timing{Queued: now.Sub(t.begun)}
 }
