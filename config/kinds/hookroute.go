@@ -84,7 +84,7 @@ type HookRouteSpec struct {
 	// Before are the names of initializers that act after this one; for initializers only.
 	Before []string `json:"before,omitempty"`
 	// Parallel lets an initializer act at the same time as those next to it in the order that are parallel too, unless After or Before is about
-	// two of them; for initializers with Stream only. A CREATE whose initializers change the same field at the same time is refused.
+	// two of them; for initializers with Stream only. A CREATE in which two of them change one field to different values is refused.
 	Parallel bool `json:"parallel,omitempty"`
 }
 

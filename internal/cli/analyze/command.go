@@ -54,9 +54,9 @@ the failed reviews of each cluster and hook are kept; --slowest lists them.
 
 --what-if replays the reviews that are kept through the chain that judged them, with a change of hooks, and prints what it would have
 changed: without=HOOK (it is not called), deadline=HOOK:TIME (its timeout), validate=HOOK (a mutating hook that changes no object is a
-validating one), parallel=HOOK (spec.speculate of its route: it is called before its turn; or spec.parallel of an initializer), replicas=HOOK:+N (so many
-more replicas). Several changes are made together. Calls take the time that was recorded, but for their wait for a replica with replicas=: that is
-replayed through more slots. The time that a busy host adds itself is not known to change.
+validating one), parallel=HOOK (spec.speculate of its route: it is called before its turn; spec.parallel of an initializer),
+replicas=HOOK:+N (so many more replicas). Several changes are made together. Calls take the time that was recorded, but for their wait
+for a replica with replicas=: that is replayed through more slots. The time that a busy host adds itself is not known to change.
 -o wide prints each cluster.
 
 See "portcullis get hosts" for the state of hosts, and "portcullis explain hook NAME" for one hook.`,
