@@ -29,6 +29,8 @@ type Package struct {
 	Dir string
 	// GoFiles are the names of the files in the build, without tests.
 	GoFiles []string
+	// TestGoFiles and XTestGoFiles are the names of the files of its tests, inside and outside of the package.
+	TestGoFiles, XTestGoFiles []string
 	// Imports are the import paths of those files.
 	Imports []string
 	// Standard is true for the standard library.
@@ -60,7 +62,7 @@ func Load(ctx context.Context, dir string) (*Graph, error) {
 	}
 	g := &Graph{Module: strings.TrimSpace(string(out)), Packages: map[string]*Package{}}
 	// -e: a package that does not build is the compiler's business, its imports are still ours.
-	out, err = goCommand(ctx, dir, "list", "-e", "-deps", "-json=ImportPath,Name,Dir,GoFiles,Imports,Standard", g.Module+"/...")
+	out, err = goCommand(ctx, dir, "list", "-e", "-deps", "-json=ImportPath,Name,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,Standard", g.Module+"/...")
 	if err != nil {
 		return nil, err
 	}
