@@ -27,24 +27,28 @@ FUZZTIME ?= 20s
 help: ## Describe the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all
-all: build test lint checkgenerate breaking ## Everything that decides whether a change is good
-
 .PHONY: build
 build: ## Build .tmp/bin/portcullis
-	go build -o $(BIN)/portcullis ./cmd/portcullis
+	@new=$$(go list -deps -f '{{if .Stale}}x{{end}}' ./cmd/portcullis | grep -c x || true); ((new < 300)) || echo \
+		"compiling $$new packages, most of them of Kubernetes, client-go and etcd: minutes for the first build, seconds for later ones"
+	go build -ldflags='-s -w' -o $(BIN)/portcullis ./cmd/portcullis # as a release does
 
 .PHONY: run
 run: build ## Run everything in one process, with a sample configuration and a sample host
 	$(BIN)/portcullis dev
 
-.PHONY: test
-test: ## All tests: unit and in-memory mesh under the race detector, a real kube-apiserver, the SDKs of other languages
-	@.ci/phases "unit (race detector)" "$(MAKE) unit" "chart" "$(MAKE) charttest" "dashboards and alerts" "$(MAKE) monitoringtest" "SDKs" "$(MAKE) sdks" "end to end" "$(MAKE) e2e" "benchmarks, once each" "$(MAKE) benchtest"
+# The three circles of tests (CONTRIBUTING.md): internal/circles has the table of their steps. `go run ./internal/circles gate lint` runs one step.
+.PHONY: test gate soak
+test: ## Show that this checkout works: unit tests, the mesh in memory, a real kube-apiserver
+	@go run ./internal/circles test
+gate: ## The rest of .ci/run: the race detector, more of the real kube-apiserver, chart, changed SDKs, lint, generated code
+	@go run ./internal/circles gate
+soak: ## Every test with its largest counts, and everything that is built and generated: a night; the report is .tmp/soak/report.md
+	@go run ./internal/circles soak
 
 .PHONY: unit
-unit: ## Tests of this module under the race detector
-	go test -race -timeout 20m $(TESTFLAGS) ./... # a package of a minute of CPU time takes 10 on a machine that is busy
+unit: ## Tests of this module under the race detector, and of the modules that hosts link
+	go test -race -timeout 20m $(TESTFLAGS) ./...
 	for module in $(PARTS); do go test -C $$module -race -timeout 20m $(TESTFLAGS) ./...; done # each with the versions that it requires at least
 
 # How the test host of each SDK starts, from the root; its check makes it. Memory is limited where the runtime keeps what is free.
@@ -97,6 +101,9 @@ page-go $(LANGUAGES:%=page-%): page-%:
 	@go test ./examples -count=1 -v -timeout 40m -run TestThePage -args -language $*
 
 # It needs root. The tools are those of this machine, and not those of the base images.
+.PHONY: images
+images: image-go $(LANGUAGES:%=image-%) ## Build the container file of each example
+
 .PHONY: image-go $(LANGUAGES:%=image-%)
 image-go $(LANGUAGES:%=image-%): image-%:
 	@go test ./examples -count=1 -v -timeout 40m -run TestTheContainerFile -args -image -language $*
@@ -118,12 +125,6 @@ screenshots: browser ## Make docs/images/console-* again, by the tests of the co
 e2e: browser ## Tests against a real kube-apiserver and etcd, both built once and cached
 	go vet -C e2e ./... # compiles on all cores; -p 1 below would not, but prints progress as it happens
 	go test -C e2e -p 1 -count=1 -v -timeout 45m $(TESTFLAGS) ./... # -count=1: a result is of the programs as they are now
-
-.PHONY: shown
-shown: ## Run the long rollouts, rotations and changes under load: 20 rolling restarts, 5 rotations of each certificate, 20 changes of policy, 1,000 clusters
-	E2E_DISPATCHER_ROLLOUTS=20 E2E_ROTATIONS=5 E2E_POLICY_CHANGES=20 go test -C e2e -count=1 -v -timeout 3h . \
-		-run 'TestDispatchersAreRolled|IsRotated|EntriesFollowTheAuthority|ChangeTheirPolicy|AreRemovedAndAdded'
-	PORTCULLIS_TEST_CLUSTERS=1000 go test ./internal/serve -count=1 -v -timeout 3h -run ClustersThatAreRemoved
 
 .PHONY: charttest
 charttest: ## Tests of the Helm chart and of deploy/manifests

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// result is how a step has ended.
+type result struct {
+	step step
+	// err is why the command failed; a test that failed is in digest too.
+	err  error
+	took time.Duration
+	// digest is empty for a command that is no run of go test.
+	digest *digest
+	// tail are the last lines of a command.
+	tail []string
+}
+
+const (
+	// silence is how long a step prints nothing before a line says what it does.
+	silence = 30 * time.Second
+	// stopTime is how long a command may take to end after an interrupt.
+	stopTime = 20 * time.Second
+	// tailLines are kept of a command that is no run of go test.
+	tailLines = 60
+	// lineBytes bounds a line of output.
+	lineBytes = 8 << 20
+)
+
+// runner runs steps and prints their progress. Its methods may be called concurrently.
+type runner struct {
+	dir    string // of logs
+	circle string
+
+	mu   sync.Mutex
+	out  io.Writer
+	last time.Time // of a line
+}
+
+// stage runs the steps side by side and waits for all of them.
+func (r *runner) stage(ctx context.Context, steps stage) []*result {
+	results := make([]*result, len(steps))
+	var group sync.WaitGroup
+	for i, s := range steps {
+		group.Go(func() { results[i] = r.step(ctx, s) })
+	}
+	group.Wait()
+	return results
+}
+
+// step runs one step to its end.
+func (r *runner) step(ctx context.Context, s step) *result {
+	res := &result{step: s, digest: newDigest()}
+	r.printf("==> %s: %s\n", s.Name, s.title())
+	begun := time.Now()
+	res.err = r.command(ctx, s, res)
+	res.took = time.Since(begun)
+	outcome := "ok"
+	if res.err != nil {
+		outcome = "FAILED"
+	}
+	r.printf("<== %-18s %-6s %5.0f s   %s\n", s.Name, outcome, res.took.Seconds(), res.counts())
+	return res
+}
+
+// command runs the step's command and reads its output.
+func (r *runner) command(ctx context.Context, s step, res *result) error {
+	log, err := os.Create(filepath.Join(r.dir, s.Name+".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := s.Command
+	if s.Tests != nil {
+		args = append([]string{"go", "test", "-json", "-timeout=30m"}, s.Tests...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // the table of steps is ours
+	cmd.Dir, cmd.Env = s.Dir, append(os.Environ(), s.Env...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = stopTime
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	cmd.Stdout, cmd.Stderr = writer, writer
+	err = cmd.Start()
+	writer.Close()
+	if err != nil {
+		return err
+	}
+	stop := r.heartbeat(s.Name, time.Now())
+	err = r.read(reader, log, s, res)
+	stop()
+	if waited := cmd.Wait(); waited != nil {
+		return waited
+	}
+	return err
+}
+
+// read digests the output of a command until its end.
+func (r *runner) read(from io.Reader, log io.Writer, s step, res *result) error {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, lineBytes)
+	packages := r.packages(s)
+	for lines.Scan() {
+		ended, text, isEvent := res.digest.read(lines.Bytes())
+		switch {
+		case !isEvent:
+			fmt.Fprintln(log, lines.Text())
+			r.plain(s, res, lines.Text())
+		case ended != nil:
+			r.ended(s, res.digest, ended, packages)
+		default:
+			fmt.Fprint(log, text)
+			r.progress(s, text)
+		}
+	}
+	return lines.Err()
+}
+
+// plain handles a line that is no event: of a command, or of the go command itself.
+func (r *runner) plain(s step, res *result, line string) {
+	if res.tail = append(res.tail, line); len(res.tail) > tailLines {
+		res.tail = res.tail[1:]
+	}
+	if s.Tests == nil || !strings.HasPrefix(line, "go: downloading ") {
+		r.printf("    %s: %s\n", s.Name, line)
+	}
+}
+
+// progress prints what programs under test say of their own start.
+func (r *runner) progress(s step, text string) {
+	if line, found := strings.CutPrefix(text, "progress: "); found {
+		r.printf("    %s: %s", s.Name, line)
+	}
+}
+
+// ended prints a package or test that has ended.
+func (r *runner) ended(s step, d *digest, t *test, packages int) {
+	switch {
+	case t.outcome == "fail":
+		r.printf("--- %s: %s FAILED after %.1f s\n%s", s.Name, t.title(), t.took.Seconds(), strings.Join(t.output, ""))
+	case s.EachTest && t.name != "" && t.outcome == "pass":
+		r.printf("    %s: ok %4d  %-70s %5.1f s\n", s.Name, len(d.ended), t.name, t.took.Seconds())
+	case s.EachTest && t.name != "" && !strings.HasPrefix(t.why, "left to the "):
+		r.printf("    %s: skipped  %s: %s\n", s.Name, t.name, t.why)
+	case !s.EachTest && t.name == "":
+		r.printf("    %s: ok %3d of %d  %-40s %5.1f s\n", s.Name, d.total, packages, short(t.pkg), t.took.Seconds())
+	}
+}
+
+// packages is how many packages a step tests; 0 if the go command does not say.
+func (r *runner) packages(s step) int {
+	if s.Tests == nil {
+		return 0
+	}
+	args := []string{"list"}
+	for _, arg := range s.Tests {
+		if !strings.HasPrefix(arg, "-") {
+			args = append(args, arg)
+		}
+	}
+	cmd := exec.Command("go", args...) //nolint:gosec,noctx // the table of steps is ours; it ends in a moment
+	cmd.Dir = s.Dir
+	out, err := cmd.Output()
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(out), "\n")
+}
+
+// heartbeat prints a line now and then while a step is silent, until stop is called.
+func (r *runner) heartbeat(name string, begun time.Time) (stop func()) {
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		ticker := time.NewTicker(silence)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				r.still(name, begun)
+			}
+		}
+	})
+	return func() { close(done); group.Wait() }
+}
+
+// still says that a step goes on, if no line was printed for a while.
+func (r *runner) still(name string, begun time.Time) {
+	r.mu.Lock()
+	quiet := time.Since(r.last) >= silence
+	r.mu.Unlock()
+	if quiet {
+		r.printf("    %s: goes on, %.0f s (the first time it compiles Kubernetes and etcd, which takes minutes)\n", name, time.Since(begun).Seconds())
+	}
+}
+
+func (r *runner) printf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = time.Now()
+	fmt.Fprintf(r.out, format, args...)
+}
+
+// title is the command as a person would type it.
+func (s step) title() string {
+	command := s.Command
+	if s.Tests != nil {
+		command = append([]string{"go", "test", "-C", s.Dir}, s.Tests...)
+		if s.Dir == "." {
+			command = append([]string{"go", "test"}, s.Tests...)
+		}
+	}
+	text := strings.Join(append(append([]string{}, s.Env...), command...), " ")
+	if len(text) > 200 {
+		text = text[:200] + " ..."
+	}
+	return text
+}
+
+func (t *test) title() string { return strings.TrimSpace(short(t.pkg) + " " + t.name) }
+
+// short is the path of a package without the module's.
+func short(path string) string {
+	if _, rel, found := strings.Cut(path, "/portcullis/"); found {
+		return rel
+	}
+	return path
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/portcullis-mesh/portcullis/internal/archtest"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+)
+
+// step is one command of a circle: a run of go test if Tests is set, and else a command that succeeds or fails.
+type step struct {
+	// Name is how progress, logs and reports call it, and what selects it on the command line.
+	Name string
+	// Dir is the directory of the module or command, from the root of the repository.
+	Dir string
+	// Tests are the arguments of go test, flags and packages.
+	Tests []string
+	// Command is run where Tests is empty.
+	Command []string
+	// Env is added to the environment, as NAME=VALUE.
+	Env []string
+	// EachTest prints a line for each test and not for each package.
+	EachTest bool
+}
+
+// stage are steps that run side by side.
+type stage []step
+
+// packages are those of the module at the root, with tests.
+type packages struct {
+	// pure have no goroutine, channel or lock; concurrent have one.
+	pure, concurrent []string
+}
+
+// packagesOf divides the packages of the graph's module, without the modules below its root.
+func packagesOf(g *archtest.Graph, concurrent []string) packages {
+	var p packages
+	for path, pkg := range g.Packages {
+		rel, own := strings.CutPrefix(path, g.Module+"/")
+		if !own || len(pkg.TestGoFiles)+len(pkg.XTestGoFiles) == 0 || slices.ContainsFunc(parts(), func(part string) bool {
+			return rel == part || strings.HasPrefix(rel, part+"/")
+		}) {
+			continue
+		}
+		if slices.Contains(concurrent, path) {
+			p.concurrent = append(p.concurrent, "./"+rel)
+		} else {
+			p.pure = append(p.pure, "./"+rel)
+		}
+	}
+	slices.Sort(p.pure)
+	slices.Sort(p.concurrent)
+	return p
+}
+
+// parts are the directories of the modules that hosts link, each tested with the versions that it requires at least (docs/design/0035-modules.md).
+func parts() []string { return []string{"gen/portcullis", "internal/wire", "hostsdk", "hostsdk/kube"} }
+
+// stagesOf is the table of the circles: nil if there is none of this name.
+func stagesOf(circle string, p packages) []stage {
+	switch circle {
+	case "test":
+		return testStages()
+	case "gate":
+		return gateStages(p)
+	case "soak":
+		return soakStages()
+	default:
+		return nil
+	}
+}
+
+// testStages show that a checkout works, with Go, git, make and a C compiler alone.
+func testStages() []stage {
+	stages := []stage{{{Name: "unit", Dir: ".", Tests: []string{"-short", "./..."}}}}
+	stages = append(stages, partStages("-short")...)
+	return append(stages, stage{{Name: "e2e", Dir: "e2e", Tests: []string{"-short", "-count=1", "./..."}, EachTest: true}})
+}
+
+// gateStages are what `.ci/run` runs after the circle test.
+func gateStages(p packages) []stage {
+	stages := []stage{
+		{{Name: "unit-pure", Dir: ".", Tests: p.pure}},
+		{{Name: "unit-race", Dir: ".", Tests: append([]string{"-race"}, p.concurrent...)}},
+	}
+	stages = append(stages, partStages("-race")...)
+	return append(stages,
+		stage{
+			{Name: "e2e-1", Dir: "e2e", Tests: []string{"-count=1", "./..."}, Env: []string{"E2E_SHARD=1/2"}, EachTest: true},
+			{Name: "e2e-2", Dir: "e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
+		},
+		stage{{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}},
+		stage{{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}}},
+		stage{{Name: "bench", Dir: "bench", Tests: []string{"-short", "./..."}}},
+		stage{makeStep("sdks")},
+		stage{makeStep("lint")},
+		stage{makeStep("checkgenerate")},
+		stage{makeStep("breaking")},
+	)
+}
+
+// soakStages are all tests with their largest counts, one step after the other.
+func soakStages() []stage {
+	soak := []string{citest.SoakVariable + "=1"}
+	long := []string{"-timeout=12h", "-count=1", "-race"}
+	stages := []stage{{{Name: "unit", Dir: ".", Tests: append(long, "./..."), Env: soak}}}
+	for _, part := range parts() {
+		stages = append(stages, stage{{Name: strings.ReplaceAll(part, "/", "-"), Dir: part, Tests: append(long, "./..."), Env: soak}})
+	}
+	for _, module := range []string{"e2e", "deploy/render", "deploy/monitoring", "bench"} {
+		stages = append(stages, stage{{
+			Name: strings.ReplaceAll(module, "/", "-"), Dir: module, Env: soak, EachTest: module == "e2e",
+			Tests: []string{"-timeout=12h", "-count=1", "-p=1", "./..."},
+		}})
+	}
+	for _, target := range []string{"sdks", "pages", "images", "fuzz", "lint", "checkgenerate", "breaking"} {
+		s := makeStep(target)
+		s.Env = append(soak, "ALL=1")
+		stages = append(stages, stage{s})
+	}
+	return append(stages, stage{{Name: "mutants", Dir: ".", Command: []string{"tools/mutants/run", "--circle", "gate"}}})
+}
+
+// partStages test the modules that hosts link.
+func partStages(flag string) []stage {
+	var stages []stage
+	for _, part := range parts() {
+		stages = append(stages, stage{{Name: strings.ReplaceAll(part, "/", "-"), Dir: part, Tests: []string{flag, "./..."}}})
+	}
+	return stages
+}
+
+// makeStep is a target of the Makefile.
+func makeStep(target string) step {
+	return step{Name: target, Dir: ".", Command: []string{"make", target}}
+}
