@@ -23,7 +23,7 @@ type test struct {
 	pkg, name string
 	outcome   string // pass, fail or skip
 	took      time.Duration
-	// output is what it has printed, and its subtests; why is the reason of a skip.
+	// output has the lines that it has printed, with its subtests; why is the reason of a skip.
 	output []string
 	why    string
 }
@@ -125,7 +125,7 @@ func (d *digest) endPackage(t *test, failedBuild string) {
 	d.broken = append(d.broken, *t)
 }
 
-// reason is what a skipped test said: the last line that it printed itself, without file and line.
+// reason is the last line that a skipped test printed itself, without file and line.
 func reason(t *test) string {
 	if t.outcome != "skip" {
 		return ""

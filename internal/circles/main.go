@@ -1,10 +1,10 @@
-// Command circles runs one circle of tests: test, which is `make test`; gate, the rest of `.ci/run`; soak, everything.
+// Circles runs one circle of tests: test, which is `make test`; gate, the rest of `.ci/run`; soak, everything.
 //
 //	go run ./internal/circles test|gate|soak [STEP]...   (names of steps: these alone)
 //	go run ./internal/circles table                      (prints docs/circles.md)
 //
 // It prints a line for each package or test that has ended, and writes .tmp/CIRCLE/report.md and a log for each step. steps.go is the
-// table of what runs. A test names its circle itself, by package citest.
+// table of the steps. A test names its circle itself, by package citest.
 package main
 
 import (

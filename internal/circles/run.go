@@ -26,7 +26,7 @@ type result struct {
 }
 
 const (
-	// silence is how long a step prints nothing before a line says what it does.
+	// silence is how long a step may print nothing before a line tells that it goes on.
 	silence = 30 * time.Second
 	// stopTime is how long a command may take to end after an interrupt.
 	stopTime = 20 * time.Second
@@ -138,7 +138,7 @@ func (r *runner) plain(s step, res *result, line string) {
 	}
 }
 
-// progress prints what programs under test say of their own start.
+// progress prints the lines with which a test binary reports its own start.
 func (r *runner) progress(s step, text string) {
 	if line, found := strings.CutPrefix(text, "progress: "); found {
 		r.printf("    %s: %s", s.Name, line)
@@ -198,7 +198,7 @@ func (r *runner) heartbeat(name string, begun time.Time) (stop func()) {
 	return func() { close(done); group.Wait() }
 }
 
-// still says that a step goes on, if no line was printed for a while.
+// still prints that a step goes on, if no line was printed for a while.
 func (r *runner) still(name string, begun time.Time) {
 	r.mu.Lock()
 	quiet := time.Since(r.last) >= silence
