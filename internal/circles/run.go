@@ -26,7 +26,7 @@ type result struct {
 }
 
 const (
-	// silence is how long a step may print nothing before a line tells that it goes on.
+	// silence is how long a step may print nothing before another line is printed for it.
 	silence = 30 * time.Second
 	// stopTime is how long a command may take to end after an interrupt.
 	stopTime = 20 * time.Second
