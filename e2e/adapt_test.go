@@ -16,6 +16,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/process"
 	"github.com/portcullis-mesh/portcullis/e2e/webhook"
@@ -125,6 +127,7 @@ func (r *road) startAdapt(t *testing.T, socket string, args ...string) *process.
 // one replica's webhook is gone the other one has the calls; and rolling adapt
 // loses none.
 func TestAWebhookOnASocketIsServedOverStreams(t *testing.T) {
+	citest.Gate(t, "covers webhooks on sockets: 3 s")
 	dir := t.TempDir()
 	first := serveOnSocket(t, filepath.Join(dir, "1"))
 	r := newRoad(t, kube.Mutating("labels", onPods("labels.example.com")), kube.Validating("names", onPods("names.example.com")))

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// patience is how long a condition that must come true may take.
-	patience = 30 * time.Second
+	// patience is how long a condition that must come true may take. Only a
+	// hang takes so long.
+	patience = 2 * time.Minute
 	// interval is the pause between two looks at it.
 	interval = 20 * time.Millisecond
 )

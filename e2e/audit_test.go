@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -93,6 +94,7 @@ func TestTheAuditLogSaysWhichHookChangedWhatAndTheClientHearsEachHook(t *testing
 
 // TestTheAuditLogSaysWhereTheTimeOfASlowReviewWent: every review is slow to a mesh that says so.
 func TestTheAuditLogSaysWhereTheTimeOfASlowReviewWent(t *testing.T) {
+	citest.Gate(t, "covers slow reviews in the audit log: a second")
 	const hook = "slow.example.com"
 	r := newRoadWith(t, mesh.Options{Args: []string{"--slow=1ns", "--log-format=json"}}, kube.Validating("delays", onPods(hook)))
 	r.host(t, func(h *hostsdk.Host) {

@@ -21,6 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/leader"
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -64,6 +65,7 @@ func breakGlassLines(t *testing.T) (on, off string) {
 // TestOneLineOpensAClusterWhileTheMeshKeepsItsEntries has a dispatcher that lives and keeps the entries, and an address for API servers
 // that is dead. The two lines are those of docs/operations.md.
 func TestOneLineOpensAClusterWhileTheMeshKeepsItsEntries(t *testing.T) {
+	citest.Gate(t, "runs kubectl: 4 s")
 	requireTools(t, "kubectl")
 	const denier, name = "denier.example.com", registration.DefaultName // of the lines
 	on, off := breakGlassLines(t)
@@ -161,6 +163,7 @@ const breakGlassLife = 20 * time.Second
 
 // TestABreakGlassShowsInTheAuditLogAndEndsByItself opens the cluster by the command, while a hook denies each Pod, and waits for its end.
 func TestABreakGlassShowsInTheAuditLogAndEndsByItself(t *testing.T) {
+	citest.Soak(t, "waits for the end of a break-glass: 20 s")
 	const denier, reason = "denier.example.com", "INC-42: imagepolicy refuses everything"
 	m := newMesh(t, mesh.Options{Args: []string{
 		"--operator=operator", "--etcd=http://" + cluster.EtcdAddress(), "--etcd-create", "--etcd-prefix=/" + rand.Text() + "/",

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -77,7 +78,7 @@ func runBridge(t *testing.T, m *mesh.Mesh, dispatcher string, beside *kube.Clust
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := started.Stop(20 * time.Second); err != nil {
+		if err := started.Stop(process.DefaultGrace); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
@@ -96,6 +97,7 @@ func runBridge(t *testing.T, m *mesh.Mesh, dispatcher string, beside *kube.Clust
 // TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored has the dispatcher in a network of its own, 50 ms away. It has no
 // credentials of the cluster: what a hook selects by comes through the bridge.
 func TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored(t *testing.T) {
+	citest.Soak(t, "waits for sessions to notice a link that is cut, as root: 8 s")
 	n := netns.New(t)
 	here, far := n.Here(), n.Namespace(t)
 	link := n.Link(t, here, far)
@@ -149,6 +151,7 @@ func TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored(t *testing.T) {
 // TestABridgeCallsConversionWebhooksForADispatcherElsewhere has a hook that takes another version than clients write. The conversion webhook is
 // on a loopback address: the dispatcher, in a network of its own, cannot reach it.
 func TestABridgeCallsConversionWebhooksForADispatcherElsewhere(t *testing.T) {
+	citest.Gate(t, "covers bridges: 3 s")
 	n := netns.New(t)
 	here, far := n.Here(), n.Namespace(t)
 	n.Link(t, here, far)
@@ -262,6 +265,7 @@ func (p *bridgedPair) hold(t *testing.T) {
 // dispatcher that is killed. It answers 503 with Retry-After, and the API server asks again. So no write fails, and the hook sees each of
 // them.
 func TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled(t *testing.T) {
+	citest.Gate(t, "covers bridges: 3 s")
 	p := newBridgedPair(t, nil)
 	flow := newTraffic(t, p.write)
 	p.more(t, 0)
@@ -285,6 +289,7 @@ func TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled(t *testing.T) {
 // it, so that the bridge hears nothing and has nothing to send, and then while reviews are sent over it. The bridge gives up the link while
 // those writes have time for the other dispatcher.
 func TestABridgeGoesOnWithOneDispatcherWhenTheLinkToTheOtherCarriesNothing(t *testing.T) {
+	citest.Soak(t, "waits for sessions to notice a link that is silent, as root: 17 s")
 	n := netns.New(t)
 	here, far := n.Here(), n.Namespace(t)
 	link := n.Link(t, here, far)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
@@ -22,6 +23,7 @@ import (
 // The hook after them has its time, and the answer comes before the API server
 // gives up.
 func TestHooksThatHangAndFailOpenDoNotRefuseTogether(t *testing.T) {
+	citest.Gate(t, "covers hooks that hang: 5 s")
 	var hooks []kube.Hook
 	for i := range 4 {
 		h := onPods(fmt.Sprintf("hangs-%d.example.com", i))

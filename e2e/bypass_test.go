@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -23,6 +24,7 @@ const bypassLabel = "e2e.portcullis.dev/bypass"
 // TestABypassHoldsWhileTheMeshIsDeadAndOneLineOpensTheRest has a hook that denies each Pod, and a
 // Cluster that exempts a namespace, a user and a group.
 func TestABypassHoldsWhileTheMeshIsDeadAndOneLineOpensTheRest(t *testing.T) {
+	citest.Gate(t, "runs kubectl: 2 s")
 	judged, exempt := cluster.Namespace(t, map[string]string{bypassLabel: "yes"}), cluster.Namespace(t, map[string]string{bypassLabel: "yes"})
 	const denier = "denier.example.com"
 	hook := onPods(denier)

@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/keeper"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
@@ -190,6 +191,7 @@ func periodThatEnds(t *testing.T, after time.Time, within time.Duration) (period
 // capability. The key is replaced with overlap, then the period is another one,
 // then a period ends.
 func TestTheMeshRotatesCapabilitiesWhilePodsAreCreated(t *testing.T) {
+	citest.Soak(t, "waits for the end of a period while Pods are created: 28 s")
 	former, next := identity.NewCapabilityKey(), identity.NewCapabilityKey()
 	both, err := identity.ParseCapabilityKeys([]byte(former + "\n" + next))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -94,6 +95,7 @@ func serialOf(t *testing.T, pair pki.Pair) string {
 // TestTheClientCertificateOfAnAPIServerIsRotatedWhilePodsAreCreated: the kubeconfig of the API server has a certificate for each of
 // several addresses of the mesh. One that is not in use is replaced, and the entries then name its address.
 func TestTheClientCertificateOfAnAPIServerIsRotatedWhilePodsAreCreated(t *testing.T) {
+	citest.Gate(t, "rotates a certificate under load: 4 s")
 	r := newCallerRoad(t)
 	for i := range kube.Alternates {
 		r.rotate(t, i)
@@ -120,6 +122,7 @@ func (r *callerRoad) dialUntil(t *testing.T, pair pki.Pair) {
 // TestAClientCertificateThatIsReplacedInItsFilesLetsNoWritePastTheHook: the API server closes the connections that it has, and the
 // reviews that are under way on them fail. Their writes are refused.
 func TestAClientCertificateThatIsReplacedInItsFilesLetsNoWritePastTheHook(t *testing.T) {
+	citest.Gate(t, "replaces a certificate under load: 6 s")
 	r := newCallerRoad(t)
 	for range kube.Alternates {
 		pair, err := cluster.Authority().Client(kube.WebhookClientName)

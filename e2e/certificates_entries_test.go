@@ -18,6 +18,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/certs/keep"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -27,10 +28,11 @@ import (
 // bundle into the entries but the dispatchers, from a file that the CronJob of
 // the chart keeps.
 func TestEntriesFollowTheAuthorityOfTheMeshWhilePodsAreCreated(t *testing.T) {
+	citest.Soak(t, "rotates authorities five times while Pods are created: 150 s")
 	r := newKeptRoad(t)
 	file := r.path(dispatcherSecret, keep.BundleKey)
 	r.keepEntries(t, file)
-	for range times(t, "E2E_ROTATIONS", 1) {
+	for range citest.Rounds(1, 1, 5) {
 		r.rotateAuthorityAlone(t, file)
 	}
 	if n := bytes.Count(readFile(t, file), []byte("BEGIN CERTIFICATE")); n != 1 {
@@ -43,6 +45,7 @@ func TestEntriesFollowTheAuthorityOfTheMeshWhilePodsAreCreated(t *testing.T) {
 // TestEntriesStayWhileTheFileOfTheirAuthoritiesIsBad has a file that is
 // emptied, and written again.
 func TestEntriesStayWhileTheFileOfTheirAuthoritiesIsBad(t *testing.T) {
+	citest.Soak(t, "waits for entries, which are compared every 10 s: 20 s")
 	r := newKeptRoad(t)
 	file := r.kept.path("ca.crt")
 	good := readFile(t, r.path(dispatcherSecret, keep.BundleKey))
@@ -62,6 +65,7 @@ func TestEntriesStayWhileTheFileOfTheirAuthoritiesIsBad(t *testing.T) {
 // TestTheChartHasDispatchersKeepTheEntriesOfItsCluster: with its document, and
 // no rights but those that it grants.
 func TestTheChartHasDispatchersKeepTheEntriesOfItsCluster(t *testing.T) {
+	citest.Gate(t, "covers the entries of the chart: a second")
 	var r *road
 	t.Cleanup(func() { r.deleteEntries(t) }) // once the dispatcher has ended
 	hooks := documents(t, kube.Validating("denier", onPods(rotatedHook)))

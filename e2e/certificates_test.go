@@ -27,6 +27,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/certs/keep"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -382,8 +383,9 @@ func (r *keptRoad) wantAllCreatedSeen(t *testing.T) {
 // chart replaces the certificate of the dispatchers, on both listeners, that of
 // the host, and their authority with overlap, in the entries too.
 func TestEveryKindOfCertificateIsRotatedWhilePodsAreCreated(t *testing.T) {
+	citest.Soak(t, "rotates each certificate five times while Pods are created: 190 s")
 	r := newKeptRoad(t)
-	for range times(t, "E2E_ROTATIONS", 1) {
+	for range citest.Rounds(1, 1, 5) {
 		r.rotateLeaf(t, dispatcherSecret)
 		r.rotateLeaf(t, hostSecret)
 		r.rotateAuthority(t)
@@ -395,6 +397,7 @@ func TestEveryKindOfCertificateIsRotatedWhilePodsAreCreated(t *testing.T) {
 // TestTheCronJobOfCertificatesMayNotReadOtherSecrets: its rights end with the
 // Secrets that the chart names.
 func TestTheCronJobOfCertificatesMayNotReadOtherSecrets(t *testing.T) {
+	citest.Gate(t, "covers the rights of the chart: 3 s")
 	k := newKept(t)
 	k.run(t, "made an authority")
 	if said, err := k.try(t, "--client=another=x"); err == nil || !strings.Contains(said, "forbidden") {

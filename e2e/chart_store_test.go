@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 	"github.com/portcullis-mesh/portcullis/e2e/pki"
@@ -21,6 +23,7 @@ import (
 // applies a document, and finds it after the Pod has been replaced on its
 // volume.
 func TestTheChartRunsAStore(t *testing.T) {
+	citest.Gate(t, "covers the store of the chart: 4 s")
 	const document = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod-9}\nspec: {identities: [kube-apiserver]}\n"
 	namespace, authority := cluster.Namespace(t, nil), newTLSAuthority(t)
 	objects := newChart(t, "portcullis").render(t, namespace, "store.kind=embedded", "replicas=1", "operators={ann}", "serve.stopDelaySeconds=0")

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/yaml"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 )
 
@@ -73,6 +75,7 @@ var chartValues = map[string][]string{
 // TestTheChartIsAcceptedByTheAPIServer renders the chart with many values, and
 // has the API server judge every object strictly, without storing it.
 func TestTheChartIsAcceptedByTheAPIServer(t *testing.T) {
+	citest.Soak(t, "installs the chart with each set of values: 23 s")
 	apply := newDryApply(t)
 	for name, set := range chartValues {
 		t.Run(name, func(t *testing.T) { newChart(t, "portcullis").check(t, apply, set) })
@@ -94,6 +97,7 @@ var bridgeValues = map[string][]string{
 // TestTheChartOfBridgesIsAcceptedByTheAPIServer does the same with the chart
 // for clusters whose dispatchers are elsewhere.
 func TestTheChartOfBridgesIsAcceptedByTheAPIServer(t *testing.T) {
+	citest.Gate(t, "covers the chart: 3 s")
 	apply := newDryApply(t)
 	for name, set := range bridgeValues {
 		set = append([]string{"cluster=prod-1", "dispatchers={mesh.example.com:8444}"}, set...)
@@ -120,6 +124,7 @@ var hostValues = map[string][]string{
 // TestTheChartOfHostsIsAcceptedByTheAPIServer does the same with the chart of
 // hosts. The example of Go takes the arguments that it makes.
 func TestTheChartOfHostsIsAcceptedByTheAPIServer(t *testing.T) {
+	citest.Gate(t, "covers the chart: 4 s")
 	program, err := findTree(t).ImagePolicy(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configkubernetes "github.com/portcullis-mesh/portcullis/config/kubernetes"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -200,6 +201,7 @@ func TestConfigMapsAreConfiguration(t *testing.T) {
 }
 
 func TestTheSameObjectFromTwoSourcesIsAnErrorOnBoth(t *testing.T) {
+	citest.Gate(t, "covers two sources of configuration: 3 s")
 	c := newConfigured(t)
 	c.open(t)
 	c.write(t, "again", asConfiguration(), mesh.Document(t, kube.Validating("files", onPods("files.example.com"))))
@@ -230,6 +232,7 @@ func TestTheSameObjectFromTwoSourcesIsAnErrorOnBoth(t *testing.T) {
 }
 
 func TestConfigMapsThatCannotBeReadAreNoEmptyConfiguration(t *testing.T) {
+	citest.Soak(t, "waits until a configuration is too old: 40 s")
 	c := newConfigured(t)
 	c.write(t, "policies", asConfiguration(), documents(t, kube.Validating("policies", onPods(policyHook)))...)
 	c.closed(t)

@@ -8,12 +8,15 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
 
 const crashing = "crashing.example.com"
 
 func TestCallsInFlightOnAKilledReplicaAreAnsweredByTheOther(t *testing.T) {
+	citest.Gate(t, "covers hosts that are killed: 2 s")
 	for flag, road := range map[string]func(*testing.T) *road{
 		"-validate": func(t *testing.T) *road {
 			r := newRoad(t, kube.Validating("crashing", onPods(crashing)))
@@ -44,6 +47,7 @@ func TestCallsInFlightOnAKilledReplicaAreAnsweredByTheOther(t *testing.T) {
 // TestCallsInFlightOnAKilledReplicaFailWhenTheyHaveSideEffects: nobody knows
 // what the handlers of the killed one have done, so nobody is asked again.
 func TestCallsInFlightOnAKilledReplicaFailWhenTheyHaveSideEffects(t *testing.T) {
+	citest.Gate(t, "covers hosts that are killed: a second")
 	hook := onPods(crashing)
 	hook.SideEffects = admissionregistrationv1.SideEffectClassNoneOnDryRun
 	r := newRoad(t, kube.Validating("crashing", hook))
@@ -66,6 +70,7 @@ func TestCallsInFlightOnAKilledReplicaFailWhenTheyHaveSideEffects(t *testing.T) 
 }
 
 func TestCallsInFlightOnAReplicaThatHangsAreAnsweredByTheOther(t *testing.T) {
+	citest.Gate(t, "covers hosts that are killed: 3 s")
 	r := newRoad(t, kube.Validating("crashing", onPods(crashing)))
 	r.validate(t)
 	p := newPair(t, r, r.createDryOf, "-validate="+crashing)

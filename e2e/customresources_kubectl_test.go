@@ -14,6 +14,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
@@ -124,6 +126,7 @@ func showsColumns(t *testing.T, want string, args ...string) {
 
 // TestKubectlDrivesCustomResources applies, gets, awaits and deletes an object of each kind. What kubectl shows is about every dispatcher.
 func TestKubectlDrivesCustomResources(t *testing.T) {
+	citest.Soak(t, "waits as kubectl does for each kind: 17 s")
 	c := newCustomizedPair(t)
 	file := everyKind(t)
 	wait := append([]string{"wait", "--for=condition=InForce", "--timeout=" + patience.String()}, everyObject...)
@@ -163,6 +166,7 @@ func TestKubectlDrivesCustomResources(t *testing.T) {
 
 // TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument takes the right to read from one of two dispatchers, and gives it back.
 func TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument(t *testing.T) {
+	citest.Gate(t, "covers custom resources: 18 s")
 	c := newCustomizedPair(t)
 	hooks := inOurGroup(t, kube.Validating("policies", onPods(policyHook)))
 	c.apply(t, hooks)
@@ -200,6 +204,7 @@ func TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument(t *testing.T) {
 
 // TestKubectlApplyNamesTheFieldThatIsRefused has a document of each kind that the API server refuses, or that kubectl does not send.
 func TestKubectlApplyNamesTheFieldThatIsRefused(t *testing.T) {
+	citest.Gate(t, "covers custom resources: 10 s")
 	installDefinitions(t)
 	for document, want := range map[string]string{
 		`{kind: HookRoute, spec: {configuration: policies, timeout: soon}}`:                              `spec.timeout: Invalid value: `,

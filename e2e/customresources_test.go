@@ -24,6 +24,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -158,6 +159,7 @@ func inOurGroup(t *testing.T, configuration metav1.Object) string {
 }
 
 func TestCustomResourcesAreConfiguration(t *testing.T) {
+	citest.Gate(t, "covers custom resources: 9 s")
 	c := newCustomized(t)
 	c.open(t)
 	c.apply(t, mesh.Route("policies", hostName))
@@ -204,6 +206,7 @@ func (c *customized) await(t *testing.T, document, condition, status, message st
 }
 
 func TestStatusesSayWhatIsInForce(t *testing.T) {
+	citest.Gate(t, "covers custom resources: 14 s")
 	c := newCustomized(t)
 	hooks, route := inOurGroup(t, kube.Validating("policies", onPods(policyHook))), mesh.Route("policies", hostName)
 	bad := "{apiVersion: portcullis.dev/v1, kind: Cluster, metadata: {name: elsewhere}, spec: {namespaces: {static: {Not-A-Name: {}}}}}"
@@ -228,6 +231,7 @@ func TestStatusesSayWhatIsInForce(t *testing.T) {
 // TestTheAPIServerRefusesAsTheDecoderDoes shows the API server the documents of the tests of config/kinds. internal/schemas has the
 // same table, with the code of API servers, and names the documents that only the decoder refuses.
 func TestTheAPIServerRefusesAsTheDecoderDoes(t *testing.T) {
+	citest.Gate(t, "covers custom resources: 7 s")
 	installDefinitions(t)
 	data, err := os.ReadFile("../config/kinds/testdata/documents.json")
 	if err != nil {
@@ -261,6 +265,7 @@ func TestTheAPIServerRefusesAsTheDecoderDoes(t *testing.T) {
 }
 
 func TestKindsThatGoAreNoEmptyConfiguration(t *testing.T) {
+	citest.Soak(t, "waits until a configuration is too old: 34 s")
 	c := newCustomized(t)
 	c.apply(t, inOurGroup(t, kube.Validating("policies", onPods(policyHook))))
 	c.closed(t)

@@ -20,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 	"github.com/portcullis-mesh/portcullis/e2e/process"
@@ -66,6 +68,13 @@ func startDev(t *testing.T, env ...string) *dev {
 	if err := started.Await(ctx, func(context.Context) error { return mesh.ReadReadyFile(readyFile, &d.ready) }); err != nil {
 		t.Fatal(err)
 	}
+	d.url = d.ready.Bridge + "/v1/clusters/dev/"
+	return d.another(t)
+}
+
+// another is the same process with a caller that has a connection of its own.
+func (d *dev) another(t *testing.T) *dev {
+	t.Helper()
 	certificate, err := tls.LoadX509KeyPair(d.ready.ClientCert, d.ready.ClientKey)
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +83,9 @@ func startDev(t *testing.T, env ...string) *dev {
 	if !pool.AppendCertsFromPEM(readFile(t, d.ready.CA)) {
 		t.Fatalf("%s holds no certificate", d.ready.CA)
 	}
-	d.Caller, d.url = mesh.NewCaller(t, pool, certificate, true), d.ready.Bridge+"/v1/clusters/dev/"
-	return d
+	other := *d
+	other.Caller = mesh.NewCaller(t, pool, certificate, true)
+	return &other
 }
 
 // post sends the review in a file and reads the response to its uid.
@@ -110,6 +120,7 @@ func TestDevAnswersAsItsSampleConfigurationSays(t *testing.T) {
 }
 
 func TestDevJudgesReviewsOfTheCorpus(t *testing.T) {
+	citest.Gate(t, "covers portcullis dev: 4 s")
 	for file, denied := range map[string]string{
 		"kubewarden-privileged-pod.v1.json":          "alpine",
 		"connaisseur-pod-ephemeralcontainer.v1.json": "", // its image is named by digest
@@ -144,13 +155,21 @@ func wantDenied(t *testing.T, response *admissionv1.AdmissionResponse, image str
 }
 
 func TestDevAnswers2000ConcurrentReviewsEachWithItsOwn(t *testing.T) {
-	const reviews = 2000
+	citest.Gate(t, "sends 2000 reviews at once: 3 s")
+	const callers, reviews = 10, 2000
 	d := startDev(t)
+	var each [callers]*dev // with a connection: else each review would begin with a handshake
+	for i := range each {
+		each[i] = d.another(t)
+		if err := each[i].reviewNumber(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
 	begun := time.Now()
 	errs := make([]error, reviews)
 	var all sync.WaitGroup
 	for i := range reviews {
-		all.Go(func() { errs[i] = d.reviewNumber(t.Context(), i) })
+		all.Go(func() { errs[i] = each[i%callers].reviewNumber(t.Context(), i) })
 	}
 	all.Wait()
 	t.Logf("%d reviews in %v", reviews, time.Since(begun).Round(time.Millisecond))
@@ -210,6 +229,7 @@ func applyPatch(object any, operations []byte, into any) error {
 }
 
 func TestDevObeysAnEditAndIgnoresABrokenOne(t *testing.T) {
+	citest.Gate(t, "covers portcullis dev: 6 s")
 	d := startDev(t)
 	file, sample := filepath.Join(d.dir, "config", "hooks.yaml"), filepath.Join(d.dir, "pod.json")
 	original := string(readFile(t, file))

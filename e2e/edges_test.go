@@ -147,6 +147,7 @@ func TestEnforceAnswersWithItsStatus(t *testing.T) {
 // TestEveryBodyIsEnforced posts everything that lies in the corpus to
 // /enforce: whatever it is, there is a verdict.
 func TestEveryBodyIsEnforced(t *testing.T) {
+	citest.Gate(t, "covers direct callers: 3 s")
 	r, caller := newEdgesRoad(t)
 	url := r.dispatcher.URL(clusterName, "enforce")
 	var posts sync.WaitGroup
@@ -187,6 +188,7 @@ func enforces(ctx context.Context, caller *mesh.Caller, url string, body []byte)
 
 // TestTheAnswerComesBeforeTheCallerGivesUp has hooks that never answer.
 func TestTheAnswerComesBeforeTheCallerGivesUp(t *testing.T) {
+	citest.Gate(t, "covers direct callers: 3 s")
 	const (
 		mutating, validating = "hang.mutating.example.com", "hang.validating.example.com"
 		timeout              = 4 * time.Second
@@ -231,6 +233,7 @@ func TestTheAnswerComesBeforeTheCallerGivesUp(t *testing.T) {
 // TestTheExamplesForDirectCallersWork runs what docs/operations.md shows, in
 // its order.
 func TestTheExamplesForDirectCallersWork(t *testing.T) {
+	citest.Gate(t, "runs curl: 2 s")
 	if _, err := exec.LookPath("curl"); err != nil {
 		citest.Lacks(t, "there is no curl to run the examples with")
 	}

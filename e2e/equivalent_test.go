@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
@@ -153,6 +154,7 @@ func convertWidgets(w http.ResponseWriter, r *http.Request) {
 // TestAHookSeesTheVersionOfACustomResourceThatItAsksFor writes v1beta1, where
 // the hook knows v1 alone.
 func TestAHookSeesTheVersionOfACustomResourceThatItAsksFor(t *testing.T) {
+	citest.Gate(t, "covers versions of resources: 5 s")
 	tests := []struct {
 		name       string
 		group      string
@@ -224,6 +226,7 @@ func conversionWebhook(t *testing.T) *apiextensionsv1.CustomResourceConversion {
 // TestConditionsMayAskForPermissions has a hook spare the users that hold a
 // permission, which only the cluster knows.
 func TestConditionsMayAskForPermissions(t *testing.T) {
+	citest.Gate(t, "covers versions of resources: a second")
 	const hook, verb = "spare.example.com", "bypass"
 	c := kube.Validating("spare", onPods(hook))
 	c.Webhooks[0].MatchConditions = []admissionregistrationv1.MatchCondition{{

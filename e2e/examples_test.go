@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 	"github.com/portcullis-mesh/portcullis/e2e/process"
 )
@@ -58,6 +60,7 @@ type exampleFlaw struct {
 // dispatcher, as its container does and with the configuration that its chart
 // brings, for the cases that its own tests have.
 func TestExamplesOfAllLanguagesDecideAlike(t *testing.T) {
+	citest.Soak(t, "runs the examples of all languages: a minute")
 	tree := findTree(t)
 	ours, err := tree.ImagePolicy(t.Context())
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -37,6 +38,7 @@ type failOpen struct {
 // TestALeaseThatAlwaysFailsOpenPassesWithoutAHostAndWithoutAMesh has fail-closed hooks on leases and ConfigMaps, in a cluster
 // whose leases always fail open. Host and mesh die and come back.
 func TestALeaseThatAlwaysFailsOpenPassesWithoutAHostAndWithoutAMesh(t *testing.T) {
+	citest.Gate(t, "covers leases that fail open: 8 s")
 	f := newFailOpen(t)
 	eventually(t, "the entries and the configuration are in force", func() error {
 		if err := createConfigMap(t.Context(), f.namespace); statusCode(err) != http.StatusInternalServerError {
@@ -162,6 +164,7 @@ func (f *failOpen) wantDenials(t *testing.T) {
 // TestTheGroupThatAClientAsksForDecidesWhetherItAlwaysFailsOpen has events, which API servers serve in two groups. The hook names one,
 // and matches equivalents; the other one always fails open.
 func TestTheGroupThatAClientAsksForDecidesWhetherItAlwaysFailsOpen(t *testing.T) {
+	citest.Gate(t, "covers leases that fail open: a second")
 	namespace := cluster.Namespace(t, map[string]string{failOpenLabel: "events"})
 	const hook = "events.example.com"
 	judged := kube.Hook{

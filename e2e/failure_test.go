@@ -11,6 +11,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
 
@@ -43,6 +45,7 @@ func (r *road) killDuringCall(t *testing.T, client *kubernetes.Clientset) error 
 }
 
 func TestAKilledHostFailsTheRequestsOfAHookThatFailsClosed(t *testing.T) {
+	citest.Gate(t, "covers hosts that are killed: 6 s")
 	r := fragileRoad(t, admissionregistrationv1.Fail)
 
 	wantError(t, r.killDuringCall(t, cluster.Client()), http.StatusInternalServerError, entryName, fragile, "failed calling webhook", "unavailable")
@@ -50,6 +53,7 @@ func TestAKilledHostFailsTheRequestsOfAHookThatFailsClosed(t *testing.T) {
 }
 
 func TestAKilledHostLetsTheRequestsOfAHookThatFailsOpenPass(t *testing.T) {
+	citest.Gate(t, "covers hosts that are killed: 7 s")
 	r := fragileRoad(t, admissionregistrationv1.Ignore)
 	var heard warnings
 	config := cluster.Config()

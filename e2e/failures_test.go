@@ -18,6 +18,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -78,6 +79,7 @@ type failures struct {
 
 // TestWhatUsersSeeOfEachFailure breaks one part after the other, and compares what users see with the page.
 func TestWhatUsersSeeOfEachFailure(t *testing.T) {
+	citest.Soak(t, "causes each failure of docs/failures.md: 64 s")
 	var page strings.Builder
 	for name, section := range failureSections() {
 		if !t.Run(name, func(t *testing.T) { page.WriteString(section(t).written(t)) }) {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/webhook"
 )
@@ -28,6 +30,7 @@ const bundleChanges = 20
 // while clients write: the webhook sees each write, and once alone while it is
 // followed, also while its owner changes its caBundle.
 func TestAFollowedWebhookIsCalledOnceByTwoDispatchersThatKeepTheEntries(t *testing.T) {
+	citest.Soak(t, "waits for entries and originals to settle: 31 s")
 	k := newPairOfKeepers(t, "--webhook-kubeconfig="+webhookKubeconfig(t))
 	server := webhook.Serve(t, cluster.Authority(), webhook.Allow)
 	original := k.original(server, "/review")
@@ -134,6 +137,7 @@ func (*road) renew(t *testing.T, name string, i int) {
 // TestAFollowedMutatingWebhookPatchesOnce follows a mutating webhook. Its patch
 // is in each Pod once, and its reinvocationPolicy counts as in the API server.
 func TestAFollowedMutatingWebhookPatchesOnce(t *testing.T) {
+	citest.Gate(t, "covers followed webhooks: 13 s")
 	f := newFollowingRoad(t, "--data-dir="+t.TempDir())
 	server := webhook.Serve(t, cluster.Authority(), func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if bytes.Contains(r.Object.Raw, []byte(`"name":"sidecar"`)) {
@@ -208,6 +212,7 @@ func TestAFollowedMutatingWebhookPatchesOnce(t *testing.T) {
 // TestAFollowedServiceIsCalledAtTheAddressOfTheOperator follows a webhook whose
 // Service only the cluster knows. The API server of the test reaches none.
 func TestAFollowedServiceIsCalledAtTheAddressOfTheOperator(t *testing.T) {
+	citest.Gate(t, "covers followed webhooks: 6 s")
 	server := webhook.Serve(t, cluster.Authority(), webhook.Allow, "webhook.cert-manager.svc")
 	f := newFollowingRoad(t, "--data-dir="+t.TempDir(), "--webhook-service="+clusterName+"/cert-manager/webhook="+server.Address())
 	original := f.original(server, "/review")

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/pki"
 	"github.com/portcullis-mesh/portcullis/e2e/webhook"
 )
@@ -19,6 +21,7 @@ import (
 // into the caBundle before the certificate changes, and the new one alone
 // after that. No write fails, and the webhook sees each of them once.
 func TestAFollowedWebhookRenewsItsAuthorityWhilePodsAreCreated(t *testing.T) {
+	citest.Soak(t, "renews an authority five times while Pods are created: 100 s")
 	f := newFollowingRoad(t, "--data-dir="+t.TempDir())
 	server := webhook.Serve(t, cluster.Authority(), webhook.Allow)
 	original := f.original(server, "/generation-0")
@@ -30,7 +33,7 @@ func TestAFollowedWebhookRenewsItsAuthorityWhilePodsAreCreated(t *testing.T) {
 
 	authority := cluster.Authority()
 	var took []time.Duration
-	for range times(t, "E2E_ROTATIONS", 1) {
+	for range citest.Rounds(1, 1, 5) {
 		next, err := pki.NewAuthority("webhook")
 		if err != nil {
 			t.Fatal(err)

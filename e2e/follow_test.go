@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/utils/ptr"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 	"github.com/portcullis-mesh/portcullis/e2e/webhook"
@@ -192,6 +194,7 @@ func (r *road) wantCalls(t *testing.T, prefix string, want int, servers ...*webh
 // back, while clients write: each write is seen by the webhook, which fails
 // closed, and none fails.
 func TestTheMeshFollowsAWebhookConfigurationThatOthersOwn(t *testing.T) {
+	citest.Soak(t, "waits for an original to settle, there and back, under load: 21 s")
 	f := newFollowingRoad(t, "--data-dir="+t.TempDir())
 	admission := cluster.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	allow := func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -391,6 +394,7 @@ subjects: [{kind: ServiceAccount, name: portcullis, namespace: portcullis-system
 
 // TestFollowedCopiesMayBeCustomResources has the mesh follow without a store.
 func TestFollowedCopiesMayBeCustomResources(t *testing.T) {
+	citest.Soak(t, "waits for an original to settle: 26 s")
 	installDefinitions(t)
 	manifest, err := os.ReadFile("../deploy/custom-resources-rbac.yaml")
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
@@ -106,6 +108,7 @@ func (a argoCD) sees(t *testing.T, document string, flux status.Status, health, 
 
 // TestGitOpsToolsSeeWhetherADocumentIsInForce asks kstatus, which Flux decides by, and the script for Argo CD at each turn of a document.
 func TestGitOpsToolsSeeWhetherADocumentIsInForce(t *testing.T) {
+	citest.Gate(t, "covers tools of GitOps: 12 s")
 	c, argo := newCustomizedPair(t), newArgoCD(t)
 	hooks := kube.Validating("policies", onNothing(policyHook))
 	first := inOurGroup(t, hooks)
@@ -129,6 +132,7 @@ func TestGitOpsToolsSeeWhetherADocumentIsInForce(t *testing.T) {
 
 // TestGitOpsToolsDoNotTakeSilenceForSuccess creates and changes objects while no dispatcher runs.
 func TestGitOpsToolsDoNotTakeSilenceForSuccess(t *testing.T) {
+	citest.Gate(t, "covers tools of GitOps: 7 s")
 	c, argo := newCustomized(t), newArgoCD(t)
 	hooks := inOurGroup(t, kube.Validating("policies", onNothing(policyHook)))
 	c.apply(t, hooks)

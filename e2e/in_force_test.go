@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -21,6 +22,7 @@ import (
 // TestAHookIsInForceOnceEntriesBringItsRequests waits as `kubectl wait --for=condition=InForce` does, after each change of a hook that is a
 // custom resource: rules that bring its first requests, wider rules, and a mutating hook beside it. From then on hooks see each write.
 func TestAHookIsInForceOnceEntriesBringItsRequests(t *testing.T) {
+	citest.Soak(t, "waits for twenty changes of entries: 200 s")
 	const first, second = "first.example.com", "second.example.com"
 	c := newCustomized(t)
 	c.Configure(t, "initial")
@@ -82,7 +84,7 @@ func TestAHookIsInForceOnceEntriesBringItsRequests(t *testing.T) {
 	yield()
 	inForce("validatinghookconfiguration")
 	seen("the entries were late", configMaps)
-	for range times(t, "E2E_WIDENINGS", 2) {
+	for range citest.Rounds(1, 2, 5) {
 		c.apply(t, inOurGroup(t, kube.Validating("policies", on(first, "pods"))))
 		inForce("validatinghookconfiguration")
 		seen("the hook has its first requests", pods)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube/initializers"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
@@ -150,6 +151,7 @@ func TestTheFlowOfTheProposal(t *testing.T) {
 // TestTheFailingFlowOfTheProposal is its flow of a failure: the second initializer sets the result, the client gets it, and watchers see the
 // deletion.
 func TestTheFailingFlowOfTheProposal(t *testing.T) {
+	citest.Gate(t, "covers controllers that initialize: a second")
 	const first, second = "resources.example.com", "environment.example.com"
 	i := newInitialized(t, append(initializersOf("a", "Ignore", "", first), initializersOf("b", "Ignore", "", second)...)...)
 	events, err := i.staging(t, uninitialized).Resource(podResource()).Watch(t.Context(), metav1.ListOptions{})
@@ -182,6 +184,7 @@ func TestTheFailingFlowOfTheProposal(t *testing.T) {
 
 // TestAHeldPod is looked at, created again and deleted while it is held.
 func TestAHeldPod(t *testing.T) {
+	citest.Gate(t, "covers controllers that initialize: a second")
 	const name = "absent.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", timeout: 9s", name)...)
 	created := make(chan error, 1)

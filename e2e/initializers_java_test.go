@@ -45,6 +45,7 @@ func (i *initialized) javaController(t *testing.T, name string) *process.Process
 
 // TestAControllerInJavaInitializesPods also after its dispatcher has been away, refuses them, and ends when it is asked to.
 func TestAControllerInJavaInitializesPods(t *testing.T) {
+	citest.Soak(t, "runs a controller in Java: 10 s")
 	const name = "creator.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", timeout: 9s", name)...)
 	controller := i.javaController(t, name)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
@@ -27,6 +28,7 @@ import (
 // While all wait for the second initializer, one of the dispatchers and the leading member of etcd are killed. Clients repeat what failed: in the
 // end each Pod is there, and each initializer has acted on it once.
 func TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled(t *testing.T) {
+	citest.Soak(t, "kills a dispatcher and a member of etcd under load: 19 s")
 	const creates = 500
 	etcd := etcdtest.Start(t)
 	o := etcd.Options(etcdtest.User)

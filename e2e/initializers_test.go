@@ -21,6 +21,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	hostkube "github.com/portcullis-mesh/portcullis/hostsdk/kube"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -141,6 +142,7 @@ func TestAPodAppearsInitialized(t *testing.T) {
 
 // TestInitializersActAtTheSameTime has two initializers that wait for each other, and a third one behind them.
 func TestInitializersActAtTheSameTime(t *testing.T) {
+	citest.Gate(t, "covers initializers: a second")
 	const first, second, third = "first.example.com", "second.example.com", "third.example.com"
 	all := append(initializersOf("a", "Fail", ", stream: {}, parallel: true", first, second), initializersOf("b", "Fail", ", stream: {}", third)...)
 	i := newInitialized(t, all...)
@@ -220,6 +222,7 @@ func TestAnInitializerRefusesAPod(t *testing.T) {
 // TestAnInitializerThatDoesNotAct times out: with Ignore the Pod is created without it, with Fail the client gets a timeout that names the
 // staged object.
 func TestAnInitializerThatDoesNotAct(t *testing.T) {
+	citest.Gate(t, "covers initializers: 2 s")
 	const absent, present = "absent.example.com", "present.example.com"
 	for policy, check := range map[string]func(t *testing.T, created *corev1.Pod, err error){
 		"Ignore": func(t *testing.T, created *corev1.Pod, err error) {
@@ -246,6 +249,7 @@ func TestAnInitializerThatDoesNotAct(t *testing.T) {
 
 // TestAClientBypassesInitializers with an empty list, which needs the verb initialize.
 func TestAClientBypassesInitializers(t *testing.T) {
+	citest.Gate(t, "covers initializers: a second")
 	const name = "marks.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", stream: {}", name)...)
 	i.host(t, func(h *hostsdk.Host) { h.Initialize(name, marks("marks")) })
@@ -291,6 +295,7 @@ func TestADryRunStagesNothing(t *testing.T) {
 
 // TestAPodWithAGeneratedNameIsInitialized, as are the Pods that a controller makes of a ReplicaSet.
 func TestAPodWithAGeneratedNameIsInitialized(t *testing.T) {
+	citest.Gate(t, "covers initializers: a second")
 	const name = "marks.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", stream: {}", name)...)
 	i.host(t, func(h *hostsdk.Host) { h.Initialize(name, marks("marks")) })
@@ -326,6 +331,7 @@ func TestAPodWithAGeneratedNameIsInitialized(t *testing.T) {
 
 // TestAnotherReplicaTakesAnObjectOver when the one that has it is killed: the object is initialized once.
 func TestAnotherReplicaTakesAnObjectOver(t *testing.T) {
+	citest.Gate(t, "covers initializers: a second")
 	const name = "marks.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", stream: {}, timeout: 20s", name)...)
 	p := newPairIn(t, i.road, nil, nil, "-initialize="+name, `-patch=[{"op":"add","path":"/metadata/labels","value":{"initialized-by":"marks"}}]`)
@@ -345,6 +351,7 @@ func TestAnotherReplicaTakesAnObjectOver(t *testing.T) {
 // TestADispatcherIsKilledWhileItHoldsAPod: the client gets an error, the Pod is not created, what was staged goes with its lease, and the
 // next attempt passes by another dispatcher.
 func TestADispatcherIsKilledWhileItHoldsAPod(t *testing.T) {
+	citest.Gate(t, "covers initializers: 6 s")
 	const name = "marks.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", stream: {}, timeout: 20s", name)...)
 	p := newPairIn(t, i.road, nil, nil, "-initialize="+name, `-patch=[{"op":"add","path":"/metadata/labels","value":{"initialized-by":"marks"}}]`)
@@ -392,6 +399,7 @@ func (i *initialized) wantInitialized(t *testing.T, n int) {
 // TestEntriesBringTheCreatesOfAnInitializer: nobody writes entries but the mesh. Once `apply --wait` of an initializer has returned, each Pod is
 // initialized.
 func TestEntriesBringTheCreatesOfAnInitializer(t *testing.T) {
+	citest.Gate(t, "covers initializers: 9 s")
 	const name = "marks.example.com"
 	k := newPairOfKeepers(t)
 	k.StartHost(t, hostName, func(h *hostsdk.Host) { h.Initialize(name, marks("marks")) })

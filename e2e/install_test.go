@@ -52,6 +52,7 @@ type installation struct {
 // TestTheInstallPageLeadsToADeniedPod follows docs/install.md from an empty
 // cluster to a denied Pod, and back to a cluster without Portcullis.
 func TestTheInstallPageLeadsToADeniedPod(t *testing.T) {
+	citest.Soak(t, "follows docs/install.md, with an API server of its own: 39 s")
 	requireTools(t, "bash", "kubectl", "jq")
 	requirePort443(t)
 	i := newInstallation(t)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	hostkube "github.com/portcullis-mesh/portcullis/hostsdk/kube"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -218,6 +219,7 @@ func (j *joining) wantInventory(t *testing.T, before map[string]bool) {
 // cluster: it joins by a capability, its Pods are judged, a second join changes
 // nothing, and when it has left neither the cluster nor the store holds a trace.
 func TestAManagedClusterJoinsByOneCommandAndLeavesNothing(t *testing.T) {
+	citest.Soak(t, "starts an API server, and waits for the trials of joins: 16 s")
 	j := newJoining(t, nil)
 	before := j.inventory(t)
 
@@ -264,6 +266,7 @@ func (j *joining) wantNoDocument(t *testing.T) {
 // TestAClusterThatJoinsWithAKubeconfigIsAskedForItsNamespaces has a hook that
 // selects namespaces by a label, which reviews do not carry.
 func TestAClusterThatJoinsWithAKubeconfigIsAskedForItsNamespaces(t *testing.T) {
+	citest.Soak(t, "starts an API server, and waits for entries that the mesh keeps: 27 s")
 	j := newJoining(t, &metav1.LabelSelector{MatchLabels: map[string]string{"judged": "yes"}})
 	j.issueTokens(t)
 	before := j.inventory(t)
@@ -328,6 +331,7 @@ func TestAClusterThatJoinsWithAKubeconfigIsAskedForItsNamespaces(t *testing.T) {
 // reach the cluster: a join, which makes the capability and the document, the
 // bridge, and the join again.
 func TestAClusterJoinsByABridge(t *testing.T) {
+	citest.Soak(t, "starts an API server, and waits for the trials of joins: 19 s")
 	j := newJoining(t, &metav1.LabelSelector{MatchLabels: map[string]string{"judged": "yes"}})
 	join := j.mesh("cluster", "join", managedName, "--access=bridge", "--identity="+bridgeName)
 
@@ -341,6 +345,7 @@ func TestAClusterJoinsByABridge(t *testing.T) {
 // TestAClusterOfAFileJoinsByItsCertificate has a document that join may not
 // write, and an API server with a client certificate.
 func TestAClusterOfAFileJoinsByItsCertificate(t *testing.T) {
+	citest.Gate(t, "covers joins: 6 s")
 	const denier = "denier.example.com"
 	r := newRoadWith(t, mesh.Options{Args: []string{"--operator=operator"}}, kube.Validating("denier", onPods(denier)))
 	r.host(t, func(h *hostsdk.Host) {
@@ -418,6 +423,7 @@ func (j *joining) issueTokens(t *testing.T) {
 // TestAJoinThatCannotBeProvedWritesNoEntry names an address that the API server
 // does not reach: its fail-closed entries would refuse every Pod.
 func TestAJoinThatCannotBeProvedWritesNoEntry(t *testing.T) {
+	citest.Soak(t, "starts an API server, and waits for joins that cannot be proved: 19 s")
 	j := newJoining(t, nil)
 	alice, err := j.cluster.ConfigFor("alice", "developers")
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -41,6 +42,7 @@ func (r *road) keptClusterAs(t *testing.T, url, name string) string {
 // document of the cluster, follow hooks that are added, and come back when somebody
 // changes or deletes them, also after the dispatcher that wrote them is gone.
 func TestTheMeshKeepsItsEntries(t *testing.T) {
+	citest.Soak(t, "waits for entries, which are compared every 10 s: 18 s")
 	const denier, later = "denier.example.com", "later.example.com"
 	var r *road
 	t.Cleanup(func() { r.deleteEntries(t) }) // once the dispatchers have ended, which would write them again
@@ -125,6 +127,7 @@ func TestTheMeshKeepsItsEntries(t *testing.T) {
 // TestTheMeshKeepsNoEntriesInAnObjectOfAnother has an object of the same name that the mesh did not make: it stays as it is, the Cluster
 // shows why nothing is registered, and once the operator has done what that message asks for, the entries come.
 func TestTheMeshKeepsNoEntriesInAnObjectOfAnother(t *testing.T) {
+	citest.Soak(t, "waits for entries, which are compared every 10 s: 16 s")
 	const denier = "denier.example.com"
 	var r *road
 	t.Cleanup(func() { r.deleteEntries(t) })
@@ -169,6 +172,7 @@ func TestTheMeshKeepsNoEntriesInAnObjectOfAnother(t *testing.T) {
 
 // TestAClusterThatIsACustomResourceShowsWhetherItsEntriesAreWritten waits for the condition as `kubectl wait` does.
 func TestAClusterThatIsACustomResourceShowsWhetherItsEntriesAreWritten(t *testing.T) {
+	citest.Soak(t, "waits for entries, which are compared every 10 s: 17 s")
 	c := newCustomized(t) // its own entry has the name of the road, and no mesh has made it
 	c.Configure(t, "initial")
 	name := c.name + "-kept"

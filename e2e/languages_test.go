@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/conformance"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
@@ -165,6 +166,7 @@ func (h sdkHost) count(t *testing.T, kind, hook string) (n int) {
 // write seen by the mutating hook, which writes the script of the validating
 // one, and by that, which warns of the object's name.
 func TestAFleetOfAllLanguagesIsRolledWhileObjectsAreWrittenAndNoneFails(t *testing.T) {
+	citest.Soak(t, "rolls hosts of all languages under load: minutes")
 	const group = "fleet.example.com"
 	fleet := sdks(t)
 	cluster.InstallDefinition(t, widgetDefinition(group, nil))
@@ -184,7 +186,7 @@ func TestAFleetOfAllLanguagesIsRolledWhileObjectsAreWrittenAndNoneFails(t *testi
 	flow := newTraffic(t, w.write)
 
 	calls := make([]int, len(fleet))
-	for range times(t, "E2E_MIXED_ROLLS", 1) {
+	for range citest.Rounds(1, 1, 20) {
 		for i, old := range replicas {
 			replicas[i] = r.startSDK(t, fleet[i])
 			flow.await(t)
@@ -240,6 +242,7 @@ func (w *witness) HandleWarningHeader(_ int, _, name string) { w.seen.Store(name
 // TestHostsOfAllLanguagesAnswerTheCorpusAlike sends each review to a dispatcher
 // with one host alone.
 func TestHostsOfAllLanguagesAnswerTheCorpusAlike(t *testing.T) {
+	citest.Soak(t, "runs hosts of all languages on the corpus: a minute")
 	reviews := corpusReviews(t)
 	everything := func(name string) kube.Hook {
 		return kube.Hook{Name: name, Group: "*", Resources: []string{"*/*"}, Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 	"github.com/portcullis-mesh/portcullis/e2e/netns"
@@ -55,6 +57,7 @@ func newFar(t *testing.T, args ...string) far {
 }
 
 func TestCallsInFlightBehindALinkThatIsCutAreAnsweredByTheOther(t *testing.T) {
+	citest.Gate(t, "cuts a link, as root: 6 s")
 	p := newFar(t)
 	p.holdBack(t)
 	p.send(t, p.createDryOf)
@@ -75,6 +78,7 @@ func TestCallsInFlightBehindALinkThatIsCutAreAnsweredByTheOther(t *testing.T) {
 // TestALinkThatIsCutInOneDirectionOrFlapsCostsNoRequest has one replica behind
 // it.
 func TestALinkThatIsCutInOneDirectionOrFlapsCostsNoRequest(t *testing.T) {
+	citest.Soak(t, "cuts links under load, as root: 11 s")
 	p := newFar(t)
 	flow := newTraffic(t, p.createDry)
 
@@ -102,6 +106,7 @@ func TestALinkThatIsCutInOneDirectionOrFlapsCostsNoRequest(t *testing.T) {
 // it is alive. Large reviews, and a large patch that goes the other way, take
 // longer than a host may be silent.
 func TestASlowLinkEndsNoSession(t *testing.T) {
+	citest.Soak(t, "sends much over a slow link, as root: 19 s")
 	const bytes = 500_000
 	p := newFar(t, "-patch-bytes="+strconv.Itoa(bytes))
 	p.other.Drain(t)
@@ -144,6 +149,7 @@ func (p far) patch(ctx context.Context, caller *mesh.Caller, bytes int) error {
 // what was on its way to the first one, and then none. A short cut ends no
 // session: TCP repeats what was lost.
 func TestALinkThatIsCutUnderALargeReview(t *testing.T) {
+	citest.Soak(t, "sends much over a slow link, as root: 10 s")
 	p := newFar(t)
 	p.link.Slow(20*time.Millisecond, 2_000_000/8)
 

@@ -9,6 +9,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -33,7 +34,13 @@ var (
 	testhost   string // the program's file
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if lists() {
+		os.Exit(m.Run())
+	}
+	os.Exit(run(m))
+}
 
 // run makes what the tests share, runs them, and cleans up however they
 // ended. The result is the status to exit with.
@@ -49,6 +56,9 @@ func run(m *testing.M) int {
 }
 
 func start(ctx context.Context) error {
+	if err := chooseShard(ctx); err != nil {
+		return err
+	}
 	begun := time.Now()
 	fmt.Fprintln(os.Stderr, "building portcullis ...")
 	tree, err := build.Find(ctx)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -23,6 +24,7 @@ import (
 // damaged, where reviews are expected. Whatever it is, there is an answer, and
 // the dispatcher goes on.
 func TestEveryBodyIsAnswered(t *testing.T) {
+	citest.Gate(t, "covers bodies that are no reviews: a second")
 	const hook = "any.example.com"
 	r := newRoad(t, kube.Validating("any", onPods(hook)))
 	r.host(t, func(h *hostsdk.Host) { h.Validate(hook, allow) })
@@ -118,6 +120,7 @@ func corpusFiles(t *testing.T) []string {
 // TestRequestsThatAreNoReviewsAreAnswered has what goes wrong before a body is
 // read.
 func TestRequestsThatAreNoReviewsAreAnswered(t *testing.T) {
+	citest.Gate(t, "covers bodies that are no reviews: a second")
 	r := newRoad(t, kube.Validating("any", onPods("any.example.com")))
 	stranger, err := r.Authority().Client(kube.WebhookClientName) // the right name, from the wrong authority
 	if err != nil {

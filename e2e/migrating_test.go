@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -44,6 +45,7 @@ type example struct{ language, text string }
 // TestTheGuideToMigratingWorks follows docs/migrating.md, and wants its
 // commands to say what stands there.
 func TestTheGuideToMigratingWorks(t *testing.T) {
+	citest.Soak(t, "follows docs/migrating.md with kubectl: 9 s")
 	requireTools(t, "bash", "kubectl", "jq")
 	g := newGuide(t)
 	g.installWebhooks(t)

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/webhook"
 )
@@ -31,6 +33,7 @@ const (
 // until it misses a change. package touch has the same with its code alone, and
 // without luck.
 func TestAChangeThatAnAPIServerHasMissedComesWithTheNextWrite(t *testing.T) {
+	citest.Soak(t, "keeps the API server busy until it misses a change: 9 s of all cores")
 	namespace := cluster.Namespace(t, nil)
 	addresses := map[string]string{}
 	for _, name := range []string{"one", "two"} {

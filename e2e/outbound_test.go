@@ -26,6 +26,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/collector"
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -258,6 +260,7 @@ func TestAKilledWebhookLetsTheRequestsOfAHookThatFailsOpenPass(t *testing.T) {
 // TestATraceLeadsIntoOrdinaryWebhooks looks for the span of the call in the
 // traceparent that a webhook is sent.
 func TestATraceLeadsIntoOrdinaryWebhooks(t *testing.T) {
+	citest.Gate(t, "covers webhooks over HTTPS: a second")
 	server := webhook.Serve(t, cluster.Authority(), webhook.Allow)
 	r := newWebhookRoad(t, nil, kube.Validating("traced", atURL(server, "traced.example.com", "/")))
 	r.validate(t)
@@ -295,6 +298,7 @@ func hasSpan(spans []collector.Span, name, id string) bool {
 // TestAWebhookThatIsAnsweringIsWaitedForWhenTheDispatcherStops stops a
 // dispatcher while a webhook holds a review.
 func TestAWebhookThatIsAnsweringIsWaitedForWhenTheDispatcherStops(t *testing.T) {
+	citest.Gate(t, "covers webhooks over HTTPS: a second")
 	called, answer := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(answer) })
 	t.Cleanup(release) // also when the test fails before

@@ -8,15 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
-
-// policyChanges is how often hooks change, by the variable.
-func policyChanges(t *testing.T, usual int) int {
-	t.Helper()
-	return times(t, "E2E_POLICY_CHANGES", usual)
-}
 
 // markAndFind are a mutating and a validating hook on the Pods of a namespace.
 func markAndFind(namespace string, policy admissionregistrationv1.FailurePolicyType) []metav1.Object {
@@ -81,6 +76,7 @@ func newChangingByMesh(t *testing.T) changing {
 // mutating and of a validating hook, again and again, while Pods are created:
 // no write fails, and no write passes that one of the hooks has not seen.
 func TestHooksThatChangeTheirPolicySeeEachWrite(t *testing.T) {
+	citest.Soak(t, "changes hooks 20 times under load: 4 minutes")
 	for name, start := range map[string]func(*testing.T) changing{
 		"a command applies the entries": newChangingByCommand,
 		"the mesh keeps the entries":    newChangingByMesh,
@@ -93,7 +89,7 @@ func TestHooksThatChangeTheirPolicySeeEachWrite(t *testing.T) {
 			c.written()
 			within(t, takeover, "the entries are in force", func() error { return w.sees(t.Context()) })
 
-			flow, changes := newTraffic(t, w.write), policyChanges(t, 4)
+			flow, changes := newTraffic(t, w.write), citest.Rounds(2, 4, 20)
 			for i := range changes {
 				policy := admissionregistrationv1.Ignore
 				if i%2 == 1 {
@@ -119,6 +115,7 @@ func TestHooksThatChangeTheirPolicySeeEachWrite(t *testing.T) {
 // these writes at all times, that is so at once. Else the API server has to
 // learn of the entries first.
 func TestHooksThatAreRemovedAndAddedSeeEachWriteInBetween(t *testing.T) {
+	citest.Soak(t, "changes hooks 20 times under load: 13 minutes")
 	for name, beside := range map[string]admissionregistrationv1.FailurePolicyType{
 		"alone":                           "",
 		"beside hooks that fail closed":   admissionregistrationv1.Fail,
@@ -132,7 +129,7 @@ func TestHooksThatAreRemovedAndAddedSeeEachWriteInBetween(t *testing.T) {
 				k.stay(t, beside)
 			}
 			coming := documents(t, markAndFind(k.namespace, admissionregistrationv1.Fail)...)
-			load, changes, total := newTraffic(t, k.createDry), policyChanges(t, 2), 0
+			load, changes, total := newTraffic(t, k.createDry), citest.Rounds(2, 2, 20), 0
 			for range changes {
 				k.apply(t, coming)
 				k.awaitMarkAndFind(t)

@@ -22,6 +22,7 @@ import (
 
 // TestAHostWithoutAnSDKServesARealDispatcher runs the example in Python.
 func TestAHostWithoutAnSDKServesARealDispatcher(t *testing.T) {
+	citest.Soak(t, "gets Python libraries, and runs a host in Python: 29 s")
 	start := pythonHost(t)
 	r := newRoad(t,
 		kube.Validating("images", onPods("pinned-images.example.com")), kube.Mutating("teams", onPods("team-label.example.com")))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
@@ -33,6 +34,7 @@ func (r *road) command(t *testing.T, args ...string) (code int, out string) {
 
 // TestEntriesAreAppliedDiffedAndRemoved registers a cluster by the command alone, until nothing of it is left.
 func TestEntriesAreAppliedDiffedAndRemoved(t *testing.T) {
+	citest.Gate(t, "covers register --apply: 13 s")
 	const denier = "denier.example.com"
 	hook := onPods(denier)
 	r := newRoad(t, kube.Validating("denier", hook))

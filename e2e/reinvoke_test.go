@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 )
@@ -115,6 +116,7 @@ func TestChangesByInTreePluginsReinvokeTheHooksThatAskForIt(t *testing.T) {
 // TestAnUnchangedObjectReinvokesNobody has no plugin change anything after the
 // hooks: /reinvoke is asked all the same, since nobody told the API server.
 func TestAnUnchangedObjectReinvokesNobody(t *testing.T) {
+	citest.Gate(t, "covers reinvocation: a second")
 	const hook = "label.example.com"
 	r := newRoad(t, ifNeeded(kube.Mutating("labels", onPods(hook))))
 	var calls asked
@@ -157,6 +159,7 @@ func (r *road) limitCPU(t *testing.T, cpu string) {
 // reviews of a patch and its storage: the API server applies the patch anew,
 // and reviews it anew.
 func TestAWriteIsReviewedAgainOnAConflict(t *testing.T) {
+	citest.Gate(t, "covers reinvocation: a second")
 	const hook, meddled = "meddle.example.com", "meddled"
 	r := newRoad(t, kube.Validating("meddle", onPods(hook, admissionregistrationv1.Update, admissionregistrationv1.Create)))
 	var calls asked
@@ -205,6 +208,7 @@ func TestAWriteIsReviewedAgainOnAConflict(t *testing.T) {
 
 // TestAnApplyOfWhatIsNotThereIsACreation holds the operation that hooks see.
 func TestAnApplyOfWhatIsNotThereIsACreation(t *testing.T) {
+	citest.Gate(t, "covers reinvocation: a second")
 	const hook = "operations.example.com"
 	r := newRoad(t, kube.Validating("operations", onPods(hook, admissionregistrationv1.Update, admissionregistrationv1.Create)))
 	var calls asked

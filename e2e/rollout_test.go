@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +22,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -101,21 +101,6 @@ func (r *road) createMarkedName(ctx context.Context, name string) error {
 	return err
 }
 
-// times is how often a test does what it does: as often as the variable says,
-// or as often as everybody has the time for.
-func times(t *testing.T, variable string, usual int) int {
-	t.Helper()
-	value, ok := os.LookupEnv(variable)
-	if !ok {
-		return usual
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
-	}
-	return n
-}
-
 func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	r := newRolled(t, mesh.Options{})
 	w := newRolledWitness(t, r)
@@ -124,7 +109,7 @@ func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	r.validate(t)
 	flow, direct := newTraffic(t, w.write), newTraffic(t, r.directCaller(t, r.dispatcher.Hosts))
 
-	for range times(t, "E2E_HOST_ROLLOUTS", 5) {
+	for range citest.Rounds(1, 5, 100) {
 		for i, old := range replicas {
 			replicas[i] = w.replica(t)
 			flow.await(t)
@@ -164,6 +149,7 @@ func TestADispatcherIsRestartedAndItsHostReconnects(t *testing.T) {
 // kube-apiserver comes through one, direct callers through the other. Hosts
 // find the new ones by name.
 func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
+	citest.Gate(t, "replaces two dispatchers under load: 15 s")
 	r := newRollout(t, portcullis)
 	w := newRolledWitness(t, r.road)
 	w.replica(t)
@@ -172,7 +158,7 @@ func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	r.validate(t)
 	flow, direct := newTraffic(t, w.write), newTraffic(t, r.directCaller(t, r.callers.Address))
 
-	for range times(t, "E2E_DISPATCHER_ROLLOUTS", 2) {
+	for range citest.Rounds(1, 2, 20) {
 		r.replaceEach(t, flow, direct)
 	}
 
@@ -280,6 +266,7 @@ func podObject(t *testing.T, namespace string) []byte {
 }
 
 func TestTheCertificateIsReplacedWhilePodsAreCreatedAndNoneFails(t *testing.T) {
+	citest.Gate(t, "covers a certificate that is replaced under load: 5 s")
 	const hook, rotations = "rotated.example.com", 3
 	r := newRoad(t, kube.Validating("rotated", onPods(hook)))
 	r.host(t, func(h *hostsdk.Host) { h.Validate(hook, allow) })

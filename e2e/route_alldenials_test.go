@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -14,6 +15,7 @@ import (
 // TestAllDenialsAreToldAtOnce has a second hook that denies when the first
 // one has, and a third that does not mind.
 func TestAllDenialsAreToldAtOnce(t *testing.T) {
+	citest.Gate(t, "covers all denials at once: a second")
 	const image, owner, mind = "image.example.com", "owner.example.com", "mind.example.com"
 	r := newRoadWith(t, mesh.Options{Documents: routes("policies", "allDenials: true", owner)},
 		kube.Validating("policies", onPods(image), onPods(owner), onPods(mind)))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -16,6 +17,7 @@ import (
 // one that is called first hangs: nothing lets it go before the write has been
 // answered.
 func TestAReplicaThatHangsIsNotWaitedForWhereCallsAreHedged(t *testing.T) {
+	citest.Gate(t, "covers hedged calls: a second")
 	const hook = "hedged.example.com"
 	r := newRoadWith(t, mesh.Options{Documents: routes("hedged", "hedge: {after: 20ms, percent: 50}", hook)},
 		kube.Validating("hedged", onPods(hook)))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -128,6 +129,7 @@ func (r *road) operateAs(t *testing.T, name string, args ...string) (string, err
 // TestAReportNamesWhatHooksInShadowWouldHaveDone has the API server send Pods
 // of which one has a name that the API server completes.
 func TestAReportNamesWhatHooksInShadowWouldHaveDone(t *testing.T) {
+	citest.Gate(t, "covers hooks in shadow: a second")
 	r := shadowRoad(t, deciding, func(h *hostsdk.Host) {
 		h.Validate(strict, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			return hostsdk.Deny("not in this cluster"), nil
@@ -191,6 +193,7 @@ func TestAReportNamesWhatHooksInShadowWouldHaveDone(t *testing.T) {
 // TestNoWriteWaitsForAHookInShadow has hooks in shadow hang until all writes
 // are answered.
 func TestNoWriteWaitsForAHookInShadow(t *testing.T) {
+	citest.Gate(t, "covers hooks in shadow: a second")
 	answered := make(chan struct{})
 	hang := func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
 		select {
@@ -215,6 +218,7 @@ func TestNoWriteWaitsForAHookInShadow(t *testing.T) {
 
 // TestNobodyNeedsTheHostsOfAHookInShadow has none.
 func TestNobodyNeedsTheHostsOfAHookInShadow(t *testing.T) {
+	citest.Gate(t, "covers hooks in shadow: 2 s")
 	r := shadowRoad(t, deciding)
 	eventually(t, "the dispatcher is ready", func() error { return r.dispatcher.Ready(t.Context()) })
 	r.createLabelled(t, "pod")

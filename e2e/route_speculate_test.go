@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -65,6 +66,7 @@ func (c *chain) set(h hostsdk.Handler) { c.handler.Store(&h) }
 // have been asked: in series the first one would wait for the second until its
 // time is over.
 func TestHooksThatChangeNothingRunAtOnce(t *testing.T) {
+	citest.Gate(t, "covers calls ahead: a second")
 	c := newChain(t, "speculate: true")
 	var asked sync.WaitGroup
 	asked.Add(links)
@@ -91,6 +93,7 @@ func TestHooksThatChangeNothingRunAtOnce(t *testing.T) {
 // TestAChainThatIsAskedAheadMakesTheSameObject has hooks that change nothing,
 // and then each builds on what those before it have made.
 func TestAChainThatIsAskedAheadMakesTheSameObject(t *testing.T) {
+	citest.Gate(t, "covers calls ahead: 4 s")
 	want := ""
 	for i := range links {
 		want += fmt.Sprintf(" link%d.example.com", i)

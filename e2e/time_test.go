@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -19,6 +20,7 @@ import (
 // of their timeoutSeconds are over, alone behind an entry that `cluster
 // register` printed: a host over a stream, and a webhook over HTTPS.
 func TestAHookHasTheTimeThatItsTimeoutSays(t *testing.T) {
+	citest.Soak(t, "has handlers take nearly all of their time: 24 s")
 	const stream, https = "stream.example.com", "https.example.com"
 	for _, seconds := range []int{1, 2, 3, 5, 10} {
 		t.Run(fmt.Sprintf("%ds", seconds), func(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/collector"
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -75,6 +77,7 @@ func TestOneTraceLeadsFromTheClientIntoTheHost(t *testing.T) {
 // TestOneTraceLeadsThroughABridgeIntoTheHost has one more process between
 // kube-apiserver and the dispatcher.
 func TestOneTraceLeadsThroughABridgeIntoTheHost(t *testing.T) {
+	citest.Gate(t, "covers traces: a second")
 	const hook = "traced.example.com"
 	export := []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + traces.Endpoint(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
@@ -113,6 +116,7 @@ func TestOneTraceLeadsThroughABridgeIntoTheHost(t *testing.T) {
 // TestTheTraceOfDevLeadsIntoItsHost is the same in the one process in which
 // people look first.
 func TestTheTraceOfDevLeadsIntoItsHost(t *testing.T) {
+	citest.Gate(t, "covers traces: 2 s")
 	export := []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + traces.Endpoint(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=100",
 	}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
@@ -21,6 +22,7 @@ import (
 // reaches the second dispatcher over a link of 50 ms. While that is cut, the first
 // cluster goes on as before.
 func TestTwoClustersOfWhichOneIsBehindABridgeWhoseLinkIsCut(t *testing.T) {
+	citest.Soak(t, "waits for sessions to notice a link that is cut, as root: 11 s")
 	n := netns.New(t)
 	here, far := n.Here(), n.Namespace(t)
 	link := n.Link(t, here, far)

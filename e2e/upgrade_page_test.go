@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
@@ -30,6 +32,7 @@ const (
 
 // TestTheUpgradePageHasNoOtherCommands fails when somebody adds a block that no test runs.
 func TestTheUpgradePageHasNoOtherCommands(t *testing.T) {
+	citest.Soak(t, "belongs to the tests that follow docs/upgrade.md")
 	g := &guide{}
 	g.read(t, "upgrade.md", strings.NewReplacer())
 	for heading, blocks := range g.steps {
@@ -41,6 +44,7 @@ func TestTheUpgradePageHasNoOtherCommands(t *testing.T) {
 
 // TestTheUpgradePageBacksUpAStore takes the first step, of a dispatcher with a store of its own.
 func TestTheUpgradePageBacksUpAStore(t *testing.T) {
+	citest.Soak(t, "follows docs/upgrade.md")
 	requireTools(t, "bash")
 	m := newMesh(t, mesh.Options{Args: []string{"--data-dir=" + t.TempDir(), "--operator=operator"}})
 	d := m.Serve(t)
@@ -62,6 +66,7 @@ func TestTheUpgradePageBacksUpAStore(t *testing.T) {
 
 // TestTheUpgradePageLeadsToAnotherVersionAndBack follows the page in a cluster to which docs/install.md has led.
 func TestTheUpgradePageLeadsToAnotherVersionAndBack(t *testing.T) {
+	citest.Soak(t, "follows docs/upgrade.md, with an API server of its own: a minute")
 	requireTools(t, "bash", "kubectl", "jq")
 	requirePort443(t)
 	i := newInstallation(t)
@@ -118,6 +123,7 @@ func (i *installation) podsOf(t *testing.T, selected labels.Set) map[string]stri
 
 // TestTheUpgradePageReplacesTheManifestOfBefore starts with the file that the page's last section is about, as it was.
 func TestTheUpgradePageReplacesTheManifestOfBefore(t *testing.T) {
+	citest.Soak(t, "follows docs/upgrade.md with kubectl")
 	requireTools(t, "bash", "kubectl")
 	i := newInstallation(t)
 	before, err := i.tree.Before(t.Context(), versionBefore)

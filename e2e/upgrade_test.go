@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
@@ -20,6 +22,7 @@ const versionBefore = "a67b7f33d62da968db662ff7a486e77b1a9c1237"
 // has a host of the other beside its own. The entries are those of the version
 // before.
 func TestAMeshIsUpgradedAndTakenBackWhilePodsAreCreatedAndNoneFails(t *testing.T) {
+	citest.Soak(t, "builds an earlier version, and rolls to it and back under load: minutes")
 	old, oldHost := programsBefore(t)
 	r := newRollout(t, old)
 	startHost := func(program string) mesh.HostProcess {

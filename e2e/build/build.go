@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // module holds the end-to-end tests, kube-apiserver and etcd. It lies in a
@@ -127,13 +128,36 @@ func (t Tree) program(ctx context.Context, dir, name, linkerFlags string) (strin
 	return t.build(ctx, dir, name, "./cmd/"+name, linkerFlags)
 }
 
-// build builds a package of the module in dir.
+// build builds a package of the module in dir. Of several processes that would, one builds, and the others find the program up to date.
 func (t Tree) build(ctx context.Context, dir, name, pkg, linkerFlags string) (string, error) {
 	file := filepath.Join(t.BinDir(), name)
+	unlock, err := lock(file + ".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	if _, err := run(ctx, dir, "build", "-ldflags", linkerFlags, "-o", file, pkg); err != nil {
 		return "", err
 	}
 	return file, nil
+}
+
+// lock waits until no other process has the lock of that file, and takes it. The kernel gives back the lock of a process that ends.
+func lock(path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for err = syscall.EINTR; err == syscall.EINTR; { //nolint:errorlint // of a system call
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+	}
+	return func() { file.Close() }, nil
 }
 
 // run is one go command in dir, "" meaning the working directory.

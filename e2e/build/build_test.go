@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 )
 
@@ -29,9 +31,7 @@ func TestFindNamesTheRootsOfBothModules(t *testing.T) {
 }
 
 func TestBuildsEtcdAgainWithoutWork(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds etcd, which takes a minute the first time")
-	}
+	citest.Gate(t, "builds etcd")
 	tree, err := build.Find(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
+
 	"github.com/portcullis-mesh/portcullis/e2e/build"
 )
 
@@ -52,6 +54,7 @@ func start(t *testing.T) *started {
 
 // TestConsole goes through the views as a reader does, with clicks.
 func TestConsole(t *testing.T) {
+	citest.Gate(t, "runs chromium: 5 s")
 	b := start(t)
 	if hash := value[string](b.browser, "location.hash"); hash != "#/hooks" {
 		t.Errorf("the address ends with %s, want the token gone from it", hash)
@@ -143,6 +146,7 @@ func (b *browser) wantNoErrors(where string) {
 
 // TestConsoleIsLive sends reviews while a page is open.
 func TestConsoleIsLive(t *testing.T) {
+	citest.Gate(t, "runs chromium: 3 s")
 	b := start(t)
 	value[bool](b.browser, "window.mark = true") // gone with a reload
 	value[bool](b.browser, "document.querySelector('tbody a').focus() === undefined")
@@ -162,6 +166,7 @@ func TestConsoleIsLive(t *testing.T) {
 
 // TestConsoleGivesNoDataWithoutItsToken opens the address that is shared, in a browser that has never had a token.
 func TestConsoleGivesNoDataWithoutItsToken(t *testing.T) {
+	citest.Gate(t, "runs chromium: 3 s")
 	b := start(t)
 	address, _, _ := strings.Cut(b.address, "#")
 	value[bool](b.browser, "localStorage.clear() === undefined")
@@ -176,6 +181,7 @@ func TestConsoleGivesNoDataWithoutItsToken(t *testing.T) {
 
 // TestConsoleRefusesScripts tries what a page would do that took a text of the mesh as HTML.
 func TestConsoleRefusesScripts(t *testing.T) {
+	citest.Gate(t, "runs chromium: 3 s")
 	b := start(t)
 	if !value[bool](b.browser, "(() => { try { document.body.innerHTML = '<b>x</b>'; return false } catch { return true } })()") {
 		t.Error("the page takes text as HTML")
@@ -191,6 +197,7 @@ func TestConsoleRefusesScripts(t *testing.T) {
 
 // TestConsoleIsAccessible has axe look at each view in both colours and on a phone, and reaches everything by the tab key.
 func TestConsoleIsAccessible(t *testing.T) {
+	citest.Gate(t, "runs chromium: 20 s")
 	b := start(t)
 	axe, err := os.ReadFile(filepath.Join(b.tree.Root, ".tmp", "axe", "node_modules", "axe-core", "axe.min.js"))
 	if err != nil {

@@ -89,6 +89,7 @@ func TestATestWithoutWhatItNeedsFailsOrSkips(t *testing.T) {
 
 // TestABrowserThatEndsFailsTheTest ends it as a crash does.
 func TestABrowserThatEndsFailsTheTest(t *testing.T) {
+	citest.Gate(t, "runs chromium: a second")
 	b := open(t)
 	e := &ended{TB: t}
 	b.TB = e
@@ -103,6 +104,7 @@ func TestABrowserThatEndsFailsTheTest(t *testing.T) {
 
 // TestABrowserThatDoesNotStartIsStartedAgain has programs in its place that end at once.
 func TestABrowserThatDoesNotStartIsStartedAgain(t *testing.T) {
+	citest.Gate(t, "runs chromium: a second")
 	dir := t.TempDir()
 	begun := dir + "/begun"
 	if err := os.WriteFile(dir+"/chromium", []byte("#!/bin/sh\necho begun >>"+begun+"\nexit 1\n"), 0o700); err != nil {

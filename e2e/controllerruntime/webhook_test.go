@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop"},"spec":{"containers":[{"name":"c","image":"app"}],"hostNetwork":true}}`
@@ -49,6 +50,7 @@ func (podDefaulter) Default(_ context.Context, p *corev1.Pod) error {
 }
 
 func TestWebhooksOfControllerRuntimeAreHooks(t *testing.T) {
+	citest.Gate(t, "links controller-runtime")
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ const (
 	adminGroup = "system:masters"
 
 	// startTimeout bounds each of etcd's and kube-apiserver's start.
-	startTimeout = time.Minute
+	startTimeout = 5 * time.Minute
 	// startAttempts is how often a start is tried again when another process
 	// took a port between our finding it free and the server's listening.
 	startAttempts = 3

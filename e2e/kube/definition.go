@@ -14,7 +14,7 @@ import (
 )
 
 // establishTimeout bounds the wait for a new kind to be served.
-const establishTimeout = 30 * time.Second
+const establishTimeout = 2 * time.Minute
 
 // InstallDefinition creates a CustomResourceDefinition and returns when its
 // resources are served. It is deleted when the test ends.

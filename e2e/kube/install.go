@@ -19,7 +19,7 @@ import (
 const (
 	// effectTimeout bounds the wait for kube-apiserver to obey a webhook
 	// configuration that it has stored; milliseconds are usual.
-	effectTimeout = 30 * time.Second
+	effectTimeout = 2 * time.Minute
 	// effectInterval is the pause between two questions.
 	effectInterval = 20 * time.Millisecond
 )

@@ -18,9 +18,9 @@ import (
 
 const (
 	// startTimeout bounds the start of a dispatcher or host.
-	startTimeout = 20 * time.Second
+	startTimeout = 2 * time.Minute
 	// stopTimeout bounds the graceful end of one.
-	stopTimeout = 15 * time.Second
+	stopTimeout = 2 * time.Minute
 	// tailLines is how much of a log the output of a failed test has.
 	tailLines = 40
 )

@@ -114,12 +114,12 @@ func (m *Mesh) certificateFiles() (cert, key string) {
 	return m.path("dispatcher.crt"), m.path("dispatcher.key")
 }
 
-// Names are the names and addresses in the certificate of dispatchers, without
-// [Options.Addresses].
+// Names are the names and addresses in the certificate of dispatchers, bridges
+// and balancers, without [Options.Addresses].
 func Names() []string {
 	names := []string{hostsName}
 	for i := range maxDispatchers {
-		names = append(names, loopback(i))
+		names = append(names, loopback(i), fmt.Sprintf("127.0.0.%d", i+1))
 	}
 	return names
 }
@@ -202,8 +202,12 @@ spec:
 	return document
 }
 
-// loopback is the address of the i-th of the dispatchers that run.
-func loopback(i int) string { return fmt.Sprintf("127.0.0.%d", i+1) }
+// loopback is the address of the i-th dispatcher that runs. Test binaries that run side by side have different ones, so that none takes the
+// port that all dispatchers of another have.
+func loopback(i int) string {
+	pid := os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d", 128+pid>>8%128, pid%256, i+1)
+}
 
 // publish tells the host processes where the dispatchers are.
 func (m *Mesh) publish(t testing.TB) {

@@ -11,6 +11,7 @@ package netns
 import (
 	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -47,10 +48,26 @@ func New(t testing.TB) *Network {
 	if _, err := os.Stat(cloneDevice); err != nil {
 		citest.Lacks(t, fmt.Sprintf("links need TUN devices: %v", err))
 	}
-	var b [2]byte
-	_, _ = rand.Read(b[:]) // never fails
-	// 198.18.0.0/15 is for tests of networks (RFC 2544): nobody's own.
-	return &Network{id: strings.ToLower(rand.Text()[:6]), subnet: fmt.Sprintf("198.%d.%d", 18+b[0]%2, b[1])}
+	return &Network{id: strings.ToLower(rand.Text()[:6]), subnet: reserveSubnet(t)}
+}
+
+// reserveSubnet returns a subnet of 198.18.0.0/15, which RFC 2544 keeps for tests of networks. An abstract socket of its name keeps it from
+// other test binaries until the test ends.
+func reserveSubnet(t testing.TB) string {
+	t.Helper()
+	var err error
+	for range 1 << 10 {
+		var b [2]byte
+		_, _ = rand.Read(b[:]) // never fails
+		subnet := fmt.Sprintf("198.%d.%d", 18+b[0]%2, b[1])
+		var reservation net.Listener
+		if reservation, err = net.Listen("unix", "@portcullis-e2e-"+subnet); err == nil {
+			t.Cleanup(func() { reservation.Close() })
+			return subnet
+		}
+	}
+	t.Fatalf("no subnet is free: %v", err)
+	return ""
 }
 
 // Here is the namespace in which the test itself runs.

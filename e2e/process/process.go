@@ -22,7 +22,7 @@ import (
 )
 
 // DefaultGrace is how long Stop waits between SIGTERM and SIGKILL.
-const DefaultGrace = 10 * time.Second
+const DefaultGrace = time.Minute
 
 // Command says what to run.
 type Command struct {
