@@ -438,3 +438,21 @@ func TestTheExamplesOfTheManualsAreValid(t *testing.T) {
 		}
 	}
 }
+
+// TestTheExamplesAreValid by the validation of Kubernetes, which their own tests do without.
+func TestTheExamplesAreValid(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "examples", "*", "mesh.yaml"))
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, problems := decode(file, data)
+		if len(objects) == 0 || problems.Err() != nil {
+			t.Errorf("%d objects, %v", len(objects), problems)
+		}
+	}
+}

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/portcullis-mesh/portcullis/config/validation"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // decode reads documents as a program does, with the validation of Kubernetes.
 func decode(file string, data []byte) ([]Object, Problems) { return newDecoder().Decode(file, data) }
 
-func newDecoder() *Decoder { return NewDecoder(validation.Kubernetes{}) }
+func newDecoder() *Decoder { return NewDecoder(apiserver.Validator{}) }
 
 // corpus is the path of the corpus of real webhook configurations.
 func corpus(t testing.TB) string {

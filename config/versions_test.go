@@ -19,7 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/admissionregistration"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/portcullis-mesh/portcullis/config/validation"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 )
 
 // randomConfigurations is how many configurations of each kind and version are made.
@@ -50,13 +50,13 @@ func TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere(t *testing.T) {
 		fill(mutating)
 		t.Run(fmt.Sprint("validating ", seed), func(t *testing.T) {
 			v1 := asWritten(t, validating, &admissionregistrationv1.ValidatingWebhookConfiguration{})
-			notInternal(t, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](validation.Kubernetes{})(v1))
+			notInternal(t, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](apiserver.Validator{})(v1))
 			there(t, validating, v1, &v1.ObjectMeta)
 			back(t, v1, validating, &validating.ObjectMeta)
 		})
 		t.Run(fmt.Sprint("mutating ", seed), func(t *testing.T) {
 			v1 := asWritten(t, mutating, &admissionregistrationv1.MutatingWebhookConfiguration{})
-			notInternal(t, readV1beta1[admissionregistrationv1.MutatingWebhookConfiguration](validation.Kubernetes{})(v1))
+			notInternal(t, readV1beta1[admissionregistrationv1.MutatingWebhookConfiguration](apiserver.Validator{})(v1))
 			there(t, mutating, v1, &v1.ObjectMeta)
 			back(t, v1, mutating, &mutating.ObjectMeta)
 		})
@@ -80,22 +80,22 @@ func TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
 			defaulted := validating.DeepCopy()
 			legacyscheme.Scheme.Default(defaulted)
 			createMeta(defaulted)
-			notInternal(t, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](validation.Kubernetes{})(validating))
+			notInternal(t, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](apiserver.Validator{})(validating))
 			same(t, defaulted, validating)
 			beta := converted(t, validating, admissionregistrationv1beta1.SchemeGroupVersion)
 			again := asWritten(t, beta, &admissionregistrationv1.ValidatingWebhookConfiguration{})
-			notInternal(t, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](validation.Kubernetes{})(again))
+			notInternal(t, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](apiserver.Validator{})(again))
 			same(t, validating, again)
 		})
 		t.Run(fmt.Sprint("mutating ", seed), func(t *testing.T) {
 			defaulted := mutating.DeepCopy()
 			legacyscheme.Scheme.Default(defaulted)
 			createMeta(defaulted)
-			notInternal(t, readV1[admissionregistrationv1.MutatingWebhookConfiguration](validation.Kubernetes{})(mutating))
+			notInternal(t, readV1[admissionregistrationv1.MutatingWebhookConfiguration](apiserver.Validator{})(mutating))
 			same(t, defaulted, mutating)
 			beta := converted(t, mutating, admissionregistrationv1beta1.SchemeGroupVersion)
 			again := asWritten(t, beta, &admissionregistrationv1.MutatingWebhookConfiguration{})
-			notInternal(t, readV1beta1[admissionregistrationv1.MutatingWebhookConfiguration](validation.Kubernetes{})(again))
+			notInternal(t, readV1beta1[admissionregistrationv1.MutatingWebhookConfiguration](apiserver.Validator{})(again))
 			same(t, mutating, again)
 		})
 	}

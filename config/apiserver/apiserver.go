@@ -1,6 +1,6 @@
-// Package validation validates webhook configurations by the code of kube-apiserver itself. Programs hand it to config.NewDecoder. It links
+// Package apiserver validates webhook configurations by the code of kube-apiserver itself. Programs hand it to config.NewDecoder. It links
 // k8s.io/kubernetes, and package config therefore does not import it.
-package validation
+package apiserver
 
 import (
 	"strings"
@@ -13,11 +13,11 @@ import (
 	"k8s.io/kubernetes/pkg/apis/admissionregistration/validation"
 )
 
-// Kubernetes implements config.Validator. It has no state and may be used concurrently.
-type Kubernetes struct{}
+// Validator implements config.Validator. It has no state and may be used concurrently.
+type Validator struct{}
 
 // Validate implements config.Validator, by ValidateValidatingWebhookConfiguration and ValidateMutatingWebhookConfiguration.
-func (Kubernetes) Validate(configuration runtime.Object) field.ErrorList {
+func (Validator) Validate(configuration runtime.Object) field.ErrorList {
 	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(configuration, admissionregistration.SchemeGroupVersion)
 	switch c := internal.(type) {
 	case *admissionregistration.ValidatingWebhookConfiguration:
@@ -31,7 +31,7 @@ func (Kubernetes) Validate(configuration runtime.Object) field.ErrorList {
 // ValidateOlder implements config.Validator. Kubernetes still has the rules of older versions, for updates of objects that were made under them
 // (ValidateValidatingWebhookConfigurationUpdate): what the object was before says which rules hold. So a configuration is validated as an
 // update of one that had what the older versions allow: two hooks of one name, unknown side effects, and reviewVersions.
-func (Kubernetes) ValidateOlder(configuration runtime.Object, reviewVersions []string) field.ErrorList {
+func (Validator) ValidateOlder(configuration runtime.Object, reviewVersions []string) field.ErrorList {
 	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(configuration, admissionregistration.SchemeGroupVersion)
 	unknown := admissionregistration.SideEffectClassUnknown
 	switch c := internal.(type) {
