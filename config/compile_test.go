@@ -13,7 +13,7 @@ import (
 
 func decoded(t *testing.T, data string) []Object {
 	t.Helper()
-	objects, problems := Decode("f.yaml", []byte(data))
+	objects, problems := decode("f.yaml", []byte(data))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestLimitsOfMatchConditions(t *testing.T) {
 		"all together a byte longer": {append(repeat(MaxConditionBytes/MaxExpressionBytes-1, padded(MaxExpressionBytes)), padded(MaxExpressionBytes-3), "true"), `the document has 524,289 bytes in the expressions of matchConditions, and at most 524,288`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects, problems := Decode("", []byte(conditional("a", tc.expressions...)))
+			objects, problems := decode("", []byte(conditional("a", tc.expressions...)))
 			switch {
 			case tc.want == "" && (len(objects) != 1 || problems.Err() != nil):
 				t.Errorf("%d objects, %v", len(objects), problems.Err())
@@ -116,7 +116,7 @@ func TestLimitsOfMatchConditions(t *testing.T) {
 }
 
 func TestObjectsOfOneDecoderShareWhatIsCompiled(t *testing.T) {
-	d := NewDecoder()
+	d := newDecoder()
 	one, _ := d.Decode("", []byte(conditional("a", "request.name == 'x'", "true")))
 	two, _ := d.Decode("", []byte(conditional("b", " true", "request.name == 'x'")))
 	if a, b := one[0].Conditions[0], two[0].Conditions[0]; a[0] != b[1] || a[1] != b[0] {
@@ -126,7 +126,7 @@ func TestObjectsOfOneDecoderShareWhatIsCompiled(t *testing.T) {
 
 func TestABudgetEndsAtItsLimit(t *testing.T) {
 	decode := func(b *Budget, documents ...string) (names string, problems Problems) {
-		d := NewDecoder()
+		d := newDecoder()
 		for _, text := range documents {
 			objects, more := d.DecodeWithin(b, "", []byte(text))
 			for _, o := range objects {

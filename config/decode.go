@@ -29,12 +29,15 @@ const (
 // Decoder reads documents. What their matchConditions were compiled to stays with the objects, and is shared by all objects
 // of one Decoder. It may be used concurrently.
 type Decoder struct {
+	validator   Validator
 	expressions *match.Expressions
 	unstaged    bool // WithoutStaging
 }
 
-// NewDecoder returns a decoder that has read nothing yet.
-func NewDecoder() *Decoder { return &Decoder{expressions: match.NewExpressions()} }
+// NewDecoder returns a decoder that has read nothing yet. It refuses every webhook configuration if the validator is nil.
+func NewDecoder(v Validator) *Decoder {
+	return &Decoder{validator: v, expressions: match.NewExpressions()}
+}
 
 // WithoutStaging makes the decoder of a dispatcher without an etcd: it refuses initializers, since nowhere could objects be staged for them. It
 // returns the decoder, and is called before that reads anything.
@@ -56,17 +59,15 @@ func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
 
 // DecodeWithin is Decode for one of several files that have a budget together; nil for one that has none.
 func (d *Decoder) DecodeWithin(b *Budget, file string, data []byte) ([]Object, Problems) {
-	f := &fileReader{file: file, expressions: d.expressions, unstaged: d.unstaged, budget: b}
+	f := &fileReader{file: file, validator: d.validator, expressions: d.expressions, unstaged: d.unstaged, budget: b}
 	f.read(data)
 	return f.objects, f.problems.Sorted()
 }
 
-// Decode is Decode of a Decoder that reads nothing else.
-func Decode(file string, data []byte) ([]Object, Problems) { return NewDecoder().Decode(file, data) }
-
 // fileReader collects what one file holds.
 type fileReader struct {
 	file        string
+	validator   Validator
 	expressions *match.Expressions
 	unstaged    bool    // initializers are refused
 	budget      *Budget // nil for none

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
@@ -31,23 +30,21 @@ func (d *document) read(h head) {
 	ok := false
 	switch h.APIVersion + " " + h.Kind {
 	case admissionregistrationV1 + " " + validatingKind:
-		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration])
+		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
 	case admissionregistrationV1 + " " + mutatingKind:
-		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration])
+		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
 	case admissionregistrationV1beta1 + " " + validatingKind:
-		o.Validating, ok = readThrough(d,
-			readV1beta1[admissionregistrationv1beta1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfiguration])
+		o.Validating, ok = readAs(d, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
 	case admissionregistrationV1beta1 + " " + mutatingKind:
-		o.Mutating, ok = readThrough(d,
-			readV1beta1[admissionregistrationv1beta1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfiguration])
+		o.Mutating, ok = readAs(d, readV1beta1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
 	case admissionregistrationV1alpha1 + " " + externalHooksKind:
 		o.Validating, ok = readThrough(d, readExternalHooks)
 	case admissionregistrationV1alpha1 + " " + kinds.InitializersKind, kinds.APIVersion + " " + kinds.InitializersKind:
 		o.Mutating, ok = readThrough(d, readInitializers)
 	case kinds.APIVersion + " " + kinds.ValidatingHooksKind:
-		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration])
+		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
 	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
-		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration])
+		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
 	case kinds.APIVersion + " " + kinds.HookRouteKind:
 		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
 	case kinds.APIVersion + " " + kinds.ClusterKind:
@@ -88,16 +85,16 @@ func (d *document) hookLines(o *Object) []int {
 
 // readAs reads the document as a T; complete sets defaults and returns the errors.
 func readAs[T any](d *document, complete func(*T) field.ErrorList) (*T, bool) {
-	return readThrough(d, func(into *T) (*T, field.ErrorList) { return into, complete(into) })
+	return readThrough(d, func(into *T, _ Validator) (*T, field.ErrorList) { return into, complete(into) })
 }
 
 // readThrough reads the document as a T and returns what complete makes of it, if that finds nothing that is not valid.
-func readThrough[T, U any](d *document, complete func(*T) (*U, field.ErrorList)) (*U, bool) {
+func readThrough[T, U any](d *document, complete func(*T, Validator) (*U, field.ErrorList)) (*U, bool) {
 	into := new(T)
 	if !d.decode(into) {
 		return nil, false
 	}
-	completed, errs := complete(into)
+	completed, errs := complete(into, d.validator)
 	for _, err := range errs {
 		d.fault(CodeInvalid, err.Field, err.ErrorBody())
 	}

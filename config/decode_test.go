@@ -290,7 +290,7 @@ items:
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			objects, problems := Decode("f.yaml", []byte(tc.data))
+			objects, problems := decode("f.yaml", []byte(tc.data))
 			if diff := cmp.Diff(tc.objects, names(objects)); diff != "" {
 				t.Error("objects (-want +got):\n" + diff)
 			}
@@ -305,7 +305,7 @@ items:
 }
 
 func TestDefaultsAreThoseOfTheVersion(t *testing.T) {
-	objects, problems := Decode("f.yaml", []byte(goodHook))
+	objects, problems := decode("f.yaml", []byte(goodHook))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestDefaultsAreThoseOfTheVersion(t *testing.T) {
 }
 
 func TestOurKindsAreRead(t *testing.T) {
-	objects, problems := Decode("f.yaml", []byte(goodRoute+"---\n"+goodCluster))
+	objects, problems := decode("f.yaml", []byte(goodRoute+"---\n"+goodCluster))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestOurKindsAreRead(t *testing.T) {
 
 func TestTheDigestOfAnObjectIsThatOfItsMeaning(t *testing.T) {
 	digest := func(data string) string {
-		objects, problems := Decode("f.yaml", []byte(data))
+		objects, problems := decode("f.yaml", []byte(data))
 		if err := problems.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +385,7 @@ func TestLimitsOfFiles(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			objects, problems := Decode("f.yaml", []byte(tc.data))
+			objects, problems := decode("f.yaml", []byte(tc.data))
 			if len(objects) != tc.objects {
 				t.Errorf("%d objects, want %d", len(objects), tc.objects)
 			}
@@ -407,7 +407,7 @@ metadata:
     bad key!: z
 spec: {}
 `
-	_, problems := Decode("f.yaml", []byte(data))
+	_, problems := decode("f.yaml", []byte(data))
 	if len(problems) != 1 || problems[0].Line != 6 || problems[0].Field != "metadata.annotations" {
 		t.Errorf("problems %q", lines(problems))
 	}
@@ -428,13 +428,31 @@ func TestTheExamplesOfTheManualsAreValid(t *testing.T) {
 		}
 		for _, example := range examples {
 			example, _, _ = strings.Cut(example, "```\n")
-			objects, problems := Decode("example.yaml", []byte(example))
+			objects, problems := decode("example.yaml", []byte(example))
 			if len(objects) == 0 || len(problems) > 0 {
 				t.Errorf("%s: %d objects, %q:\n%s", page, len(objects), lines(problems), example)
 			}
 			if _, problems = Compile("r", objects); problems.Err() != nil {
 				t.Errorf("%s: %v", page, problems.Err())
 			}
+		}
+	}
+}
+
+// TestTheExamplesAreValid by the validation of Kubernetes, which their own tests do without.
+func TestTheExamplesAreValid(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "examples", "*", "mesh.yaml"))
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, problems := decode(file, data)
+		if len(objects) == 0 || problems.Err() != nil {
+			t.Errorf("%d objects, %v", len(objects), problems)
 		}
 	}
 }

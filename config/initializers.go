@@ -6,19 +6,18 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 )
 
 // readInitializers is readV1 for an InitializerConfiguration: by the rules of Kubernetes 1.8 but with failurePolicy Fail (spec/2), and
 // then as mutating webhooks of v1 say the same.
-func readInitializers(c *kinds.InitializerConfiguration) (*admissionregistrationv1.MutatingWebhookConfiguration, field.ErrorList) {
-	errs := createMeta(&c.ObjectMeta)
+func readInitializers(c *kinds.InitializerConfiguration, v Validator) (*admissionregistrationv1.MutatingWebhookConfiguration, field.ErrorList) {
+	errs, defaults := createMeta(&c.ObjectMeta), defaultsV1()
 	v1 := c.Webhooks()
 	errs = append(errs, c.ValidateResources()...)
-	legacyscheme.Scheme.Default(v1)
-	for _, err := range validateWebhooks(v1, nil) {
+	defaults.set(v1)
+	for _, err := range validate(v1, v.Validate) {
 		err.Field = initializerField(err.Field)
 		errs = append(errs, err)
 	}

@@ -124,7 +124,7 @@ func TestInitializersThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, version := range []string{admissionregistrationV1alpha1, kinds.APIVersion} {
-				objects, problems := Decode("f.yaml", []byte(strings.Replace(strings.Replace(podImage, tc.old, tc.new, 1), admissionregistrationV1alpha1, version, 1)))
+				objects, problems := decode("f.yaml", []byte(strings.Replace(strings.Replace(podImage, tc.old, tc.new, 1), admissionregistrationV1alpha1, version, 1)))
 				if diff := cmp.Diff(append([]string{}, tc.problems...), lines(problems)); diff != "" || (len(objects) == 1) != (tc.problems == nil) {
 					t.Errorf("%s: %d objects, problems (-want +got):\n%s", version, len(objects), diff)
 				}
@@ -134,7 +134,7 @@ func TestInitializersThatAreRefused(t *testing.T) {
 }
 
 func TestAnInitializerThatFailsClosedIsReadWithAWarning(t *testing.T) {
-	objects, problems := Decode("f.yaml", []byte(strings.Replace(podImage, "    rules", "    failurePolicy: Fail\n    rules", 1)))
+	objects, problems := decode("f.yaml", []byte(strings.Replace(podImage, "    rules", "    failurePolicy: Fail\n    rules", 1)))
 	if len(objects) != 1 || *objects[0].Mutating.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail {
 		t.Fatalf("objects %+v", objects)
 	}
@@ -145,7 +145,7 @@ func TestAnInitializerThatFailsClosedIsReadWithAWarning(t *testing.T) {
 }
 
 func TestInitializersNeedAStore(t *testing.T) {
-	objects, problems := NewDecoder().WithoutStaging().Decode("f.yaml", []byte(podImage+"---\n"+goodHook))
+	objects, problems := newDecoder().WithoutStaging().Decode("f.yaml", []byte(podImage+"---\n"+goodHook))
 	want := []string{
 		`f.yaml:2: InitializerConfiguration "example-config": kind: objects are staged for initializers in etcd, and this dispatcher has none: ` +
 			`start it with --data-dir or --etcd, or remove the document`,
@@ -172,7 +172,7 @@ func TestProblemsOfInitializersNameTheirFields(t *testing.T) {
 }
 
 func TestNamesOfInitializersInRoutesAreChecked(t *testing.T) {
-	_, problems := Decode("f.yaml", []byte(podImageRoute+"  after: [short, a.example.com, a.example.com]\n  before: [b.example.com]\n"))
+	_, problems := decode("f.yaml", []byte(podImageRoute+"  after: [short, a.example.com, a.example.com]\n  before: [b.example.com]\n"))
 	want := []string{
 		`f.yaml:8: HookRoute "podimage": spec.after[2]: Duplicate value: "a.example.com"`,
 		`f.yaml:8: HookRoute "podimage": spec.after[0]: Invalid value: "short": should be a domain with at least three segments separated by dots`,

@@ -6,9 +6,16 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// decode reads documents as a program does, with the validation of Kubernetes.
+func decode(file string, data []byte) ([]Object, Problems) { return newDecoder().Decode(file, data) }
+
+func newDecoder() *Decoder { return NewDecoder(apiserver.Validator{}) }
 
 // corpus is the path of the corpus of real webhook configurations.
 func corpus(t testing.TB) string {

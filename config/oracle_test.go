@@ -113,7 +113,7 @@ func hookByHook(obj runtime.Object) []runtime.Object {
 
 // weCreate is what Decode says to it.
 func weCreate(name string, body []byte) error {
-	objects, problems := Decode(name, body)
+	objects, problems := decode(name, body)
 	if err := problems.Err(); err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func TestRealV1alpha1Configurations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, problems := Decode(file, body)
+		objects, problems := decode(file, body)
 		if len(objects) > 0 || len(problems) != len(want) {
 			t.Fatalf("%s: accepted %q, problems %q", file, names(objects), lines(problems))
 		}
@@ -221,7 +221,7 @@ func TestTheHookOfARealListIsReadOnceItsPlaceholderIsFilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, problems := Decode(file, bytes.ReplaceAll(body, []byte("KUBE_CA"), []byte("Cg==")))
+	objects, problems := decode(file, bytes.ReplaceAll(body, []byte("KUBE_CA"), []byte("Cg==")))
 	if len(objects) != 1 || objects[0].Name != "namespacereservations.admission.online.openshift.io" {
 		t.Fatalf("objects %q", names(objects))
 	}
@@ -283,7 +283,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(asYAML)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		objects, problems := Decode("fuzz.yaml", body)
+		objects, problems := decode("fuzz.yaml", body)
 		for _, o := range objects {
 			if o.Kind == "" || o.Name == "" || o.Line < 1 || o.Digest == "" {
 				t.Errorf("incomplete object %+v", o)

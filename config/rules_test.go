@@ -72,7 +72,7 @@ func TestEveryRuleOfARegistrationIsToldWithItsPlace(t *testing.T) {
 				if !strings.Contains(data, tc.old) {
 					t.Fatalf("there is no %q", tc.old)
 				}
-				objects, problems := Decode("f.yaml", []byte(strings.Replace(data, tc.old, tc.new, 1)))
+				objects, problems := decode("f.yaml", []byte(strings.Replace(data, tc.old, tc.new, 1)))
 				if len(objects) > 0 {
 					t.Error("accepted")
 				}
@@ -333,7 +333,7 @@ func ruleCases() []ruleCase {
 
 func TestAReinvocationPolicyIsToldWithItsPlace(t *testing.T) {
 	data := strings.NewReplacer("KIND", mutatingKind, "  timeoutSeconds: 5\n", "  timeoutSeconds: 5\n  reinvocationPolicy: Always\n").Replace(ruledHooks)
-	_, problems := Decode("f.yaml", []byte(data))
+	_, problems := decode("f.yaml", []byte(data))
 	want := []string{`f.yaml:44: MutatingWebhookConfiguration "ruled": webhooks[1].reinvocationPolicy: Unsupported value: "Always": supported values: "IfNeeded", "Never"`}
 	if diff := cmp.Diff(want, lines(problems)); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

@@ -17,6 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 )
 
 // randomConfigurations is how many configurations of each kind and version are made.
@@ -46,14 +49,14 @@ func TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere(t *testing.T) {
 		fill(validating)
 		fill(mutating)
 		t.Run(fmt.Sprint("validating ", seed), func(t *testing.T) {
-			v1, errs := readV1beta1[admissionregistrationv1beta1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfiguration](validating.DeepCopy())
-			notInternal(t, errs)
+			v1 := asWritten(t, validating, &admissionregistrationv1.ValidatingWebhookConfiguration{})
+			notInternal(t, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](apiserver.Validator{})(v1))
 			there(t, validating, v1, &v1.ObjectMeta)
 			back(t, v1, validating, &validating.ObjectMeta)
 		})
 		t.Run(fmt.Sprint("mutating ", seed), func(t *testing.T) {
-			v1, errs := readV1beta1[admissionregistrationv1beta1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfiguration](mutating.DeepCopy())
-			notInternal(t, errs)
+			v1 := asWritten(t, mutating, &admissionregistrationv1.MutatingWebhookConfiguration{})
+			notInternal(t, readV1beta1[admissionregistrationv1.MutatingWebhookConfiguration](apiserver.Validator{})(v1))
 			there(t, mutating, v1, &v1.ObjectMeta)
 			back(t, v1, mutating, &mutating.ObjectMeta)
 		})
@@ -74,20 +77,37 @@ func TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
 			require(&mutating.Webhooks[i].SideEffects, &mutating.Webhooks[i].AdmissionReviewVersions)
 		}
 		t.Run(fmt.Sprint("validating ", seed), func(t *testing.T) {
-			notInternal(t, readV1(validating))
+			defaulted := validating.DeepCopy()
+			legacyscheme.Scheme.Default(defaulted)
+			createMeta(defaulted)
+			notInternal(t, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](apiserver.Validator{})(validating))
+			same(t, defaulted, validating)
 			beta := converted(t, validating, admissionregistrationv1beta1.SchemeGroupVersion)
-			again, errs := readV1beta1[admissionregistrationv1beta1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfiguration](beta.(*admissionregistrationv1beta1.ValidatingWebhookConfiguration))
-			notInternal(t, errs)
+			again := asWritten(t, beta, &admissionregistrationv1.ValidatingWebhookConfiguration{})
+			notInternal(t, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](apiserver.Validator{})(again))
 			same(t, validating, again)
 		})
 		t.Run(fmt.Sprint("mutating ", seed), func(t *testing.T) {
-			notInternal(t, readV1(mutating))
+			defaulted := mutating.DeepCopy()
+			legacyscheme.Scheme.Default(defaulted)
+			createMeta(defaulted)
+			notInternal(t, readV1[admissionregistrationv1.MutatingWebhookConfiguration](apiserver.Validator{})(mutating))
+			same(t, defaulted, mutating)
 			beta := converted(t, mutating, admissionregistrationv1beta1.SchemeGroupVersion)
-			again, errs := readV1beta1[admissionregistrationv1beta1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfiguration](beta.(*admissionregistrationv1beta1.MutatingWebhookConfiguration))
-			notInternal(t, errs)
+			again := asWritten(t, beta, &admissionregistrationv1.MutatingWebhookConfiguration{})
+			notInternal(t, readV1beta1[admissionregistrationv1.MutatingWebhookConfiguration](apiserver.Validator{})(again))
 			same(t, mutating, again)
 		})
 	}
+}
+
+// asWritten reads an object of v1beta1 as v1, by the names of its fields.
+func asWritten[T any](t *testing.T, beta runtime.Object, v1 *T) *T {
+	t.Helper()
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON(t, beta), v1); err != nil {
+		t.Fatal(err)
+	}
+	return v1
 }
 
 // there compares with the scheme: defaults of v1beta1, and then v1 by way of the internal version.
@@ -128,10 +148,10 @@ func converted(t *testing.T, from runtime.Object, to schema.GroupVersion) runtim
 	return out
 }
 
-// same compares everything but the words for what the object is.
+// same compares everything but the words for what the object is. JSON leaves out empty lists.
 func same(t *testing.T, want, got runtime.Object) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.TypeMeta{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.TypeMeta{}), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -63,7 +63,7 @@ externalAdmissionHooks:
 // decodeOne decodes a document that must have nothing wrong with it.
 func decodeOne(t testing.TB, data string) Object {
 	t.Helper()
-	objects, problems := Decode("f.yaml", []byte(data))
+	objects, problems := decode("f.yaml", []byte(data))
 	if err := problems.Err(); err != nil || len(objects) != 1 {
 		t.Fatalf("%d objects, %v", len(objects), err)
 	}
@@ -236,7 +236,7 @@ func TestWhatOlderVersionsRefuse(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data := strings.Replace(tc.data, tc.old, tc.new, 1)
-			objects, problems := Decode("f.yaml", []byte(data))
+			objects, problems := decode("f.yaml", []byte(data))
 			if len(objects) > 0 {
 				t.Errorf("accepted %q", names(objects))
 			}
@@ -248,7 +248,7 @@ func TestWhatOlderVersionsRefuse(t *testing.T) {
 }
 
 func TestAHookOfV1alpha1ThatFailsClosedIsReadWithAWarning(t *testing.T) {
-	objects, problems := Decode("f.yaml", []byte(strings.Replace(alphaHooks, "  rules:", "  failurePolicy: Fail\n  rules:", 1)))
+	objects, problems := decode("f.yaml", []byte(strings.Replace(alphaHooks, "  rules:", "  failurePolicy: Fail\n  rules:", 1)))
 	if len(objects) != 1 || *objects[0].Validating.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail {
 		t.Fatalf("objects %+v", objects)
 	}

@@ -6,7 +6,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
 // externalHooksKind is a kind of admissionregistration.k8s.io/v1alpha1. The other one is kinds.InitializersKind.
@@ -61,8 +60,8 @@ type externalRule struct {
 // v1beta1 when it is absent.
 //
 // Kubernetes called the name and namespace of the Service required and did not look. Here they are looked for.
-func readExternalHooks(c *externalHooks) (*admissionregistrationv1.ValidatingWebhookConfiguration, field.ErrorList) {
-	errs := createMeta(&c.ObjectMeta)
+func readExternalHooks(c *externalHooks, v Validator) (*admissionregistrationv1.ValidatingWebhookConfiguration, field.ErrorList) {
+	errs, defaults := createMeta(&c.ObjectMeta), defaultsV1()
 	v1 := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationV1, Kind: validatingKind},
 		ObjectMeta: c.ObjectMeta,
@@ -70,8 +69,8 @@ func readExternalHooks(c *externalHooks) (*admissionregistrationv1.ValidatingWeb
 	for _, hook := range c.Hooks {
 		v1.Webhooks = append(v1.Webhooks, hook.webhook())
 	}
-	legacyscheme.Scheme.Default(v1)
-	for _, err := range validateWebhooks(v1, &older{reviewVersions: []string{"v1alpha1"}}) {
+	defaults.set(v1)
+	for _, err := range validate(v1, older(v, "v1alpha1")) {
 		err.Field = externalField(err.Field)
 		errs = append(errs, err)
 	}

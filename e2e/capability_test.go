@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	hostkube "github.com/portcullis-mesh/portcullis/hostsdk/kube"
 
@@ -204,7 +205,7 @@ func (m *managed) register(t *testing.T, c capability) {
 	if err != nil {
 		t.Fatalf("portcullis cluster register: %v", err)
 	}
-	objects, problems := config.Decode("register", out)
+	objects, problems := config.NewDecoder(apiserver.Validator{}).Decode("register", out)
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}

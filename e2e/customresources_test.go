@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 
@@ -249,7 +250,7 @@ func TestTheAPIServerRefusesAsTheDecoderDoes(t *testing.T) {
 		u := custom(t, string(tc.Document))
 		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 		_, err := cluster.Dynamic(t).Resource(customResource(u)).Create(t.Context(), u, options)
-		_, problems := config.Decode("f", tc.Document)
+		_, problems := config.NewDecoder(apiserver.Validator{}).Decode("f", tc.Document)
 		switch wrong := problems.Err(); {
 		case wrong == nil && err != nil:
 			t.Errorf("%s: the decoder accepts it, and the API server does not: %v", tc.Name, err)

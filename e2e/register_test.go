@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 
 	"github.com/portcullis-mesh/portcullis/e2e/kube"
@@ -125,7 +126,7 @@ func (r *road) registerBy(t *testing.T, program string) {
 	if err != nil {
 		t.Fatalf("portcullis cluster register: %v", err)
 	}
-	objects, problems := config.Decode("register", out)
+	objects, problems := config.NewDecoder(apiserver.Validator{}).Decode("register", out)
 	if err := problems.Err(); err != nil || len(objects) != 2 {
 		t.Fatalf("%d configurations were printed: %v\n%s", len(objects), err, out)
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 )
 
 var update = flag.Bool("update", false, "record what kube-apiserver says in testdata instead of comparing with it")
@@ -65,7 +66,7 @@ func TestCorpusWebhookConfigurationsAreReadByTheMeshAsByTheAPIServer(t *testing.
 	for _, file := range corpusConfigurations(t) {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
-			objects, problems := config.Decode(name, readFile(t, file))
+			objects, problems := config.NewDecoder(apiserver.Validator{}).Decode(name, readFile(t, file))
 			err, theirs := problems.Err(), recorded[name]
 			if accepted := err == nil && len(objects) == 1; accepted != theirs.Accepted {
 				t.Fatalf("the mesh says %v to %d objects, kube-apiserver: %+v", err, len(objects), theirs)

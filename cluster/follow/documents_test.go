@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // original is a webhook configuration as an API server returns it.
@@ -97,7 +98,7 @@ spec: {configuration: followed.prod-1.cert-manager-webhook, stage: validate, clu
 		}
 	}
 	for _, d := range []Document{p.hooks, p.route} {
-		objects, problems := config.Decode("copy.json", d.Manifest)
+		objects, problems := configtest.Decode("copy.json", d.Manifest)
 		if problems.Err() != nil || len(objects) != 1 || objects[0].Key != d.Key {
 			t.Errorf("%s is read as %v: %v", d.Key, objects, problems)
 		}

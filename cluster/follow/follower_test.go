@@ -28,6 +28,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // world is a cluster and a mesh, and the follower between them. It belongs to one goroutine.
@@ -247,7 +248,7 @@ func (w *world) Write(_ context.Context, _ string, documents []Document) error {
 	}
 	next := maps.Clone(w.objects)
 	for _, d := range documents {
-		objects, problems := config.Decode("d", d.Manifest)
+		objects, problems := configtest.Decode("d", d.Manifest)
 		if problems.Err() != nil {
 			return &RefusedError{Reason: problems.Err().Error()}
 		}
@@ -428,7 +429,7 @@ func TestAnObjectThatCannotBeFollowedStaysOn(t *testing.T) {
 		"another object has the name": {
 			func(w *world) {
 				key := config.Key{Kind: kinds.HookRouteKind, Name: "followed.c.a.validate"}
-				objects, problems := config.Decode("d", []byte("apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: followed.c.a.validate}\nspec: {configuration: x}\n"))
+				objects, problems := configtest.Decode("d", []byte("apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: followed.c.a.validate}\nspec: {configuration: x}\n"))
 				if problems.Err() != nil {
 					w.Fatal(problems)
 				}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 const judged = `apiVersion: portcullis.dev/v1
@@ -44,7 +45,7 @@ const takeover = 4 * Interval
 // keeps runs a dispatcher, which reads the authorities from a file, until the test ends.
 func (s *apiServer) keeps(t *testing.T, id, file string) *Keeper {
 	t.Helper()
-	objects, problems := config.Decode("mesh.yaml", []byte(strings.Replace(judged, "FILE", file, 1)))
+	objects, problems := configtest.Decode("mesh.yaml", []byte(strings.Replace(judged, "FILE", file, 1)))
 	snapshot, more := config.Compile("one", objects)
 	if err := append(problems, more...).Err(); err != nil {
 		t.Fatal(err)

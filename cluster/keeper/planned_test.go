@@ -14,6 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // TestEntriesLackAHookUntilEachAPIServerCallsByThem plays what a dispatcher reads of the entries of a cluster.
@@ -79,7 +80,7 @@ func TestEntriesLackAHookUntilEachAPIServerCallsByThem(t *testing.T) {
 
 // TestEntriesLackAnInitializerUntilTheMutatingOnesBringIt has an initializer and no mutating hook.
 func TestEntriesLackAnInitializerUntilTheMutatingOnesBringIt(t *testing.T) {
-	objects, problems := config.Decode("initializers.yaml", []byte("apiVersion: admissionregistration.k8s.io/v1alpha1\nkind: InitializerConfiguration\n"+
+	objects, problems := configtest.Decode("initializers.yaml", []byte("apiVersion: admissionregistration.k8s.io/v1alpha1\nkind: InitializerConfiguration\n"+
 		"metadata: {name: i}\ninitializers: [{name: a.example.com, rules: [{apiGroups: [''], apiVersions: [v1], resources: [pods]}]}]\n"))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func snapshotOf(t *testing.T, hooks ...string) *match.Snapshot {
 		fmt.Fprintf(&text, "- {name: %s.example.com, clientConfig: {}, sideEffects: None, admissionReviewVersions: [v1], rules: [{apiGroups: [''], "+
 			"apiVersions: [v1], operations: [CREATE], resources: [%s]}]}\n", name, strings.ReplaceAll(resources, "+", ", "))
 	}
-	objects, problems := config.Decode("hooks.yaml", []byte(text.String()))
+	objects, problems := configtest.Decode("hooks.yaml", []byte(text.String()))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}

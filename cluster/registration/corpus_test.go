@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -22,7 +23,7 @@ func TestEntriesOfRealConfigurationsAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, _ := config.Decode(filepath.Base(file), data)
+		objects, _ := config.NewDecoder(apiserver.Validator{}).Decode(filepath.Base(file), data)
 		for _, o := range objects {
 			object := match.Object{Source: o.Origin(), Validating: o.Validating, Mutating: o.Mutating}
 			t.Run(o.Origin(), func(t *testing.T) {

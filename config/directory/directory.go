@@ -3,7 +3,6 @@
 package directory
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -39,7 +38,7 @@ type Options struct {
 	// Paths are files, and directories whose files that end in .yaml, .yml or .json are read; subdirectories and names
 	// that begin with a dot are not. At least one.
 	Paths []string
-	// Decoder reads the files; nil means one of its own.
+	// Decoder reads the files; required.
 	Decoder *config.Decoder
 }
 
@@ -64,6 +63,9 @@ func New(opts Options) (*Source, error) {
 	if len(opts.Paths) == 0 {
 		return nil, errors.New("config: a directory source needs at least one path")
 	}
+	if opts.Decoder == nil {
+		return nil, errors.New("config: a directory source needs a decoder")
+	}
 	paths := make([]string, 0, len(opts.Paths))
 	for _, path := range opts.Paths {
 		abs, err := filepath.Abs(path)
@@ -74,7 +76,7 @@ func New(opts Options) (*Source, error) {
 	}
 	slices.Sort(paths)
 	return &Source{
-		paths: slices.Compact(paths), decoder: cmp.Or(opts.Decoder, config.NewDecoder()),
+		paths: slices.Compact(paths), decoder: opts.Decoder,
 		settling: settling{observed: map[string]fileObservation{}, content: map[string]fileData{}},
 	}, nil
 }

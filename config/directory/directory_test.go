@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/store"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 func write(t *testing.T, path, data string) {
@@ -30,7 +31,7 @@ func write(t *testing.T, path, data string) {
 
 func directory(t *testing.T, paths ...string) *Source {
 	t.Helper()
-	d, err := New(Options{Paths: paths})
+	d, err := New(Options{Paths: paths, Decoder: configtest.NewDecoder()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // storeIn is the store of a server; it is made if it is not there.
@@ -74,7 +75,7 @@ func TestAFullStoreIsReadOnAndMakesRoom(t *testing.T) {
 	s := storeIn(t, server)
 	for round := range 2 { // also a second time
 		last := fill(t, s)
-		source := s.Source()
+		source := s.Source(configtest.NewDecoder())
 		l, err := source.List(t.Context())
 		l = l.Decoded()
 		if err != nil || len(l.Objects) != 1+round || l.Revision != fmt.Sprint(last.Revision) {

@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -50,7 +51,7 @@ func newChecker(t *testing.T, maxAge time.Duration) *checker {
 	t.Helper()
 	c := &checker{t: t, cluster: etcdtest.Start(t)}
 	c.store = c.cluster.Store()
-	c.source = &noting{Source: c.store.Source()}
+	c.source = &noting{Source: c.store.Source(configtest.NewDecoder())}
 	var err error
 	if c.judging, err = store.New(store.Options{Sources: []config.Source{c.source}, MaxAge: maxAge}); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/store"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -32,7 +33,7 @@ func newInCluster(t *testing.T, maxAge time.Duration) *inCluster {
 	c := &inCluster{Cluster: etcdtest.Start(t), t: t}
 	c.store = c.Store()
 	var err error
-	c.judging, err = store.New(store.Options{Sources: []config.Source{c.store.Source()}, MaxAge: maxAge})
+	c.judging, err = store.New(store.Options{Sources: []config.Source{c.store.Source(configtest.NewDecoder())}, MaxAge: maxAge})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func TestNoListingFailsBecauseAMemberHangs(t *testing.T) {
 	c := newInCluster(t, 0)
 	for _, m := range c.Members {
 		m.Clients.Hang()
-		source := c.store.Source()
+		source := c.store.Source(configtest.NewDecoder())
 		for range 2 * etcdtest.Size { // the client takes turns
 			if _, err := source.List(t.Context()); err != nil {
 				t.Fatal(err)

@@ -8,22 +8,20 @@ import (
 )
 
 // Decoder reads the manifests of states. It caches what it has read, so that a state costs only the changes since the last one.
-// The zero value is ready; it is not for concurrent use.
+// It is not for concurrent use.
 type Decoder struct {
-	// Documents reads the manifests; nil means a new one.
-	Documents *config.Decoder
-
-	cache    config.DecodeCache[config.Key, *Record]
-	state    *State
-	objects  []config.Object // of state
-	problems config.Problems // of state
+	documents *config.Decoder
+	cache     config.DecodeCache[config.Key, *Record]
+	state     *State
+	objects   []config.Object // of state
+	problems  config.Problems // of state
 }
+
+// NewDecoder returns a decoder whose manifests documents reads.
+func NewDecoder(documents *config.Decoder) *Decoder { return &Decoder{documents: documents} }
 
 // Decode returns the objects of a state that are not being removed, and their problems. The caller must not change either.
 func (d *Decoder) Decode(state *State) (objects []config.Object, problems config.Problems) {
-	if d.Documents == nil {
-		d.Documents = config.NewDecoder()
-	}
 	if state != d.state {
 		d.state = state
 		d.objects, d.problems = d.cache.Decode(d.parts(state))
@@ -38,7 +36,7 @@ func (d *Decoder) parts(state *State) []config.Part[config.Key, *Record] {
 		if r := state.Records[key]; !r.Removing {
 			parts = append(parts, config.Part[config.Key, *Record]{
 				Key: key, Version: r,
-				Decode: func(b *config.Budget) ([]config.Object, config.Problems) { return decodeManifest(d.Documents, b, r) },
+				Decode: func(b *config.Budget) ([]config.Object, config.Problems) { return decodeManifest(d.documents, b, r) },
 			})
 		}
 	}

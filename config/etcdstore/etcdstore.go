@@ -18,8 +18,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
-
-	"github.com/portcullis-mesh/portcullis/config"
 )
 
 // DefaultPrefix is where a store keeps its keys.
@@ -61,8 +59,6 @@ type Options struct {
 	Client *clientv3.Client
 	// Prefix is in front of all keys; empty means DefaultPrefix. It ends with a slash.
 	Prefix string
-	// Decoder reads the manifests of a Source; nil means a new one.
-	Decoder *config.Decoder
 }
 
 // Store is the configuration in etcd. It may be used concurrently.
@@ -71,7 +67,6 @@ type Store struct {
 	watcher clientv3.Watcher
 	leases  clientv3.Lease
 	keys    keys
-	decoder *config.Decoder
 }
 
 // New returns the store of a prefix, which need not exist yet.
@@ -83,7 +78,7 @@ func New(o Options) (*Store, error) {
 	if !strings.HasSuffix(o.Prefix, "/") {
 		return nil, fmt.Errorf("etcdstore: the prefix %q has to end with a slash", o.Prefix)
 	}
-	return &Store{kv: o.Client.KV, watcher: o.Client.Watcher, leases: o.Client.Lease, keys: keys{o.Prefix}, decoder: o.Decoder}, nil
+	return &Store{kv: o.Client.KV, watcher: o.Client.Watcher, leases: o.Client.Lease, keys: keys{o.Prefix}}, nil
 }
 
 // Init makes an empty store unless there is one.

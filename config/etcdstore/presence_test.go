@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // dispatchers waits until they say what is wanted.
@@ -70,7 +71,7 @@ func TestWhatADispatcherJudgesByIsListedOnceOthersKnowOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := e.Source().Announced(p)
+	source := e.Source(configtest.NewDecoder()).Announced(p)
 	over, end := context.WithCancel(t.Context())
 	end()
 	unannounced := func(when string) {

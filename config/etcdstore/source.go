@@ -23,13 +23,15 @@ type Source struct {
 	state *State // of the last listing
 
 	decoding sync.Mutex
-	decoder  Decoder
+	decoder  *Decoder
 }
 
 var _ config.Source = (*Source)(nil)
 
-// Source returns the store as a source.
-func (s *Store) Source() *Source { return &Source{store: s, decoder: Decoder{Documents: s.decoder}} }
+// Source returns the store as a source, whose manifests the decoder reads.
+func (s *Store) Source(documents *config.Decoder) *Source {
+	return &Source{store: s, decoder: NewDecoder(documents)}
+}
 
 // Name implements config.Source.
 func (s *Source) Name() string { return SourceName }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 const route = `{"apiVersion":"portcullis.dev/v1","kind":"HookRoute","metadata":{"name":"a"},"spec":{"configuration":"policy","stream":{}}}`
@@ -28,7 +29,7 @@ func (e *etcd) list(s *etcdstore.Source) config.Listing {
 
 func TestAStoreThatFailsIsNoEmptyConfiguration(t *testing.T) {
 	e := newEtcd(t)
-	if _, err := e.Source().List(t.Context()); !errors.Is(err, etcdstore.ErrMissing) {
+	if _, err := e.Source(configtest.NewDecoder()).List(t.Context()); !errors.Is(err, etcdstore.ErrMissing) {
 		t.Errorf("error %v, want that it is missing", err)
 	}
 }
@@ -36,7 +37,7 @@ func TestAStoreThatFailsIsNoEmptyConfiguration(t *testing.T) {
 func TestTheSourceListsWhatIsNotBeingRemoved(t *testing.T) {
 	e := newEtcd(t)
 	e.init()
-	source, r := e.Source(), record("a", 1)
+	source, r := e.Source(configtest.NewDecoder()), record("a", 1)
 	r.Manifest = json.RawMessage(route)
 	e.commit(e.read(nil), put(r))
 	l := e.list(source)
@@ -69,7 +70,7 @@ func TestWhatSomebodyElseHasWrittenCostsItsOwnObjectAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := e.list(e.Source())
+	l := e.list(e.Source(configtest.NewDecoder()))
 	if len(l.Objects) != 1 || l.Objects[0].Name != "a" {
 		t.Errorf("objects %v, want a", l.Objects)
 	}
@@ -84,7 +85,7 @@ func TestTheWatchTellsOfEachChange(t *testing.T) {
 	state, told := e.read(nil), make(chan struct{}, 10)
 	watching := make(chan error, 1)
 	go func() {
-		watching <- e.Source().Watch(t.Context(), func() { told <- struct{}{} })
+		watching <- e.Source(configtest.NewDecoder()).Watch(t.Context(), func() { told <- struct{}{} })
 	}()
 	<-told // that it has begun
 	deadline := time.After(time.Minute)
@@ -106,7 +107,7 @@ func TestTheWatchTellsOfEachChange(t *testing.T) {
 // process is a source of a process that has just started.
 func (e *etcd) process(file string) (s *etcdstore.Source, known bool) {
 	e.t.Helper()
-	s = e.Source()
+	s = e.Source(configtest.NewDecoder())
 	known, err := s.Remember(file)
 	if err != nil {
 		e.t.Fatal(err)
@@ -150,10 +151,10 @@ func TestAStoreThatCannotBeRememberedIsNotListed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Source().Remember(filepath.Join(dir, "file")); err == nil {
+	if _, err := e.Source(configtest.NewDecoder()).Remember(filepath.Join(dir, "file")); err == nil {
 		t.Error("a file without a name of a store is taken for one")
 	}
-	if _, err := e.Source().Remember(dir); err == nil {
+	if _, err := e.Source(configtest.NewDecoder()).Remember(dir); err == nil {
 		t.Error("a directory is taken for a file")
 	}
 	s, _ := e.process(filepath.Join(dir, "later", "id"))

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,13 +37,13 @@ func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// CustomResourcesOptions say where the custom resources are. Client and Metadata are required.
+// CustomResourcesOptions say where the custom resources are. All fields are required.
 type CustomResourcesOptions struct {
 	// Client asks the API server. It may list and watch the resources of portcullis.dev: deploy/custom-resources-rbac.yaml.
 	Client dynamic.Interface
 	// Metadata asks it too. It may get the CustomResourceDefinitions of these resources.
 	Metadata metadata.Interface
-	// Decoder reads the objects; nil means one of its own.
+	// Decoder reads the objects.
 	Decoder *config.Decoder
 }
 
@@ -68,10 +67,9 @@ var _ config.Source = (*CustomResources)(nil)
 
 // NewCustomResources returns a source. It asks nothing yet.
 func NewCustomResources(o CustomResourcesOptions) (*CustomResources, error) {
-	if o.Client == nil || o.Metadata == nil {
-		return nil, errors.New("config/kubernetes: clients are required")
+	if o.Client == nil || o.Metadata == nil || o.Decoder == nil {
+		return nil, errors.New("config/kubernetes: clients and a decoder are required")
 	}
-	o.Decoder = cmp.Or(o.Decoder, config.NewDecoder())
 	return &CustomResources{o: o}, nil
 }
 

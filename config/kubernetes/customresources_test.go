@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/kubernetes"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // cluster is an API server that knows the kinds of kinds.Resources.
@@ -45,7 +46,7 @@ func newCluster(t *testing.T, documents ...string) *cluster {
 		c.create(t, document)
 	}
 	var err error
-	if c.source, err = kubernetes.NewCustomResources(kubernetes.CustomResourcesOptions{Client: c.client, Metadata: c.metadata}); err != nil {
+	if c.source, err = kubernetes.NewCustomResources(kubernetes.CustomResourcesOptions{Client: c.client, Metadata: c.metadata, Decoder: configtest.NewDecoder()}); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -4,7 +4,6 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,13 +31,13 @@ const Label = "portcullis.dev/configuration"
 // SourceName is the name of the source.
 const SourceName = "kubernetes"
 
-// Options say where the ConfigMaps are. Client and Namespace are required.
+// Options say where the ConfigMaps are. All fields are required.
 type Options struct {
 	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it: deploy/configmaps-rbac.yaml.
 	Client kubernetes.Interface
 	// Namespace is where they are, and nowhere else: an identity that may write there decides what every cluster admits.
 	Namespace string
-	// Decoder reads the files; nil means one of its own.
+	// Decoder reads the files.
 	Decoder *config.Decoder
 }
 
@@ -54,10 +53,9 @@ var _ config.Source = (*Source)(nil)
 
 // New returns a source. It asks nothing yet.
 func New(o Options) (*Source, error) {
-	if o.Client == nil || o.Namespace == "" {
-		return nil, errors.New("config/kubernetes: a client and a namespace are required")
+	if o.Client == nil || o.Namespace == "" || o.Decoder == nil {
+		return nil, errors.New("config/kubernetes: a client, a namespace and a decoder are required")
 	}
-	o.Decoder = cmp.Or(o.Decoder, config.NewDecoder())
 	return &Source{o: o}, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/portcullis-mesh/portcullis/config/kubernetes"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 const route = "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: %}\nspec: {configuration: p, stream: {}}\n"
@@ -33,7 +34,7 @@ func configMap(name, resourceVersion string, data map[string]string) *corev1.Con
 func newSource(t *testing.T, objects ...runtime.Object) (*kubernetes.Source, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	s, err := kubernetes.New(kubernetes.Options{Client: client, Namespace: "mesh"})
+	s, err := kubernetes.New(kubernetes.Options{Client: client, Namespace: "mesh", Decoder: configtest.NewDecoder()})
 	if err != nil {
 		t.Fatal(err)
 	}

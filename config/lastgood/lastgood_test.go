@@ -17,6 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lastgood"
 	"github.com/portcullis-mesh/portcullis/config/store"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,7 +42,7 @@ externalAdmissionHooks: [{name: i.a.b, rules: [{operations: ["*"], apiGroups: ["
 // inForce are the documents as a source has them.
 func inForce(t *testing.T) map[config.Key]config.Object {
 	t.Helper()
-	objects, problems := config.Decode("hooks.yaml", []byte(documents))
+	objects, problems := configtest.Decode("hooks.yaml", []byte(documents))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func encoded(t *testing.T, objects map[config.Key]config.Object, at time.Time) [
 
 func TestWhatIsDecodedIsWhatWasEncoded(t *testing.T) {
 	before, at := inForce(t), time.Unix(1000, 0).UTC()
-	objects, err := lastgood.Decode(encoded(t, before, at), config.NewDecoder())
+	objects, err := lastgood.Decode(encoded(t, before, at), configtest.NewDecoder())
 	if err != nil || len(objects) != len(before) || len(before) != 3 {
 		t.Fatalf("%d objects of %d, %v", len(objects), len(before), err)
 	}
@@ -79,7 +80,7 @@ func TestWhatIsDecodedIsWhatWasEncoded(t *testing.T) {
 		}
 		restored[o.Key] = o
 	}
-	again, err := lastgood.Decode(encoded(t, restored, at.Add(time.Hour)), config.NewDecoder())
+	again, err := lastgood.Decode(encoded(t, restored, at.Add(time.Hour)), configtest.NewDecoder())
 	if err != nil || !again[0].Saved.Equal(at) {
 		t.Errorf("what was restored was saved at %s, %v, want when it was saved first", again[0].Saved, err)
 	}
@@ -99,7 +100,7 @@ func TestOfAnotherFileNothingIsTaken(t *testing.T) {
 		"no file of this kind":    []byte(`{"given":"2026-01-01T00:00:00Z"}`),
 		"version 2 of the format": replace(`"version":1`, `"version":2`),
 	} {
-		if objects, err := lastgood.Decode(data, config.NewDecoder()); err == nil || len(objects) > 0 || !strings.Contains(err.Error(), want) {
+		if objects, err := lastgood.Decode(data, configtest.NewDecoder()); err == nil || len(objects) > 0 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d objects, %v, want %s", len(objects), err, want)
 		}
 	}
@@ -113,7 +114,7 @@ func TestAnObjectThatIsNoLongerAcceptedCostsNoOther(t *testing.T) {
 			objects[key] = o
 		}
 	}
-	got, err := lastgood.Decode(encoded(t, objects, time.Unix(1000, 0)), config.NewDecoder())
+	got, err := lastgood.Decode(encoded(t, objects, time.Unix(1000, 0)), configtest.NewDecoder())
 	if err == nil || !strings.Contains(err.Error(), `ValidatingWebhookConfiguration "b" of hooks.yaml`) {
 		t.Errorf("error %v, want one that names the object", err)
 	}
@@ -139,19 +140,19 @@ func TestObjectsThatAreTooLargeAreNotEncoded(t *testing.T) {
 
 func TestAFileThatOthersMayWriteIsNotLoaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), lastgood.FileName)
-	if objects, err := lastgood.Load(file, config.NewDecoder()); err != nil || len(objects) > 0 {
+	if objects, err := lastgood.Load(file, configtest.NewDecoder()); err != nil || len(objects) > 0 {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	if err := os.WriteFile(file, encoded(t, inForce(t), time.Now()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if objects, err := lastgood.Load(file, config.NewDecoder()); err != nil || len(objects) != 3 {
+	if objects, err := lastgood.Load(file, configtest.NewDecoder()); err != nil || len(objects) != 3 {
 		t.Errorf("%d objects, %v", len(objects), err)
 	}
 	if err := os.Chmod(file, 0o660); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lastgood.Load(file, config.NewDecoder()); err == nil {
+	if _, err := lastgood.Load(file, configtest.NewDecoder()); err == nil {
 		t.Error("others could have written it")
 	}
 }
@@ -169,7 +170,7 @@ func (s *source) List(context.Context) (config.Listing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := config.Listing{Revision: s.revision}
-	l.Objects, l.Problems = config.Decode("hooks.yaml", []byte(s.text))
+	l.Objects, l.Problems = configtest.Decode("hooks.yaml", []byte(s.text))
 	return l, nil
 }
 
@@ -187,7 +188,7 @@ func (s *source) set(revision, text string) {
 func TestTheFileFollowsWhatIsInForce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state", lastgood.FileName)
 	names := func() string {
-		objects, err := lastgood.Load(file, config.NewDecoder())
+		objects, err := lastgood.Load(file, configtest.NewDecoder())
 		if err != nil {
 			t.Error(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lint"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 func TestAnyAuthority(t *testing.T) {
@@ -44,7 +45,7 @@ spec: {configuration: c, stream: {}, hosts: ["spiffe://mesh/h"]}
 		"Where bundles are not known nothing is said.":    {unbound, nil, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects, problems := config.Decode("", []byte(tc.documents))
+			objects, problems := configtest.Decode("", []byte(tc.documents))
 			if err := problems.Err(); err != nil {
 				t.Fatal(err)
 			}

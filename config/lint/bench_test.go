@@ -6,6 +6,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lint"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // manyObjects are configurations of one hook each: half of them mutate, all fail closed, most are about the same requests,
@@ -22,7 +23,7 @@ func manyObjects(b *testing.B, n int) []config.Object {
 			fields = append(fields, fmt.Sprintf(`matchConditions: [{name: c, expression: "request.userInfo.username != 'u%d' && has(object.spec)"}]`, i))
 		}
 		name := fmt.Sprintf("h%d", i)
-		found, problems := config.Decode("", []byte(configuration([]string{"Validating", "Mutating"}[i%2], name, hook(name, fields...))))
+		found, problems := configtest.Decode("", []byte(configuration([]string{"Validating", "Mutating"}[i%2], name, hook(name, fields...))))
 		if err := problems.Err(); err != nil {
 			b.Fatal(err)
 		}

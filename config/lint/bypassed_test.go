@@ -9,6 +9,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lint"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // A write is a danger unless each cluster of the hook lets it pass whatever fails.
@@ -48,7 +49,7 @@ func TestWritesThatClustersLetPassAreNoDangers(t *testing.T) {
 				documents = append(documents, fmt.Sprintf(
 					"apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: r}\nspec: {configuration: policy, stream: {}, hosts: [h], clusters: %s}", tt.route))
 			}
-			objects, problems := config.Decode("", []byte(strings.Join(documents, "\n---\n")))
+			objects, problems := configtest.Decode("", []byte(strings.Join(documents, "\n---\n")))
 			if err := problems.Err(); err != nil {
 				t.Fatal(err)
 			}

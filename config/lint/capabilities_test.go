@@ -8,6 +8,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lint"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // capable is a Cluster with a capability; notAfter may be empty.
@@ -33,7 +34,7 @@ func TestCapabilitiesThatExpire(t *testing.T) {
 			if !tt.notAfter.IsZero() {
 				notAfter = tt.notAfter.Format(time.RFC3339)
 			}
-			objects, problems := config.Decode("", []byte(capable("prod-1", "aa", notAfter)))
+			objects, problems := configtest.Decode("", []byte(capable("prod-1", "aa", notAfter)))
 			if err := problems.Err(); err != nil {
 				t.Fatal(err)
 			}

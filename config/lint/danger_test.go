@@ -10,6 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 const hazardous = `
@@ -29,7 +30,7 @@ webhooks:
 func codes(t *testing.T, policy, hook string) []string {
 	t.Helper()
 	text := fmt.Sprintf(hazardous, policy, strings.ReplaceAll(strings.TrimSpace(hook), "\n", "\n  "))
-	objects, problems := config.Decode("policy.yaml", []byte(text))
+	objects, problems := configtest.Decode("policy.yaml", []byte(text))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ objectSelector: {matchLabels: {policy: strict}}`, ""},
 }
 
 func TestAHookThatIsPendingIsADangerAlready(t *testing.T) {
-	objects, problems := config.Decode("policy.yaml", fmt.Appendf(nil, hazardous, "Fail",
+	objects, problems := configtest.Decode("policy.yaml", fmt.Appendf(nil, hazardous, "Fail",
 		"rules: [{operations: ['*'], apiGroups: [coordination.k8s.io], apiVersions: [v1], resources: [leases]}]"))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestAConditionCountsIfItsEntriesHaveIt(t *testing.T) {
 				text = strings.ReplaceAll(text, "name: policy}", "name: "+h.name+"}")
 				text += fmt.Sprintf("---\napiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: %s}\n"+
 					"spec: {configuration: %s, stream: {}, hosts: [h], clusters: [%s]}\n", h.name, h.name, h.clusters)
-				read, problems := config.Decode(h.name+".yaml", []byte(text))
+				read, problems := configtest.Decode(h.name+".yaml", []byte(text))
 				if err := problems.Err(); err != nil {
 					t.Fatal(err)
 				}

@@ -9,12 +9,13 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // registered is what is registered for a cluster that has one hook of each kind, both of which fail open.
 func registered(t *testing.T, cluster string) []string {
 	t.Helper()
-	objects, problems := config.Decode("", []byte(strings.Join([]string{
+	objects, problems := configtest.Decode("", []byte(strings.Join([]string{
 		configuration("Validating", "p", hook("p", "failurePolicy: Ignore")), configuration("Mutating", "q", hook("q", "failurePolicy: Ignore")),
 	}, "\n---\n")))
 	if err := problems.Err(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // entryDangers are the findings about entries of the documents, as code and path.
@@ -18,7 +19,7 @@ func entryDangers(t *testing.T, about func(*match.Hook) bool, documents ...strin
 
 func entryDangersWithin(t *testing.T, most int, about func(*match.Hook) bool, documents ...string) []string {
 	t.Helper()
-	objects, problems := config.Decode("f.yaml", []byte(strings.Join(documents, "\n---\n")))
+	objects, problems := configtest.Decode("f.yaml", []byte(strings.Join(documents, "\n---\n")))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/lint"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // budget is what API servers wait in these tests.
@@ -19,7 +20,7 @@ const budget = 14 * time.Second
 // found are the problems of documents, but those about hosts, each as code, place and message.
 func found(t *testing.T, documents ...string) []string {
 	t.Helper()
-	objects, problems := config.Decode("", []byte(strings.Join(documents, "\n---\n")))
+	objects, problems := configtest.Decode("", []byte(strings.Join(documents, "\n---\n")))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func TestDangersAreAmongTheProblems(t *testing.T) {
 
 func TestAPanicIsAFinding(t *testing.T) {
 	condition := `matchConditions: [{name: c, expression: "request.name != 'x'"}]`
-	objects, problems := config.Decode("", []byte(configuration("Mutating", "a", hook("x", condition), hook("y", condition, rule("CREATE", "", "nodes", "")))))
+	objects, problems := configtest.Decode("", []byte(configuration("Mutating", "a", hook("x", condition), hook("y", condition, rule("CREATE", "", "nodes", "")))))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}

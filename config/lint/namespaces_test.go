@@ -9,6 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 const selective = "namespaceSelector: {matchLabels: {env: prod}}"
@@ -53,7 +54,7 @@ func TestHooksThatSelectNamespacesNobodyTells(t *testing.T) {
 
 // TestWhoAppliesTheClusterIsToldToo has a hook that was there before.
 func TestWhoAppliesTheClusterIsToldToo(t *testing.T) {
-	objects, problems := config.Decode("", []byte(strings.Join([]string{
+	objects, problems := configtest.Decode("", []byte(strings.Join([]string{
 		configuration("Validating", "p", hook("p", selective)), clusterNamed("a"), clusterNamed("b"),
 	}, "\n---\n")))
 	if err := problems.Err(); err != nil {
@@ -97,7 +98,7 @@ func TestWhatIsSaidOfNamespacesIsWhatReviewsMeet(t *testing.T) {
 	} {
 		documents := []string{configuration("Validating", "p", hook("p", "failurePolicy: Ignore", selective, rule)), clusterNamed("a")}
 		said := strings.Contains(fmt.Sprint(found(t, documents...)), "no-namespaces")
-		objects, _ := config.Decode("", []byte(documents[0]))
+		objects, _ := configtest.Decode("", []byte(documents[0]))
 		snapshot, _ := config.Compile("1", objects)
 		refused := false
 		for _, q := range requests {

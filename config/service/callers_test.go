@@ -15,6 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // counting counts readings of the store. Those of an identity that has a gate wait until it is opened.
@@ -46,7 +47,7 @@ func (f *fixture) counted(gates map[string]chan struct{}) (s *service.Service, c
 	c = &counting{Objects: f.store, gates: gates, waiting: make(chan string, 2*service.MaxCalls)}
 	var passed atomic.Int64
 	s, err := service.New(service.Options{
-		Objects: c, Live: f, Inspect: lint.Options{}.InspectOnly, Operators: identity.Grant{Names: []string{"root"}},
+		Objects: c, Live: f, Inspect: lint.Options{}.InspectOnly, Decoder: configtest.NewDecoder(), Operators: identity.Grant{Names: []string{"root"}},
 		Identity: func(ctx context.Context) identity.Peer {
 			who, _ := ctx.Value(caller{}).(string)
 			return identity.Named(who)

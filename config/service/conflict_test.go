@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // TestAnAuthorDoesNotReachFurtherByRoutesThatConflict applies a second route for the same hooks again and again: whatever
@@ -41,7 +41,7 @@ func TestARouteOfAnotherSourceBoundsAnAuthorToo(t *testing.T) {
 	f.applied("root", rolesOfPeople)
 	f.applied("eastern", policy("p", "")+"\n---\n"+clusterRoute("m-route", "p", "east"))
 	for _, name := range []string{"a-route", "z-route"} {
-		objects, problems := config.Decode("routes.yaml", []byte(route(name, "")))
+		objects, problems := configtest.Decode("routes.yaml", []byte(route(name, "")))
 		if problems.Err() != nil {
 			t.Fatal(problems)
 		}

@@ -25,6 +25,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
@@ -75,12 +76,12 @@ func newMeshOf(tb testing.TB, dispatchers int, as func(config.Source) config.Sou
 	})
 	tb.Cleanup(refusing.Wait)
 	for i := range dispatchers {
-		decoder := config.NewDecoder() // of one process
-		objects := openStore(tb, endpoint, decoder)
+		decoder := configtest.NewDecoder() // of one process
+		objects := openStore(tb, endpoint)
 		if i == 0 {
 			must(tb, objects.Init(ctx))
 		}
-		store, err := store.New(store.Options{Sources: []config.Source{as(objects.Source())}})
+		store, err := store.New(store.Options{Sources: []config.Source{as(objects.Source(decoder))}})
 		must(tb, err)
 		<-time.After(apart)
 		running.Go(func() { _ = store.Run(ctx) })
@@ -115,12 +116,12 @@ func startEtcd(tb testing.TB) string {
 	return etcd.Clients[0].Addr().String()
 }
 
-func openStore(tb testing.TB, endpoint string, decoder *config.Decoder) *etcdstore.Store {
+func openStore(tb testing.TB, endpoint string) *etcdstore.Store {
 	tb.Helper()
 	client, err := etcdstore.Dial(etcdstore.DialOptions{Endpoints: []string{endpoint}})
 	must(tb, err)
 	tb.Cleanup(func() { _ = client.Close() })
-	objects, err := etcdstore.New(etcdstore.Options{Client: client, Decoder: decoder})
+	objects, err := etcdstore.New(etcdstore.Options{Client: client})
 	must(tb, err)
 	return objects
 }

@@ -15,13 +15,14 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // withoutStore is a service whose configuration is in ConfigMaps.
 func withoutStore(t *testing.T, documents string) *fixture {
 	t.Helper()
 	f := &fixture{t: t, others: map[config.Key]config.Object{}}
-	objects, problems := config.Decode("portcullis/hooks: hooks.yaml", []byte(documents))
+	objects, problems := configtest.Decode("portcullis/hooks: hooks.yaml", []byte(documents))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func withoutStore(t *testing.T, documents string) *fixture {
 	var err error
 	f.Service, err = service.New(service.Options{
 		Status: func() etcdstore.Status { return etcdstore.Status{ID: "here", Judging: true} }, Sources: "the ConfigMaps",
-		Live: f, Operators: identity.Grant{Names: []string{"root"}}, Inspect: lint.Options{}.InspectOnly,
+		Live: f, Operators: identity.Grant{Names: []string{"root"}}, Inspect: lint.Options{}.InspectOnly, Decoder: configtest.NewDecoder(),
 		Identity: func(ctx context.Context) identity.Peer {
 			who, _ := ctx.Value(caller{}).(string)
 			return identity.Named(who)

@@ -37,7 +37,7 @@ type Live interface {
 	Configuration() store.Configuration
 }
 
-// Options configure a Service. Objects or Status, Live, Identity and Inspect are required.
+// Options configure a Service. Objects or Status, Live, Identity, Inspect and Decoder are required.
 type Options struct {
 	// Objects stores the objects; nil without a store. Then the configuration in force can be read, and nothing be written.
 	Objects Objects
@@ -66,7 +66,7 @@ type Options struct {
 	Latencies *latency.Recorder
 	// Shadows has what hooks in shadow would have done; nil if that is unknown.
 	Shadows *shadow.Recorder
-	// Decoder reads manifests; nil means a new one. Expressions that the source of the store compiled with the same decoder are
+	// Decoder reads manifests; required. Expressions that the source of the store compiled with the same decoder are
 	// not compiled again.
 	Decoder *config.Decoder
 	// Backup writes the whole store; nil when the store is not ours to back up. It may be called concurrently.
@@ -94,7 +94,7 @@ type Service struct {
 
 	mu      sync.Mutex   // guards what follows
 	last    *storedState // the latest that was read; nil before the first
-	decoder etcdstore.Decoder
+	decoder *etcdstore.Decoder
 }
 
 // New returns a service. It does no I/O.
@@ -102,11 +102,10 @@ func New(o Options) (*Service, error) {
 	if o.Objects == nil && o.Status != nil {
 		o.Objects = newNoStore(o.Status)
 	}
-	if o.Objects == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil {
-		return nil, errors.New("service: Objects or Status, Live, Identity and Inspect are required")
+	if o.Objects == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil || o.Decoder == nil {
+		return nil, errors.New("service: Objects or Status, Live, Identity, Inspect and Decoder are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	o.Decoder = cmp.Or(o.Decoder, config.NewDecoder())
 	if o.Hooks == nil {
 		o.Hooks = func() []HookHosts { return nil }
 	}
@@ -125,7 +124,7 @@ func New(o Options) (*Service, error) {
 	return &Service{
 		o: o, now: time.Now, started: time.Now(), sendTimeout: sendTimeout, calls: calls, streams: streams,
 		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
-		roles: newRoleCache(), applies: newApplyQueue(), decoder: etcdstore.Decoder{Documents: o.Decoder},
+		roles: newRoleCache(), applies: newApplyQueue(), decoder: etcdstore.NewDecoder(o.Decoder),
 	}, nil
 }
 

@@ -24,6 +24,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // fixture is a service over a real etcd.
@@ -70,7 +71,7 @@ func newFixtureOf(t *testing.T, objects *etcdstore.Store, backup func(io.Writer)
 	var err error
 	f.Service, err = service.New(service.Options{
 		Objects: f.store, Live: f, Backup: backup, Operators: identity.Grant{Names: []string{"root"}},
-		Inspect: lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly,
+		Inspect: lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly, Decoder: configtest.NewDecoder(),
 		Identity: func(ctx context.Context) identity.Peer {
 			if peer, ok := ctx.Value(caller{}).(identity.Peer); ok {
 				return peer
@@ -206,8 +207,8 @@ func TestApplyCreatesAndUpdatesWhatHasChanged(t *testing.T) {
 
 func TestApplyIsAllOrNothing(t *testing.T) {
 	f := newFixture(t)
-	f.refused(codes.InvalidArgument, "webhooks[0].sideEffects", "root",
-		route("r", "")+"\n---\n"+strings.Replace(policy("p", ""), "sideEffects: None", "sideEffects: Some", 1))
+	f.refused(codes.InvalidArgument, "webhooks[0].name", "root",
+		route("r", "")+"\n---\n"+strings.Replace(policy("p", ""), "policy.example.com", "policy", 1))
 }
 
 func TestADryRunChangesNothing(t *testing.T) {
@@ -231,7 +232,7 @@ func TestAnObjectMustBeAsExpected(t *testing.T) {
 
 func TestTheSameObjectFromAnotherSourceIsRefused(t *testing.T) {
 	f := newFixture(t)
-	objects, _ := config.Decode("hooks.yaml", []byte(policy("p", "")))
+	objects, _ := configtest.Decode("hooks.yaml", []byte(policy("p", "")))
 	objects[0].Source = "directory"
 	f.others[objects[0].Key] = objects[0]
 	f.refused(codes.FailedPrecondition, "directory (hooks.yaml:1)", "root", policy("p", ""))
@@ -366,7 +367,7 @@ func TestAStoreThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	broken, err := service.New(service.Options{
 		Objects: silent{}, Live: f, Identity: func(context.Context) identity.Peer { return identity.Named("root") }, Operators: identity.Grant{Names: []string{"root"}},
-		Inspect: lint.Options{}.InspectOnly,
+		Inspect: lint.Options{}.InspectOnly, Decoder: configtest.NewDecoder(),
 	})
 	if err != nil {
 		t.Fatal(err)

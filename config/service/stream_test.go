@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // smallWindow is how many bytes a client takes that nobody reads; set, it does not grow.
@@ -30,7 +31,7 @@ func (f *fixture) served(sendTimeout time.Duration) (s *service.Service, client 
 	f.t.Helper()
 	s, err := service.New(service.Options{
 		Objects: f.store, Live: f, Operators: identity.Grant{Names: []string{"root"}}, Identity: func(context.Context) identity.Peer { return identity.Named("root") },
-		Inspect: lint.Options{}.InspectOnly,
+		Inspect: lint.Options{}.InspectOnly, Decoder: configtest.NewDecoder(),
 	})
 	if err != nil {
 		f.t.Fatal(err)

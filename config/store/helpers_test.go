@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // goodHook is a configuration that streams serve.
@@ -87,7 +88,7 @@ func lines(problems config.Problems) []string {
 // decodeOne decodes a document that must have nothing wrong with it.
 func decodeOne(t testing.TB, data string) config.Object {
 	t.Helper()
-	objects, problems := config.Decode("f.yaml", []byte(data))
+	objects, problems := configtest.Decode("f.yaml", []byte(data))
 	if err := problems.Err(); err != nil || len(objects) != 1 {
 		t.Fatalf("%d objects, %v", len(objects), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // many are configurations of two hooks each, with a HookRoute for each configuration: what operators have of hooks, one
@@ -40,7 +41,7 @@ func manyHooks(i, timeout int) []byte {
 func decodeMany(tb testing.TB, manifests [][]byte) []config.Object {
 	tb.Helper()
 	var objects []config.Object
-	d := config.NewDecoder()
+	d := configtest.NewDecoder()
 	for _, m := range manifests {
 		found, problems := d.Decode("", m)
 		if err := problems.Err(); err != nil {

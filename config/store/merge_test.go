@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // clusterDoc is a valid document; version makes its content differ.
@@ -29,7 +30,7 @@ const (
 func listingOf(name string, files map[string]string) sourceListing {
 	l := sourceListing{name: name}
 	for _, file := range slices.Sorted(maps.Keys(files)) {
-		objects, problems := config.Decode(file, []byte(files[file]))
+		objects, problems := configtest.Decode(file, []byte(files[file]))
 		l.Objects = append(l.Objects, objects...)
 		l.Problems = append(l.Problems, problems...)
 	}
@@ -218,7 +219,7 @@ func TestWhatIsTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T) {
 	objects := func(conditions map[string]int) map[config.Key]config.Object {
 		all := map[config.Key]config.Object{}
 		for name, n := range conditions {
-			found, problems := config.Decode("", []byte(conditional(name, strings.Split(strings.Repeat("true ", n), " ")[:n]...)))
+			found, problems := configtest.Decode("", []byte(conditional(name, strings.Split(strings.Repeat("true ", n), " ")[:n]...)))
 			if problems.Err() != nil {
 				t.Fatal(problems.Err())
 			}
@@ -273,7 +274,7 @@ func TestAnExternalHookConfigurationIsTheValidatingOneOfItsName(t *testing.T) {
 // TestProblemsNameTheKindThatTheDocumentSays has every problem that is found after a document was read.
 func TestProblemsNameTheKindThatTheDocumentSays(t *testing.T) {
 	good := decodeOne(t, alphaHooks)
-	bad, badProblems := config.Decode("f.yaml", []byte(strings.Replace(alphaHooks, "image.example.com", "image", 1)))
+	bad, badProblems := configtest.Decode("f.yaml", []byte(strings.Replace(alphaHooks, "image.example.com", "image", 1)))
 	if len(bad) > 0 {
 		t.Fatal("accepted")
 	}

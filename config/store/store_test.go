@@ -19,6 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // memory is a source in memory. Its listings take as long as delay says.
@@ -371,7 +372,7 @@ func TestANormalConfigurationIsOneLineInTheLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, _ := config.Decode(path, data)
+		objects, _ := configtest.Decode(path, data)
 		for _, o := range objects {
 			if !names[o.Key] {
 				names[o.Key] = true

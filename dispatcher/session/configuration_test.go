@@ -13,6 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // documents is a source of configuration: the last text that was written.
@@ -28,7 +29,7 @@ func (d *documents) Name() string { return "documents" }
 func (d *documents) List(context.Context) (config.Listing, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	objects, problems := config.Decode("documents.yaml", []byte(d.text))
+	objects, problems := configtest.Decode("documents.yaml", []byte(d.text))
 	if err := problems.Err(); err != nil {
 		d.t.Error(err)
 	}

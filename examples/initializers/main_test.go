@@ -15,6 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 // initializers are the names in mesh.yaml, in the order in which the mesh calls them. Each has a route over streams.
@@ -24,7 +25,7 @@ func initializers(t *testing.T) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, problems := config.Decode("mesh.yaml", text)
+	objects, problems := configtest.Decode("mesh.yaml", text)
 	snapshot, more := config.Compile("1", objects)
 	if err := append(problems, more...).Err(); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 )
 
 // apiServer refuses custom resources by the code of API servers, with strict field validation.
@@ -125,7 +126,7 @@ func TestTheSchemasRefuseAsTheDecoderDoes(t *testing.T) {
 // agree checks that a document is refused by the schemas when it is by the decoder, unless that alone can, and never else.
 func agree(t *testing.T, server *apiServer, name string, document []byte, decoderAlone bool) {
 	t.Helper()
-	_, problems := config.Decode("f", document)
+	_, problems := config.NewDecoder(apiserver.Validator{}).Decode("f", document)
 	wrong, refused := problems.Err(), server.refuses(t, document)
 	switch {
 	case wrong == nil && refused != nil:

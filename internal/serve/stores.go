@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/config/directory"
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
@@ -131,7 +132,7 @@ type stores struct {
 
 // open opens what the flags name. Nothing is asked yet, but by an embedded etcd, which is made if it is new.
 func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ *stores, err error) {
-	s := &stores{decoder: config.NewDecoder()}
+	s := &stores{decoder: config.NewDecoder(apiserver.Validator{})}
 	if c.dataDir == "" && len(c.etcd.endpoints) == 0 {
 		s.decoder.WithoutStaging()
 	}
@@ -181,11 +182,11 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 	default:
 		return nil
 	}
-	objects, err := etcdstore.New(etcdstore.Options{Client: s.client, Prefix: c.etcd.prefix, Decoder: s.decoder})
+	objects, err := etcdstore.New(etcdstore.Options{Client: s.client, Prefix: c.etcd.prefix})
 	if err != nil {
 		return err
 	}
-	s.objects, s.source = objects, objects.Source()
+	s.objects, s.source = objects, objects.Source(s.decoder)
 	if file := c.stateFile(knownFile); file != "" {
 		known, err := s.source.Remember(file)
 		if err != nil {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 func capabilityNew(t *testing.T, args ...string) clitest.Result {
@@ -34,7 +34,7 @@ func TestCapabilityNewPrintsLinesThatTheMeshReads(t *testing.T) {
 	_, lines, _ := strings.Cut(r.Out, "capabilities:\n")
 	document := "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod-1}\nspec:\n  capabilities:\n" +
 		strings.ReplaceAll("  "+strings.TrimSuffix(lines, "\n"), "\n", "\n  ")
-	objects, problems := config.Decode("c.yaml", []byte(document))
+	objects, problems := configtest.Decode("c.yaml", []byte(document))
 	if err := problems.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, document)
 	}

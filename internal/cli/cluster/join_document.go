@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/identity"
+	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 )
 
 // How dispatchers learn what reviews do not carry: the values of --access.
@@ -178,7 +179,7 @@ func decoded(manifest map[string]any) (config.Object, error) {
 	if err != nil {
 		return config.Object{}, err
 	}
-	objects, problems := config.Decode("", data)
+	objects, problems := configcli.NewDecoder().Decode("", data)
 	if err := problems.Err(); err != nil {
 		return config.Object{}, err
 	}

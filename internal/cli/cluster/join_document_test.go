@@ -9,6 +9,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 
 func clusterObject(t *testing.T, spec string) *config.Object {
 	t.Helper()
-	objects, problems := config.Decode("c.yaml", []byte("apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod-1, labels: {a: b}}\nspec: "+spec))
+	objects, problems := configtest.Decode("c.yaml", []byte("apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod-1, labels: {a: b}}\nspec: "+spec))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}

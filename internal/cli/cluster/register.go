@@ -245,14 +245,14 @@ func objectsOf(list []*configv1.ConfigObject) ([]config.Object, error) {
 		if o.GetRemoving() {
 			continue
 		}
-		read, wrong := config.Decode(configcli.Name(o.GetKey()), o.GetManifest().GetRaw())
+		read, wrong := configcli.NewDecoder().Decode(configcli.Name(o.GetKey()), o.GetManifest().GetRaw())
 		objects, problems = append(objects, read...), append(problems, wrong...)
 	}
 	return objects, problems.Err()
 }
 
 func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
-	directory, err := directory.New(directory.Options{Paths: paths})
+	directory, err := directory.New(directory.Options{Paths: paths, Decoder: configcli.NewDecoder()})
 	if err != nil {
 		return nil, err
 	}

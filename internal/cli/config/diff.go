@@ -178,7 +178,7 @@ func differencesOf(stored []*configv1.ConfigObject, wanted []config.Object) (dif
 // storedMeaning is meaning, of an object of the mesh. One that this program cannot read is shown as it is written.
 func storedMeaning(o *configv1.ConfigObject) (string, error) {
 	raw := o.GetManifest().GetRaw()
-	if objects, _ := config.Decode("", raw); len(objects) == 1 {
+	if objects, _ := NewDecoder().Decode("", raw); len(objects) == 1 {
 		return meaning(&objects[0])
 	}
 	text, err := yaml.JSONToYAML(raw)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/config/directory"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/config/service"
@@ -42,6 +43,9 @@ func expectations(texts []string) (map[string]string, error) {
 	return out, nil
 }
 
+// NewDecoder returns a decoder that validates as the mesh does.
+func NewDecoder() *config.Decoder { return config.NewDecoder(apiserver.Validator{}) }
+
 // read returns the valid objects of files, and the problems of all documents.
 func read(cmd *cobra.Command, paths []string) ([]config.Object, config.Problems, error) {
 	var objects []config.Object
@@ -64,7 +68,7 @@ func read(cmd *cobra.Command, paths []string) ([]config.Object, config.Problems,
 		objects, problems = append(objects, read.Objects...), append(problems, read.Problems...)
 	}
 	if len(files) > 0 {
-		directory, err := directory.New(directory.Options{Paths: files})
+		directory, err := directory.New(directory.Options{Paths: files, Decoder: NewDecoder()})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -206,7 +210,7 @@ func stream(cmd *cobra.Command, path string) (l config.Listing, ok bool, err err
 	if err != nil {
 		return l, false, fmt.Errorf("%s: %w", name, err)
 	}
-	l.Objects, l.Problems = config.Decode(name, data)
+	l.Objects, l.Problems = NewDecoder().Decode(name, data)
 	return l, true, nil
 }
 
