@@ -41,7 +41,7 @@ func TestCrash(t *testing.T) { println("about to end"); os.Exit(3) }
 -- leak/leak_test.go
 package leak
 import ("os"; "testing")
-func TestMain(m *testing.M) { m.Run(); println("progress: cleaning"); println("goroutines outlived the tests"); os.Exit(1) }
+func TestMain(m *testing.M) { m.Run(); println("cleaning"); println("goroutines outlived the tests"); os.Exit(1) }
 func TestGood(t *testing.T) {}
 `
 
@@ -66,7 +66,7 @@ func TestACircleSaysHowEachTestEnds(t *testing.T) {
 	inModule(t)
 	stages := []stage{
 		{{Name: "unit", Dir: ".", Tests: []string{"./..."}}},
-		{{Name: "each", Dir: "good", Tests: []string{"."}, EachTest: true}, {Name: "lint", Dir: ".", Command: []string{"echo", "no finding"}}},
+		{{Name: "each", Dir: "good", Tests: []string{"."}, EachTest: true}, {Name: "leak", Dir: "leak", Tests: []string{"."}, EachTest: true}, {Name: "lint", Dir: ".", Command: []string{"echo", "no finding"}}},
 		{{Name: "generate", Dir: ".", Command: []string{"sh", "-c", "echo gen differs; exit 1"}}},
 	}
 	var out strings.Builder
@@ -78,16 +78,16 @@ func TestACircleSaysHowEachTestEnds(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	want := []string{
-		"FAILED  unit: m/bad TestBad", "FAILED  unit: m/broken", "FAILED  unit: m/crash TestCrash", "FAILED  unit: m/leak", "FAILED  generate: generate",
-		"skipped    2: left to the gate", "skipped    2: there is no jq", "gate: 5 passed, 5 failed, 4 skipped",
+		"FAILED  unit: m/bad TestBad", "FAILED  unit: m/broken", "FAILED  unit: m/crash TestCrash", "FAILED  unit: m/leak", "FAILED  leak: m/leak", "FAILED  generate: generate",
+		"skipped    2: left to the gate", "skipped    2: there is no jq", "gate: 6 passed, 6 failed, 4 skipped",
 	}
 	if got := lines[len(lines)-1-len(want) : len(lines)-1]; !cmp.Equal(sortedHead(want), sortedHead(got)) {
 		t.Errorf("the end of the output (-want +got):\n%s", cmp.Diff(sortedHead(want), sortedHead(got)))
 	}
-	if last := regexp.MustCompile(`^gate FAILED in \d+s: 5 passed, 5 failed, 4 skipped; .tmp/gate/report.md$`); !last.MatchString(lines[len(lines)-1]) {
+	if last := regexp.MustCompile(`^gate FAILED in \d+s: 6 passed, 6 failed, 4 skipped; .tmp/gate/report.md$`); !last.MatchString(lines[len(lines)-1]) {
 		t.Errorf("last line = %q, want %s", lines[len(lines)-1], last)
 	}
-	for _, text := range []string{"seed 7: wrong", "undefined: nowhere", "about to end", "goroutines outlived", "each: skipped  TestLacks: there is no jq", "unit: cleaning"} {
+	for _, text := range []string{"seed 7: wrong", "undefined: nowhere", "about to end", "goroutines outlived", "each: skipped  TestLacks: there is no jq", "each: ok   1 of 3  TestGood", "leak: cleaning"} {
 		if !strings.Contains(out.String(), text) {
 			t.Errorf("the output lacks %q", text)
 		}

@@ -46,21 +46,19 @@ func newDigest() *digest {
 }
 
 // read takes one line. It returns the test or package that has ended with it, if any; ok is false for a line that is no event.
-func (d *digest) read(line []byte) (ended *test, text string, ok bool) {
-	var e event
+func (d *digest) read(line []byte) (e event, ended *test, ok bool) {
 	if len(line) == 0 || line[0] != '{' || json.Unmarshal(line, &e) != nil {
-		return nil, "", false
+		return e, nil, false
 	}
 	switch e.Action {
 	case "output", "build-output":
 		d.print(&e)
-		return nil, e.Output, true
 	case "pass", "fail", "skip":
-		return d.end(&e), "", true
+		return e, d.end(&e), true
 	case "run":
 		d.of(&e)
 	}
-	return nil, "", true
+	return e, nil, true
 }
 
 // print keeps the output of a test, of a package, or of a build.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,13 @@ const (
 	tailLines = 60
 	// lineBytes bounds a line of output.
 	lineBytes = 8 << 20
+)
+
+var (
+	// summary is a line of testing or of the go command about a package.
+	summary = regexp.MustCompile(`^(PASS|FAIL|ok  |\?   |exit status|coverage:|testing:|===)`)
+	// testFunction begins a test. TestMain is none.
+	testFunction = regexp.MustCompile(`(?m)^func Test\w+\(t \*testing\.T\)`)
 )
 
 // runner runs steps and prints their progress. Its methods may be called concurrently.
@@ -111,18 +119,18 @@ func (r *runner) command(ctx context.Context, s step, res *result) error {
 func (r *runner) read(from io.Reader, log io.Writer, s step, res *result) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, lineBytes)
-	packages := r.packages(s)
+	all := s.size()
 	for lines.Scan() {
-		ended, text, isEvent := res.digest.read(lines.Bytes())
+		e, ended, isEvent := res.digest.read(lines.Bytes())
 		switch {
 		case !isEvent:
 			fmt.Fprintln(log, lines.Text())
 			r.plain(s, res, lines.Text())
 		case ended != nil:
-			r.ended(s, res.digest, ended, packages)
+			r.ended(s, res.digest, ended, all)
 		default:
-			fmt.Fprint(log, text)
-			r.progress(s, text)
+			fmt.Fprint(log, e.Output)
+			r.progress(s, &e)
 		}
 	}
 	return lines.Err()
@@ -138,33 +146,38 @@ func (r *runner) plain(s step, res *result, line string) {
 	}
 }
 
-// progress prints the lines with which a test binary reports its own start.
-func (r *runner) progress(s step, text string) {
-	if line, found := strings.CutPrefix(text, "progress: "); found {
-		r.printf("    %s: %s", s.Name, line)
+// progress prints a line of a test binary that stands outside of its tests, about its start or end.
+func (r *runner) progress(s step, e *event) {
+	own := e.Action == "output" && e.Test == "" && !summary.MatchString(e.Output)
+	if s.EachTest && own {
+		r.printf("    %s: %s", s.Name, e.Output)
 	}
 }
 
 // ended prints a package or test that has ended.
-func (r *runner) ended(s step, d *digest, t *test, packages int) {
+func (r *runner) ended(s step, d *digest, t *test, all int) {
 	switch {
+	case t.outcome == "fail" && t.name == "" && d.failed[t.pkg]: // its tests are printed
 	case t.outcome == "fail":
 		r.printf("--- %s: %s FAILED after %.1f s\n%s", s.Name, t.title(), t.took.Seconds(), strings.Join(t.output, ""))
 	case s.EachTest && t.name != "" && t.outcome == "pass":
-		r.printf("    %s: ok %4d  %-70s %5.1f s\n", s.Name, len(d.ended), t.name, t.took.Seconds())
+		r.printf("    %s: ok %3d of %d  %-70s %5.1f s\n", s.Name, len(d.ended), all, t.name, t.took.Seconds())
 	case s.EachTest && t.name != "" && !strings.HasPrefix(t.why, "left to the "):
 		r.printf("    %s: skipped  %s: %s\n", s.Name, t.name, t.why)
 	case !s.EachTest && t.name == "":
-		r.printf("    %s: ok %3d of %d  %-40s %5.1f s\n", s.Name, d.total, packages, short(t.pkg), t.took.Seconds())
+		r.printf("    %s: ok %3d of %d  %-40s %5.1f s\n", s.Name, d.total, all, short(t.pkg), t.took.Seconds())
 	}
 }
 
-// packages is how many packages a step tests; 0 if the go command does not say.
-func (r *runner) packages(s step) int {
+// size is how many packages a step tests, or how many tests if it prints each; 0 if the go command fails.
+func (s step) size() int {
 	if s.Tests == nil {
 		return 0
 	}
 	args := []string{"list"}
+	if s.EachTest {
+		args = append(args, "-f", "{{range .TestGoFiles}}{{$.Dir}}/{{.}}\n{{end}}{{range .XTestGoFiles}}{{$.Dir}}/{{.}}\n{{end}}")
+	}
 	for _, arg := range s.Tests {
 		if !strings.HasPrefix(arg, "-") {
 			args = append(args, arg)
@@ -176,7 +189,21 @@ func (r *runner) packages(s step) int {
 	if err != nil {
 		return 0
 	}
+	if s.EachTest {
+		return testsIn(strings.Fields(string(out)))
+	}
 	return strings.Count(string(out), "\n")
+}
+
+// testsIn counts the tests of files.
+func testsIn(files []string) int {
+	count := 0
+	for _, file := range files {
+		if source, err := os.ReadFile(file); err == nil { // a hint for people
+			count += len(testFunction.FindAll(source, -1))
+		}
+	}
+	return count
 }
 
 // heartbeat prints a line now and then while a step is silent, until stop is called.
