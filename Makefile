@@ -208,11 +208,9 @@ fuzz: ## Run each fuzz test for FUZZTIME
 		go test -C $$(dirname $$file) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) .; \
 	done
 
-.PHONY: moduleversions
-moduleversions: ## Set the VERSION that the modules of this repository require of each other
-	@for module in . gen/portcullis $(PARTS); do for part in gen/portcullis $(PARTS); do \
-		if grep -q "portcullis/$$part v" $$module/go.mod; then \
-			(cd $$module && go mod edit -require=github.com/portcullis-mesh/portcullis/$$part@$(VERSION)); fi; done; done
+.PHONY: tags
+tags: ## Commit and tag release VERSION of all modules in this clone, and push nothing
+	@tools/release/tags $(VERSION)
 
 .PHONY: release
 release: $(BIN)/goreleaser ## Archives, checksums and krew plugin of a release into .tmp/release, without images, SBOMs and publishing
